@@ -32,20 +32,20 @@ type recognizer struct {
 
 func recognizers() []recognizer {
 	return []recognizer{
-		{ofItself, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."},
-		{ofNode, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."},
+		{isSelfNodeClient, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."},
+		{isNodeClient, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."},
 	}
 }
 
-// ofNode reports whether the request is for the client certificate of a node.
-func ofNode(r *request, x *x509.CertificateRequest) bool {
+// isNodeClient reports whether the request is for the client certificate of a node.
+func isNodeClient(r *request, x *x509.CertificateRequest) bool {
 	return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName &&
 		kubeletClient(x, r.Spec.Usages) == nil
 }
 
-// ofItself reports whether a node requests its own client certificate.
-func ofItself(r *request, x *x509.CertificateRequest) bool {
-	return ofNode(r, x) && r.Spec.Username == x.Subject.CommonName
+// isSelfNodeClient reports whether a node requests its own client certificate.
+func isSelfNodeClient(r *request, x *x509.CertificateRequest) bool {
+	return isNodeClient(r, x) && r.Spec.Username == x.Subject.CommonName
 }
 
 func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) error {

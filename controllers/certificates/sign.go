@@ -110,49 +110,49 @@ func apiClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) err
 
 // kubeletClient checks a request for a node's client certificate for the API server.
 func kubeletClient(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
-	if err := ofNodes(x); err != nil {
+	if err := checkNodeSubject(x); err != nil {
 		return err
 	}
 	switch {
 	case len(x.DNSNames) > 0:
-		return refused("DNS")
+		return errNotAllowed("DNS")
 	case len(x.IPAddresses) > 0:
-		return refused("IP")
+		return errNotAllowed("IP")
 	}
-	return exactly(usages, certificatesv1.UsageClientAuth)
+	return checkUsages(usages, certificatesv1.UsageClientAuth)
 }
 
 // kubeletServing checks a request for a node's serving certificate.
 func kubeletServing(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
-	if err := ofNodes(x); err != nil {
+	if err := checkNodeSubject(x); err != nil {
 		return err
 	}
 	if len(x.DNSNames)+len(x.IPAddresses) == 0 {
 		return errors.New("DNS or IP subjectAltName is required")
 	}
-	return exactly(usages, certificatesv1.UsageServerAuth)
+	return checkUsages(usages, certificatesv1.UsageServerAuth)
 }
 
-// ofNodes checks the subject of a request for a node's certificate.
-func ofNodes(x *x509.CertificateRequest) error {
+// checkNodeSubject checks the subject of a request for a node's certificate.
+func checkNodeSubject(x *x509.CertificateRequest) error {
 	switch {
 	case !slices.Equal(x.Subject.Organization, []string{"system:nodes"}):
 		return errors.New("subject organization is not system:nodes")
 	case !strings.HasPrefix(x.Subject.CommonName, "system:node:"):
 		return errors.New("subject common name does not begin with system:node: ")
 	case len(x.EmailAddresses) > 0:
-		return refused("Email")
+		return errNotAllowed("Email")
 	case len(x.URIs) > 0:
-		return refused("URI")
+		return errNotAllowed("URI")
 	}
 	return nil
 }
 
-// refused returns the error for subject alternative names of a type that the signer does not allow.
-func refused(kind string) error { return fmt.Errorf("%s subjectAltNames are not allowed", kind) }
+// errNotAllowed returns the error for subject alternative names of a type that the signer does not allow.
+func errNotAllowed(kind string) error { return fmt.Errorf("%s subjectAltNames are not allowed", kind) }
 
-// exactly requires digital signature and the given usage; key encipherment is optional.
-func exactly(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
+// checkUsages requires digital signature and the given usage; key encipherment is optional.
+func checkUsages(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
 	required := []certificatesv1.KeyUsage{usage, certificatesv1.UsageDigitalSignature}
 	has := slices.DeleteFunc(slices.Clone(usages),
 		func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })

@@ -25,13 +25,13 @@ func ended(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// review updates the status: the active Jobs and the last success.
-func (r *run) review(ro *round) {
+// updateActive updates the status: the active Jobs and the last success.
+func (r *run) updateActive(ro *syncState) {
 	s, known := &ro.cj.Status, map[types.UID]bool{}
 	for _, job := range ro.jobs {
 		known[job.UID] = true
 		end := ended(job)
-		switch active := ro.lists(job.UID); {
+		switch active := ro.listsActive(job.UID); {
 		case active && end != "":
 			ro.unlist(job.UID)
 			r.normal(ro, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
@@ -51,18 +51,18 @@ func (r *run) review(ro *round) {
 	}
 }
 
-// lists reports whether the status lists the Job as active.
-func (ro *round) lists(job types.UID) bool {
+// listsActive reports whether the status lists the Job as active.
+func (ro *syncState) listsActive(job types.UID) bool {
 	return slices.ContainsFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
 
-func (ro *round) unlist(job types.UID) {
+func (ro *syncState) unlist(job types.UID) {
 	ro.cj.Status.Active = slices.DeleteFunc(ro.cj.Status.Active,
 		func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
 
 // cleanUp deletes the oldest ended Jobs beyond the limits of the two histories.
-func (r *run) cleanUp(ctx context.Context, ro *round) error {
+func (r *run) cleanUp(ctx context.Context, ro *syncState) error {
 	if ro.cj.DeletionTimestamp != nil {
 		return nil
 	}
@@ -98,7 +98,7 @@ func byStart(a, b *batchv1.Job) int {
 }
 
 // delete deletes a Job; the garbage collector deletes its pods.
-func (r *run) delete(ctx context.Context, ro *round, job *batchv1.Job) error {
+func (r *run) delete(ctx context.Context, ro *syncState, job *batchv1.Job) error {
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
 		Preconditions:     metav1.NewUIDPreconditions(string(job.UID)),

@@ -66,7 +66,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, begun: map[types.UID]time.Time{}, jobs: owned.NewIndex[*batchv1.Job]()}
+	r := &run{Controller: c, scheduleSince: map[types.UID]time.Time{}, jobs: owned.NewIndex[*batchv1.Job]()}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
@@ -85,8 +85,8 @@ type run struct {
 
 	mu sync.Mutex // guards begun
 
-	// begun is when a CronJob got its current schedule, or when the clock was set back by more than smallStep.
-	begun map[types.UID]time.Time
+	// scheduleSince is when a CronJob got its current schedule, or when the clock was set back by more than smallStep.
+	scheduleSince map[types.UID]time.Time
 }
 
 // onCronJob wakes the CronJob.
@@ -97,10 +97,10 @@ func (r *run) onCronJob(old, new client.Object) []follow.Key {
 	defer r.mu.Unlock()
 	switch {
 	case is == nil:
-		delete(r.begun, was.UID)
+		delete(r.scheduleSince, was.UID)
 	case was != nil && (was.Spec.Schedule != is.Spec.Schedule ||
 		!equality.Semantic.DeepEqual(was.Spec.TimeZone, is.Spec.TimeZone)):
-		r.begun[is.UID] = r.deps.Clock.Now()
+		r.scheduleSince[is.UID] = r.deps.Clock.Now()
 	}
 	return follow.OnAny(old, new)
 }
@@ -124,8 +124,8 @@ func controllerOf(job *batchv1.Job) types.UID {
 	return ""
 }
 
-// round is the state of a CronJob during one sync.
-type round struct {
+// syncState is the state of a CronJob during one sync.
+type syncState struct {
 	stored *batchv1.CronJob // as read; shared
 	cj     *batchv1.CronJob // copy whose status the sync changes
 	jobs   []*batchv1.Job   // controlled by the CronJob
@@ -140,7 +140,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if ro == nil || err != nil {
 		return 0, err
 	}
-	r.review(ro)
+	r.updateActive(ro)
 	again, startErr := r.startDue(ctx, ro)
 	if err := r.write(ctx, ro); err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 }
 
 // round reads the CronJob and its Jobs. It returns nil if the CronJob no longer exists.
-func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
+func (r *run) round(ctx context.Context, key follow.Key) (*syncState, error) {
 	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -164,7 +164,7 @@ func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	ro := &round{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
+	ro := &syncState{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
 	for _, job := range all {
 		if metav1.IsControlledBy(job, cj) {
 			ro.jobs = append(ro.jobs, job)
@@ -172,16 +172,16 @@ func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	begun := beginning(cj, r.begun[cj.UID], ro.now)
+	begun := beginning(cj, r.scheduleSince[cj.UID], ro.now)
 	if !begun.IsZero() {
-		r.begun[cj.UID] = begun
+		r.scheduleSince[cj.UID] = begun
 	}
 	ro.since = earliest(cj, begun, ro.now)
 	return ro, nil
 }
 
 // write stores the status if it has changed. It conflicts if the CronJob was changed since the sync began.
-func (r *run) write(ctx context.Context, ro *round) error {
+func (r *run) write(ctx context.Context, ro *syncState) error {
 	if equality.Semantic.DeepEqual(ro.cj.Status, ro.stored.Status) {
 		return nil
 	}
@@ -197,10 +197,10 @@ func (r *run) write(ctx context.Context, ro *round) error {
 }
 
 // normal and warn record Events about the CronJob.
-func (r *run) normal(ro *round, reason, format string, args ...any) {
+func (r *run) normal(ro *syncState, reason, format string, args ...any) {
 	r.events.Eventf(ro.stored, corev1.EventTypeNormal, reason, format, args...)
 }
 
-func (r *run) warn(ro *round, reason, format string, args ...any) {
+func (r *run) warn(ro *syncState, reason, format string, args ...any) {
 	r.events.Eventf(ro.stored, corev1.EventTypeWarning, reason, format, args...)
 }

@@ -399,7 +399,7 @@ func TestKilledAfterCreate(t *testing.T) {
 		for _, to := range []client.Client{noStatus{c.Client}, c.Client, c.Client} {
 			deps := c.Deps()
 			deps.Client = to
-			r := &run{Controller: apitest.Must(New(deps, &c.Events, Config{})), begun: map[types.UID]time.Time{}}
+			r := &run{Controller: apitest.Must(New(deps, &c.Events, Config{})), scheduleSince: map[types.UID]time.Time{}}
 			_, _ = r.reconcile(t.Context(), follow.KeyOf(hourly()))
 		}
 		c.want("one", "1/01:00")

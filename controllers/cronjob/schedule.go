@@ -13,17 +13,17 @@ import (
 const (
 	// manyMissed is the number of missed scheduled times above which the controller warns (upstream's).
 	manyMissed = 100
-	// smallStep is how far the clock may be set back without repeating a Job, as in Debian's cron. A clock that is set
+	// maxClockStep is how far the clock may be set back without repeating a Job, as in Debian's cron. A clock that is set
 	// back further was wrong before: a device without a battery-backed clock starts with an arbitrary date, and gets the
 	// time from the network.
-	smallStep = 3 * time.Hour
+	maxClockStep = 3 * time.Hour
 )
 
 // beginning returns the time after which scheduled times count: begun, or now if the clock was set back since then or
 // the last scheduled time is in the future.
 func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
-	ahead := batch.ScheduledSince(cj).Sub(now) > smallStep
-	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > smallStep {
+	ahead := batch.ScheduledSince(cj).Sub(now) > maxClockStep
+	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > maxClockStep {
 		return now
 	}
 	return begun
@@ -33,7 +33,7 @@ func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 // creation), begun, and now minus startingDeadlineSeconds.
 func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 	since := batch.ScheduledSince(cj)
-	if begun.After(since) || since.Sub(now) > smallStep {
+	if begun.After(since) || since.Sub(now) > maxClockStep {
 		since = begun
 	}
 	if n := cj.Spec.StartingDeadlineSeconds; n != nil {

@@ -19,7 +19,7 @@ import (
 
 // startDue creates the Job of the last scheduled time that is due or was missed. It returns the time until the next
 // scheduled time, 0 if there is none.
-func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
+func (r *run) startDue(ctx context.Context, ro *syncState) (time.Duration, error) {
 	spec := &ro.cj.Spec
 	if ro.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
 		return 0, nil
@@ -63,7 +63,7 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 
 // start creates the Job of a scheduled time, unless startingDeadlineSeconds have passed, or concurrencyPolicy forbids
 // it because other Jobs are active.
-func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
+func (r *run) start(ctx context.Context, ro *syncState, at time.Time) error {
 	spec, s := &ro.cj.Spec, &ro.cj.Status
 	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > owned.Seconds(*n) {
 		r.warn(ro, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
@@ -88,7 +88,7 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	if job == nil || err != nil {
 		return err
 	}
-	if ended(job) == "" && !ro.lists(job.UID) {
+	if ended(job) == "" && !ro.listsActive(job.UID) {
 		s.Active = append(s.Active, record.ReferenceTo(job))
 	}
 	s.LastScheduleTime = &metav1.Time{Time: at}
@@ -96,9 +96,9 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 }
 
 // replace deletes the active Jobs.
-func (r *run) replace(ctx context.Context, ro *round) error {
+func (r *run) replace(ctx context.Context, ro *syncState) error {
 	for _, job := range ro.jobs {
-		if !ro.lists(job.UID) {
+		if !ro.listsActive(job.UID) {
 			continue
 		}
 		if err := r.delete(ctx, ro, job); err != nil {
@@ -112,7 +112,7 @@ func (r *run) replace(ctx context.Context, ro *round) error {
 // create creates the Job of a scheduled time. The Job's name contains the time, so that there is one Job even if the
 // process was killed before it wrote the status. It returns nil if another object has the name or the namespace is
 // terminating.
-func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job, error) {
+func (r *run) create(ctx context.Context, ro *syncState, at time.Time) (*batchv1.Job, error) {
 	made := jobFor(ro.cj, at)
 	name := made.Name
 	created, err := r.deps.Client.Create(ctx, made)
@@ -121,7 +121,7 @@ func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job
 		r.normal(ro, "SuccessfulCreate", "Created job %v", name)
 		r.skew.Observe(max(0, ro.now.Sub(at).Seconds()))
 		return created.(*batchv1.Job), nil
-	case owned.Ending(err):
+	case owned.NamespaceTerminating(err):
 		return nil, nil
 	case apierrors.IsAlreadyExists(err):
 		job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, ro.cj.Namespace, name)

@@ -25,8 +25,8 @@ const Name = "customresource"
 
 const (
 	parallel = 20 // concurrent deletions
-	// installing is the time after which the controller checks again whether a kind is served.
-	installing = 5 * time.Millisecond
+	// installDelay is the time after which the controller checks again whether a kind is served.
+	installDelay = 5 * time.Millisecond
 	// The objects of a deleted definition that have finalizers are checked again after half the time since the deletion,
 	// within these bounds (upstream: every 5 s).
 	minRecheck, maxRecheck = 20 * time.Millisecond, 5 * time.Second
@@ -70,7 +70,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	def, err := client.Get[*definition](ctx, c.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
-		return 0, c.freed(ctx, name)
+		return 0, c.wakeConflicting(ctx, name)
 	}
 	if err != nil {
 		return 0, err
@@ -85,8 +85,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.establish(ctx, def, all)
 }
 
-// freed wakes the other definitions of a group when a definition is deleted: its names are free now.
-func (c *Controller) freed(ctx context.Context, name string) error {
+// wakeConflicting wakes the other definitions of a group when a definition is deleted: its names are free now.
+func (c *Controller) wakeConflicting(ctx context.Context, name string) error {
 	_, group, _ := strings.Cut(name, ".")
 	all, err := client.List[*definition](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
@@ -104,12 +104,12 @@ func (c *Controller) freed(ctx context.Context, name string) error {
 // establish accepts the definition's names, and marks it as established once its kind is served.
 func (c *Controller) establish(ctx context.Context, def *definition, all []*definition) (time.Duration, error) {
 	next := def.DeepCopy()
-	renamed := accept(&next.CustomResourceDefinition, takenBy(def, all))
+	renamed := accept(&next.CustomResourceDefinition, usedByOthers(def, all))
 	changed := approve(&next.CustomResourceDefinition) || renamed
 	if !changed && apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.NamesAccepted) &&
 		!apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.Established) {
 		if !c.served(ctx, next) {
-			return installing, nil
+			return installDelay, nil
 		}
 		apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
 			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
@@ -122,7 +122,7 @@ func (c *Controller) establish(ctx context.Context, def *definition, all []*defi
 	if err := c.report(ctx, next); err != nil || !renamed {
 		return 0, err
 	}
-	return 0, c.freed(ctx, def.Name)
+	return 0, c.wakeConflicting(ctx, def.Name)
 }
 
 // resource returns the resource by which the objects of a definition are served, preferably that of the storage
@@ -175,7 +175,7 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 			Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress"})
 		return 0, c.report(ctx, next) // the change wakes the definition again
 	}
-	left, err := c.empty(ctx, def)
+	left, err := c.deleteObjects(ctx, def)
 	switch {
 	case err != nil:
 		return 0, err
@@ -196,8 +196,8 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 	return 0, err
 }
 
-// empty deletes the objects of a definition, and returns how many existed before.
-func (c *Controller) empty(ctx context.Context, def *definition) (int, error) {
+// deleteObjects deletes the objects of a definition, and returns how many existed before.
+func (c *Controller) deleteObjects(ctx context.Context, def *definition) (int, error) {
 	gvr, ok := resource(def)
 	crd := &def.CustomResourceDefinition
 	if !ok || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) &&

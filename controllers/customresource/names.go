@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// taken contains the names that other definitions of a group use.
-type taken struct{ resources, kinds []string }
+// usedNames contains the names that other definitions of a group use.
+type usedNames struct{ resources, kinds []string }
 
-// takenBy returns the accepted names of the other definitions in the group of def.
-func takenBy(def *definition, all []*definition) (t taken) {
+// usedByOthers returns the accepted names of the other definitions in the group of def.
+func usedByOthers(def *definition, all []*definition) (t usedNames) {
 	for _, other := range all {
 		if other.Spec.Group != def.Spec.Group || other.Name == def.Name {
 			continue
@@ -36,7 +36,7 @@ func name(wanted, accepted string, taken []string) (string, error) {
 
 // accept sets in the status of def the names that no other definition uses, and the conditions NamesAccepted and
 // Established (upstream: the naming condition controller). It reports whether the status has changed.
-func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
+func accept(def *apiextensionsv1.CustomResourceDefinition, t usedNames) bool {
 	wanted, names := def.Spec.Names, def.Status.AcceptedNames
 	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted,
 		Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"}

@@ -104,14 +104,14 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	v := newView(ds, history, nodes, mine, r.deps.Clock.Now())
+	v := newSyncState(ds, history, nodes, mine, r.deps.Clock.Now())
 	again, err := r.work(ctx, v, selector)
 	return earliest(again, v.nextAvailable()), errors.Join(err, r.report(ctx, v))
 }
 
 // work creates and deletes pods. If the index may lack pods that are older than the DaemonSet, because the watches of
 // different kinds are not ordered, it first lists the pods from the API.
-func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time.Duration, error) {
+func (r *run) work(ctx context.Context, v *syncState, selector labels.Selector) (time.Duration, error) {
 	if v.plan().empty() {
 		return 0, r.trim(ctx, v)
 	}
@@ -125,14 +125,14 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 		if err != nil {
 			return 0, err
 		}
-		v.place(mine)
+		v.setPods(mine)
 	}
-	again, err := r.carryOut(ctx, v, v.plan())
+	again, err := r.apply(ctx, v, v.plan())
 	return again, errors.Join(err, r.trim(ctx, v))
 }
 
 // trim deletes old revisions. Revisions of existing pods are kept and not counted.
-func (r *run) trim(ctx context.Context, v *view) error {
+func (r *run) trim(ctx context.Context, v *syncState) error {
 	keep := 10 // the API server's default
 	if limit := v.ds.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
@@ -150,7 +150,7 @@ func (r *run) trim(ctx context.Context, v *view) error {
 }
 
 // report writes the status if it has changed.
-func (r *run) report(ctx context.Context, v *view) error {
+func (r *run) report(ctx context.Context, v *syncState) error {
 	next := v.status()
 	if equality.Semantic.DeepEqual(next, v.ds.Status) {
 		return nil

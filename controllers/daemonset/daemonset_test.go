@@ -361,7 +361,7 @@ func TestFits(t *testing.T) {
 		return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect}) }
 	}
 	affine := func(node string) func(*appsv1.DaemonSet) {
-		return func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Affinity = only(nil, node) }
+		return func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Affinity = pinTo(nil, node) }
 	}
 	for name, c := range map[string]struct {
 		ds        func(*appsv1.DaemonSet)

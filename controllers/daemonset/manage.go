@@ -20,7 +20,7 @@ func (p plan) empty() bool { return len(p.create)+len(p.delete)+len(p.failed) ==
 
 // plan returns the next step towards the desired state. A rolling update continues only if no pod is missing, surplus
 // or finished.
-func (v *view) plan() plan {
+func (v *syncState) plan() plan {
 	p := v.manage()
 	if p.empty() && v.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
 		return v.roll()
@@ -29,7 +29,7 @@ func (v *view) plan() plan {
 }
 
 // manage finds nodes without a pod, and pods that should not exist, regardless of their template.
-func (v *view) manage() plan {
+func (v *syncState) manage() plan {
 	var p plan
 	known := map[string]bool{}
 	for _, node := range v.nodes {
@@ -49,7 +49,7 @@ func (v *view) manage() plan {
 	return p
 }
 
-func (v *view) manageNode(p *plan, node *corev1.Node) {
+func (v *syncState) manageNode(p *plan, node *corev1.Node) {
 	on := v.pods[node.Name]
 	run, stay := fits(v.ds, node)
 	switch {
@@ -86,7 +86,7 @@ func (v *view) manageNode(p *plan, node *corev1.Node) {
 
 // surplus returns the pods to delete from a node with several. During a rolling update with surge, an old and a new pod
 // may coexist as long as only the old one is available.
-func (v *view) surplus(active []*corev1.Pod) []*corev1.Pod {
+func (v *syncState) surplus(active []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	var is, was *corev1.Pod
 	for _, pod := range active {

@@ -54,9 +54,9 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return all
 }
 
-// only returns a copy of a pod's affinity, which may be nil, that requires one node, to which the scheduler then binds
+// pinTo returns a copy of a pod's affinity, which may be nil, that requires one node, to which the scheduler then binds
 // the pod.
-func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
+func pinTo(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	next := affinity.DeepCopy()
 	if next == nil {
 		next = &corev1.Affinity{}

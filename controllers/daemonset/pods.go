@@ -12,11 +12,11 @@ import (
 	"monopod/controllers/owned"
 )
 
-// carryOut creates and deletes at most burst pods each. It returns the time until the next failed pod may be deleted.
-func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, error) {
+// apply creates and deletes at most burst pods each. It returns the time until the next failed pod may be deleted.
+func (r *run) apply(ctx context.Context, v *syncState, p plan) (time.Duration, error) {
 	var again time.Duration
 	for _, pod := range p.failed {
-		if wait := r.Failures.Tried(
+		if wait := r.Failures.Backoff(
 			owned.Place{Owner: v.ds.UID, Generation: v.ds.Status.ObservedGeneration, Name: nodeOf(pod)}); wait > 0 {
 			again = earliest(again, wait)
 			continue
@@ -28,7 +28,7 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 	creates := p.create[:min(len(p.create), burst)]
 	_, err := owned.SlowStart(1, len(creates), func(i int) error {
 		_, err := r.control.Create(ctx, v.ds, r.podFor(v, creates[i]))
-		if owned.Ending(err) {
+		if owned.NamespaceTerminating(err) {
 			return nil // the namespace is terminating
 		}
 		return err
@@ -47,7 +47,7 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 }
 
 // podFor returns a new pod for a node.
-func (r *run) podFor(v *view, node string) *corev1.Pod {
+func (r *run) podFor(v *syncState, node string) *corev1.Pod {
 	pod := owned.NewPod(v.ds, r.Adopter.Ref(v.ds), &v.ds.Spec.Template)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
@@ -57,6 +57,6 @@ func (r *run) podFor(v *view, node string) *corev1.Pod {
 		pod.Labels[podGenerationLabel] = generation
 	}
 	pod.Spec.Tolerations = tolerations(&pod.Spec)
-	pod.Spec.Affinity = only(pod.Spec.Affinity, node)
+	pod.Spec.Affinity = pinTo(pod.Spec.Affinity, node)
 	return pod
 }

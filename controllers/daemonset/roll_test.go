@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 					pods = append(pods, lettered(letter, nodes[i].Name, now.Add(time.Duration(at)*time.Minute-time.Hour), now))
 				}
 			}
-			v := newView(ds, revisions.History{Current: current}, nodes, pods, now)
+			v := newSyncState(ds, revisions.History{Current: current}, nodes, pods, now)
 			if got := text(v.plan()); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}

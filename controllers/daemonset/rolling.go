@@ -11,7 +11,7 @@ type pair struct {
 }
 
 // pairs returns the pair of each selected node, by name.
-func (v *view) pairs() []pair {
+func (v *syncState) pairs() []pair {
 	var out []pair
 	for _, node := range v.nodes {
 		if _, stay := fits(v.ds, node); !stay {
@@ -25,7 +25,7 @@ func (v *view) pairs() []pair {
 	return out
 }
 
-func (v *view) pair(node string, on []*corev1.Pod) pair {
+func (v *syncState) pair(node string, on []*corev1.Pod) pair {
 	p := pair{node: node, ok: true}
 	for _, pod := range on {
 		if pod.DeletionTimestamp != nil {
@@ -44,7 +44,7 @@ func (v *view) pair(node string, on []*corev1.Pod) pair {
 }
 
 // roll returns one step of a rolling update.
-func (v *view) roll() plan {
+func (v *syncState) roll() plan {
 	unavailable, surge := v.limits()
 	if surge == 0 {
 		return v.rollInPlace(unavailable)
@@ -53,7 +53,7 @@ func (v *view) roll() plan {
 }
 
 // rollInPlace deletes old pods: all unavailable ones, and as many available ones as maxUnavailable allows.
-func (v *view) rollInPlace(limit int) plan {
+func (v *syncState) rollInPlace(limit int) plan {
 	var p plan
 	var candidates []*corev1.Pod
 	missing := 0
@@ -78,7 +78,7 @@ func (v *view) rollInPlace(limit int) plan {
 
 // rollAhead creates new pods on nodes with old ones: on every node whose old pod is unavailable, and on as many others
 // as maxSurge allows. It deletes an old pod when the new one is available.
-func (v *view) rollAhead(limit int) plan {
+func (v *syncState) rollAhead(limit int) plan {
 	var p plan
 	var candidates []string
 	surging := 0

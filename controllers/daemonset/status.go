@@ -7,7 +7,7 @@ import (
 )
 
 // status counts each node by its first pod.
-func (v *view) status() appsv1.DaemonSetStatus {
+func (v *syncState) status() appsv1.DaemonSetStatus {
 	s := appsv1.DaemonSetStatus{ObservedGeneration: v.ds.Generation, CollisionCount: v.history.Collisions,
 		Conditions: v.ds.Status.Conditions}
 	for _, node := range v.nodes {

@@ -21,8 +21,8 @@ const generationAnnotation = appsv1.DeprecatedTemplateGeneration
 // podGenerationLabel is the label of pods with the generation of their template.
 const podGenerationLabel = "pod-template-generation"
 
-// view is the state of a DaemonSet during one sync.
-type view struct {
+// syncState is the state of a DaemonSet during one sync.
+type syncState struct {
 	ds      *appsv1.DaemonSet // shared
 	history revisions.History
 	nodes   []*corev1.Node           // by name
@@ -32,9 +32,9 @@ type view struct {
 	current map[string]bool // hashes of the current template
 }
 
-func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod,
-	now time.Time) *view {
-	v := &view{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
+func newSyncState(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod,
+	now time.Time) *syncState {
+	v := &syncState{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
 	slices.SortFunc(v.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	v.current[v.hash()] = true
 	for _, r := range history.Others { // adopted revisions may have the same template
@@ -43,12 +43,12 @@ func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.No
 			v.current[hash] = true
 		}
 	}
-	v.place(pods)
+	v.setPods(pods)
 	return v
 }
 
-// place sets the view's pods.
-func (v *view) place(pods []*corev1.Pod) {
+// setPods sets the view's pods.
+func (v *syncState) setPods(pods []*corev1.Pod) {
 	v.pods = map[string][]*corev1.Pod{}
 	for _, p := range pods {
 		if node := nodeOf(p); node != "" {
@@ -73,12 +73,12 @@ func compare(a, b *corev1.Pod) int {
 }
 
 // hash returns the hash label of new pods.
-func (v *view) hash() string {
+func (v *syncState) hash() string {
 	return v.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
 }
 
 // hashes returns the hashes of the existing pods.
-func (v *view) hashes() map[string]bool {
+func (v *syncState) hashes() map[string]bool {
 	all := map[string]bool{}
 	for _, on := range v.pods {
 		for _, p := range on {
@@ -89,7 +89,7 @@ func (v *view) hashes() map[string]bool {
 }
 
 // updated reports whether a pod has the DaemonSet's template.
-func (v *view) updated(p *corev1.Pod) bool {
+func (v *syncState) updated(p *corev1.Pod) bool {
 	if hash := p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && v.current[hash] {
 		return true
 	}
@@ -98,18 +98,18 @@ func (v *view) updated(p *corev1.Pod) bool {
 }
 
 // available reports whether a pod has been ready for minReadySeconds.
-func (v *view) available(p *corev1.Pod) bool {
+func (v *syncState) available(p *corev1.Pod) bool {
 	wait, ready := podstate.AvailableIn(p, v.ds.Spec.MinReadySeconds, v.now)
 	return ready && wait <= 0
 }
 
 // nextAvailable returns the shortest time until a ready pod becomes available; 0 if none will.
-func (v *view) nextAvailable() time.Duration {
+func (v *syncState) nextAvailable() time.Duration {
 	return podstate.NextAvailable(slices.Concat(slices.Collect(maps.Values(v.pods))...), v.ds.Spec.MinReadySeconds, v.now)
 }
 
 // desired returns the number of nodes that should run a pod.
-func (v *view) desired() int {
+func (v *syncState) desired() int {
 	n := 0
 	for _, node := range v.nodes {
 		if run, _ := fits(v.ds, node); run {
@@ -121,7 +121,7 @@ func (v *view) desired() int {
 
 // limits returns the number of nodes that a rolling update may leave without an available pod, and the number of nodes
 // with a second pod. Percentages of the nodes are rounded up.
-func (v *view) limits() (unavailable, surge int) {
+func (v *syncState) limits() (unavailable, surge int) {
 	if rolling := v.ds.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		all := v.desired()
 		unavailable, surge = scaled(rolling.MaxUnavailable, all), scaled(rolling.MaxSurge, all)
@@ -144,7 +144,7 @@ func scaled(of *intstr.IntOrString, all int) int {
 }
 
 // surges reports whether a rolling update creates a node's new pod before it deletes the old one.
-func (v *view) surges() bool {
+func (v *syncState) surges() bool {
 	s := v.ds.Spec.UpdateStrategy
 	return s.Type == appsv1.RollingUpdateDaemonSetStrategyType && s.RollingUpdate != nil &&
 		scaled(s.RollingUpdate.MaxSurge, 100) > 0

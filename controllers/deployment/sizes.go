@@ -64,15 +64,15 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 		return 0, 0
 	}
 	n := desired(d)
-	surge, unavailable = part(rolling.MaxSurge, n, true), part(rolling.MaxUnavailable, n, false)
+	surge, unavailable = intOrPercent(rolling.MaxSurge, n, true), intOrPercent(rolling.MaxUnavailable, n, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
 	return surge, min(unavailable, n)
 }
 
-// part returns a number, or a percentage of n; 0 if it is invalid.
-func part(of *intstr.IntOrString, n int32, up bool) int32 {
+// intOrPercent returns a number, or a percentage of n; 0 if it is invalid.
+func intOrPercent(of *intstr.IntOrString, n int32, up bool) int32 {
 	value, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(of, intstr.FromInt32(0)), int(n), up)
 	if err != nil {
 		return 0

@@ -150,7 +150,7 @@ func (r *run) onSlice(ctx context.Context, old, new client.Object) ([]key, error
 	}
 	id := pool{obj.Spec.Driver, obj.Spec.Pool.Name}
 	r.mu.Lock()
-	before := r.evicts(id)
+	before := r.hasNoExecute(id)
 	if is != nil {
 		if r.pools[id] == nil {
 			r.pools[id] = map[string]*resourcev1.ResourceSlice{}
@@ -159,7 +159,7 @@ func (r *run) onSlice(ctx context.Context, old, new client.Object) ([]key, error
 	} else if delete(r.pools[id], was.Name); len(r.pools[id]) == 0 {
 		delete(r.pools, id)
 	}
-	after := r.evicts(id)
+	after := r.hasNoExecute(id)
 	r.mu.Unlock()
 	if !before && !after {
 		return nil, nil

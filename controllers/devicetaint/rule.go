@@ -153,7 +153,7 @@ func (r *run) pending(ctx context.Context, rule *resourcev1.DeviceTaintRule) (po
 func (r *run) devices(ctx context.Context, rule *resourcev1.DeviceTaintRule) (published, allocated int, err error) {
 	r.mu.Lock()
 	for id := range r.pools {
-		r.current(id, func(d *resourcev1.Device) bool {
+		r.eachDevice(id, func(d *resourcev1.Device) bool {
 			if podstate.Taints(rule, id.driver, id.name, d.Name) {
 				published++
 			}

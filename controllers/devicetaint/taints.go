@@ -22,9 +22,9 @@ func evicting(rule *resourcev1.DeviceTaintRule) bool {
 	return rule != nil && rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNoExecute
 }
 
-// current calls f for the devices of a pool until f returns false. It ignores slices of an older generation. The caller
+// eachDevice calls f for the devices of a pool until f returns false. It ignores slices of an older generation. The caller
 // holds mu.
-func (r *run) current(id pool, f func(*resourcev1.Device) bool) {
+func (r *run) eachDevice(id pool, f func(*resourcev1.Device) bool) {
 	newest := int64(-1)
 	for _, slice := range r.pools[id] {
 		newest = max(newest, slice.Spec.Pool.Generation)
@@ -38,9 +38,9 @@ func (r *run) current(id pool, f func(*resourcev1.Device) bool) {
 	}
 }
 
-// evicts reports whether a device of a pool has a NoExecute taint. The caller holds mu.
-func (r *run) evicts(id pool) (found bool) {
-	r.current(id, func(d *resourcev1.Device) bool {
+// hasNoExecute reports whether a device of a pool has a NoExecute taint. The caller holds mu.
+func (r *run) hasNoExecute(id pool) (found bool) {
+	r.eachDevice(id, func(d *resourcev1.Device) bool {
 		for i := range d.Taints {
 			found = found || d.Taints[i].Effect == resourcev1.DeviceTaintEffectNoExecute
 		}
@@ -105,7 +105,7 @@ func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult,
 			e.rules[rule] = true
 		}
 	}
-	r.current(pool{device.Driver, device.Pool}, func(d *resourcev1.Device) bool {
+	r.eachDevice(pool{device.Driver, device.Pool}, func(d *resourcev1.Device) bool {
 		for i := range d.Taints {
 			if d.Name == device.Device && d.Taints[i].Effect == resourcev1.DeviceTaintEffectNoExecute {
 				one(&d.Taints[i], nil)

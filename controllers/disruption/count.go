@@ -23,8 +23,8 @@ type demand struct {
 	unmanaged int   // pods without a controller that has a scale
 }
 
-// ask computes the demand for a number of expected pods. Percentages are rounded up.
-func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
+// demandOf computes the demand for a number of expected pods. Percentages are rounded up.
+func demandOf(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
 	d := demand{expected: expected}
 	switch {
 	case s.MaxUnavailable != nil:
@@ -45,8 +45,8 @@ func byScale(s *policyv1.PodDisruptionBudgetSpec) bool {
 	return s.MaxUnavailable != nil || s.MinAvailable != nil && s.MinAvailable.Type == intstr.String
 }
 
-// settle computes the status. again is the time until the deletion of an evicted pod is overdue; 0: none is pending.
-func settle(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, now time.Time) (again time.Duration) {
+// setStatus computes the status. again is the time until the deletion of an evicted pod is overdue; 0: none is pending.
+func setStatus(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, now time.Time) (again time.Duration) {
 	s := &b.Status
 	waited := map[string]metav1.Time{}
 	var healthy int32

@@ -95,7 +95,7 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	}
 	var guarding []*policyv1.PodDisruptionBudget
 	for _, b := range budgets {
-		if guards(b, pods...) {
+		if matchesAny(b, pods...) {
 			out, guarding = append(out, key{Key: follow.KeyOf(b)}), append(guarding, b)
 		}
 	}
@@ -125,8 +125,8 @@ func onCondition(new client.Object) []key {
 	return nil
 }
 
-// guards reports whether the budget matches one of the pods. A budget with an invalid or missing selector matches none.
-func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
+// matchesAny reports whether the budget matches one of the pods. A budget with an invalid or missing selector matches none.
+func matchesAny(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		return false
@@ -154,7 +154,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	}
 	var pods []*corev1.Pod
 	for _, p := range all {
-		if guards(b, p) {
+		if matchesAny(b, p) {
 			pods = append(pods, p)
 		}
 	}
@@ -171,17 +171,17 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 			})
 		}))
 	}
-	c.tell(b, pods, want)
+	c.recordEvents(b, pods, want)
 	var again time.Duration
 	err = c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
 		now := c.deps.Clock.Now()
-		again = settle(cur, pods, want, now)
+		again = setStatus(cur, pods, want, now)
 	})
 	return again, err
 }
 
-// tell records Events about the budget's pods.
-func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
+// recordEvents records Events about the budget's pods.
+func (c *Controller) recordEvents(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
 	if len(pods) == 0 {
 		c.events.Eventf(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}

@@ -18,7 +18,7 @@ import (
 // demand returns what the budget requires for the given pods.
 func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (demand, error) {
 	if !byScale(&b.Spec) {
-		return ask(&b.Spec, int32(len(pods)))
+		return demandOf(&b.Spec, int32(len(pods)))
 	}
 	scales := map[types.UID]int32{} // by the pods' controllers
 	counted := map[types.UID]bool{} // owners of pods, whose scale is known
@@ -45,7 +45,7 @@ func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget
 	for _, replicas := range scales {
 		expected += replicas
 	}
-	d, err := ask(&b.Spec, expected)
+	d, err := demandOf(&b.Spec, expected)
 	d.unmanaged = unmanaged
 	return d, err
 }

@@ -51,8 +51,8 @@ type Elector struct {
 
 	// Only Run uses the fields below: the last observed change of the lease, the time of the observation, and the start of
 	// this process' last successful attempt to acquire or renew it.
-	seen           string // its resourceVersion
-	seenAt, heldAt time.Time
+	observedVersion string // its resourceVersion
+	seenAt, heldAt  time.Time
 }
 
 // New returns an Elector.
@@ -87,7 +87,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 // acquire waits until this process holds the lease; it returns false if ctx ends before.
 func (e *Elector) acquire(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		holder, err := e.attempt(ctx, renewDeadline)
+		holder, err := e.tryAcquireOrRenew(ctx, renewDeadline)
 		switch {
 		case err == nil && holder == e.cfg.Identity:
 			return true
@@ -117,7 +117,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 		defer close(ended)
 		return lead(leadCtx)
 	})
-	held := e.keep(leadCtx, ended)
+	held := e.keepRenewing(leadCtx, ended)
 	stop()
 	err := leading.Wait()
 	e.leading.Store(false)
@@ -127,10 +127,10 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	return err
 }
 
-// keep renews the lease until ctx or lead has ended. It returns false if the lease was lost.
-func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
+// keepRenewing renews the lease until ctx or lead has ended. It returns false if the lease was lost.
+func (e *Elector) keepRenewing(ctx context.Context, ended <-chan struct{}) bool {
 	for {
-		left := e.left()
+		left := e.timeLeft()
 		if left <= 0 {
 			e.cfg.Log.Error("the controllers' lease could not be renewed: stopping them")
 			return false
@@ -142,7 +142,7 @@ func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
 			return true
 		case <-e.cfg.Clock.After(min(retryPeriod, left)):
 		}
-		holder, err := e.attempt(ctx, e.left())
+		holder, err := e.tryAcquireOrRenew(ctx, e.timeLeft())
 		if err == nil && holder != e.cfg.Identity {
 			e.cfg.Log.Error("another process took the controllers' lease: stopping them", zap.String("holder", holder))
 			return false
@@ -153,11 +153,11 @@ func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
 	}
 }
 
-// left returns how long this process may lead without renewing the lease.
-func (e *Elector) left() time.Duration { return renewDeadline - e.cfg.Clock.Since(e.heldAt) }
+// timeLeft returns how long this process may lead without renewing the lease.
+func (e *Elector) timeLeft() time.Duration { return renewDeadline - e.cfg.Clock.Since(e.heldAt) }
 
-// attempt acquires or renews the lease if that is allowed, and returns its holder.
-func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder string, err error) {
+// tryAcquireOrRenew acquires or renews the lease if that is allowed, and returns its holder.
+func (e *Elector) tryAcquireOrRenew(ctx context.Context, within time.Duration) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	began := e.cfg.Clock.Now()
@@ -167,7 +167,7 @@ func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder str
 		_, err = e.cfg.Client.Create(ctx, e.next(nil))
 	case err != nil:
 		return "", err
-	case !e.mayTake(lease):
+	case !e.mayAcquire(lease):
 		return *lease.Spec.HolderIdentity, nil
 	default:
 		err = e.replace(ctx, lease, e.next(lease))
@@ -179,11 +179,11 @@ func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder str
 	return e.cfg.Identity, nil
 }
 
-// mayTake reports whether this process may write itself as the holder: it holds the lease, nobody does, or it has
+// mayAcquire reports whether this process may write itself as the holder: it holds the lease, nobody does, or it has
 // expired.
-func (e *Elector) mayTake(lease *coordinationv1.Lease) bool {
-	if lease.ResourceVersion != e.seen {
-		e.seen, e.seenAt = lease.ResourceVersion, e.cfg.Clock.Now()
+func (e *Elector) mayAcquire(lease *coordinationv1.Lease) bool {
+	if lease.ResourceVersion != e.observedVersion {
+		e.observedVersion, e.seenAt = lease.ResourceVersion, e.cfg.Clock.Now()
 	}
 	spec := &lease.Spec
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || *spec.HolderIdentity == e.cfg.Identity {

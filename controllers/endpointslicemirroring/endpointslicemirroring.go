@@ -140,7 +140,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, err
 	}
 	m := mirrorOf(e, r.cfg.Max)
-	r.tell(e, m)
+	r.recordEvents(e, m)
 	_, headless := e.Labels[corev1.IsHeadlessService]
 	owner := sliceset.Owner{
 		Object: e, Kind: corev1.SchemeGroupVersion.WithKind("Endpoints"),
@@ -168,8 +168,8 @@ func (r *run) source(ctx context.Context, key follow.Key) (*corev1.Endpoints, er
 	return e, err
 }
 
-// tell records Events about addresses that were not mirrored.
-func (r *run) tell(e *corev1.Endpoints, m mirror) {
+// recordEvents records Events about addresses that were not mirrored.
+func (r *run) recordEvents(e *corev1.Endpoints, m mirror) {
 	r.skipped.Observe(float64(m.skipped))
 	if m.invalid > 0 {
 		r.events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress",

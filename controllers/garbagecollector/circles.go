@@ -12,25 +12,25 @@ import (
 // Owners in foreground deletion can wait for each other in a cycle. Upstream sets blockOwnerDeletion of their
 // references to false; here the controller releases one of the owners.
 
-// circlesAfter is the delay between finding an owner blocked and looking for cycles among all owners, so that one
+// cycleDelay is the delay between finding an owner blocked and looking for cycles among all owners, so that one
 // search serves many owners.
-const circlesAfter = 200 * time.Millisecond
+const cycleDelay = 200 * time.Millisecond
 
-// circles is the key that searches for cycles.
-var circles = item{}
+// findCycles is the key that searches for cycles.
+var findCycles = item{}
 
-// untie releases one owner of each cycle.
-func (r *run) untie(ctx context.Context) error {
+// breakCycles releases one owner of each cycle.
+func (r *run) breakCycles(ctx context.Context) error {
 	var errs []error
-	for _, owner := range r.index.circles() {
+	for _, owner := range r.index.cycles() {
 		errs = append(errs, r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents))
 	}
 	return errors.Join(errs...)
 }
 
-// circles returns one owner of each cycle of owners that wait for each other. A cycle does not include an owner that
+// cycles returns one owner of each cycle of owners that wait for each other. A cycle does not include an owner that
 // waits, directly or through others, for an object that will be deleted anyway.
-func (x *index) circles() []item {
+func (x *index) cycles() []item {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	waitsFor := x.stuck()
@@ -55,7 +55,7 @@ func (x *index) stuck() map[types.UID]types.UID {
 	waiters := map[types.UID][]types.UID{} // by owner, all owners that wait for it
 	var free []types.UID
 	for owner := range x.waiting {
-		ends := x.ends(owner)
+		ends := x.waitingDependents(owner)
 		if ends == nil {
 			free = append(free, owner)
 			continue
@@ -78,9 +78,9 @@ func (x *index) stuck() map[types.UID]types.UID {
 	return waitsFor
 }
 
-// ends returns the dependents that block the owner if all of them are waiting owners; nil if one is not, or there are
+// waitingDependents returns the dependents that block the owner if all of them are waiting owners; nil if one is not, or there are
 // none. The caller holds mu.
-func (x *index) ends(owner types.UID) []types.UID {
+func (x *index) waitingDependents(owner types.UID) []types.UID {
 	d := x.of[owner]
 	if d == nil {
 		return nil

@@ -19,9 +19,9 @@ const parallel = 10 // dependents released concurrently
 
 // ownership contains an object's owners, by their state.
 type ownership struct {
-	solid   int         // number of owners that exist, or whose kind is not served
-	absent  []types.UID // deleted, or replaced by another object of the same name
-	waiting []types.UID // in foreground deletion: they wait for their dependents
+	existing int         // number of owners that exist, or whose kind is not served
+	missing  []types.UID // deleted, or replaced by another object of the same name
+	waiting  []types.UID // in foreground deletion: they wait for their dependents
 }
 
 func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, error) {
@@ -29,7 +29,7 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 	for _, ref := range obj.GetOwnerReferences() {
 		owner, ok := r.owner(obj.GetNamespace(), ref)
 		if !ok {
-			o.solid++
+			o.existing++
 			continue
 		}
 		found, err := r.get(ctx, owner)
@@ -37,11 +37,11 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 		case err != nil:
 			return o, err
 		case found == nil:
-			o.absent = append(o.absent, ref.UID)
+			o.missing = append(o.missing, ref.UID)
 		case found.GetDeletionTimestamp() != nil && has(found, metav1.FinalizerDeleteDependents):
 			o.waiting = append(o.waiting, ref.UID)
 		default:
-			o.solid++
+			o.existing++
 		}
 	}
 	return o, nil
@@ -54,11 +54,11 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	if err != nil {
 		return err
 	}
-	ended := slices.Concat(o.absent, o.waiting)
+	ended := slices.Concat(o.missing, o.waiting)
 	switch {
 	case len(ended) == 0:
 		return nil
-	case o.solid > 0:
+	case o.existing > 0:
 		return r.disown(ctx, i, ended)
 	}
 	policy := metav1.DeletePropagationBackground
@@ -141,7 +141,7 @@ func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 func (r *run) foreground(ctx context.Context, owner item) error {
 	blocked := r.index.blocked(owner.uid)
 	if !blocked {
-		err := r.stored(ctx, owner, func(_ client.Kind, all []client.Object) error {
+		err := r.eachDependent(ctx, owner, func(_ client.Kind, all []client.Object) error {
 			blocked = blocked || slices.ContainsFunc(all, func(obj client.Object) bool { return blocks(owner.uid, obj) })
 			return nil
 		})
@@ -150,7 +150,7 @@ func (r *run) foreground(ctx context.Context, owner item) error {
 		}
 	}
 	if blocked {
-		r.loop.AddAfter(circlesAfter, circles)
+		r.loop.AddAfter(cycleDelay, findCycles)
 		return nil // each dependent wakes the owner when it is deleted
 	}
 	return r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents)
@@ -158,7 +158,7 @@ func (r *run) foreground(ctx context.Context, owner item) error {
 
 // orphan removes the owner from its dependents, then removes the owner's finalizer.
 func (r *run) orphan(ctx context.Context, owner item) error {
-	err := r.stored(ctx, owner, func(kind client.Kind, all []client.Object) error {
+	err := r.eachDependent(ctx, owner, func(kind client.Kind, all []client.Object) error {
 		return errors.Join(follow.Each(parallel, all, func(obj client.Object) error {
 			if !owns(owner.uid, obj) {
 				return nil
@@ -172,10 +172,10 @@ func (r *run) orphan(ctx context.Context, owner item) error {
 	return r.unfinalize(ctx, owner, metav1.FinalizerOrphanDependents)
 }
 
-// stored calls f with all objects of each kind that may depend on the owner. It lists them from the API, because the
+// eachDependent calls f with all objects of each kind that may depend on the owner. It lists them from the API, because the
 // index may lag behind (watches of different kinds are not ordered): a missed dependent would be deleted instead of
 // orphaned, or outlive its owner.
-func (r *run) stored(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
+func (r *run) eachDependent(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
 	for _, kind := range r.kinds {
 		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
 			continue

@@ -35,9 +35,9 @@ const Name = "garbagecollector"
 // Component is the source of its events.
 const Component = "garbage-collector-controller"
 
-// settle is the delay between a change of the served kinds and watching them, because an installation creates many
+// settleDelay is the delay between a change of the served kinds and watching them, because an installation creates many
 // definitions.
-const settle = time.Second
+const settleDelay = time.Second
 
 // Config of the controller.
 type Config struct {
@@ -84,7 +84,7 @@ func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-
 	c.deps.Guard.Go(&waiting, "controller", func() {
 		select {
 		case <-changed:
-			backoff.Sleep(ctx, c.deps.Clock, settle)
+			backoff.Sleep(ctx, c.deps.Clock, settleDelay)
 			stop()
 		case <-ctx.Done():
 		}
@@ -211,8 +211,8 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 
 // reconcile handles an owner's deletion, or deletes a dependent whose owners no longer exist.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
-	if i == circles {
-		return 0, r.untie(ctx)
+	if i == findCycles {
+		return 0, r.breakCycles(ctx)
 	}
 	obj, err := r.get(ctx, i)
 	if obj == nil || err != nil {

@@ -70,7 +70,7 @@ func newFailures() *failures { return &failures{of: map[types.UID]backoff{}} }
 
 // next returns the backoff after the pods that the sync has found finished. For a Job that is new to this process it
 // considers all pods, including counted ones, so that a restart of the process does not reset the backoff.
-func (f *failures) next(ro *round) backoff {
+func (f *failures) next(ro *syncState) backoff {
 	f.mu.Lock()
 	b, known := f.of[ro.job.UID]
 	f.mu.Unlock()

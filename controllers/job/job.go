@@ -160,5 +160,5 @@ func (r *run) reconcilePod(ctx context.Context, k follow.Key) error {
 	if lost, err := r.uncountable(ctx, pod); !lost || err != nil {
 		return err
 	}
-	return r.free(ctx, pod)
+	return r.removeFinalizer(ctx, pod)
 }

@@ -24,7 +24,7 @@ const parallel = 50
 
 // manage moves the number of active pods towards the desired number: it deletes surplus pods or, if there are none,
 // creates missing ones.
-func (r *run) manage(ctx context.Context, ro *round) error {
+func (r *run) manage(ctx context.Context, ro *syncState) error {
 	if suspended(ro.job) {
 		return r.remove(ctx, ro, slices.Clone(ro.active))
 	}
@@ -57,7 +57,7 @@ func (r *run) manage(ctx context.Context, ro *round) error {
 
 // surplus returns n active pods to delete, in an Indexed Job also every pod without a valid index and all but one of
 // each index.
-func (ro *round) surplus(n int) []*corev1.Pod {
+func (ro *syncState) surplus(n int) []*corev1.Pod {
 	ranked := podstate.Rank(ro.active, nil, ro.now)
 	if !indexed(ro.job) {
 		return ranked[:max(0, n)]
@@ -80,8 +80,8 @@ func (ro *round) surplus(n int) []*corev1.Pod {
 }
 
 // pending returns the first n indexes that need a pod and whose backoff has ended.
-func (ro *round) pending(n int) []int32 {
-	taken := ro.done.Merge(ro.lost)
+func (ro *syncState) pending(n int) []int32 {
+	taken := ro.completedIndexes.Merge(ro.failedIndexes)
 	var have []int32
 	for _, p := range ro.pods {
 		if i, ok := ro.index(p); ok && (podstate.Active(p) || terminating(p) && replacesOnlyFailed(ro.job)) {
@@ -110,14 +110,14 @@ func (ro *round) pending(n int) []int32 {
 }
 
 // create creates a pod for each item: its index in an Indexed Job.
-func (r *run) create(ctx context.Context, ro *round, items []int32) error {
+func (r *run) create(ctx context.Context, ro *syncState, items []int32) error {
 	var made, failed atomic.Int32
 	_, err := owned.SlowStart(1, len(items), func(i int) error {
 		_, err := r.control.Create(ctx, ro.stored, r.podFor(ro, items[i]))
 		switch {
 		case err == nil:
 			made.Add(1)
-		case owned.Ending(err):
+		case owned.NamespaceTerminating(err):
 			return nil // the namespace is terminating
 		default:
 			failed.Add(1)
@@ -130,9 +130,9 @@ func (r *run) create(ctx context.Context, ro *round, items []int32) error {
 }
 
 // remove deletes active pods that count neither as succeeded nor as failed.
-func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
+func (r *run) remove(ctx context.Context, ro *syncState, pods []*corev1.Pod) error {
 	gone, err := r.each(pods, func(p *corev1.Pod) error {
-		if err := r.free(ctx, p); err != nil {
+		if err := r.removeFinalizer(ctx, p); err != nil {
 			return err
 		}
 		return r.delete(ctx, ro, p)
@@ -145,7 +145,7 @@ func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
 
 // stop deletes the active pods of a Job that ends. They keep the finalizer until they are counted. If a deletion fails,
 // the Job does not end yet.
-func (r *run) stop(ctx context.Context, ro *round) error {
+func (r *run) stop(ctx context.Context, ro *syncState) error {
 	gone, err := r.each(ro.active, func(p *corev1.Pod) error { return r.delete(ctx, ro, p) })
 	for _, p := range gone {
 		ro.deleted(p)
@@ -177,7 +177,7 @@ func (r *run) each(pods []*corev1.Pod, f func(*corev1.Pod) error) ([]*corev1.Pod
 	return good, errors.Join(errs...)
 }
 
-func (r *run) delete(ctx context.Context, ro *round, pod *corev1.Pod) error {
+func (r *run) delete(ctx context.Context, ro *syncState, pod *corev1.Pod) error {
 	err := r.control.Delete(ctx, ro.stored, pod)
 	if owned.Gone(err) {
 		return nil
@@ -186,7 +186,7 @@ func (r *run) delete(ctx context.Context, ro *round, pod *corev1.Pod) error {
 }
 
 // byIndex orders pods by their completion index; pods without an index come first.
-func (ro *round) byIndex(a, b *corev1.Pod) int {
+func (ro *syncState) byIndex(a, b *corev1.Pod) int {
 	of := func(p *corev1.Pod) int32 {
 		if i, ok := number(p, batchv1.JobCompletionIndexAnnotation); ok {
 			return i

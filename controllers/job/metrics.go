@@ -61,7 +61,7 @@ func modeOf(job *batchv1.Job) string {
 }
 
 // synced counts a sync of the given duration.
-func (m *metrics) synced(ro *round, took time.Duration, err error) {
+func (m *metrics) synced(ro *syncState, took time.Duration, err error) {
 	result, action := "success", "tracking"
 	if err != nil {
 		result = "error"
@@ -113,7 +113,7 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 }
 
 // creations counts the pods that a sync has created or failed to create.
-func (m *metrics) creations(ro *round, made, failed int) {
+func (m *metrics) creations(ro *syncState, made, failed int) {
 	reason := "new"
 	switch only := ro.job.Spec.PodReplacementPolicy; {
 	case only != nil && *only == batchv1.Failed && ro.failed > 0:

@@ -21,7 +21,7 @@ const (
 )
 
 // podFor returns a new pod of the Job; index is used if the Job is Indexed.
-func (r *run) podFor(ro *round, index int32) *corev1.Pod {
+func (r *run) podFor(ro *syncState, index int32) *corev1.Pod {
 	job, pod := ro.job, owned.NewPod(ro.job, r.adopter.Ref(ro.job), &ro.job.Spec.Template)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
@@ -58,7 +58,7 @@ func addIndex(c *corev1.Container) {
 }
 
 // inherit copies the failure count of the index from the failed pod to its replacement.
-func (ro *round) inherit(pod, failed *corev1.Pod) {
+func (ro *syncState) inherit(pod, failed *corev1.Pod) {
 	var count, ignored int32
 	if failed != nil {
 		count, _ = number(failed, batchv1.JobIndexFailureCountAnnotation)

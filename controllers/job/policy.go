@@ -13,7 +13,7 @@ import (
 
 // matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches (empty if none does)
 // and, for FailJob, the message of the Job's condition.
-func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
+func (ro *syncState) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
 	policy := ro.job.Spec.PodFailurePolicy
 	if policy == nil {
 		return "", ""
@@ -67,7 +67,7 @@ func matched(status *corev1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodC
 }
 
 // failingPod returns the message about the first failed pod that fails the whole Job.
-func (ro *round) failingPod() string {
+func (ro *syncState) failingPod() string {
 	if ro.job.Spec.PodFailurePolicy == nil {
 		return ""
 	}
@@ -82,7 +82,7 @@ func (ro *round) failingPod() string {
 }
 
 // isIndexFailed reports whether the pod's failure exceeds backoffLimitPerIndex.
-func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
+func (ro *syncState) isIndexFailed(pod *corev1.Pod) bool {
 	if !ro.isFailed(pod) {
 		return false
 	}
@@ -97,7 +97,7 @@ func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
 }
 
 // replacements returns the failed pods to replace, by index: the last failed pod of each index.
-func (ro *round) replacements() map[int32]*corev1.Pod {
+func (ro *syncState) replacements() map[int32]*corev1.Pod {
 	taken := map[int32]bool{}
 	for _, p := range ro.active {
 		if i, ok := ro.index(p); ok {
@@ -107,7 +107,7 @@ func (ro *round) replacements() map[int32]*corev1.Pod {
 	last := map[int32]*corev1.Pod{}
 	for _, p := range ro.pods {
 		i, ok := ro.index(p)
-		if !ok || !tracked(p) || !ro.isFailed(p) || taken[i] || ro.done.Has(i) || ro.lost.Has(i) {
+		if !ok || !tracked(p) || !ro.isFailed(p) || taken[i] || ro.completedIndexes.Has(i) || ro.failedIndexes.Has(i) {
 			continue
 		}
 		if was := last[i]; was == nil || attempts(was) <= attempts(p) && !ended(p).Before(ended(was)) {

@@ -15,8 +15,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// round is the state of a Job and its pods during one sync.
-type round struct {
+// syncState is the state of a Job and its pods during one sync.
+type syncState struct {
 	stored *batchv1.Job // as read; shared
 	job    *batchv1.Job // copy whose status the sync changes
 	now    time.Time
@@ -33,8 +33,8 @@ type round struct {
 
 	// The fields below include pods that the status does not count yet.
 	succeeded, failed int32
-	done              batch.Indexes // completed indexes of an Indexed Job
-	lost              batch.Indexes // failed indexes, with backoffLimitPerIndex
+	completedIndexes  batch.Indexes // completed indexes of an Indexed Job
+	failedIndexes     batch.Indexes // failed indexes, with backoffLimitPerIndex
 
 	// replaced contains failed pods of indexes that have no other pod yet, by index. They keep the finalizer, since their
 	// replacement inherits their failure count.
@@ -47,8 +47,8 @@ type round struct {
 	again   time.Duration
 }
 
-func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
-	ro := &round{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods), counted: map[types.UID]bool{}}
+func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *syncState {
+	ro := &syncState{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods), counted: map[types.UID]bool{}}
 	s := &ro.job.Status
 	if s.UncountedTerminatedPods == nil {
 		s.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
@@ -80,7 +80,7 @@ func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
 }
 
 // sum counts finished pods, including those that the status does not count yet.
-func (ro *round) sum() {
+func (ro *syncState) sum() {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	ro.succeeded = s.Succeeded + int32(len(u.Succeeded)+len(ro.fresh(succeeded)))
 	ro.failed = s.Failed + int32(len(u.Failed))
@@ -92,19 +92,19 @@ func (ro *round) sum() {
 	if !indexed(ro.job) {
 		return
 	}
-	ro.done = ro.listed(s.CompletedIndexes).Merge(ro.indexesOf(succeeded))
-	ro.succeeded = ro.done.Count()
+	ro.completedIndexes = ro.listed(s.CompletedIndexes).Merge(ro.indexesOf(succeeded))
+	ro.succeeded = ro.completedIndexes.Count()
 	if ro.job.Spec.BackoffLimitPerIndex != nil {
 		if s.FailedIndexes != nil {
-			ro.lost = ro.listed(*s.FailedIndexes)
+			ro.failedIndexes = ro.listed(*s.FailedIndexes)
 		}
-		ro.lost = ro.lost.Merge(ro.indexesOf(ro.isIndexFailed))
+		ro.failedIndexes = ro.failedIndexes.Merge(ro.indexesOf(ro.isIndexFailed))
 		ro.replaced = ro.replacements()
 	}
 }
 
 // listed parses a list of indexes of the status. It drops indexes from completions on, which a user may have lowered.
-func (ro *round) listed(text string) batch.Indexes {
+func (ro *syncState) listed(text string) batch.Indexes {
 	list, err := batch.ParseIndexes(text, math.MaxInt32)
 	if err != nil {
 		return nil // the API rejects such a list
@@ -113,7 +113,7 @@ func (ro *round) listed(text string) batch.Indexes {
 }
 
 // indexesOf returns the indexes of the uncounted pods that f accepts.
-func (ro *round) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
+func (ro *syncState) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
 	var found []int32
 	for _, p := range ro.pods {
 		if i, ok := ro.index(p); ok && tracked(p) && f(p) {
@@ -124,7 +124,7 @@ func (ro *round) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
 }
 
 // fresh returns the pods that f accepts and the status does not count yet.
-func (ro *round) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
+func (ro *syncState) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, p := range ro.pods {
 		if tracked(p) && !ro.counted[p.UID] && ro.valid(p) && f(p) {
@@ -135,13 +135,13 @@ func (ro *round) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
 }
 
 // valid reports whether the pod counts: in an Indexed Job its index must be below completions.
-func (ro *round) valid(pod *corev1.Pod) bool {
+func (ro *syncState) valid(pod *corev1.Pod) bool {
 	_, ok := ro.index(pod)
 	return ok || !indexed(ro.job)
 }
 
 // index returns the completion index of a pod of an Indexed Job.
-func (ro *round) index(pod *corev1.Pod) (int32, bool) {
+func (ro *syncState) index(pod *corev1.Pod) (int32, bool) {
 	if !indexed(ro.job) {
 		return 0, false
 	}
@@ -157,19 +157,19 @@ func number(pod *corev1.Pod, annotation string) (int32, bool) {
 
 // isFailed reports whether the pod counts as failed. A terminating pod counts, since it may never end, unless
 // podReplacementPolicy is Failed.
-func (ro *round) isFailed(pod *corev1.Pod) bool {
+func (ro *syncState) isFailed(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(ro.job)
 }
 
 // drop removes a pod that the sync has deleted and that no longer counts.
-func (ro *round) drop(pod *corev1.Pod) {
+func (ro *syncState) drop(pod *corev1.Pod) {
 	same := func(p *corev1.Pod) bool { return p.UID == pod.UID }
 	ro.pods = slices.DeleteFunc(ro.pods, same)
 	ro.deleted(pod)
 }
 
 // deleted records that an active pod is terminating now.
-func (ro *round) deleted(pod *corev1.Pod) {
+func (ro *syncState) deleted(pod *corev1.Pod) {
 	ro.active = slices.DeleteFunc(ro.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
 	ro.terminating++
 	ro.removed++

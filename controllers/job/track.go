@@ -27,7 +27,7 @@ const maxUncounted = 500
 //     counted and none is terminating.
 //
 // A pod without the finalizer is counted if its UID is in the status; otherwise it is ignored.
-func (r *run) track(ctx context.Context, ro *round) error {
+func (r *run) track(ctx context.Context, ro *syncState) error {
 	ready, terminating := ro.ready, ro.terminating
 	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready,
 		&terminating
@@ -49,7 +49,7 @@ func (r *run) track(ctx context.Context, ro *round) error {
 	for _, action := range ro.handled {
 		r.counts.handled.WithLabelValues(string(action)).Inc()
 	}
-	freed, freeErr := r.each(leaving, func(p *corev1.Pod) error { return r.free(ctx, p) })
+	freed, freeErr := r.each(leaving, func(p *corev1.Pod) error { return r.removeFinalizer(ctx, p) })
 	for _, p := range freed {
 		delete(finalized, p.UID)
 	}
@@ -72,7 +72,7 @@ func ignoreGone(err error) error {
 }
 
 // addUp adds the pods in the status that have no finalizer to the sums, and removes their UIDs.
-func (ro *round) addUp(finalized map[types.UID]bool) {
+func (ro *syncState) addUp(finalized map[types.UID]bool) {
 	s := &ro.job.Status
 	move := func(uids *[]types.UID, sum *int32) {
 		left := slices.DeleteFunc(slices.Clone(*uids), func(uid types.UID) bool { return !finalized[uid] })
@@ -87,18 +87,18 @@ func (ro *round) addUp(finalized map[types.UID]bool) {
 
 // count adds finished pods to the status and returns those whose finalizer may then be removed. all is false if there
 // were too many for one sync; the change of the status wakes the Job again.
-func (ro *round) count() (leaving []*corev1.Pod, all bool) {
+func (ro *syncState) count() (leaving []*corev1.Pod, all bool) {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	if indexed(ro.job) {
 		slices.SortStableFunc(ro.pods, ro.byIndex)
-		s.Succeeded, s.CompletedIndexes = ro.done.Count(), ro.done.String()
+		s.Succeeded, s.CompletedIndexes = ro.completedIndexes.Count(), ro.completedIndexes.String()
 		if ro.job.Spec.BackoffLimitPerIndex != nil {
-			s.FailedIndexes = new(ro.lost.String())
+			s.FailedIndexes = new(ro.failedIndexes.String())
 		}
 	}
 	for _, p := range ro.pods {
 		failed := ro.isFailed(p)
-		if !tracked(p) || !ro.leaves(p, failed) {
+		if !tracked(p) || !ro.finalizerRemovable(p, failed) {
 			continue
 		}
 		if len(leaving) >= maxUncounted {
@@ -124,8 +124,8 @@ func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 	return leaving, true
 }
 
-// leaves reports whether the pod's finalizer may be removed once the status contains the pod.
-func (ro *round) leaves(pod *corev1.Pod, failed bool) bool {
+// finalizerRemovable reports whether the pod's finalizer may be removed once the status contains the pod.
+func (ro *syncState) finalizerRemovable(pod *corev1.Pod, failed bool) bool {
 	if ro.job.DeletionTimestamp != nil || ro.end != nil || succeeded(pod) {
 		return true
 	}
@@ -136,7 +136,7 @@ func (ro *round) leaves(pod *corev1.Pod, failed bool) bool {
 }
 
 // finish sets the Job's final condition once all of its pods are counted and gone.
-func (ro *round) finish() bool {
+func (ro *syncState) finish() bool {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	if ro.end == nil || len(u.Succeeded)+len(u.Failed) > 0 || ro.terminating > 0 {
 		return false
@@ -153,7 +153,7 @@ func (ro *round) finish() bool {
 	return true
 }
 
-func (r *run) tellEnd(ro *round) {
+func (r *run) tellEnd(ro *syncState) {
 	r.counts.ended(ro.job, ro.end)
 	if ro.end.Type == batchv1.JobFailureTarget {
 		r.events.Eventf(ro.stored, corev1.EventTypeWarning, ro.end.Reason, "%s", ro.end.Message)
@@ -168,7 +168,7 @@ func (r *run) tellEnd(ro *round) {
 
 // write stores the status if it has changed. It conflicts if the Job was changed since the sync began, because the pods
 // were counted for that state.
-func (r *run) write(ctx context.Context, ro *round) error {
+func (r *run) write(ctx context.Context, ro *syncState) error {
 	if equality.Semantic.DeepEqual(ro.job.Status, ro.stored.Status) {
 		return nil
 	}
@@ -184,8 +184,8 @@ func (r *run) write(ctx context.Context, ro *round) error {
 	return err
 }
 
-// free removes the finalizer from a pod. It succeeds if the pod no longer exists.
-func (r *run) free(ctx context.Context, pod *corev1.Pod) error {
+// removeFinalizer removes the finalizer from a pod. It succeeds if the pod no longer exists.
+func (r *run) removeFinalizer(ctx context.Context, pod *corev1.Pod) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "", func(p *corev1.Pod) error {
 		p.UID = pod.UID
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == batchv1.JobTrackingFinalizer })

@@ -12,7 +12,7 @@ import (
 
 // judge decides whether the Job ends before its completions are reached. It checks the reasons in upstream's order; the
 // first one decides. It keeps an end that the status already contains.
-func (ro *round) judge() {
+func (ro *syncState) judge() {
 	job := ro.job
 	if met := isTrue(job, batchv1.JobSuccessCriteriaMet); met != nil {
 		ro.end = met
@@ -35,29 +35,29 @@ func (ro *round) judge() {
 }
 
 // judgeIndexes is the part of judge for Indexed Jobs.
-func (ro *round) judgeIndexes() {
+func (ro *syncState) judgeIndexes() {
 	spec := &ro.job.Spec
 	if !indexed(ro.job) {
 		return
 	}
 	if spec.BackoffLimitPerIndex != nil {
-		switch lost := ro.lost.Count(); {
+		switch lost := ro.failedIndexes.Count(); {
 		case spec.MaxFailedIndexes != nil && lost > *spec.MaxFailedIndexes:
 			ro.fail(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
 			return
-		case lost > 0 && lost+ro.done.Count() >= *spec.Completions:
+		case lost > 0 && lost+ro.completedIndexes.Count() >= *spec.Completions:
 			ro.fail(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 			return
 		}
 	}
-	if message := successMessage(spec.SuccessPolicy, ro.done); message != "" {
+	if message := successMessage(spec.SuccessPolicy, ro.completedIndexes); message != "" {
 		ro.end = ro.condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonSuccessPolicy, message)
 	}
 }
 
 // completed reports whether enough pods have succeeded and none is active. Without completions, one success is enough,
 // and the controller waits for the other pods.
-func (ro *round) completed() bool {
+func (ro *syncState) completed() bool {
 	if len(ro.active)+ro.created > 0 {
 		return false
 	}
@@ -67,13 +67,13 @@ func (ro *round) completed() bool {
 	return ro.succeeded > 0
 }
 
-func (ro *round) fail(reason, message string) {
+func (ro *syncState) fail(reason, message string) {
 	ro.end = ro.condition(batchv1.JobFailureTarget, corev1.ConditionTrue, reason, message)
 }
 
 // deadline reports whether activeDeadlineSeconds have passed since the start; otherwise it schedules a sync for that
 // time.
-func (ro *round) deadline() bool {
+func (ro *syncState) deadline() bool {
 	limit, start := ro.job.Spec.ActiveDeadlineSeconds, ro.job.Status.StartTime
 	if limit == nil || start == nil || suspended(ro.job) {
 		return false
@@ -86,7 +86,7 @@ func (ro *round) deadline() bool {
 }
 
 // wait schedules a sync after d at the latest.
-func (ro *round) wait(d time.Duration) {
+func (ro *syncState) wait(d time.Duration) {
 	if ro.again == 0 || d < ro.again {
 		ro.again = d
 	}
@@ -94,7 +94,7 @@ func (ro *round) wait(d time.Duration) {
 
 // restartedTooOften reports whether containers that are restarted in place (restartPolicy OnFailure) have reached
 // backoffLimit.
-func (ro *round) restartedTooOften() bool {
+func (ro *syncState) restartedTooOften() bool {
 	if ro.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
 	}
@@ -114,7 +114,7 @@ func (ro *round) restartedTooOften() bool {
 }
 
 // settle sets the condition of a Job that has reached its completions, or is suspended.
-func (r *run) settle(ro *round) {
+func (r *run) settle(ro *syncState) {
 	switch {
 	case ro.completed():
 		ro.end = ro.condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached,
@@ -128,7 +128,7 @@ func (r *run) settle(ro *round) {
 	}
 }
 
-func (ro *round) condition(t batchv1.JobConditionType, status corev1.ConditionStatus, reason,
+func (ro *syncState) condition(t batchv1.JobConditionType, status corev1.ConditionStatus, reason,
 	message string) *batchv1.JobCondition {
 	now := metav1.NewTime(ro.now)
 	return &batchv1.JobCondition{Type: t, Status: status, LastProbeTime: now, LastTransitionTime: now, Reason: reason,
@@ -136,7 +136,7 @@ func (ro *round) condition(t batchv1.JobConditionType, status corev1.ConditionSt
 }
 
 // set adds or replaces a condition. It reports whether anything but times has changed.
-func (ro *round) set(c *batchv1.JobCondition) bool {
+func (ro *syncState) set(c *batchv1.JobCondition) bool {
 	s := &ro.job.Status
 	for i, old := range s.Conditions {
 		if old.Type != c.Type {

@@ -30,9 +30,9 @@ const (
 	port = 443
 	// retry is the delay after a failure (upstream: the interval of the kubernetesservice controller).
 	retry = 10 * time.Second
-	// settle is the delay between a change of the machine's addresses and updating the endpoints: a change of an
+	// settleDelay is the delay between a change of the machine's addresses and updating the endpoints: a change of an
 	// interface, or the start of a pod, causes many events.
-	settle = time.Second
+	settleDelay = time.Second
 )
 
 // Config of a Controller.
@@ -90,7 +90,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, moved := range c.cfg.Moved {
 		parts = append(parts, func(ctx context.Context) {
 			for range moved(ctx) {
-				loop.AddAfter(settle, service)
+				loop.AddAfter(settleDelay, service)
 			}
 		})
 	}

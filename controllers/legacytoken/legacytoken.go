@@ -120,7 +120,7 @@ func (c *Controller) onTracking(ctx context.Context, _, _ client.Object) ([]foll
 // reconcile handles one Secret, or the ConfigMap.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	if key == tracking {
-		return 0, c.track(ctx)
+		return 0, c.ensureTracking(ctx)
 	}
 	s, err := client.Get[*corev1.Secret](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil &&
@@ -134,11 +134,11 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if err != nil || !generated {
 		return 0, err
 	}
-	since, known, err := c.since(ctx)
+	since, known, err := c.trackedSince(ctx)
 	if err != nil || !known {
 		return 0, err
 	}
-	left, knowable := c.unused(s, since)
+	left, knowable := c.untilUnused(s, since)
 	if !knowable || left > 0 {
 		return left, nil
 	}
@@ -155,14 +155,14 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 // today returns the date in upstream's format.
 func (c *Controller) today() string { return c.deps.Clock.Now().UTC().Format(time.DateOnly) }
 
-// left returns the time until the period after a date has passed. It returns false if text is not a date.
-func (c *Controller) left(date string) (time.Duration, bool) {
+// untilPeriodAfter returns the time until the period after a date has passed. It returns false if text is not a date.
+func (c *Controller) untilPeriodAfter(date string) (time.Duration, bool) {
 	at, err := time.Parse(time.DateOnly, date)
 	return at.AddDate(0, 0, 1).Add(c.cfg.Period).Sub(c.deps.Clock.Now()), err == nil
 }
 
-// track creates the ConfigMap, or replaces a date that cannot be parsed.
-func (c *Controller) track(ctx context.Context) error {
+// ensureTracking creates the ConfigMap, or replaces a date that cannot be parsed.
+func (c *Controller) ensureTracking(ctx context.Context) error {
 	cm, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, tracking.Namespace, trackingName)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -188,9 +188,9 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// since returns the date in the ConfigMap. It returns false if there is none; the ConfigMap wakes the Secrets when it
+// trackedSince returns the date in the ConfigMap. It returns false if there is none; the ConfigMap wakes the Secrets when it
 // is created.
-func (c *Controller) since(ctx context.Context) (string, bool, error) {
+func (c *Controller) trackedSince(ctx context.Context) (string, bool, error) {
 	cm, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, tracking.Namespace, trackingName)
 	if apierrors.IsNotFound(err) {
 		return "", false, nil
@@ -216,13 +216,13 @@ func (c *Controller) generated(ctx context.Context, s *corev1.Secret) (bool, err
 		slices.ContainsFunc(sa.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == s.Name }), nil
 }
 
-// unused returns the time until the token counts as unused, 0 or less if it does. It returns false if the date of the
+// untilUnused returns the time until the token counts as unused, 0 or less if it does. It returns false if the date of the
 // last use is invalid.
-func (c *Controller) unused(s *corev1.Secret, since string) (time.Duration, bool) {
-	left, _ := c.left(since)
+func (c *Controller) untilUnused(s *corev1.Secret, since string) (time.Duration, bool) {
+	left, _ := c.untilPeriodAfter(since)
 	left = max(left, s.CreationTimestamp.Add(c.cfg.Period).Sub(c.deps.Clock.Now()))
 	if date, ok := s.Labels[lastUsed]; ok {
-		more, ok := c.left(date)
+		more, ok := c.untilPeriodAfter(date)
 		return max(left, more), ok
 	}
 	return left, true
@@ -267,7 +267,7 @@ var errUsed = errors.New("the token was used")
 // remove makes the token of an unused Secret invalid, or deletes the Secret if the token has been invalid for the
 // period.
 func (c *Controller) remove(ctx context.Context, s *corev1.Secret) (time.Duration, error) {
-	if left, ok := c.left(s.Labels[invalidSince]); ok {
+	if left, ok := c.untilPeriodAfter(s.Labels[invalidSince]); ok {
 		if left > 0 {
 			return left, nil
 		}

@@ -72,23 +72,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(terminating)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: c.podGone},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(onNamespace)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: c.onPod},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
-// terminating wakes a terminating namespace.
-func terminating(_, new client.Object) []string {
+// onNamespace wakes a terminating namespace.
+func onNamespace(_, new client.Object) []string {
 	if new != nil && new.GetDeletionTimestamp() != nil {
 		return []string{new.GetName()}
 	}
 	return nil
 }
 
-// podGone wakes the pod's namespace if it is terminating.
-func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]string, error) {
+// onPod wakes the pod's namespace if it is terminating.
+func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]string, error) {
 	if new != nil {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 		return 0, nil
 	}
 	for _, stage := range stages(c.cfg.Kinds.Now()) {
-		deleteErr := c.empty(ctx, name, stage)
+		deleteErr := c.deleteContents(ctx, name, stage)
 		left, err := c.remaining(ctx, name, stage)
 		if err != nil {
 			return 0, err
@@ -157,8 +157,8 @@ func (c *Controller) recheck(ns *corev1.Namespace) time.Duration {
 	return min(max(c.deps.Clock.Since(last)/2, minRecheck), maxRecheck)
 }
 
-// empty deletes all objects of these kinds that are not terminating yet.
-func (c *Controller) empty(ctx context.Context, name string, stage []client.Kind) error {
+// deleteContents deletes all objects of these kinds that are not terminating yet.
+func (c *Controller) deleteContents(ctx context.Context, name string, stage []client.Kind) error {
 	var errs []error
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})

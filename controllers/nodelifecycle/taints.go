@@ -27,8 +27,8 @@ func conditions() []condition {
 	}
 }
 
-// called returns the keys of the NoSchedule taints for the node's state.
-func called(n *corev1.Node) []string {
+// requiredTaints returns the keys of the NoSchedule taints for the node's state.
+func requiredTaints(n *corev1.Node) []string {
 	var out []string
 	for _, c := range conditions() {
 		if statusOf(n, c.is) == c.status {
@@ -51,19 +51,19 @@ func statusOf(n *corev1.Node, is corev1.NodeConditionType) corev1.ConditionStatu
 	return ""
 }
 
-// ours reports whether this controller manages the taint.
-func ours(t corev1.Taint) bool {
+// managed reports whether this controller manages the taint.
+func managed(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnschedulable ||
 		slices.ContainsFunc(conditions(), func(c condition) bool { return c.taint == t.Key }))
 }
 
 // taintsFor returns the node's taints, in which those that this controller manages match the node's state.
 func taintsFor(n *corev1.Node, now metav1.Time) (taints []corev1.Taint, changed bool) {
-	missing := called(n)
+	missing := requiredTaints(n)
 	for _, t := range n.Spec.Taints {
 		at := slices.Index(missing, t.Key)
 		switch {
-		case !ours(t):
+		case !managed(t):
 		case at < 0:
 			changed = true
 			continue

@@ -41,9 +41,9 @@ func NewFailures(c clock.PassiveClock) *Failures {
 	return &Failures{clock: c, of: map[Place]attempt{}}
 }
 
-// Tried returns how long to wait before a failed pod may be deleted. When it returns 0, the delay for the place
+// Backoff returns how long to wait before a failed pod may be deleted. When it returns 0, the delay for the place
 // doubles, starting with 1 s.
-func (f *Failures) Tried(at Place) time.Duration {
+func (f *Failures) Backoff(at Place) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock.Now()

@@ -42,7 +42,7 @@ func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 	case err == nil:
 		p.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.GetName())
 		return created.(*corev1.Pod), nil
-	case !Ending(err):
+	case !NamespaceTerminating(err):
 		p.Events.Eventf(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
 	return nil, err
@@ -61,8 +61,10 @@ func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 	return err
 }
 
-// Ending reports whether a creation failed because the namespace is terminating.
-func Ending(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
+// NamespaceTerminating reports whether a creation failed because the namespace is terminating.
+func NamespaceTerminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
 
 // Gone reports whether a deletion failed because the object no longer exists, or was replaced by another of the same
 // name.

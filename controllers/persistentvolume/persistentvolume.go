@@ -162,8 +162,8 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 	return err
 }
 
-// tell records an Event about the reason why a claim waits, once.
-func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
+// recordEvent records an Event about the reason why a claim waits, once.
+func (r *run) recordEvent(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
 	k := follow.KeyOf(c)
 	if r.reported[k] == string(c.UID)+message {
 		return

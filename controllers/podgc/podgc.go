@@ -74,7 +74,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	s := &state{missing: map[string]time.Time{}, complained: map[types.UID]string{}}
+	s := &state{missing: map[string]time.Time{}, lastErrors: map[types.UID]string{}}
 	return follow.New(c.deps, follow.Config[string]{
 		Name:  Name,
 		Start: []string{"pass"},
@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // state is kept between passes.
 type state struct {
 	missing    map[string]time.Time // names of missing nodes, and since when
-	complained map[types.UID]string // last error that was logged for each pod
+	lastErrors map[types.UID]string // last error that was logged for each pod
 }
 
 // pass processes all pods once.
@@ -118,16 +118,16 @@ func (c *Controller) pass(ctx context.Context, s *state) error {
 
 // forget removes the state of pods that no longer exist.
 func (s *state) forget(pods []*corev1.Pod) {
-	if len(s.complained) == 0 {
+	if len(s.lastErrors) == 0 {
 		return
 	}
 	alive := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
 		alive[p.UID] = true
 	}
-	for uid := range s.complained {
+	for uid := range s.lastErrors {
 		if !alive[uid] {
-			delete(s.complained, uid)
+			delete(s.lastErrors, uid)
 		}
 	}
 }
@@ -166,25 +166,25 @@ func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]
 		return nil
 	})
 	for _, o := range todo {
-		c.account(s, o, reason)
+		c.recordOutcome(s, o, reason)
 	}
 }
 
-// account counts an outcome. It logs an error once for each pod.
-func (c *Controller) account(s *state, o *outcome, reason string) {
+// recordOutcome counts an outcome. It logs an error once for each pod.
+func (c *Controller) recordOutcome(s *state, o *outcome, reason string) {
 	if o.err == nil {
 		c.deleted.WithLabelValues(o.pod.Namespace, reason).Inc()
-		delete(s.complained, o.pod.UID)
+		delete(s.lastErrors, o.pod.UID)
 		c.deps.Log.Info("pod deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
 			zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason))
 		return
 	}
 	c.failed.WithLabelValues(o.pod.Namespace, reason).Inc()
 	text := fmt.Sprintf("%s: %v", reason, o.err)
-	if s.complained[o.pod.UID] == text {
+	if s.lastErrors[o.pod.UID] == text {
 		return
 	}
-	s.complained[o.pod.UID] = text
+	s.lastErrors[o.pod.UID] = text
 	c.deps.Log.Warn("failed to delete a pod", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
 		zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason), zap.Error(o.err))
 }

@@ -41,8 +41,8 @@ var _ follow.Controller = (*Controller)(nil)
 // NewClaims returns the controller for claims.
 func NewClaims(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Claims, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(unsettled)},
-		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(usersChanged)},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(onClaim)},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(onPod)},
 	}}
 	c.reconcile = c.claim
 	return c
@@ -51,7 +51,7 @@ func NewClaims(deps follow.Deps) *Controller {
 // NewVolumes returns the controller for volumes.
 func NewVolumes(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Volumes, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(deleting)},
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(onTerminating)},
 	}}
 	c.reconcile = c.volume
 	return c
@@ -60,16 +60,16 @@ func NewVolumes(deps follow.Deps) *Controller {
 // NewAttributes returns the controller for VolumeAttributesClasses, which also adds the finalizer.
 func NewAttributes(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Attributes, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.VolumeAttributesClasses}, Keys: follow.Plain(unprotected)},
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(namedByClaim)},
-		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(namedByVolume)},
+		{Selector: client.Selector{Resource: client.VolumeAttributesClasses}, Keys: follow.Plain(onClass)},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(onClaimOfClass)},
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(onVolumeOfClass)},
 	}}
 	c.reconcile = c.attributes
 	return c
 }
 
-// unprotected wakes classes that lack the finalizer, or wait for its removal.
-func unprotected(_, new client.Object) []follow.Key {
+// onClass wakes classes that lack the finalizer, or wait for its removal.
+func onClass(_, new client.Object) []follow.Key {
 	if new == nil || new.GetDeletionTimestamp() == nil &&
 		slices.Contains(new.GetFinalizers(), claim.AttributesProtection) {
 		return nil
@@ -77,14 +77,14 @@ func unprotected(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// namedByClaim wakes the classes that a claim no longer refers to.
-func namedByClaim(old, new client.Object) []follow.Key {
+// onClaimOfClass wakes the classes that a claim no longer refers to.
+func onClaimOfClass(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.PersistentVolumeClaim)
 	is, _ := new.(*corev1.PersistentVolumeClaim)
 	return dropped(classesOfClaim(was), classesOfClaim(is))
 }
 
-func namedByVolume(old, new client.Object) []follow.Key {
+func onVolumeOfClass(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.PersistentVolume)
 	is, _ := new.(*corev1.PersistentVolume)
 	return dropped(classesOfVolume(was), classesOfVolume(is))
@@ -137,24 +137,24 @@ func (c *Controller) Run(ctx context.Context) error {
 		}}).Run(ctx)
 }
 
-// deleting wakes terminating objects.
-func deleting(_, new client.Object) []follow.Key {
+// onTerminating wakes terminating objects.
+func onTerminating(_, new client.Object) []follow.Key {
 	if new == nil || new.GetDeletionTimestamp() == nil {
 		return nil
 	}
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// unsettled wakes claims that are terminating, or bound and without the condition Unused.
-func unsettled(old, new client.Object) []follow.Key {
+// onClaim wakes claims that are terminating, or bound and without the condition Unused.
+func onClaim(old, new client.Object) []follow.Key {
 	if c, ok := new.(*corev1.PersistentVolumeClaim); ok && c.Status.Phase == corev1.ClaimBound && unused(c) == nil {
 		return []follow.Key{follow.KeyOf(new)}
 	}
-	return deleting(old, new)
+	return onTerminating(old, new)
 }
 
-// usersChanged wakes the claims of a pod that is created, deleted, or finished.
-func usersChanged(old, new client.Object) []follow.Key {
+// onPod wakes the claims of a pod that is created, deleted, or finished.
+func onPod(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Pod)
 	pod, _ := new.(*corev1.Pod)
 	if pod != nil && was != nil && uses(pod) == uses(was) && !shutDown(pod) {

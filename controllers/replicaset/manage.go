@@ -41,7 +41,7 @@ func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod,
 	_, err := owned.SlowStart(first, n, func(i int) error {
 		var err error
 		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
-		if owned.Ending(err) {
+		if owned.NamespaceTerminating(err) {
 			return nil // the namespace is terminating
 		}
 		return err

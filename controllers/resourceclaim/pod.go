@@ -27,7 +27,7 @@ func (r *run) pod(ctx context.Context, k follow.Key) error {
 	if err != nil {
 		return notFound(err)
 	}
-	if over(pod) || pod.DeletionTimestamp != nil {
+	if ended(pod) || pod.DeletionTimestamp != nil {
 		return nil
 	}
 	var errs []error
@@ -49,7 +49,7 @@ func (r *run) pod(ctx context.Context, k follow.Key) error {
 			names = append(names, corev1.PodResourceClaimStatus{Name: entry.Name, ResourceClaimName: &name})
 		}
 	}
-	errs = append(errs, r.publish(ctx, pod, names))
+	errs = append(errs, r.writeNames(ctx, pod, names))
 	if pod.Spec.NodeName != "" {
 		errs = append(errs, r.reserve(ctx, pod, names))
 	}
@@ -127,8 +127,8 @@ func prefix(pod, entry string) string {
 	return pod + "-" + entry + "-"
 }
 
-// publish writes the names of generated claims to the pod's status.
-func (r *run) publish(ctx context.Context, pod *corev1.Pod, names []corev1.PodResourceClaimStatus) error {
+// writeNames writes the names of generated claims to the pod's status.
+func (r *run) writeNames(ctx context.Context, pod *corev1.Pod, names []corev1.PodResourceClaimStatus) error {
 	next := slices.Clone(pod.Status.ResourceClaimStatuses)
 	for _, is := range names {
 		if i := slices.IndexFunc(next, func(s corev1.PodResourceClaimStatus) bool { return s.Name == is.Name }); i >= 0 {

@@ -94,7 +94,7 @@ func onPod(old, new client.Object) []key {
 	if len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
-	if is == nil || over(is) {
+	if is == nil || ended(is) {
 		return claimsOf(pod)
 	}
 	if was == nil || was.Spec.NodeName != is.Spec.NodeName ||
@@ -130,8 +130,8 @@ func onTemplate(_, new client.Object) []key {
 	return []key{{aTemplate, follow.KeyOf(new)}}
 }
 
-// over reports whether no container of the pod runs or will run.
-func over(pod *corev1.Pod) bool {
+// ended reports whether no container of the pod runs or will run.
+func ended(pod *corev1.Pod) bool {
 	return podstate.Finished(pod) || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }
 
@@ -175,7 +175,7 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 	if err != nil {
 		return notFound(err)
 	}
-	valid, err := r.valid(ctx, claim)
+	valid, err := r.neededReservations(ctx, claim)
 	if err != nil {
 		return err
 	}
@@ -191,8 +191,8 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 	return r.deleteGenerated(ctx, claim)
 }
 
-// valid returns the reservations that are still needed. It keeps reservations of objects other than pods.
-func (r *run) valid(ctx context.Context,
+// neededReservations returns the reservations that are still needed. It keeps reservations of objects other than pods.
+func (r *run) neededReservations(ctx context.Context,
 	claim *resourcev1.ResourceClaim) (valid []resourcev1.ResourceClaimConsumerReference, err error) {
 	for _, ref := range claim.Status.ReservedFor {
 		if ref.APIGroup == "" && ref.Resource == "pods" {
@@ -200,7 +200,7 @@ func (r *run) valid(ctx context.Context,
 			if notFound(err) != nil {
 				return nil, err
 			}
-			if err != nil || pod.UID != ref.UID || over(pod) {
+			if err != nil || pod.UID != ref.UID || ended(pod) {
 				continue
 			}
 		}
@@ -247,7 +247,7 @@ func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceCla
 	if notFound(err) != nil {
 		return err
 	}
-	if err == nil && pod.UID == owner.UID && !over(pod) {
+	if err == nil && pod.UID == owner.UID && !ended(pod) {
 		return nil
 	}
 	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),

@@ -44,9 +44,9 @@ func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, b
 	return nil
 }
 
-// failed removes a pod from the node after an error, and retries it after a backoff. A pod that was deleted or bound
+// retryLater removes a pod from the node after an error, and retries it after a backoff. A pod that was deleted or bound
 // meanwhile leaves the queue with its watch event.
-func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
+func (r *run) retryLater(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error)
 	}
 	if p := r.cluster.Pod(pod.UID); p != nil && p.Assumed {
 		r.cluster.Remove(pod.UID)
-		r.loop.Add(r.changed(cluster.Change{What: p.Gone(), Node: r.cluster.Node(p.Node), Pod: p})...)
+		r.loop.Add(r.changed(cluster.Change{ChangeKind: p.RemovalChange(), Node: r.cluster.Node(p.Node), Pod: p})...)
 		p.Assumed, p.Volumes = false, nil
 	}
 	r.queue.Failed(e, r.deps.Clock.Now())
@@ -93,25 +93,25 @@ func (r *run) await(ctx context.Context, place *reservation) (time.Duration, err
 	}
 	err := late
 	if left > 0 {
-		err = r.settle(ctx, place)
+		err = r.bindWhenReady(ctx, place)
 	}
 	if err == nil && r.reservation(place.entry.Key) != nil {
 		return left, nil
 	}
 	if errors.Is(err, late) {
-		r.prepared(place, "timeout")
+		r.observeDeviceWait(place, "timeout")
 		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: late.Error()},
 			corev1.PodReasonUnschedulable, nil)
-		r.failed(ctx, place.entry, place.pod, errors.Join(late, err))
+		r.retryLater(ctx, place.entry, place.pod, errors.Join(late, err))
 	} else if err != nil {
-		r.failed(ctx, place.entry, place.pod, err)
+		r.retryLater(ctx, place.entry, place.pod, err)
 	}
 	return r.next(place.entry.Key, nil), nil
 }
 
-// settle requests the binding of a pod's open claims on its node, to existing or new volumes. It binds the pod if no
+// bindWhenReady requests the binding of a pod's open claims on its node, to existing or new volumes. It binds the pod if no
 // open claim is left. Bound claims wake the pod.
-func (r *run) settle(ctx context.Context, place *reservation) error {
+func (r *run) bindWhenReady(ctx context.Context, place *reservation) error {
 	r.mu.Lock()
 	c := rules.NewCycle(r.cluster, place.pod)
 	n := r.cluster.Node(place.node)
@@ -135,18 +135,18 @@ func (r *run) settle(ctx context.Context, place *reservation) error {
 		return errTaken
 	}
 	if failed != nil {
-		r.prepared(place, "failed")
+		r.observeDeviceWait(place, "failed")
 		return failed
 	}
 	for _, open := range c.Open() {
-		if err := r.settleOne(ctx, open, assigned[open.Name], place.node); err != nil {
+		if err := r.requestBinding(ctx, open, assigned[open.Name], place.node); err != nil {
 			return err
 		}
 	}
 	if len(c.Open()) > 0 || !ready {
 		return nil
 	}
-	r.prepared(place, "success")
+	r.observeDeviceWait(place, "success")
 	return r.bind(ctx, place.entry, place.pod, place.node, r.deps.Clock.Now())
 }
 
@@ -159,7 +159,7 @@ func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[st
 	return volumes
 }
 
-func (r *run) settleOne(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
+func (r *run) requestBinding(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
 	if v == nil {
 		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "",
 			func(cur *corev1.PersistentVolumeClaim) error {

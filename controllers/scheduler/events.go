@@ -24,7 +24,7 @@ func (r *run) changed(changes ...cluster.Change) []follow.Key {
 	for _, ch := range changes {
 		var asked []int
 		for i := range r.chooser.Rules {
-			if r.chooser.Rules[i].Wakes&ch.What != 0 && r.queue.Refusals(i) > 0 {
+			if r.chooser.Rules[i].Wakes&ch.ChangeKind != 0 && r.queue.Refusals(i) > 0 {
 				asked = append(asked, i)
 			}
 		}
@@ -55,7 +55,7 @@ func (r *run) onNamespace(old, new client.Object) []follow.Key {
 	if !r.cluster.SetNamespace(name, set) {
 		return nil
 	}
-	return r.changed(cluster.Change{What: cluster.NamespaceLabels})
+	return r.changed(cluster.Change{ChangeKind: cluster.NamespaceLabels})
 }
 
 func (r *run) onNode(old, new client.Object) []follow.Key {
@@ -63,7 +63,7 @@ func (r *run) onNode(old, new client.Object) []follow.Key {
 	is, _ := new.(*corev1.Node)
 	if is == nil {
 		r.cluster.DropNode(was.Name)
-		return r.changed(cluster.Change{What: cluster.NodeRemoved})
+		return r.changed(cluster.Change{ChangeKind: cluster.NodeRemoved})
 	}
 	r.cluster.SetNode(is)
 	what := cluster.NodeAdded
@@ -73,7 +73,7 @@ func (r *run) onNode(old, new client.Object) []follow.Key {
 	if what == 0 {
 		return nil
 	}
-	return r.changed(cluster.Change{What: what, Node: r.cluster.Node(is.Name)})
+	return r.changed(cluster.Change{ChangeKind: what, Node: r.cluster.Node(is.Name)})
 }
 
 func (r *run) onPod(old, new client.Object) []follow.Key {
@@ -136,7 +136,7 @@ func (r *run) gone(p *corev1.Pod) []follow.Key {
 	if old == nil {
 		return nil
 	}
-	return r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})
+	return r.changed(cluster.Change{ChangeKind: old.RemovalChange(), Node: r.cluster.Node(old.Node), Pod: old})
 }
 
 // placed records a pod with a node.
@@ -152,19 +152,19 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 	r.nominate(now, "")
 	n := r.cluster.Node(is.Spec.NodeName)
 	if old == nil || old.Assumed {
-		keys := r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})
+		keys := r.changed(cluster.Change{ChangeKind: cluster.PodPlaced, Node: n, Pod: now})
 		if old != nil && old.Node != now.Node {
-			keys = append(keys, r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})...)
+			keys = append(keys, r.changed(cluster.Change{ChangeKind: old.RemovalChange(), Node: r.cluster.Node(old.Node), Pod: old})...)
 		}
 		return keys
 	}
 	what := cluster.PodDifference(old, now)
 	var keys []follow.Key
 	if less := what & (cluster.PodGone | cluster.PodShrunk); less != 0 {
-		keys = r.changed(cluster.Change{What: less, Node: n, Pod: old})
+		keys = r.changed(cluster.Change{ChangeKind: less, Node: n, Pod: old})
 	}
 	if what&cluster.PodPlaced != 0 {
-		keys = append(keys, r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})...)
+		keys = append(keys, r.changed(cluster.Change{ChangeKind: cluster.PodPlaced, Node: n, Pod: now})...)
 	}
 	return keys
 }
@@ -173,7 +173,7 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 // reservations that wait for their claims.
 func (r *run) onStorage(old, new client.Object) []follow.Key {
 	what, name := r.cluster.Set(old, new)
-	keys := r.changed(cluster.Change{What: what, Name: name})
+	keys := r.changed(cluster.Change{ChangeKind: what, Name: name})
 	for key, place := range r.reserved {
 		if what != cluster.Claims || slices.Contains(place.pod.Claims, name) {
 			keys = append(keys, key)
@@ -186,7 +186,7 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 // schedulable, and the reservations that wait for their devices.
 func (r *run) onDevices(old, new client.Object) []follow.Key {
 	what, name := r.cluster.SetDevices(old, new)
-	keys := r.changed(cluster.Change{What: what, Name: name})
+	keys := r.changed(cluster.Change{ChangeKind: what, Name: name})
 	for key, place := range r.reserved {
 		if slices.Contains(place.claims, name) {
 			keys = append(keys, key)

@@ -46,15 +46,15 @@ type Entry struct {
 	Since    time.Time // when the pod could first be tried
 	Attempts int
 
-	rejected rules.Set // rules that refused the pod
-	fails    int       // attempts since the pod was last changed
-	failed   bool      // the last attempt ended with an error: no retry before ready
-	tried    time.Time // end of the last attempt
-	ready    time.Time // end of the backoff
-	changed  bool      // the pod was changed while it was busy
-	order    int64     // in which pods became active
-	in       *entries  // heap that contains the entry
-	at       int       // index in the heap
+	rejectedBy rules.Set // rules that refused the pod
+	fails      int       // attempts since the pod was last changed
+	failed     bool      // the last attempt ended with an error: no retry before ready
+	tried      time.Time // end of the last attempt
+	ready      time.Time // end of the backoff
+	changed    bool      // the pod was changed while it was busy
+	order      int64     // in which pods became active
+	heap       *entries  // heap that contains the entry
+	index      int       // index in the heap
 }
 
 // Queue contains the pods without a node.
@@ -100,12 +100,12 @@ func (q *Queue) Set(key follow.Key, pod *cluster.Pod, now time.Time) bool {
 	if e.State == Gated {
 		e.Since = now
 	}
-	q.move(e, q.start(e))
+	q.move(e, q.initialState(e))
 	return e.State == Active
 }
 
-// start returns the state of a new or changed pod.
-func (q *Queue) start(e *Entry) State {
+// initialState returns the state of a new or changed pod.
+func (q *Queue) initialState(e *Entry) State {
 	if len(e.Pod.Spec.SchedulingGates) > 0 {
 		return Gated
 	}
@@ -156,9 +156,9 @@ func (q *Queue) Refused(e *Entry, by rules.Set, now time.Time) {
 		return // the pod was removed
 	}
 	e.fails++
-	e.rejected, e.tried, e.failed, e.ready = by, now, false, now.Add(backoff(e.fails))
+	e.rejectedBy, e.tried, e.failed, e.ready = by, now, false, now.Add(backoff(e.fails))
 	if e.changed {
-		q.move(e, q.start(e))
+		q.move(e, q.initialState(e))
 		return
 	}
 	q.move(e, Unschedulable)
@@ -209,7 +209,7 @@ func (q *Queue) Due(key follow.Key, now time.Time) {
 func (q *Queue) Wake(now time.Time, helps func(p *cluster.Pod, rejected rules.Set) bool) []follow.Key {
 	var woken []*Entry
 	for _, e := range q.waiting {
-		if helps(e.Pod, e.rejected) {
+		if helps(e.Pod, e.rejectedBy) {
 			woken = append(woken, e)
 		}
 	}
@@ -232,7 +232,7 @@ func (q *Queue) Refusals(i int) int { return q.refused[i] }
 // count adds by to the refusals of a pod's rules.
 func (q *Queue) count(e *Entry, by int) {
 	for i := range q.refused {
-		if e.rejected&(1<<i) != 0 {
+		if e.rejectedBy&(1<<i) != 0 {
 			q.refused[i] += by
 		}
 	}
@@ -249,12 +249,12 @@ func (q *Queue) move(e *Entry, to State) {
 			q.order++
 			e.order = q.order
 		}
-		e.in = &q.active
-		heap.Push(e.in, e)
+		e.heap = &q.active
+		heap.Push(e.heap, e)
 	case Backoff:
 		if !e.failed {
-			e.in = &q.backoff
-			heap.Push(e.in, e)
+			e.heap = &q.backoff
+			heap.Push(e.heap, e)
 		}
 	case Unschedulable:
 		q.waiting[e.Key] = e
@@ -269,9 +269,9 @@ func (q *Queue) leave(e *Entry) {
 	q.counts[e.State]--
 	switch e.State {
 	case Active, Backoff:
-		if e.in != nil {
-			heap.Remove(e.in, e.at)
-			e.in = nil
+		if e.heap != nil {
+			heap.Remove(e.heap, e.index)
+			e.heap = nil
 		}
 	case Unschedulable:
 		delete(q.waiting, e.Key)
@@ -297,13 +297,13 @@ func (h *entries) Less(i, j int) bool { return h.before(h.all[i], h.all[j]) }
 // Swap implements heap.Interface.
 func (h *entries) Swap(i, j int) {
 	h.all[i], h.all[j] = h.all[j], h.all[i]
-	h.all[i].at, h.all[j].at = i, j
+	h.all[i].index, h.all[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (h *entries) Push(x any) {
 	e := x.(*Entry)
-	e.at = len(h.all)
+	e.index = len(h.all)
 	h.all = append(h.all, e)
 }
 

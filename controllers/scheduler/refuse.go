@@ -19,14 +19,14 @@ const concurrentVictims = 16
 
 var errUnchanged = errors.New("nothing to change")
 
-// refused deletes the victims of a pod that no node fits, and reports the reason in the pod's condition and an Event
+// reportUnschedulable deletes the victims of a pod that no node fits, and reports the reason in the pod's condition and an Event
 // for each attempt; the recorder increments the count of a repeated Event.
-func (r *run) refused(ctx context.Context, d *decision) error {
+func (r *run) reportUnschedulable(ctx context.Context, d *decision) error {
 	r.metrics.unschedulable(r.deps.Clock.Since(d.began))
 	nominated := new("")
 	switch {
-	case d.idle != nil:
-		if err := r.deallocate(ctx, d.idle); err != nil {
+	case d.deallocate != nil:
+		if err := r.deallocate(ctx, d.deallocate); err != nil {
 			return err
 		}
 	case d.candidate != nil:
@@ -37,7 +37,7 @@ func (r *run) refused(ctx context.Context, d *decision) error {
 			return err
 		}
 		nominated = &d.candidate.Name
-	case d.keep:
+	case d.keepNomination:
 		nominated = nil
 	}
 	waits, err := r.condition(ctx, d, corev1.PodReasonUnschedulable, nominated)
@@ -56,7 +56,7 @@ func (r *run) preempt(ctx context.Context, d *decision) error {
 		}
 		return r.remove(ctx, d, victim.Pod)
 	})
-	errs = append(errs, follow.Each(concurrentVictims, d.unnamed, func(pod *corev1.Pod) error {
+	errs = append(errs, follow.Each(concurrentVictims, d.unnominated, func(pod *corev1.Pod) error {
 		_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
 			if p.UID != pod.UID || p.Status.NominatedNodeName != d.candidate.Name {
 				return errUnchanged

@@ -153,18 +153,18 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 
 // decision is the result of an attempt to schedule a pod.
 type decision struct {
-	entry     *Entry
-	pod       *cluster.Pod
-	began     time.Time
-	node      string                    // empty: no node fits
-	devices   []rules.Reservation       // to write before the binding
-	place     *reservation              // set if the pod waits for claims or devices before its binding
-	message   string                    // why no node fits
-	candidate *Candidate                // node and pods to preempt
-	unnamed   []*corev1.Pod             // pods that lose their nomination for the node
-	keep      bool                      // the pod keeps its nomination
-	idle      *resourcev1.ResourceClaim // claim to deallocate
-	quiet     bool                      // no Event, because the pod is retried soon
+	entry          *Entry
+	pod            *cluster.Pod
+	began          time.Time
+	node           string                    // empty: no node fits
+	devices        []rules.Reservation       // to write before the binding
+	place          *reservation              // set if the pod waits for claims or devices before its binding
+	message        string                    // why no node fits
+	candidate      *Candidate                // node and pods to preempt
+	unnominated    []*corev1.Pod             // pods that lose their nomination for the node
+	keepNomination bool                      // the pod keeps its nomination
+	deallocate     *resourcev1.ResourceClaim // claim to deallocate
+	quiet          bool                      // no Event, because the pod is retried soon
 }
 
 // gated returns a decision that reports the scheduling gates of the pod of a key; nil if it has none.
@@ -197,7 +197,7 @@ func (r *run) decide(key follow.Key) *decision {
 	}
 	d.node = out.Node.Name
 	d.devices = c.Reservations(out.Node)
-	r.pend(d.devices)
+	r.assumeAllocations(d.devices)
 	d.pod.Assumed = true
 	r.cluster.Add(d.pod, d.node)
 	r.nominate(d.pod, "")
@@ -212,12 +212,12 @@ func (r *run) decide(key follow.Key) *decision {
 
 // refuse makes an unschedulable pod wait, and looks for pods to preempt.
 func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
-	d.message, d.quiet = out.Message(), c.Uncreated()
-	if d.idle = r.chooser.Idle(c, out); d.idle != nil {
+	d.message, d.quiet = out.Message(), c.AwaitsClaimCreation()
+	if d.deallocate = r.chooser.Deallocatable(c, out); d.deallocate != nil {
 		d.message += " deallocation of ResourceClaim completed"
 	} else if out.Nodes > 0 {
 		why := Ineligible(c, out)
-		if d.keep = why != ""; !d.keep {
+		if d.keepNomination = why != ""; !d.keepNomination {
 			d.candidate, why = r.finder.Find(c, out, r.allBudgets())
 			r.metrics.preemptions.Inc()
 		}
@@ -227,9 +227,9 @@ func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
 	}
 	switch {
 	case d.candidate != nil:
-		d.unnamed = r.outrank(d.pod, d.candidate.Node)
+		d.unnominated = r.outrank(d.pod, d.candidate.Node)
 		r.nominate(d.pod, d.candidate.Name)
-	case !d.keep:
+	case !d.keepNomination:
 		r.nominate(d.pod, "")
 	}
 	r.queue.Refused(d.entry, out.Rejected, r.deps.Clock.Now())
@@ -255,7 +255,7 @@ func (r *run) nominate(p *cluster.Pod, node string) {
 	}
 	r.cluster.Nominate(p, node)
 	if n := r.cluster.Node(old); n != nil {
-		r.loop.Add(r.changed(cluster.Change{What: cluster.PodGone, Node: n, Pod: p})...)
+		r.loop.Add(r.changed(cluster.Change{ChangeKind: cluster.PodGone, Node: n, Pod: p})...)
 	}
 }
 
@@ -265,17 +265,17 @@ func (r *run) act(ctx context.Context, d *decision) {
 	switch {
 	case err != nil:
 	case d.place != nil && d.place.devices:
-		r.prepares(d)
-		err = r.settle(ctx, d.place)
+		r.awaitDevices(d)
+		err = r.bindWhenReady(ctx, d.place)
 	case d.place != nil:
-		err = r.settle(ctx, d.place)
+		err = r.bindWhenReady(ctx, d.place)
 	case d.node != "":
 		err = r.bind(ctx, d.entry, d.pod, d.node, d.began)
 	default:
-		err = r.refused(ctx, d)
+		err = r.reportUnschedulable(ctx, d)
 	}
 	if err != nil {
-		r.failed(ctx, d.entry, d.pod, err)
+		r.retryLater(ctx, d.entry, d.pod, err)
 	}
 }
 

@@ -19,16 +19,16 @@ type index struct {
 	mu        sync.Mutex // guards the fields below
 	services  map[follow.Key][]netip.Addr
 	addresses map[netip.Addr]address
-	shown     map[follow.Key][]netip.Addr // IPAddresses by their Service
+	byService map[follow.Key][]netip.Addr // IPAddresses by their Service
 	cidrs     map[string]cidr
 }
 
 // address describes an IPAddress.
 type address struct {
-	name   string
-	uid    types.UID
-	parent follow.Key
-	ours   bool // this controller manages it, not a user
+	name    string
+	uid     types.UID
+	parent  follow.Key
+	managed bool // this controller manages it, not a user
 }
 
 type cidr struct {
@@ -38,7 +38,7 @@ type cidr struct {
 
 func newIndex() *index {
 	return &index{services: map[follow.Key][]netip.Addr{}, addresses: map[netip.Addr]address{},
-		shown: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
+		byService: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
 }
 
 // onCIDR wakes the ServiceCIDR, and those that are being deleted: another one may now contain their addresses.
@@ -110,25 +110,25 @@ func (x *index) onAddress(old, next client.Object) []item {
 		return nil
 	}
 	was := x.addresses[ip]
-	if shown := slices.DeleteFunc(x.shown[was.parent], func(a netip.Addr) bool { return a == ip }); len(shown) > 0 {
-		x.shown[was.parent] = shown
+	if shown := slices.DeleteFunc(x.byService[was.parent], func(a netip.Addr) bool { return a == ip }); len(shown) > 0 {
+		x.byService[was.parent] = shown
 	} else {
-		delete(x.shown, was.parent)
+		delete(x.byService, was.parent)
 	}
 	delete(x.addresses, ip)
 	var is address
 	if next != nil {
 		is = addressOf(next.(*networkingv1.IPAddress))
 		x.addresses[ip] = is
-		if is.ours {
-			x.shown[is.parent] = append(x.shown[is.parent], ip)
+		if is.managed {
+			x.byService[is.parent] = append(x.byService[is.parent], ip)
 		}
 	}
-	if is.ours && slices.Contains(x.services[is.parent], ip) {
+	if is.managed && slices.Contains(x.services[is.parent], ip) {
 		return nil
 	}
 	var wake []item
-	if is.ours {
+	if is.managed {
 		wake = append(wake, item{service: is.parent})
 	}
 	for key, has := range x.services { // rare: another client changed the IPAddress, or its Service was deleted
@@ -140,7 +140,7 @@ func (x *index) onAddress(old, next client.Object) []item {
 }
 
 func addressOf(ip *networkingv1.IPAddress) address {
-	a := address{name: ip.Name, uid: ip.UID, ours: ip.Labels[networkingv1.LabelManagedBy] == manager}
+	a := address{name: ip.Name, uid: ip.UID, managed: ip.Labels[networkingv1.LabelManagedBy] == manager}
 	if ref := ip.Spec.ParentRef; ref != nil && ref.Resource == "services" && ref.Group == "" {
 		a.parent = follow.Key{Namespace: ref.Namespace, Name: ref.Name}
 	}
@@ -156,12 +156,12 @@ func (x *index) difference(key follow.Key) (lack []netip.Addr, surplus []address
 		switch is, ok := x.addresses[ip]; {
 		case !ok:
 			lack = append(lack, ip)
-		case is.ours && is.parent != key && !slices.Contains(x.services[is.parent], ip):
+		case is.managed && is.parent != key && !slices.Contains(x.services[is.parent], ip):
 			surplus = append(surplus, is)
 			lack = append(lack, ip)
 		}
 	}
-	for _, ip := range x.shown[key] {
+	for _, ip := range x.byService[key] {
 		if !slices.Contains(x.services[key], ip) {
 			surplus = append(surplus, x.addresses[ip])
 		}

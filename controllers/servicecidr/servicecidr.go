@@ -34,9 +34,9 @@ const (
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
 	// manager is the value of the label managed-by of the IPAddresses of Services (upstream's).
 	manager = "ipallocator.k8s.io"
-	// lastAllocations is how long a deleted ServiceCIDR is kept, so that concurrent allocations finish (upstream's
+	// deletionGracePeriod is how long a deleted ServiceCIDR is kept, so that concurrent allocations finish (upstream's
 	// deletionGracePeriod).
-	lastAllocations = 10 * time.Second
+	deletionGracePeriod = 10 * time.Second
 )
 
 // Controller maintains ServiceCIDRs and IPAddresses.
@@ -169,7 +169,7 @@ func (r *run) finish(ctx context.Context, cidr *networkingv1.ServiceCIDR) (time.
 			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
 		})
 	}
-	if wait := lastAllocations - r.deps.Clock.Since(cidr.DeletionTimestamp.Time); wait > 0 {
+	if wait := deletionGracePeriod - r.deps.Clock.Since(cidr.DeletionTimestamp.Time); wait > 0 {
 		return wait, nil
 	}
 	_, err := client.Update(ctx, r.deps.Client, cidr, "", func(next *networkingv1.ServiceCIDR) error {

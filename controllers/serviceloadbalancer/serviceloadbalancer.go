@@ -178,7 +178,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, r.remove(ctx, s)
 	}
 	ingress, problem := choose(s, r.others(key), r.nodeAddresses(), r.pool)
-	if r.note(key, problem) {
+	if r.recordProblem(key, problem) {
 		r.events.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
 			"Error syncing load balancer: failed to ensure load balancer: %s", problem)
 	}
@@ -201,8 +201,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return 0, nil
 }
 
-// note records the reason why a Service has no address, and reports whether the reason is new.
-func (r *run) note(key follow.Key, problem string) bool {
+// recordProblem records the reason why a Service has no address, and reports whether the reason is new.
+func (r *run) recordProblem(key follow.Key, problem string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if problem == "" {
@@ -249,7 +249,7 @@ func (r *run) nodeAddresses() []netip.Addr {
 
 // remove removes the status and the finalizer of a load balancer.
 func (r *run) remove(ctx context.Context, s *corev1.Service) error {
-	r.note(follow.KeyOf(s), "")
+	r.recordProblem(follow.KeyOf(s), "")
 	r.events.Eventf(s, corev1.EventTypeNormal, "DeletingLoadBalancer", "Deleting load balancer")
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
 		if err := r.write(ctx, s, nil); err != nil {

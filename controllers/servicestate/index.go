@@ -23,7 +23,7 @@ type label struct{ key, value string }
 type namespace struct {
 	services   map[string]*corev1.Service // Services with selectors, by name
 	bySelector map[label]map[string]*corev1.Service
-	filed      map[string]label // label under which a Service is indexed, by its name
+	indexedBy  map[string]label // label under which a Service is indexed, by its name
 	pods       map[label]map[string]*corev1.Pod
 }
 
@@ -132,7 +132,7 @@ func (x *Index) in(name string) *namespace {
 	if n == nil {
 		n = &namespace{
 			services: map[string]*corev1.Service{}, bySelector: map[label]map[string]*corev1.Service{},
-			filed: map[string]label{}, pods: map[label]map[string]*corev1.Pod{},
+			indexedBy: map[string]label{}, pods: map[label]map[string]*corev1.Pod{},
 		}
 		x.namespaces[name] = n
 	}
@@ -149,14 +149,14 @@ func (x *Index) tidy(name string) {
 // file indexes a Service under the label of its selector with the fewest Services.
 func (n *namespace) file(s *corev1.Service) {
 	l, _ := rarest(n.bySelector, s.Spec.Selector)
-	n.services[s.Name], n.filed[s.Name] = s, l
+	n.services[s.Name], n.indexedBy[s.Name] = s, l
 	put(n.bySelector, l, s.Name, s)
 }
 
 func (n *namespace) unfile(name string) {
-	l := n.filed[name]
+	l := n.indexedBy[name]
 	delete(n.services, name)
-	delete(n.filed, name)
+	delete(n.indexedBy, name)
 	if delete(n.bySelector[l], name); len(n.bySelector[l]) == 0 {
 		delete(n.bySelector, l)
 	}

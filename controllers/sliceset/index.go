@@ -50,13 +50,13 @@ func (x *Index) OnSlice(old, new client.Object) []follow.Key {
 	was, wasOurs := x.service(old)
 	is, isOurs := x.service(new)
 	var keys []follow.Key
-	if wasOurs && (!isOurs || is != was) && x.leave(was, old) && x.foreign(was, old.GetName(), gone) {
+	if wasOurs && (!isOurs || is != was) && x.remove(was, old) && x.foreign(was, old.GetName(), gone) {
 		keys = append(keys, was)
 	}
 	if isOurs && x.unseen[is][new.GetName()] <= revision(new) {
-		x.see(is, new.GetName())
+		x.markSeen(is, new.GetName())
 	}
-	if isOurs && x.enter(is, new.(*discoveryv1.EndpointSlice)) && x.foreign(is, new.GetName(), revision(new)) {
+	if isOurs && x.add(is, new.(*discoveryv1.EndpointSlice)) && x.foreign(is, new.GetName(), revision(new)) {
 		keys = append(keys, is)
 	}
 	return keys
@@ -72,8 +72,8 @@ func (x *Index) service(obj client.Object) (follow.Key, bool) {
 	return follow.Key{Namespace: slice.Namespace, Name: name}, name != ""
 }
 
-// enter adds a slice. It returns false if the Index has this or a later state of the slice. The caller holds mu.
-func (x *Index) enter(service follow.Key, slice *discoveryv1.EndpointSlice) bool {
+// add adds a slice. It returns false if the Index has this or a later state of the slice. The caller holds mu.
+func (x *Index) add(service follow.Key, slice *discoveryv1.EndpointSlice) bool {
 	set := x.of[service]
 	if known := set[slice.Name]; known != nil && known.UID == slice.UID && revision(known) >= revision(slice) {
 		return false
@@ -86,8 +86,8 @@ func (x *Index) enter(service follow.Key, slice *discoveryv1.EndpointSlice) bool
 	return true
 }
 
-// leave removes a slice. It returns false if the Index does not contain the slice. The caller holds mu.
-func (x *Index) leave(service follow.Key, slice client.Object) bool {
+// remove removes a slice. It returns false if the Index does not contain the slice. The caller holds mu.
+func (x *Index) remove(service follow.Key, slice client.Object) bool {
 	set := x.of[service]
 	if known := set[slice.GetName()]; known == nil || known.UID != slice.GetUID() {
 		return false
@@ -108,15 +108,15 @@ func (x *Index) foreign(service follow.Key, name string, revision int64) bool {
 	return !writing
 }
 
-// begin marks the start of the writes of a Service.
-func (x *Index) begin(service follow.Key) {
+// beginWrites marks the start of the writes of a Service.
+func (x *Index) beginWrites(service follow.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing[service] = map[string]int64{}
 }
 
-// end marks the end of the writes of a Service, and reports whether other clients changed its slices meanwhile.
-func (x *Index) end(service follow.Key) bool {
+// endWrites marks the end of the writes of a Service, and reports whether other clients changed its slices meanwhile.
+func (x *Index) endWrites(service follow.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	others := len(x.writing[service]) > 0
@@ -128,7 +128,7 @@ func (x *Index) end(service follow.Key) bool {
 func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.enter(service, slice) {
+	if x.add(service, slice) {
 		if x.unseen[service] == nil {
 			x.unseen[service] = map[string]int64{}
 		}
@@ -143,13 +143,13 @@ func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
 func (x *Index) deleted(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.leave(service, slice)
-	x.see(service, slice.Name)
+	x.remove(service, slice)
+	x.markSeen(service, slice.Name)
 	delete(x.writing[service], slice.Name)
 }
 
-// see records that the event of a write was received. The caller holds mu.
-func (x *Index) see(service follow.Key, name string) {
+// markSeen records that the event of a write was received. The caller holds mu.
+func (x *Index) markSeen(service follow.Key, name string) {
 	if delete(x.unseen[service], name); len(x.unseen[service]) == 0 {
 		delete(x.unseen, service)
 	}

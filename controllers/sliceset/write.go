@@ -34,9 +34,9 @@ const recheck = 5 * time.Second
 func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan,
 	at time.Time) (again time.Duration, err error) {
 	if len(p.Create)+len(p.Update)+len(p.Delete) > 0 {
-		w.Index.begin(service)
+		w.Index.beginWrites(service)
 		err = w.write(ctx, service, o, p, at)
-		if w.Index.end(service) {
+		if w.Index.endWrites(service) {
 			return time.Nanosecond, err
 		}
 	}

@@ -38,7 +38,7 @@ func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolum
 }
 
 // each calls f with the claims of an ordinal; claim is nil if it does not exist.
-func (r *run) each(ctx context.Context, v *view, ordinal int,
+func (r *run) each(ctx context.Context, v *syncState, ordinal int,
 	f func(template, claim *corev1.PersistentVolumeClaim) error) error {
 	var errs []error
 	for i := range v.set.Spec.VolumeClaimTemplates {
@@ -57,7 +57,7 @@ func (r *run) each(ctx context.Context, v *view, ordinal int,
 }
 
 // createClaims creates the missing claims of a replica.
-func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
+func (r *run) createClaims(ctx context.Context, v *syncState, rep *replica) error {
 	return r.each(ctx, v, rep.ordinal, func(template, claim *corev1.PersistentVolumeClaim) error {
 		switch {
 		case claim != nil && claim.DeletionTimestamp != nil && rep.pod == nil:
@@ -69,7 +69,7 @@ func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
 		name := next.Name
 		_, err := r.deps.Client.Create(ctx, next)
 		switch {
-		case owned.Ending(err):
+		case owned.NamespaceTerminating(err):
 		case err == nil:
 			r.events.Eventf(v.set, corev1.EventTypeNormal, "SuccessfulCreate",
 				"create Claim %s Pod %s in StatefulSet %s success", name, podName(v.set, rep.ordinal), v.set.Name)
@@ -83,7 +83,7 @@ func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
 
 // stale reports whether a claim is owned by a previous pod of the same name, so that the garbage collector will delete
 // it.
-func (r *run) stale(ctx context.Context, v *view, ordinal int) (bool, error) {
+func (r *run) stale(ctx context.Context, v *syncState, ordinal int) (bool, error) {
 	stale := false
 	err := r.each(ctx, v, ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
 		stale = stale || claim != nil && slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
@@ -104,7 +104,7 @@ func policyOf(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRe
 // retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set for
 // whenDeleted Delete, the pod for whenScaled Delete if the pod is condemned, and none if the claim has another
 // controller.
-func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
+func (r *run) retain(ctx context.Context, v *syncState, rep *replica) error {
 	return r.each(ctx, v, rep.ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
 		if claim == nil || slices.EqualFunc(claim.OwnerReferences, r.owners(v.set, rep, claim), sameOwner) {
 			return nil

@@ -22,7 +22,7 @@ func podName(set *appsv1.StatefulSet, ordinal int) string {
 }
 
 // podFor returns a new pod of an ordinal.
-func (r *run) podFor(v *view, ordinal int) (*corev1.Pod, error) {
+func (r *run) podFor(v *syncState, ordinal int) (*corev1.Pod, error) {
 	revision, template := v.revisionFor(ordinal), &v.set.Spec.Template
 	if revision != v.update {
 		var err error
@@ -71,7 +71,7 @@ func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.
 
 // create creates the claims and the pod of a replica. It fails while a claim of the previous pod is about to be
 // deleted.
-func (r *run) create(ctx context.Context, v *view, rep *replica) error {
+func (r *run) create(ctx context.Context, v *syncState, rep *replica) error {
 	pod, err := r.podFor(v, rep.ordinal)
 	if err != nil {
 		return err
@@ -88,23 +88,23 @@ func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 		}
 	}
 	switch {
-	case owned.Ending(err):
+	case owned.NamespaceTerminating(err):
 		return nil // the namespace is terminating
 	case apierrors.IsAlreadyExists(err):
 		return err
 	}
-	r.tell(v, "create", name, err)
+	r.recordEvent(v, "create", name, err)
 	return err
 }
 
 // delete starts the deletion of a replica's pod.
-func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
+func (r *run) delete(ctx context.Context, v *syncState, rep *replica) error {
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(rep.pod),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rep.pod.UID))})
 	if owned.Gone(err) {
 		return nil
 	}
-	r.tell(v, "delete", rep.pod.Name, err)
+	r.recordEvent(v, "delete", rep.pod.Name, err)
 	if err == nil && rep.pod.DeletionTimestamp == nil {
 		rep.pod = rep.pod.DeepCopy() // the index shares the pod
 		rep.pod.DeletionTimestamp = new(metav1.NewTime(v.now))
@@ -113,7 +113,7 @@ func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
 }
 
 // identify restores the labels of a replica's pod.
-func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
+func (r *run) identify(ctx context.Context, v *syncState, rep *replica) error {
 	if identified(rep.pod, rep.ordinal) {
 		return nil
 	}
@@ -124,15 +124,15 @@ func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	r.tell(v, "update", rep.pod.Name, err)
+	r.recordEvent(v, "update", rep.pod.Name, err)
 	if err == nil {
 		rep.pod = next
 	}
 	return err
 }
 
-// tell records an Event about a pod with upstream's text.
-func (r *run) tell(v *view, verb, pod string, err error) {
+// recordEvent records an Event about a pod with upstream's text.
+func (r *run) recordEvent(v *syncState, verb, pod string, err error) {
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	if err == nil {
 		r.events.Eventf(v.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb,

@@ -92,7 +92,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	v, err := r.look(ctx, set, history, selector)
+	v, err := r.adoptPods(ctx, set, history, selector)
 	if err != nil {
 		return 0, err
 	}
@@ -104,10 +104,10 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
 }
 
-// look adopts and releases the pods of a StatefulSet. If there may be something to do, and the index may be outdated
+// adoptPods adopts and releases the pods of a StatefulSet. If there may be something to do, and the index may be outdated
 // because the watches of different kinds are not ordered, it lists the pods from the API.
-func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
-	selector labels.Selector) (*view, error) {
+func (r *run) adoptPods(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
+	selector labels.Selector) (*syncState, error) {
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
 	}
@@ -131,7 +131,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 }
 
 // trim deletes old revisions, except those that pods or the status refer to.
-func (r *run) trim(ctx context.Context, v *view) error {
+func (r *run) trim(ctx context.Context, v *syncState) error {
 	keep := 10 // the API server's default
 	if limit := v.set.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)

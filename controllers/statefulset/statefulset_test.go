@@ -497,7 +497,7 @@ func TestOrdinalOf(t *testing.T) {
 func TestMaxUnavailableIsRounded(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]int{"1": 1, "3": 3, "10%": 1, "50%": 2, "100%": 5} {
-		if got := (&view{set: db(5, rolling(0, limit))}).maxUnavailable(); got != want {
+		if got := (&syncState{set: db(5, rolling(0, limit))}).maxUnavailable(); got != want {
 			t.Errorf("%s of 5: %d, want %d", limit, got, want)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // status counts the pods after the step. When a rolling update has replaced all pods and they are ready, its revision
 // becomes the current one.
-func (v *view) status() appsv1.StatefulSetStatus {
+func (v *syncState) status() appsv1.StatefulSetStatus {
 	s := appsv1.StatefulSetStatus{
 		ObservedGeneration: v.set.Generation, CurrentRevision: v.current.Name, UpdateRevision: v.update.Name,
 		CollisionCount: v.collisions, Conditions: v.set.Status.Conditions,
@@ -53,7 +53,7 @@ func (v *view) status() appsv1.StatefulSetStatus {
 }
 
 // report writes the status if it has changed.
-func (r *run) report(ctx context.Context, v *view) error {
+func (r *run) report(ctx context.Context, v *syncState) error {
 	next := v.status()
 	if equality.Semantic.DeepEqual(next, v.set.Status) {
 		return nil

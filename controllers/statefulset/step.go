@@ -14,7 +14,7 @@ import (
 // is available, then deletes surplus pods from the highest ordinal downwards, then replaces pods of old revisions. A
 // pod that does not become available blocks all of this, even if the template has been fixed since: as in upstream, a
 // user has to delete that pod.
-func (r *run) ordered(ctx context.Context, v *view) error {
+func (r *run) ordered(ctx context.Context, v *syncState) error {
 	for _, rep := range v.replicas {
 		created := rep.pod == nil
 		if err := r.keep(ctx, v, rep); err != nil || created || !v.available(rep) {
@@ -37,7 +37,7 @@ func (r *run) ordered(ctx context.Context, v *view) error {
 }
 
 // firstUnavailable returns the condemned replica with the lowest ordinal that is not available.
-func (v *view) firstUnavailable() *replica {
+func (v *syncState) firstUnavailable() *replica {
 	for i := len(v.condemned) - 1; i >= 0; i-- {
 		if !v.available(v.condemned[i]) {
 			return v.condemned[i]
@@ -47,7 +47,7 @@ func (v *view) firstUnavailable() *replica {
 }
 
 // parallel makes one step of Parallel: all pods at once, within the limits of the rolling update.
-func (r *run) parallel(ctx context.Context, v *view) error {
+func (r *run) parallel(ctx context.Context, v *syncState) error {
 	_, err := owned.SlowStart(1, len(v.replicas), func(i int) error { return r.keep(ctx, v, v.replicas[i]) })
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *run) parallel(ctx context.Context, v *view) error {
 }
 
 // replace deletes the pods that a rolling update replaces. The next sync creates them again.
-func (r *run) replace(ctx context.Context, v *view) error {
+func (r *run) replace(ctx context.Context, v *syncState) error {
 	var errs []error
 	for _, rep := range v.outdated() {
 		errs = append(errs, r.delete(ctx, v, rep))
@@ -76,7 +76,7 @@ func (r *run) replace(ctx context.Context, v *view) error {
 
 // keep maintains a replica: it creates a missing pod, deletes a finished one, creates the missing claims of a pending
 // one, and restores the labels and the owners of claims.
-func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
+func (r *run) keep(ctx context.Context, v *syncState, rep *replica) error {
 	switch {
 	case rep.pod == nil:
 		return r.create(ctx, v, rep)
@@ -85,7 +85,7 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	case podstate.Finished(rep.pod):
 		if rep.pod.Status.Phase == corev1.PodFailed {
 			// The deletion has a backoff, because the node may reject the next pod, too. Upstream does not wait.
-			if wait := r.Failures.Tried(
+			if wait := r.Failures.Backoff(
 				owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
 				v.wait(wait)
 				return nil

@@ -15,8 +15,8 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// view is the state of a StatefulSet during one sync. A step updates it.
-type view struct {
+// syncState is the state of a StatefulSet during one sync. A step updates it.
+type syncState struct {
 	set        *appsv1.StatefulSet // shared
 	update     *appsv1.ControllerRevision
 	current    *appsv1.ControllerRevision   // of pods below the partition until the rollout ends
@@ -37,8 +37,8 @@ type replica struct {
 	pod     *corev1.Pod // nil: not created; shared
 }
 
-func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.Pod, now time.Time) *view {
-	v := &view{set: set, update: history.Current, current: history.Current, old: history.Others,
+func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.Pod, now time.Time) *syncState {
+	v := &syncState{set: set, update: history.Current, current: history.Current, old: history.Others,
 		collisions: history.Collisions, now: now}
 	for _, r := range history.Others {
 		if r.Name == set.Status.CurrentRevision {
@@ -95,7 +95,7 @@ func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }
 
 // pods returns the existing pods.
-func (v *view) pods() []*corev1.Pod {
+func (v *syncState) pods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, rep := range slices.Concat(v.replicas, v.condemned) {
 		if rep.pod != nil {
@@ -106,7 +106,7 @@ func (v *view) pods() []*corev1.Pod {
 }
 
 // available reports whether a replica runs, is not terminating, and has been ready for minReadySeconds.
-func (v *view) available(rep *replica) bool {
+func (v *syncState) available(rep *replica) bool {
 	if rep.pod == nil || rep.pod.DeletionTimestamp != nil || rep.pod.Status.Phase != corev1.PodRunning {
 		return false
 	}
@@ -115,7 +115,7 @@ func (v *view) available(rep *replica) bool {
 }
 
 // wait schedules a sync after d at the latest.
-func (v *view) wait(d time.Duration) {
+func (v *syncState) wait(d time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.again == 0 || d < v.again {
@@ -124,7 +124,7 @@ func (v *view) wait(d time.Duration) {
 }
 
 // next returns the time until the next sync; 0 if only a change requires one.
-func (v *view) next() time.Duration {
+func (v *syncState) next() time.Duration {
 	if d := podstate.NextAvailable(v.pods(), v.set.Spec.MinReadySeconds, v.now); d > 0 {
 		v.wait(d)
 	}
@@ -132,14 +132,14 @@ func (v *view) next() time.Duration {
 }
 
 // settled reports whether all replicas exist, are available, and have the update revision.
-func (v *view) settled() bool {
+func (v *syncState) settled() bool {
 	return len(v.condemned) == 0 && !slices.ContainsFunc(v.replicas, func(rep *replica) bool {
 		return !v.available(rep) || revisionOf(rep.pod) != v.update.Name
 	})
 }
 
 // partition returns the index of the first replica that a rolling update replaces.
-func (v *view) partition() int {
+func (v *syncState) partition() int {
 	if rolling := v.set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
 		return int(*rolling.Partition)
 	}
@@ -147,7 +147,7 @@ func (v *view) partition() int {
 }
 
 // maxUnavailable returns at least 1. Percentages of the replicas are rounded down.
-func (v *view) maxUnavailable() int {
+func (v *syncState) maxUnavailable() int {
 	rolling := v.set.Spec.UpdateStrategy.RollingUpdate
 	if rolling == nil || rolling.MaxUnavailable == nil {
 		return 1
@@ -160,7 +160,7 @@ func (v *view) maxUnavailable() int {
 }
 
 // revisionFor returns the revision of a new pod: below the partition, a rolling update keeps the current one.
-func (v *view) revisionFor(ordinal int) *appsv1.ControllerRevision {
+func (v *syncState) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	s, keep := v.set.Spec.UpdateStrategy, 0
 	switch {
 	case s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
@@ -177,7 +177,7 @@ func (v *view) revisionFor(ordinal int) *appsv1.ControllerRevision {
 
 // outdated returns the replicas that a rolling update deletes now, highest ordinal first: all unavailable ones, and as
 // many available ones as the limit allows.
-func (v *view) outdated() []*replica {
+func (v *syncState) outdated() []*replica {
 	if v.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
 		return nil
 	}

@@ -28,8 +28,8 @@ const (
 	reasonFailed    = "StorageVersionMigrationFailed"
 )
 
-// patience is how long a new migration waits for a kind that is not served yet (upstream's).
-const patience = time.Minute
+// kindTimeout is how long a new migration waits for a kind that is not served yet (upstream's).
+const kindTimeout = time.Minute
 
 // Config of the controller.
 type Config struct {
@@ -90,8 +90,8 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.
 	}
 	resource, ok := c.find(m)
 	if !ok {
-		if age := c.deps.Clock.Since(m.CreationTimestamp.Time); age < patience {
-			return min(max(age, time.Second), max(patience-age, time.Second)), nil
+		if age := c.deps.Clock.Since(m.CreationTimestamp.Time); age < kindTimeout {
+			return min(max(age, time.Second), max(kindTimeout-age, time.Second)), nil
 		}
 		return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed,
 			fmt.Sprintf("resource %s is not served", nameOf(m)))

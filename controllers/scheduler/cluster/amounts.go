@@ -95,8 +95,8 @@ const (
 	assumedMemory   = 200 << 20
 )
 
-// usual returns the CPU and memory requests, with default values for containers without requests.
-func usual(pod *corev1.Pod, requests Amounts) Amounts {
+// nonZeroRequests returns the CPU and memory requests, with default values for containers without requests.
+func nonZeroRequests(pod *corev1.Pod, requests Amounts) Amounts {
 	if requested(pod.Spec.Containers) && requested(pod.Spec.InitContainers) {
 		return Amounts{CPU: requests.CPU, Memory: requests.Memory}
 	}

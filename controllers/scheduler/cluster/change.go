@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// What is a set of kinds of changes that may make pods schedulable.
-type What uint32
+// ChangeKind is a set of kinds of changes that may make pods schedulable.
+type ChangeKind uint32
 
 // The kinds of changes.
 const (
-	NodeAdded What = 1 << iota
+	NodeAdded ChangeKind = 1 << iota
 	NodeRemoved
 	NodeAllocatable
 	NodeLabels
@@ -34,15 +34,15 @@ const (
 
 // Change is a change of the cluster.
 type Change struct {
-	What
+	ChangeKind
 	Node *Node  // for a change of a node or a pod; nil: deleted
 	Pod  *Pod   // for a change of a pod
 	Name string // for a change of a claim or ResourceClaim: namespace/name
 }
 
 // NodeDifference returns the changes of a node that rules depend on; 0 after a heartbeat.
-func NodeDifference(was, is *corev1.Node) What {
-	var what What
+func NodeDifference(was, is *corev1.Node) ChangeKind {
+	var what ChangeKind
 	if !equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable) {
 		what |= NodeAllocatable
 	}
@@ -59,8 +59,8 @@ func NodeDifference(was, is *corev1.Node) What {
 	return what
 }
 
-// Gone returns the changes when a placed pod is removed.
-func (p *Pod) Gone() What {
+// RemovalChange returns the changes when a placed pod is removed.
+func (p *Pod) RemovalChange() ChangeKind {
 	if len(p.Volumes) > 0 {
 		return PodGone | Volumes
 	}
@@ -68,8 +68,8 @@ func (p *Pod) Gone() What {
 }
 
 // PodDifference returns the changes of a placed pod that may help others.
-func PodDifference(was, is *Pod) What {
-	var what What
+func PodDifference(was, is *Pod) ChangeKind {
+	var what ChangeKind
 	if was.Node != is.Node {
 		what |= PodGone | PodPlaced
 	}

@@ -15,25 +15,25 @@ import (
 
 // Node is a node with its pods. Pods may be added before their node.
 type Node struct {
-	*corev1.Node // nil while only its pods are known
-	Name         string
-	Taints       []corev1.Taint // from its spec, and not-ready if it is not ready
-	Allocatable  Amounts
-	MaxPods      int64
-	Requested    Amounts
-	Usual        Amounts // see Pod.Usual
-	Pods         map[types.UID]*Pod
-	Nominated    map[types.UID]*Pod // unbound pods that are nominated for the node
-	Images       map[string]int64   // sizes by name
-	users        int                // number of host ports in use
-	place        int                // index in Cluster.list; -1: not listed
+	*corev1.Node     // nil while only its pods are known
+	Name             string
+	Taints           []corev1.Taint // from its spec, and not-ready if it is not ready
+	Allocatable      Amounts
+	MaxPods          int64
+	Requested        Amounts
+	NonZeroRequested Amounts // see Pod.Usual
+	Pods             map[types.UID]*Pod
+	Nominated        map[types.UID]*Pod // unbound pods that are nominated for the node
+	Images           map[string]int64   // sizes by name
+	usedHostPorts    int                // number of host ports in use
+	index            int                // index in Cluster.list; -1: not listed
 }
 
-func (n *Node) known() bool { return n != nil && n.place >= 0 }
+func (n *Node) exists() bool { return n != nil && n.index >= 0 }
 
 // PortsTaken reports whether a pod's host ports conflict with those of the node's pods.
 func (n *Node) PortsTaken(p *Pod) bool {
-	if n.users == 0 || len(p.Ports) == 0 {
+	if n.usedHostPorts == 0 || len(p.Ports) == 0 {
 		return false
 	}
 	for _, other := range n.Pods {
@@ -59,7 +59,7 @@ type Cluster struct {
 	namespaces map[string]labels.Set
 	services   map[string]map[string]labels.Set // selectors of Services, by namespace and name
 	counts     map[string]*Count
-	carried    map[string]*carried
+	termCounts map[string]*termCount
 	owned      map[types.UID]map[string]int // number of pods on each node, by their controller
 	claims     map[string]int               // number of placed pods that use the claim
 	uses       int64
@@ -69,7 +69,7 @@ type Cluster struct {
 func New() *Cluster {
 	return &Cluster{nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
 		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{},
-		counts: map[string]*Count{}, carried: map[string]*carried{}, owned: map[types.UID]map[string]int{},
+		counts: map[string]*Count{}, termCounts: map[string]*termCount{}, owned: map[types.UID]map[string]int{},
 		claims: map[string]int{}, Storage: newStorage(), Devices: newDevices()}
 }
 
@@ -78,7 +78,7 @@ func (c *Cluster) Nodes() []*Node { return c.list }
 
 // Node returns an existing node, or nil.
 func (c *Cluster) Node(name string) *Node {
-	if n := c.nodes[name]; n.known() {
+	if n := c.nodes[name]; n.exists() {
 		return n
 	}
 	return nil
@@ -99,7 +99,7 @@ func (c *Cluster) ClaimUsers(key string) int { return c.claims[key] }
 func (c *Cluster) state(name string) *Node {
 	n := c.nodes[name]
 	if n == nil {
-		n = &Node{Name: name, Pods: map[types.UID]*Pod{}, place: -1}
+		n = &Node{Name: name, Pods: map[types.UID]*Pod{}, index: -1}
 		c.nodes[name] = n
 	}
 	return n
@@ -119,8 +119,8 @@ func (c *Cluster) SetNode(is *corev1.Node) {
 		c.images[image]++
 	}
 	switch listed := is.DeletionTimestamp == nil; {
-	case listed && n.place < 0:
-		n.place = len(c.list)
+	case listed && n.index < 0:
+		n.index = len(c.list)
 		c.list = append(c.list, n)
 	case !listed:
 		c.unlist(n)
@@ -152,22 +152,22 @@ func (c *Cluster) DropNode(name string) {
 	}
 	n.Node, n.Images = nil, nil
 	c.unlist(n)
-	c.tidy(n)
+	c.dropIfUnused(n)
 }
 
 func (c *Cluster) unlist(n *Node) {
-	if n.place < 0 {
+	if n.index < 0 {
 		return
 	}
 	last := c.list[len(c.list)-1]
-	c.list[n.place], last.place = last, n.place
+	c.list[n.index], last.index = last, n.index
 	c.list[len(c.list)-1] = nil
 	c.list = c.list[:len(c.list)-1]
-	n.place = -1
+	n.index = -1
 }
 
-// tidy removes a node that neither exists nor has pods.
-func (c *Cluster) tidy(n *Node) {
+// dropIfUnused removes a node that neither exists nor has pods.
+func (c *Cluster) dropIfUnused(n *Node) {
 	if n.Node == nil && len(n.Pods) == 0 && len(n.Nominated) == 0 {
 		delete(c.nodes, n.Name)
 	}
@@ -193,15 +193,15 @@ func (c *Cluster) Add(p *Pod, node string) {
 	n := c.state(node)
 	c.pods[p.UID], n.Pods[p.UID] = p, p
 	n.Requested.add(&p.Requests, 1)
-	n.Usual.add(&p.Usual, 1)
+	n.NonZeroRequested.add(&p.NonZeroRequests, 1)
 	if len(p.Ports) > 0 {
-		n.users++
+		n.usedHostPorts++
 	}
 	for _, key := range p.Claims {
 		c.claims[key]++
 	}
 	c.Storage.choose(p, 1)
-	c.tally(p, 1)
+	c.updateCounts(p, 1)
 }
 
 // Remove removes a placed pod and returns it, or nil if it was not placed.
@@ -215,16 +215,16 @@ func (c *Cluster) Remove(uid types.UID) *Pod {
 	delete(c.pods, uid)
 	delete(n.Pods, uid)
 	n.Requested.add(&p.Requests, -1)
-	n.Usual.add(&p.Usual, -1)
+	n.NonZeroRequested.add(&p.NonZeroRequests, -1)
 	if len(p.Ports) > 0 {
-		n.users--
+		n.usedHostPorts--
 	}
 	for _, key := range p.Claims {
 		bump(c.claims, key, -1)
 	}
 	c.Storage.choose(p, -1)
-	c.tally(p, -1)
-	c.tidy(n)
+	c.updateCounts(p, -1)
+	c.dropIfUnused(n)
 	return p
 }
 
@@ -234,7 +234,7 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 		n := c.nodes[old.Node]
 		delete(n.Nominated, p.UID)
 		delete(c.nominated, p.UID)
-		c.tidy(n)
+		c.dropIfUnused(n)
 	}
 	if node == "" {
 		return

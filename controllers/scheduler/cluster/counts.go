@@ -16,14 +16,14 @@ type Count struct {
 	used   int64
 }
 
-// carried contains the number of pods on each node that have a term.
-type carried struct {
+// termCount contains the number of pods on each node that have a term.
+type termCount struct {
 	*Term
 	byNode map[string]int
 }
 
-// Counted returns the count of a selector. The caller must not keep it.
-func (c *Cluster) Counted(s *Selector) *Count {
+// CountOf returns the count of a selector. The caller must not keep it.
+func (c *Cluster) CountOf(s *Selector) *Count {
 	c.uses++
 	n := c.counts[s.key]
 	if n == nil {
@@ -52,8 +52,8 @@ func (c *Cluster) forgetCount() {
 	delete(c.counts, oldest.key)
 }
 
-// tally adds sign to every count that the pod belongs to.
-func (c *Cluster) tally(p *Pod, sign int) {
+// updateCounts adds sign to every count that the pod belongs to.
+func (c *Cluster) updateCounts(p *Pod, sign int) {
 	for _, n := range c.counts {
 		if n.Selects(p.Pod, c.namespaces) {
 			bump(n.ByNode, p.Node, sign)
@@ -68,13 +68,13 @@ func (c *Cluster) tally(p *Pod, sign int) {
 		}
 	}
 	for _, t := range p.Terms {
-		have := c.carried[t.id]
+		have := c.termCounts[t.id]
 		if have == nil {
-			have = &carried{Term: t, byNode: map[string]int{}}
-			c.carried[t.id] = have
+			have = &termCount{Term: t, byNode: map[string]int{}}
+			c.termCounts[t.id] = have
 		}
 		if bump(have.byNode, p.Node, sign); len(have.byNode) == 0 {
-			delete(c.carried, t.id)
+			delete(c.termCounts, t.id)
 		}
 	}
 }
@@ -89,10 +89,10 @@ func bump(counts map[string]int, node string, by int) {
 // not change it.
 func (c *Cluster) Owned(by types.UID) map[string]int { return c.owned[by] }
 
-// Carried calls f for each term of placed pods, with the number of pods on each node that have the term. f must not
+// EachTerm calls f for each term of placed pods, with the number of pods on each node that have the term. f must not
 // keep or change the map.
-func (c *Cluster) Carried(f func(t *Term, byNode map[string]int)) {
-	for _, have := range c.carried {
+func (c *Cluster) EachTerm(f func(t *Term, byNode map[string]int)) {
+	for _, have := range c.termCounts {
 		f(have.Term, have.byNode)
 	}
 }
@@ -101,7 +101,7 @@ func (c *Cluster) Carried(f func(t *Term, byNode map[string]int)) {
 func (c *Cluster) ByDomain(topology string, byNode map[string]int) map[string]int {
 	sums := map[string]int{}
 	for name, count := range byNode {
-		if n := c.nodes[name]; n.known() {
+		if n := c.nodes[name]; n.exists() {
 			if value, ok := n.Labels[topology]; ok {
 				sums[value] += count
 			}

@@ -31,15 +31,15 @@ type Devices struct {
 	Now time.Time // time of the decision
 
 	provides map[corev1.ResourceName]*resourcev1.DeviceClass // by extended resource
-	// pending contains allocations, by the claim's UID, that are decided but not visible in the API yet.
-	pending   map[types.UID]*resourcev1.AllocationResult
+	// assumed contains allocations, by the claim's UID, that are decided but not visible in the API yet.
+	assumed   map[types.UID]*resourcev1.AllocationResult
 	selectors *cel.Cache // nil until a pod requests devices
 }
 
 func newDevices() Devices {
 	return Devices{Claims: map[string]*resourcev1.ResourceClaim{}, Slices: map[string]*resourcev1.ResourceSlice{},
 		Classes: map[string]*resourcev1.DeviceClass{}, Rules: map[string]*resourcev1.DeviceTaintRule{},
-		pending: map[types.UID]*resourcev1.AllocationResult{}}
+		assumed: map[types.UID]*resourcev1.AllocationResult{}}
 }
 
 // Features are upstream's optional features that are stable or enabled by default.
@@ -70,7 +70,7 @@ func (d *Devices) Class(resource corev1.ResourceName) *resourcev1.DeviceClass {
 
 // SetDevices records a change of an object of one of the kinds of Devices; nil: the object was deleted. It returns the
 // kind of the change and the key of a ResourceClaim.
-func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
+func (c *Cluster) SetDevices(was, is client.Object) (ChangeKind, string) {
 	c.Generation++
 	obj := is
 	if obj == nil {
@@ -81,7 +81,7 @@ func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
 		key := follow.KeyOf(obj).String()
 		set(c.Devices.Claims, key, obj, is != nil)
 		if is == nil || obj.Status.Allocation != nil {
-			delete(c.Devices.pending, obj.UID)
+			delete(c.Devices.assumed, obj.UID)
 		}
 		old, _ := was.(*resourcev1.ResourceClaim)
 		if old != nil && old.Status.Allocation != nil && (is == nil || obj.Status.Allocation == nil) {
@@ -99,18 +99,18 @@ func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
 	return DevicesOffered, ""
 }
 
-// Pend records the allocation that is being written for a claim; nil: it was not written.
-func (c *Cluster) Pend(claim types.UID, result *resourcev1.AllocationResult) {
+// AssumeAllocation records the allocation that is being written for a claim; nil: it was not written.
+func (c *Cluster) AssumeAllocation(claim types.UID, result *resourcev1.AllocationResult) {
 	c.Generation++
 	if result == nil {
-		delete(c.Devices.pending, claim)
+		delete(c.Devices.assumed, claim)
 		return
 	}
-	c.Devices.pending[claim] = result
+	c.Devices.assumed[claim] = result
 }
 
-// Pending reports whether an allocation of the claim is being written.
-func (d *Devices) Pending(claim types.UID) bool { return d.pending[claim] != nil }
+// AllocationAssumed reports whether an allocation of the claim is being written.
+func (d *Devices) AllocationAssumed(claim types.UID) bool { return d.assumed[claim] != nil }
 
 // Allocator returns an allocator of the devices that are not allocated.
 func (d *Devices) Allocator(ctx context.Context) (structured.Allocator, error) {
@@ -122,7 +122,7 @@ func (d *Devices) Allocator(ctx context.Context) (structured.Allocator, error) {
 	if d.selectors == nil {
 		d.selectors = cel.NewCache(maxSelectors, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})
 	}
-	return structured.NewAllocator(ctx, Features, d.taken(), classes(d.Classes), all, d.selectors)
+	return structured.NewAllocator(ctx, Features, d.allocated(), classes(d.Classes), all, d.selectors)
 }
 
 // tainted returns a slice with the taints that DeviceTaintRules add to its devices.
@@ -149,23 +149,23 @@ func (d *Devices) tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 // maxSelectors is the maximum number of cached compiled selectors (upstream: 10).
 const maxSelectors = 10
 
-// taken returns the allocated devices.
-func (d *Devices) taken() structured.AllocatedState {
+// allocated returns the allocated devices.
+func (d *Devices) allocated() structured.AllocatedState {
 	t := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](),
 		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
 		AggregatedCapacity:       structured.NewConsumedCapacityCollection()}
 	for _, claim := range d.Claims {
-		take(&t, claim.Status.Allocation)
+		addAllocation(&t, claim.Status.Allocation)
 	}
-	for _, result := range d.pending {
-		take(&t, result)
+	for _, result := range d.assumed {
+		addAllocation(&t, result)
 	}
 	return t
 }
 
-// take adds an allocation. It ignores administrative access, which shares devices with their users. For a shared device
+// addAllocation adds an allocation. It ignores administrative access, which shares devices with their users. For a shared device
 // it adds the consumed capacity.
-func take(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
+func addAllocation(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
 	if a == nil {
 		return
 	}

@@ -9,8 +9,8 @@ import (
 // disk is a block device that a pod's spec names directly, not through a claim. Two pods on a node can use it only if
 // both mount it read-only.
 type disk struct {
-	id     string
-	shared bool // mounted read-only
+	id       string
+	readOnly bool // mounted read-only
 }
 
 // disks returns the disks of a pod. A Ceph image is a disk for each of its monitors.
@@ -36,7 +36,7 @@ func disks(pod *corev1.Pod) []disk {
 // SharesDisk reports whether the pods use the same disk in a conflicting way.
 func (p *Pod) SharesDisk(other *Pod) bool {
 	return slices.ContainsFunc(p.disks, func(a disk) bool {
-		return slices.ContainsFunc(other.disks, func(b disk) bool { return a.id == b.id && (!a.shared || !b.shared) })
+		return slices.ContainsFunc(other.disks, func(b disk) bool { return a.id == b.id && (!a.readOnly || !b.readOnly) })
 	})
 }
 

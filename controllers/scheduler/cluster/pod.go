@@ -15,13 +15,13 @@ import (
 // Pod is a pod, placed or not, with the values that the scheduler computes once.
 type Pod struct {
 	*corev1.Pod
-	Node     string // empty: none
-	Assumed  bool   // the watch does not show its binding yet
-	Priority int32
-	Requests Amounts
-	Usual    Amounts // CPU and memory requests with defaults, for scores
-	Ports    []HostPort
-	Claims   []string // keys of its PersistentVolumeClaims: namespace/name
+	Node            string // empty: none
+	Assumed         bool   // the watch does not show its binding yet
+	Priority        int32
+	Requests        Amounts
+	NonZeroRequests Amounts // CPU and memory requests with defaults, for scores
+	Ports           []HostPort
+	Claims          []string // keys of its PersistentVolumeClaims: namespace/name
 	// Volumes maps the volumes that were chosen for the pod's claims to the keys of the claims, until the pod is bound.
 	Volumes map[string]string
 	Terms   []*Term // of its inter-pod affinity
@@ -34,7 +34,7 @@ type Pod struct {
 func NewPod(pod *corev1.Pod) *Pod {
 	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod),
 		Terms: terms(pod), disks: disks(pod)}
-	p.Usual = usual(pod, p.Requests)
+	p.NonZeroRequests = nonZeroRequests(pod, p.Requests)
 	for _, name := range claim.AllOf(pod) {
 		p.Claims = append(p.Claims, pod.Namespace+"/"+name)
 	}

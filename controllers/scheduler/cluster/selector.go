@@ -12,12 +12,12 @@ import (
 
 // Selector selects pods by their namespace and labels.
 type Selector struct {
-	key        string          // equal for equal selectors
-	namespaces []string        // names of namespaces
-	among      labels.Selector // additionally selects namespaces by labels; may be nil
-	labels     labels.Selector
-	staying    bool        // ignores pods that are being deleted
-	all        []*Selector // selectors that must all match, instead of the fields above
+	key               string          // equal for equal selectors
+	namespaces        []string        // names of namespaces
+	namespaceSelector labels.Selector // additionally selects namespaces by labels; may be nil
+	labels            labels.Selector
+	skipTerminating   bool        // ignores pods that are being deleted
+	all               []*Selector // selectors that must all match, instead of the fields above
 }
 
 // InNamespace selects pods of one namespace by their labels, except pods that are being deleted.
@@ -26,7 +26,7 @@ func InNamespace(namespace string, selector labels.Selector) *Selector {
 	if selector.Empty() {
 		key += "*" // Nothing has the same text as Everything
 	}
-	return &Selector{key: key, namespaces: []string{namespace}, labels: selector, staying: true}
+	return &Selector{key: key, namespaces: []string{namespace}, labels: selector, skipTerminating: true}
 }
 
 // AllOf selects the pods that every one of the selectors selects.
@@ -46,10 +46,10 @@ func (s *Selector) Selects(p *corev1.Pod, of map[string]labels.Set) bool {
 	if len(s.all) > 0 {
 		return !slices.ContainsFunc(s.all, func(one *Selector) bool { return !one.Selects(p, of) })
 	}
-	if !slices.Contains(s.namespaces, p.Namespace) && (s.among == nil || !s.among.Matches(of[p.Namespace])) {
+	if !slices.Contains(s.namespaces, p.Namespace) && (s.namespaceSelector == nil || !s.namespaceSelector.Matches(of[p.Namespace])) {
 		return false
 	}
-	if s.staying && p.DeletionTimestamp != nil {
+	if s.skipTerminating && p.DeletionTimestamp != nil {
 		return false
 	}
 	return s.labels.Matches(labels.Set(p.Labels))
@@ -124,7 +124,7 @@ func termSelector(namespace string, t *corev1.PodAffinityTerm) *Selector {
 	}
 	if t.NamespaceSelector != nil {
 		if by, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err == nil {
-			s.among = by
+			s.namespaceSelector = by
 			s.key += "|in " + by.String()
 		}
 	}

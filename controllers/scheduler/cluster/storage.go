@@ -62,7 +62,7 @@ func (s *Storage) choose(p *Pod, pods int) {
 
 // Set records a change of an object of one of the kinds of Storage; nil: the object was deleted. It returns the kind of
 // the change and the object's key.
-func (c *Cluster) Set(was, is client.Object) (What, string) {
+func (c *Cluster) Set(was, is client.Object) (ChangeKind, string) {
 	c.Generation++
 	obj := is
 	if obj == nil {

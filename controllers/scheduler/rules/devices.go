@@ -38,7 +38,7 @@ type deviceState struct {
 	unusable  []*resourcev1.ResourceClaim // claims whose devices do not become ready
 	// specials contains claims for the pod's extended resources, by the resources; a nil value means that there is nothing
 	// to claim.
-	specials  map[string]*special
+	specials  map[string]*extendedClaim
 	stale     []*resourcev1.ResourceClaim // claims that a special claim replaces
 	places    []*nodeaffinity.NodeSelector
 	allocator structured.Allocator
@@ -97,7 +97,7 @@ func (s *deviceState) add(c *Cycle, name string, owned bool) error {
 		return fmt.Errorf("resourceclaim.resource.k8s.io %q not found", name)
 	case claim.DeletionTimestamp != nil:
 		return fmt.Errorf("resourceclaim %q is being deleted", name)
-	case c.Devices.Pending(claim.UID):
+	case c.Devices.AllocationAssumed(claim.UID):
 		return fmt.Errorf("resource claim %s is in the process of being allocated", name)
 	case len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize &&
 		!resourceclaim.IsReservedForPod(c.Pod.Pod, claim, false):
@@ -238,15 +238,15 @@ func (c *Cycle) Conditional(all []Reservation) (keys []string, waits bool) {
 	return keys, waits
 }
 
-// Uncreated reports whether the pod waits only for a claim that is about to be created from a template.
-func (c *Cycle) Uncreated() bool {
+// AwaitsClaimCreation reports whether the pod waits only for a claim that is about to be created from a template.
+func (c *Cycle) AwaitsClaimCreation() bool {
 	s := c.deviceState()
 	return s != nil && s.uncreated
 }
 
-// Idle returns an allocated claim that only this pod uses, after the pod was refused because of its devices:
+// Deallocatable returns an allocated claim that only this pod uses, after the pod was refused because of its devices:
 // deallocating the claim lets the pod use devices elsewhere. It returns nil if there is none.
-func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
+func (ch *Chooser) Deallocatable(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 	s := c.deviceState()
 	if s == nil || s.all.Refused() ||
 		out.Rejected&(1<<slices.IndexFunc(ch.Rules, func(r Rule) bool { return r.Name == dynamicResources })) == 0 {
@@ -263,7 +263,7 @@ func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 
 // devicesChanged is a Hint: a change of a claim helps if the pod uses the claim, or if the change released devices.
 func devicesChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	if ch.What&^cluster.ResourceClaims != 0 {
+	if ch.ChangeKind&^cluster.ResourceClaims != 0 {
 		return true
 	}
 	if st := p.Status.ExtendedResourceClaimStatus; st != nil && p.Namespace+"/"+st.ResourceClaimName == ch.Name {

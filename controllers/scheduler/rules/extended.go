@@ -16,8 +16,8 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// special is the claim for a pod's extended resources that devices provide. It is created after a node is chosen.
-type special struct {
+// extendedClaim is the claim for a pod's extended resources that devices provide. It is created after a node is chosen.
+type extendedClaim struct {
 	claim    *resourcev1.ResourceClaim
 	mappings []corev1.ContainerExtendedResourceRequest // containers and the requests whose devices they get
 }
@@ -48,7 +48,7 @@ func (s *deviceState) addExtended(c *Cycle) error {
 			return s.add(c, claim.Name, true)
 		}
 	}
-	s.specials = map[string]*special{}
+	s.specials = map[string]*extendedClaim{}
 	for _, claim := range c.Devices.Claims {
 		if claim.Namespace == c.Pod.Namespace && Extended(claim) && metav1.IsControlledBy(claim, c.Pod) {
 			s.stale = append(s.stale, claim)
@@ -63,7 +63,7 @@ func Extended(claim *resourcev1.ResourceClaim) bool {
 }
 
 // special returns the claim that the pod needs on a node, or nil.
-func (s *deviceState) special(c *Cycle, n *cluster.Node) *special {
+func (s *deviceState) special(c *Cycle, n *cluster.Node) *extendedClaim {
 	if s.specials == nil {
 		return nil
 	}
@@ -84,8 +84,8 @@ func (s *deviceState) special(c *Cycle, n *cluster.Node) *special {
 	return s.specials[key]
 }
 
-func newSpecial(c *Cycle, names []string) *special {
-	s := &special{claim: &resourcev1.ResourceClaim{
+func newSpecial(c *Cycle, names []string) *extendedClaim {
+	s := &extendedClaim{claim: &resourcev1.ResourceClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Pod.Namespace, GenerateName: c.Pod.Name + "-extended-resources-", UID: uuid.NewUUID(),
@@ -103,7 +103,7 @@ func newSpecial(c *Cycle, names []string) *special {
 
 // request adds the containers' requests for a resource. Init containers end before regular containers start. They use
 // the devices of the latter, and share one request for the rest.
-func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class string) {
+func (s *extendedClaim) request(pod *corev1.Pod, resource corev1.ResourceName, class string) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
 		p := all[i].RestartPolicy

@@ -20,10 +20,10 @@ func (d *domains) at(n *cluster.Node) int { return d.counts[n.Labels[d.topology]
 // interState contains the pods that match the pod's inter-pod affinity, and those whose affinity matches the pod, by
 // domain.
 type interState struct {
-	attract []domains // for each required term: pods that match all of them
-	first   bool      // no pod matches, but the pod itself does: it may be the first
-	repel   []domains // for each anti-affinity term: pods that match it
-	repelBy []domains // for each anti-affinity term of placed pods that matches the pod: pods that have it
+	affinity             []domains // for each required term: pods that match all of them
+	first                bool      // no pod matches, but the pod itself does: it may be the first
+	antiAffinity         []domains // for each anti-affinity term: pods that match it
+	existingAntiAffinity []domains // for each anti-affinity term of placed pods that matches the pod: pods that have it
 }
 
 func termsOf(p *cluster.Pod, kind cluster.TermKind) []*cluster.Term {
@@ -40,21 +40,21 @@ func computeInter(c *Cycle) *interState {
 	var s interState
 	if required := termsOf(c.Pod, cluster.Requires); len(required) > 0 {
 		all := allOf(required)
-		matching := c.Counted(all)
+		matching := c.CountOf(all)
 		found := false
 		for _, t := range required {
 			d := domains{t.Topology, c.ByDomain(t.Topology, matching.ByNode)}
 			found = found || len(d.counts) > 0
-			s.attract = append(s.attract, d)
+			s.affinity = append(s.affinity, d)
 		}
 		s.first = !found && all.Selects(c.Pod.Pod, c.Namespaces())
 	}
 	for _, t := range termsOf(c.Pod, cluster.Excludes) {
-		s.repel = append(s.repel, domains{t.Topology, c.ByDomain(t.Topology, c.Counted(t.Selector).ByNode)})
+		s.antiAffinity = append(s.antiAffinity, domains{t.Topology, c.ByDomain(t.Topology, c.CountOf(t.Selector).ByNode)})
 	}
-	c.Carried(func(t *cluster.Term, byNode map[string]int) {
+	c.EachTerm(func(t *cluster.Term, byNode map[string]int) {
 		if t.Kind == cluster.Excludes && t.Selects(c.Pod.Pod, c.Namespaces()) {
-			s.repelBy = append(s.repelBy, domains{t.Topology, c.ByDomain(t.Topology, byNode)})
+			s.existingAntiAffinity = append(s.existingAntiAffinity, domains{t.Topology, c.ByDomain(t.Topology, byNode)})
 		}
 	})
 	return &s
@@ -71,8 +71,8 @@ func allOf(terms []*cluster.Term) *cluster.Selector {
 // interPod checks the pod's required affinity and anti-affinity, and the anti-affinity of placed pods to the pod.
 func interPod(c *Cycle, n *cluster.Node) Refusal {
 	s := c.inter.get(c, computeInter)
-	for i := range s.attract {
-		d := &s.attract[i]
+	for i := range s.affinity {
+		d := &s.affinity[i]
 		if _, ok := n.Labels[d.topology]; !ok || d.at(n) == 0 && !s.first {
 			return refuseFinally("node(s) didn't match pod affinity rules")
 		}
@@ -82,9 +82,9 @@ func interPod(c *Cycle, n *cluster.Node) Refusal {
 		return ok && d.at(n) > 0
 	}
 	switch {
-	case slices.ContainsFunc(s.repel, holds):
+	case slices.ContainsFunc(s.antiAffinity, holds):
 		return refuse("node(s) didn't match pod anti-affinity rules")
-	case slices.ContainsFunc(s.repelBy, holds):
+	case slices.ContainsFunc(s.existingAntiAffinity, holds):
 		return refuse("node(s) didn't satisfy existing pods anti-affinity rules")
 	}
 	return Refusal{}
@@ -93,10 +93,10 @@ func interPod(c *Cycle, n *cluster.Node) Refusal {
 // interPodChanged reports whether a change may end a refusal: a required pod was placed, an excluded or excluding pod
 // was removed, or a node joined a domain.
 func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	if ch.What&cluster.NamespaceLabels != 0 {
+	if ch.ChangeKind&cluster.NamespaceLabels != 0 {
 		return true
 	}
-	if ch.What&(cluster.NodeAdded|cluster.NodeLabels) != 0 {
+	if ch.ChangeKind&(cluster.NodeAdded|cluster.NodeLabels) != 0 {
 		return true
 	}
 	if ch.Pod == nil {
@@ -106,11 +106,11 @@ func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bo
 		return slices.ContainsFunc(termsOf(by, kind),
 			func(t *cluster.Term) bool { return t.Selects(of.Pod, all.Namespaces()) })
 	}
-	if ch.What&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
+	if ch.ChangeKind&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
 		return true
 	}
 	// If the last matching pod was removed, the pod may be the first.
-	return ch.What&cluster.PodGone != 0 &&
+	return ch.ChangeKind&cluster.PodGone != 0 &&
 		(selects(p, ch.Pod, cluster.Excludes) || selects(ch.Pod, p, cluster.Excludes) || selects(p, ch.Pod, cluster.Requires))
 }
 
@@ -127,9 +127,9 @@ func prepareInterPod(c *Cycle, _ []*cluster.Node) bool {
 		}
 	}
 	for _, t := range termsOf(c.Pod, cluster.Prefers) {
-		add(t.Topology, c.Counted(t.Selector).ByNode, t.Weight)
+		add(t.Topology, c.CountOf(t.Selector).ByNode, t.Weight)
 	}
-	c.Carried(func(t *cluster.Term, byNode map[string]int) {
+	c.EachTerm(func(t *cluster.Term, byNode map[string]int) {
 		weight := t.Weight
 		switch t.Kind {
 		case cluster.Excludes:

@@ -129,7 +129,7 @@ func ports(c *Cycle, n *cluster.Node) Refusal {
 }
 
 func portsFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	return ch.What&cluster.NodeAdded != 0 || ch.Pod != nil && p.Conflicts(ch.Pod)
+	return ch.ChangeKind&cluster.NodeAdded != 0 || ch.Pod != nil && p.Conflicts(ch.Pod)
 }
 
 // mostIsBest scales scores so that the highest is 100.

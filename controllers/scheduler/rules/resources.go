@@ -40,7 +40,7 @@ func fits(c *Cycle, n *cluster.Node) Refusal {
 
 // fitsNow is a Hint: the pod now fits on the changed node, or a DeviceClass now provides a resource that no node has.
 func fitsNow(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	return ch.What&cluster.DevicesOffered != 0 && NewCycle(all, p).extended() || onNode(fits)(all, p, ch)
+	return ch.ChangeKind&cluster.DevicesOffered != 0 && NewCycle(all, p).extended() || onNode(fits)(all, p, ch)
 }
 
 // leastAllocated returns the mean of the free shares of CPU and memory with the pod on the node.
@@ -55,8 +55,8 @@ func leastAllocated(c *Cycle, n *cluster.Node) int64 {
 			sum += (has - taken) * best / has
 		}
 	}
-	free(n.Allocatable.CPU, n.Usual.CPU, c.Pod.Usual.CPU)
-	free(n.Allocatable.Memory, n.Usual.Memory, c.Pod.Usual.Memory)
+	free(n.Allocatable.CPU, n.NonZeroRequested.CPU, c.Pod.NonZeroRequests.CPU)
+	free(n.Allocatable.Memory, n.NonZeroRequested.Memory, c.Pod.NonZeroRequests.Memory)
 	if resources == 0 {
 		return 0
 	}

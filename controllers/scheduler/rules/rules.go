@@ -34,7 +34,7 @@ type Rule struct {
 
 	// Wakes contains the kinds of changes that may end a refusal. Hint reports whether a change of these kinds may do so
 	// for a pod; nil: every one.
-	Wakes cluster.What
+	Wakes cluster.ChangeKind
 	Hint  func(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool
 
 	// Score ranks the fitting nodes, from 0 to 100 after Normalize. It returns false if it has no preference for this pod.

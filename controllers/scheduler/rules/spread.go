@@ -79,7 +79,7 @@ func hasAll(n *cluster.Node, all []*constraint) bool {
 func count(c *Cycle, all []*constraint, someMissing bool) {
 	for _, k := range all {
 		if k.byNode == nil {
-			k.byNode = c.Counted(cluster.InNamespace(c.Pod.Namespace, k.selector)).ByNode
+			k.byNode = c.CountOf(cluster.InNamespace(c.Pod.Namespace, k.selector)).ByNode
 		}
 		k.counts = map[string]int{}
 	}
@@ -153,7 +153,7 @@ func usualSpread(c *Cycle) []*constraint {
 	byNode := c.Owned(c.Pod.Owner)
 	if !replicated(c.Pod.Pod) {
 		if s := c.Serving(c.Pod); s != nil {
-			byNode = c.Counted(s).ByNode
+			byNode = c.CountOf(s).ByNode
 		}
 	}
 	if len(byNode) == 0 {

@@ -34,11 +34,11 @@ type OpenClaim struct {
 
 // volumeState contains the requirements of a pod's claims.
 type volumeState struct {
-	all   Refusal                    // for every node
-	bound []*corev1.PersistentVolume // volumes of bound claims, if they exist
-	gone  bool                       // the volume of a bound claim does not exist
-	open  []OpenClaim
-	alone []string // keys of ReadWriteOncePod claims
+	all              Refusal                    // for every node
+	bound            []*corev1.PersistentVolume // volumes of bound claims, if they exist
+	gone             bool                       // the volume of a bound claim does not exist
+	open             []OpenClaim
+	readWriteOncePod []string // keys of ReadWriteOncePod claims
 }
 
 func (c *Cycle) volumeState() *volumeState {
@@ -81,7 +81,7 @@ func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) 
 		}
 	}
 	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod) {
-		s.alone = append(s.alone, key)
+		s.readWriteOncePod = append(s.readWriteOncePod, key)
 	}
 	if claim.Bound(pvc) {
 		if v := c.Storage.Volumes[pvc.Spec.VolumeName]; v != nil {
@@ -113,7 +113,7 @@ func alone(c *Cycle, n *cluster.Node) Refusal {
 	if n.DisksTaken(c.Pod) {
 		return refuse(whyDisk)
 	}
-	for _, key := range c.volumeState().alone {
+	for _, key := range c.volumeState().readWriteOncePod {
 		if c.ClaimUsers(key) > 0 {
 			return refuse(whyAlone)
 		}
@@ -133,7 +133,7 @@ func claimFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 func ownClaim(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	c := NewCycle(all, p)
 	switch {
-	case ch.What&cluster.Claims != 0:
+	case ch.ChangeKind&cluster.Claims != 0:
 		return slices.Contains(p.Claims, ch.Name)
 	case ch.Node != nil:
 		return !c.VolumesFit(ch.Node).Refused()
