@@ -83,7 +83,7 @@ type run struct {
 	*Controller
 	jobs *owned.Index[*batchv1.Job]
 
-	mu sync.Mutex // guards begun
+	mu sync.Mutex // guards scheduleSince
 
 	// scheduleSince is when a CronJob got its current schedule, or when the clock was set back by more than smallStep.
 	scheduleSince map[types.UID]time.Time
@@ -136,19 +136,19 @@ type syncState struct {
 // reconcile syncs a CronJob: its active Jobs, the Job that is due, and its history. It returns the time until the next
 // scheduled time.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	ro, err := r.round(ctx, key)
-	if ro == nil || err != nil {
+	st, err := r.round(ctx, key)
+	if st == nil || err != nil {
 		return 0, err
 	}
-	r.updateActive(ro)
-	again, startErr := r.startDue(ctx, ro)
-	if err := r.write(ctx, ro); err != nil {
+	r.updateActive(st)
+	again, startErr := r.startDue(ctx, st)
+	if err := r.write(ctx, st); err != nil {
 		return 0, err
 	}
 	if startErr != nil {
 		return 0, startErr
 	}
-	return again, r.cleanUp(ctx, ro)
+	return again, r.cleanUp(ctx, st)
 }
 
 // round reads the CronJob and its Jobs. It returns nil if the CronJob no longer exists.
@@ -164,30 +164,30 @@ func (r *run) round(ctx context.Context, key follow.Key) (*syncState, error) {
 	if err != nil {
 		return nil, err
 	}
-	ro := &syncState{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
+	st := &syncState{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
 	for _, job := range all {
 		if metav1.IsControlledBy(job, cj) {
-			ro.jobs = append(ro.jobs, job)
+			st.jobs = append(st.jobs, job)
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	begun := beginning(cj, r.scheduleSince[cj.UID], ro.now)
+	begun := beginning(cj, r.scheduleSince[cj.UID], st.now)
 	if !begun.IsZero() {
 		r.scheduleSince[cj.UID] = begun
 	}
-	ro.since = earliest(cj, begun, ro.now)
-	return ro, nil
+	st.since = earliest(cj, begun, st.now)
+	return st, nil
 }
 
 // write stores the status if it has changed. It conflicts if the CronJob was changed since the sync began.
-func (r *run) write(ctx context.Context, ro *syncState) error {
-	if equality.Semantic.DeepEqual(ro.cj.Status, ro.stored.Status) {
+func (r *run) write(ctx context.Context, st *syncState) error {
+	if equality.Semantic.DeepEqual(st.cj.Status, st.stored.Status) {
 		return nil
 	}
-	_, err := client.Update(ctx, r.deps.Client, ro.stored, "status", func(cur *batchv1.CronJob) error {
-		cur.UID, cur.ResourceVersion = ro.stored.UID, ro.stored.ResourceVersion
-		cur.Status = *ro.cj.Status.DeepCopy()
+	_, err := client.Update(ctx, r.deps.Client, st.stored, "status", func(cur *batchv1.CronJob) error {
+		cur.UID, cur.ResourceVersion = st.stored.UID, st.stored.ResourceVersion
+		cur.Status = *st.cj.Status.DeepCopy()
 		return nil
 	})
 	if apierrors.IsNotFound(err) {
@@ -197,10 +197,10 @@ func (r *run) write(ctx context.Context, ro *syncState) error {
 }
 
 // normal and warn record Events about the CronJob.
-func (r *run) normal(ro *syncState, reason, format string, args ...any) {
-	r.events.Eventf(ro.stored, corev1.EventTypeNormal, reason, format, args...)
+func (r *run) normal(st *syncState, reason, format string, args ...any) {
+	r.events.Eventf(st.stored, corev1.EventTypeNormal, reason, format, args...)
 }
 
-func (r *run) warn(ro *syncState, reason, format string, args ...any) {
-	r.events.Eventf(ro.stored, corev1.EventTypeWarning, reason, format, args...)
+func (r *run) warn(st *syncState, reason, format string, args ...any) {
+	r.events.Eventf(st.stored, corev1.EventTypeWarning, reason, format, args...)
 }

@@ -82,8 +82,8 @@ func TestPlan(t *testing.T) {
 					pods = append(pods, lettered(letter, nodes[i].Name, now.Add(time.Duration(at)*time.Minute-time.Hour), now))
 				}
 			}
-			v := newSyncState(ds, revisions.History{Current: current}, nodes, pods, now)
-			if got := text(v.plan()); got != c.want {
+			st := newSyncState(ds, revisions.History{Current: current}, nodes, pods, now)
+			if got := text(st.plan()); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -11,28 +11,28 @@ type pair struct {
 }
 
 // pairs returns the pair of each selected node, by name.
-func (v *syncState) pairs() []pair {
+func (st *syncState) pairs() []pair {
 	var out []pair
-	for _, node := range v.nodes {
-		if _, stay := fits(v.ds, node); !stay {
+	for _, node := range st.nodes {
+		if _, stay := fits(st.ds, node); !stay {
 			continue
 		}
-		run, _ := fits(v.ds, node)
-		if on := v.pods[node.Name]; run || len(on) > 0 {
-			out = append(out, v.pair(node.Name, on))
+		run, _ := fits(st.ds, node)
+		if on := st.pods[node.Name]; run || len(on) > 0 {
+			out = append(out, st.pair(node.Name, on))
 		}
 	}
 	return out
 }
 
-func (v *syncState) pair(node string, on []*corev1.Pod) pair {
+func (st *syncState) pair(node string, on []*corev1.Pod) pair {
 	p := pair{node: node, ok: true}
 	for _, pod := range on {
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
 		kind := &p.was
-		if v.updated(pod) {
+		if st.updated(pod) {
 			kind = &p.is
 		}
 		if *kind != nil {
@@ -44,28 +44,28 @@ func (v *syncState) pair(node string, on []*corev1.Pod) pair {
 }
 
 // roll returns one step of a rolling update.
-func (v *syncState) roll() plan {
-	unavailable, surge := v.limits()
+func (st *syncState) roll() plan {
+	unavailable, surge := st.limits()
 	if surge == 0 {
-		return v.rollInPlace(unavailable)
+		return st.rollInPlace(unavailable)
 	}
-	return v.rollAhead(surge)
+	return st.rollAhead(surge)
 }
 
 // rollInPlace deletes old pods: all unavailable ones, and as many available ones as maxUnavailable allows.
-func (v *syncState) rollInPlace(limit int) plan {
+func (st *syncState) rollInPlace(limit int) plan {
 	var p plan
 	var candidates []*corev1.Pod
 	missing := 0
-	for _, on := range v.pairs() {
+	for _, on := range st.pairs() {
 		switch {
 		case !on.ok || (on.is == nil) == (on.was == nil):
 			missing++ // manage creates or deletes a pod
 		case on.is != nil:
-			if !v.available(on.is) {
+			if !st.available(on.is) {
 				missing++
 			}
-		case !v.available(on.was):
+		case !st.available(on.was):
 			p.delete = append(p.delete, on.was)
 			missing++
 		default:
@@ -78,20 +78,20 @@ func (v *syncState) rollInPlace(limit int) plan {
 
 // rollAhead creates new pods on nodes with old ones: on every node whose old pod is unavailable, and on as many others
 // as maxSurge allows. It deletes an old pod when the new one is available.
-func (v *syncState) rollAhead(limit int) plan {
+func (st *syncState) rollAhead(limit int) plan {
 	var p plan
 	var candidates []string
 	surging := 0
-	for _, on := range v.pairs() {
+	for _, on := range st.pairs() {
 		switch {
 		case !on.ok:
 			surging++
 		case on.was == nil: // up to date, or manage creates it
-		case on.is == nil && !v.available(on.was):
+		case on.is == nil && !st.available(on.was):
 			p.create = append(p.create, on.node)
 		case on.is == nil:
 			candidates = append(candidates, on.node)
-		case v.available(on.was) && !v.available(on.is):
+		case st.available(on.was) && !st.available(on.is):
 			surging++
 		default:
 			p.delete = append(p.delete, on.was)

@@ -50,8 +50,8 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	return err
 }
 
-// handleNameTaken handles a name that is in use. If the object is the Deployment's own ReplicaSet, which an interrupted sync
-// created and the index lacks, it becomes ro.new; otherwise taken increments collisionCount.
+// handleNameTaken handles a name that is in use. If the object is the Deployment's own ReplicaSet, which an interrupted
+// sync created and the index lacks, it becomes ro.new; otherwise it increments collisionCount.
 func (r *run) handleNameTaken(ctx context.Context, ro *rollout, name string) error {
 	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, ro.d.Namespace, name)
 	if err != nil {

@@ -22,8 +22,8 @@ func evicting(rule *resourcev1.DeviceTaintRule) bool {
 	return rule != nil && rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNoExecute
 }
 
-// eachDevice calls f for the devices of a pool until f returns false. It ignores slices of an older generation. The caller
-// holds mu.
+// eachDevice calls f for the devices of a pool until f returns false. It ignores slices of an older generation. The
+// caller holds mu.
 func (r *run) eachDevice(id pool, f func(*resourcev1.Device) bool) {
 	newest := int64(-1)
 	for _, slice := range r.pools[id] {

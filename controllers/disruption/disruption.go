@@ -125,7 +125,8 @@ func onCondition(new client.Object) []key {
 	return nil
 }
 
-// matchesAny reports whether the budget matches one of the pods. A budget with an invalid or missing selector matches none.
+// matchesAny reports whether the budget matches one of the pods. A budget with an invalid or missing selector matches
+// none.
 func matchesAny(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {

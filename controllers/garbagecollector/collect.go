@@ -172,10 +172,12 @@ func (r *run) orphan(ctx context.Context, owner item) error {
 	return r.unfinalize(ctx, owner, metav1.FinalizerOrphanDependents)
 }
 
-// eachDependent calls f with all objects of each kind that may depend on the owner. It lists them from the API, because the
-// index may lag behind (watches of different kinds are not ordered): a missed dependent would be deleted instead of
+// eachDependent calls f with all objects of each kind that may depend on the owner. It lists them from the API, because
+// the index may lag behind (watches of different kinds are not ordered): a missed dependent would be deleted instead of
 // orphaned, or outlive its owner.
-func (r *run) eachDependent(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
+func (r *run) eachDependent(
+	ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error,
+) error {
 	for _, kind := range r.kinds {
 		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
 			continue

@@ -3,7 +3,7 @@
 //
 //   - index.go: finds the dependents of an owner's UID; everything else is read from the API when needed.
 //   - collect.go: handles dependents, and owners that are being deleted.
-//   - circles.go: releases owners that wait for each other.
+//   - cycles.go: releases owners that wait for each other.
 //
 // The controller acts only on watch events.
 package garbagecollector

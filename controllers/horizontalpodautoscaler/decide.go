@@ -104,8 +104,8 @@ func unscalable(hpa *autoscalingv2.HorizontalPodAutoscaler, now time.Time, err e
 	return v
 }
 
-// least returns minReplicas.
-func (in *input) least() int32 {
+// minReplicas returns minReplicas.
+func (in *input) minReplicas() int32 {
 	if in.hpa.Spec.MinReplicas == nil {
 		return 1
 	}
@@ -122,7 +122,7 @@ func (in *input) scaledToZero() bool {
 // byRange reports whether the range alone decides, and returns the number of pods and the reason. disabled means that
 // another client scaled the target to zero.
 func (in *input) byRange() (pods int32, reason string, disabled, ok bool) {
-	switch least := in.least(); {
+	switch least := in.minReplicas(); {
 	case in.current == 0 && !in.scaledToZero():
 		return 0, "", true, true
 	case in.current > in.hpa.Spec.MaxReplicas:

@@ -110,7 +110,7 @@ func (in *input) limitPlain(v *verdict, wanted int32) int32 {
 		most, reason, message = int32(limit), "ScaleUpLimit",
 			"the desired replica count is increasing faster than the maximum scale rate"
 	}
-	switch least := in.least(); {
+	switch least := in.minReplicas(); {
 	case stable < least:
 		v.limited(true, "TooFewReplicas", "the desired replica count is less than the minimum replica count")
 		return least
@@ -169,7 +169,7 @@ func (in *input) within(h history, wanted int32) (pods int32, reason, message st
 			return most, reason, message
 		}
 	case wanted < in.current:
-		least, reason, message := in.least(), "TooFewReplicas",
+		least, reason, message := in.minReplicas(), "TooFewReplicas",
 			"the desired replica count is less than the minimum replica count"
 		if limit := min(in.current, in.downTo(h, spec.Behavior.ScaleDown)); least < limit {
 			least, reason, message = limit, "ScaleDownLimit",

@@ -18,8 +18,8 @@ type selectors struct {
 	by map[requiredLabel]map[follow.Key]bool
 }
 
-// requiredLabel is the index key of an autoscaler: a label that its selector requires. An empty key means that it requires
-// none.
+// requiredLabel is the index key of an autoscaler: a label that its selector requires. An empty key means that it
+// requires none.
 type requiredLabel struct{ namespace, key, value string }
 
 func newSelectors() *selectors {

@@ -70,19 +70,19 @@ func newFailures() *failures { return &failures{of: map[types.UID]backoff{}} }
 
 // next returns the backoff after the pods that the sync has found finished. For a Job that is new to this process it
 // considers all pods, including counted ones, so that a restart of the process does not reset the backoff.
-func (f *failures) next(ro *syncState) backoff {
+func (f *failures) next(st *syncState) backoff {
 	f.mu.Lock()
-	b, known := f.of[ro.job.UID]
+	b, known := f.of[st.job.UID]
 	f.mu.Unlock()
 	if known {
-		return b.after(ro.fresh(succeeded), ro.fresh(ro.isFailed))
+		return b.after(st.fresh(succeeded), st.fresh(st.isFailed))
 	}
 	var good, bad []*corev1.Pod
-	for _, p := range ro.pods {
+	for _, p := range st.pods {
 		switch {
 		case succeeded(p):
 			good = append(good, p)
-		case ro.isFailed(p):
+		case st.isFailed(p):
 			bad = append(bad, p)
 		}
 	}

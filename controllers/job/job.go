@@ -1,7 +1,7 @@
 // Package job runs the pods of each Job until enough of them have succeeded or too many have failed, and counts every
 // pod once.
 //
-//   - round.go: the state of a Job and its pods during one sync.
+//   - syncstate.go: the state of a Job and its pods during one sync.
 //   - verdict.go: decides whether the Job ends, and why; pure functions.
 //   - policy.go: evaluates podFailurePolicy and successPolicy; pure functions.
 //   - manage.go: creates and deletes pods.
@@ -120,19 +120,19 @@ func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	ro := newRound(job, pods, r.deps.Clock.Now())
-	ro.backoff = r.failures.next(ro)
-	ro.judge()
+	st := newRound(job, pods, r.deps.Clock.Now())
+	st.backoff = r.failures.next(st)
+	st.judge()
 	switch {
-	case ro.end != nil:
-		err = r.stop(ctx, ro)
+	case st.end != nil:
+		err = r.stop(ctx, st)
 	case job.DeletionTimestamp == nil:
-		err = r.manage(ctx, ro)
-		r.settle(ro)
+		err = r.manage(ctx, st)
+		r.settle(st)
 	}
-	err = errors.Join(err, r.track(ctx, ro)) // counts the pods that have finished
-	r.counts.synced(ro, r.deps.Clock.Since(ro.now), err)
-	return ro.again, err
+	err = errors.Join(err, r.track(ctx, st)) // counts the pods that have finished
+	r.counts.synced(st, r.deps.Clock.Since(st.now), err)
+	return st.again, err
 }
 
 // podsOf adopts and releases pods where necessary, and returns the Job's pods.

@@ -21,8 +21,8 @@ const (
 )
 
 // podFor returns a new pod of the Job; index is used if the Job is Indexed.
-func (r *run) podFor(ro *syncState, index int32) *corev1.Pod {
-	job, pod := ro.job, owned.NewPod(ro.job, r.adopter.Ref(ro.job), &ro.job.Spec.Template)
+func (r *run) podFor(st *syncState, index int32) *corev1.Pod {
+	job, pod := st.job, owned.NewPod(st.job, r.adopter.Ref(st.job), &st.job.Spec.Template)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
@@ -41,7 +41,7 @@ func (r *run) podFor(ro *syncState, index int32) *corev1.Pod {
 		}
 	}
 	if job.Spec.BackoffLimitPerIndex != nil {
-		ro.inherit(pod, ro.replaced[index])
+		st.inherit(pod, st.replaced[index])
 	}
 	return pod
 }
@@ -58,12 +58,12 @@ func addIndex(c *corev1.Container) {
 }
 
 // inherit copies the failure count of the index from the failed pod to its replacement.
-func (ro *syncState) inherit(pod, failed *corev1.Pod) {
+func (st *syncState) inherit(pod, failed *corev1.Pod) {
 	var count, ignored int32
 	if failed != nil {
 		count, _ = number(failed, batchv1.JobIndexFailureCountAnnotation)
 		ignored, _ = number(failed, batchv1.JobIndexIgnoredFailureCountAnnotation)
-		if _, action := ro.matchFailure(failed); action == batchv1.PodFailurePolicyActionIgnore {
+		if _, action := st.matchFailure(failed); action == batchv1.PodFailurePolicyActionIgnore {
 			ignored++
 		} else {
 			count++

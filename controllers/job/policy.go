@@ -13,8 +13,8 @@ import (
 
 // matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches (empty if none does)
 // and, for FailJob, the message of the Job's condition.
-func (ro *syncState) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
-	policy := ro.job.Spec.PodFailurePolicy
+func (st *syncState) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
+	policy := st.job.Spec.PodFailurePolicy
 	if policy == nil {
 		return "", ""
 	}
@@ -67,13 +67,13 @@ func matched(status *corev1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodC
 }
 
 // failingPod returns the message about the first failed pod that fails the whole Job.
-func (ro *syncState) failingPod() string {
-	if ro.job.Spec.PodFailurePolicy == nil {
+func (st *syncState) failingPod() string {
+	if st.job.Spec.PodFailurePolicy == nil {
 		return ""
 	}
-	for _, p := range ro.pods {
-		if ro.isFailed(p) {
-			if message, _ := ro.matchFailure(p); message != "" {
+	for _, p := range st.pods {
+		if st.isFailed(p) {
+			if message, _ := st.matchFailure(p); message != "" {
 				return message
 			}
 		}
@@ -82,32 +82,32 @@ func (ro *syncState) failingPod() string {
 }
 
 // isIndexFailed reports whether the pod's failure exceeds backoffLimitPerIndex.
-func (ro *syncState) isIndexFailed(pod *corev1.Pod) bool {
-	if !ro.isFailed(pod) {
+func (st *syncState) isIndexFailed(pod *corev1.Pod) bool {
+	if !st.isFailed(pod) {
 		return false
 	}
-	switch _, action := ro.matchFailure(pod); action {
+	switch _, action := st.matchFailure(pod); action {
 	case batchv1.PodFailurePolicyActionFailIndex:
 		return true
 	case batchv1.PodFailurePolicyActionIgnore:
 		return false
 	}
 	count, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
-	return count >= *ro.job.Spec.BackoffLimitPerIndex
+	return count >= *st.job.Spec.BackoffLimitPerIndex
 }
 
 // replacements returns the failed pods to replace, by index: the last failed pod of each index.
-func (ro *syncState) replacements() map[int32]*corev1.Pod {
+func (st *syncState) replacements() map[int32]*corev1.Pod {
 	taken := map[int32]bool{}
-	for _, p := range ro.active {
-		if i, ok := ro.index(p); ok {
+	for _, p := range st.active {
+		if i, ok := st.index(p); ok {
 			taken[i] = true
 		}
 	}
 	last := map[int32]*corev1.Pod{}
-	for _, p := range ro.pods {
-		i, ok := ro.index(p)
-		if !ok || !tracked(p) || !ro.isFailed(p) || taken[i] || ro.completedIndexes.Has(i) || ro.failedIndexes.Has(i) {
+	for _, p := range st.pods {
+		i, ok := st.index(p)
+		if !ok || !tracked(p) || !st.isFailed(p) || taken[i] || st.completedIndexes.Has(i) || st.failedIndexes.Has(i) {
 			continue
 		}
 		if was := last[i]; was == nil || attempts(was) <= attempts(p) && !ended(p).Before(ended(was)) {

@@ -136,7 +136,7 @@ func (c *Controller) publishService(ctx context.Context, target int32) error {
 			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	}
-	return keep(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
+	return createOrUpdate(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
 }
 
 func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort) error {
@@ -147,7 +147,7 @@ func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort
 	endpoints := &corev1.Endpoints{
 		ObjectMeta: serverMeta(map[string]string{discoveryv1.LabelSkipMirror: "true"}), Subsets: subsets,
 	}
-	return keep(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
+	return createOrUpdate(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
 }
 
 func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) error {
@@ -172,7 +172,8 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		return err
 	}
 	endpoints, ports := slice.Endpoints, slice.Ports
-	return keep(ctx, c.deps.Client, slice, func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
+	return createOrUpdate(ctx, c.deps.Client, slice,
+		func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
 }
 
 // unpublish removes the endpoints of the server's previous address.
@@ -197,8 +198,8 @@ func serverMeta(labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: service, Labels: labels}
 }
 
-// keep creates obj, or updates the existing object.
-func keep[T client.Object](ctx context.Context, c client.Client, obj T, right func(T)) error {
+// createOrUpdate creates obj, or updates the existing object.
+func createOrUpdate[T client.Object](ctx context.Context, c client.Client, obj T, right func(T)) error {
 	ref := client.RefOf(obj)
 	_, err := c.Get(ctx, ref)
 	if apierrors.IsNotFound(err) {

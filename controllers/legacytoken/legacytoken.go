@@ -188,8 +188,8 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// trackedSince returns the date in the ConfigMap. It returns false if there is none; the ConfigMap wakes the Secrets when it
-// is created.
+// trackedSince returns the date in the ConfigMap. It returns false if there is none; the ConfigMap wakes the Secrets
+// when it is created.
 func (c *Controller) trackedSince(ctx context.Context) (string, bool, error) {
 	cm, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, tracking.Namespace, trackingName)
 	if apierrors.IsNotFound(err) {
@@ -216,8 +216,8 @@ func (c *Controller) generated(ctx context.Context, s *corev1.Secret) (bool, err
 		slices.ContainsFunc(sa.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == s.Name }), nil
 }
 
-// untilUnused returns the time until the token counts as unused, 0 or less if it does. It returns false if the date of the
-// last use is invalid.
+// untilUnused returns the time until the token counts as unused, 0 or less if it does. It returns false if the date of
+// the last use is invalid.
 func (c *Controller) untilUnused(s *corev1.Secret, since string) (time.Duration, bool) {
 	left, _ := c.untilPeriodAfter(since)
 	left = max(left, s.CreationTimestamp.Add(c.cfg.Period).Sub(c.deps.Clock.Now()))

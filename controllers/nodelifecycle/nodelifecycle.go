@@ -92,7 +92,7 @@ type run struct {
 	zones     map[string]*zone // written by evictions
 	noneReady bool             // no node was ready at the last evictions
 
-	mu         sync.Mutex // guards heard
+	mu         sync.Mutex // guards heartbeats
 	heartbeats map[string]heartbeat
 }
 

@@ -156,11 +156,13 @@ func (r *run) syncNamed(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	case claim.IsFor(v, c):
 		return r.bind(ctx, c, v)
 	case v.Spec.ClaimRef != nil:
-		r.recordEvent(c, corev1.EventTypeWarning, reasonFailed, fmt.Sprintf("volume %q already bound to a different claim.", v.Name))
+		r.recordEvent(c, corev1.EventTypeWarning, reasonFailed,
+			fmt.Sprintf("volume %q already bound to a different claim.", v.Name))
 		return r.phase(ctx, c, corev1.ClaimPending)
 	}
 	if why := claim.Mismatch(c, v); why != "" {
-		r.recordEvent(c, corev1.EventTypeWarning, reasonMismatch, fmt.Sprintf("Cannot bind to requested volume %q: %s", v.Name, why))
+		r.recordEvent(c, corev1.EventTypeWarning, reasonMismatch,
+			fmt.Sprintf("Cannot bind to requested volume %q: %s", v.Name, why))
 		return r.phase(ctx, c, corev1.ClaimPending)
 	}
 	return r.bind(ctx, c, v)

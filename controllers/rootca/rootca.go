@@ -81,14 +81,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []follow.Source[string]{
 			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(follow.OnNew)},
-			named(rootCA), named(clientCA),
+			configMapsNamed(rootCA), configMapsNamed(clientCA),
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
-// named wakes the namespace whose ConfigMap of that name has changed.
-func named(name string) follow.Source[string] {
+// configMapsNamed wakes the namespace whose ConfigMap of that name has changed.
+func configMapsNamed(name string) follow.Source[string] {
 	return follow.Source[string]{
 		Selector: client.Selector{Resource: client.ConfigMaps, Fields: fields.OneTermEqualSelector("metadata.name", name)},
 		Keys: follow.Plain(func(old, new client.Object) []string {

@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	errBound   = errors.New("pod is bound already")
-	errTaken   = errors.New("the volume was bound to another claim meanwhile")
-	errTimeout = errors.New("binding volumes: context deadline exceeded")
-	errDevices = errors.New("device binding timeout")
+	errBound       = errors.New("pod is bound already")
+	errVolumeTaken = errors.New("the volume was bound to another claim meanwhile")
+	errTimeout     = errors.New("binding volumes: context deadline exceeded")
+	errDevices     = errors.New("device binding timeout")
 )
 
 // bind writes the binding. The pod leaves the queue when the watch shows the binding.
@@ -44,8 +44,8 @@ func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, b
 	return nil
 }
 
-// retryLater removes a pod from the node after an error, and retries it after a backoff. A pod that was deleted or bound
-// meanwhile leaves the queue with its watch event.
+// retryLater removes a pod from the node after an error, and retries it after a backoff. A pod that was deleted or
+// bound meanwhile leaves the queue with its watch event.
 func (r *run) retryLater(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {
 		return
@@ -109,8 +109,8 @@ func (r *run) await(ctx context.Context, place *reservation) (time.Duration, err
 	return r.next(place.entry.Key, nil), nil
 }
 
-// bindWhenReady requests the binding of a pod's open claims on its node, to existing or new volumes. It binds the pod if no
-// open claim is left. Bound claims wake the pod.
+// bindWhenReady requests the binding of a pod's open claims on its node, to existing or new volumes. It binds the pod
+// if no open claim is left. Bound claims wake the pod.
 func (r *run) bindWhenReady(ctx context.Context, place *reservation) error {
 	r.mu.Lock()
 	c := rules.NewCycle(r.cluster, place.pod)
@@ -132,7 +132,7 @@ func (r *run) bindWhenReady(ctx context.Context, place *reservation) error {
 	}
 	r.mu.Unlock()
 	if !fits {
-		return errTaken
+		return errVolumeTaken
 	}
 	if failed != nil {
 		r.observeDeviceWait(place, "failed")
@@ -164,7 +164,7 @@ func (r *run) requestBinding(ctx context.Context, c rules.OpenClaim, v *corev1.P
 		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "",
 			func(cur *corev1.PersistentVolumeClaim) error {
 				if cur.UID != c.UID {
-					return errTaken
+					return errVolumeTaken
 				}
 				metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, node)
 				return nil
@@ -173,7 +173,7 @@ func (r *run) requestBinding(ctx context.Context, c rules.OpenClaim, v *corev1.P
 	}
 	_, err := client.Update(ctx, r.deps.Client, v, "", func(cur *corev1.PersistentVolume) error {
 		if cur.Spec.ClaimRef != nil && !claim.IsFor(cur, c.PersistentVolumeClaim) {
-			return errTaken
+			return errVolumeTaken
 		}
 		if cur.Spec.ClaimRef == nil {
 			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.BoundByController, "yes")

@@ -160,8 +160,8 @@ func (r *run) writeClaimName(ctx context.Context, pod *corev1.Pod, res *rules.Re
 	return err
 }
 
-// reserveClaim writes the allocation of a claim and reserves the claim for the pod. It adds the finalizer before, so that
-// a claim that is deleted meanwhile keeps its devices until they are released.
+// reserveClaim writes the allocation of a claim and reserves the claim for the pod. It adds the finalizer before, so
+// that a claim that is deleted meanwhile keeps its devices until they are released.
 func (r *run) reserveClaim(ctx context.Context, pod *corev1.Pod, res rules.Reservation) error {
 	claim := res.ResourceClaim
 	if res.Allocation != nil && !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {

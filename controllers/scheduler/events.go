@@ -68,7 +68,7 @@ func (r *run) onNode(old, new client.Object) []follow.Key {
 	r.cluster.SetNode(is)
 	what := cluster.NodeAdded
 	if was != nil {
-		what = cluster.NodeDifference(was, is)
+		what = cluster.NodeChange(was, is)
 	}
 	if what == 0 {
 		return nil
@@ -154,11 +154,12 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 	if old == nil || old.Assumed {
 		keys := r.changed(cluster.Change{ChangeKind: cluster.PodPlaced, Node: n, Pod: now})
 		if old != nil && old.Node != now.Node {
-			keys = append(keys, r.changed(cluster.Change{ChangeKind: old.RemovalChange(), Node: r.cluster.Node(old.Node), Pod: old})...)
+			removal := cluster.Change{ChangeKind: old.RemovalChange(), Node: r.cluster.Node(old.Node), Pod: old}
+			keys = append(keys, r.changed(removal)...)
 		}
 		return keys
 	}
-	what := cluster.PodDifference(old, now)
+	what := cluster.PodChange(old, now)
 	var keys []follow.Key
 	if less := what & (cluster.PodGone | cluster.PodShrunk); less != 0 {
 		keys = r.changed(cluster.Change{ChangeKind: less, Node: n, Pod: old})

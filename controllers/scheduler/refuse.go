@@ -19,8 +19,8 @@ const concurrentVictims = 16
 
 var errUnchanged = errors.New("nothing to change")
 
-// reportUnschedulable deletes the victims of a pod that no node fits, and reports the reason in the pod's condition and an Event
-// for each attempt; the recorder increments the count of a repeated Event.
+// reportUnschedulable deletes the victims of a pod that no node fits, and reports the reason in the pod's condition and
+// an Event for each attempt; the recorder increments the count of a repeated Event.
 func (r *run) reportUnschedulable(ctx context.Context, d *decision) error {
 	r.metrics.unschedulable(r.deps.Clock.Since(d.began))
 	nominated := new("")

@@ -98,8 +98,8 @@ func (x *Index) remove(service follow.Key, slice client.Object) bool {
 	return true
 }
 
-// foreign reports whether a change wakes the Service. While the Service's slices are being written, end decides that.
-// The caller holds mu.
+// foreign reports whether a change wakes the Service. While the Service's slices are being written, endWrites decides
+// that. The caller holds mu.
 func (x *Index) foreign(service follow.Key, name string, revision int64) bool {
 	seen, writing := x.writing[service]
 	if writing {

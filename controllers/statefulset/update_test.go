@@ -67,12 +67,12 @@ func TestOutdated(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%d/%s", c.pods, c.partition, c.limit), func(t *testing.T) {
 			set, now := db(int32(len(c.pods)), rolling(c.partition, c.limit)), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			set.Spec.MinReadySeconds = 30
-			v := &syncState{set: set, update: &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, now: now}
+			st := &syncState{set: set, update: &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, now: now}
 			for i, letter := range c.pods {
-				v.replicas = append(v.replicas, &replica{ordinal: i, pod: lettered(letter, i, now)})
+				st.replicas = append(st.replicas, &replica{ordinal: i, pod: lettered(letter, i, now)})
 			}
 			var got []string
-			for _, rep := range v.outdated() {
+			for _, rep := range st.outdated() {
 				got = append(got, fmt.Sprint(rep.ordinal))
 			}
 			if text := strings.Join(got, " "); text != c.want {

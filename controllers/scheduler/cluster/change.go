@@ -40,8 +40,8 @@ type Change struct {
 	Name string // for a change of a claim or ResourceClaim: namespace/name
 }
 
-// NodeDifference returns the changes of a node that rules depend on; 0 after a heartbeat.
-func NodeDifference(was, is *corev1.Node) ChangeKind {
+// NodeChange returns the changes of a node that rules depend on; 0 after a heartbeat.
+func NodeChange(was, is *corev1.Node) ChangeKind {
 	var what ChangeKind
 	if !equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable) {
 		what |= NodeAllocatable
@@ -67,8 +67,8 @@ func (p *Pod) RemovalChange() ChangeKind {
 	return PodGone
 }
 
-// PodDifference returns the changes of a placed pod that may help others.
-func PodDifference(was, is *Pod) ChangeKind {
+// PodChange returns the changes of a placed pod that may help others.
+func PodChange(was, is *Pod) ChangeKind {
 	var what ChangeKind
 	if was.Node != is.Node {
 		what |= PodGone | PodPlaced

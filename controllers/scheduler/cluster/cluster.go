@@ -21,7 +21,7 @@ type Node struct {
 	Allocatable      Amounts
 	MaxPods          int64
 	Requested        Amounts
-	NonZeroRequested Amounts // see Pod.Usual
+	NonZeroRequested Amounts // see Pod.NonZeroRequests
 	Pods             map[types.UID]*Pod
 	Nominated        map[types.UID]*Pod // unbound pods that are nominated for the node
 	Images           map[string]int64   // sizes by name

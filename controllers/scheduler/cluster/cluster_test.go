@@ -164,7 +164,7 @@ func TestNodeDifference(t *testing.T) {
 	} {
 		n := ready()
 		c.change(n)
-		if got := NodeDifference(ready(), n); got != c.want {
+		if got := NodeChange(ready(), n); got != c.want {
 			t.Errorf("%s: %b, want %b", name, got, c.want)
 		}
 	}

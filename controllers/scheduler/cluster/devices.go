@@ -163,8 +163,8 @@ func (d *Devices) allocated() structured.AllocatedState {
 	return t
 }
 
-// addAllocation adds an allocation. It ignores administrative access, which shares devices with their users. For a shared device
-// it adds the consumed capacity.
+// addAllocation adds an allocation. It ignores administrative access, which shares devices with their users. For a
+// shared device it adds the consumed capacity.
 func addAllocation(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
 	if a == nil {
 		return

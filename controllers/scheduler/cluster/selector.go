@@ -46,7 +46,8 @@ func (s *Selector) Selects(p *corev1.Pod, of map[string]labels.Set) bool {
 	if len(s.all) > 0 {
 		return !slices.ContainsFunc(s.all, func(one *Selector) bool { return !one.Selects(p, of) })
 	}
-	if !slices.Contains(s.namespaces, p.Namespace) && (s.namespaceSelector == nil || !s.namespaceSelector.Matches(of[p.Namespace])) {
+	if !slices.Contains(s.namespaces, p.Namespace) &&
+		(s.namespaceSelector == nil || !s.namespaceSelector.Matches(of[p.Namespace])) {
 		return false
 	}
 	if s.skipTerminating && p.DeletionTimestamp != nil {

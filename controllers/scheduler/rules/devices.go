@@ -39,10 +39,10 @@ type deviceState struct {
 	// specials contains claims for the pod's extended resources, by the resources; a nil value means that there is nothing
 	// to claim.
 	specials  map[string]*extendedClaim
-	stale     []*resourcev1.ResourceClaim // claims that a special claim replaces
+	stale     []*resourcev1.ResourceClaim // claims that an extendedClaim replaces
 	places    []*nodeaffinity.NodeSelector
 	allocator structured.Allocator
-	found     map[string][]resourcev1.AllocationResult // allocations of open and the special claim, by node
+	found     map[string][]resourcev1.AllocationResult // allocations of open and the extendedClaim, by node
 }
 
 // deviceState returns the state, or nil for a pod without claims.

@@ -176,15 +176,15 @@ func (c *Cycle) Assign(n *cluster.Node) (map[string]*corev1.PersistentVolume, bo
 		}
 		if v := claim.Best(o.PersistentVolumeClaim, o.usable, n.Node, taken, false); v != nil {
 			assigned[o.Name], taken[v.Name] = v, true
-		} else if !canBeMade(o.class, n) {
+		} else if !provisionable(o.class, n) {
 			return nil, false
 		}
 	}
 	return assigned, true
 }
 
-// canBeMade reports whether the class has a provisioner and allows the node.
-func canBeMade(class *storagev1.StorageClass, n *cluster.Node) bool {
+// provisionable reports whether the class has a provisioner and allows the node.
+func provisionable(class *storagev1.StorageClass, n *cluster.Node) bool {
 	if class.Provisioner == "" || class.Provisioner == claim.NoProvisioner {
 		return false
 	}

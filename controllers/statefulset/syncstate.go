@@ -37,28 +37,28 @@ type replica struct {
 	pod     *corev1.Pod // nil: not created; shared
 }
 
-func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.Pod, now time.Time) *syncState {
-	v := &syncState{set: set, update: history.Current, current: history.Current, old: history.Others,
+func newSyncState(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.Pod, now time.Time) *syncState {
+	st := &syncState{set: set, update: history.Current, current: history.Current, old: history.Others,
 		collisions: history.Collisions, now: now}
 	for _, r := range history.Others {
 		if r.Name == set.Status.CurrentRevision {
-			v.current = r
+			st.current = r
 		}
 	}
 	first := start(set)
 	for i := range desired(set) {
-		v.replicas = append(v.replicas, &replica{ordinal: first + i})
+		st.replicas = append(st.replicas, &replica{ordinal: first + i})
 	}
 	for _, p := range pods {
 		n := ordinalOf(set, p)
 		if wanted(set, n) {
-			v.replicas[n-first].pod = p
+			st.replicas[n-first].pod = p
 		} else {
-			v.condemned = append(v.condemned, &replica{n, p})
+			st.condemned = append(st.condemned, &replica{n, p})
 		}
 	}
-	slices.SortFunc(v.condemned, func(a, b *replica) int { return b.ordinal - a.ordinal })
-	return v
+	slices.SortFunc(st.condemned, func(a, b *replica) int { return b.ordinal - a.ordinal })
+	return st
 }
 
 // start returns the lowest ordinal, desired the number of replicas, and wanted reports whether the set should have the
@@ -95,9 +95,9 @@ func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }
 
 // pods returns the existing pods.
-func (v *syncState) pods() []*corev1.Pod {
+func (st *syncState) pods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, rep := range slices.Concat(v.replicas, v.condemned) {
+	for _, rep := range slices.Concat(st.replicas, st.condemned) {
 		if rep.pod != nil {
 			out = append(out, rep.pod)
 		}
@@ -106,53 +106,53 @@ func (v *syncState) pods() []*corev1.Pod {
 }
 
 // available reports whether a replica runs, is not terminating, and has been ready for minReadySeconds.
-func (v *syncState) available(rep *replica) bool {
+func (st *syncState) available(rep *replica) bool {
 	if rep.pod == nil || rep.pod.DeletionTimestamp != nil || rep.pod.Status.Phase != corev1.PodRunning {
 		return false
 	}
-	wait, ready := podstate.AvailableIn(rep.pod, v.set.Spec.MinReadySeconds, v.now)
+	wait, ready := podstate.AvailableIn(rep.pod, st.set.Spec.MinReadySeconds, st.now)
 	return ready && wait <= 0
 }
 
 // wait schedules a sync after d at the latest.
-func (v *syncState) wait(d time.Duration) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.again == 0 || d < v.again {
-		v.again = d
+func (st *syncState) wait(d time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.again == 0 || d < st.again {
+		st.again = d
 	}
 }
 
 // next returns the time until the next sync; 0 if only a change requires one.
-func (v *syncState) next() time.Duration {
-	if d := podstate.NextAvailable(v.pods(), v.set.Spec.MinReadySeconds, v.now); d > 0 {
-		v.wait(d)
+func (st *syncState) next() time.Duration {
+	if d := podstate.NextAvailable(st.pods(), st.set.Spec.MinReadySeconds, st.now); d > 0 {
+		st.wait(d)
 	}
-	return v.again
+	return st.again
 }
 
 // settled reports whether all replicas exist, are available, and have the update revision.
-func (v *syncState) settled() bool {
-	return len(v.condemned) == 0 && !slices.ContainsFunc(v.replicas, func(rep *replica) bool {
-		return !v.available(rep) || revisionOf(rep.pod) != v.update.Name
+func (st *syncState) settled() bool {
+	return len(st.condemned) == 0 && !slices.ContainsFunc(st.replicas, func(rep *replica) bool {
+		return !st.available(rep) || revisionOf(rep.pod) != st.update.Name
 	})
 }
 
 // partition returns the index of the first replica that a rolling update replaces.
-func (v *syncState) partition() int {
-	if rolling := v.set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
+func (st *syncState) partition() int {
+	if rolling := st.set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
 		return int(*rolling.Partition)
 	}
 	return 0
 }
 
 // maxUnavailable returns at least 1. Percentages of the replicas are rounded down.
-func (v *syncState) maxUnavailable() int {
-	rolling := v.set.Spec.UpdateStrategy.RollingUpdate
+func (st *syncState) maxUnavailable() int {
+	rolling := st.set.Spec.UpdateStrategy.RollingUpdate
 	if rolling == nil || rolling.MaxUnavailable == nil {
 		return 1
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, desired(v.set), false)
+	n, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, desired(st.set), false)
 	if err != nil {
 		return 1 // the API rejects such a value
 	}
@@ -160,40 +160,40 @@ func (v *syncState) maxUnavailable() int {
 }
 
 // revisionFor returns the revision of a new pod: below the partition, a rolling update keeps the current one.
-func (v *syncState) revisionFor(ordinal int) *appsv1.ControllerRevision {
-	s, keep := v.set.Spec.UpdateStrategy, 0
+func (st *syncState) revisionFor(ordinal int) *appsv1.ControllerRevision {
+	s, keep := st.set.Spec.UpdateStrategy, 0
 	switch {
 	case s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
 	case s.RollingUpdate == nil:
-		keep = int(v.set.Status.CurrentReplicas)
+		keep = int(st.set.Status.CurrentReplicas)
 	default:
-		keep = v.partition()
+		keep = st.partition()
 	}
-	if ordinal < start(v.set)+keep {
-		return v.current
+	if ordinal < start(st.set)+keep {
+		return st.current
 	}
-	return v.update
+	return st.update
 }
 
 // outdated returns the replicas that a rolling update deletes now, highest ordinal first: all unavailable ones, and as
 // many available ones as the limit allows.
-func (v *syncState) outdated() []*replica {
-	if v.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
+func (st *syncState) outdated() []*replica {
+	if st.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
 		return nil
 	}
-	budget := v.maxUnavailable()
-	for _, rep := range v.replicas {
-		if !v.available(rep) {
+	budget := st.maxUnavailable()
+	for _, rep := range st.replicas {
+		if !st.available(rep) {
 			budget--
 		}
 	}
 	var out []*replica
-	for i := len(v.replicas) - 1; i >= min(v.partition(), len(v.replicas)); i-- {
-		rep := v.replicas[i]
-		if rep.pod == nil || rep.pod.DeletionTimestamp != nil || revisionOf(rep.pod) == v.update.Name {
+	for i := len(st.replicas) - 1; i >= min(st.partition(), len(st.replicas)); i-- {
+		rep := st.replicas[i]
+		if rep.pod == nil || rep.pod.DeletionTimestamp != nil || revisionOf(rep.pod) == st.update.Name {
 			continue
 		}
-		if v.available(rep) {
+		if st.available(rep) {
 			if budget <= 0 {
 				continue
 			}

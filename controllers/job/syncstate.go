@@ -48,75 +48,77 @@ type syncState struct {
 }
 
 func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *syncState {
-	ro := &syncState{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods), counted: map[types.UID]bool{}}
-	s := &ro.job.Status
+	st := &syncState{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods),
+		counted: map[types.UID]bool{}}
+	s := &st.job.Status
 	if s.UncountedTerminatedPods == nil {
 		s.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
 	for _, uid := range slices.Concat(s.UncountedTerminatedPods.Succeeded, s.UncountedTerminatedPods.Failed) {
-		ro.counted[uid] = true
+		st.counted[uid] = true
 	}
 	for _, p := range pods {
 		switch {
 		case podstate.Active(p):
-			ro.active = append(ro.active, p)
+			st.active = append(st.active, p)
 			if podstate.Ready(p) {
-				ro.ready++
+				st.ready++
 			}
 		case terminating(p):
-			ro.terminating++
+			st.terminating++
 		}
 	}
-	if !suspended(ro.job) {
-		if ro.resumed = isTrue(ro.job, batchv1.JobSuspended) != nil; ro.resumed {
-			ro.set(ro.condition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed"))
+	if !suspended(st.job) {
+		if st.resumed = isTrue(st.job, batchv1.JobSuspended) != nil; st.resumed {
+			st.set(st.condition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed"))
 		}
-		if ro.resumed || s.StartTime == nil { // activeDeadlineSeconds count from the start or the last resumption
-			s.StartTime = &metav1.Time{Time: ro.now}
+		if st.resumed || s.StartTime == nil { // activeDeadlineSeconds count from the start or the last resumption
+			s.StartTime = &metav1.Time{Time: st.now}
 		}
 	}
-	ro.sum()
-	return ro
+	st.sum()
+	return st
 }
 
 // sum counts finished pods, including those that the status does not count yet.
-func (ro *syncState) sum() {
-	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
-	ro.succeeded = s.Succeeded + int32(len(u.Succeeded)+len(ro.fresh(succeeded)))
-	ro.failed = s.Failed + int32(len(u.Failed))
-	for _, p := range ro.fresh(ro.isFailed) {
-		if _, action := ro.matchFailure(p); action != batchv1.PodFailurePolicyActionIgnore {
-			ro.failed++
+func (st *syncState) sum() {
+	s, u := &st.job.Status, st.job.Status.UncountedTerminatedPods
+	st.succeeded = s.Succeeded + int32(len(u.Succeeded)+len(st.fresh(succeeded)))
+	st.failed = s.Failed + int32(len(u.Failed))
+	for _, p := range st.fresh(st.isFailed) {
+		if _, action := st.matchFailure(p); action != batchv1.PodFailurePolicyActionIgnore {
+			st.failed++
 		}
 	}
-	if !indexed(ro.job) {
+	if !indexed(st.job) {
 		return
 	}
-	ro.completedIndexes = ro.listed(s.CompletedIndexes).Merge(ro.indexesOf(succeeded))
-	ro.succeeded = ro.completedIndexes.Count()
-	if ro.job.Spec.BackoffLimitPerIndex != nil {
+	st.completedIndexes = st.parseIndexes(s.CompletedIndexes).Merge(st.indexesOf(succeeded))
+	st.succeeded = st.completedIndexes.Count()
+	if st.job.Spec.BackoffLimitPerIndex != nil {
 		if s.FailedIndexes != nil {
-			ro.failedIndexes = ro.listed(*s.FailedIndexes)
+			st.failedIndexes = st.parseIndexes(*s.FailedIndexes)
 		}
-		ro.failedIndexes = ro.failedIndexes.Merge(ro.indexesOf(ro.isIndexFailed))
-		ro.replaced = ro.replacements()
+		st.failedIndexes = st.failedIndexes.Merge(st.indexesOf(st.isIndexFailed))
+		st.replaced = st.replacements()
 	}
 }
 
-// listed parses a list of indexes of the status. It drops indexes from completions on, which a user may have lowered.
-func (ro *syncState) listed(text string) batch.Indexes {
+// parseIndexes parses a list of indexes of the status. It drops indexes from completions on, which a user may have
+// lowered.
+func (st *syncState) parseIndexes(text string) batch.Indexes {
 	list, err := batch.ParseIndexes(text, math.MaxInt32)
 	if err != nil {
 		return nil // the API rejects such a list
 	}
-	return list.Below(*ro.job.Spec.Completions).Merge(nil)
+	return list.Below(*st.job.Spec.Completions).Merge(nil)
 }
 
 // indexesOf returns the indexes of the uncounted pods that f accepts.
-func (ro *syncState) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
+func (st *syncState) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
 	var found []int32
-	for _, p := range ro.pods {
-		if i, ok := ro.index(p); ok && tracked(p) && f(p) {
+	for _, p := range st.pods {
+		if i, ok := st.index(p); ok && tracked(p) && f(p) {
 			found = append(found, i)
 		}
 	}
@@ -124,10 +126,10 @@ func (ro *syncState) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
 }
 
 // fresh returns the pods that f accepts and the status does not count yet.
-func (ro *syncState) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
+func (st *syncState) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
 	var found []*corev1.Pod
-	for _, p := range ro.pods {
-		if tracked(p) && !ro.counted[p.UID] && ro.valid(p) && f(p) {
+	for _, p := range st.pods {
+		if tracked(p) && !st.counted[p.UID] && st.valid(p) && f(p) {
 			found = append(found, p)
 		}
 	}
@@ -135,18 +137,18 @@ func (ro *syncState) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
 }
 
 // valid reports whether the pod counts: in an Indexed Job its index must be below completions.
-func (ro *syncState) valid(pod *corev1.Pod) bool {
-	_, ok := ro.index(pod)
-	return ok || !indexed(ro.job)
+func (st *syncState) valid(pod *corev1.Pod) bool {
+	_, ok := st.index(pod)
+	return ok || !indexed(st.job)
 }
 
 // index returns the completion index of a pod of an Indexed Job.
-func (ro *syncState) index(pod *corev1.Pod) (int32, bool) {
-	if !indexed(ro.job) {
+func (st *syncState) index(pod *corev1.Pod) (int32, bool) {
+	if !indexed(st.job) {
 		return 0, false
 	}
 	i, ok := number(pod, batchv1.JobCompletionIndexAnnotation)
-	return i, ok && i < *ro.job.Spec.Completions
+	return i, ok && i < *st.job.Spec.Completions
 }
 
 // number parses an annotation; false if it is missing or is not a non-negative number.
@@ -157,24 +159,24 @@ func number(pod *corev1.Pod, annotation string) (int32, bool) {
 
 // isFailed reports whether the pod counts as failed. A terminating pod counts, since it may never end, unless
 // podReplacementPolicy is Failed.
-func (ro *syncState) isFailed(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(ro.job)
+func (st *syncState) isFailed(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(st.job)
 }
 
 // drop removes a pod that the sync has deleted and that no longer counts.
-func (ro *syncState) drop(pod *corev1.Pod) {
+func (st *syncState) drop(pod *corev1.Pod) {
 	same := func(p *corev1.Pod) bool { return p.UID == pod.UID }
-	ro.pods = slices.DeleteFunc(ro.pods, same)
-	ro.deleted(pod)
+	st.pods = slices.DeleteFunc(st.pods, same)
+	st.deleted(pod)
 }
 
 // deleted records that an active pod is terminating now.
-func (ro *syncState) deleted(pod *corev1.Pod) {
-	ro.active = slices.DeleteFunc(ro.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
-	ro.terminating++
-	ro.removed++
+func (st *syncState) deleted(pod *corev1.Pod) {
+	st.active = slices.DeleteFunc(st.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
+	st.terminating++
+	st.removed++
 	if podstate.Ready(pod) {
-		ro.ready--
+		st.ready--
 	}
 }
 

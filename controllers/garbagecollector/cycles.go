@@ -78,8 +78,8 @@ func (x *index) stuck() map[types.UID]types.UID {
 	return waitsFor
 }
 
-// waitingDependents returns the dependents that block the owner if all of them are waiting owners; nil if one is not, or there are
-// none. The caller holds mu.
+// waitingDependents returns the dependents that block the owner if all of them are waiting owners; nil if one is not,
+// or there are none. The caller holds mu.
 func (x *index) waitingDependents(owner types.UID) []types.UID {
 	d := x.of[owner]
 	if d == nil {
