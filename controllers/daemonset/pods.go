@@ -38,10 +38,7 @@ func (r *run) apply(ctx context.Context, st *syncState, p plan) (time.Duration, 
 			r.events.Eventf(st.ds, corev1.EventTypeNormal, "SucceededDaemonPod",
 				"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, nodeOf(pod))
 		}
-		if err := r.control.Delete(ctx, st.ds, pod); !owned.Gone(err) {
-			return err
-		}
-		return nil
+		return r.control.Delete(ctx, st.ds, pod)
 	})
 	return again, errors.Join(append(errs, err)...)
 }

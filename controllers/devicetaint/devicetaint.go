@@ -272,7 +272,7 @@ func (r *run) evict(ctx context.Context, pod *corev1.Pod, e *eviction) error {
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	}
 	if err != nil {
-		return ignoreGone(err)
+		return owned.IgnoreGone(err)
 	}
 	r.deleted.Inc()
 	r.late.Observe(r.deps.Clock.Since(e.when).Seconds())
@@ -283,11 +283,4 @@ func (r *run) evict(ctx context.Context, pod *corev1.Pod, e *eviction) error {
 	r.mu.Unlock()
 	r.report(e)
 	return nil
-}
-
-func ignoreGone(err error) error {
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
 }

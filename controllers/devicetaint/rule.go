@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"monopod/apiserver/kit/client"
+	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
 
@@ -52,7 +53,7 @@ func (r *run) rule(ctx context.Context, name string) (time.Duration, error) {
 		}
 		return nil
 	})
-	return again(pending), ignoreGone(err)
+	return again(pending), owned.IgnoreGone(err)
 }
 
 // again returns the time until the condition of a rule that evicts pods must be checked again.
@@ -131,7 +132,7 @@ func (r *run) pending(ctx context.Context, rule *resourcev1.DeviceTaintRule) (po
 	seen, in := sets.New[types.UID](), sets.New[string]()
 	for _, k := range keys {
 		pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, k.Namespace, k.Name)
-		if ignoreGone(err) != nil {
+		if owned.IgnoreGone(err) != nil {
 			return 0, 0, err
 		}
 		if err != nil || pod.DeletionTimestamp != nil || seen.Has(pod.UID) {

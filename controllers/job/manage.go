@@ -135,7 +135,7 @@ func (r *run) remove(ctx context.Context, st *syncState, pods []*corev1.Pod) err
 		if err := r.removeFinalizer(ctx, p); err != nil {
 			return err
 		}
-		return r.delete(ctx, st, p)
+		return r.control.Delete(ctx, st.stored, p)
 	})
 	for _, p := range gone {
 		st.drop(p)
@@ -146,7 +146,7 @@ func (r *run) remove(ctx context.Context, st *syncState, pods []*corev1.Pod) err
 // stop deletes the active pods of a Job that ends. They keep the finalizer until they are counted. If a deletion fails,
 // the Job does not end yet.
 func (r *run) stop(ctx context.Context, st *syncState) error {
-	gone, err := r.each(st.active, func(p *corev1.Pod) error { return r.delete(ctx, st, p) })
+	gone, err := r.each(st.active, func(p *corev1.Pod) error { return r.control.Delete(ctx, st.stored, p) })
 	for _, p := range gone {
 		st.deleted(p)
 	}
@@ -175,14 +175,6 @@ func (r *run) each(pods []*corev1.Pod, f func(*corev1.Pod) error) ([]*corev1.Pod
 		}
 	}
 	return good, errors.Join(errs...)
-}
-
-func (r *run) delete(ctx context.Context, st *syncState, pod *corev1.Pod) error {
-	err := r.control.Delete(ctx, st.stored, pod)
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
 }
 
 // byIndex orders pods by their completion index; pods without an index come first.

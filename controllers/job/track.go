@@ -191,8 +191,5 @@ func (r *run) removeFinalizer(ctx context.Context, pod *corev1.Pod) error {
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == batchv1.JobTrackingFinalizer })
 		return nil
 	})
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
+	return owned.IgnoreGone(err)
 }

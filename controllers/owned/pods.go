@@ -48,7 +48,7 @@ func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 	return nil, err
 }
 
-// Delete starts the deletion of a pod. Use Gone to recognize a pod that no longer exists.
+// Delete starts the deletion of a pod. It returns nil if the pod no longer exists.
 func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
 	_, err := p.Client.Delete(ctx, client.RefOf(pod),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
@@ -58,7 +58,7 @@ func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 	case !Gone(err):
 		p.Events.Eventf(owner, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	}
-	return err
+	return IgnoreGone(err)
 }
 
 // NamespaceTerminating reports whether a creation failed because the namespace is terminating.
@@ -69,6 +69,14 @@ func NamespaceTerminating(err error) bool {
 // Gone reports whether a deletion failed because the object no longer exists, or was replaced by another of the same
 // name.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// IgnoreGone returns err, or nil if Gone(err).
+func IgnoreGone(err error) error {
+	if Gone(err) {
+		return nil
+	}
+	return err
+}
 
 // SlowStart calls f with 0 to n-1 in concurrent batches, each twice as large as the previous one, so that few requests
 // are wasted if all fail for the same reason. It starts no batch after an error. It returns the number of successful

@@ -4,10 +4,10 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/client"
+	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
 
@@ -16,7 +16,7 @@ import (
 func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string) error {
 	if !podstate.Finished(pod) {
 		switch err := c.fail(ctx, pod, reason); {
-		case replaced(err):
+		case owned.Gone(err):
 			return nil
 		case err != nil:
 			return err
@@ -26,14 +26,8 @@ func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string)
 		GracePeriodSeconds: new(int64(0)),
 		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
 	})
-	if replaced(err) {
-		return nil
-	}
-	return err
+	return owned.IgnoreGone(err)
 }
-
-// replaced reports whether the pod with this UID no longer exists.
-func replaced(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // fail sets the phase Failed and, for an orphaned pod, the condition DisruptionTarget.
 func (c *Controller) fail(ctx context.Context, pod *corev1.Pod, reason string) error {

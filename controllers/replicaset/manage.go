@@ -58,7 +58,7 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 	left := slices.Clone(ranked[n:])
 	var mu sync.Mutex // guards left
 	errs := follow.Each(parallel, victims, func(p *corev1.Pod) error {
-		err := r.delete(ctx, rs, p)
+		err := r.control.Delete(ctx, rs.stored, p)
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -67,14 +67,6 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 		return err
 	})
 	return left, errors.Join(errs...)
-}
-
-func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
-	err := r.control.Delete(ctx, rs.stored, pod)
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
 }
 
 // perNode returns the number of active pods on each node, of rs and of the ReplicaSets with the same controller.

@@ -181,20 +181,13 @@ func (r *run) forget(pod *corev1.Pod) bool {
 func (r *run) evict(ctx context.Context, pod *corev1.Pod) error {
 	const reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
 	if err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now()); err != nil {
-		return ignoreGone(err)
+		return owned.IgnoreGone(err)
 	}
 	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace,
 		pod.Name)
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	return ignoreGone(err)
-}
-
-func ignoreGone(err error) error {
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
+	return owned.IgnoreGone(err)
 }
 
 // tolerated returns how long a pod with these tolerations may stay on a node with these NoExecute taints: 0 if a taint
