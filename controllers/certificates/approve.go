@@ -63,7 +63,7 @@ func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) e
 		}
 		ok, err := allowed(ctx, &r.Spec, known.subresource)
 		if err != nil {
-			return fmt.Errorf("permission of %s: %w", r.Spec.Username, err)
+			return fmt.Errorf("check the permission of %s: %w", r.Spec.Username, err)
 		}
 		if ok {
 			return c.add(ctx, r, "approval", certificatesv1.CertificateApproved, "AutoApproved", known.message)

@@ -202,15 +202,15 @@ func (c *Controller) recordEvents(b *policyv1.PodDisruptionBudget, pods []*corev
 func (c *Controller) write(
 	ctx context.Context, b *policyv1.PodDisruptionBudget, change func(*policyv1.PodDisruptionBudget),
 ) error {
-	asItIs := errors.New("status is right")
+	errUnchanged := errors.New("status is up to date")
 	_, err := client.Update(ctx, c.deps.Client, b, "status", func(cur *policyv1.PodDisruptionBudget) error {
 		before := cur.Status.DeepCopy()
 		if change(cur); equality.Semantic.DeepEqual(before, &cur.Status) {
-			return asItIs
+			return errUnchanged
 		}
 		return nil
 	})
-	if errors.Is(err, asItIs) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errUnchanged) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

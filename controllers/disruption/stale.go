@@ -40,11 +40,11 @@ func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, 
 	if left, waits := staleIn(p, c.deps.Clock.Now()); !waits || left > 0 {
 		return left, nil
 	}
-	notStale := errors.New("condition is not stale")
+	errNotStale := errors.New("condition is not stale")
 	_, err = client.Update(ctx, c.deps.Client, p, "status", func(cur *corev1.Pod) error {
 		now := c.deps.Clock.Now()
 		if left, waits := staleIn(cur, now); !waits || left > 0 {
-			return notStale // the change wakes the pod
+			return errNotStale // the change wakes the pod
 		}
 		podstate.SetCondition(cur, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse,
@@ -52,7 +52,7 @@ func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, 
 		})
 		return nil
 	})
-	if errors.Is(err, notStale) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errNotStale) || apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	return 0, err

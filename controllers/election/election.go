@@ -94,7 +94,7 @@ func (e *Elector) acquire(ctx context.Context) bool {
 		case err == nil:
 			e.cfg.Log.Debug("another process runs the controllers", zap.String("holder", holder))
 		case ctx.Err() == nil:
-			e.cfg.Log.Warn("cannot take the controllers' lease", zap.Error(err))
+			e.cfg.Log.Warn("failed to acquire the controllers' lease", zap.Error(err))
 		}
 		pause := retryPeriod + rand.N(time.Duration(jitter*float64(retryPeriod)))
 		select {
@@ -110,7 +110,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	leadCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	e.leading.Store(true)
-	e.cfg.Log.Info("running the controllers")
+	e.cfg.Log.Info("acquired the controllers' lease, running the controllers")
 	ended := make(chan struct{})
 	var leading guard.Group
 	leading.Do(func() error {
@@ -132,7 +132,7 @@ func (e *Elector) keepRenewing(ctx context.Context, ended <-chan struct{}) bool 
 	for {
 		left := e.timeLeft()
 		if left <= 0 {
-			e.cfg.Log.Error("the controllers' lease could not be renewed: stopping them")
+			e.cfg.Log.Error("failed to renew the controllers' lease in time, stopping the controllers")
 			return false
 		}
 		select {
@@ -144,11 +144,11 @@ func (e *Elector) keepRenewing(ctx context.Context, ended <-chan struct{}) bool 
 		}
 		holder, err := e.tryAcquireOrRenew(ctx, e.timeLeft())
 		if err == nil && holder != e.cfg.Identity {
-			e.cfg.Log.Error("another process took the controllers' lease: stopping them", zap.String("holder", holder))
+			e.cfg.Log.Error("another process has acquired the controllers' lease, stopping the controllers", zap.String("holder", holder))
 			return false
 		}
 		if err != nil && ctx.Err() == nil {
-			e.cfg.Log.Warn("cannot renew the controllers' lease", zap.Error(err))
+			e.cfg.Log.Warn("failed to renew the controllers' lease", zap.Error(err))
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (r *run) delete(ctx context.Context, i item, obj client.Object, policy meta
 }
 
 // errOther stops an update of an object that was replaced.
-var errOther = errors.New("another object of the same name")
+var errOther = errors.New("object was replaced by another of the same name")
 
 // update updates the object of i. It returns nil if the object no longer exists.
 func (r *run) update(ctx context.Context, i item, change func(client.Object)) error {

@@ -141,7 +141,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		r.events.Eventf(hpa, e.kind, e.reason, "%s", e.message)
 	}
 	if v.err != nil {
-		r.deps.Log.Debug("autoscaler not evaluated", zap.String("namespace", key.Namespace),
+		r.deps.Log.Debug("failed to evaluate an autoscaler", zap.String("namespace", key.Namespace),
 			zap.String("horizontalpodautoscaler", key.Name), zap.Error(v.err))
 	}
 	return r.cfg.SyncPeriod, r.write(ctx, hpa, &v.status)

@@ -294,7 +294,7 @@ func (r *run) notReady(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-var errUnchanged = errors.New("taints are right")
+var errUnchanged = errors.New("taints are up to date")
 
 // taint sets the node's taints according to its conditions.
 func (r *run) taint(ctx context.Context, node *corev1.Node) error {

@@ -295,7 +295,7 @@ func (c *Controller) attributes(ctx context.Context, key follow.Key) error {
 	return release(ctx, c.deps.Client, class, class.UID, claim.AttributesProtection)
 }
 
-var errReplaced = errors.New("another object has its name")
+var errReplaced = errors.New("object was replaced by another of the same name")
 
 func release[T client.Object](ctx context.Context, c client.Client, obj T, uid types.UID, finalizer string) error {
 	_, err := client.Update(ctx, c, obj, "", func(cur T) error {

@@ -71,7 +71,7 @@ func newController(deps follow.Deps, events record.Eventer, cfg Config, k kind) 
 	c := &Controller{deps: deps, events: events, cfg: cfg, kind: k,
 		sortings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "replicaset_controller_sorting_deletion_age_ratio",
-			Help:    "Age of a deleted pod over that of the youngest pod that would do, when scaling down.",
+			Help:    "Ratio of the age of a deleted pod to the age of the youngest pod, when scaling down.",
 			Buckets: prometheus.ExponentialBuckets(0.25, 2, 6),
 		}, nil),
 	}

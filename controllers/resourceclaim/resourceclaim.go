@@ -151,7 +151,7 @@ func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	return 0, err
 }
 
-var errReplaced = errors.New("another object has its name")
+var errReplaced = errors.New("object was replaced by another of the same name")
 
 // template wakes the pods that wait for a template.
 func (r *run) template(ctx context.Context, k follow.Key) error {

@@ -105,7 +105,7 @@ func newGauges(m *metrics) gauges {
 			"queue"),
 		gauge("scheduler_unschedulable_pods", "Number of unschedulable pods, by the plugin that refused them.", "plugin",
 			"profile"),
-		gauge("scheduler_cache_size", "Number of nodes and pods that the scheduler knows.", "type"),
+		gauge("scheduler_cache_size", "Number of nodes and pods in the scheduler's cache.", "type"),
 	}
 }
 
