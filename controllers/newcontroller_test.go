@@ -30,7 +30,7 @@ func (s *stirrer) Run(ctx context.Context) error {
 	return err
 }
 
-// stirrers is the whole definition of it.
+// stirrers returns the whole definition of the controller.
 func stirrers(spoons *int) Entry {
 	return Entry{
 		Name: "stirrer", Aliases: []string{"stirrer-controller"}, Component: "stirrer",

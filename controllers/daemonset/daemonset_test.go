@@ -96,8 +96,8 @@ func (c cluster) node(name string, f func(*corev1.Node)) {
 
 func (c cluster) pods() []*corev1.Pod { return apitest.List[*corev1.Pod](c.API, "default") }
 
-// bind does what scheduler and node do: new pods go to their node, and the ready ones of
-// an image run.
+// bind acts as the scheduler and the nodes: it binds new pods to their nodes, and makes the pods with certain images
+// ready.
 func (c cluster) bind(ready string) {
 	c.t.Helper()
 	for _, p := range c.pods() {

@@ -197,7 +197,7 @@ func TestPodsWithoutScale(t *testing.T) {
 	})
 }
 
-// A pod of two budgets cannot be evicted: one Event says so, when it gets its node.
+// A pod that two budgets match cannot be evicted; one Event reports it when the pod is bound.
 func TestPodOfTwoBudgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

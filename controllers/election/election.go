@@ -144,7 +144,8 @@ func (e *Elector) keepRenewing(ctx context.Context, ended <-chan struct{}) bool 
 		}
 		holder, err := e.tryAcquireOrRenew(ctx, e.timeLeft())
 		if err == nil && holder != e.cfg.Identity {
-			e.cfg.Log.Error("another process has acquired the controllers' lease, stopping the controllers", zap.String("holder", holder))
+			e.cfg.Log.Error("another process has acquired the controllers' lease, stopping the controllers",
+				zap.String("holder", holder))
 			return false
 		}
 		if err != nil && ctx.Err() == nil {

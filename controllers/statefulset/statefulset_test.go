@@ -394,8 +394,8 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 	})
 }
 
-// The set controls its claims again if somebody has taken the flag away, and owns no claim that something else
-// controls.
+// The set becomes the controller of its claims again if a user has removed that flag. It does not own claims that
+// another object controls.
 func TestOwnerOfClaims(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, parallel, claims(remove, keep)))

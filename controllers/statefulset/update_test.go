@@ -49,7 +49,7 @@ func TestOutdated(t *testing.T) {
 		{"oOooo", 2, "2", "4"},
 		{"oyooo", 2, "1", ""},
 
-		// One with the old template that is not available cannot become worse.
+		// An unavailable pod with the old template cannot become worse.
 		{"O", 0, "1", "0"},
 		{"ooO", 0, "1", "2"},
 		{"oooOO", 0, "2", "4 3"},
@@ -203,8 +203,7 @@ func TestCurrentRevision(t *testing.T) {
 	})
 }
 
-// The name of a revision may be in use by another owner's revision: the count of collisions is in the
-// status, and makes another name.
+// If another owner's revision has the name, the status counts the collision, and the revision gets another name.
 func TestCollisions(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1))

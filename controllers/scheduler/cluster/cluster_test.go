@@ -34,8 +34,8 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	return p
 }
 
-// TestCountsMatchFreshCluster: after any sequence of changes, what was kept up to date is what a new cluster
-// with the same pods counts.
+// TestCountsMatchFreshCluster tests that after any sequence of changes the incremental counts equal those of a new
+// cluster with the same pods.
 func TestCountsMatchFreshCluster(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
