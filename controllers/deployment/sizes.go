@@ -8,15 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // desired returns spec.replicas, which the API server defaults to 1.
-func desired(d *appsv1.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
+func desired(d *appsv1.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) }
 
 // size returns the desired replicas of a ReplicaSet.
 func size(rs *appsv1.ReplicaSet) int32 {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/metrics"
@@ -104,13 +105,8 @@ func unscalable(hpa *autoscalingv2.HorizontalPodAutoscaler, now time.Time, err e
 	return v
 }
 
-// minReplicas returns minReplicas.
-func (in *input) minReplicas() int32 {
-	if in.hpa.Spec.MinReplicas == nil {
-		return 1
-	}
-	return *in.hpa.Spec.MinReplicas
-}
+// minReplicas returns spec.minReplicas, which the API server defaults to 1.
+func (in *input) minReplicas() int32 { return ptr.Deref(in.hpa.Spec.MinReplicas, 1) }
 
 // scaledToZero reports whether an autoscaler, and not another client, scaled the target to zero.
 func (in *input) scaledToZero() bool {

@@ -91,9 +91,9 @@ func (in *input) limit(v *verdict, wanted int32) int32 {
 // limitPlain is limit without a behavior.
 func (in *input) limitPlain(v *verdict, wanted int32) int32 {
 	stable := wanted
-	cutoff := in.now.Add(-in.DownscaleStabilization)
+	windowStart := in.now.Add(-in.DownscaleStabilization)
 	for _, r := range v.history.recommended {
-		if !r.at.Before(cutoff) {
+		if !r.at.Before(windowStart) {
 			stable = max(stable, r.pods)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -140,8 +141,5 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 
 // desired returns spec.replicas, which the API server defaults to 1.
 func desired(rs *appsv1.ReplicaSet) int {
-	if rs.Spec.Replicas == nil {
-		return 1
-	}
-	return int(*rs.Spec.Replicas)
+	return int(ptr.Deref(rs.Spec.Replicas, 1))
 }

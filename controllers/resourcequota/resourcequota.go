@@ -62,7 +62,7 @@ func (c *Controller) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	r := &run{Controller: c, life: ctx, failed: cancel, counted: map[string]time.Time{},
 		followed: map[schema.GroupVersionResource]context.CancelFunc{}}
-	defer r.following.Wait()
+	defer r.watches.Wait()
 	defer cancel(nil)
 	r.loop = follow.New(c.deps, follow.Config[string]{
 		Name: Name,
@@ -106,9 +106,9 @@ type run struct {
 	life   context.Context // context of the run; watches outlive a Reconcile
 	failed context.CancelCauseFunc
 
-	counted   map[string]time.Time // namespaces with quotas, and the time of their last count
-	followed  map[schema.GroupVersionResource]context.CancelFunc
-	following sync.WaitGroup
+	counted  map[string]time.Time // namespaces with quotas, and the time of their last count
+	followed map[schema.GroupVersionResource]context.CancelFunc
+	watches  sync.WaitGroup
 }
 
 // reconcile counts the usage of the quotas of a namespace.
@@ -193,12 +193,12 @@ func (r *run) follow(all []*corev1.ResourceQuota) {
 		for _, q := range all {
 			wanted = wanted || about(q, k.Resource.GroupResource())
 		}
-		stop, following := r.followed[k.Resource]
+		stop, watched := r.followed[k.Resource]
 		switch {
-		case following && !wanted:
+		case watched && !wanted:
 			stop()
 			delete(r.followed, k.Resource)
-		case wanted && !following:
+		case wanted && !watched:
 			r.followed[k.Resource] = r.start(k.Resource)
 		}
 	}
@@ -216,7 +216,7 @@ func (r *run) start(gvr schema.GroupVersionResource) context.CancelFunc {
 			})}},
 		Reconcile: func(context.Context, string) (time.Duration, error) { return 0, nil },
 	})
-	r.deps.Guard.Go(&r.following, "controller", func() {
+	r.deps.Guard.Go(&r.watches, "controller", func() {
 		if err := changes.Run(ctx); err != nil {
 			r.failed(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 )
 
 // Plan contains the changes to the slices of an owner.
@@ -58,19 +59,19 @@ func byName(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.
 
 // empty keeps or creates one slice without endpoints.
 func (p *Plan) empty(o Owner, g Group, existing []*discoveryv1.EndpointSlice) {
-	kept := false
+	placed := false
 	for _, slice := range existing {
 		switch {
-		case kept || len(slice.Endpoints) > 0:
+		case placed || len(slice.Endpoints) > 0:
 			p.Delete = append(p.Delete, slice)
 			p.Removed += len(slice.Endpoints)
 		case o.current(slice):
-			p.Unchanged, kept = append(p.Unchanged, slice), true
+			p.Unchanged, placed = append(p.Unchanged, slice), true
 		default:
-			p.Update, kept = append(p.Update, o.updated(slice, g.Ports, []discoveryv1.Endpoint{})), true
+			p.Update, placed = append(p.Update, o.updated(slice, g.Ports, []discoveryv1.Endpoint{})), true
 		}
 	}
-	if !kept {
+	if !placed {
 		p.Create = append(p.Create, o.slice(g, []discoveryv1.Endpoint{}))
 	}
 }
@@ -142,7 +143,7 @@ func (p *Plan) keep(slice *discoveryv1.EndpointSlice, wanted map[identity]*disco
 
 // sameState compares the fields that identity does not contain, except a reference's resourceVersion.
 func sameState(a, b *discoveryv1.Endpoint, anyHints bool) bool {
-	if value(a.NodeName, "") != value(b.NodeName, "") || value(a.Zone, "") != value(b.Zone, "") ||
+	if ptr.Deref(a.NodeName, "") != ptr.Deref(b.NodeName, "") || ptr.Deref(a.Zone, "") != ptr.Deref(b.Zone, "") ||
 		!sameFlag(a.Conditions.Ready, b.Conditions.Ready) || !sameFlag(a.Conditions.Serving, b.Conditions.Serving) ||
 		!sameFlag(a.Conditions.Terminating, b.Conditions.Terminating) || (a.TargetRef == nil) != (b.TargetRef == nil) {
 		return false

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 )
@@ -119,8 +120,8 @@ func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key
 func PortKey(ports []discoveryv1.EndpointPort) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
-		texts[i] = fmt.Sprintf("%s/%s/%s/%s", value(p.Name, ""), value(p.Protocol, corev1.ProtocolTCP),
-			number(p.Port), value(p.AppProtocol, ""))
+		texts[i] = fmt.Sprintf("%s/%s/%s/%s", ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP),
+			number(p.Port), ptr.Deref(p.AppProtocol, ""))
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ",")
@@ -133,18 +134,11 @@ func number(p *int32) string {
 	return fmt.Sprint(*p)
 }
 
-func value[T any](p *T, unset T) T {
-	if p == nil {
-		return unset
-	}
-	return *p
-}
-
 // identity contains the properties of an endpoint that do not change with its conditions and topology.
 type identity struct{ addresses, hostname, namespace, name string }
 
 func identityOf(e *discoveryv1.Endpoint) identity {
-	id := identity{hostname: value(e.Hostname, "")}
+	id := identity{hostname: ptr.Deref(e.Hostname, "")}
 	if len(e.Addresses) == 1 {
 		id.addresses = e.Addresses[0]
 	} else {

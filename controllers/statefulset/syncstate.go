@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"monopod/controllers/podstate"
 	"monopod/controllers/revisions"
@@ -71,10 +72,7 @@ func start(set *appsv1.StatefulSet) int {
 }
 
 func desired(set *appsv1.StatefulSet) int {
-	if set.Spec.Replicas == nil {
-		return 1
-	}
-	return int(*set.Spec.Replicas)
+	return int(ptr.Deref(set.Spec.Replicas, 1))
 }
 
 func wanted(set *appsv1.StatefulSet, ordinal int) bool {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"monopod/controllers/scheduler/cluster"
 )
@@ -47,19 +48,12 @@ func constraints(c *Cycle, when corev1.UnsatisfiableConstraintAction) []*constra
 		}
 		out = append(out, &constraint{
 			topology: from.TopologyKey, maxSkew: int(from.MaxSkew), selector: selector,
-			minDomains: int(orDefault(from.MinDomains, 1)),
-			affinity:   orDefault(from.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyHonor,
-			taints:     orDefault(from.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor,
+			minDomains: int(ptr.Deref(from.MinDomains, 1)),
+			affinity:   ptr.Deref(from.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyHonor,
+			taints:     ptr.Deref(from.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor,
 		})
 	}
 	return out
-}
-
-func orDefault[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }
 
 func (k *constraint) eligible(c *Cycle, n *cluster.Node) bool {
