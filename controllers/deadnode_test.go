@@ -26,7 +26,7 @@ type deadNode struct {
 	lost time.Time
 }
 
-// pass lets time pass; the node alive renews its lease and runs its pods, and so does dead before it is lost.
+// pass lets time pass. The node alive renews its lease and runs its pods, and so does the node dead until it fails.
 func (d *deadNode) pass(until time.Duration) {
 	for end := d.lost.Add(until); time.Now().Before(end); {
 		nodes := []string{"alive"}
@@ -57,7 +57,7 @@ func lease(name string) *coordinationv1.Lease {
 			RenewTime: new(metav1.NowMicro())}}
 }
 
-// on counts an app's pods on a node: all, those that are ready, and those that are being deleted.
+// on counts an app's pods on a node: all, ready ones, and terminating ones.
 func (d *deadNode) on(app, node string) string {
 	all, ready, deleted := 0, 0, 0
 	for _, p := range apitest.List[*corev1.Pod](d.API, "default") {

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// enabled returns the controllers that the --controllers list enables. The first mention of a name decides and
-// takes precedence over "*"; without "*" only named ones run. An unknown name is an error that lists the known
-// ones.
+// enabled returns the controllers that the --controllers list enables. The first mention of a name decides and takes
+// precedence over "*"; without "*" only named controllers run. The error for an unknown name lists the known ones.
 func enabled(all []Entry, list []string) ([]Entry, error) {
 	if list == nil {
 		list = []string{"*"}
 	}
-	asked := map[string]bool{} // canonical name → on
+	mentioned := map[string]bool{} // whether it is enabled, by canonical name
 	star := false
 	for _, word := range list {
 		if word == "*" {
@@ -26,20 +25,20 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers: %s", name,
 				strings.Join(names(all), ", "))
 		}
-		if _, said := asked[all[i].Name]; !said {
-			asked[all[i].Name] = !off
+		if _, ok := mentioned[all[i].Name]; !ok {
+			mentioned[all[i].Name] = !off
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(e Entry) bool {
-		on, said := asked[e.Name]
-		return said && !on || !said && (!star || e.Off)
+		on, ok := mentioned[e.Name]
+		return ok && !on || !ok && (!star || e.Off)
 	}), nil
 }
 
-// Off reports whether the controller of that name is disabled in this configuration. New reports an invalid
-// configuration.
+// Off reports whether c disables the controller with the name. It returns false for an invalid configuration, which New
+// reports.
 func (c Config) Off(name string) bool {
-	on, err := enabled(All(), c.Controllers)
+	on, err := enabled(All(&c), c.Controllers)
 	return err == nil && !slices.ContainsFunc(on, func(e Entry) bool { return e.Name == name })
 }
 

@@ -19,12 +19,11 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// startJitter is the maximum time between the starts of two controllers; upstream spreads them over seconds,
-// which would be most of our start.
+// startJitter is the maximum delay between the starts of two controllers. Upstream's takes seconds, which would be
+// most of our start.
 const startJitter = 2 * time.Millisecond
 
-// Deps of a Manager. Client is required; without the others the real clock is used, nothing is logged, and
-// metrics are not registered.
+// Deps of a Manager. Client is required. The other fields default to the real clock, no logs, and unregistered metrics.
 type Deps struct {
 	Client  client.Client
 	Clock   clock.WithTicker
@@ -56,10 +55,9 @@ type Manager struct {
 }
 
 // New creates the controllers that cfg enables, without starting them.
-func New(deps Deps, cfg Config) (*Manager, error) { return newManager(deps, cfg, All()) }
+func New(deps Deps, cfg Config) (*Manager, error) { return newManager(deps, cfg, All) }
 
-// newManager is New with a given table of controllers.
-func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
+func newManager(deps Deps, cfg Config, all func(*Config) []Entry) (*Manager, error) {
 	if deps.Client == nil {
 		return nil, errors.New("controllers: Deps.Client is missing")
 	}
@@ -85,7 +83,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := enabled(all, cfg.Controllers)
+	entries, err := enabled(all(&cfg), cfg.Controllers)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +103,7 @@ func (m *Manager) make() error {
 		deps := m.deps
 		deps.Log = deps.Log.Named(e.Name)
 		events := &lazyRecorder{}
-		c, err := e.New(deps, events, m.cfg)
+		c, err := e.New(deps, events)
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", e.Name, err)
 		}
@@ -120,8 +118,8 @@ func (m *Manager) make() error {
 	return nil
 }
 
-// Supervise returns a supervisor of what new returns: something that is not a controller and that the manager
-// does not run, but that is restarted in the same way.
+// Supervise returns a supervisor of a controller that the manager does not run: the supervisor restarts it in the same
+// way.
 func (m *Manager) Supervise(name string, new func(deps follow.Deps) follow.Controller) *follow.Supervisor {
 	deps := m.deps
 	deps.Log = deps.Log.Named(name)
@@ -147,8 +145,8 @@ func (m *Manager) Configz() Config {
 // DebuggingHandlers returns the handlers of /debug/controllers/<name>, by name.
 func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debugging }
 
-// Run starts the controllers in order, a little apart, and returns nil when ctx and all of them have ended, and
-// their events are written. It may run again.
+// Run starts the controllers in order, each after a random delay. It returns nil when ctx and all controllers have
+// ended and their Events are written. It may be called again.
 func (m *Manager) Run(ctx context.Context) error {
 	for component, r := range m.recorders {
 		r.start(record.New(
@@ -178,7 +176,7 @@ func (m *Manager) pause(ctx context.Context) {
 	}
 }
 
-// lazyRecorder lets controllers be created before the recorder's goroutine runs.
+// lazyRecorder is an Eventer for controllers that are created before their recorder is started.
 type lazyRecorder struct {
 	mu sync.RWMutex // guards r
 	r  *record.Recorder

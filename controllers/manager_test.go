@@ -64,7 +64,7 @@ func TestEnabled(t *testing.T) {
 func TestControllersOfKinds(t *testing.T) {
 	t.Parallel()
 	for _, res := range registry.Resources() {
-		if c := res.Controller; c != "" && res.Off == "" && !slices.Contains(names(All()), c) {
+		if c := res.Controller; c != "" && res.Off == "" && !slices.Contains(names(All(&Config{})), c) {
 			t.Errorf("%s: there is no controller %q", res.Kind, c)
 		}
 	}
@@ -125,7 +125,7 @@ func TestAllTogether(t *testing.T) {
 				t.Errorf("%s: %v", c.Name, err)
 			}
 		}
-		if got := m.Configz().Controllers; !slices.Contains(got, "podgc") || len(got) != len(All()) {
+		if got := m.Configz().Controllers; !slices.Contains(got, "podgc") || len(got) != len(All(&Config{})) {
 			t.Errorf("configz tells %v", got)
 		}
 		graph := httptest.NewRecorder()

@@ -30,14 +30,12 @@ func (s *stirrer) Run(ctx context.Context) error {
 	return err
 }
 
-// stirrers is the whole definition of it.
+// stirrers returns the whole definition of the controller.
 func stirrers(spoons *int) Entry {
 	return Entry{
 		Name: "stirrer", Aliases: []string{"stirrer-controller"}, Component: "stirrer",
-		Settings: func(*Config) []Setting {
-			return []Setting{number(spoons, "concurrent-stirrer-syncs", 2, 1, "Number of pots that are stirred concurrently.")}
-		},
-		New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+		Settings: []Setting{workers(spoons, "concurrent-stirrer-syncs", 2, "pots")},
+		New: func(d follow.Deps, _ record.Eventer) (follow.Controller, error) {
 			return &stirrer{d, map[bool]string{true: "many", false: "few"}[*spoons > 2]}, nil
 		},
 	}
@@ -49,9 +47,10 @@ func TestNewControllerIsOneEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		spoons := 0
-		all := append(All(), stirrers(&spoons))
+		table := func(c *Config) []Entry { return append(All(c), stirrers(&spoons)) }
 		cfg := Config{Controllers: []string{"stirrer-controller"}, Kinds: apitest.Kinds()}
-		for _, setting := range cfg.settings(all) {
+		all := table(&cfg)
+		for _, setting := range settings(all) {
 			setting.reset()
 		}
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -59,13 +58,13 @@ func TestNewControllerIsOneEntry(t *testing.T) {
 		if flag := flags.Lookup("concurrent-stirrer-syncs"); flag == nil || flag.DefValue != "2" {
 			t.Fatalf("flag: %+v", flag)
 		}
-		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=0"}); err != nil || cfg.check(all) == nil {
+		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=0"}); err != nil || check(all) == nil {
 			t.Error("a mistake was let through")
 		}
-		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=3"}); err != nil || cfg.check(all) != nil {
-			t.Error(err, cfg.check(all))
+		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=3"}); err != nil || check(all) != nil {
+			t.Error(err, check(all))
 		}
-		m, err := newManager(Deps{Client: api.Client, Metrics: api.Registry}, cfg, all)
+		m, err := newManager(Deps{Client: api.Client, Metrics: api.Registry}, cfg, table)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,13 +19,12 @@ import (
 type ProcessConfig struct {
 	Config
 	Node   string   // name of this process's node
-	Shared bool     // other processes have the same state: they elect the one that runs the controllers
+	Shared bool     // other processes use the same state, and elect one to run the controllers
 	Always []Always // further controllers that run on every server
 
-	// Of the Service kubernetes: the address of the API now, what tells that it may be another, and the Service's address.
-	Server    func() (netip.AddrPort, error)
-	Moved     func(ctx context.Context) <-chan struct{}
-	ClusterIP netip.Addr
+	Server    func() (netip.AddrPort, error)            // returns the current address of the API
+	Moved     func(ctx context.Context) <-chan struct{} // receives when the result of Server may have changed
+	ClusterIP netip.Addr                                // cluster IP of the Service kubernetes
 }
 
 // Always is a controller that runs on every server.
@@ -34,11 +33,11 @@ type Always struct {
 	New  func(deps follow.Deps) follow.Controller
 }
 
-// Controllers are the controllers of a process.
+// Controllers contains the controllers of a process.
 type Controllers struct {
 	Manager *Manager
 	always  []*follow.Supervisor
-	elector *election.Elector // nil: no other process has the state
+	elector *election.Elector // nil unless the state is shared
 }
 
 // NewControllers creates the controllers without starting them. All deps are required.
@@ -52,7 +51,8 @@ func NewControllers(deps Deps, cfg ProcessConfig) (*Controllers, error) {
 	c := &Controllers{Manager: manager}
 	c.add(Always{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 		return kubernetesservice.New(deps, kubernetesservice.Config{
-			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Moved: []func(context.Context) <-chan struct{}{kernel.WatchNetwork, cfg.Moved}})
+			Server: cfg.Server, ClusterIP: cfg.ClusterIP,
+			Moved: []func(context.Context) <-chan struct{}{kernel.WatchNetwork, cfg.Moved}})
 	}})
 	c.add(Always{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
 	for _, e := range cfg.Always {
@@ -60,7 +60,8 @@ func NewControllers(deps Deps, cfg ProcessConfig) (*Controllers, error) {
 	}
 	if cfg.Shared {
 		c.elector, err = election.New(election.Config{
-			Client: deps.Client, Identity: cfg.Node + "_" + uuid.NewString(), Clock: deps.Clock, Log: deps.Log.Named("election")})
+			Client: deps.Client, Identity: cfg.Node + "_" + uuid.NewString(), Clock: deps.Clock,
+			Log: deps.Log.Named("election")})
 	}
 	return c, err
 }
@@ -77,7 +78,7 @@ func (c *Controllers) RunAlways(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Run runs the other controllers until ctx ends; on a shared state while this process is elected.
+// Run runs the other controllers until ctx ends. On a shared state it runs them only while this process is the leader.
 func (c *Controllers) Run(ctx context.Context) error {
 	if c.elector != nil {
 		return c.elector.Run(ctx, c.Manager.Run)
@@ -85,7 +86,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	return c.Manager.Run(ctx)
 }
 
-// Checks returns the health of each controller. One that another process runs is healthy.
+// Checks returns the health checks of all controllers. A controller that another process runs is healthy.
 func (c *Controllers) Checks() []health.Check {
 	var all []health.Check
 	for _, m := range c.Manager.Checks() {

@@ -31,6 +31,24 @@ func number(at *int, flag string, value, min int, usage string) Setting {
 	}
 }
 
+// workers returns the setting of how many objects a controller syncs concurrently.
+func workers(at *int, flag string, value int, objects string) Setting {
+	return number(at, flag, value, 1, "Number of "+objects+" that are synced concurrently.")
+}
+
+// numberUpTo returns a setting that must be at least min and at most max.
+func numberUpTo(max int, at *int, flag string, value, min int, usage string) Setting {
+	s := number(at, flag, value, min, usage)
+	checkMin := s.check
+	s.check = func() error {
+		if *at > max {
+			return fmt.Errorf("--%s must be at most %d, got %d", flag, max, *at)
+		}
+		return checkMin()
+	}
+	return s
+}
+
 // duration returns a setting that must be positive.
 func duration(at *metav1.Duration, flag string, value time.Duration, usage string) Setting {
 	return Setting{
@@ -61,13 +79,26 @@ func share(at *float64, flag string, value float64, usage string) Setting {
 	}
 }
 
-// settings returns those of all entries.
-func (c *Config) settings(entries []Entry) []Setting {
+// batchPeriod returns a setting of 0 to 1 hour; its default is 0.
+func batchPeriod(at *metav1.Duration, flag string, usage string) Setting {
+	return Setting{
+		Flag:  flag,
+		reset: func() { at.Duration = 0 },
+		add:   func(f *pflag.FlagSet) { f.DurationVar(&at.Duration, flag, at.Duration, usage) },
+		check: func() error {
+			if at.Duration < 0 || at.Duration > time.Hour {
+				return fmt.Errorf("--%s must be between 0s and 1h, got %s", flag, at.Duration)
+			}
+			return nil
+		},
+	}
+}
+
+// settings returns the settings of all entries.
+func settings(entries []Entry) []Setting {
 	var all []Setting
 	for _, e := range entries {
-		if e.Settings != nil {
-			all = append(all, e.Settings(c)...)
-		}
+		all = append(all, e.Settings...)
 	}
 	return all
 }

@@ -24,13 +24,11 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// TestRandomWorkloads does what users, nodes and crashes do to workloads of all kinds at a
-// time, in random order, with all controllers of the manager. At every change of a pod it
-// checks that a node has one pod of the DaemonSet, or two on as many nodes as its surge,
-// that a Job has no more pods than its parallelism, that no pod passes from one owner to
-// another, and, if nothing but templates was changed since the last rest, that enough pods
-// are available. Every deletion by a controller must be explained. At the end all comes to
-// rest.
+// TestRandomWorkloads simulates users, nodes and crashes for workloads of all kinds at a time, in random order, with
+// all controllers of the manager. At every change of a pod it checks that a node has one pod of the DaemonSet, or two
+// on as many nodes as its surge, that a Job does not have more pods than its parallelism, that no pod passes from one
+// owner to another, and, if only templates were changed since the last rest, that enough pods are available. Every
+// deletion by a controller must be explained. At the end everything must come to rest.
 func TestRandomWorkloads(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds {
@@ -41,11 +39,11 @@ func TestRandomWorkloads(t *testing.T) {
 	}
 }
 
-// seeds is how many random sequences there are, one for each set of limits of rollouts; in every other one the order of
-// changes is not known, as over etcd. 12 passed of each.
+// seeds is the number of random sequences, one for each set of limits of rollouts. In every other sequence the order of
+// changes is not known, as with etcd. 12 of each passed.
 const seeds = 3
 
-// town is a cluster to which random things happen.
+// town is a cluster with random actions.
 type town struct {
 	*apitest.API
 	rng  *rand.Rand
@@ -122,7 +120,7 @@ func (w *town) start() {
 	}
 }
 
-// agents are those of the nodes: they run pods, and end those that are deleted.
+// agents act as the nodes: they run pods, and end deleted ones.
 func (w *town) agents() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	pods := client.Selector{Resource: client.Pods, Namespace: "default"}
@@ -211,7 +209,7 @@ func (w *town) end(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// check holds the limits after each change of a pod.
+// check checks the limits after each change of a pod.
 func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -353,7 +351,7 @@ func (w *town) create() {
 	}
 }
 
-// say notes what is done; disturbs: pods may be missing after it.
+// say records an action; disturbs: pods may be missing after it.
 func (w *town) say(disturbs bool, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -376,7 +374,7 @@ func (w *town) template(image string) {
 	}
 }
 
-// act does one random thing.
+// act performs one random action.
 func (w *town) act() {
 	pods := slices.DeleteFunc(apitest.List[*corev1.Pod](w.API, "default"),
 		func(p *corev1.Pod) bool { return p.Labels["app"] == "debug" })
@@ -451,7 +449,7 @@ func (w *town) lose(node string) {
 	w.back(node)
 }
 
-// silence is a node that does not report for a while: it is tainted, its pods are evicted, and end when it is back.
+// silence stops the reports of a node for a while: it is tainted, its pods are evicted, and end when it is back.
 func (w *town) silence(node string) {
 	w.say(true, "silence of %s", node)
 	w.dead(node)
@@ -466,7 +464,7 @@ func (w *town) dead(node string) {
 	w.nodes[node] = false
 }
 
-// back is the start of a node that was dead: the pods that ran before have failed.
+// back restarts a node that was dead: its earlier pods have failed.
 func (w *town) back(node string) {
 	w.Ready(node, corev1.ConditionTrue)
 	w.mu.Lock()

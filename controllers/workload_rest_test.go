@@ -21,7 +21,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// deletions is the link of the controllers. It notes which pods they delete without need.
+// deletions is the controllers' link. It records the pods that they delete without need.
 type deletions struct {
 	*apitest.Link
 	load atomic.Int64 // CPU of all pods of web together, in milli
@@ -37,8 +37,8 @@ type deletion struct {
 	at    time.Time
 }
 
-// explainedAtMost is how many creations and deletions of an owner's pods may have been before one that is looked at: of
-// more Events about one object, the recorder drops some (after 25 in a row, as client-go's).
+// explainedAtMost is the number of creations and deletions of an owner's pods up to which Events are checked: of more
+// Events about one object, the recorder drops some (after 25 in a row, as client-go's).
 const explainedAtMost = 20
 
 // Create implements client.Client.
@@ -71,8 +71,8 @@ func (d *deletions) Delete(ctx context.Context, ref client.Ref, opts metav1.Dele
 	return obj, err
 }
 
-// kept reports whether the pod has an owner and a node that exist, and no taint of the node evicts it, so that only its
-// owner has a reason to delete it.
+// kept reports whether only the pod's owner has a reason to delete it: its owner and its node exist, and no taint of
+// the node evicts it.
 func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil {
@@ -91,7 +91,7 @@ func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	return err == nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil
 }
 
-// explain checks that an Event of the owner tells of each deletion.
+// explain checks that an Event of the owner reports each deletion.
 func (w *town) explain() {
 	events := apitest.List[*corev1.Event](w.API, "default")
 	w.link.mu.Lock()
@@ -111,7 +111,7 @@ func (w *town) explain() {
 	w.link.made = nil
 }
 
-// atRest reports whether the workloads are as they ask to be.
+// atRest reports whether the workloads have reached their specs.
 func (w *town) atRest() bool {
 	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
 	s, ok2 := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db")
@@ -138,7 +138,7 @@ func (w *town) describe() (out string) {
 	return out
 }
 
-// finish lets everything come to rest, and checks what is there.
+// finish lets everything come to rest, and checks the result.
 func (w *town) finish() {
 	w.say(true, "finish")
 	w.create()

@@ -20,13 +20,13 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Names of the controllers, upstream's.
+// The controllers' names are upstream's.
 const (
 	Cleaner = "tokencleaner"
 	Signer  = "bootstrapsigner"
 )
 
-// Names that upstream's k8s.io/cluster-bootstrap/token/api has.
+// The values are those of upstream's k8s.io/cluster-bootstrap/token/api.
 const (
 	tokenType   = corev1.SecretType("bootstrap.kubernetes.io/token")
 	tokenPrefix = "bootstrap-token-"
@@ -57,7 +57,7 @@ func tokens() client.Selector {
 		Fields: fields.OneTermEqualSelector("type", string(tokenType))}
 }
 
-// onToken wakes tokens that expire.
+// onToken wakes tokens with an expiration.
 func onToken(_, next client.Object) []follow.Key {
 	if next == nil || len(next.(*corev1.Secret).Data["expiration"]) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func onToken(_, next client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(next)}
 }
 
-// reconcile deletes a token if it has expired, or comes back when it does.
+// reconcile deletes a token if it has expired; otherwise it returns the time until it does.
 func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	s, err := client.Get[*corev1.Secret](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -81,7 +81,7 @@ func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 	if !expires || left > 0 {
 		return left, nil
 	}
-	// The resourceVersion makes it conflict if the time was changed meanwhile.
+	// With the resourceVersion the deletion conflicts if the expiration was changed meanwhile.
 	_, err = c.deps.Client.Delete(ctx, client.RefOf(s),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
 	if apierrors.IsNotFound(err) {
@@ -90,8 +90,8 @@ func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 	return 0, err
 }
 
-// expiry returns how long the token is valid; 0: it has expired, or its time cannot be parsed. false: it does not
-// expire.
+// expiry returns the remaining validity of a token, 0 if it has expired or its expiration cannot be parsed. It returns
+// false if the token does not expire.
 func expiry(s *corev1.Secret, now time.Time) (left time.Duration, expires bool) {
 	text := string(s.Data["expiration"])
 	if text == "" {
@@ -104,11 +104,11 @@ func expiry(s *corev1.Secret, now time.Time) (left time.Duration, expires bool) 
 	return max(at.Sub(now), 0), true
 }
 
-// token is a token that may sign.
+// token contains the parts of a bootstrap token.
 type token struct{ id, secret string }
 
-// signing returns the token if it may sign, and how long; 0: without end. Its name, its content and its usage must
-// agree.
+// signing returns the token and its remaining validity (0: unlimited). It returns false unless the token is valid for
+// signing, and its name and content agree.
 func signing(s *corev1.Secret, now time.Time) (t token, left time.Duration, ok bool) {
 	left, expires := expiry(s, now)
 	t = token{id: string(s.Data["token-id"]), secret: string(s.Data["token-secret"])}

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bootstrap is a token that may sign; in is when it expires, 0: never.
+// bootstrap returns a token that is valid for signing and expires after in; 0: never.
 func bootstrap(id string, in time.Duration) *corev1.Secret {
 	s := &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: tokenPrefix + id}, Type: tokenType,
@@ -64,7 +64,7 @@ func TestTokensExpire(t *testing.T) {
 				t.Errorf("after %s more: %s, want %s", step.after, got, step.want)
 			}
 		}
-		// A token whose time is extended stays; one whose time is shortened goes.
+		// A token whose expiration is postponed is kept; a token whose expiration is brought forward is deleted.
 		day, _ := apitest.Get[*corev1.Secret](api, "kube-system", tokenPrefix+"day000")
 		apitest.Change(api, day, "", func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339))

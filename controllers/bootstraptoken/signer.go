@@ -20,14 +20,14 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// The ConfigMap of upstream's k8s.io/cluster-bootstrap/token/api.
+// The names are those of upstream's k8s.io/cluster-bootstrap/token/api.
 const (
 	infoName  = "cluster-info"
 	infoKey   = "kubeconfig"
-	infoSigns = "jws-kubeconfig-" // and the token's id
+	infoSigns = "jws-kubeconfig-" // followed by the token's ID
 )
 
-// signer signs the kubeconfig.
+// signer signs the kubeconfig in cluster-info.
 type signer struct{ deps follow.Deps }
 
 // NewSigner returns the controller that signs cluster-info.
@@ -51,7 +51,7 @@ func (c *signer) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// reconcile makes the signatures those of the current tokens, and comes back when the next one expires.
+// reconcile replaces the signatures by those of the valid tokens. It returns the time until the next token expires.
 func (c *signer) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	info, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -90,8 +90,8 @@ func (c *signer) reconcile(ctx context.Context, key follow.Key) (time.Duration, 
 	return again, err
 }
 
-// sign returns the signature of a text as a JWS (RFC 7515) with detached content. The library of the other tokens
-// refuses secrets as short as those of bootstrap tokens.
+// sign returns the signature of a text as a JWS (RFC 7515) with detached content. It does not use the library for
+// service account tokens, which rejects secrets as short as those of bootstrap tokens.
 func (t token) sign(text string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`

@@ -23,7 +23,7 @@ func NewApproving(deps follow.Deps, allowed Allowed) *Controller {
 	return c
 }
 
-// recognizer are requests that are approved if their creator has a permission.
+// recognizer describes requests that are approved if their creator may create the subresource.
 type recognizer struct {
 	matches     func(r *request, x *x509.CertificateRequest) bool
 	subresource string
@@ -32,20 +32,20 @@ type recognizer struct {
 
 func recognizers() []recognizer {
 	return []recognizer{
-		{ofItself, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."},
-		{ofNode, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."},
+		{isSelfNodeClient, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."},
+		{isNodeClient, "nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."},
 	}
 }
 
-// ofNode reports whether the request is for the client certificate of a node.
-func ofNode(r *request, x *x509.CertificateRequest) bool {
+// isNodeClient reports whether the request is for the client certificate of a node.
+func isNodeClient(r *request, x *x509.CertificateRequest) bool {
 	return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName &&
 		kubeletClient(x, r.Spec.Usages) == nil
 }
 
-// ofItself reports whether a node asks for its own one.
-func ofItself(r *request, x *x509.CertificateRequest) bool {
-	return ofNode(r, x) && r.Spec.Username == x.Subject.CommonName
+// isSelfNodeClient reports whether a node requests its own client certificate.
+func isSelfNodeClient(r *request, x *x509.CertificateRequest) bool {
+	return isNodeClient(r, x) && r.Spec.Username == x.Subject.CommonName
 }
 
 func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) error {
@@ -55,7 +55,7 @@ func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) e
 	}
 	x, err := parse(r)
 	if err != nil {
-		return nil // only a signer refuses it
+		return nil // csrsigning marks an invalid request as failed
 	}
 	for _, known := range recognizers() {
 		if !known.matches(r, x) {
@@ -63,7 +63,7 @@ func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) e
 		}
 		ok, err := allowed(ctx, &r.Spec, known.subresource)
 		if err != nil {
-			return fmt.Errorf("permission of %s: %w", r.Spec.Username, err)
+			return fmt.Errorf("check the permission of %s: %w", r.Spec.Username, err)
 		}
 		if ok {
 			return c.add(ctx, r, "approval", certificatesv1.CertificateApproved, "AutoApproved", known.message)

@@ -1,8 +1,8 @@
 // Package certificates approves, signs and removes CertificateSigningRequests.
 //
-//   - approve: requests of nodes for their own client certificates.
-//   - sign: approved requests for the signers kubernetes.io/*.
-//   - clean: requests that are no longer needed, also PodCertificateRequests.
+//   - approve.go: approves requests of nodes for their own client certificates.
+//   - sign.go: signs approved requests for the signers kubernetes.io/*.
+//   - clean.go, podclean.go: delete old requests and old PodCertificateRequests.
 package certificates
 
 import (
@@ -21,7 +21,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Names of the controllers, upstream's.
+// The controllers' names are upstream's.
 const (
 	Approving = "csrapproving"
 	Signing   = "csrsigning"
@@ -30,14 +30,14 @@ const (
 	PodCleaning = "podcertificaterequest-cleaner-controller"
 )
 
-// request is the short name of the kind's type.
+// request shortens the type's name.
 type request = certificatesv1.CertificateSigningRequest
 
-// Controller does one of the three tasks for every request.
+// Controller approves, signs or cleans up requests.
 type Controller struct {
 	deps follow.Deps
 	name string
-	// work does the task for one request, and returns when it has to be checked again; 0: when it changes.
+	// work handles one request, and returns the time until it must be handled again; 0: only after a change.
 	work func(ctx context.Context, r *request) (again time.Duration, err error)
 }
 
@@ -89,7 +89,7 @@ func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.Cer
 	return nil
 }
 
-// add writes a condition, and with it what change says, unless the request was decided meanwhile.
+// add appends a condition. It conflicts if the request was changed since it was read.
 func (c *Controller) add(ctx context.Context, r *request, part string, t certificatesv1.RequestConditionType, reason,
 	message string) error {
 	now := metav1.NewTime(c.deps.Clock.Now())
@@ -102,7 +102,7 @@ func (c *Controller) add(ctx context.Context, r *request, part string, t certifi
 	return err
 }
 
-// parse returns the request's content.
+// parse decodes the request's PEM block.
 func parse(r *request) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(r.Spec.Request)
 	if block == nil {

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// asked makes a request; change may alter what it contains.
+// asked returns a request; change may modify it.
 func asked(t *testing.T, name, signer string, x x509.CertificateRequest, change ...func(*request)) *request {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -60,7 +60,7 @@ func with(usages ...certificatesv1.KeyUsage) func(*request) {
 	return func(r *request) { r.Spec.Usages = usages }
 }
 
-// authority is a Sign of its own.
+// authority returns a Sign of a new authority.
 func authority(t *testing.T) Sign {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestSigning(t *testing.T) {
 	}
 }
 
-// What is issued is what was requested, for as long as requested within the limits.
+// A certificate has the requested contents, and the requested validity within the limits.
 func TestIssued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestIssued(t *testing.T) {
 				t.Errorf("issued: %+v", x)
 			}
 		}
-		// A denied request gets none, and one that is decided stays so.
+		// A denied request gets no certificate, and a decided one is not changed.
 		r := asked(t, "denied", certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}})
 		api.Create(r)
 		decide(api, r, certificatesv1.CertificateDenied)
@@ -210,7 +210,7 @@ func TestIssued(t *testing.T) {
 	})
 }
 
-// A request for a pod goes after a quarter of an hour, whatever came of it.
+// A PodCertificateRequest is deleted after 15 minutes, even if it failed.
 func TestPodCleaning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// How long requests stay after their decision, or their creation if there is none (upstream's).
+// The periods after which requests are deleted are upstream's.
 const (
 	decidedStays = time.Hour
 	pendingStays = 24 * time.Hour
 )
 
-// NewCleaning returns the controller that removes old requests. The clients have taken their certificates by then.
+// NewCleaning returns the controller that deletes old requests, whose certificates the clients have fetched by then.
 func NewCleaning(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Cleaning}
 	c.work = c.clean
@@ -35,8 +35,8 @@ func (c *Controller) clean(ctx context.Context, r *request) (time.Duration, erro
 	return 0, err
 }
 
-// end returns when the request is removed: a day after its creation without a decision, an hour after a decision, or
-// when the certificate expires.
+// end returns when the request is deleted: 24 hours after its creation if it is pending, 1 hour after a decision, or
+// when its certificate expires.
 func end(r *request) time.Time {
 	at, decided := r.CreationTimestamp.Add(pendingStays), false
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,

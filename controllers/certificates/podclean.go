@@ -12,16 +12,16 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// podRequestStays is how long a PodCertificateRequest stays, whatever came of it: the agent has read the answer by then
-// (upstream's).
+// podRequestStays is how long a PodCertificateRequest is kept, even if it failed; the kubelet has read the certificate
+// by then. The value is upstream's.
 const podRequestStays = 15 * time.Minute
 
-// PodCleaner removes old PodCertificateRequests.
+// PodCleaner deletes old PodCertificateRequests.
 type PodCleaner struct{ deps follow.Deps }
 
 var _ follow.Controller = (*PodCleaner)(nil)
 
-// NewPodCleaning returns the controller that removes old PodCertificateRequests.
+// NewPodCleaning returns a PodCleaner.
 func NewPodCleaning(deps follow.Deps) *PodCleaner { return &PodCleaner{deps} }
 
 // Name implements follow.Controller.

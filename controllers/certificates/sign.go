@@ -22,7 +22,8 @@ type Sign func(template x509.Certificate, public any) ([]byte, error)
 // minDuration is the shortest validity.
 const minDuration = 10 * time.Minute
 
-// NewSigning returns the controller that issues certificates, valid for duration at most; 0: upstream's year.
+// NewSigning returns the controller that signs approved requests. Certificates are valid for duration at most; 0 means
+// upstream's year.
 func NewSigning(deps follow.Deps, sign Sign, duration time.Duration) *Controller {
 	duration = cmp.Or(duration, 365*24*time.Hour)
 	c := &Controller{deps: deps, name: Signing}
@@ -30,7 +31,7 @@ func NewSigning(deps follow.Deps, sign Sign, duration time.Duration) *Controller
 	return c
 }
 
-// signers are the checks of each signer.
+// signers returns the check of each signer.
 func signers() map[string]func(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	return map[string]func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error{
 		certificatesv1.KubeAPIServerClientSignerName:        apiClient,
@@ -63,7 +64,7 @@ func (c *Controller) sign(ctx context.Context, r *request, sign Sign, longest ti
 	return err
 }
 
-// validity is how long the certificate is valid: as requested, between 10 minutes and longest.
+// validity returns the requested validity, limited to at least 10 minutes and at most longest.
 func validity(r *request, longest time.Duration) time.Duration {
 	if r.Spec.ExpirationSeconds == nil {
 		return longest
@@ -71,14 +72,14 @@ func validity(r *request, longest time.Duration) time.Duration {
 	return min(max(time.Duration(*r.Spec.ExpirationSeconds)*time.Second, minDuration), longest)
 }
 
-// template is the certificate that was requested.
+// template returns the certificate to sign.
 func template(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage, until time.Time) x509.Certificate {
 	t := x509.Certificate{
 		RawSubject: x.RawSubject, Subject: x.Subject, NotAfter: until,
 		DNSNames: x.DNSNames, IPAddresses: x.IPAddresses, EmailAddresses: x.EmailAddresses, URIs: x.URIs,
 	}
 	for _, u := range usages {
-		switch u { // only those that a signer accepts
+		switch u { // the signers accept no others
 		case certificatesv1.UsageDigitalSignature:
 			t.KeyUsage |= x509.KeyUsageDigitalSignature
 		case certificatesv1.UsageKeyEncipherment:
@@ -92,7 +93,7 @@ func template(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage, unti
 	return t
 }
 
-// apiClient checks a request for a client of the API server.
+// apiClient checks a request for a client certificate for the API server.
 func apiClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	for _, u := range usages {
 		switch u {
@@ -107,51 +108,51 @@ func apiClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) err
 	return nil
 }
 
-// kubeletClient checks a request for a node as a client of the API server.
+// kubeletClient checks a request for a node's client certificate for the API server.
 func kubeletClient(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
-	if err := ofNodes(x); err != nil {
+	if err := checkNodeSubject(x); err != nil {
 		return err
 	}
 	switch {
 	case len(x.DNSNames) > 0:
-		return refused("DNS")
+		return errNotAllowed("DNS")
 	case len(x.IPAddresses) > 0:
-		return refused("IP")
+		return errNotAllowed("IP")
 	}
-	return exactly(usages, certificatesv1.UsageClientAuth)
+	return checkUsages(usages, certificatesv1.UsageClientAuth)
 }
 
-// kubeletServing checks a request for a node as a server.
+// kubeletServing checks a request for a node's serving certificate.
 func kubeletServing(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
-	if err := ofNodes(x); err != nil {
+	if err := checkNodeSubject(x); err != nil {
 		return err
 	}
 	if len(x.DNSNames)+len(x.IPAddresses) == 0 {
 		return errors.New("DNS or IP subjectAltName is required")
 	}
-	return exactly(usages, certificatesv1.UsageServerAuth)
+	return checkUsages(usages, certificatesv1.UsageServerAuth)
 }
 
-// ofNodes checks what both certificates of nodes have in common.
-func ofNodes(x *x509.CertificateRequest) error {
+// checkNodeSubject checks the subject of a request for a node's certificate.
+func checkNodeSubject(x *x509.CertificateRequest) error {
 	switch {
 	case !slices.Equal(x.Subject.Organization, []string{"system:nodes"}):
 		return errors.New("subject organization is not system:nodes")
 	case !strings.HasPrefix(x.Subject.CommonName, "system:node:"):
 		return errors.New("subject common name does not begin with system:node: ")
 	case len(x.EmailAddresses) > 0:
-		return refused("Email")
+		return errNotAllowed("Email")
 	case len(x.URIs) > 0:
-		return refused("URI")
+		return errNotAllowed("URI")
 	}
 	return nil
 }
 
-// refused is the error of alternative names of a kind.
-func refused(kind string) error { return fmt.Errorf("%s subjectAltNames are not allowed", kind) }
+// errNotAllowed returns the error for subject alternative names of a type that the signer does not allow.
+func errNotAllowed(kind string) error { return fmt.Errorf("%s subjectAltNames are not allowed", kind) }
 
-// exactly requires digital signature and the usage; key encipherment is optional.
-func exactly(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
+// checkUsages requires digital signature and the given usage; key encipherment is optional.
+func checkUsages(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
 	required := []certificatesv1.KeyUsage{usage, certificatesv1.UsageDigitalSignature}
 	has := slices.DeleteFunc(slices.Clone(usages),
 		func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })

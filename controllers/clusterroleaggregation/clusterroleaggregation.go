@@ -15,13 +15,13 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "clusterrole-aggregation-controller"
 
-// everything is the one key: a role may be part of any aggregate.
+// everything is the only key, because a role may belong to any aggregated role.
 type everything struct{}
 
-// Controller writes the rules.
+// Controller updates the rules of aggregated ClusterRoles.
 type Controller struct{ deps follow.Deps }
 
 var _ follow.Controller = (*Controller)(nil)
@@ -44,8 +44,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// reconcile updates the aggregated roles whose rules differ. For an aggregate of aggregates, their changes wake
-// the loop again.
+// reconcile updates the aggregated roles whose rules differ. An update wakes the controller again, for aggregated roles
+// that aggregate others.
 func (c *Controller) reconcile(ctx context.Context, _ everything) (time.Duration, error) {
 	roles, err := client.List[*rbacv1.ClusterRole](ctx, c.deps.Client, client.Selector{})
 	if err != nil {

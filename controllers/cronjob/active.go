@@ -25,18 +25,18 @@ func ended(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// review updates the status: the Jobs that are active, and the last success.
-func (r *run) review(ro *round) {
-	s, known := &ro.cj.Status, map[types.UID]bool{}
-	for _, job := range ro.jobs {
+// updateActive updates the status: the active Jobs and the last success.
+func (r *run) updateActive(st *syncState) {
+	s, known := &st.cj.Status, map[types.UID]bool{}
+	for _, job := range st.jobs {
 		known[job.UID] = true
 		end := ended(job)
-		switch active := ro.lists(job.UID); {
+		switch active := st.listsActive(job.UID); {
 		case active && end != "":
-			ro.unlist(job.UID)
-			r.normal(ro, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
+			st.unlist(job.UID)
+			r.normal(st, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
 		case !active && end == "":
-			r.warn(ro, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
+			r.warn(st, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
 		}
 		if at := job.Status.CompletionTime; end == batchv1.JobComplete && at != nil &&
 			(s.LastSuccessfulTime == nil || at.After(s.LastSuccessfulTime.Time)) {
@@ -45,39 +45,39 @@ func (r *run) review(ro *round) {
 	}
 	for _, ref := range slices.Clone(s.Active) {
 		if !known[ref.UID] {
-			ro.unlist(ref.UID)
-			r.normal(ro, "MissingJob", "Active job went missing: %v", ref.Name)
+			st.unlist(ref.UID)
+			r.normal(st, "MissingJob", "Active job went missing: %v", ref.Name)
 		}
 	}
 }
 
-// lists reports whether the status lists the Job as active.
-func (ro *round) lists(job types.UID) bool {
-	return slices.ContainsFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
+// listsActive reports whether the status lists the Job as active.
+func (st *syncState) listsActive(job types.UID) bool {
+	return slices.ContainsFunc(st.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
 
-func (ro *round) unlist(job types.UID) {
-	ro.cj.Status.Active = slices.DeleteFunc(ro.cj.Status.Active,
+func (st *syncState) unlist(job types.UID) {
+	st.cj.Status.Active = slices.DeleteFunc(st.cj.Status.Active,
 		func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
 
 // cleanUp deletes the oldest ended Jobs beyond the limits of the two histories.
-func (r *run) cleanUp(ctx context.Context, ro *round) error {
-	if ro.cj.DeletionTimestamp != nil {
+func (r *run) cleanUp(ctx context.Context, st *syncState) error {
+	if st.cj.DeletionTimestamp != nil {
 		return nil
 	}
 	var errs []error
 	for end, limit := range map[batchv1.JobConditionType]*int32{
-		batchv1.JobComplete: ro.cj.Spec.SuccessfulJobsHistoryLimit, batchv1.JobFailed: ro.cj.Spec.FailedJobsHistoryLimit,
+		batchv1.JobComplete: st.cj.Spec.SuccessfulJobsHistoryLimit, batchv1.JobFailed: st.cj.Spec.FailedJobsHistoryLimit,
 	} {
-		jobs := slices.DeleteFunc(slices.Clone(ro.jobs), func(job *batchv1.Job) bool { return ended(job) != end })
+		jobs := slices.DeleteFunc(slices.Clone(st.jobs), func(job *batchv1.Job) bool { return ended(job) != end })
 		if limit == nil || len(jobs) <= int(*limit) {
 			continue
 		}
 		slices.SortFunc(jobs, byStart)
 		for _, job := range jobs[:len(jobs)-int(*limit)] {
 			if job.DeletionTimestamp == nil {
-				errs = append(errs, r.delete(ctx, ro, job))
+				errs = append(errs, r.delete(ctx, st, job))
 			}
 		}
 	}
@@ -98,17 +98,18 @@ func byStart(a, b *batchv1.Job) int {
 }
 
 // delete deletes a Job; the garbage collector deletes its pods.
-func (r *run) delete(ctx context.Context, ro *round, job *batchv1.Job) error {
+func (r *run) delete(ctx context.Context, st *syncState, job *batchv1.Job) error {
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
-		PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: metav1.NewUIDPreconditions(string(job.UID)),
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
+		Preconditions:     metav1.NewUIDPreconditions(string(job.UID)),
 	})
 	switch {
 	case owned.Gone(err):
 		return nil
 	case err != nil:
-		r.warn(ro, "FailedDelete", "Deleted job: %v", err)
+		r.warn(st, "FailedDelete", "Deleted job: %v", err)
 		return err
 	}
-	r.normal(ro, "SuccessfulDelete", "Deleted job %v", job.Name)
+	r.normal(st, "SuccessfulDelete", "Deleted job %v", job.Name)
 	return nil
 }

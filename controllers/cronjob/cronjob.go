@@ -1,10 +1,10 @@
 // Package cronjob creates the Jobs of each CronJob on its schedule.
 //
-//   - schedule: the times of the starts, and which of them is due; pure functions.
-//   - active: which Jobs are active, which have ended, and which of those are kept.
-//   - start: the Job of one start.
+//   - schedule.go: computes the scheduled times, and which of them is due; pure functions.
+//   - active.go: finds the active and finished Jobs, and applies the history limits.
+//   - start.go: creates the Job of a scheduled time.
 //
-// Between starts a CronJob needs no work, unless the clock is set or the machine wakes up (follow.Jumps).
+// Between two scheduled times a CronJob causes no work, unless the clock is set or the machine resumes (follow.Jumps).
 package cronjob
 
 import (
@@ -37,7 +37,7 @@ const kind = "CronJob"
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-cron-job-syncs, 0 means upstream's 5
+	Workers int // --concurrent-cron-job-syncs; 0 means upstream's 5
 }
 
 // Controller starts the Jobs of CronJobs.
@@ -50,11 +50,12 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metric.
+// New returns the controller and registers its metric.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	skew, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "cronjob_controller_job_creation_skew_duration_seconds", Help: "Time between the start that the schedule says and the creation of the Job.",
+		Name:    "cronjob_controller_job_creation_skew_duration_seconds",
+		Help:    "Time between the scheduled time and the creation of the Job.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 	}))
 	return &Controller{deps: deps, events: events, cfg: cfg, skew: skew}, err
@@ -65,7 +66,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, begun: map[types.UID]time.Time{}, jobs: owned.NewIndex[*batchv1.Job]()}
+	r := &run{Controller: c, scheduleSince: map[types.UID]time.Time{}, jobs: owned.NewIndex[*batchv1.Job]()}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
@@ -82,10 +83,10 @@ type run struct {
 	*Controller
 	jobs *owned.Index[*batchv1.Job]
 
-	mu sync.Mutex // guards begun
+	mu sync.Mutex // guards scheduleSince
 
-	// begun is when a CronJob got its current schedule, or when the clock went back far.
-	begun map[types.UID]time.Time
+	// scheduleSince is when a CronJob got its current schedule, or when the clock was set back by more than smallStep.
+	scheduleSince map[types.UID]time.Time
 }
 
 // onCronJob wakes the CronJob.
@@ -96,9 +97,10 @@ func (r *run) onCronJob(old, new client.Object) []follow.Key {
 	defer r.mu.Unlock()
 	switch {
 	case is == nil:
-		delete(r.begun, was.UID)
-	case was != nil && (was.Spec.Schedule != is.Spec.Schedule || !equality.Semantic.DeepEqual(was.Spec.TimeZone, is.Spec.TimeZone)):
-		r.begun[is.UID] = r.deps.Clock.Now()
+		delete(r.scheduleSince, was.UID)
+	case was != nil && (was.Spec.Schedule != is.Spec.Schedule ||
+		!equality.Semantic.DeepEqual(was.Spec.TimeZone, is.Spec.TimeZone)):
+		r.scheduleSince[is.UID] = r.deps.Clock.Now()
 	}
 	return follow.OnAny(old, new)
 }
@@ -122,35 +124,35 @@ func controllerOf(job *batchv1.Job) types.UID {
 	return ""
 }
 
-// round is the state of a CronJob during one sync.
-type round struct {
-	stored *batchv1.CronJob // as the API has it
-	cj     *batchv1.CronJob // a copy, whose status becomes the next one
+// syncState is the state of a CronJob during one sync.
+type syncState struct {
+	stored *batchv1.CronJob // as read; shared
+	cj     *batchv1.CronJob // copy whose status the sync changes
 	jobs   []*batchv1.Job   // controlled by the CronJob
 	now    time.Time
-	since  time.Time // earlier starts do not count
+	since  time.Time // earlier scheduled times are ignored
 }
 
-// reconcile syncs a CronJob: its active Jobs, the start that is due, and its history. It returns the time until the
-// next start.
+// reconcile syncs a CronJob: its active Jobs, the Job that is due, and its history. It returns the time until the next
+// scheduled time.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	ro, err := r.round(ctx, key)
-	if ro == nil || err != nil {
+	st, err := r.round(ctx, key)
+	if st == nil || err != nil {
 		return 0, err
 	}
-	r.review(ro)
-	again, startErr := r.startDue(ctx, ro)
-	if err := r.write(ctx, ro); err != nil {
+	r.updateActive(st)
+	again, startErr := r.startDue(ctx, st)
+	if err := r.write(ctx, st); err != nil {
 		return 0, err
 	}
 	if startErr != nil {
 		return 0, startErr
 	}
-	return again, r.cleanUp(ctx, ro)
+	return again, r.cleanUp(ctx, st)
 }
 
-// round reads the CronJob and its Jobs; nil if the CronJob is gone.
-func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
+// round reads the CronJob and its Jobs. It returns nil if the CronJob no longer exists.
+func (r *run) round(ctx context.Context, key follow.Key) (*syncState, error) {
 	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -162,30 +164,30 @@ func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	ro := &round{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
+	st := &syncState{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
 	for _, job := range all {
 		if metav1.IsControlledBy(job, cj) {
-			ro.jobs = append(ro.jobs, job)
+			st.jobs = append(st.jobs, job)
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	begun := beginning(cj, r.begun[cj.UID], ro.now)
+	begun := beginning(cj, r.scheduleSince[cj.UID], st.now)
 	if !begun.IsZero() {
-		r.begun[cj.UID] = begun
+		r.scheduleSince[cj.UID] = begun
 	}
-	ro.since = earliest(cj, begun, ro.now)
-	return ro, nil
+	st.since = earliest(cj, begun, st.now)
+	return st, nil
 }
 
-// write stores the status if it has changed. It conflicts if the CronJob has changed since the sync began.
-func (r *run) write(ctx context.Context, ro *round) error {
-	if equality.Semantic.DeepEqual(ro.cj.Status, ro.stored.Status) {
+// write stores the status if it has changed. It conflicts if the CronJob was changed since the sync began.
+func (r *run) write(ctx context.Context, st *syncState) error {
+	if equality.Semantic.DeepEqual(st.cj.Status, st.stored.Status) {
 		return nil
 	}
-	_, err := client.Update(ctx, r.deps.Client, ro.stored, "status", func(cur *batchv1.CronJob) error {
-		cur.UID, cur.ResourceVersion = ro.stored.UID, ro.stored.ResourceVersion
-		cur.Status = *ro.cj.Status.DeepCopy()
+	_, err := client.Update(ctx, r.deps.Client, st.stored, "status", func(cur *batchv1.CronJob) error {
+		cur.UID, cur.ResourceVersion = st.stored.UID, st.stored.ResourceVersion
+		cur.Status = *st.cj.Status.DeepCopy()
 		return nil
 	})
 	if apierrors.IsNotFound(err) {
@@ -194,11 +196,11 @@ func (r *run) write(ctx context.Context, ro *round) error {
 	return err
 }
 
-// normal and warn record events about the CronJob.
-func (r *run) normal(ro *round, reason, format string, args ...any) {
-	r.events.Eventf(ro.stored, corev1.EventTypeNormal, reason, format, args...)
+// normal and warn record Events about the CronJob.
+func (r *run) normal(st *syncState, reason, format string, args ...any) {
+	r.events.Eventf(st.stored, corev1.EventTypeNormal, reason, format, args...)
 }
 
-func (r *run) warn(ro *round, reason, format string, args ...any) {
-	r.events.Eventf(ro.stored, corev1.EventTypeWarning, reason, format, args...)
+func (r *run) warn(st *syncState, reason, format string, args ...any) {
+	r.events.Eventf(st.stored, corev1.EventTypeWarning, reason, format, args...)
 }

@@ -77,7 +77,7 @@ func within(t *testing.T, test func(t *testing.T, c cluster)) {
 	})
 }
 
-// set sets the clock, as the machine's sleep does, too.
+// set sets the clock, as a suspend of the machine does.
 func (c cluster) set(by time.Duration) { c.clock.Set(by) }
 
 func (c cluster) change(f func(*batchv1.CronJob)) {
@@ -95,7 +95,7 @@ func (c cluster) status() batchv1.CronJobStatus {
 	return cj.Status
 }
 
-// jobs are the starts of the Jobs that are not being deleted, as day and time.
+// jobs returns the scheduled times of the Jobs that are not being deleted, as day and time.
 func (c cluster) jobs() string {
 	c.t.Helper()
 	var out []string
@@ -120,7 +120,7 @@ func (c cluster) want(what, want string) {
 	}
 }
 
-// finish ends all Jobs that run.
+// finish ends all running Jobs.
 func (c cluster) finish(as batchv1.JobConditionType) {
 	c.t.Helper()
 	for _, job := range apitest.List[*batchv1.Job](c.API, "default") {
@@ -142,7 +142,7 @@ func (c cluster) finish(as batchv1.JobConditionType) {
 	apitest.Settle(time.Second)
 }
 
-// A schedule that no date matches is an Event, as upstream.
+// A schedule that matches no date causes an Event, as in upstream.
 func TestImpossibleSchedule(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("0 0 30 2 *")))
@@ -271,7 +271,7 @@ func TestZones(t *testing.T) {
 	})
 }
 
-// A new schedule makes up for no start before it.
+// A new schedule does not make up for scheduled times before it.
 func TestNewSchedule(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("0 0 1 1 *")))
@@ -333,7 +333,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// The clock came from the future: starts are not held up until then.
+// The clock was in the future: it does not delay the next Jobs until then.
 func TestClockFarBack(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.set(240 * time.Hour)
@@ -349,7 +349,7 @@ func TestClockFarBack(t *testing.T) {
 	})
 }
 
-// The clock went back a little: no start is repeated.
+// The clock is set back a little: no Job is repeated.
 func TestClockSlightlyBack(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly())
@@ -389,7 +389,7 @@ func (n noStatus) Update(ctx context.Context, ref client.Ref, change client.Chan
 	return n.Client.Update(ctx, ref, change)
 }
 
-// A start has one Job, also if the process is killed before the status is written.
+// A scheduled time has one Job, even if the process is killed before it writes the status.
 func TestKilledAfterCreate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -399,7 +399,7 @@ func TestKilledAfterCreate(t *testing.T) {
 		for _, to := range []client.Client{noStatus{c.Client}, c.Client, c.Client} {
 			deps := c.Deps()
 			deps.Client = to
-			r := &run{Controller: apitest.Must(New(deps, &c.Events, Config{})), begun: map[types.UID]time.Time{}}
+			r := &run{Controller: apitest.Must(New(deps, &c.Events, Config{})), scheduleSince: map[types.UID]time.Time{}}
 			_, _ = r.reconcile(t.Context(), follow.KeyOf(hourly()))
 		}
 		c.want("one", "1/01:00")

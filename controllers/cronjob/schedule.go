@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// manyMissed is the number of missed starts above which the controller warns; it is upstream's.
+	// manyMissed is the number of missed scheduled times above which the controller warns (upstream's).
 	manyMissed = 100
-	// smallStep is how far the clock may go back without a start being repeated, as in
-	// Debian's cron. A clock that went back further was wrong before: an edge device
-	// often starts with any date, and gets the right one from the network.
-	smallStep = 3 * time.Hour
+	// maxClockStep is how far the clock may be set back without repeating a Job, as in Debian's cron. A clock that is set
+	// back further was wrong before: a device without a battery-backed clock starts with an arbitrary date, and gets the
+	// time from the network.
+	maxClockStep = 3 * time.Hour
 )
 
-// beginning returns the time after which starts count: begun, or now if the clock has gone back since then or the
-// last start is in the future.
+// beginning returns the time after which scheduled times count: begun, or now if the clock was set back since then or
+// the last scheduled time is in the future.
 func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
-	ahead := batch.ScheduledSince(cj).Sub(now) > smallStep
-	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > smallStep {
+	ahead := batch.ScheduledSince(cj).Sub(now) > maxClockStep
+	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > maxClockStep {
 		return now
 	}
 	return begun
 }
 
-// earliest returns the time after which starts may be due: the latest of the last start or the creation, begun, and
-// now minus startingDeadlineSeconds.
+// earliest returns the time after which a scheduled time may be due: the latest of the last scheduled time (or the
+// creation), begun, and now minus startingDeadlineSeconds.
 func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 	since := batch.ScheduledSince(cj)
-	if begun.After(since) || since.Sub(now) > smallStep {
+	if begun.After(since) || since.Sub(now) > maxClockStep {
 		since = begun
 	}
 	if n := cj.Spec.StartingDeadlineSeconds; n != nil {
@@ -44,8 +44,8 @@ func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 	return since
 }
 
-// due returns the last start after since that is not after now, zero if there is none, and the number of these
-// starts, at most manyMissed+1. next is the first start after now.
+// due returns the last scheduled time in (since, now], zero if there is none, and the number of scheduled times in that
+// interval, at most manyMissed+1. next is the first scheduled time after now.
 func due(s cron.Schedule, since, now time.Time) (last, next time.Time, count int) {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
 		return dueEvery(every, since, now)
@@ -60,7 +60,7 @@ func due(s cron.Schedule, since, now time.Time) (last, next time.Time, count int
 	return last, next, count
 }
 
-// dueEvery is due for "@every": starts are multiples of delay after since.
+// dueEvery is due for "@every": scheduled times are multiples of the delay after since.
 func dueEvery(s cron.ConstantDelaySchedule, since, now time.Time) (last, next time.Time, count int) {
 	n := max(0, now.Sub(since)/s.Delay)
 	if n > 0 {
@@ -69,10 +69,10 @@ func dueEvery(s cron.ConstantDelaySchedule, since, now time.Time) (last, next ti
 	return last, batch.NextTime(s, since, now), int(min(n, manyMissed+1))
 }
 
-// lastUpTo returns the last start that is not after now; start is one of them. It bisects, since there may be
-// millions.
+// lastUpTo returns the last scheduled time that is not after now; start is a scheduled time. It bisects, because there
+// may be millions.
 func lastUpTo(s cron.Schedule, start, now time.Time) time.Time {
-	low, high := start, now // the start after low is not after now, the start after high is
+	low, high := start, now // invariant: s.Next(low) is not after now, s.Next(high) is
 	if s.Next(low).After(now) {
 		return start
 	}

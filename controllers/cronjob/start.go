@@ -17,54 +17,56 @@ import (
 	"monopod/controllers/owned"
 )
 
-// startDue creates the Job of the last start that was missed or is due now. It returns the time until the next start,
-// 0 if there is none.
-func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
-	spec := &ro.cj.Spec
-	if ro.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
+// startDue creates the Job of the last scheduled time that is due or was missed. It returns the time until the next
+// scheduled time, 0 if there is none.
+func (r *run) startDue(ctx context.Context, st *syncState) (time.Duration, error) {
+	spec := &st.cj.Spec
+	if st.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
 		return 0, nil
 	}
 	if strings.Contains(spec.Schedule, "TZ") {
-		r.warn(ro, "UnsupportedSchedule",
-			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec.Schedule)
+		r.warn(st, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, "+
+				"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+			spec.Schedule)
 	}
 	if spec.TimeZone != nil {
 		if _, err := time.LoadLocation(*spec.TimeZone); err != nil {
-			r.warn(ro, "UnknownTimeZone", "invalid timeZone: %q: %s", *spec.TimeZone, err)
+			r.warn(st, "UnknownTimeZone", "invalid timeZone: %q: %s", *spec.TimeZone, err)
 			return 0, nil
 		}
 	}
-	times, err := batch.ScheduleOf(ro.cj)
+	times, err := batch.ScheduleOf(st.cj)
 	if err != nil {
-		r.warn(ro, "UnparseableSchedule", "unparseable schedule: %q : %s", spec.Schedule, err)
+		r.warn(st, "UnparseableSchedule", "unparseable schedule: %q : %s", spec.Schedule, err)
 		return 0, nil // a change of the schedule wakes it
 	}
-	last, next, missed := due(times, ro.since, ro.now)
+	last, next, missed := due(times, st.since, st.now)
 	if last.IsZero() && next.IsZero() {
-		r.warn(ro, "InvalidSchedule", "invalid schedule: %s : time difference between two schedules is less than 1 second",
+		r.warn(st, "InvalidSchedule", "invalid schedule: %s : time difference between two schedules is less than 1 second",
 			spec.Schedule)
 		return 0, nil
 	}
 	var again time.Duration
 	if !next.IsZero() {
-		again = max(next.Sub(ro.now), time.Millisecond)
+		again = max(next.Sub(st.now), time.Millisecond)
 	}
 	if last.IsZero() {
 		return again, nil
 	}
 	if missed > manyMissed {
-		r.warn(ro, "TooManyMissedTimes",
+		r.warn(st, "TooManyMissedTimes",
 			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
-	return again, r.start(ctx, ro, last)
+	return again, r.start(ctx, st, last)
 }
 
-// start creates the Job of a start, unless the start is too late, or concurrencyPolicy forbids it because other Jobs
-// are active.
-func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
-	spec, s := &ro.cj.Spec, &ro.cj.Status
-	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > owned.Seconds(*n) {
-		r.warn(ro, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
+// start creates the Job of a scheduled time, unless startingDeadlineSeconds have passed, or concurrencyPolicy forbids
+// it because other Jobs are active.
+func (r *run) start(ctx context.Context, st *syncState, at time.Time) error {
+	spec, s := &st.cj.Spec, &st.cj.Status
+	if n := spec.StartingDeadlineSeconds; n != nil && st.now.Sub(at) > owned.Seconds(*n) {
+		r.warn(st, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
 		return nil
 	}
 	if s.LastScheduleTime.Equal(&metav1.Time{Time: at}) {
@@ -73,20 +75,20 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	if len(s.Active) > 0 {
 		switch spec.ConcurrencyPolicy {
 		case batchv1.ForbidConcurrent:
-			r.normal(ro, "JobAlreadyActive",
+			r.normal(st, "JobAlreadyActive",
 				"Not starting job because prior execution is running and concurrency policy is Forbid")
 			return nil // the end of the active Job wakes it
 		case batchv1.ReplaceConcurrent:
-			if err := r.replace(ctx, ro); err != nil {
+			if err := r.replace(ctx, st); err != nil {
 				return err
 			}
 		}
 	}
-	job, err := r.create(ctx, ro, at)
+	job, err := r.create(ctx, st, at)
 	if job == nil || err != nil {
 		return err
 	}
-	if ended(job) == "" && !ro.lists(job.UID) {
+	if ended(job) == "" && !st.listsActive(job.UID) {
 		s.Active = append(s.Active, record.ReferenceTo(job))
 	}
 	s.LastScheduleTime = &metav1.Time{Time: at}
@@ -94,45 +96,45 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 }
 
 // replace deletes the active Jobs.
-func (r *run) replace(ctx context.Context, ro *round) error {
-	for _, job := range ro.jobs {
-		if !ro.lists(job.UID) {
+func (r *run) replace(ctx context.Context, st *syncState) error {
+	for _, job := range st.jobs {
+		if !st.listsActive(job.UID) {
 			continue
 		}
-		if err := r.delete(ctx, ro, job); err != nil {
+		if err := r.delete(ctx, st, job); err != nil {
 			return err
 		}
-		ro.unlist(job.UID)
+		st.unlist(job.UID)
 	}
 	return nil
 }
 
-// create creates the Job of a start. The Job's name contains the time, so that a start has one Job even if the
-// process was killed before it recorded the start. It returns nil if another object has the name or the namespace is
-// being deleted.
-func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job, error) {
-	made := jobFor(ro.cj, at)
+// create creates the Job of a scheduled time. The Job's name contains the time, so that there is one Job even if the
+// process was killed before it wrote the status. It returns nil if another object has the name or the namespace is
+// terminating.
+func (r *run) create(ctx context.Context, st *syncState, at time.Time) (*batchv1.Job, error) {
+	made := jobFor(st.cj, at)
 	name := made.Name
 	created, err := r.deps.Client.Create(ctx, made)
 	switch {
 	case err == nil:
-		r.normal(ro, "SuccessfulCreate", "Created job %v", name)
-		r.skew.Observe(max(0, ro.now.Sub(at).Seconds()))
+		r.normal(st, "SuccessfulCreate", "Created job %v", name)
+		r.skew.Observe(max(0, st.now.Sub(at).Seconds()))
 		return created.(*batchv1.Job), nil
-	case owned.Ending(err):
+	case owned.NamespaceTerminating(err):
 		return nil, nil
 	case apierrors.IsAlreadyExists(err):
-		job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, ro.cj.Namespace, name)
-		if err != nil || metav1.IsControlledBy(job, ro.cj) {
+		job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, st.cj.Namespace, name)
+		if err != nil || metav1.IsControlledBy(job, st.cj) {
 			return job, err
 		}
 		return nil, nil
 	}
-	r.warn(ro, "FailedCreate", "Error creating job: %v", err)
+	r.warn(st, "FailedCreate", "Error creating job: %v", err)
 	return nil, err
 }
 
-// jobFor returns the Job of a start, named after the minutes since 1970.
+// jobFor returns the Job of a scheduled time. Its name ends with the minutes since 1970, as upstream's.
 func jobFor(cj *batchv1.CronJob, at time.Time) *batchv1.Job {
 	t := cj.Spec.JobTemplate.DeepCopy()
 	zone := time.UTC

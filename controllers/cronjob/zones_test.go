@@ -12,9 +12,8 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestTransitions is what happens in the nights when clocks are set, as in upstream's
-// library: a time that there is not is left out, one that there is twice starts twice if
-// the schedule names every hour, once if it names one.
+// TestTransitions tests the nights in which clocks are set, as in upstream's library: a skipped time has no Job. A
+// repeated time has two Jobs if the schedule matches every hour, otherwise one.
 func TestTransitions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -79,7 +78,7 @@ func TestZonesInTheSchedule(t *testing.T) {
 	})
 }
 
-// Another time zone makes up for no start before it, as another schedule does not.
+// A new time zone does not make up for scheduled times before it, like a new schedule.
 func TestNewZone(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("0 3 * * *")))
@@ -96,8 +95,8 @@ func TestNewZone(t *testing.T) {
 	})
 }
 
-// What was missed is made up for only within startingDeadlineSeconds; less than the time
-// between two starts, nothing is started twice.
+// Missed Jobs are created only within startingDeadlineSeconds. If that is less than the time between two scheduled
+// times, no Job is created twice.
 func TestStartingDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		deadline *int64
@@ -119,7 +118,7 @@ func TestStartingDeadline(t *testing.T) {
 	}
 }
 
-// The number of missed starts since the deadline counts, not that since the last start.
+// The number of missed scheduled times counts since the deadline, not since the last scheduled time.
 func TestDeadlineLimitsMissed(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("* * * * *"), suspend(true), deadline(600)))
@@ -132,7 +131,7 @@ func TestDeadlineLimitsMissed(t *testing.T) {
 	})
 }
 
-// Suspending leaves what runs alone; the histories are kept meanwhile.
+// Suspending does not affect running Jobs, and the history limits still apply.
 func TestSuspendWhileRunning(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(func(cj *batchv1.CronJob) { cj.Spec.SuccessfulJobsHistoryLimit = new(int32(0)) }))
@@ -148,7 +147,7 @@ func TestSuspendWhileRunning(t *testing.T) {
 	})
 }
 
-// Replace ends all that run, also what an earlier Allow has started.
+// Replace deletes all running Jobs, including those that an earlier Allow created.
 func TestReplaceEndsAll(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly())
@@ -177,8 +176,7 @@ func TestForbidAfterTheEnd(t *testing.T) {
 	})
 }
 
-// The template's labels, annotations and spec go to the Job, and a changed template to the
-// next one only.
+// The Job gets the template's labels, annotations and spec; a changed template affects only the next Job.
 func TestTemplateChanges(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly())
@@ -198,8 +196,7 @@ func TestTemplateChanges(t *testing.T) {
 	})
 }
 
-// A CronJob that is deleted takes its Jobs along through their owner references, and starts
-// none meanwhile.
+// A CronJob that is being deleted creates no Jobs; its Jobs are deleted through their owner references.
 func TestDeletedCronJob(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		cj := hourly()
@@ -215,7 +212,7 @@ func TestDeletedCronJob(t *testing.T) {
 	})
 }
 
-// Another object has the name of the Job: the start is left out, the next one is not.
+// If another object has the Job's name, this scheduled time is skipped, and the next one is not.
 func TestNameIsTaken(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		stored := hourly()

@@ -1,5 +1,5 @@
-// Package customresource maintains CustomResourceDefinitions: which names they get, whether they are served, and
-// the deletion of their objects. Every server runs it, and no flag disables it: it is not in controllers.All.
+// Package customresource maintains CustomResourceDefinitions: it accepts their names, marks them as established, and
+// deletes their objects. Every server runs it, and no flag disables it: it is not in controllers.All.
 package customresource
 
 import (
@@ -25,16 +25,16 @@ const Name = "customresource"
 
 const (
 	parallel = 20 // concurrent deletions
-	// installing is the time after which the controller looks again whether a kind is served.
-	installing = 5 * time.Millisecond
-	// Objects with finalizers are checked again after half the time since the deletion of their definition,
+	// installDelay is the time after which the controller checks again whether a kind is served.
+	installDelay = 5 * time.Millisecond
+	// The objects of a deleted definition that have finalizers are checked again after half the time since the deletion,
 	// within these bounds (upstream: every 5 s).
 	minRecheck, maxRecheck = 20 * time.Millisecond, 5 * time.Second
 )
 
 type definition = crd.Definition
 
-// Controller maintains definitions.
+// Controller maintains CustomResourceDefinitions.
 type Controller struct {
 	deps follow.Deps
 	loop *follow.Loop[string]
@@ -56,7 +56,7 @@ func New(deps follow.Deps) *Controller {
 				return []string{new.GetName()}
 			}),
 		}},
-		Reconcile: c.reconcile, // by one worker: names are accepted one definition after the other
+		Reconcile: c.reconcile, // by one worker: names are accepted one definition at a time
 	})
 	return c
 }
@@ -70,7 +70,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	def, err := client.Get[*definition](ctx, c.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
-		return 0, c.freed(ctx, name)
+		return 0, c.wakeConflicting(ctx, name)
 	}
 	if err != nil {
 		return 0, err
@@ -85,8 +85,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.establish(ctx, def, all)
 }
 
-// freed looks again at the other definitions of a group, which may want the names of one that no longer exists.
-func (c *Controller) freed(ctx context.Context, name string) error {
+// wakeConflicting wakes the other definitions of a group when a definition is deleted: its names are free now.
+func (c *Controller) wakeConflicting(ctx context.Context, name string) error {
 	_, group, _ := strings.Cut(name, ".")
 	all, err := client.List[*definition](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
@@ -104,15 +104,16 @@ func (c *Controller) freed(ctx context.Context, name string) error {
 // establish accepts the definition's names, and marks it as established once its kind is served.
 func (c *Controller) establish(ctx context.Context, def *definition, all []*definition) (time.Duration, error) {
 	next := def.DeepCopy()
-	renamed := accept(&next.CustomResourceDefinition, takenBy(def, all))
+	renamed := accept(&next.CustomResourceDefinition, usedByOthers(def, all))
 	changed := approve(&next.CustomResourceDefinition) || renamed
 	if !changed && apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.NamesAccepted) &&
 		!apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.Established) {
 		if !c.served(ctx, next) {
-			return installing, nil
+			return installDelay, nil
 		}
 		apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"})
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue,
+			Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"})
 		changed = true
 	}
 	if !changed {
@@ -121,11 +122,11 @@ func (c *Controller) establish(ctx context.Context, def *definition, all []*defi
 	if err := c.report(ctx, next); err != nil || !renamed {
 		return 0, err
 	}
-	return 0, c.freed(ctx, def.Name)
+	return 0, c.wakeConflicting(ctx, def.Name)
 }
 
-// resource returns a resource by which the objects of a definition are served, that of the stored version if it is;
-// false: there is none.
+// resource returns the resource by which the objects of a definition are served, preferably that of the storage
+// version. It returns false if no version is served.
 func resource(def *definition) (schema.GroupVersionResource, bool) {
 	var version string
 	for _, v := range def.Spec.Versions {
@@ -133,7 +134,8 @@ func resource(def *definition) (schema.GroupVersionResource, bool) {
 			version = v.Name
 		}
 	}
-	return schema.GroupVersionResource{Group: def.Spec.Group, Version: version, Resource: def.Status.AcceptedNames.Plural}, version != ""
+	resource := def.Status.AcceptedNames.Plural
+	return schema.GroupVersionResource{Group: def.Spec.Group, Version: version, Resource: resource}, version != ""
 }
 
 // served reports whether this server serves the kind.
@@ -149,7 +151,8 @@ func (c *Controller) served(ctx context.Context, def *definition) bool {
 // report writes the status of def.
 func (c *Controller) report(ctx context.Context, def *definition) error {
 	_, err := client.Update(ctx, c.deps.Client, def, "status", func(cur *definition) error {
-		cur.UID, cur.ResourceVersion = def.UID, def.ResourceVersion // a newer state is checked again
+		// Conflicts with a newer state, which wakes the controller.
+		cur.UID, cur.ResourceVersion = def.UID, def.ResourceVersion
 		cur.Status = def.Status
 		return nil
 	})
@@ -159,18 +162,20 @@ func (c *Controller) report(ctx context.Context, def *definition) error {
 	return err
 }
 
-// terminate deletes the objects of a definition, and lets the definition go when none is left.
+// terminate deletes the objects of a definition, and removes its finalizer when none is left.
 func (c *Controller) terminate(ctx context.Context, def *definition) (time.Duration, error) {
 	if !apihelpers.CRDHasFinalizer(&def.CustomResourceDefinition, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return 0, nil
 	}
-	if cond := apihelpers.FindCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.Terminating); cond == nil || cond.Reason != "InstanceDeletionInProgress" {
+	cond := apihelpers.FindCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.Terminating)
+	if cond == nil || cond.Reason != "InstanceDeletionInProgress" {
 		next := def.DeepCopy()
 		apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress"})
-		return 0, c.report(ctx, next) // which wakes it again
+			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
+			Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress"})
+		return 0, c.report(ctx, next) // the change wakes the definition again
 	}
-	left, err := c.empty(ctx, def)
+	left, err := c.deleteObjects(ctx, def)
 	switch {
 	case err != nil:
 		return 0, err
@@ -191,10 +196,12 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 	return 0, err
 }
 
-// empty deletes the objects of a definition, and returns the number of those that existed before.
-func (c *Controller) empty(ctx context.Context, def *definition) (int, error) {
+// deleteObjects deletes the objects of a definition, and returns how many existed before.
+func (c *Controller) deleteObjects(ctx context.Context, def *definition) (int, error) {
 	gvr, ok := resource(def)
-	if !ok || !apihelpers.IsCRDConditionTrue(&def.CustomResourceDefinition, apiextensionsv1.Established) && !apihelpers.IsCRDConditionTrue(&def.CustomResourceDefinition, apiextensionsv1.NamesAccepted) {
+	crd := &def.CustomResourceDefinition
+	if !ok || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) &&
+		!apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) {
 		return 0, nil // it was never served
 	}
 	objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: gvr})
@@ -205,10 +212,11 @@ func (c *Controller) empty(ctx context.Context, def *definition) (int, error) {
 		if obj.GetDeletionTimestamp() != nil {
 			return nil
 		}
-		_, err := c.deps.Client.Delete(ctx, client.Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}, metav1.DeleteOptions{
+		ref := client.Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{
 			Preconditions: metav1.NewUIDPreconditions(string(obj.GetUID()))})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil // gone or replaced, which the next round sees
+			return nil // deleted or replaced meanwhile; the next sync sees it
 		}
 		return err
 	})...)

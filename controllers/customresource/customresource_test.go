@@ -162,7 +162,7 @@ func TestCreationWaitsForTheKind(t *testing.T) {
 	})
 }
 
-// The objects of a definition go before it, and wait for their finalizers; nothing is created meanwhile.
+// The objects of a definition are deleted before it, and it waits for their finalizers; creations fail meanwhile.
 func TestDeletion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestDeletion(t *testing.T) {
 	})
 }
 
-// put stores an object past the API.
+// put writes an object to the store, bypassing the API.
 func put(t *testing.T, a *apitest.API, key store.Key, obj client.Object) {
 	t.Helper()
 	if _, err := a.Store.Update(t.Context(), key,
@@ -226,7 +226,7 @@ func remove(t *testing.T, a *apitest.API, key store.Key) {
 	}
 }
 
-// A definition with 10,000 objects goes with all of them.
+// A definition with 10,000 objects is deleted with all of them.
 func TestDeletionOfManyObjects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,8 +246,8 @@ func TestDeletionOfManyObjects(t *testing.T) {
 	})
 }
 
-// A new definition begins without what a killed process left of an earlier one; what is newer than the definition
-// stays.
+// A new definition does not have the objects of an earlier one whose deletion a killed process left unfinished. Objects
+// that are newer than the definition are kept.
 func TestANewDefinitionBeginsEmpty(t *testing.T) {
 	t.Parallel()
 	left := store.Key{Resource: "widgets.example.com", Namespace: "default", Name: "left"}
@@ -305,7 +305,8 @@ func TestARestartKeepsObjects(t *testing.T) {
 	})
 }
 
-// An object that is created while its definition goes is refused and does not stay, although the kind is still served.
+// A creation of an object while its definition is being deleted fails and leaves nothing, although the kind is still
+// served.
 func TestAnObjectDoesNotOutliveItsDefinition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

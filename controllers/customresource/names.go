@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// taken are the names that other definitions of a group use.
-type taken struct{ resources, kinds []string }
+// usedNames contains the names that other definitions of a group use.
+type usedNames struct{ resources, kinds []string }
 
-// takenBy returns the accepted names of the other definitions in the group of def.
-func takenBy(def *definition, all []*definition) (t taken) {
+// usedByOthers returns the accepted names of the other definitions in the group of def.
+func usedByOthers(def *definition, all []*definition) (t usedNames) {
 	for _, other := range all {
 		if other.Spec.Group != def.Spec.Group || other.Name == def.Name {
 			continue
@@ -26,7 +26,7 @@ func takenBy(def *definition, all []*definition) (t taken) {
 	return t
 }
 
-// name returns wanted if it is accepted already or free; otherwise accepted, and an error.
+// name returns wanted if it is already accepted or free; otherwise accepted, and an error.
 func name(wanted, accepted string, taken []string) (string, error) {
 	if wanted != accepted && slices.Contains(taken, wanted) {
 		return accepted, fmt.Errorf("%q is already in use", wanted)
@@ -34,9 +34,9 @@ func name(wanted, accepted string, taken []string) (string, error) {
 	return wanted, nil
 }
 
-// accept sets the names in the status of def that no other definition uses, and the conditions NamesAccepted and
-// Established (upstream: the naming condition controller). It reports whether that changes anything.
-func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
+// accept sets in the status of def the names that no other definition uses, and the conditions NamesAccepted and
+// Established (upstream: the naming condition controller). It reports whether the status has changed.
+func accept(def *apiextensionsv1.CustomResourceDefinition, t usedNames) bool {
 	wanted, names := def.Spec.Names, def.Status.AcceptedNames
 	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted,
 		Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"}
@@ -63,7 +63,8 @@ func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
 	apihelpers.SetCRDCondition(def, cond)
 	if !apihelpers.IsCRDConditionTrue(def, apiextensionsv1.Established) {
 		established := apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted"}
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse,
+			Reason: "NotAccepted", Message: "not all names are accepted"}
 		if cond.Status == apiextensionsv1.ConditionTrue {
 			established.Reason, established.Message = "Installing", "the initial names have been accepted"
 		}
@@ -72,7 +73,7 @@ func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
 	return !equality.Semantic.DeepEqual(before.Status, def.Status)
 }
 
-// shortNames returns wanted if each of them is accepted already or free; otherwise accepted, and an error.
+// shortNames returns wanted if each of them is already accepted or free; otherwise accepted, and an error.
 func shortNames(wanted, accepted, taken []string) ([]string, error) {
 	var conflicts []string
 	for _, short := range wanted {
@@ -89,13 +90,15 @@ func shortNames(wanted, accepted, taken []string) ([]string, error) {
 	return accepted, fmt.Errorf("[%s]", strings.Join(conflicts, ", "))
 }
 
-// approve sets the condition that a group of Kubernetes' own needs (upstream: the API approval controller).
+// approve sets the condition that definitions in Kubernetes' own groups need (upstream: the API approval controller).
 func approve(def *apiextensionsv1.CustomResourceDefinition) bool {
 	if !apihelpers.IsProtectedCommunityGroup(def.Spec.Group) {
 		return false
 	}
 	state, reason := apihelpers.GetAPIApprovalState(def.Annotations)
-	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.KubernetesAPIApprovalPolicyConformant, Status: apiextensionsv1.ConditionFalse, Message: reason}
+	cond := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:   apiextensionsv1.KubernetesAPIApprovalPolicyConformant,
+		Status: apiextensionsv1.ConditionFalse, Message: reason}
 	switch state {
 	case apihelpers.APIApprovalInvalid:
 		cond.Reason = "InvalidAnnotation"

@@ -1,10 +1,10 @@
 // Package daemonset keeps one pod of each DaemonSet on every node that the DaemonSet selects.
 //
-//   - nodes: which nodes a DaemonSet selects, and how its pods reach them.
-//   - view: the state of a DaemonSet, its nodes and pods during one sync.
-//   - manage: missing pods, surplus pods, and pods that have finished.
-//   - rolling: the steps of a rolling update.
-//   - status: the counts.
+//   - nodes.go: which nodes a DaemonSet selects, and how its pods are bound to them.
+//   - syncstate.go: the state of a DaemonSet, its nodes and pods during one sync.
+//   - manage.go: creates missing pods, and deletes surplus and finished ones.
+//   - rolling.go: the steps of a rolling update.
+//   - status.go: the counts.
 package daemonset
 
 import (
@@ -39,10 +39,10 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-daemonset-syncs, 0 means upstream's 2
+	Workers int // --concurrent-daemonset-syncs; 0 means upstream's 2
 }
 
-// Controller keeps the pods of DaemonSets.
+// Controller runs the pods of DaemonSets.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -51,7 +51,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.Workers = cmp.Or(cfg.Workers, 2)
 	return &Controller{deps: deps, events: events, cfg: cfg}
@@ -104,64 +104,64 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	v := newView(ds, history, nodes, mine, r.deps.Clock.Now())
-	again, err := r.work(ctx, v, selector)
-	return earliest(again, v.nextAvailable()), errors.Join(err, r.report(ctx, v))
+	st := newSyncState(ds, history, nodes, mine, r.deps.Clock.Now())
+	again, err := r.work(ctx, st, selector)
+	return earliest(again, st.nextAvailable()), errors.Join(err, r.report(ctx, st))
 }
 
 // work creates and deletes pods. If the index may lack pods that are older than the DaemonSet, because the watches of
-// different kinds are not ordered, it lists the pods in the API before.
-func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time.Duration, error) {
-	if v.plan().empty() {
-		return 0, r.trim(ctx, v)
+// different kinds are not ordered, it first lists the pods from the API.
+func (r *run) work(ctx context.Context, st *syncState, selector labels.Selector) (time.Duration, error) {
+	if st.plan().empty() {
+		return 0, r.trim(ctx, st)
 	}
 	if !follow.Current(ctx) {
 		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
-			client.Selector{Namespace: v.ds.Namespace, Labels: selector})
+			client.Selector{Namespace: st.ds.Namespace, Labels: selector})
 		if err != nil {
 			return 0, err
 		}
-		mine, err := r.Adopter.Of(ctx, v.ds, selector, stored)
+		mine, err := r.Adopter.Of(ctx, st.ds, selector, stored)
 		if err != nil {
 			return 0, err
 		}
-		v.place(mine)
+		st.setPods(mine)
 	}
-	again, err := r.carryOut(ctx, v, v.plan())
-	return again, errors.Join(err, r.trim(ctx, v))
+	again, err := r.apply(ctx, st, st.plan())
+	return again, errors.Join(err, r.trim(ctx, st))
 }
 
-// trim deletes old revisions. Revisions that pods still have are counted but not deleted.
-func (r *run) trim(ctx context.Context, v *view) error {
+// trim deletes old revisions. Revisions of existing pods are kept and not counted.
+func (r *run) trim(ctx context.Context, st *syncState) error {
 	keep := 10 // the API server's default
-	if limit := v.ds.Spec.RevisionHistoryLimit; limit != nil {
+	if limit := st.ds.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
 	}
-	used := v.hashes()
+	used := st.hashes()
 	live := func(rev *appsv1.ControllerRevision) bool {
 		return used[rev.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
 	}
-	for _, rev := range v.history.Others {
+	for _, rev := range st.history.Others {
 		if live(rev) {
 			keep--
 		}
 	}
-	return r.Keeper.Trim(ctx, v.history.Others, max(0, keep), live)
+	return r.Keeper.Trim(ctx, st.history.Others, max(0, keep), live)
 }
 
 // report writes the status if it has changed.
-func (r *run) report(ctx context.Context, v *view) error {
-	next := v.status()
-	if equality.Semantic.DeepEqual(next, v.ds.Status) {
+func (r *run) report(ctx context.Context, st *syncState) error {
+	next := st.status()
+	if equality.Semantic.DeepEqual(next, st.ds.Status) {
 		return nil
 	}
-	return owned.UpdateStatus(ctx, r.deps.Client, v.ds, func(cur *appsv1.DaemonSet) {
+	return owned.UpdateStatus(ctx, r.deps.Client, st.ds, func(cur *appsv1.DaemonSet) {
 		next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
 		cur.Status = next
 	})
 }
 
-// earliest returns the shorter of two waits, where 0 means none.
+// earliest returns the shorter of two delays, where 0 means none.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

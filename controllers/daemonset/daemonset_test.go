@@ -96,8 +96,8 @@ func (c cluster) node(name string, f func(*corev1.Node)) {
 
 func (c cluster) pods() []*corev1.Pod { return apitest.List[*corev1.Pod](c.API, "default") }
 
-// bind does what scheduler and node do: new pods go to their node, and the ready ones of
-// an image run.
+// bind acts as the scheduler and the nodes: it binds new pods to their nodes, and makes the pods with certain images
+// ready.
 func (c cluster) bind(ready string) {
 	c.t.Helper()
 	for _, p := range c.pods() {
@@ -361,7 +361,7 @@ func TestFits(t *testing.T) {
 		return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect}) }
 	}
 	affine := func(node string) func(*appsv1.DaemonSet) {
-		return func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Affinity = only(nil, node) }
+		return func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Affinity = pinTo(nil, node) }
 	}
 	for name, c := range map[string]struct {
 		ds        func(*appsv1.DaemonSet)

@@ -9,38 +9,38 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// plan contains the pods to create and delete.
+// plan contains the pods to create and to delete.
 type plan struct {
-	create []string      // on these nodes
-	delete []*corev1.Pod // too many, old, or finished
-	failed []*corev1.Pod // to be deleted after a backoff
+	create []string      // names of nodes
+	delete []*corev1.Pod // surplus, outdated, or finished
+	failed []*corev1.Pod // to delete after a backoff
 }
 
 func (p plan) empty() bool { return len(p.create)+len(p.delete)+len(p.failed) == 0 }
 
-// plan returns the next step towards the desired state. A rolling update continues only if there is nothing else to
-// do.
-func (v *view) plan() plan {
-	p := v.manage()
-	if p.empty() && v.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		return v.roll()
+// plan returns the next step towards the desired state. A rolling update continues only if no pod is missing, surplus
+// or finished.
+func (st *syncState) plan() plan {
+	p := st.manage()
+	if p.empty() && st.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		return st.roll()
 	}
 	return p
 }
 
-// manage finds nodes without a pod, and pods that should not exist, whatever their template.
-func (v *view) manage() plan {
+// manage finds nodes without a pod, and pods that should not exist, regardless of their template.
+func (st *syncState) manage() plan {
 	var p plan
 	known := map[string]bool{}
-	for _, node := range v.nodes {
+	for _, node := range st.nodes {
 		known[node.Name] = true
-		v.manageNode(&p, node)
+		st.manageNode(&p, node)
 	}
-	for node, on := range v.pods {
+	for node, on := range st.pods {
 		if known[node] {
 			continue
 		}
-		for _, pod := range on { // podgc deletes bound pods of missing nodes
+		for _, pod := range on { // podgc deletes the bound pods of deleted nodes
 			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
 				p.delete = append(p.delete, pod)
 			}
@@ -49,9 +49,9 @@ func (v *view) manage() plan {
 	return p
 }
 
-func (v *view) manageNode(p *plan, node *corev1.Node) {
-	on := v.pods[node.Name]
-	run, stay := fits(v.ds, node)
+func (st *syncState) manageNode(p *plan, node *corev1.Node) {
+	on := st.pods[node.Name]
+	run, stay := fits(st.ds, node)
 	switch {
 	case run && len(on) == 0:
 		p.create = append(p.create, node.Name)
@@ -74,32 +74,32 @@ func (v *view) manageNode(p *plan, node *corev1.Node) {
 		}
 	}
 	switch {
-	case v.surges() && len(active) == 0 && run:
+	case st.surges() && len(active) == 0 && run:
 		p.create = append(p.create, node.Name) // the replacement does not wait for the terminating pod
 	case len(active) <= 1:
-	case v.surges():
-		p.delete = append(p.delete, v.surplus(active)...)
+	case st.surges():
+		p.delete = append(p.delete, st.surplus(active)...)
 	default:
 		p.delete = append(p.delete, active[1:]...)
 	}
 }
 
-// surplus returns the pods to delete from a node with several. While a rolling update surges, an old and a new pod
+// surplus returns the pods to delete from a node with several. During a rolling update with surge, an old and a new pod
 // may coexist as long as only the old one is available.
-func (v *view) surplus(active []*corev1.Pod) []*corev1.Pod {
+func (st *syncState) surplus(active []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	var is, was *corev1.Pod
 	for _, pod := range active {
 		switch {
-		case v.updated(pod) && is == nil:
+		case st.updated(pod) && is == nil:
 			is = pod
-		case !v.updated(pod) && was == nil:
+		case !st.updated(pod) && was == nil:
 			was = pod
 		default:
 			out = append(out, pod)
 		}
 	}
-	if is != nil && was != nil && (!podstate.Ready(was) || v.available(is)) {
+	if is != nil && was != nil && (!podstate.Ready(was) || st.available(is)) {
 		out = append(out, was)
 	}
 	return out

@@ -11,14 +11,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fits reports whether a DaemonSet should create a pod on a node, and whether an existing pod may stay there: a taint
+// fits reports whether a DaemonSet should create a pod on a node, and whether an existing pod may stay there. A taint
 // without NoExecute only prevents new pods.
 func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	spec := &ds.Spec.Template.Spec
 	if spec.NodeName != "" && spec.NodeName != node.Name {
 		return false, false
 	}
-	// an invalid affinity matches nothing, as upstream
+	// an invalid affinity matches nothing, as in upstream
 	matches, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}).Match(node)
 	if !matches {
 		return false, false
@@ -35,8 +35,8 @@ func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	return run, stay
 }
 
-// tolerations returns those of the template and those of all DaemonSet pods, with which pods stay on a node whatever
-// its conditions (upstream AddOrUpdateDaemonPodTolerations).
+// tolerations returns the template's tolerations and those that every DaemonSet pod gets, so that it stays on a node in
+// any condition (upstream AddOrUpdateDaemonPodTolerations).
 func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	all := slices.Clone(spec.Tolerations)
 	add := func(effect corev1.TaintEffect, keys ...string) {
@@ -54,9 +54,9 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return all
 }
 
-// only returns a pod's affinity with the required nodes replaced by one node, to which the scheduler then binds the
-// pod. affinity may be nil, and is not changed.
-func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
+// pinTo returns a copy of a pod's affinity, which may be nil, that requires one node, to which the scheduler then binds
+// the pod.
+func pinTo(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	next := affinity.DeepCopy()
 	if next == nil {
 		next = &corev1.Affinity{}
@@ -64,14 +64,16 @@ func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	if next.NodeAffinity == nil {
 		next.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	next.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
-			Values: []string{node}}},
-	}}}
+	next.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{
+				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}},
+	}
 	return next
 }
 
-// nodeOf returns the node of a pod, or the one that its affinity requires; empty if there is neither.
+// nodeOf returns the pod's node or, before it is bound, the node that its affinity requires; empty if there is neither.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

@@ -14,9 +14,8 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestRandomSequences does what users, nodes and crashes do to a DaemonSet, in random order.
-// Once pods become ready and terminate as asked, it must come to rest with one
-// pod of the newest template on each node, whatever happened before.
+// TestRandomSequences simulates users, nodes and crashes in random order. Once pods become ready and terminate when
+// requested, the DaemonSet must come to rest with one pod of the newest template on each node.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
 	apitest.Seeds(t, 5, randomSequence)
@@ -56,7 +55,7 @@ func (w *world) next() {
 	w.change(func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = fmt.Sprint("v", w.image) })
 }
 
-// act does one thing, most often what a node would.
+// act performs one random action, most often of a node.
 func (w *world) act() {
 	pods := w.pods()
 	if w.rng.IntN(3) > 0 {

@@ -82,8 +82,8 @@ func TestPlan(t *testing.T) {
 					pods = append(pods, lettered(letter, nodes[i].Name, now.Add(time.Duration(at)*time.Minute-time.Hour), now))
 				}
 			}
-			v := newView(ds, revisions.History{Current: current}, nodes, pods, now)
-			if got := text(v.plan()); got != c.want {
+			st := newSyncState(ds, revisions.History{Current: current}, nodes, pods, now)
+			if got := text(st.plan()); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -137,7 +137,7 @@ func lettered(letter rune, node string, created, now time.Time) *corev1.Pod {
 	return p
 }
 
-// A taint in the middle of an update: the node's pod stays or goes, the others go on.
+// A node is tainted during an update: its pod is kept or deleted, and the update continues on the other nodes.
 func TestTaintedDuringUpdate(t *testing.T) {
 	for name, c := range map[string]struct {
 		effect corev1.TaintEffect
@@ -160,7 +160,7 @@ func TestTaintedDuringUpdate(t *testing.T) {
 					cl.end()
 				}
 				if c.effect == corev1.TaintEffectNoSchedule {
-					// As upstream, an update also replaces what only may stay.
+					// As in upstream, an update also replaces pods that tolerate only NoExecute.
 					c.atLast = "n1:v2 n2:v2"
 				}
 				cl.want("at last", c.atLast)
@@ -169,8 +169,8 @@ func TestTaintedDuringUpdate(t *testing.T) {
 	}
 }
 
-// Labels that make a node match, or no longer, act at once; so does a node that comes
-// during an update: it gets the new template.
+// Labels that make a node match, or stop matching, take effect at once. So does a node that is added during an update:
+// it gets the new template.
 func TestNodesChange(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
 		c.Create(daemon(
@@ -197,8 +197,8 @@ func TestNodesChange(t *testing.T) {
 	})
 }
 
-// The counts of updated pods and the observed generation follow a change whatever the
-// strategy; minReadySeconds delays availability, and lengthening it takes it back.
+// The counts of updated pods and the observed generation follow a change with every strategy. minReadySeconds delays
+// availability; a higher value makes available pods unavailable.
 func TestStatusFollows(t *testing.T) {
 	within(t, 1, func(t *testing.T, c cluster) {
 		c.Create(daemon(onDelete))
@@ -248,7 +248,7 @@ func TestUndo(t *testing.T) {
 	})
 }
 
-// The name of a revision may be taken: the count of collisions is in the status.
+// If the name of a revision is taken, the status counts the collision.
 func TestCollisions(t *testing.T) {
 	within(t, 1, func(t *testing.T, c cluster) {
 		c.Create(daemon())
@@ -267,8 +267,7 @@ func TestCollisions(t *testing.T) {
 	})
 }
 
-// Pods that match are adopted, one on each node, and those that lose the label are released
-// and replaced.
+// Matching pods are adopted, one on each node. Pods that lose the label are released and replaced.
 func TestAdoption(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
 		for _, node := range []string{"n1", "n2"} {

@@ -15,7 +15,7 @@ import (
 
 func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector }
 
-// onNode wakes the DaemonSets that now select the node, or no longer do. Heartbeats wake none.
+// onNode wakes the DaemonSets for which the node starts or stops being eligible. Heartbeats wake none.
 func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Node)
 	is, _ := new.(*corev1.Node)

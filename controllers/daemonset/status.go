@@ -6,13 +6,13 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// status counts nodes by the first of their pods.
-func (v *view) status() appsv1.DaemonSetStatus {
-	s := appsv1.DaemonSetStatus{ObservedGeneration: v.ds.Generation, CollisionCount: v.history.Collisions,
-		Conditions: v.ds.Status.Conditions}
-	for _, node := range v.nodes {
-		on := v.pods[node.Name]
-		if run, _ := fits(v.ds, node); !run {
+// status counts each node by its first pod.
+func (st *syncState) status() appsv1.DaemonSetStatus {
+	s := appsv1.DaemonSetStatus{ObservedGeneration: st.ds.Generation, CollisionCount: st.history.Collisions,
+		Conditions: st.ds.Status.Conditions}
+	for _, node := range st.nodes {
+		on := st.pods[node.Name]
+		if run, _ := fits(st.ds, node); !run {
 			if len(on) > 0 {
 				s.NumberMisscheduled++
 			}
@@ -26,10 +26,10 @@ func (v *view) status() appsv1.DaemonSetStatus {
 		if podstate.Ready(on[0]) {
 			s.NumberReady++
 		}
-		if v.available(on[0]) {
+		if st.available(on[0]) {
 			s.NumberAvailable++
 		}
-		if v.updated(on[0]) {
+		if st.updated(on[0]) {
 			s.UpdatedNumberScheduled++
 		}
 	}

@@ -40,9 +40,9 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 		}
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return r.taken(ctx, ro, name)
+		return r.handleNameTaken(ctx, ro, name)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // the namespace is being deleted
+		return nil // the namespace is terminating
 	}
 	text := fmt.Sprintf("Failed to create new replica set %q: %v", name, err)
 	ro.noteProgress(corev1.ConditionFalse, reasonCreateError, text, r.deps.Clock.Now())
@@ -50,9 +50,9 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	return err
 }
 
-// taken handles a name that is in use. If the object is the Deployment's own ReplicaSet, created by an interrupted
-// sync and not in the index yet, it becomes ro.new; otherwise collisionCount is incremented.
-func (r *run) taken(ctx context.Context, ro *rollout, name string) error {
+// handleNameTaken handles a name that is in use. If the object is the Deployment's own ReplicaSet, which an interrupted
+// sync created and the index lacks, it becomes ro.new; otherwise it increments collisionCount.
+func (r *run) handleNameTaken(ctx context.Context, ro *rollout, name string) error {
 	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, ro.d.Namespace, name)
 	if err != nil {
 		return err

@@ -1,13 +1,13 @@
 // Package deployment rolls out the pod template of each Deployment: it creates a ReplicaSet for every template and
 // moves replicas from the old ReplicaSets to the new one.
 //
-//   - rollout: the state of a Deployment and its ReplicaSets during one sync.
-//   - strategy: the steps of a rolling update, of Recreate, and of scaling.
-//   - sizes: the desired replicas of each ReplicaSet; pure functions.
-//   - create: the new ReplicaSet, its hash, and name collisions.
-//   - revision: the annotations that kubectl rollout reads.
-//   - rollback: the annotation with which old clients undo a rollout.
-//   - status: counts, conditions, and the progress deadline.
+//   - rollout.go: the state of a Deployment and its ReplicaSets during one sync.
+//   - strategy.go: the steps of a rolling update, of Recreate, and of scaling.
+//   - sizes.go: the desired replicas of each ReplicaSet; pure functions.
+//   - create.go: the new ReplicaSet, its hash, and name collisions.
+//   - revision.go: the annotations that kubectl rollout reads.
+//   - rollback.go: the annotation with which old clients undo a rollout.
+//   - status.go: counts, conditions, and the progress deadline.
 package deployment
 
 import (
@@ -38,7 +38,7 @@ const kind = "Deployment"
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-deployment-syncs, 0 means upstream's 5
+	Workers int // --concurrent-deployment-syncs; 0 means upstream's 5
 }
 
 // Controller rolls out Deployments.
@@ -50,7 +50,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	return &Controller{deps: deps, events: events, cfg: cfg}

@@ -54,7 +54,7 @@ func rolling(surge, unavailable string) func(*appsv1.Deployment) {
 	}
 }
 
-// cluster is an API with the two controllers that make pods of Deployments.
+// cluster is an API with the controllers of Deployments and ReplicaSets.
 type cluster struct {
 	*apitest.API
 	t *testing.T
@@ -104,13 +104,13 @@ func (c cluster) scale(n int32) {
 	c.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &n })
 }
 
-// pods are those that are not being deleted.
+// pods returns the pods that are not being deleted.
 func (c cluster) pods() []*corev1.Pod {
 	return slices.DeleteFunc(apitest.List[*corev1.Pod](c.API, "default"),
 		func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// ready makes n pods that are not ready so, -1 all, again and again until there are none.
+// ready makes n unready pods ready (-1: all), repeatedly until there are none.
 func (c cluster) ready(n int) {
 	c.t.Helper()
 	for again := true; again; {
@@ -134,7 +134,7 @@ func (c cluster) ready(n int) {
 	}
 }
 
-// sets are the sizes of the ReplicaSets by image, in the order of the images: "v1=3 v2=1".
+// sets returns the sizes of the ReplicaSets by image, in the order of the images: "v1=3 v2=1".
 func (c cluster) sets() string {
 	var out []string
 	for _, rs := range apitest.List[*appsv1.ReplicaSet](c.API, "default") {
@@ -144,7 +144,7 @@ func (c cluster) sets() string {
 	return strings.Join(out, " ")
 }
 
-// set is the ReplicaSet of an image.
+// set returns the ReplicaSet of an image.
 func (c cluster) set(image string) *appsv1.ReplicaSet {
 	c.t.Helper()
 	for _, rs := range apitest.List[*appsv1.ReplicaSet](c.API, "default") {
@@ -163,7 +163,7 @@ func (c cluster) want(what, want string) {
 	}
 }
 
-// condition is one of the Deployment's as "True Reason".
+// condition returns a condition of the Deployment as "True Reason".
 func (c cluster) condition(typ appsv1.DeploymentConditionType) string {
 	c.t.Helper()
 	if found := conditionOf(&c.web().Status, typ); found != nil {

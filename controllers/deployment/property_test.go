@@ -23,12 +23,10 @@ import (
 	"monopod/controllers/replicaset"
 )
 
-// TestRandomSequences does what users, nodes and crashes do to a Deployment, in random order
-// and often before the last change has come to rest, over the real API with the controllers
-// of ReplicaSets and the garbage collector. It checks at every change of a pod that there are
-// never more pods than replicas and surge, that no fewer are available than the strategy
-// allows, that nothing changes hands between two owners, and at the end that all comes to
-// rest.
+// TestRandomSequences simulates users, nodes and crashes in random order, often before the last change has come to
+// rest, over the real API with the controllers of ReplicaSets and the garbage collector. At every change of a pod it
+// checks that there are not more pods than replicas and surge, that not fewer are available than the strategy allows,
+// and that no object passes from one owner to another. At the end the Deployment must come to rest.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
 	apitest.Seeds(t, 5, randomSequence)
@@ -83,8 +81,8 @@ func (w *world) start() {
 	w.stop = func() { cancel(); running.Wait() }
 }
 
-// world is a cluster to which random things happen. A change may break the limits that
-// hold until all is at rest again: they are the widest since then.
+// world is a cluster with random actions. An action may violate the limits until the cluster is at rest again; the
+// limits are then the widest since the last rest.
 type world struct {
 	cluster
 	rng         *rand.Rand
@@ -102,7 +100,7 @@ type world struct {
 
 const unlimited = 1 << 20
 
-// mark widens the limits to those of the Deployment, or sets them if all is at rest.
+// mark widens the limits to those of the Deployment, or sets them if the cluster is at rest.
 func (w *world) mark(rest bool) {
 	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
 	w.mu.Lock()
@@ -120,7 +118,7 @@ func (w *world) mark(rest bool) {
 	}
 }
 
-// missing lowers the number of pods that must be available: n are lost.
+// missing lowers the number of pods that must be available, because n are lost.
 func (w *world) missing(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +138,7 @@ func (w *world) say(format string, args ...any) {
 	w.said = append(w.said, fmt.Sprintf(format, args...))
 }
 
-// watch follows the pods: it checks the limits, and is their node.
+// watch watches the pods: it checks the limits, and acts as their node.
 func (w *world) watch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	pods := client.Selector{Resource: client.Pods, Namespace: "default"}
@@ -177,7 +175,7 @@ func (w *world) watch() (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// run makes a pod ready after a while, unless its image is a bad one.
+// run makes a pod ready after a while, unless its image is bad.
 func (w *world) run(ctx context.Context, p *corev1.Pod, wait time.Duration) {
 	time.Sleep(wait / 2)
 	client.Update(ctx, w.Client, p, "binding", func(p *corev1.Pod) error { p.Spec.NodeName = "n"; return nil })
@@ -193,7 +191,7 @@ func (w *world) run(ctx context.Context, p *corev1.Pod, wait time.Duration) {
 	})
 }
 
-// check holds the limits after each change of a pod.
+// check checks the limits after each change of a pod.
 func (w *world) check(typ watch.EventType, p *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +239,7 @@ func (w *world) create() {
 	w.say("create %d %v", *d.Spec.Replicas, d.Spec.Strategy)
 }
 
-// act does one random thing.
+// act performs one random action.
 func (w *world) act() {
 	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
 	if !ok {
@@ -309,7 +307,7 @@ func (w *world) act() {
 	}
 }
 
-// edit changes the Deployment. The limits are those before and after.
+// edit changes the Deployment. The limits are the wider ones of before and after.
 func (w *world) edit(what string, change func(*appsv1.Deployment)) {
 	w.say("%s", what)
 	next, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
@@ -327,7 +325,7 @@ func (w *world) edit(what string, change func(*appsv1.Deployment)) {
 	apitest.Change(w.API, next, "", change)
 }
 
-// pod does something to a random pod, which is lost.
+// pod performs an action on a random pod, which is lost.
 func (w *world) pod(what string, do func(*corev1.Pod) error) {
 	pods := slices.DeleteFunc(w.pods(), func(p *corev1.Pod) bool { return p.Labels["app"] != "web" })
 	if len(pods) == 0 {
@@ -341,7 +339,7 @@ func (w *world) pod(what string, do func(*corev1.Pod) error) {
 	}
 }
 
-// set changes a random ReplicaSet, after which its pods may be orphaned.
+// set changes a random ReplicaSet, whose pods may be orphaned.
 func (w *world) set(what string, do func(*appsv1.ReplicaSet) error) {
 	sets := apitest.List[*appsv1.ReplicaSet](w.API, "default")
 	if len(sets) == 0 {
@@ -362,7 +360,7 @@ func (w *world) atRest() bool {
 		*d.Status.TerminatingReplicas == 0
 }
 
-// finish lets the Deployment come to rest with a good template and checks what is there.
+// finish lets the Deployment come to rest with a good template, and checks the result.
 func (w *world) finish() {
 	apitest.Settle(5 * time.Minute) // a deletion ends
 	if _, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); !ok {

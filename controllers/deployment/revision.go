@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations of ReplicaSets. Deployments have the revision, too.
+// The annotations of ReplicaSets; the first one is also set on Deployments.
 const (
 	revisionAnnotation = "deployment.kubernetes.io/revision"
 	historyAnnotation  = "deployment.kubernetes.io/revision-history" // its earlier revisions, separated by commas
@@ -86,14 +86,14 @@ func withHistory(history, revision string) string {
 	return strings.Join(all, ",")
 }
 
-// noteScale records on a ReplicaSet the replicas and the maximum of the Deployment that its size was computed from.
+// noteScale records on a ReplicaSet the Deployment's replicas and maximum from which its size was computed.
 func noteScale(d *appsv1.Deployment, rs *appsv1.ReplicaSet) {
 	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, desiredReplicasAnnotation, strconv.Itoa(int(desired(d))))
 	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, maxReplicasAnnotation, strconv.Itoa(int(most(d))))
 }
 
-// keepRevision copies annotations and minReadySeconds of the Deployment to its new ReplicaSet, if that exists, and
-// the ReplicaSet's revision to the Deployment.
+// keepRevision copies the Deployment's annotations and minReadySeconds to its new ReplicaSet, if that exists, and the
+// ReplicaSet's revision to the Deployment.
 func (r *run) keepRevision(ctx context.Context, ro *rollout) error {
 	if ro.new == nil {
 		return nil

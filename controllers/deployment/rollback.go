@@ -60,7 +60,7 @@ func (ro *rollout) lastRevision() int64 {
 	return max(all[len(all)-2], 0)
 }
 
-// rolledBack removes the annotation and takes over template and annotations of a ReplicaSet, if rs is not nil.
+// rolledBack removes the annotation and, unless rs is nil, copies its template and annotations.
 func (r *run) rolledBack(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet) error {
 	_, err := client.Update(ctx, r.deps.Client, ro.stored, "", func(cur *appsv1.Deployment) error {
 		if cur.UID != ro.stored.UID || cur.Generation != ro.stored.Generation {

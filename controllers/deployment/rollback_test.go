@@ -9,7 +9,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// The annotation of old clients rolls back to a revision, and goes away.
+// The annotation of old clients causes a rollback to a revision, and is removed.
 func TestRollbackTo(t *testing.T) {
 	for name, c := range map[string]struct {
 		revision, image, reason string

@@ -18,8 +18,8 @@ type rollout struct {
 	old []*appsv1.ReplicaSet // with other templates, oldest first
 	new *appsv1.ReplicaSet   // with the Deployment's template; nil: does not exist yet
 
-	rolls    bool   // progress is expected: the Deployment is neither paused nor only scaled
-	revision string // to be written to the Deployment; empty: unknown
+	rolls    bool   // the Deployment is neither paused nor only scaled
+	revision string // to write to the Deployment; empty: unknown
 }
 
 // newRollout divides a Deployment's ReplicaSets into old ones and the new one. If several have its template, the

@@ -10,7 +10,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestRollovers changes a Deployment of 4, of which v1 is complete, in the middle of what it is doing.
+// TestRollovers changes a Deployment of 4 replicas during a rollout after v1.
 func TestRollovers(t *testing.T) {
 	t.Parallel()
 	type step struct {

@@ -8,15 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // desired returns spec.replicas, which the API server defaults to 1.
-func desired(d *appsv1.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
+func desired(d *appsv1.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) }
 
 // size returns the desired replicas of a ReplicaSet.
 func size(rs *appsv1.ReplicaSet) int32 {
@@ -64,15 +60,15 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 		return 0, 0
 	}
 	n := desired(d)
-	surge, unavailable = part(rolling.MaxSurge, n, true), part(rolling.MaxUnavailable, n, false)
+	surge, unavailable = intOrPercent(rolling.MaxSurge, n, true), intOrPercent(rolling.MaxUnavailable, n, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
 	return surge, min(unavailable, n)
 }
 
-// part returns a number, or a percentage of n; 0 if it is invalid.
-func part(of *intstr.IntOrString, n int32, up bool) int32 {
+// intOrPercent returns a number, or a percentage of n; 0 if it is invalid.
+func intOrPercent(of *intstr.IntOrString, n int32, up bool) int32 {
 	value, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(of, intstr.FromInt32(0)), int(n), up)
 	if err != nil {
 		return 0

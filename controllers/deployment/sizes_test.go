@@ -42,8 +42,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// sized is a ReplicaSet: its name, spec.replicas, status.replicas and available ones,
-// and what its annotations say of the Deployment when it was scaled.
+// sized returns a ReplicaSet: its name, spec.replicas, status.replicas, available replicas, and the annotations about
+// the Deployment's size when it was scaled.
 func sized(name string, size, there, available int32, annotations ...int32) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-" + "x"},
@@ -57,7 +57,7 @@ func sized(name string, size, there, available int32, annotations ...int32) *app
 	return rs
 }
 
-// behind is a ReplicaSet whose status is not about its spec yet.
+// behind returns a ReplicaSet that has not observed its current spec.
 func behind(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs.Generation = 1
 	return rs
@@ -166,7 +166,7 @@ func TestProportional(t *testing.T) {
 			t.Errorf("%s: %d in all, allowed are %d", name, total, allowed)
 		}
 	}
-	// What is not deleted yet has to go before others come.
+	// Surplus pods have to be deleted before new ones are created.
 	sets := []*appsv1.ReplicaSet{sized("a", 5, 8, 8, 10, 10), sized("b", 5, 5, 5, 10, 10)}
 	if got := proportional(web(14, rolling("0", "1")), sets); got[0]+got[1] != 11 {
 		t.Errorf("%v", got)

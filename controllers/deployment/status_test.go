@@ -11,8 +11,8 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// TestProgress is about a Deployment of 4 with a deadline of a minute: what the condition
-// Progressing becomes, and when the Deployment is looked at again.
+// TestProgress tests a Deployment of 4 replicas with a deadline of a minute: the condition Progressing, and the time of
+// the next sync.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	counts := func(updated, all, ready, available int32) appsv1.DeploymentStatus {

@@ -141,7 +141,7 @@ func (r *run) resize(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet, n 
 	return nil
 }
 
-var errChanged = errors.New("it has changed since it was read")
+var errChanged = errors.New("object has changed since it was read")
 
 // change updates a ReplicaSet; it conflicts if the spec differs from that of rs.
 func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet,

@@ -57,8 +57,7 @@ func finish(c cluster, p *corev1.Pod) {
 	apitest.Settle(time.Second)
 }
 
-// A paused Deployment rolls nothing out, is scaled in proportion, and its pause does not
-// count toward the deadline.
+// A paused Deployment rolls out nothing, and is scaled in proportion; the pause does not count towards the deadline.
 func TestPaused(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(10, rolling("3", "2"), func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = new(int32(60)) }))
@@ -98,7 +97,7 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-// A Deployment that is created paused makes nothing, and one ReplicaSet follows its scale.
+// A Deployment that is created paused creates nothing; an existing ReplicaSet follows its scale.
 func TestCreatedPaused(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(3, func(d *appsv1.Deployment) { d.Spec.Paused = true }))
@@ -115,7 +114,7 @@ func TestCreatedPaused(t *testing.T) {
 	})
 }
 
-// Scaled during a rollout, all ReplicaSets grow; then the rollout goes on.
+// When a Deployment is scaled during a rollout, all ReplicaSets grow; then the rollout continues.
 func TestScaledDuringRollout(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(10, rolling("3", "2")))
@@ -165,7 +164,7 @@ func TestProgressDeadline(t *testing.T) {
 		c.ready(-1)
 		c.wantProgress("rolled out", "True NewReplicaSetAvailable")
 
-		// Pods that fail after a rollout are none of its progress.
+		// Pods that fail after a rollout do not affect its progress.
 		for _, p := range c.pods() {
 			c.Phase(p, corev1.PodRunning, false)
 		}
@@ -206,7 +205,7 @@ func TestReplicaFailure(t *testing.T) {
 	})
 }
 
-// noReplicaSets is a client that can create none while there is an error.
+// noReplicaSets is a client that fails to create ReplicaSets while an error is set.
 type noReplicaSets struct {
 	client.Client
 	err *atomic.Pointer[error]
@@ -254,7 +253,7 @@ func TestReplicaSetThatCannotBeCreated(t *testing.T) {
 	})
 }
 
-// A name that another ReplicaSet has is avoided by the next hash.
+// If another ReplicaSet has the name, the next hash is used.
 func TestCollision(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		d := web(1)
@@ -307,8 +306,8 @@ func TestCleanUp(t *testing.T) {
 	})
 }
 
-// ReplicaSets that the selector matches are adopted, the one with the template as the new
-// one; relabelled ones are released.
+// ReplicaSets that the selector matches are adopted, the one with the template as the new one. Relabelled ones are
+// released.
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "ReplicaSets late": client.ReplicaSets,
@@ -366,7 +365,7 @@ func adoptsAndReleases(t *testing.T, c cluster) {
 	c.want("taken back, as the oldest of its template", "v0=0 v1=0 v1=2")
 }
 
-// A pod is available when it has been ready for minReadySeconds: not before go old ones.
+// A pod is available when it has been ready for minReadySeconds; old pods are not deleted before.
 func TestMinReadySeconds(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 }))
@@ -386,8 +385,8 @@ func TestMinReadySeconds(t *testing.T) {
 	})
 }
 
-// The new ReplicaSet follows the annotations of the Deployment, and a user who scales a
-// ReplicaSet is put right.
+// The new ReplicaSet follows the annotations of the Deployment. If a user scales a ReplicaSet, the controller reverts
+// it.
 func TestReplicaSetFollows(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2))
@@ -415,7 +414,7 @@ func TestReplicaSetFollows(t *testing.T) {
 	})
 }
 
-// A Deployment that is being deleted is left alone.
+// The controller ignores a Deployment that is being deleted.
 func TestDeleted(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2))
@@ -430,7 +429,7 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
-// A size that was computed from a spec that has changed since is a conflict.
+// Resizing a ReplicaSet whose spec has changed since it was read conflicts.
 func TestConcurrentChangeIsKept(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2))
@@ -445,8 +444,7 @@ func TestConcurrentChangeIsKept(t *testing.T) {
 	})
 }
 
-// report makes the status of a ReplicaSet be about its spec: so many pods and available
-// ones.
+// report updates the status of a ReplicaSet for its current spec, with the numbers of pods and available pods.
 func (c cluster) report(image string, replicas, available int32) {
 	c.t.Helper()
 	apitest.Change(c.API, c.set(image), "status", func(rs *appsv1.ReplicaSet) {
@@ -456,7 +454,7 @@ func (c cluster) report(image string, replicas, available int32) {
 	apitest.Settle(time.Second)
 }
 
-// Where no controller acts on ReplicaSets nothing happens that needs their reports.
+// Without a controller of ReplicaSets, steps that need their reports do not happen.
 func TestWaitsForReports(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(c cluster){

@@ -1,5 +1,5 @@
 // Package devicetaint deletes pods whose allocated devices have a NoExecute taint that their claims do not tolerate, or
-// no longer do after tolerationSeconds. Taints come from drivers, in ResourceSlices, and from administrators, in
+// no longer tolerate after tolerationSeconds. Taints come from drivers, in ResourceSlices, and from administrators, in
 // DeviceTaintRules.
 //
 //   - devicetaint.go: which pods a change wakes, and their deletion.
@@ -28,10 +28,10 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// Name of the controller and source of its events, upstream's.
+// Name is upstream's name of the controller and the source of its Events.
 const Name = "device-taint-eviction-controller"
 
-// workers is upstream's number of them.
+// workers is upstream's number of workers.
 const workers = 10
 
 // Controller evicts pods from tainted devices.
@@ -44,10 +44,11 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller. It fails if its metrics are taken.
+// New returns the controller. It fails if its metrics are already registered.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 	deleted, err := follow.Register(deps.Metrics, prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "device_taint_eviction_controller_pod_deletions_total", Help: "Number of pods that were deleted because of a taint of their devices."}))
+		Name: "device_taint_eviction_controller_pod_deletions_total",
+		Help: "Number of pods that were deleted because of a taint of their devices."}))
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// key is a pod or a rule.
+// key identifies a pod or a rule.
 type key struct {
 	rule bool
 	follow.Key
@@ -70,8 +71,9 @@ type key struct {
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, pools: map[pool]map[string]*resourcev1.ResourceSlice{}, rules: map[string]*resourcev1.DeviceTaintRule{},
-		due: map[types.UID]bool{}, evicted: map[types.UID]int{}}
+	r := &run{Controller: c, pools: map[pool]map[string]*resourcev1.ResourceSlice{},
+		rules: map[string]*resourcev1.DeviceTaintRule{},
+		due:   map[types.UID]bool{}, evicted: map[types.UID]int{}}
 	r.loop = follow.New(c.deps, follow.Config[key]{
 		Name:    Name,
 		Workers: workers,
@@ -91,14 +93,14 @@ type run struct {
 	*Controller
 	loop *follow.Loop[key]
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pools   map[pool]map[string]*resourcev1.ResourceSlice
 	rules   map[string]*resourcev1.DeviceTaintRule
 	due     map[types.UID]bool // pods that have been waiting for their eviction
-	evicted map[types.UID]int  // how many pods were evicted because of a rule
+	evicted map[types.UID]int  // number of pods evicted because of a rule
 }
 
-// onPod wakes a pod that gets a node or a claim.
+// onPod wakes a pod when it is bound or gets a claim.
 func (r *run) onPod(old, new client.Object) []key {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -111,14 +113,15 @@ func (r *run) onPod(old, new client.Object) []key {
 	if is.Spec.NodeName == "" || len(is.Spec.ResourceClaims) == 0 && is.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
-	if was != nil && was.Spec.NodeName == is.Spec.NodeName && upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) &&
+	if was != nil && was.Spec.NodeName == is.Spec.NodeName &&
+		upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) &&
 		upstream.PodExtendedStatusEqual(was.Status.ExtendedResourceClaimStatus, is.Status.ExtendedResourceClaimStatus) {
 		return nil
 	}
 	return []key{{Key: follow.KeyOf(is)}}
 }
 
-// onClaim wakes the pods that use or have used a claim.
+// onClaim wakes the pods that use, or used, a claim.
 func onClaim(old, new client.Object) (keys []key) {
 	for _, obj := range []client.Object{old, new} {
 		if claim, ok := obj.(*resourcev1.ResourceClaim); ok && claim.Status.Allocation != nil {
@@ -137,7 +140,7 @@ func users(claim *resourcev1.ResourceClaim) (keys []key) {
 	return keys
 }
 
-// onSlice wakes the pods that use devices of a pool with evicting taints.
+// onSlice wakes the pods that use devices of a pool with NoExecute taints.
 func (r *run) onSlice(ctx context.Context, old, new client.Object) ([]key, error) {
 	was, _ := old.(*resourcev1.ResourceSlice)
 	is, _ := new.(*resourcev1.ResourceSlice)
@@ -147,7 +150,7 @@ func (r *run) onSlice(ctx context.Context, old, new client.Object) ([]key, error
 	}
 	id := pool{obj.Spec.Driver, obj.Spec.Pool.Name}
 	r.mu.Lock()
-	before := r.evicts(id)
+	before := r.hasNoExecute(id)
 	if is != nil {
 		if r.pools[id] == nil {
 			r.pools[id] = map[string]*resourcev1.ResourceSlice{}
@@ -156,7 +159,7 @@ func (r *run) onSlice(ctx context.Context, old, new client.Object) ([]key, error
 	} else if delete(r.pools[id], was.Name); len(r.pools[id]) == 0 {
 		delete(r.pools, id)
 	}
-	after := r.evicts(id)
+	after := r.hasNoExecute(id)
 	r.mu.Unlock()
 	if !before && !after {
 		return nil, nil
@@ -166,7 +169,7 @@ func (r *run) onSlice(ctx context.Context, old, new client.Object) ([]key, error
 	})
 }
 
-// onRule wakes the rule, and the pods that use devices to which it applies or did.
+// onRule wakes the rule, and the pods that use devices to which it applies or applied.
 func (r *run) onRule(ctx context.Context, old, new client.Object) ([]key, error) {
 	was, _ := old.(*resourcev1.DeviceTaintRule)
 	is, _ := new.(*resourcev1.DeviceTaintRule)
@@ -182,7 +185,8 @@ func (r *run) onRule(ctx context.Context, old, new client.Object) ([]key, error)
 		return nil, nil
 	}
 	keys, err := r.usersOf(ctx, func(d *resourcev1.DeviceRequestAllocationResult) bool {
-		return evicting(was) && podstate.Taints(was, d.Driver, d.Pool, d.Device) || evicting(is) && podstate.Taints(is, d.Driver, d.Pool, d.Device)
+		return evicting(was) && podstate.Taints(was, d.Driver, d.Pool, d.Device) ||
+			evicting(is) && podstate.Taints(is, d.Driver, d.Pool, d.Device)
 	})
 	if is != nil {
 		keys = append(keys, key{true, follow.KeyOf(is)})
@@ -190,8 +194,10 @@ func (r *run) onRule(ctx context.Context, old, new client.Object) ([]key, error)
 	return keys, err
 }
 
-// usersOf returns the pods that use certain devices.
-func (r *run) usersOf(ctx context.Context, which func(*resourcev1.DeviceRequestAllocationResult) bool) (keys []key, err error) {
+// usersOf returns the pods that use devices for which f returns true.
+func (r *run) usersOf(
+	ctx context.Context, which func(*resourcev1.DeviceRequestAllocationResult) bool,
+) (keys []key, err error) {
 	claims, err := client.List[*resourcev1.ResourceClaim](ctx, r.deps.Client, client.Selector{})
 	for _, claim := range claims {
 		if claim.Status.Allocation == nil {
@@ -237,7 +243,7 @@ func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	return 0, r.evict(ctx, pod, e)
 }
 
-// wait records whether a pod waits for its eviction, and returns whether it did.
+// wait records whether a pod waits for its eviction, and returns whether it waited before.
 func (r *run) wait(pod types.UID, waits bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,8 +254,8 @@ func (r *run) wait(pod types.UID, waits bool) bool {
 	return did
 }
 
-// report updates the condition of the rules of an eviction, when pods that are evicted at the same time have been
-// counted.
+// report updates the condition of the rules that caused an eviction. It waits until pods that are evicted at the same
+// time have been counted.
 func (r *run) report(e *eviction) {
 	for rule := range e.rules {
 		r.loop.AddAfter(statusPeriod, key{true, follow.Key{Name: rule.Name}})
@@ -262,10 +268,11 @@ func (r *run) evict(ctx context.Context, pod *corev1.Pod, e *eviction) error {
 	const reason, message = "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint"
 	err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now())
 	if err == nil {
-		_, err = r.deps.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		_, err = r.deps.Client.Delete(ctx, client.RefOf(pod),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	}
 	if err != nil {
-		return ignoreGone(err)
+		return owned.IgnoreGone(err)
 	}
 	r.deleted.Inc()
 	r.late.Observe(r.deps.Clock.Since(e.when).Seconds())
@@ -276,11 +283,4 @@ func (r *run) evict(ctx context.Context, pod *corev1.Pod, e *eviction) error {
 	r.mu.Unlock()
 	r.report(e)
 	return nil
-}
-
-func ignoreGone(err error) error {
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
 }

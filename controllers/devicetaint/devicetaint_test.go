@@ -129,7 +129,7 @@ func TestTaintsEvict(t *testing.T) {
 	}
 }
 
-// A pod stays when its device gets healthy again in time.
+// A pod is kept when its device becomes healthy in time.
 func TestEvictionIsCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

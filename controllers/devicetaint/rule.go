@@ -14,13 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"monopod/apiserver/kit/client"
+	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
 
-// statusPeriod is the shortest time between two updates of a rule's condition (upstream: 10 s).
+// statusPeriod is the minimum time between two updates of a rule's condition (upstream: 10 s).
 const statusPeriod = 10 * time.Second
 
-// rule sets the condition EvictionInProgress of a rule, at once for a new spec, otherwise once in a period.
+// rule sets the condition EvictionInProgress of a rule: at once for a new spec, otherwise at most once in a
+// statusPeriod.
 func (r *run) rule(ctx context.Context, name string) (time.Duration, error) {
 	r.mu.Lock()
 	rule := r.rules[name]
@@ -43,7 +45,7 @@ func (r *run) rule(ctx context.Context, name string) (time.Duration, error) {
 		is.ObservedGeneration == next.ObservedGeneration {
 		return again(pending), nil
 	}
-	next.LastTransitionTime = metav1.NewTime(now) // of every change: it limits their rate
+	next.LastTransitionTime = metav1.NewTime(now) // of every change, because it limits the rate of updates
 	_, err = client.Update(ctx, r.deps.Client, rule, "status", func(cur *resourcev1.DeviceTaintRule) error {
 		if cur.UID == rule.UID {
 			meta.RemoveStatusCondition(&cur.Status.Conditions, next.Type)
@@ -51,10 +53,10 @@ func (r *run) rule(ctx context.Context, name string) (time.Duration, error) {
 		}
 		return nil
 	})
-	return again(pending), ignoreGone(err)
+	return again(pending), owned.IgnoreGone(err)
 }
 
-// again returns when to look at a rule again that evicts pods.
+// again returns the time until the condition of a rule that evicts pods must be checked again.
 func again(pending bool) time.Duration {
 	if pending {
 		return statusPeriod
@@ -62,7 +64,7 @@ func again(pending bool) time.Duration {
 	return 0
 }
 
-// condition describes what a rule does now; pending: pods wait for their eviction.
+// condition returns the condition EvictionInProgress of a rule; pending: pods wait for their eviction.
 func (r *run) condition(ctx context.Context,
 	rule *resourcev1.DeviceTaintRule) (c metav1.Condition, pending bool, err error) {
 	c = metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse,
@@ -97,7 +99,8 @@ func (r *run) condition(ctx context.Context,
 			return c, false, err
 		}
 		parts = append(parts,
-			fmt.Sprintf("%s and %s match. With the effect NoExecute, %s in %s would be evicted. Only a new spec updates this message.",
+			fmt.Sprintf("%s and %s match. With the effect NoExecute, %s in %s would be evicted. "+
+				"Only a new spec updates this message.",
 				counted(published, "published device"), counted(allocated, "allocated device"), counted(pods, "pod"),
 				counted(namespaces, "namespace")))
 	default:
@@ -118,7 +121,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// pending counts the pods that a rule evicts or, with another effect, would evict, and their namespaces.
+// pending counts the pods that a rule evicts, or would evict with the effect NoExecute, and their namespaces.
 func (r *run) pending(ctx context.Context, rule *resourcev1.DeviceTaintRule) (pods, namespaces int, err error) {
 	keys, err := r.usersOf(ctx, func(d *resourcev1.DeviceRequestAllocationResult) bool {
 		return podstate.Taints(rule, d.Driver, d.Pool, d.Device)
@@ -129,7 +132,7 @@ func (r *run) pending(ctx context.Context, rule *resourcev1.DeviceTaintRule) (po
 	seen, in := sets.New[types.UID](), sets.New[string]()
 	for _, k := range keys {
 		pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, k.Namespace, k.Name)
-		if ignoreGone(err) != nil {
+		if owned.IgnoreGone(err) != nil {
 			return 0, 0, err
 		}
 		if err != nil || pod.DeletionTimestamp != nil || seen.Has(pod.UID) {
@@ -151,7 +154,7 @@ func (r *run) pending(ctx context.Context, rule *resourcev1.DeviceTaintRule) (po
 func (r *run) devices(ctx context.Context, rule *resourcev1.DeviceTaintRule) (published, allocated int, err error) {
 	r.mu.Lock()
 	for id := range r.pools {
-		r.current(id, func(d *resourcev1.Device) bool {
+		r.eachDevice(id, func(d *resourcev1.Device) bool {
 			if podstate.Taints(rule, id.driver, id.name, d.Name) {
 				published++
 			}

@@ -14,7 +14,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// pool names a driver's pool of devices.
+// pool identifies a driver's pool of devices.
 type pool struct{ driver, name string }
 
 // evicting reports whether a rule, which may be nil, has the effect NoExecute.
@@ -22,9 +22,9 @@ func evicting(rule *resourcev1.DeviceTaintRule) bool {
 	return rule != nil && rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNoExecute
 }
 
-// current calls f for the devices of a pool until it returns false. Slices of an older generation are ignored. The
+// eachDevice calls f for the devices of a pool until f returns false. It ignores slices of an older generation. The
 // caller holds mu.
-func (r *run) current(id pool, f func(*resourcev1.Device) bool) {
+func (r *run) eachDevice(id pool, f func(*resourcev1.Device) bool) {
 	newest := int64(-1)
 	for _, slice := range r.pools[id] {
 		newest = max(newest, slice.Spec.Pool.Generation)
@@ -38,9 +38,9 @@ func (r *run) current(id pool, f func(*resourcev1.Device) bool) {
 	}
 }
 
-// evicts reports whether a device of a pool has an evicting taint. The caller holds mu.
-func (r *run) evicts(id pool) (found bool) {
-	r.current(id, func(d *resourcev1.Device) bool {
+// hasNoExecute reports whether a device of a pool has a NoExecute taint. The caller holds mu.
+func (r *run) hasNoExecute(id pool) (found bool) {
+	r.eachDevice(id, func(d *resourcev1.Device) bool {
 		for i := range d.Taints {
 			found = found || d.Taints[i].Effect == resourcev1.DeviceTaintEffectNoExecute
 		}
@@ -49,14 +49,14 @@ func (r *run) evicts(id pool) (found bool) {
 	return found
 }
 
-// eviction is when a pod must go.
+// eviction describes when and why a pod must be deleted.
 type eviction struct {
 	when  time.Time
-	rules map[*resourcev1.DeviceTaintRule]bool // whose taints are among the reasons
+	rules map[*resourcev1.DeviceTaintRule]bool // rules whose taints are among the reasons
 }
 
-// eviction returns when the taints of a pod's devices require its deletion; nil: they do not. supposed is a rule that
-// is taken as evicting; nil: none.
+// eviction returns when the taints of a pod's devices require its deletion, nil if they do not. It treats the rule
+// supposed, which may be nil, as if its effect were NoExecute.
 func (r *run) eviction(ctx context.Context, pod *corev1.Pod, supposed *resourcev1.DeviceTaintRule) (*eviction, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil
@@ -105,7 +105,7 @@ func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult,
 			e.rules[rule] = true
 		}
 	}
-	r.current(pool{device.Driver, device.Pool}, func(d *resourcev1.Device) bool {
+	r.eachDevice(pool{device.Driver, device.Pool}, func(d *resourcev1.Device) bool {
 		for i := range d.Taints {
 			if d.Name == device.Device && d.Taints[i].Effect == resourcev1.DeviceTaintEffectNoExecute {
 				one(&d.Taints[i], nil)
@@ -123,14 +123,14 @@ func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult,
 	return e
 }
 
-// tolerated returns for how long an evicting taint is tolerated. A toleration without seconds tolerates it forever;
-// otherwise the shortest one counts.
+// tolerated returns for how long a NoExecute taint is tolerated. A toleration without tolerationSeconds tolerates it
+// forever; otherwise the shortest one counts.
 func tolerated(taint *resourcev1.DeviceTaint,
 	tolerations []resourcev1.DeviceToleration) (stay time.Duration, forever bool) {
 	found := false
 	for _, t := range tolerations {
 		if !upstream.ToleratesTaint(t, *taint) {
-			continue // as the scheduler judges, which would choose the device again
+			continue // as in the scheduler, which would allocate the device again
 		}
 		if t.TolerationSeconds == nil {
 			return 0, true

@@ -160,7 +160,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// A pod that an eviction announced and that was not deleted counts again after two minutes.
+// An evicted pod that was not deleted counts again after two minutes.
 func TestAnnouncedAndNotDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,19 +12,19 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// deletionTimeout is how long the deletion of an evicted pod may take to be observed before the pod counts again
-// (upstream: 2 min).
+// deletionTimeout is how long the deletion of an evicted pod may take to be observed before the pod counts as healthy
+// again (upstream: 2 min).
 const deletionTimeout = 2 * time.Minute
 
-// demand is what a budget requires.
+// demand contains what a budget requires.
 type demand struct {
 	expected  int32 // expected pods
 	healthy   int32 // required healthy pods
 	unmanaged int   // pods without a controller that has a scale
 }
 
-// ask computes minAvailable or maxUnavailable of a number of pods, rounded up.
-func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
+// demandOf computes the demand for a number of expected pods. Percentages are rounded up.
+func demandOf(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
 	d := demand{expected: expected}
 	switch {
 	case s.MaxUnavailable != nil:
@@ -39,14 +39,14 @@ func ask(s *policyv1.PodDisruptionBudgetSpec, expected int32) (demand, error) {
 	return d, nil
 }
 
-// byScale reports whether the expected number comes from the pods' controllers; otherwise the existing pods are
-// counted.
+// byScale reports whether the expected number of pods comes from the scale of the pods' controllers; otherwise it is
+// the number of existing pods.
 func byScale(s *policyv1.PodDisruptionBudgetSpec) bool {
 	return s.MaxUnavailable != nil || s.MinAvailable != nil && s.MinAvailable.Type == intstr.String
 }
 
-// settle computes the status; again is when the deletion of an evicted pod is overdue, 0: there is none.
-func settle(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, now time.Time) (again time.Duration) {
+// setStatus computes the status. again is the time until the deletion of an evicted pod is overdue; 0: none is pending.
+func setStatus(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, now time.Time) (again time.Duration) {
 	s := &b.Status
 	waited := map[string]metav1.Time{}
 	var healthy int32
@@ -80,7 +80,7 @@ func settle(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand, no
 	return again
 }
 
-// overdue returns the pods that were evicted and not deleted in time.
+// overdue returns the evicted pods that were not deleted within deletionTimeout.
 func overdue(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (out []*corev1.Pod) {
 	for _, p := range pods {
 		if at, ok := b.Status.DisruptedPods[p.Name]; ok && p.DeletionTimestamp == nil && !at.Add(deletionTimeout).After(now) {

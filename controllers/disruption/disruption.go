@@ -1,6 +1,6 @@
-// Package disruption computes the status of PodDisruptionBudgets: how many of their pods are healthy, how many
-// must be, and how many disruptions are allowed, which the eviction subresource uses up. It also resets the
-// condition DisruptionTarget of pods that were not deleted.
+// Package disruption computes the status of PodDisruptionBudgets: the healthy pods, the required ones, and the allowed
+// disruptions, which the eviction subresource consumes. It also resets the condition DisruptionTarget of pods that were
+// not deleted.
 package disruption
 
 import (
@@ -27,14 +27,14 @@ const Name = "disruption"
 // Component is the source of its events.
 const Component = "controllermanager"
 
-// Controller counts again when a matching pod or a budget changes.
+// Controller maintains the status of PodDisruptionBudgets.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 	kinds  client.Kinds
 }
 
-// key is a budget, or a pod whose condition may be stale.
+// key identifies a budget, or a pod whose condition may be stale.
 type key struct {
 	follow.Key
 	pod bool
@@ -42,7 +42,7 @@ type key struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New returns the controller. Pods may belong to controllers of any of the kinds that has a scale.
+// New returns the controller. kinds are those whose objects may have a scale.
 func New(deps follow.Deps, events record.Eventer, kinds client.Kinds) *Controller {
 	return &Controller{deps, events, kinds}
 }
@@ -67,8 +67,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// onBudget wakes a budget; after a change of only its status, which evictions change too, only if disruptions
-// were used up.
+// onBudget wakes a budget. A change of only its status, which evictions write too, wakes it only if disruptions were
+// consumed.
 func onBudget(old, new client.Object) []key {
 	was, _ := old.(*policyv1.PodDisruptionBudget)
 	is, _ := new.(*policyv1.PodDisruptionBudget)
@@ -79,7 +79,7 @@ func onBudget(old, new client.Object) []key {
 	return []key{{Key: follow.KeyOf(is)}}
 }
 
-// onPod wakes a pod with the condition DisruptionTarget, and the budgets that match it, or did.
+// onPod wakes a pod with the condition DisruptionTarget, and the budgets that match, or matched, the pod.
 func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
 	out := onCondition(new)
 	pods := make([]*corev1.Pod, 0, 2)
@@ -95,7 +95,7 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	}
 	var guarding []*policyv1.PodDisruptionBudget
 	for _, b := range budgets {
-		if guards(b, pods...) {
+		if matchesAny(b, pods...) {
 			out, guarding = append(out, key{Key: follow.KeyOf(b)}), append(guarding, b)
 		}
 	}
@@ -108,7 +108,7 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	return out, nil
 }
 
-// binds reports whether a pod gets its node: a good moment for what is said once in its life.
+// binds reports whether a change binds the pod to its node. The warning about several budgets is recorded then, once.
 func binds(old, new client.Object) bool {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -125,8 +125,9 @@ func onCondition(new client.Object) []key {
 	return nil
 }
 
-// guards reports whether the budget matches one of the pods. One with an invalid or no selector matches none.
-func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
+// matchesAny reports whether the budget matches one of the pods. A budget with an invalid or missing selector matches
+// none.
+func matchesAny(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		return false
@@ -139,7 +140,7 @@ func guards(b *policyv1.PodDisruptionBudget, pods ...*corev1.Pod) bool {
 	return false
 }
 
-// reconcile updates one budget, and again when the deletion of an evicted pod is overdue.
+// reconcile updates one budget. It returns the time until the deletion of an evicted pod is overdue.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	b, err := client.Get[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -154,7 +155,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	}
 	var pods []*corev1.Pod
 	for _, p := range all {
-		if guards(b, p) {
+		if matchesAny(b, p) {
 			pods = append(pods, p)
 		}
 	}
@@ -166,45 +167,50 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 			cur.Status.DisruptionsAllowed = 0
 			meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{
 				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
-				Message: err.Error(), ObservedGeneration: cur.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
+				Message: err.Error(), ObservedGeneration: cur.Status.ObservedGeneration,
+				LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
 			})
 		}))
 	}
-	c.tell(b, pods, want)
+	c.recordEvents(b, pods, want)
 	var again time.Duration
 	err = c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
 		now := c.deps.Clock.Now()
-		again = settle(cur, pods, want, now)
+		again = setStatus(cur, pods, want, now)
 	})
 	return again, err
 }
 
-// tell writes Events about unusual pods of the budget.
-func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
+// recordEvents records Events about the budget's pods.
+func (c *Controller) recordEvents(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, want demand) {
 	if len(pods) == 0 {
 		c.events.Eventf(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
 	if want.unmanaged > 0 {
-		c.events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. "+
-			"As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
-			"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", metav1.FormatLabelSelector(b.Spec.Selector))
+		const unmanaged = "Pods selected by this PodDisruptionBudget (selector: %v) were found to be unmanaged. " +
+			"As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. " +
+			"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value."
+		c.events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods", unmanaged, metav1.FormatLabelSelector(b.Spec.Selector))
 	}
 	for _, p := range overdue(b, pods, c.deps.Clock.Now()) {
-		c.events.Eventf(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+		c.events.Eventf(p, corev1.EventTypeWarning, "NotDeleted",
+			"Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
 	}
 }
 
 // write updates the status if it has changed.
-func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget, change func(*policyv1.PodDisruptionBudget)) error {
-	asItIs := errors.New("status is right")
+func (c *Controller) write(
+	ctx context.Context, b *policyv1.PodDisruptionBudget, change func(*policyv1.PodDisruptionBudget),
+) error {
+	errUnchanged := errors.New("status is up to date")
 	_, err := client.Update(ctx, c.deps.Client, b, "status", func(cur *policyv1.PodDisruptionBudget) error {
 		before := cur.Status.DeepCopy()
 		if change(cur); equality.Semantic.DeepEqual(before, &cur.Status) {
-			return asItIs
+			return errUnchanged
 		}
 		return nil
 	})
-	if errors.Is(err, asItIs) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errUnchanged) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -42,12 +42,12 @@ func TestAsk(t *testing.T) {
 		if tc.max != "" {
 			s.MaxUnavailable = new(intstr.Parse(tc.max))
 		}
-		got, err := ask(s, tc.expected)
+		got, err := demandOf(s, tc.expected)
 		if err != nil || got.healthy != tc.healthy || got.expected != tc.expected || byScale(s) != tc.wantScale {
 			t.Errorf("min %q max %q of %d: %+v, %v, by scale %v", tc.min, tc.max, tc.expected, got, err, byScale(s))
 		}
 	}
-	if _, err := ask(&policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromString("half"))}, 5); err == nil {
+	if _, err := demandOf(&policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromString("half"))}, 5); err == nil {
 		t.Error("half is taken for a share")
 	}
 }
@@ -75,7 +75,7 @@ func TestSettle(t *testing.T) {
 	if len(late) != 1 || late[0].Name != "stays" {
 		t.Errorf("overdue: %v", late)
 	}
-	again := settle(b, pods, demand{expected: 6, healthy: 2}, now)
+	again := setStatus(b, pods, demand{expected: 6, healthy: 2}, now)
 	s := b.Status
 	if again.Round(time.Second) != time.Minute || len(s.DisruptedPods) != 1 || s.CurrentHealthy != 3 || s.DesiredHealthy != 2 || s.ExpectedPods != 6 || s.DisruptionsAllowed != 1 || s.ObservedGeneration != 3 {
 		t.Errorf("again %v, %+v", again, s)
@@ -83,7 +83,7 @@ func TestSettle(t *testing.T) {
 	if !meta.IsStatusConditionTrue(s.Conditions, policyv1.DisruptionAllowedCondition) {
 		t.Errorf("conditions %+v", s.Conditions)
 	}
-	settle(b, nil, demand{}, now)
+	setStatus(b, nil, demand{}, now)
 	if b.Status.DisruptionsAllowed != 0 || meta.IsStatusConditionTrue(b.Status.Conditions, policyv1.DisruptionAllowedCondition) {
 		t.Errorf("no pods to protect: %+v", b.Status)
 	}
@@ -197,7 +197,7 @@ func TestPodsWithoutScale(t *testing.T) {
 	})
 }
 
-// A pod of two budgets cannot be evicted: one Event says so, when it gets its node.
+// A pod that two budgets match cannot be evicted; one Event reports it when the pod is bound.
 func TestPodOfTwoBudgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// demand returns what the budget requires for these pods.
+// demand returns what the budget requires for the given pods.
 func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (demand, error) {
 	if !byScale(&b.Spec) {
-		return ask(&b.Spec, int32(len(pods)))
+		return demandOf(&b.Spec, int32(len(pods)))
 	}
 	scales := map[types.UID]int32{} // by the pods' controllers
 	counted := map[types.UID]bool{} // owners of pods, whose scale is known
@@ -45,13 +45,13 @@ func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget
 	for _, replicas := range scales {
 		expected += replicas
 	}
-	d, err := ask(&b.Spec, expected)
+	d, err := demandOf(&b.Spec, expected)
 	d.unmanaged = unmanaged
 	return d, err
 }
 
-// scale returns the desired number of pods of the controller of an owner: for a ReplicaSet of a Deployment the
-// Deployment's. An empty uid: it no longer exists.
+// scale returns the UID of the pods' controller and its desired number of pods. For a ReplicaSet of a Deployment it
+// returns those of the Deployment. The UID is empty if the controller no longer exists.
 func (c *Controller) scale(ctx context.Context, namespace string,
 	owner *metav1.OwnerReference) (uid types.UID, replicas int32, err error) {
 	if owner.Kind == "ReplicaSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String() {

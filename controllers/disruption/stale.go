@@ -17,9 +17,8 @@ import (
 // staleTimeout is how long the condition may be True without a deletion (upstream: 2 min).
 const staleTimeout = 2 * time.Minute
 
-// staleIn returns how long until a pod's condition DisruptionTarget is stale, 0 or less if it is; false for a
-// pod whose condition stays. Kubelet's condition may precede the end by any time, and that of a finished pod is
-// final.
+// staleIn returns the time until a pod's condition DisruptionTarget is stale, 0 or less if it is. It returns false if
+// the condition stays: the kubelet sets it any time before the pod ends, and that of a finished pod is final.
 func staleIn(p *corev1.Pod, now time.Time) (time.Duration, bool) {
 	c := podstate.Condition(p, corev1.DisruptionTarget)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet ||
@@ -41,11 +40,11 @@ func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, 
 	if left, waits := staleIn(p, c.deps.Clock.Now()); !waits || left > 0 {
 		return left, nil
 	}
-	notStale := errors.New("condition is not stale")
+	errNotStale := errors.New("condition is not stale")
 	_, err = client.Update(ctx, c.deps.Client, p, "status", func(cur *corev1.Pod) error {
 		now := c.deps.Clock.Now()
 		if left, waits := staleIn(cur, now); !waits || left > 0 {
-			return notStale // the change wakes this pod
+			return errNotStale // the change wakes the pod
 		}
 		podstate.SetCondition(cur, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse,
@@ -53,7 +52,7 @@ func (c *Controller) recheck(ctx context.Context, k follow.Key) (time.Duration, 
 		})
 		return nil
 	})
-	if errors.Is(err, notStale) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errNotStale) || apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	return 0, err

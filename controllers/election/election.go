@@ -1,8 +1,8 @@
-// Package election lets one of several processes on a shared store run the controllers.
+// Package election elects one of several processes on a shared store to run the controllers.
 //
-// They elect a leader by a Lease, in upstream's way and under upstream's name, so that a kube-controller-manager
-// on the same state takes part too. The holder renews it; another process takes it when it has not changed for
-// its duration, measured only by that process' own clock. The holder stops before another process may start.
+// The processes elect a leader by a Lease with upstream's name and protocol, so that a kube-controller-manager on the
+// same state takes part, too. The holder renews the lease. Another process acquires it when the lease has not changed
+// for its duration, measured by that process' own clock. The holder stops before that.
 package election
 
 import (
@@ -24,10 +24,10 @@ import (
 
 // Upstream's values (component-base/config: LeaderElectionConfiguration; client-go/tools/leaderelection).
 const (
-	leaseDuration = 15 * time.Second // a lease that has not changed for that long is free
-	renewDeadline = 10 * time.Second // a leader that could not renew for that long stops
-	retryPeriod   = 2 * time.Second  // between attempts
-	jitter        = 1.2              // waiting processes add up to that many periods at random
+	leaseDuration = 15 * time.Second // a lease that has not changed for that long has expired
+	renewDeadline = 10 * time.Second // a leader that has not renewed the lease for that long stops
+	retryPeriod   = 2 * time.Second  // between two attempts
+	jitter        = 1.2              // waiting processes multiply retryPeriod by 1 to 1+jitter, at random
 )
 
 // The Lease.
@@ -40,8 +40,8 @@ const (
 type Config struct {
 	Client   client.Client
 	Identity string      // unique for each process
-	Clock    clock.Clock // nil: the real one
-	Log      *zap.Logger // nil: silent
+	Clock    clock.Clock // nil: the real clock
+	Log      *zap.Logger // nil: no logs
 }
 
 // Elector is a participant of one election.
@@ -49,10 +49,10 @@ type Elector struct {
 	cfg     Config
 	leading atomic.Bool
 
-	// Only Run uses these fields: the lease as of its last observed change, the time of that, and the start of
-	// the last attempt by which this process got or renewed it.
-	seen           string // its resourceVersion
-	seenAt, heldAt time.Time
+	// Only Run uses the fields below: the last observed change of the lease, the time of the observation, and the start of
+	// this process' last successful attempt to acquire or renew it.
+	observedVersion string // its resourceVersion
+	seenAt, heldAt  time.Time
 }
 
 // New returns an Elector.
@@ -73,8 +73,8 @@ func New(cfg Config) (*Elector, error) {
 // Leading reports whether this process runs the controllers.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Run calls lead whenever this process gets the lease, and ends lead's context when it loses it. It returns when
-// ctx and lead have ended and the lease is released; or with lead's error.
+// Run calls lead whenever this process acquires the lease, and cancels lead's context when it loses the lease. Run
+// returns lead's error, or nil when ctx and lead have ended and the lease is released.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	for e.acquire(ctx) {
 		if err := e.term(ctx, lead); err != nil {
@@ -84,17 +84,17 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	return nil
 }
 
-// acquire waits for the lease; false when ctx ends.
+// acquire waits until this process holds the lease; it returns false if ctx ends before.
 func (e *Elector) acquire(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		holder, err := e.attempt(ctx, renewDeadline)
+		holder, err := e.tryAcquireOrRenew(ctx, renewDeadline)
 		switch {
 		case err == nil && holder == e.cfg.Identity:
 			return true
 		case err == nil:
 			e.cfg.Log.Debug("another process runs the controllers", zap.String("holder", holder))
 		case ctx.Err() == nil:
-			e.cfg.Log.Warn("cannot take the controllers' lease", zap.Error(err))
+			e.cfg.Log.Warn("failed to acquire the controllers' lease", zap.Error(err))
 		}
 		pause := retryPeriod + rand.N(time.Duration(jitter*float64(retryPeriod)))
 		select {
@@ -110,14 +110,14 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	leadCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	e.leading.Store(true)
-	e.cfg.Log.Info("running the controllers")
+	e.cfg.Log.Info("acquired the controllers' lease, running the controllers")
 	ended := make(chan struct{})
 	var leading guard.Group
 	leading.Do(func() error {
 		defer close(ended)
 		return lead(leadCtx)
 	})
-	held := e.keep(leadCtx, ended)
+	held := e.keepRenewing(leadCtx, ended)
 	stop()
 	err := leading.Wait()
 	e.leading.Store(false)
@@ -127,12 +127,12 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	return err
 }
 
-// keep renews the lease until ctx or lead has ended; false if it was lost.
-func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
+// keepRenewing renews the lease until ctx or lead has ended. It returns false if the lease was lost.
+func (e *Elector) keepRenewing(ctx context.Context, ended <-chan struct{}) bool {
 	for {
-		left := e.left()
+		left := e.timeLeft()
 		if left <= 0 {
-			e.cfg.Log.Error("the controllers' lease could not be renewed: stopping them")
+			e.cfg.Log.Error("failed to renew the controllers' lease in time, stopping the controllers")
 			return false
 		}
 		select {
@@ -142,22 +142,23 @@ func (e *Elector) keep(ctx context.Context, ended <-chan struct{}) bool {
 			return true
 		case <-e.cfg.Clock.After(min(retryPeriod, left)):
 		}
-		holder, err := e.attempt(ctx, e.left())
+		holder, err := e.tryAcquireOrRenew(ctx, e.timeLeft())
 		if err == nil && holder != e.cfg.Identity {
-			e.cfg.Log.Error("another process took the controllers' lease: stopping them", zap.String("holder", holder))
+			e.cfg.Log.Error("another process has acquired the controllers' lease, stopping the controllers",
+				zap.String("holder", holder))
 			return false
 		}
 		if err != nil && ctx.Err() == nil {
-			e.cfg.Log.Warn("cannot renew the controllers' lease", zap.Error(err))
+			e.cfg.Log.Warn("failed to renew the controllers' lease", zap.Error(err))
 		}
 	}
 }
 
-// left returns how long this process may lead without renewing the lease.
-func (e *Elector) left() time.Duration { return renewDeadline - e.cfg.Clock.Since(e.heldAt) }
+// timeLeft returns how long this process may lead without renewing the lease.
+func (e *Elector) timeLeft() time.Duration { return renewDeadline - e.cfg.Clock.Since(e.heldAt) }
 
-// attempt takes or renews the lease if that is allowed, and returns its holder.
-func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder string, err error) {
+// tryAcquireOrRenew acquires or renews the lease if that is allowed, and returns its holder.
+func (e *Elector) tryAcquireOrRenew(ctx context.Context, within time.Duration) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	began := e.cfg.Clock.Now()
@@ -167,7 +168,7 @@ func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder str
 		_, err = e.cfg.Client.Create(ctx, e.next(nil))
 	case err != nil:
 		return "", err
-	case !e.mayTake(lease):
+	case !e.mayAcquire(lease):
 		return *lease.Spec.HolderIdentity, nil
 	default:
 		err = e.replace(ctx, lease, e.next(lease))
@@ -179,11 +180,11 @@ func (e *Elector) attempt(ctx context.Context, within time.Duration) (holder str
 	return e.cfg.Identity, nil
 }
 
-// mayTake reports whether this process holds the lease, or it has no holder, or has
+// mayAcquire reports whether this process may write itself as the holder: it holds the lease, nobody does, or it has
 // expired.
-func (e *Elector) mayTake(lease *coordinationv1.Lease) bool {
-	if lease.ResourceVersion != e.seen {
-		e.seen, e.seenAt = lease.ResourceVersion, e.cfg.Clock.Now()
+func (e *Elector) mayAcquire(lease *coordinationv1.Lease) bool {
+	if lease.ResourceVersion != e.observedVersion {
+		e.observedVersion, e.seenAt = lease.ResourceVersion, e.cfg.Clock.Now()
 	}
 	spec := &lease.Spec
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || *spec.HolderIdentity == e.cfg.Identity {
@@ -219,7 +220,7 @@ func (e *Elector) next(cur *coordinationv1.Lease) *coordinationv1.Lease {
 	return next
 }
 
-// replace stores next if the lease is still cur.
+// replace stores next if the lease has not changed since cur was read.
 func (e *Elector) replace(ctx context.Context, cur, next *coordinationv1.Lease) error {
 	_, err := e.cfg.Client.Update(ctx, client.RefOf(cur), func(now client.Object) (client.Object, error) {
 		if now.GetResourceVersion() != cur.ResourceVersion {
@@ -233,7 +234,7 @@ func (e *Elector) replace(ctx context.Context, cur, next *coordinationv1.Lease) 
 // errTaken means that another process wrote the lease first.
 var errTaken = errors.New("the lease changed meanwhile")
 
-// release releases the lease, so that the next process need not wait until it expires.
+// release clears the holder, so that the next process does not have to wait until the lease expires.
 func (e *Elector) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, retryPeriod)
 	defer cancel()

@@ -42,7 +42,7 @@ type process struct {
 	works  atomic.Bool // its controllers run
 }
 
-// start runs a process; two of them never lead at the same time.
+// start runs a process. It fails the test if two processes lead at the same time.
 func start(t *testing.T, api *apitest.API, name string, others *atomic.Int32) *process {
 	t.Helper()
 	p := &process{client: &cut{Client: api.Client}}
@@ -108,7 +108,7 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// A leader that stops hands over at once.
+// A leader that stops releases the lease, and another process acquires it at once.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A leader that cannot renew stops before another process starts, and comes back as a follower.
+// A leader that cannot renew the lease stops before another process starts, and continues as a follower.
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

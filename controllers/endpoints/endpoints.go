@@ -29,7 +29,7 @@ const Component = "endpoint-controller"
 const (
 	// labelManagedBy is the label of the objects that the controller maintains, with the value Component (upstream's).
 	labelManagedBy = "endpoints.kubernetes.io/managed-by"
-	// truncated is the value of the annotation endpoints.kubernetes.io/over-capacity.
+	// truncated is the value of the annotation endpoints.kubernetes.io/over-capacity of truncated Endpoints.
 	truncated = "truncated"
 )
 
@@ -75,7 +75,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	loop     *follow.Loop[follow.Key]
@@ -92,8 +92,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// onEndpoints wakes the Service of Endpoints that appear, which may have lost it while the controller did not run,
-// or disappear. Other changes by users stay until the Service's endpoints change, as upstream.
+// onEndpoints wakes the Service of Endpoints that appear, since the Service may have been deleted while the controller
+// did not run, or disappear. As in upstream, other changes by users stay until the Service's endpoints change.
 func onEndpoints(old, new client.Object) []follow.Key {
 	if old != nil && new != nil {
 		return nil
@@ -113,16 +113,16 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	if !servicestate.Selects(s) {
 		r.triggers.Forget(key)
-		return 0, nil // without a selector they are the user's
+		return 0, nil // users maintain the Endpoints of Services without a selector
 	}
 	return 0, r.sync(ctx, s, r.desired(s))
 }
 
-// desired is what the Endpoints of a Service should contain.
+// desired contains what the Endpoints of a Service should contain.
 type desired struct {
 	subsets   []corev1.EndpointSubset
-	truncated bool      // there are more addresses than an object may have
-	at        time.Time // of the change that caused it
+	truncated bool      // there are more than maxCapacity addresses
+	at        time.Time // time of the change that caused the update
 }
 
 func (r *run) desired(s *corev1.Service) desired {
@@ -142,7 +142,7 @@ func (r *run) remove(ctx context.Context, key follow.Key) error {
 	return err
 }
 
-// sync creates or updates the Endpoints of a Service, unless they are right.
+// sync creates the Endpoints of a Service, or updates them if they differ.
 func (r *run) sync(ctx context.Context, s *corev1.Service, d desired) error {
 	cur, err := client.Get[*corev1.Endpoints](ctx, r.deps.Client, s.Namespace, s.Name)
 	switch {
@@ -183,7 +183,7 @@ func (r *run) create(ctx context.Context, s *corev1.Service, d desired) error {
 	return err
 }
 
-// fill sets what the controller maintains.
+// fill sets the fields that the controller maintains.
 func fill(e *corev1.Endpoints, s *corev1.Service, d desired) {
 	e.Labels, e.Subsets = labelsOf(s), d.subsets
 	e.Annotations = servicestate.Stamp(e.Annotations, d.at)

@@ -31,7 +31,7 @@ func service(change ...func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-// pod is a running pod with the address ip.
+// pod returns a running pod with the address ip.
 func pod(name, ip string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := apitest.Pod("default", name, func(p *corev1.Pod) {
 		p.Labels, p.UID = map[string]string{"app": "web"}, types.UID(name)
@@ -50,7 +50,7 @@ func running(p *corev1.Pod, ip string) {
 
 func unready(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
 
-// shown renders subsets; addresses that are not ready follow an exclamation mark.
+// shown formats subsets; addresses that are not ready follow an exclamation mark.
 func shown(subsets []corev1.EndpointSubset) string {
 	var out []string
 	for _, s := range subsets {
@@ -166,7 +166,7 @@ func start(t *testing.T) *apitest.API {
 	return api
 }
 
-// add creates a pod that runs.
+// add creates a running pod.
 func add(api *apitest.API, name, ip string) {
 	api.T.Helper()
 	p := pod(name, ip)
@@ -221,7 +221,7 @@ func TestEndpoints(t *testing.T) {
 	})
 }
 
-// Endpoints that lost their Service while the controller did not run are deleted, those of users stay.
+// Endpoints whose Service was deleted while the controller did not run are deleted; those of users are kept.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,16 +14,16 @@ import (
 	"monopod/controllers/servicestate"
 )
 
-// maxCapacity is the maximum number of addresses of one object (upstream's).
+// maxCapacity is upstream's maximum number of addresses of an Endpoints object.
 const maxCapacity = 1000
 
-// target is one address: pods on the host network of one node share an IP.
+// target identifies an address. The UID distinguishes pods in the host network of a node, which share its IP.
 type target struct {
 	ip  string
 	uid types.UID
 }
 
-// offer is the addresses at which a port is open, and whether they are ready.
+// offer contains the addresses that have a port, and whether they are ready.
 type offer struct {
 	port  corev1.EndpointPort
 	ready map[target]bool
@@ -139,8 +139,8 @@ func subset(addresses map[target]corev1.EndpointAddress, targets []target,
 	return s
 }
 
-// truncate limits the number of addresses, ready ones first, in proportion to the subsets; false: there are not too
-// many.
+// truncate limits the number of addresses to maxCapacity, ready ones first, in proportion to the subsets. It returns
+// false if there are not too many.
 func truncate(subsets []corev1.EndpointSubset) bool {
 	ready, notReady := 0, 0
 	for _, s := range subsets {

@@ -12,8 +12,8 @@ import (
 	"monopod/controllers/sliceset"
 )
 
-// build returns the endpoints of a Service, by address type and ports. A family without endpoints has one group
-// that is empty. zones are those of nodes; pods on missing nodes are omitted.
+// build returns the endpoints of a Service grouped by address type and ports. A family without endpoints gets one empty
+// group. zones contains the zones of nodes; build omits pods on nodes that it lacks.
 func build(s *corev1.Service, pods []*corev1.Pod, zones map[string]string, missing map[string]bool) []sliceset.Group {
 	var groups []sliceset.Group
 	fixed, everywhere := samePorts(s)
@@ -48,7 +48,7 @@ func build(s *corev1.Service, pods []*corev1.Pod, zones map[string]string, missi
 	return groups
 }
 
-// samePorts returns the ports of all pods, unless a target port is named: it may have another number in each pod.
+// samePorts returns the ports of all pods, unless a target port is named, because its number may differ between pods.
 func samePorts(s *corev1.Service) ([]discoveryv1.EndpointPort, bool) {
 	if slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.TargetPort.Type == intstr.String }) {
 		return nil, false
@@ -56,7 +56,7 @@ func samePorts(s *corev1.Service) ([]discoveryv1.EndpointPort, bool) {
 	return ports(s, nil), true
 }
 
-// ports returns the ports of the Service that the pod has.
+// ports returns those ports of the Service that the pod has.
 func ports(s *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {
 	out := make([]discoveryv1.EndpointPort, 0, len(s.Spec.Ports))
 	for i := range s.Spec.Ports {
@@ -97,8 +97,8 @@ func endpoint(s *corev1.Service, p *corev1.Pod, addresses []string, zone string)
 	return e
 }
 
-// hints returns those by spec.trafficDistribution: a ready endpoint serves its own zone, and with PreferSameNode
-// its own node. The annotation for the topology mode takes precedence.
+// hints returns the hints for spec.trafficDistribution: a ready endpoint serves its own zone and, with PreferSameNode,
+// its own node. The topology mode annotation takes precedence.
 func hints(s *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	distribution := trafficDistribution(s)
 	if distribution == "" || !*e.Conditions.Ready {
@@ -117,7 +117,7 @@ func hints(s *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHint
 	return &h
 }
 
-// trafficDistribution returns the value that decides about hints; empty: none.
+// trafficDistribution returns the value for which hints are set; empty: none.
 func trafficDistribution(s *corev1.Service) string {
 	if s.Spec.TrafficDistribution == nil || topologyAuto(s) {
 		return ""
@@ -130,8 +130,8 @@ func trafficDistribution(s *corev1.Service) string {
 	return ""
 }
 
-// topologyAuto reports whether the annotation for the topology mode, or its older name, which takes precedence,
-// requests hints.
+// topologyAuto reports whether the topology mode annotation requests hints. The older name of the annotation takes
+// precedence.
 func topologyAuto(s *corev1.Service) bool {
 	value, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if !ok {

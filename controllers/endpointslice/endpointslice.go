@@ -1,11 +1,10 @@
 // Package endpointslice maintains the EndpointSlices of Services with selectors.
 //
-//   - build: the endpoints of a Service's pods, by address type and ports.
-//   - nodes: the zones of nodes, and the Services whose pods are on nodes that do not exist.
-//   - topology: hints by the annotation service.kubernetes.io/topology-mode.
+//   - build.go: the endpoints of a Service's pods, by address type and ports.
+//   - nodes.go: the zones of nodes, and the Services with pods on nodes that do not exist.
+//   - topology.go: hints for the annotation service.kubernetes.io/topology-mode.
 //
-// Which pods a Service selects comes from controllers/servicestate, how endpoints are distributed over slices from
-// controllers/sliceset.
+// Package servicestate finds the pods that a Service selects; package sliceset distributes endpoints over slices.
 package endpointslice
 
 import (
@@ -30,7 +29,7 @@ const Name = "endpointslice"
 // Component is the source of its events.
 const Component = "endpoint-slice-controller"
 
-// managedBy is its value of the label endpointslice.kubernetes.io/managed-by (upstream's).
+// managedBy is upstream's value of the label endpointslice.kubernetes.io/managed-by.
 const managedBy = "endpointslice-controller.k8s.io"
 
 // Config of the controller.
@@ -50,7 +49,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metrics.
+// New returns the controller and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers, cfg.Max = cmp.Or(cfg.Workers, 5), cmp.Or(cfg.Max, 100)
 	m, err := newMetrics(deps.Metrics.Registerer)
@@ -82,7 +81,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	loop     *follow.Loop[follow.Key]
@@ -103,8 +102,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// onNode wakes the Services that a change of a node concerns: those whose pods waited for the node; all when its
-// zone changes; those whose hints no longer suit the CPUs of the zones.
+// onNode wakes the Services that a change of a node affects: those whose pods waited for the node, all when its zone
+// changes, and those whose hints no longer match the CPUs of the zones.
 func (r *run) onNode(old, new client.Object) []follow.Key {
 	waited, moved, changed := r.nodes.set(old, new)
 	if moved {
@@ -123,7 +122,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, err
 	}
 	if err != nil || !servicestate.Selects(s) {
-		r.forget(key) // the garbage collector deletes slices; without a selector they are the user's
+		r.forget(key) // the garbage collector deletes the slices; users maintain those of Services without a selector
 		return 0, nil
 	}
 	again, err := r.sync(ctx, key, s)
@@ -142,7 +141,7 @@ func (r *run) forget(key follow.Key) {
 	r.metrics.forget(key)
 }
 
-// sync plans and writes the slices of a Service; again is as in Reconcile.
+// sync plans and writes the slices of a Service. again is the time until it must be reconciled again.
 func (r *run) sync(ctx context.Context, key follow.Key, s *corev1.Service) (again time.Duration, err error) {
 	existing, err := r.writer.Existing(ctx, key)
 	if err != nil {

@@ -81,7 +81,7 @@ func running(api *apitest.API, p *corev1.Pod, ready bool, ips ...string) {
 	})
 }
 
-// shown renders the slices of the Service web, each endpoint as address, conditions and what else it has.
+// shown formats the slices of the Service web, each endpoint as address, conditions and other fields.
 func shown(api *apitest.API) []string {
 	api.T.Helper()
 	var out []string
@@ -351,7 +351,7 @@ func TestMetadata(t *testing.T) {
 	})
 }
 
-// One pod's change writes one slice of each Service that selects it, and nothing else; what does not matter to
+// A change of one pod writes one slice of each Service that selects it, and nothing else. A change that does not affect
 // endpoints writes nothing.
 func TestWrites(t *testing.T) {
 	t.Parallel()

@@ -11,10 +11,10 @@ import (
 	"monopod/controllers/sliceset"
 )
 
-// subsystem of upstream's metrics.
+// subsystem is upstream's.
 const subsystem = "endpoint_slice_controller"
 
-// metrics are sliceset's and those of Services.
+// metrics contains those of sliceset, and the ones that only this controller has.
 type metrics struct {
 	*sliceset.Metrics
 	changed     *prometheus.HistogramVec
@@ -76,7 +76,7 @@ func (m *metrics) forget(key follow.Key) {
 	m.distribution(key, "")
 }
 
-// distribution counts a Service under another value; empty: under none.
+// distribution counts a Service under a value of trafficDistribution instead of its previous one; empty: none.
 func (m *metrics) distribution(key follow.Key, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

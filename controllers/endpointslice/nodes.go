@@ -12,25 +12,25 @@ import (
 	"monopod/controllers/servicestate"
 )
 
-// nodes is what endpoints depend on of the nodes.
+// nodes contains the properties of nodes that endpoints depend on.
 type nodes struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	of      map[string]node
 	waiting map[string]map[follow.Key]bool // Services with pods on nodes that do not exist
 }
 
 type node struct {
 	zone    string
-	cpu     int64 // allocatable, in thousandths
-	counted bool  // its CPUs count for hints: it is ready and not part of the control plane
+	cpu     int64 // allocatable, in millicores
+	counted bool  // whether hints consider its CPUs: it is ready and not a control-plane node
 }
 
 func newNodes() *nodes {
 	return &nodes{of: map[string]node{}, waiting: map[string]map[follow.Key]bool{}}
 }
 
-// set records a change of a node. It returns the Services that waited for it, whether its zone has changed, and
-// whether anything has.
+// set records a change of a node. It returns the Services that waited for the node, whether its zone has changed, and
+// whether anything else has.
 func (x *nodes) set(old, new client.Object) (waited []follow.Key, moved, changed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -65,8 +65,8 @@ func (x *nodes) all() []node {
 	return slices.Collect(maps.Values(x.of))
 }
 
-// zones returns the zones of the pods' nodes, and the nodes that do not exist: their pods are no endpoints until
-// they do, unless any is allowed.
+// zones returns the zones of the pods' nodes, and the nodes that do not exist. Pods on those are not endpoints until
+// the node exists, unless publishNotReadyAddresses is set.
 func (x *nodes) zones(service follow.Key, pods []*corev1.Pod,
 	any bool) (zones map[string]string, missing map[string]bool) {
 	x.mu.Lock()
@@ -91,7 +91,7 @@ func (x *nodes) zones(service follow.Key, pods []*corev1.Pod,
 	return zones, missing
 }
 
-// forget drops a Service.
+// forget removes a Service.
 func (x *nodes) forget(service follow.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

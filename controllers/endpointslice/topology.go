@@ -14,14 +14,14 @@ import (
 	"monopod/controllers/sliceset"
 )
 
-// overload is the share by which an endpoint may have more traffic than the average (upstream's overloadThreshold).
+// overload is the share by which an endpoint's expected traffic may exceed the average (upstream's overloadThreshold).
 const overload = 0.2
 
-// topology assigns endpoints to zones in proportion to the CPUs of the zones' nodes, for Services with the
-// annotation service.kubernetes.io/topology-mode. The algorithm and its bounds are upstream's.
+// topology assigns endpoints to zones in proportion to the CPUs of the zones' nodes, for Services with the annotation
+// service.kubernetes.io/topology-mode. The algorithm and its limits are upstream's.
 type topology struct {
-	mu     sync.Mutex         // guards what follows
-	ratios map[string]float64 // share of the CPUs by zone; nil: it is not known
+	mu     sync.Mutex         // guards the fields below
+	ratios map[string]float64 // share of the CPUs by zone; nil: unknown
 	hinted map[follow.Key]map[discoveryv1.AddressType]map[string]int
 }
 
@@ -32,7 +32,7 @@ func newTopology() *topology {
 	return &topology{hinted: map[follow.Key]map[discoveryv1.AddressType]map[string]int{}}
 }
 
-// set records the nodes, and returns the Services whose hints no longer suit them.
+// set records the nodes, and returns the Services whose hints no longer match them.
 func (t *topology) set(all []node) []follow.Key {
 	ratios := ratiosOf(all)
 	t.mu.Lock()
@@ -93,17 +93,17 @@ func overloaded(byZone map[string]int, ratios map[string]float64) bool {
 	return len(ratios) == 0
 }
 
-// least is the minimum number of endpoints of a zone that should have desired ones.
+// least returns the minimum number of endpoints of a zone for the desired number.
 func least(desired float64) int { return int(math.Ceil(desired / (1 + overload))) }
 
-// forget drops a Service.
+// forget removes a Service.
 func (t *topology) forget(key follow.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.hinted, key)
 }
 
-// hint sets the hints of the slices in a plan, if auto, and returns Events about it.
+// hint sets the hints of the slices in a plan if auto is set, and returns the Events about that.
 func (t *topology) hint(key follow.Key, s *corev1.Service, p *sliceset.Plan, auto bool) []event {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,8 +166,8 @@ func written(p *sliceset.Plan, family discoveryv1.AddressType) []*discoveryv1.En
 		func(s *discoveryv1.EndpointSlice) bool { return s.AddressType != family })
 }
 
-// assign sets the hints of a family: the endpoint's own zone, or one that has too few endpoints. It returns the
-// number of endpoints for each zone, or why there can be no hints.
+// assign sets the hints of a family: an endpoint serves its own zone, or a zone with too few endpoints. It returns the
+// number of endpoints for each zone, or the reason why there are no hints.
 func (t *topology) assign(p *sliceset.Plan, family discoveryv1.AddressType) (map[string]int, string) {
 	shares, problem := t.shares(readyEndpoints(p, family))
 	if problem != "" {
@@ -206,7 +206,7 @@ type share struct {
 	desired float64
 }
 
-// shares divides n endpoints among the zones; mu is held.
+// shares divides n endpoints among the zones. The caller holds mu.
 func (t *topology) shares(n int) (map[string]share, string) {
 	switch {
 	case t.ratios == nil:
@@ -220,7 +220,8 @@ func (t *topology) shares(n int) (map[string]share, string) {
 	}
 	if left < 0 {
 		return nil, fmt.Sprintf(
-			"Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", n, len(t.ratios))
+			"Unable to allocate minimum required endpoints to each zone without exceeding overload threshold "+
+				"(%d endpoints, %d zones)", n, len(t.ratios))
 	}
 	out := map[string]share{}
 	for zone, ratio := range t.ratios {
@@ -230,7 +231,7 @@ func (t *topology) shares(n int) (map[string]share, string) {
 	return out, ""
 }
 
-// readyEndpoints counts those of a family that will exist.
+// readyEndpoints counts the ready endpoints of a family after the plan.
 func readyEndpoints(p *sliceset.Plan, family discoveryv1.AddressType) int {
 	n := 0
 	for _, slice := range slices.Concat(p.Create, p.Update, p.Unchanged) {
@@ -249,8 +250,8 @@ func forZone(zone string) *discoveryv1.EndpointHints {
 	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
 }
 
-// counts adds the hints of an unchanged slice to byZone; false: the slice must change, because an endpoint has no
-// hint, or one for a zone without a share, or a zone would get too many.
+// counts adds the hints of an unchanged slice to byZone. It returns false if the slice must change: an endpoint has no
+// hint or one for a zone without a share, or a zone would get too many endpoints.
 func counts(slice *discoveryv1.EndpointSlice, byZone map[string]int, shares map[string]share) bool {
 	here := map[string]int{}
 	for i := range slice.Endpoints {
@@ -276,7 +277,7 @@ func counts(slice *discoveryv1.EndpointSlice, byZone map[string]int, shares map[
 	return true
 }
 
-// balance returns how many endpoints zones give to others, and how many those receive.
+// balance returns how many endpoints each zone has too many, and how many each has too few.
 func balance(shares map[string]share, byZone map[string]int) (giving, receiving map[string]int) {
 	surplus, lack := map[string]float64{}, map[string]float64{}
 	for zone, s := range shares {
@@ -296,7 +297,7 @@ func balance(shares map[string]share, byZone map[string]int) (giving, receiving 
 	}
 }
 
-// most returns the zone with the largest positive number; of several the first by name.
+// most returns the zone with the largest positive number; among equals the first by name.
 func most(zones map[string]float64) (zone string, n float64) {
 	for _, z := range slices.Sorted(maps.Keys(zones)) {
 		if zones[z] > n {
@@ -306,7 +307,7 @@ func most(zones map[string]float64) (zone string, n float64) {
 	return zone, n
 }
 
-// redistribute gives endpoints of some zones to others.
+// redistribute moves endpoints from zones with too many to zones with too few.
 func redistribute(all []*discoveryv1.EndpointSlice, giving, receiving, byZone map[string]int) {
 	order := slices.Sorted(maps.Keys(receiving))
 	for _, slice := range all {

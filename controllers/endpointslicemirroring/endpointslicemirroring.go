@@ -1,5 +1,5 @@
-// Package endpointslicemirroring writes the Endpoints of Services without selectors, which users maintain, to
-// EndpointSlices, so that everything else reads only slices.
+// Package endpointslicemirroring mirrors the Endpoints of Services without selectors, which users maintain, to
+// EndpointSlices, so that all other components read only EndpointSlices.
 package endpointslicemirroring
 
 import (
@@ -25,9 +25,9 @@ const Name = "endpointslicemirroring"
 const Component = "endpoint-slice-mirroring-controller"
 
 const (
-	// managedBy is its value of the label endpointslice.kubernetes.io/managed-by (upstream's).
+	// managedBy is upstream's value of the label endpointslice.kubernetes.io/managed-by.
 	managedBy = "endpointslicemirroring-controller.k8s.io"
-	// subsystem of upstream's metrics.
+	// subsystem is upstream's.
 	subsystem = "endpoint_slice_mirroring_controller"
 )
 
@@ -51,7 +51,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metrics.
+// New returns the controller and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers, cfg.Max = cmp.Or(cfg.Workers, 5), cmp.Or(cfg.Max, 1000)
 	shared, err := sliceset.NewMetrics(deps.Metrics.Registerer, subsystem)
@@ -86,7 +86,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	loop   *follow.Loop[follow.Key]
@@ -94,7 +94,7 @@ type run struct {
 	writer sliceset.Writer
 }
 
-// onService wakes a Service that gains or loses its selector, or appears or disappears without one.
+// onService wakes a Service that gains or loses its selector, or is created or deleted without one.
 func onService(old, new client.Object) []follow.Key {
 	if selectorless(old) == selectorless(new) {
 		return nil
@@ -107,8 +107,8 @@ func selectorless(obj client.Object) bool {
 	return s != nil && len(s.Spec.Selector) == 0
 }
 
-// onEndpoints wakes the Service of Endpoints that are, or were, mirrored. Those of a Service with a selector cost
-// one look at the Service.
+// onEndpoints wakes the Service of Endpoints that are, or were, mirrored. For those of a Service with a selector,
+// reconcile reads only the Service.
 func (r *run) onEndpoints(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Endpoints)
 	is, _ := new.(*corev1.Endpoints)
@@ -123,7 +123,7 @@ func (r *run) onEndpoints(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// reconcile mirrors the Endpoints of one Service, or deletes the slices of those that are no longer mirrored.
+// reconcile mirrors the Endpoints of one Service, or deletes their slices if they are no longer mirrored.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	began := r.deps.Clock.Now()
 	defer func() { r.duration.Observe(r.deps.Clock.Since(began).Seconds()) }()
@@ -140,7 +140,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, err
 	}
 	m := mirrorOf(e, r.cfg.Max)
-	r.tell(e, m)
+	r.recordEvents(e, m)
 	_, headless := e.Labels[corev1.IsHeadlessService]
 	owner := sliceset.Owner{
 		Object: e, Kind: corev1.SchemeGroupVersion.WithKind("Endpoints"),
@@ -152,7 +152,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return r.writer.Apply(ctx, key, owner, plan, time.Time{})
 }
 
-// source returns the Endpoints to mirror; nil: none.
+// source returns the Endpoints to mirror, or nil.
 func (r *run) source(ctx context.Context, key follow.Key) (*corev1.Endpoints, error) {
 	s, err := client.Get[*corev1.Service](ctx, r.deps.Client, key.Namespace, key.Name)
 	if err == nil && len(s.Spec.Selector) > 0 || apierrors.IsNotFound(err) {
@@ -168,8 +168,8 @@ func (r *run) source(ctx context.Context, key follow.Key) (*corev1.Endpoints, er
 	return e, err
 }
 
-// tell writes Events about addresses that were not mirrored.
-func (r *run) tell(e *corev1.Endpoints, m mirror) {
+// recordEvents records Events about addresses that were not mirrored.
+func (r *run) recordEvents(e *corev1.Endpoints, m mirror) {
 	r.skipped.Observe(float64(m.skipped))
 	if m.invalid > 0 {
 		r.events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress",

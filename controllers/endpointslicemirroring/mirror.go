@@ -10,24 +10,25 @@ import (
 	"monopod/controllers/sliceset"
 )
 
-// leaderElection is the annotation of Endpoints that client-go uses for leader election, not for a Service.
+// leaderElection is the annotation of Endpoints that client-go uses for leader election; they do not belong to a
+// Service.
 const leaderElection = "control-plane.alpha.kubernetes.io/leader"
 
-// mirrored reports whether Endpoints may be mirrored, if their Service has no selector.
+// mirrored reports whether Endpoints are mirrored if their Service has no selector.
 func mirrored(e *corev1.Endpoints) bool {
 	_, election := e.Annotations[leaderElection]
 	return e.Labels[discoveryv1.LabelSkipMirror] != "true" && !election
 }
 
-// mirror is what the slices of Endpoints contain.
+// mirror contains what the slices of Endpoints should contain.
 type mirror struct {
 	groups  []sliceset.Group
-	invalid int // addresses that are no IPs
-	skipped int // addresses that a slice has no room for, and invalid ones
+	invalid int // addresses that are not IPs
+	skipped int // addresses beyond the limit, and invalid ones
 }
 
-// mirrorOf returns the slices of Endpoints: each subset has one for each address type, with at most limit addresses
-// together, ready ones first.
+// mirrorOf returns the slices of Endpoints. Each subset has a slice for each address type, together with at most limit
+// addresses, ready ones first.
 func mirrorOf(e *corev1.Endpoints, limit int) mirror {
 	var m mirror
 	at := map[string]int{} // group by family and ports
@@ -74,7 +75,8 @@ func endpoint(a *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, disc
 		family = discoveryv1.AddressTypeIPv6
 	}
 	e := discoveryv1.Endpoint{
-		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef.DeepCopy(),
+		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		TargetRef: a.TargetRef.DeepCopy(),
 	}
 	if a.NodeName != nil {
 		e.NodeName = new(*a.NodeName)
@@ -96,7 +98,7 @@ func ports(all []corev1.EndpointPort) []discoveryv1.EndpointPort {
 	return out
 }
 
-// annotations returns those of the slices: all but the ones that describe only the Endpoints.
+// annotations returns the annotations of the slices: all of the Endpoints' except those that only describe Endpoints.
 func annotations(e *corev1.Endpoints) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, e.Annotations)

@@ -1,5 +1,5 @@
-// Package ephemeral creates the claims of generic ephemeral volumes (spec.volumes[].ephemeral). The pod owns
-// them, so that they are deleted with it.
+// Package ephemeral creates the PersistentVolumeClaims of generic ephemeral volumes (spec.volumes[].ephemeral). The pod
+// owns the claims, so that they are deleted with it.
 package ephemeral
 
 import (
@@ -19,7 +19,7 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "ephemeral-volume"
 
 // Component is the source of its events.
@@ -53,7 +53,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// onPod wakes new pods with templates.
+// onPod wakes new pods with ephemeral volumes.
 func onPod(old, new client.Object) []follow.Key {
 	if old != nil || new == nil {
 		return nil
@@ -66,7 +66,7 @@ func onPod(old, new client.Object) []follow.Key {
 	return nil
 }
 
-// onClaim wakes the pod whose claim is gone.
+// onClaim wakes the pod whose claim was deleted.
 func onClaim(old, new client.Object) []follow.Key {
 	if new != nil {
 		return nil
@@ -94,7 +94,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	return 0, errors.Join(errs...)
 }
 
-// ensure creates the claim of one volume. A claim of the same name that the pod does not own is an error.
+// ensure creates the claim of one volume. It fails if a claim has the name and the pod does not own it.
 func (c *Controller) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
 	name := ephemeral.VolumeClaimName(pod, v)
 	has, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, pod.Namespace, name)
@@ -116,7 +116,8 @@ func (c *Controller) create(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	_, err := c.deps.Client.Create(ctx, &corev1.PersistentVolumeClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: name, Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
+			Namespace: pod.Namespace, Name: name,
+			Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
 		},
 		Spec: *template.Spec.DeepCopy(),

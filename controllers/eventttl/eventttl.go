@@ -1,5 +1,5 @@
-// Package eventttl deletes Events: an hour after their last occurrence, and the oldest ones if there are too
-// many.
+// Package eventttl deletes Events when their TTL after their last occurrence has passed, and the oldest ones if there
+// are too many.
 package eventttl
 
 import (
@@ -20,13 +20,13 @@ import (
 // Name of the controller.
 const Name = "eventttl"
 
-// minSweep is the minimum time between two sweeps for age, so that events that expire shortly after each other
-// are deleted together.
+// minSweep is the minimum time between two sweeps for age, so that one sweep deletes events that expire shortly after
+// each other.
 const minSweep = time.Minute
 
 // Config of the controller.
 type Config struct {
-	TTL time.Duration // --event-ttl, 0 means upstream's 1 h
+	TTL time.Duration // --event-ttl; 0 means upstream's 1 h
 	Max int           // maximum number of events, 0 means 4096
 }
 
@@ -61,7 +61,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// counted wakes the sweep for the first event, after which it schedules itself, and when there are too many
+// counted wakes the sweep for the first event, after which the sweep schedules itself, and when there are too many
 // events.
 func (c *Controller) counted(count *atomic.Int64, old, new client.Object) []string {
 	switch {
@@ -97,9 +97,8 @@ func (c *Controller) sweep(ctx context.Context, _ string) (time.Duration, error)
 	return max(minSweep, happened(stays[0]).Add(c.cfg.TTL).Sub(now)), nil
 }
 
-// divide separates the events to delete from those to keep, oldest first: events
-// before the limit and, if more than most remain, the oldest ones down to 7/8 of
-// most.
+// divide separates the events to delete from those to keep, oldest first. It deletes events before the limit and, if
+// more than most remain, the oldest ones until 7/8 of most are left.
 func divide(events []*corev1.Event, limit time.Time, most int) (goes, stays []*corev1.Event) {
 	sorted := slices.Clone(events)
 	slices.SortFunc(sorted, func(a, b *corev1.Event) int {

@@ -17,11 +17,11 @@ import (
 
 const parallel = 10 // dependents released concurrently
 
-// owners of an object, by their state.
+// ownership contains an object's owners, by their state.
 type ownership struct {
-	solid   int         // it exists, or its kind is not served
-	absent  []types.UID // it is gone, or was replaced by another of the same name
-	waiting []types.UID // in foreground deletion: waiting for their dependents
+	existing int         // number of owners that exist, or whose kind is not served
+	missing  []types.UID // deleted, or replaced by another object of the same name
+	waiting  []types.UID // in foreground deletion: they wait for their dependents
 }
 
 func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, error) {
@@ -29,7 +29,7 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 	for _, ref := range obj.GetOwnerReferences() {
 		owner, ok := r.owner(obj.GetNamespace(), ref)
 		if !ok {
-			o.solid++
+			o.existing++
 			continue
 		}
 		found, err := r.get(ctx, owner)
@@ -37,28 +37,28 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 		case err != nil:
 			return o, err
 		case found == nil:
-			o.absent = append(o.absent, ref.UID)
+			o.missing = append(o.missing, ref.UID)
 		case found.GetDeletionTimestamp() != nil && has(found, metav1.FinalizerDeleteDependents):
 			o.waiting = append(o.waiting, ref.UID)
 		default:
-			o.solid++
+			o.existing++
 		}
 	}
 	return o, nil
 }
 
-// collect deletes an object whose owners are all gone. If one remains, it removes the references to the others.
+// collect deletes an object if no owner is left. If one is, it removes the references to the others.
 func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	r.warn(obj)
 	o, err := r.ownership(ctx, obj)
 	if err != nil {
 		return err
 	}
-	ended := slices.Concat(o.absent, o.waiting)
+	ended := slices.Concat(o.missing, o.waiting)
 	switch {
 	case len(ended) == 0:
 		return nil
-	case o.solid > 0:
+	case o.existing > 0:
 		return r.disown(ctx, i, ended)
 	}
 	policy := metav1.DeletePropagationBackground
@@ -71,8 +71,8 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 	return r.delete(ctx, i, obj, policy)
 }
 
-// warn reports owners in another namespace: such references are ignored, and the object is deleted with the last
-// valid owner.
+// warn records an Event about owners in another namespace. Such references are ignored: the object is deleted with its
+// last valid owner.
 func (r *run) warn(obj client.Object) {
 	for _, ref := range obj.GetOwnerReferences() {
 		if ns, ok := r.index.namespace(ref.UID); ok && ns != obj.GetNamespace() {
@@ -83,7 +83,7 @@ func (r *run) warn(obj client.Object) {
 	}
 }
 
-// delete deletes the object in the state that was examined: one that has changed since is examined again.
+// delete deletes the object in the state that was examined. An object that has changed since is examined again.
 func (r *run) delete(ctx context.Context, i item, obj client.Object, policy metav1.DeletionPropagation) error {
 	_, err := r.deps.Client.Delete(ctx, i.ref(), metav1.DeleteOptions{
 		PropagationPolicy: &policy,
@@ -100,9 +100,9 @@ func (r *run) delete(ctx context.Context, i item, obj client.Object, policy meta
 }
 
 // errOther stops an update of an object that was replaced.
-var errOther = errors.New("another object of the same name")
+var errOther = errors.New("object was replaced by another of the same name")
 
-// update updates the object of i; one that no longer exists needs no update.
+// update updates the object of i. It returns nil if the object no longer exists.
 func (r *run) update(ctx context.Context, i item, change func(client.Object)) error {
 	_, err := r.deps.Client.Update(ctx, i.ref(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != i.uid {
@@ -128,19 +128,20 @@ func (r *run) disown(ctx context.Context, i item, owners []types.UID) error {
 	})
 }
 
-// unfinalize removes the finalizer, so that the object can go.
+// unfinalize removes a finalizer from an object.
 func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 	return r.update(ctx, i, func(obj client.Object) {
 		obj.SetFinalizers(slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == finalizer }))
 	})
 }
 
-// foreground waits until no dependent blocks the owner's deletion. Dependents were woken when it began, or their
+// foreground removes the finalizer of an owner when no dependent blocks its deletion. When the deletion began, the
+// dependents were woken, or their watch events wake them.
 // watch events wake them.
 func (r *run) foreground(ctx context.Context, owner item) error {
 	blocked := r.index.blocked(owner.uid)
 	if !blocked {
-		err := r.stored(ctx, owner, func(_ client.Kind, all []client.Object) error {
+		err := r.eachDependent(ctx, owner, func(_ client.Kind, all []client.Object) error {
 			blocked = blocked || slices.ContainsFunc(all, func(obj client.Object) bool { return blocks(owner.uid, obj) })
 			return nil
 		})
@@ -149,15 +150,15 @@ func (r *run) foreground(ctx context.Context, owner item) error {
 		}
 	}
 	if blocked {
-		r.loop.AddAfter(circlesAfter, circles)
-		return nil // each wakes the owner when it is gone
+		r.loop.AddAfter(cycleDelay, findCycles)
+		return nil // each dependent wakes the owner when it is deleted
 	}
 	return r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents)
 }
 
-// orphan removes the owner from its dependents, then releases it.
+// orphan removes the owner from its dependents, then removes the owner's finalizer.
 func (r *run) orphan(ctx context.Context, owner item) error {
-	err := r.stored(ctx, owner, func(kind client.Kind, all []client.Object) error {
+	err := r.eachDependent(ctx, owner, func(kind client.Kind, all []client.Object) error {
 		return errors.Join(follow.Each(parallel, all, func(obj client.Object) error {
 			if !owns(owner.uid, obj) {
 				return nil
@@ -171,10 +172,12 @@ func (r *run) orphan(ctx context.Context, owner item) error {
 	return r.unfinalize(ctx, owner, metav1.FinalizerOrphanDependents)
 }
 
-// stored calls f with all objects of each kind that may depend on the owner. It reads them from the API, not the
-// index, which may lag behind because watches of different kinds are not ordered: a missed dependent would be
-// deleted, or outlive its owner.
-func (r *run) stored(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
+// eachDependent calls f with all objects of each kind that may depend on the owner. It lists them from the API, because
+// the index may lag behind (watches of different kinds are not ordered): a missed dependent would be deleted instead of
+// orphaned, or outlive its owner.
+func (r *run) eachDependent(
+	ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error,
+) error {
 	for _, kind := range r.kinds {
 		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
 			continue

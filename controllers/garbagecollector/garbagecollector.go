@@ -1,12 +1,11 @@
 // Package garbagecollector deletes objects whose owners no longer exist, and carries out the foreground and orphan
 // deletion of owners.
 //
-//   - index: from an owner's UID to its dependents; everything else is read from the API
-//     when needed.
-//   - collect: handles a dependent, and an owner that is deleted.
-//   - circles: owners that wait for each other.
+//   - index.go: finds the dependents of an owner's UID; everything else is read from the API when needed.
+//   - collect.go: handles dependents, and owners that are being deleted.
+//   - cycles.go: releases owners that wait for each other.
 //
-// It acts only on watch events.
+// The controller acts only on watch events.
 package garbagecollector
 
 import (
@@ -36,14 +35,14 @@ const Name = "garbagecollector"
 // Component is the source of its events.
 const Component = "garbage-collector-controller"
 
-// settle is how long after a change of the served kinds the controller begins to follow them: one installation is
-// many definitions.
-const settle = time.Second
+// settleDelay is the delay between a change of the served kinds and watching them, because an installation creates many
+// definitions.
+const settleDelay = time.Second
 
 // Config of the controller.
 type Config struct {
 	Kinds   client.Kinds // the served kinds
-	Workers int          // --concurrent-gc-syncs, 0 means upstream's 20
+	Workers int          // --concurrent-gc-syncs; 0 means upstream's 20
 }
 
 // Controller collects garbage.
@@ -52,7 +51,7 @@ type Controller struct {
 	events record.Eventer
 	cfg    Config
 
-	current atomic.Pointer[index] // of the current run, for DebuggingHandler
+	current atomic.Pointer[index] // index of the current run, for DebuggingHandler
 }
 
 var _ follow.Controller = (*Controller)(nil)
@@ -76,7 +75,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// run collects garbage of the kinds until they change or ctx ends.
+// run collects garbage until the served kinds change or ctx ends.
 func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-chan struct{}) error {
 	ctx, stop := context.WithCancel(parent)
 	var waiting sync.WaitGroup
@@ -85,7 +84,7 @@ func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-
 	c.deps.Guard.Go(&waiting, "controller", func() {
 		select {
 		case <-changed:
-			backoff.Sleep(ctx, c.deps.Clock, settle)
+			backoff.Sleep(ctx, c.deps.Clock, settleDelay)
 			stop()
 		case <-ctx.Done():
 		}
@@ -100,7 +99,7 @@ func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-
 		}
 		r.kinds = append(r.kinds, kind)
 		if kind.Resource == client.Events {
-			continue // many, short-lived, and without owners; their registration says Childless
+			continue // Childless kinds are many, short-lived, and have no owners
 		}
 		cfg.Sources = append(cfg.Sources, follow.Source[item]{
 			Selector: client.Selector{Resource: kind.Resource},
@@ -113,7 +112,7 @@ func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-
 	return r.loop.Run(ctx)
 }
 
-// item identifies one object, not a later one of the same name.
+// item identifies an object by UID, so that a later object of the same name differs.
 type item struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
@@ -124,7 +123,7 @@ func itemOf(resource schema.GroupVersionResource, obj client.Object) item {
 	return item{resource, obj.GetNamespace(), obj.GetName(), obj.GetUID()}
 }
 
-// String is for logs.
+// String formats an item for logs.
 func (i item) String() string {
 	return fmt.Sprintf("%s %s/%s %s", i.resource.Resource, i.namespace, i.name, i.uid)
 }
@@ -133,16 +132,16 @@ func (i item) ref() client.Ref {
 	return client.Ref{Resource: i.resource, Namespace: i.namespace, Name: i.name}
 }
 
-// run is one Run of the controller, with its state.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	kinds  []client.Kind // whose objects can have owners: those that can be watched
+	kinds  []client.Kind // kinds whose objects can have owners: those that can be watched
 	byKind map[schema.GroupKind]client.Kind
 	loop   *follow.Loop[item]
 	index  *index
 }
 
-// changed updates the index and wakes objects that may be garbage, and the owners that wait for them.
+// changed updates the index, and wakes objects that may be garbage and the owners that wait for them.
 func (r *run) changed(resource schema.GroupVersionResource, old, new client.Object) []item {
 	var before, after []metav1.OwnerReference
 	if old != nil {
@@ -175,7 +174,7 @@ func (r *run) changed(resource schema.GroupVersionResource, old, new client.Obje
 	return wake
 }
 
-// deleting reports whether the object waits for the garbage collector.
+// deleting reports whether the object is being deleted and waits for the garbage collector.
 func deleting(obj client.Object) bool {
 	return obj.GetDeletionTimestamp() != nil &&
 		(has(obj, metav1.FinalizerDeleteDependents) || has(obj, metav1.FinalizerOrphanDependents))
@@ -201,7 +200,7 @@ func (r *run) owner(namespace string, ref metav1.OwnerReference) (item, bool) {
 	return item{kind.Resource, namespace, ref.Name, ref.UID}, true
 }
 
-// get returns the object of item, or nil if it is gone.
+// get returns the object of an item, or nil if it no longer exists.
 func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	obj, err := r.deps.Client.Get(ctx, i.ref())
 	if apierrors.IsNotFound(err) || (err == nil && obj.GetUID() != i.uid) {
@@ -210,10 +209,10 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	return obj, err
 }
 
-// reconcile carries out an owner's deletion, or deletes a dependent whose owners no longer exist.
+// reconcile handles an owner's deletion, or deletes a dependent whose owners no longer exist.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
-	if i == circles {
-		return 0, r.untie(ctx)
+	if i == findCycles {
+		return 0, r.breakCycles(ctx)
 	}
 	obj, err := r.get(ctx, i)
 	if obj == nil || err != nil {

@@ -117,7 +117,7 @@ func TestUnwatchedKind(t *testing.T) {
 	})
 }
 
-// Only a dependent with blockOwnerDeletion blocks; one with a further owner loses its reference and stays.
+// Only a dependent with blockOwnerDeletion blocks. A dependent with another owner loses the reference and is kept.
 func TestForegroundAndOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		add(api, "a")

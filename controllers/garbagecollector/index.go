@@ -12,16 +12,16 @@ import (
 
 // index contains the owner references known from watches. The cost of a query is proportional to its result.
 type index struct {
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	of      map[types.UID]*dependents
-	waiting map[types.UID]item   // in foreground deletion: they wait for their dependents
+	waiting map[types.UID]item   // owners in foreground deletion
 	at      map[types.UID]string // the namespace of every namespaced object
 }
 
-// dependents are the objects that refer to one owner, and whether each blocks its foreground deletion.
+// dependents contains the objects that refer to an owner, and whether each blocks its foreground deletion.
 type dependents struct {
 	blocks   map[item]bool
-	blocking int // how many block it
+	blocking int // number of blocking dependents
 }
 
 func newIndex() *index {
@@ -51,7 +51,7 @@ func (x *index) change(i item, before, after []metav1.OwnerReference) {
 	}
 }
 
-// drop requires mu.
+// drop removes i from the dependents of an owner. The caller holds mu.
 func (x *index) drop(owner types.UID, i item) {
 	d := x.of[owner]
 	if d == nil {
@@ -87,7 +87,7 @@ func (x *index) gone(i item) {
 	delete(x.waiting, i.uid)
 }
 
-// namespace returns the namespace of the object with the UID; false: none, or unknown.
+// namespace returns the namespace of the object with the UID; false if the object is unknown or cluster-scoped.
 func (x *index) namespace(uid types.UID) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -151,7 +151,7 @@ func (x *index) waitingFor(refs []metav1.OwnerReference) []item {
 	return out
 }
 
-// graph returns the index as text: each owner's UID with its dependents.
+// graph returns each owner's UID with its dependents.
 func (x *index) graph() map[types.UID][]string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -173,6 +173,6 @@ func (c *Controller) DebuggingHandler() http.Handler {
 			graph = x.graph()
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(graph) // the client may have left
+		_ = json.NewEncoder(w).Encode(graph) // fails if the client has disconnected
 	})
 }

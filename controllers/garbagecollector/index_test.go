@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestIndex: after many objects are gone, the index knows those that are left, and only these.
+// TestIndex tests that after the deletion of many objects the index contains exactly the remaining ones.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	const burst, left = 2000, 10

@@ -27,8 +27,8 @@ func (e *texts) Eventf(obj client.Object, eventtype, reason, format string, args
 	e.texts = append(e.texts, fmt.Sprintf("%s %s %s: %s", obj.GetName(), eventtype, reason, fmt.Sprintf(format, args...)))
 }
 
-// Owners that an object cannot have: each is reported as upstream does, and only an owner of a known kind that is
-// absent from the object's namespace causes its deletion.
+// Each invalid owner reference is reported as in upstream. Only an owner of a known kind that does not exist in the
+// object's namespace causes the object's deletion.
 func TestInvalidOwners(t *testing.T) {
 	t.Parallel()
 	const uid = "5f0c"

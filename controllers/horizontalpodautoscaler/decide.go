@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/metrics"
 )
 
-// input is what one evaluation is based on.
+// input contains everything that an evaluation depends on.
 type input struct {
 	Settings
 	hpa     *autoscalingv2.HorizontalPodAutoscaler
@@ -23,19 +24,19 @@ type input struct {
 	now     time.Time
 	history history
 
-	// What follows is only needed if the range alone does not decide (byRange).
-	selection labels.Selector // of the target's pods
-	selectErr *failure        // why there is none
-	rivals    []follow.Key    // all autoscalers of the pods, if there are several
+	// The fields below are only needed if the range alone does not decide (byRange).
+	selection labels.Selector // selects the target's pods
+	selectErr *failure        // why selection is missing
+	rivals    []follow.Key    // all autoscalers that select the pods, if there are several
 	pods      []*corev1.Pod   // of the target
 	usage     usage           // of these pods
 }
 
-// usage is the answer of metrics.k8s.io.
+// usage is the response of metrics.k8s.io.
 type usage struct {
 	pods []*metrics.PodMetrics
 	err  error
-	took time.Duration // to read it
+	took time.Duration // duration of the request
 }
 
 // verdict is the result of an evaluation.
@@ -44,14 +45,14 @@ type verdict struct {
 	status   autoscalingv2.HorizontalPodAutoscalerStatus
 	history  history
 	replicas int32  // desired pods of the target
-	rescale  bool   // they are to be changed
-	reason   string // of the change
+	rescale  bool   // replicas differs from the target's
+	reason   string // for the change
 	events   []event
 	computed []computation // of each metric
 	err      error         // of the evaluation, for the log
 }
 
-// event is one about the autoscaler.
+// event is an Event about the autoscaler.
 type event struct{ kind, reason, message string }
 
 // begin returns a verdict that changes nothing.
@@ -64,11 +65,12 @@ func (v *verdict) warn(reason, format string, args ...any) {
 	v.events = append(v.events, event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)})
 }
 
-// set sets a condition; its transition time changes only with its status.
+// set sets a condition. Its transition time changes only with its status.
 func (v *verdict) set(t autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason,
 	format string, args ...any) {
 	next := autoscalingv2.HorizontalPodAutoscalerCondition{
-		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...), LastTransitionTime: metav1.NewTime(v.now).Rfc3339Copy(),
+		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...),
+		LastTransitionTime: metav1.NewTime(v.now).Rfc3339Copy(),
 	}
 	for i := range v.status.Conditions {
 		c := &v.status.Conditions[i]
@@ -93,34 +95,30 @@ func (v *verdict) limited(is bool, reason, message string) {
 	v.set(autoscalingv2.ScalingLimited, status, reason, "%s", message)
 }
 
-// unscalable is the verdict if the target has no scale.
+// unscalable returns the verdict if reading the target's scale failed.
 func unscalable(hpa *autoscalingv2.HorizontalPodAutoscaler, now time.Time, err error) *verdict {
 	v := begin(hpa, now)
 	v.warn("FailedGetScale", "%v", err)
-	v.set(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale", "the HPA controller was unable to get the target's current scale: %v", err)
+	v.set(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale",
+		"the HPA controller was unable to get the target's current scale: %v", err)
 	v.err = err
 	return v
 }
 
-// least is the lower end of the range.
-func (in *input) least() int32 {
-	if in.hpa.Spec.MinReplicas == nil {
-		return 1
-	}
-	return *in.hpa.Spec.MinReplicas
-}
+// minReplicas returns spec.minReplicas, which the API server defaults to 1.
+func (in *input) minReplicas() int32 { return ptr.Deref(in.hpa.Spec.MinReplicas, 1) }
 
-// scaledToZero reports whether an autoscaler scaled the target to zero, and not another client.
+// scaledToZero reports whether an autoscaler, and not another client, scaled the target to zero.
 func (in *input) scaledToZero() bool {
 	return slices.ContainsFunc(in.hpa.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
 		return c.Type == autoscalingv2.ScaledToZero && c.Status == corev1.ConditionTrue
 	})
 }
 
-// byRange reports whether the range alone decides, and for how many pods and why. With disabled the target was
-// scaled to zero by another client.
+// byRange reports whether the range alone decides, and returns the number of pods and the reason. disabled means that
+// another client scaled the target to zero.
 func (in *input) byRange() (pods int32, reason string, disabled, ok bool) {
-	switch least := in.least(); {
+	switch least := in.minReplicas(); {
 	case in.current == 0 && !in.scaledToZero():
 		return 0, "", true, true
 	case in.current > in.hpa.Spec.MaxReplicas:
@@ -135,14 +133,16 @@ func (in *input) byRange() (pods int32, reason string, disabled, ok bool) {
 func decide(in *input) *verdict {
 	v := begin(in.hpa, in.now)
 	v.history = in.history
-	v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
+	v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededGetScale",
+		"the HPA controller was able to get the target's current scale")
 	if len(v.history.recommended) == 0 {
 		v.history.recommended = []entry{{in.current, in.now}}
 	}
 	v.status.ObservedGeneration, v.status.CurrentReplicas, v.status.CurrentMetrics = nil, in.current, nil
 	pods, reason, disabled, ok := in.byRange()
 	if disabled {
-		v.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+		v.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled",
+			"scaling is disabled since the replica count of the target is zero")
 	}
 	if !ok && !in.byMetrics(v) {
 		return v
@@ -155,7 +155,7 @@ func decide(in *input) *verdict {
 	return v
 }
 
-// byMetrics computes the number of pods from the metrics; false: it cannot.
+// byMetrics computes the number of pods from the metrics. It returns false if that fails.
 func (in *input) byMetrics(v *verdict) bool {
 	if in.selectErr != nil {
 		v.err = in.selectErr.err
@@ -187,7 +187,7 @@ func (in *input) byMetrics(v *verdict) bool {
 	return true
 }
 
-// names prints keys as upstream does.
+// names formats keys as upstream does.
 func names(keys []follow.Key) []string {
 	out := make([]string, len(keys))
 	for i, k := range keys {
@@ -198,13 +198,17 @@ func names(keys []follow.Key) []string {
 
 // scaled completes the verdict after the target's scale was updated.
 func (v *verdict) scaled(in *input) {
-	v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededRescale", "the HPA controller was able to update the target scale to %d", v.replicas)
-	v.events = append(v.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", v.replicas, v.reason)})
+	v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededRescale",
+		"the HPA controller was able to update the target scale to %d", v.replicas)
+	v.events = append(v.events, event{corev1.EventTypeNormal, "SuccessfulRescale",
+		fmt.Sprintf("New size: %d; reason: %s", v.replicas, v.reason)})
 	switch {
 	case v.replicas == 0:
-		v.set(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero", "the HPA controller scaled the workload to zero")
+		v.set(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero",
+			"the HPA controller scaled the workload to zero")
 	case in.current == 0:
-		v.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+		v.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero",
+			"the HPA controller did not scale the workload to zero")
 	}
 	v.history.scaled(in.hpa.Spec.Behavior, in.current, v.replicas, in.now)
 	v.status.LastScaleTime = new(metav1.NewTime(in.now))
@@ -213,20 +217,22 @@ func (v *verdict) scaled(in *input) {
 // unscaled completes the verdict after an update of the target's scale failed.
 func (v *verdict) unscaled(in *input, err error) {
 	v.warn("FailedRescale", "New size: %d; reason: %s; error: %v", v.replicas, v.reason, err)
-	v.set(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedUpdateScale", "the HPA controller was unable to update the target scale: %v", err)
+	v.set(autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedUpdateScale",
+		"the HPA controller was unable to update the target scale: %v", err)
 	v.status.DesiredReplicas = in.hpa.Status.DesiredReplicas
 	v.err = err
 }
 
-// noticeable is the share of a target, in percent, by which a value must differ to be written.
+// noticeable is the minimum difference of a value, in percent of its target, that is written to the status.
 const noticeable = 1
 
-// worthWriting reports whether a status differs from the stored one by more than the noise of a metric: an idle pod
-// uses a little more or less CPU at each evaluation, and each write wears the disk.
+// worthWriting reports whether a status differs from the stored one by more than the noise of a metric. The CPU usage
+// of an idle pod varies a little at each evaluation, and each write wears the disk.
 func worthWriting(stored, next *autoscalingv2.HorizontalPodAutoscalerStatus, specs []autoscalingv2.MetricSpec) bool {
 	rest := *next
 	rest.CurrentMetrics = stored.CurrentMetrics
-	if !equality.Semantic.DeepEqual(stored, &rest) || len(stored.CurrentMetrics) != len(next.CurrentMetrics) || len(specs) != len(next.CurrentMetrics) {
+	if !equality.Semantic.DeepEqual(stored, &rest) ||
+		len(stored.CurrentMetrics) != len(next.CurrentMetrics) || len(specs) != len(next.CurrentMetrics) {
 		return true
 	}
 	for i := range specs {
@@ -237,7 +243,7 @@ func worthWriting(stored, next *autoscalingv2.HorizontalPodAutoscalerStatus, spe
 	return false
 }
 
-// differs reports whether two values of a metric do.
+// differs reports whether two values of a metric differ noticeably.
 func differs(stored, next *autoscalingv2.MetricStatus, spec *autoscalingv2.MetricSpec) bool {
 	if equality.Semantic.DeepEqual(stored, next) {
 		return false
@@ -257,7 +263,7 @@ func differs(stored, next *autoscalingv2.MetricStatus, spec *autoscalingv2.Metri
 	return change > limit || -change > limit
 }
 
-// valueOf is the value of a resource's metric; nil for other metrics.
+// valueOf returns the value of a resource metric; nil for other metrics.
 func valueOf(m *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
 	switch {
 	case m.Resource != nil:
@@ -268,7 +274,7 @@ func valueOf(m *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
 	return nil
 }
 
-// targetOf is the target of a resource's metric; nil for other metrics.
+// targetOf returns the target of a resource metric; nil for other metrics.
 func targetOf(m *autoscalingv2.MetricSpec) *autoscalingv2.MetricTarget {
 	switch {
 	case m.Resource != nil:

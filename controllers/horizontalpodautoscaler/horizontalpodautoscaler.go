@@ -1,14 +1,14 @@
-// Package horizontalpodautoscaler sets the number of pods of workloads by what the pods use.
+// Package horizontalpodautoscaler scales workloads by the resource usage of their pods.
 //
-//   - decide: one evaluation as a pure function, and its conditions and events.
-//   - metrics: what each metric recommends.
-//   - usage: the metrics of resources, and pods whose usage does not count.
-//   - limits: stabilization, policies of the behavior, the range.
-//   - monitor: counts evaluations.
-//   - selectors: pods that several autoscalers select.
+//   - decide.go: one evaluation as a pure function, with its conditions and Events.
+//   - metrics.go: the recommendation of each metric.
+//   - usage.go: resource metrics, and the pods whose usage is ignored.
+//   - limits.go: stabilization, the policies of the behavior, and the range.
+//   - monitor.go: the controller's own metrics.
+//   - selectors.go: finds pods that several autoscalers select.
 //
-// An autoscaler is evaluated when it is created or its spec changes, and then once in a sync period. Without
-// autoscalers nothing is read.
+// An autoscaler is evaluated when it is created, when its spec changes, and then once in each sync period. Without
+// autoscalers the controller reads nothing.
 package horizontalpodautoscaler
 
 import (
@@ -53,7 +53,7 @@ type Settings struct {
 type Config struct {
 	Settings
 	Kinds   client.Kinds // the served kinds
-	Workers int          // --concurrent-horizontal-pod-autoscaler-syncs, 0 means upstream's 5
+	Workers int          // --concurrent-horizontal-pod-autoscaler-syncs; 0 means upstream's 5
 }
 
 // Controller scales workloads.
@@ -66,7 +66,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	cfg.SyncPeriod = cmp.Or(cfg.SyncPeriod, 15*time.Second)
@@ -93,16 +93,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	selectors *selectors
 	history   map[follow.Key]history
 }
 
-// onAutoscaler wakes one that is new or gone, or whose spec has changed.
+// onAutoscaler wakes an autoscaler that is created or deleted, or whose spec changes.
 func (r *run) onAutoscaler(old, new client.Object) []follow.Key {
 	was, _ := old.(*autoscalingv2.HorizontalPodAutoscaler)
 	is, _ := new.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -112,7 +112,7 @@ func (r *run) onAutoscaler(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// forget removes what is known of an autoscaler that no longer exists.
+// forget removes the state of a deleted autoscaler.
 func (r *run) forget(key follow.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +120,8 @@ func (r *run) forget(key follow.Key) {
 	delete(r.history, key)
 }
 
-// reconcile is one evaluation. A failed one is not repeated before the next period, as upstream: what it depends
-// on is measured by then.
+// reconcile evaluates an autoscaler. As in upstream, a failed evaluation is not retried before the next period, when
+// new metrics are available.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	hpa, err := client.Get[*autoscalingv2.HorizontalPodAutoscaler](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -141,14 +141,14 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		r.events.Eventf(hpa, e.kind, e.reason, "%s", e.message)
 	}
 	if v.err != nil {
-		r.deps.Log.Debug("autoscaler not evaluated", zap.String("namespace", key.Namespace),
+		r.deps.Log.Debug("failed to evaluate an autoscaler", zap.String("namespace", key.Namespace),
 			zap.String("horizontalpodautoscaler", key.Name), zap.Error(v.err))
 	}
 	return r.cfg.SyncPeriod, r.write(ctx, hpa, &v.status)
 }
 
-// conflicts is how often an autoscaler is evaluated again at once because its target was changed meanwhile
-// (upstream's retries of a conflict).
+// conflicts is the number of immediate retries after the target was changed during an evaluation (upstream's retries of
+// a conflict).
 const conflicts = 5
 
 // evaluate decides and scales. If the target changes in between, as during a rollout, it decides again.
@@ -221,7 +221,7 @@ func (r *run) scaleOf(ctx context.Context, target client.Ref) (*autoscalingv1.Sc
 	return scale, nil
 }
 
-// rescale sets the number of pods, unless the target has changed since it was read.
+// rescale sets the target's replicas. It conflicts if the target has changed since it was read.
 func (r *run) rescale(ctx context.Context, target client.Ref, read *autoscalingv1.Scale, replicas int32) error {
 	_, err := r.deps.Client.Update(ctx, target, func(cur client.Object) (client.Object, error) {
 		next := cur.DeepCopyObject().(*autoscalingv1.Scale)
@@ -282,14 +282,14 @@ func (r *run) usage(ctx context.Context, namespace string, of labels.Selector) (
 	return u
 }
 
-// write stores a status that is worth it.
+// write stores the status if it is worth writing.
 func (r *run) write(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
 	status *autoscalingv2.HorizontalPodAutoscalerStatus) error {
 	if !worthWriting(&hpa.Status, status, hpa.Spec.Metrics) {
 		return nil
 	}
 	_, err := client.Update(ctx, r.deps.Client, hpa, "status", func(cur *autoscalingv2.HorizontalPodAutoscaler) error {
-		cur.UID = hpa.UID // conflicts with another one of the same name
+		cur.UID = hpa.UID // conflicts with another autoscaler of the same name
 		cur.Status = *status.DeepCopy()
 		return nil
 	})

@@ -146,7 +146,7 @@ func TestScales(t *testing.T) {
 			t.Fatalf("%s: %+v", is, hpa.Status)
 		}
 
-		// Nothing changes: one evaluation in a period, no write, also if the usage changes by less than a percent.
+		// Without changes there is one evaluation in a period and no write, even if the usage changes by less than a percent.
 		rev, lists := w.Store.Revision(), w.measured.lists.Load()
 		apitest.Settle(5 * time.Minute)
 		if n := w.measured.lists.Load() - lists; n != 20 || w.Store.Revision() != rev {
@@ -239,7 +239,7 @@ func TestTargets(t *testing.T) {
 	})
 }
 
-// One failure is one evaluation in a period, not one after the other.
+// A failure causes one evaluation in a period, not immediate retries.
 func TestFailuresAreNotRepeatedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Without a behavior, a scale-up at most doubles the pods, or goes to 4 (upstream's scaleUpLimitFactor and
+// Without a behavior, one scale-up at most doubles the pods, but allows 4 (upstream's scaleUpLimitFactor and
 // scaleUpLimitMinimum).
 const (
 	growthFactor  = 2
 	growthMinimum = 4
 )
 
-// history is what an autoscaler has recommended and done. It is lost at a restart, as upstream's. Its length is
-// bounded by the longest window, and by the number of different recommendations in it.
+// history contains an autoscaler's recent recommendations and scale events. As in upstream, it does not survive a
+// restart. Its length is bounded by the longest window and by the number of different recommendations in it.
 type history struct {
 	uid         types.UID
 	recommended []entry // before stabilization, oldest first
-	added       []entry // by scale-ups, only with a behavior
+	added       []entry // pods added by scale-ups; only with a behavior
 	removed     []entry
 }
 
@@ -32,8 +32,8 @@ type entry struct {
 	at   time.Time
 }
 
-// recommend records a recommendation. A repeated one replaces its predecessor: every window that contains the
-// earlier contains the later.
+// recommend records a recommendation. It replaces an equal predecessor, because every window that contains the
+// predecessor contains the new one.
 func (h *history) recommend(pods int32, now time.Time, window time.Duration) {
 	h.recommended = since(h.recommended, now.Add(-window))
 	if n := len(h.recommended); n > 0 && h.recommended[n-1].pods == pods {
@@ -42,7 +42,7 @@ func (h *history) recommend(pods int32, now time.Time, window time.Duration) {
 	h.recommended = append(h.recommended, entry{pods, now})
 }
 
-// scaled records a change of the number of pods that policies limit.
+// scaled records a change of the number of pods, which policies limit.
 func (h *history) scaled(b *autoscalingv2.HorizontalPodAutoscalerBehavior, from, to int32, now time.Time) {
 	if b == nil {
 		h.added, h.removed = nil, nil
@@ -57,12 +57,12 @@ func (h *history) scaled(b *autoscalingv2.HorizontalPodAutoscalerBehavior, from,
 	}
 }
 
-// since returns a copy without the entries before a time.
+// since returns a copy of the entries from a time on.
 func since(list []entry, oldest time.Time) []entry {
 	return slices.DeleteFunc(slices.Clone(list), func(e entry) bool { return e.at.Before(oldest) })
 }
 
-// longest is the longest period of the policies.
+// longest returns the longest period of the policies.
 func longest(rules *autoscalingv2.HPAScalingRules) (d time.Duration) {
 	if rules != nil {
 		for _, p := range rules.Policies {
@@ -72,7 +72,7 @@ func longest(rules *autoscalingv2.HPAScalingRules) (d time.Duration) {
 	return d
 }
 
-// limit applies stabilization, and the limits of the behavior and of the range, to a recommendation.
+// limit applies stabilization, the behavior's policies, and the range to a recommendation.
 func (in *input) limit(v *verdict, wanted int32) int32 {
 	b := in.hpa.Spec.Behavior
 	if b == nil || b.ScaleUp == nil || b.ScaleDown == nil {
@@ -91,9 +91,9 @@ func (in *input) limit(v *verdict, wanted int32) int32 {
 // limitPlain is limit without a behavior.
 func (in *input) limitPlain(v *verdict, wanted int32) int32 {
 	stable := wanted
-	cutoff := in.now.Add(-in.DownscaleStabilization)
+	windowStart := in.now.Add(-in.DownscaleStabilization)
 	for _, r := range v.history.recommended {
-		if !r.at.Before(cutoff) {
+		if !r.at.Before(windowStart) {
 			stable = max(stable, r.pods)
 		}
 	}
@@ -110,7 +110,7 @@ func (in *input) limitPlain(v *verdict, wanted int32) int32 {
 		most, reason, message = int32(limit), "ScaleUpLimit",
 			"the desired replica count is increasing faster than the maximum scale rate"
 	}
-	switch least := in.least(); {
+	switch least := in.minReplicas(); {
 	case stable < least:
 		v.limited(true, "TooFewReplicas", "the desired replica count is less than the minimum replica count")
 		return least
@@ -122,8 +122,8 @@ func (in *input) limitPlain(v *verdict, wanted int32) int32 {
 	return stable
 }
 
-// stabilize returns the number of pods between the lowest recommendation of the window for scaling up and the
-// highest of the one for scaling down that is nearest to the current number.
+// stabilize returns the number that is nearest to the current one, between the lowest recommendation of the scale-up
+// window and the highest of the scale-down window.
 func (in *input) stabilize(v *verdict, wanted int32) (pods int32, reason, message string) {
 	b := in.hpa.Spec.Behavior
 	upWindow, downWindow := window(b.ScaleUp, 0), window(b.ScaleDown, in.DownscaleStabilization)
@@ -146,7 +146,7 @@ func (in *input) stabilize(v *verdict, wanted int32) (pods int32, reason, messag
 		"recent recommendations were higher than current one, applying the highest recent recommendation"
 }
 
-// window is the stabilization window of the rules.
+// window returns the stabilization window of the rules.
 func window(rules *autoscalingv2.HPAScalingRules, unset time.Duration) time.Duration {
 	if rules.StabilizationWindowSeconds == nil {
 		return unset
@@ -154,7 +154,7 @@ func window(rules *autoscalingv2.HPAScalingRules, unset time.Duration) time.Dura
 	return time.Duration(*rules.StabilizationWindowSeconds) * time.Second
 }
 
-// within returns the number of pods that the policies of the behavior and the range allow, and why.
+// within applies the behavior's policies and the range, and returns the number of pods with the reason and message.
 func (in *input) within(h history, wanted int32) (pods int32, reason, message string) {
 	spec := &in.hpa.Spec
 	switch {
@@ -169,7 +169,7 @@ func (in *input) within(h history, wanted int32) (pods int32, reason, message st
 			return most, reason, message
 		}
 	case wanted < in.current:
-		least, reason, message := in.least(), "TooFewReplicas",
+		least, reason, message := in.minReplicas(), "TooFewReplicas",
 			"the desired replica count is less than the minimum replica count"
 		if limit := min(in.current, in.downTo(h, spec.Behavior.ScaleDown)); least < limit {
 			least, reason, message = limit, "ScaleDownLimit",
@@ -182,7 +182,7 @@ func (in *input) within(h history, wanted int32) (pods int32, reason, message st
 	return wanted, "DesiredWithinRange", "the desired count is within the acceptable range"
 }
 
-// upTo is the highest number of pods that the policies allow.
+// upTo returns the maximum number of pods that the scale-up policies allow.
 func (in *input) upTo(h history, rules *autoscalingv2.HPAScalingRules) int32 {
 	return in.selected(h, rules, func(p autoscalingv2.HPAScalingPolicy, before int32) float64 {
 		if p.Type == autoscalingv2.PercentScalingPolicy {
@@ -192,7 +192,7 @@ func (in *input) upTo(h history, rules *autoscalingv2.HPAScalingRules) int32 {
 	}, math.Min, math.Max)
 }
 
-// downTo is the lowest number of pods that the policies allow.
+// downTo returns the minimum number of pods that the scale-down policies allow.
 func (in *input) downTo(h history, rules *autoscalingv2.HPAScalingRules) int32 {
 	return in.selected(h, rules, func(p autoscalingv2.HPAScalingPolicy, before int32) float64 {
 		if p.Type == autoscalingv2.PercentScalingPolicy {
@@ -202,8 +202,8 @@ func (in *input) downTo(h history, rules *autoscalingv2.HPAScalingRules) int32 {
 	}, math.Max, math.Min)
 }
 
-// selected returns what the selected policy allows. allows gets a policy and the number of pods at the begin of its
-// period; least and most choose among two results the smaller and the greater change.
+// selected returns the result of the selected policy. allows computes the result of a policy from the number of pods at
+// the beginning of its period; least and most choose between the results of a smaller and a greater change.
 func (in *input) selected(h history, rules *autoscalingv2.HPAScalingRules,
 	allows func(autoscalingv2.HPAScalingPolicy, int32) float64, least, most func(a, b float64) float64) int32 {
 	choose := most
@@ -223,7 +223,7 @@ func (in *input) selected(h history, rules *autoscalingv2.HPAScalingRules,
 		}
 		result = choose(result, pods)
 	}
-	if math.IsNaN(result) { // no policies: validation prevents it
+	if math.IsNaN(result) { // without policies, which validation prevents
 		return in.current
 	}
 	return clamp(result)

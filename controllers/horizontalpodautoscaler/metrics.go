@@ -9,22 +9,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// proposal is what one metric, or all of them, recommend.
+// proposal is the recommendation of one metric, or of all of them.
 type proposal struct {
 	replicas int32
-	metric   string // what it is based on, as events name it
+	metric   string // its name in Events
 }
 
-// failure is a metric that cannot be evaluated: the reason of the event and the condition, and the error in each
-// of them and in the error of all metrics.
+// failure describes a metric that cannot be evaluated: the reason of the Event and the condition, the error for both,
+// and the error that propose returns.
 type failure struct {
 	reason string
 	cause  error
 	err    error
 }
 
-// propose evaluates every metric; the highest recommendation counts. Metrics that fail do not prevent a scale-up
-// by the others, only a scale-down. It returns nil if there is no recommendation.
+// propose evaluates every metric and returns the highest recommendation. Failed metrics prevent a scale-down, but not a
+// scale-up by the others. It returns nil if there is no recommendation.
 func (in *input) propose(v *verdict) (best *proposal, err error) {
 	specs := in.hpa.Spec.Metrics
 	v.status.CurrentMetrics = make([]autoscalingv2.MetricStatus, len(specs))
@@ -67,8 +67,7 @@ func (in *input) propose(v *verdict) (best *proposal, err error) {
 	return best, err
 }
 
-// evaluate evaluates one metric. Only the metrics of resources are served; the others fail as they do in a cluster
-// without an adapter.
+// evaluate evaluates one metric. Only resource metrics are served; the others fail as in a cluster without an adapter.
 func (in *input) evaluate(m *autoscalingv2.MetricSpec) (proposal, autoscalingv2.MetricStatus, *failure) {
 	status := autoscalingv2.MetricStatus{Type: m.Type}
 	fail := func(reason, wrap string, cause error) (proposal, autoscalingv2.MetricStatus, *failure) {
@@ -112,7 +111,7 @@ func (in *input) evaluate(m *autoscalingv2.MetricSpec) (proposal, autoscalingv2.
 	return proposal{}, status, &failure{"InvalidMetricSourceType", err, err}
 }
 
-// errCustom and external are what upstream's clients answer if no such API is registered.
+// errCustom and external are the errors of upstream's clients if the API is not registered.
 var errCustom = errors.New(
 	"unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered")
 
@@ -128,7 +127,7 @@ func (in *input) external(s *autoscalingv2.ExternalMetricSource) error {
 
 func selectorOf(s *metav1.LabelSelector) string { return fmt.Sprintf("%+v", s) }
 
-// nameOf names the metric of a resource in events and conditions.
+// nameOf returns the name of a resource metric in Events and conditions.
 func nameOf(name corev1.ResourceName, target autoscalingv2.MetricTarget, of string) string {
 	if target.AverageValue != nil {
 		return fmt.Sprintf("%s resource", name)

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// monitor counts evaluations in upstream's metrics: names, labels and label values.
+// monitor contains upstream's metrics: names, labels and label values.
 type monitor struct {
 	evaluations, computations *prometheus.CounterVec
 	evaluated, computed       *prometheus.HistogramVec
@@ -45,7 +45,7 @@ type computation struct {
 	kind   autoscalingv2.MetricSourceType
 	action string
 	err    error
-	took   time.Duration // to read the usage of the pods, once for all metrics
+	took   time.Duration // time to read the usage of the pods, once for all metrics
 }
 
 // record counts an evaluation.
@@ -67,10 +67,10 @@ func (m *monitor) record(v *verdict, err error, took time.Duration) {
 	m.evaluated.WithLabelValues(action, cause(err)).Observe(took.Seconds())
 }
 
-// specError is one that only a change of the autoscaler's spec can mend.
+// specError is an error that only a change of the autoscaler's spec can fix.
 type specError struct{ error }
 
-// cause is the label of an error: the spec of the autoscaler, or anything else.
+// cause returns the label value of an error: the autoscaler's spec, or anything else.
 func cause(err error) string {
 	switch {
 	case err == nil:
@@ -81,7 +81,7 @@ func cause(err error) string {
 	return "internal"
 }
 
-// direction is the label of a change of the number of pods.
+// direction returns the label value of a change of the number of pods.
 func direction(to, from int32) string {
 	switch {
 	case to > from:

@@ -11,32 +11,33 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// selectors finds the autoscalers that select a pod. The cost of a query does not grow with the number of
-// autoscalers, except of those whose selector requires no label to have a certain value.
+// selectors finds the autoscalers that select a pod. The cost of a query does not grow with the number of autoscalers,
+// except for those whose selector requires no label with a certain value.
 type selectors struct {
 	of map[follow.Key]labels.Selector
-	by map[place]map[follow.Key]bool
+	by map[requiredLabel]map[follow.Key]bool
 }
 
-// place is where an autoscaler is found: a label that its selector requires; no key: it requires none.
-type place struct{ namespace, key, value string }
+// requiredLabel is the index key of an autoscaler: a label that its selector requires. An empty key means that it
+// requires none.
+type requiredLabel struct{ namespace, key, value string }
 
 func newSelectors() *selectors {
-	return &selectors{of: map[follow.Key]labels.Selector{}, by: map[place]map[follow.Key]bool{}}
+	return &selectors{of: map[follow.Key]labels.Selector{}, by: map[requiredLabel]map[follow.Key]bool{}}
 }
 
-func placeOf(key follow.Key, s labels.Selector) place {
+func placeOf(key follow.Key, s labels.Selector) requiredLabel {
 	requirements, _ := s.Requirements()
 	for _, r := range requirements {
 		if op := r.Operator(); op == selection.Equals || op == selection.DoubleEquals ||
 			op == selection.In && r.Values().Len() == 1 {
-			return place{key.Namespace, r.Key(), r.Values().UnsortedList()[0]}
+			return requiredLabel{key.Namespace, r.Key(), r.Values().UnsortedList()[0]}
 		}
 	}
-	return place{namespace: key.Namespace}
+	return requiredLabel{namespace: key.Namespace}
 }
 
-// put records the selector of an autoscaler; nil: it has none.
+// put records the selector of an autoscaler; nil removes it.
 func (x *selectors) put(key follow.Key, s labels.Selector) {
 	if old := x.of[key]; old != nil {
 		at := placeOf(key, old)
@@ -61,16 +62,16 @@ func (x *selectors) selecting(pods []*corev1.Pod) []follow.Key {
 	found := map[follow.Key]bool{}
 	for _, p := range pods {
 		set := labels.Set(p.Labels)
-		look := func(at place) {
+		look := func(at requiredLabel) {
 			for key := range x.by[at] {
 				if !found[key] && x.of[key].Matches(set) {
 					found[key] = true
 				}
 			}
 		}
-		look(place{namespace: p.Namespace})
+		look(requiredLabel{namespace: p.Namespace})
 		for key, value := range p.Labels {
-			look(place{p.Namespace, key, value})
+			look(requiredLabel{p.Namespace, key, value})
 		}
 	}
 	out := make([]follow.Key, 0, len(found))

@@ -15,14 +15,14 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// sample is what a pod, or one of its containers, uses of a resource, in thousandths.
+// sample is the usage of a resource by a pod or one of its containers, in thousandths.
 type sample struct {
 	value  int64
 	at     time.Time
-	window time.Duration // before at
+	window time.Duration // of the sample, before at
 }
 
-// byResource asks for the number of pods at which they use the target of a resource on average.
+// byResource computes the number of pods at which their average usage of a resource reaches the target.
 type byResource struct {
 	name      corev1.ResourceName
 	container string // empty: the whole pod
@@ -34,7 +34,8 @@ func (a byResource) pods(in *input) (int32, autoscalingv2.MetricValueStatus, err
 	var none autoscalingv2.MetricValueStatus
 	if a.target.AverageValue == nil && a.target.AverageUtilization == nil {
 		return 0, none,
-			errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+			errors.New("invalid resource metric source: " +
+				"neither an average utilization target nor an average value (usage) target was set")
 	}
 	what := "utilization"
 	if a.target.AverageValue != nil {
@@ -75,7 +76,7 @@ func (a byResource) count(in *input) (int32, autoscalingv2.MetricValueStatus, er
 	return n, status, err
 }
 
-// samples are those of every pod whose usage is known.
+// samples returns the sample of every pod whose usage is known.
 func (a byResource) samples(u usage) (map[string]sample, error) {
 	if u.err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", u.err)
@@ -97,8 +98,8 @@ func (a byResource) samples(u usage) (map[string]sample, error) {
 	return out, nil
 }
 
-// used returns what the pod or the container uses; known: every container that counts has the resource; found:
-// there is one.
+// used returns the usage of the pod or the container. known: every considered container has the resource; found: there
+// is such a container.
 func (a byResource) used(p *metrics.PodMetrics) (sum int64, known, found bool) {
 	known = true
 	for i := range p.Containers {
@@ -162,7 +163,7 @@ func (a byResource) request(p *corev1.Pod) (int64, error) {
 	return sum, nil
 }
 
-// running iterates over the containers that run as long as the pod: its containers and sidecars.
+// running iterates over the containers that run for the pod's whole life: regular containers and sidecars.
 func running(p *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	return func(yield func(*corev1.Container) bool) {
 		for i := range p.Spec.Containers {
@@ -179,14 +180,14 @@ func running(p *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	}
 }
 
-// ratio returns how much more than the target the samples are, and the average itself.
+// ratio returns the ratio of the samples to the target, and the average usage.
 func (m measure) ratio(samples map[string]sample) (float64, autoscalingv2.MetricValueStatus, error) {
 	var status autoscalingv2.MetricValueStatus
 	var total, requested, n int64
 	for pod, s := range samples {
 		request, ok := m.requests[pod]
 		if m.requests != nil && !ok {
-			continue // of a pod that is not selected
+			continue // its pod is not selected
 		}
 		total, requested, n = total+s.value, requested+request, n+1
 	}
@@ -203,8 +204,8 @@ func (m measure) ratio(samples map[string]sample) (float64, autoscalingv2.Metric
 	return float64(percent) / float64(m.utilization), status, nil
 }
 
-// all is what a pod without a sample is assumed to use before pods are removed: its request, or the target if that
-// is more.
+// all is the usage that a pod without a sample is assumed to have for a scale-down: the larger of its request and the
+// target.
 func (m measure) all(pod string) int64 {
 	if m.requests == nil {
 		return m.value
@@ -212,15 +213,15 @@ func (m measure) all(pod string) int64 {
 	return m.requests[pod] * int64(max(100, m.utilization)) / 100
 }
 
-// groups are pods by what their samples are good for.
+// groups divides the pods by how their samples are used.
 type groups struct {
-	ready   int      // pods whose sample counts
-	unready []string // pods that start, or whose sample is from before they were ready
+	ready   int      // number of pods whose sample counts
+	unready []string // starting pods, and pods whose sample is older than their readiness
 	missing []string // pods without a sample
 	ignored []string // pods that have failed or are being deleted
 }
 
-// group sorts the pods. Only CPU is judged by readiness: a starting pod uses much of it.
+// group sorts the pods. Readiness matters only for CPU, because a starting pod uses much of it.
 func group(in *input, samples map[string]sample, name corev1.ResourceName) (g groups) {
 	for _, p := range in.pods {
 		s, sampled := samples[p.Name]
@@ -240,7 +241,7 @@ func group(in *input, samples map[string]sample, name corev1.ResourceName) (g gr
 	return g
 }
 
-// starting reports whether the CPU usage of a pod says nothing about its load.
+// starting reports whether the CPU usage of a pod is ignored because the pod is starting.
 func (in *input) starting(p *corev1.Pod, s sample) bool {
 	ready, startedAt := podstate.Condition(p, corev1.PodReady), p.Status.StartTime
 	if ready == nil || startedAt == nil {
@@ -253,8 +254,8 @@ func (in *input) starting(p *corev1.Pod, s sample) bool {
 		startedAt.Add(in.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
 }
 
-// replicas returns the number of pods at which the ratio would be 1. Pods without a usable sample are assumed to
-// use what makes the change smaller. It changes samples.
+// replicas returns the number of pods at which the ratio would be 1. For pods without a usable sample it assumes the
+// usage that makes the change smaller. It modifies samples.
 func (g groups) replicas(in *input, samples map[string]sample, ratio float64, m measure) (int32, error) {
 	grow := len(g.unready) > 0 && ratio > 1
 	if !grow && len(g.missing) == 0 {
@@ -304,7 +305,7 @@ func (in *input) tolerated(ratio float64) bool {
 	return 1-down <= ratio && ratio <= 1+up
 }
 
-// clamp is the int32 nearest to n.
+// clamp returns the int32 nearest to n.
 func clamp(n float64) int32 {
 	return int32(min(max(n, math.MinInt32), math.MaxInt32))
 }

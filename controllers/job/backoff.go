@@ -24,7 +24,7 @@ type backoff struct {
 	last     time.Time // when the last of them ended
 }
 
-// after returns the backoff after further pods have finished.
+// after returns the backoff after more pods have finished.
 func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
 	var success time.Time
 	for _, p := range succeeded {
@@ -69,27 +69,27 @@ type failures struct {
 func newFailures() *failures { return &failures{of: map[types.UID]backoff{}} }
 
 // next returns the backoff after the pods that the sync has found finished. For a Job that is new to this process it
-// considers all pods, counted or not, so that a restart of the process does not reset the backoff.
-func (f *failures) next(ro *round) backoff {
+// considers all pods, including counted ones, so that a restart of the process does not reset the backoff.
+func (f *failures) next(st *syncState) backoff {
 	f.mu.Lock()
-	b, known := f.of[ro.job.UID]
+	b, known := f.of[st.job.UID]
 	f.mu.Unlock()
 	if known {
-		return b.after(ro.fresh(succeeded), ro.fresh(ro.isFailed))
+		return b.after(st.fresh(succeeded), st.fresh(st.isFailed))
 	}
 	var good, bad []*corev1.Pod
-	for _, p := range ro.pods {
+	for _, p := range st.pods {
 		switch {
 		case succeeded(p):
 			good = append(good, p)
-		case ro.isFailed(p):
+		case st.isFailed(p):
 			bad = append(bad, p)
 		}
 	}
 	return b.after(good, bad)
 }
 
-// keep stores the backoff after a sync whose pods are in the status: the next sync does not consider them again.
+// keep stores the backoff after a sync whose pods the status contains: the next sync does not consider them again.
 func (f *failures) keep(job types.UID, b backoff) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,8 +102,8 @@ func (f *failures) forget(job types.UID) {
 	delete(f.of, job)
 }
 
-// ended returns when a pod finished, as far as known: when its last container ended, it stopped being ready, its
-// deletion was requested, or it was created (upstream getFinishedTime).
+// ended returns when a pod finished, as far as known: when its last container ended, when it became unready, when its
+// deletion was requested, or when it was created (upstream getFinishedTime).
 func ended(pod *corev1.Pod) time.Time {
 	var last time.Time
 	open := func(s corev1.ContainerStatus) bool {

@@ -85,7 +85,7 @@ func (c cluster) job() *batchv1.Job {
 // pods are all pods, in the order of their indexes.
 func (c cluster) pods() []*corev1.Pod {
 	pods := apitest.List[*corev1.Pod](c.API, "default")
-	slices.SortStableFunc(pods, (&round{}).byIndex)
+	slices.SortStableFunc(pods, (&syncState{}).byIndex)
 	return pods
 }
 

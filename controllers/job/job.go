@@ -1,13 +1,13 @@
 // Package job runs the pods of each Job until enough of them have succeeded or too many have failed, and counts every
 // pod once.
 //
-//   - round: the state of a Job and its pods during one sync.
-//   - verdict: whether the Job ends, and why; pure functions.
-//   - policy: evaluates podFailurePolicy and successPolicy; pure functions.
-//   - manage: which pods are created and deleted.
-//   - pods: new pods.
-//   - backoff: the delay before a failed pod is replaced.
-//   - track: counting pods. A finalizer keeps each pod until it is counted.
+//   - syncstate.go: the state of a Job and its pods during one sync.
+//   - verdict.go: decides whether the Job ends, and why; pure functions.
+//   - policy.go: evaluates podFailurePolicy and successPolicy; pure functions.
+//   - manage.go: creates and deletes pods.
+//   - pods.go: new pods.
+//   - backoff.go: the delay before a failed pod is replaced.
+//   - track.go: counts pods. A finalizer keeps each pod until it is counted.
 package job
 
 import (
@@ -37,7 +37,7 @@ const kind = "Job"
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-job-syncs, 0 means upstream's 5
+	Workers int // --concurrent-job-syncs; 0 means upstream's 5
 }
 
 // Controller runs Jobs.
@@ -50,7 +50,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metrics.
+// New returns the controller and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	counts, err := newMetrics(deps.Metrics)
@@ -60,7 +60,7 @@ func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, erro
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// key is a Job, or a pod whose finalizer may no longer be needed.
+// key identifies a Job, or a pod whose finalizer may no longer be needed.
 type key struct {
 	follow.Key
 	pod bool
@@ -102,8 +102,8 @@ func newRun(c *Controller) *run {
 		}}
 }
 
-// reconcile syncs a Job: whether it ends, its pods, and its status. The cached pods must be at least as new as the
-// end of the previous sync, so that no pod is counted twice.
+// reconcile syncs a Job: its end, its pods, and its status. The cached pods must be at least as new as the end of the
+// previous sync, so that no pod is counted twice.
 func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error) {
 	job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {
@@ -120,22 +120,22 @@ func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	ro := newRound(job, pods, r.deps.Clock.Now())
-	ro.backoff = r.failures.next(ro)
-	ro.judge()
+	st := newRound(job, pods, r.deps.Clock.Now())
+	st.backoff = r.failures.next(st)
+	st.judge()
 	switch {
-	case ro.end != nil:
-		err = r.stop(ctx, ro)
+	case st.end != nil:
+		err = r.stop(ctx, st)
 	case job.DeletionTimestamp == nil:
-		err = r.manage(ctx, ro)
-		r.settle(ro)
+		err = r.manage(ctx, st)
+		r.settle(st)
 	}
-	err = errors.Join(err, r.track(ctx, ro)) // counts the pods that have finished
-	r.counts.synced(ro, r.deps.Clock.Since(ro.now), err)
-	return ro.again, err
+	err = errors.Join(err, r.track(ctx, st)) // counts the pods that have finished
+	r.counts.synced(st, r.deps.Clock.Since(st.now), err)
+	return st.again, err
 }
 
-// podsOf adopts and releases pods where necessary, and returns those of the Job.
+// podsOf adopts and releases pods where necessary, and returns the Job's pods.
 func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
@@ -160,5 +160,5 @@ func (r *run) reconcilePod(ctx context.Context, k follow.Key) error {
 	if lost, err := r.uncountable(ctx, pod); !lost || err != nil {
 		return err
 	}
-	return r.free(ctx, pod)
+	return r.removeFinalizer(ctx, pod)
 }

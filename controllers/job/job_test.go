@@ -394,8 +394,8 @@ func TestIdleWritesNothing(t *testing.T) {
 	})
 }
 
-// However many pods a namespace has, a Job reads only its pods: also if the watches are not ordered, as over etcd, and
-// late. It still counts and creates each pod once.
+// However many pods a namespace has, a Job reads only its own pods, even if the watches are not ordered, as with etcd,
+// and late. It still counts and creates each pod once.
 func TestSyncsListNoPods(t *testing.T) {
 	t.Parallel()
 	for name, ordered := range map[string]bool{"ordered": true, "unordered": false} {

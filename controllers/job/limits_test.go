@@ -120,8 +120,8 @@ func TestPerIndexHasNoCommonLimit(t *testing.T) {
 	})
 }
 
-// successPolicy: one rule is enough, lost indexes do no harm, and what the last pods do
-// after it is met counts as it happens.
+// successPolicy: one satisfied rule is enough, failed indexes do not matter, and the last pods count by their own
+// results.
 func TestSuccessPolicies(t *testing.T) {
 	rule := func(indexes *string, count *int32) func(*batchv1.Job) {
 		return func(job *batchv1.Job) {

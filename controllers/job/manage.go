@@ -22,50 +22,50 @@ const burst = 500
 // parallel is the number of concurrent requests in a sync.
 const parallel = 50
 
-// manage moves the number of active pods towards the desired number: it deletes surplus
-// pods or, if there are none, creates missing ones.
-func (r *run) manage(ctx context.Context, ro *round) error {
-	if suspended(ro.job) {
-		return r.remove(ctx, ro, slices.Clone(ro.active))
+// manage moves the number of active pods towards the desired number: it deletes surplus pods or, if there are none,
+// creates missing ones.
+func (r *run) manage(ctx context.Context, st *syncState) error {
+	if suspended(st.job) {
+		return r.remove(ctx, st, slices.Clone(st.active))
 	}
-	want := int(*ro.job.Spec.Parallelism)
-	switch n := ro.job.Spec.Completions; {
+	want := int(*st.job.Spec.Parallelism)
+	switch n := st.job.Spec.Completions; {
 	case n != nil:
-		want = max(0, min(int(*n-ro.succeeded), want))
-	case ro.succeeded > 0:
-		want = len(ro.active) // create none; running pods may finish
+		want = max(0, min(int(*n-st.succeeded), want))
+	case st.succeeded > 0:
+		want = len(st.active) // create none; running pods may finish
 	}
-	if extra := ro.surplus(len(ro.active) - want); len(extra) > 0 {
-		return r.remove(ctx, ro, extra[:min(len(extra), burst)])
+	if extra := st.surplus(len(st.active) - want); len(extra) > 0 {
+		return r.remove(ctx, st, extra[:min(len(extra), burst)])
 	}
-	missing := want - len(ro.active)
-	if replacesOnlyFailed(ro.job) {
-		missing -= int(ro.terminating)
+	missing := want - len(st.active)
+	if replacesOnlyFailed(st.job) {
+		missing -= int(st.terminating)
 	}
 	if missing <= 0 {
 		return nil
 	}
-	if !indexed(ro.job) {
-		if wait := ro.backoff.left(ro.now); wait > 0 {
-			ro.wait(wait)
+	if !indexed(st.job) {
+		if wait := st.backoff.left(st.now); wait > 0 {
+			st.wait(wait)
 			return nil
 		}
-		return r.create(ctx, ro, make([]int32, min(missing, burst)))
+		return r.create(ctx, st, make([]int32, min(missing, burst)))
 	}
-	return r.create(ctx, ro, ro.pending(min(missing, burst)))
+	return r.create(ctx, st, st.pending(min(missing, burst)))
 }
 
-// surplus returns the active pods to delete: in an Indexed Job those without a valid index and all but one of each
-// index, and further ones until n are found.
-func (ro *round) surplus(n int) []*corev1.Pod {
-	ranked := podstate.Rank(ro.active, nil, ro.now)
-	if !indexed(ro.job) {
+// surplus returns n active pods to delete, in an Indexed Job also every pod without a valid index and all but one of
+// each index.
+func (st *syncState) surplus(n int) []*corev1.Pod {
+	ranked := podstate.Rank(st.active, nil, st.now)
+	if !indexed(st.job) {
 		return ranked[:max(0, n)]
 	}
 	var extra, left []*corev1.Pod
 	kept := map[int32]bool{}
 	for _, p := range slices.Backward(ranked) { // of each index, keep the pod that ranks last for deletion
-		if i, ok := ro.index(p); !ok || kept[i] {
+		if i, ok := st.index(p); !ok || kept[i] {
 			extra = append(extra, p)
 		} else {
 			kept[i] = true
@@ -79,84 +79,84 @@ func (ro *round) surplus(n int) []*corev1.Pod {
 	return extra
 }
 
-// pending returns the first n indexes that need a pod and whose backoff is over.
-func (ro *round) pending(n int) []int32 {
-	taken := ro.done.Merge(ro.lost)
+// pending returns the first n indexes that need a pod and whose backoff has ended.
+func (st *syncState) pending(n int) []int32 {
+	taken := st.completedIndexes.Merge(st.failedIndexes)
 	var have []int32
-	for _, p := range ro.pods {
-		if i, ok := ro.index(p); ok && (podstate.Active(p) || terminating(p) && replacesOnlyFailed(ro.job)) {
+	for _, p := range st.pods {
+		if i, ok := st.index(p); ok && (podstate.Active(p) || terminating(p) && replacesOnlyFailed(st.job)) {
 			have = append(have, i)
 		}
 	}
-	missing := taken.Merge(batch.IndexesOf(have...)).Missing(n, *ro.job.Spec.Completions)
-	if ro.job.Spec.BackoffLimitPerIndex == nil {
-		if wait := ro.backoff.left(ro.now); wait > 0 {
-			ro.wait(wait)
+	missing := taken.Merge(batch.IndexesOf(have...)).Missing(n, *st.job.Spec.Completions)
+	if st.job.Spec.BackoffLimitPerIndex == nil {
+		if wait := st.backoff.left(st.now); wait > 0 {
+			st.wait(wait)
 			return nil
 		}
 		return missing
 	}
 	return slices.DeleteFunc(missing, func(i int32) bool {
-		failed := ro.replaced[i]
+		failed := st.replaced[i]
 		if failed == nil {
 			return false
 		}
-		wait := backoff{failures: attempts(failed) + 1, last: ended(failed)}.left(ro.now)
+		wait := backoff{failures: attempts(failed) + 1, last: ended(failed)}.left(st.now)
 		if wait > 0 {
-			ro.wait(wait)
+			st.wait(wait)
 		}
 		return wait > 0
 	})
 }
 
 // create creates a pod for each item: its index in an Indexed Job.
-func (r *run) create(ctx context.Context, ro *round, items []int32) error {
+func (r *run) create(ctx context.Context, st *syncState, items []int32) error {
 	var made, failed atomic.Int32
 	_, err := owned.SlowStart(1, len(items), func(i int) error {
-		_, err := r.control.Create(ctx, ro.stored, r.podFor(ro, items[i]))
+		_, err := r.control.Create(ctx, st.stored, r.podFor(st, items[i]))
 		switch {
 		case err == nil:
 			made.Add(1)
-		case owned.Ending(err):
-			return nil // the namespace is being deleted
+		case owned.NamespaceTerminating(err):
+			return nil // the namespace is terminating
 		default:
 			failed.Add(1)
 		}
 		return err
 	})
-	ro.created = int(made.Load())
-	r.counts.creations(ro, ro.created, int(failed.Load()))
+	st.created = int(made.Load())
+	r.counts.creations(st, st.created, int(failed.Load()))
 	return err
 }
 
-// remove deletes active pods that must count neither as succeeded nor as failed.
-func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
+// remove deletes active pods that count neither as succeeded nor as failed.
+func (r *run) remove(ctx context.Context, st *syncState, pods []*corev1.Pod) error {
 	gone, err := r.each(pods, func(p *corev1.Pod) error {
-		if err := r.free(ctx, p); err != nil {
+		if err := r.removeFinalizer(ctx, p); err != nil {
 			return err
 		}
-		return r.delete(ctx, ro, p)
+		return r.control.Delete(ctx, st.stored, p)
 	})
 	for _, p := range gone {
-		ro.drop(p)
+		st.drop(p)
 	}
 	return err
 }
 
-// stop deletes the active pods of a Job that ends. They keep the finalizer until they are
-// counted. If a deletion fails, the Job does not end yet.
-func (r *run) stop(ctx context.Context, ro *round) error {
-	gone, err := r.each(ro.active, func(p *corev1.Pod) error { return r.delete(ctx, ro, p) })
+// stop deletes the active pods of a Job that ends. They keep the finalizer until they are counted. If a deletion fails,
+// the Job does not end yet.
+func (r *run) stop(ctx context.Context, st *syncState) error {
+	gone, err := r.each(st.active, func(p *corev1.Pod) error { return r.control.Delete(ctx, st.stored, p) })
 	for _, p := range gone {
-		ro.deleted(p)
+		st.deleted(p)
 	}
 	if err != nil {
-		ro.end = nil
+		st.end = nil
 	}
 	return err
 }
 
-// each calls f for the pods, and returns those for which it succeeded.
+// each calls f for the pods, and returns the pods for which f succeeded.
 func (r *run) each(pods []*corev1.Pod, f func(*corev1.Pod) error) ([]*corev1.Pod, error) {
 	done := make([]atomic.Bool, len(pods))
 	at := make([]int, len(pods))
@@ -177,16 +177,8 @@ func (r *run) each(pods []*corev1.Pod, f func(*corev1.Pod) error) ([]*corev1.Pod
 	return good, errors.Join(errs...)
 }
 
-func (r *run) delete(ctx context.Context, ro *round, pod *corev1.Pod) error {
-	err := r.control.Delete(ctx, ro.stored, pod)
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
-}
-
-// byIndex orders pods by their completion index, those without one first.
-func (ro *round) byIndex(a, b *corev1.Pod) int {
+// byIndex orders pods by their completion index; pods without an index come first.
+func (st *syncState) byIndex(a, b *corev1.Pod) int {
 	of := func(p *corev1.Pod) int32 {
 		if i, ok := number(p, batchv1.JobCompletionIndexAnnotation); ok {
 			return i

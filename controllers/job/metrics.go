@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// metrics are those of upstream's job controller: names, labels and label values.
+// metrics contains upstream's metrics: names, labels and label values.
 type metrics struct {
 	took                                                            *prometheus.HistogramVec
 	syncs, jobs, pods, indexes, created, handled, tracked, external *prometheus.CounterVec
@@ -61,19 +61,19 @@ func modeOf(job *batchv1.Job) string {
 }
 
 // synced counts a sync of the given duration.
-func (m *metrics) synced(ro *round, took time.Duration, err error) {
+func (m *metrics) synced(st *syncState, took time.Duration, err error) {
 	result, action := "success", "tracking"
 	if err != nil {
 		result = "error"
 	}
 	switch {
-	case ro.created > 0:
+	case st.created > 0:
 		action = "pods_created"
-	case ro.removed > 0:
+	case st.removed > 0:
 		action = "pods_deleted"
 	}
-	m.syncs.WithLabelValues(modeOf(ro.job), result, action).Inc()
-	m.took.WithLabelValues(modeOf(ro.job), result, action).Observe(took.Seconds())
+	m.syncs.WithLabelValues(modeOf(st.job), result, action).Inc()
+	m.took.WithLabelValues(modeOf(st.job), result, action).Observe(took.Seconds())
 }
 
 // wrote counts the pods and indexes that an update of the status has newly counted.
@@ -103,7 +103,7 @@ func (m *metrics) wrote(job *batchv1.Job, was, is *batchv1.JobStatus) {
 	add(m.indexes.WithLabelValues(labelFailed, limit), count(is.FailedIndexes)-count(was.FailedIndexes))
 }
 
-// ended counts a Job that has finished.
+// ended counts a finished Job.
 func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	result := labelSucceeded
 	if end.Type == batchv1.JobFailureTarget {
@@ -113,12 +113,12 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 }
 
 // creations counts the pods that a sync has created or failed to create.
-func (m *metrics) creations(ro *round, made, failed int) {
+func (m *metrics) creations(st *syncState, made, failed int) {
 	reason := "new"
-	switch only := ro.job.Spec.PodReplacementPolicy; {
-	case only != nil && *only == batchv1.Failed && ro.failed > 0:
+	switch only := st.job.Spec.PodReplacementPolicy; {
+	case only != nil && *only == batchv1.Failed && st.failed > 0:
 		reason = "recreate_failed"
-	case ro.failed > 0 || ro.terminating > 0:
+	case st.failed > 0 || st.terminating > 0:
 		reason = "recreate_terminating_or_failed"
 	}
 	m.created.WithLabelValues(reason, labelSucceeded).Add(float64(made))

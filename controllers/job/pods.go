@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// indexEnv is the environment variable with the index of a container's pod.
+	// indexEnv is the environment variable that contains the pod's index.
 	indexEnv = "JOB_COMPLETION_INDEX"
-	// maxBase is the maximum length of a generateName that is not truncated: the 63 characters of a label without the
-	// five random ones (upstream names.MaxGeneratedNameLength).
+	// maxBase is the maximum length of a generateName that is not truncated: 63 characters of a label minus five random
+	// characters (upstream names.MaxGeneratedNameLength).
 	maxBase = 63 - 5
 )
 
 // podFor returns a new pod of the Job; index is used if the Job is Indexed.
-func (r *run) podFor(ro *round, index int32) *corev1.Pod {
-	job, pod := ro.job, owned.NewPod(ro.job, r.adopter.Ref(ro.job), &ro.job.Spec.Template)
+func (r *run) podFor(st *syncState, index int32) *corev1.Pod {
+	job, pod := st.job, owned.NewPod(st.job, r.adopter.Ref(st.job), &st.job.Spec.Template)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
@@ -41,12 +41,12 @@ func (r *run) podFor(ro *round, index int32) *corev1.Pod {
 		}
 	}
 	if job.Spec.BackoffLimitPerIndex != nil {
-		ro.inherit(pod, ro.replaced[index])
+		st.inherit(pod, st.replaced[index])
 	}
 	return pod
 }
 
-// addIndex sets the container's variable with the pod's index, unless it has a variable of that name.
+// addIndex sets the container's indexEnv to the pod's index, unless the container defines the variable.
 func addIndex(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexEnv }) {
 		return
@@ -58,12 +58,12 @@ func addIndex(c *corev1.Container) {
 }
 
 // inherit copies the failure count of the index from the failed pod to its replacement.
-func (ro *round) inherit(pod, failed *corev1.Pod) {
+func (st *syncState) inherit(pod, failed *corev1.Pod) {
 	var count, ignored int32
 	if failed != nil {
 		count, _ = number(failed, batchv1.JobIndexFailureCountAnnotation)
 		ignored, _ = number(failed, batchv1.JobIndexIgnoredFailureCountAnnotation)
-		if _, action := ro.matchFailure(failed); action == batchv1.PodFailurePolicyActionIgnore {
+		if _, action := st.matchFailure(failed); action == batchv1.PodFailurePolicyActionIgnore {
 			ignored++
 		} else {
 			count++

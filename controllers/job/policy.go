@@ -11,10 +11,10 @@ import (
 	"monopod/apiserver/kit/batch"
 )
 
-// matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches, empty if there is
-// none, and for FailJob the message for the Job's condition.
-func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
-	policy := ro.job.Spec.PodFailurePolicy
+// matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches (empty if none does)
+// and, for FailJob, the message of the Job's condition.
+func (st *syncState) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
+	policy := st.job.Spec.PodFailurePolicy
 	if policy == nil {
 		return "", ""
 	}
@@ -39,8 +39,8 @@ func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.P
 	return "", ""
 }
 
-// exited returns the first container whose exit code matches the rule. Regular containers come before init
-// containers; exit code 0 never matches.
+// exited returns the first container whose exit code matches the rule. Regular containers come before init containers;
+// exit code 0 never matches.
 func exited(status *corev1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	for _, s := range slices.Concat(status.ContainerStatuses, status.InitContainerStatuses) {
 		end := s.State.Terminated
@@ -67,13 +67,13 @@ func matched(status *corev1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodC
 }
 
 // failingPod returns the message about the first failed pod that fails the whole Job.
-func (ro *round) failingPod() string {
-	if ro.job.Spec.PodFailurePolicy == nil {
+func (st *syncState) failingPod() string {
+	if st.job.Spec.PodFailurePolicy == nil {
 		return ""
 	}
-	for _, p := range ro.pods {
-		if ro.isFailed(p) {
-			if message, _ := ro.matchFailure(p); message != "" {
+	for _, p := range st.pods {
+		if st.isFailed(p) {
+			if message, _ := st.matchFailure(p); message != "" {
 				return message
 			}
 		}
@@ -81,33 +81,33 @@ func (ro *round) failingPod() string {
 	return ""
 }
 
-// isIndexFailed reports whether the pod's failure is the last one that backoffLimitPerIndex allows.
-func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
-	if !ro.isFailed(pod) {
+// isIndexFailed reports whether the pod's failure exceeds backoffLimitPerIndex.
+func (st *syncState) isIndexFailed(pod *corev1.Pod) bool {
+	if !st.isFailed(pod) {
 		return false
 	}
-	switch _, action := ro.matchFailure(pod); action {
+	switch _, action := st.matchFailure(pod); action {
 	case batchv1.PodFailurePolicyActionFailIndex:
 		return true
 	case batchv1.PodFailurePolicyActionIgnore:
 		return false
 	}
 	count, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
-	return count >= *ro.job.Spec.BackoffLimitPerIndex
+	return count >= *st.job.Spec.BackoffLimitPerIndex
 }
 
-// replacements returns the failed pods to be replaced, by index: the one that failed last of each index.
-func (ro *round) replacements() map[int32]*corev1.Pod {
+// replacements returns the failed pods to replace, by index: the last failed pod of each index.
+func (st *syncState) replacements() map[int32]*corev1.Pod {
 	taken := map[int32]bool{}
-	for _, p := range ro.active {
-		if i, ok := ro.index(p); ok {
+	for _, p := range st.active {
+		if i, ok := st.index(p); ok {
 			taken[i] = true
 		}
 	}
 	last := map[int32]*corev1.Pod{}
-	for _, p := range ro.pods {
-		i, ok := ro.index(p)
-		if !ok || !tracked(p) || !ro.isFailed(p) || taken[i] || ro.done.Has(i) || ro.lost.Has(i) {
+	for _, p := range st.pods {
+		i, ok := st.index(p)
+		if !ok || !tracked(p) || !st.isFailed(p) || taken[i] || st.completedIndexes.Has(i) || st.failedIndexes.Has(i) {
 			continue
 		}
 		if was := last[i]; was == nil || attempts(was) <= attempts(p) && !ended(p).Before(ended(was)) {
@@ -117,7 +117,7 @@ func (ro *round) replacements() map[int32]*corev1.Pod {
 	return last
 }
 
-// attempts returns how many pods of the index failed before this one, whether counted or ignored.
+// attempts returns the number of earlier failures of the pod's index, counted and ignored ones.
 func attempts(pod *corev1.Pod) int32 {
 	counted, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
 	ignored, _ := number(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)

@@ -71,8 +71,8 @@ func TestMatchFailure(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse}}
 		}, "", ""},
 	} {
-		ro := &round{job: task(ruled(rules...))}
-		if message, action := ro.matchFailure(apitest.Pod("default", "p", c.change)); message != c.message || action != c.action {
+		st := &syncState{job: task(ruled(rules...))}
+		if message, action := st.matchFailure(apitest.Pod("default", "p", c.change)); message != c.message || action != c.action {
 			t.Errorf("%s: %s %q, want %s %q", name, action, message, c.action, c.message)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// onJob wakes the Job and, if it is gone, the pods that still wait to be counted.
+// onJob wakes the Job and, if it is deleted, its pods that have not been counted.
 func (r *run) onJob(old, new client.Object) []key {
 	if job, _ := new.(*batchv1.Job); old == nil && foreign(job) {
 		r.counts.external.WithLabelValues(*job.Spec.ManagedBy).Inc()
@@ -31,7 +31,7 @@ func (r *run) onJob(old, new client.Object) []key {
 	return keys
 }
 
-// onPod updates the index, and wakes the Jobs that own the pod, owned it, or may adopt it, and the pod if no Job will
+// onPod updates the index. It wakes the Jobs that own the pod, owned it, or may adopt it, and the pod if no Job will
 // count it. It may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
 	r.pods.Change(old, new)
@@ -57,7 +57,7 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) 
 	return keys, err
 }
 
-// uncountable reports whether the pod waits to be counted by a Job that no longer exists or has finished.
+// uncountable reports whether the pod still has the finalizer of a Job that no longer exists or has finished.
 func (r *run) uncountable(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if !tracked(pod) {
 		return false, nil

@@ -15,51 +15,51 @@ import (
 	"monopod/controllers/owned"
 )
 
-// maxUncounted is the maximum number of pods in the status that still have their finalizer (upstream
-// MaxUncountedPods); it keeps the status below 20 kB.
+// maxUncounted is the maximum number of pods in the status that still have the finalizer (upstream MaxUncountedPods).
+// It keeps the status below 20 kB.
 const maxUncounted = 500
 
-// track counts pods that have finished, and writes the status. The process may crash after any step:
+// track counts finished pods, and writes the status. The process may crash after any step:
 //
 //  1. The status gets the UIDs of the finished pods, or their indexes.
 //  2. The finalizer is removed from these pods, which may then be deleted.
 //  3. In the status, sums replace the UIDs. The Job's final condition is set once all of its pods are
 //     counted and none is terminating.
 //
-// A pod without finalizer is counted if its UID is in the status; otherwise it is ignored.
-func (r *run) track(ctx context.Context, ro *round) error {
-	ready, terminating := ro.ready, ro.terminating
-	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready,
+// A pod without the finalizer is counted if its UID is in the status; otherwise it is ignored.
+func (r *run) track(ctx context.Context, st *syncState) error {
+	ready, terminating := st.ready, st.terminating
+	st.job.Status.Active, st.job.Status.Ready, st.job.Status.Terminating = int32(len(st.active)+st.created), &ready,
 		&terminating
 	finalized := map[types.UID]bool{}
-	for _, p := range ro.pods {
+	for _, p := range st.pods {
 		if tracked(p) {
 			finalized[p.UID] = true
 		}
 	}
-	ro.addUp(finalized)
-	leaving, all := ro.count()
-	if ro.end != nil {
-		ro.set(ro.end)
+	st.addUp(finalized)
+	leaving, all := st.count()
+	if st.end != nil {
+		st.set(st.end)
 	}
-	if err := r.write(ctx, ro); err != nil {
+	if err := r.write(ctx, st); err != nil {
 		return ignoreGone(err)
 	}
-	r.failures.keep(ro.job.UID, ro.backoff)
-	for _, action := range ro.handled {
+	r.failures.keep(st.job.UID, st.backoff)
+	for _, action := range st.handled {
 		r.counts.handled.WithLabelValues(string(action)).Inc()
 	}
-	freed, freeErr := r.each(leaving, func(p *corev1.Pod) error { return r.free(ctx, p) })
+	freed, freeErr := r.each(leaving, func(p *corev1.Pod) error { return r.removeFinalizer(ctx, p) })
 	for _, p := range freed {
 		delete(finalized, p.UID)
 	}
-	ro.addUp(finalized)
-	ends := freeErr == nil && all && ro.finish()
-	if err := r.write(ctx, ro); err != nil {
+	st.addUp(finalized)
+	ends := freeErr == nil && all && st.finish()
+	if err := r.write(ctx, st); err != nil {
 		return ignoreGone(err)
 	}
 	if ends {
-		r.tellEnd(ro)
+		r.tellEnd(st)
 	}
 	return freeErr
 }
@@ -72,8 +72,8 @@ func ignoreGone(err error) error {
 }
 
 // addUp adds the pods in the status that have no finalizer to the sums, and removes their UIDs.
-func (ro *round) addUp(finalized map[types.UID]bool) {
-	s := &ro.job.Status
+func (st *syncState) addUp(finalized map[types.UID]bool) {
+	s := &st.job.Status
 	move := func(uids *[]types.UID, sum *int32) {
 		left := slices.DeleteFunc(slices.Clone(*uids), func(uid types.UID) bool { return !finalized[uid] })
 		if n := len(*uids) - len(left); n > 0 {
@@ -87,18 +87,18 @@ func (ro *round) addUp(finalized map[types.UID]bool) {
 
 // count adds finished pods to the status and returns those whose finalizer may then be removed. all is false if there
 // were too many for one sync; the change of the status wakes the Job again.
-func (ro *round) count() (leaving []*corev1.Pod, all bool) {
-	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
-	if indexed(ro.job) {
-		slices.SortStableFunc(ro.pods, ro.byIndex)
-		s.Succeeded, s.CompletedIndexes = ro.done.Count(), ro.done.String()
-		if ro.job.Spec.BackoffLimitPerIndex != nil {
-			s.FailedIndexes = new(ro.lost.String())
+func (st *syncState) count() (leaving []*corev1.Pod, all bool) {
+	s, u := &st.job.Status, st.job.Status.UncountedTerminatedPods
+	if indexed(st.job) {
+		slices.SortStableFunc(st.pods, st.byIndex)
+		s.Succeeded, s.CompletedIndexes = st.completedIndexes.Count(), st.completedIndexes.String()
+		if st.job.Spec.BackoffLimitPerIndex != nil {
+			s.FailedIndexes = new(st.failedIndexes.String())
 		}
 	}
-	for _, p := range ro.pods {
-		failed := ro.isFailed(p)
-		if !tracked(p) || !ro.leaves(p, failed) {
+	for _, p := range st.pods {
+		failed := st.isFailed(p)
+		if !tracked(p) || !st.finalizerRemovable(p, failed) {
 			continue
 		}
 		if len(leaving) >= maxUncounted {
@@ -106,17 +106,17 @@ func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 		}
 		leaving = append(leaving, p)
 		switch {
-		case ro.counted[p.UID]:
+		case st.counted[p.UID]:
 		case succeeded(p):
-			if !indexed(ro.job) {
+			if !indexed(st.job) {
 				u.Succeeded = append(u.Succeeded, p.UID)
 			}
-		case failed || ro.end != nil && ro.end.Type == batchv1.JobFailureTarget:
-			_, action := ro.matchFailure(p)
+		case failed || st.end != nil && st.end.Type == batchv1.JobFailureTarget:
+			_, action := st.matchFailure(p)
 			if action != "" {
-				ro.handled = append(ro.handled, action)
+				st.handled = append(st.handled, action)
 			}
-			if ro.valid(p) && action != batchv1.PodFailurePolicyActionIgnore {
+			if st.valid(p) && action != batchv1.PodFailurePolicyActionIgnore {
 				u.Failed = append(u.Failed, p.UID)
 			}
 		}
@@ -124,75 +124,72 @@ func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 	return leaving, true
 }
 
-// leaves reports whether the finalizer of a pod may be removed once the status contains the pod.
-func (ro *round) leaves(pod *corev1.Pod, failed bool) bool {
-	if ro.job.DeletionTimestamp != nil || ro.end != nil || succeeded(pod) {
+// finalizerRemovable reports whether the pod's finalizer may be removed once the status contains the pod.
+func (st *syncState) finalizerRemovable(pod *corev1.Pod, failed bool) bool {
+	if st.job.DeletionTimestamp != nil || st.end != nil || succeeded(pod) {
 		return true
 	}
-	if i, ok := ro.index(pod); ok && ro.replaced[i] != nil && ro.replaced[i].UID == pod.UID {
+	if i, ok := st.index(pod); ok && st.replaced[i] != nil && st.replaced[i].UID == pod.UID {
 		return false
 	}
 	return failed
 }
 
 // finish sets the Job's final condition once all of its pods are counted and gone.
-func (ro *round) finish() bool {
-	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
-	if ro.end == nil || len(u.Succeeded)+len(u.Failed) > 0 || ro.terminating > 0 {
+func (st *syncState) finish() bool {
+	s, u := &st.job.Status, st.job.Status.UncountedTerminatedPods
+	if st.end == nil || len(u.Succeeded)+len(u.Failed) > 0 || st.terminating > 0 {
 		return false
 	}
 	if s.StartTime == nil { // it was never resumed from being suspended
-		s.StartTime = &metav1.Time{Time: ro.now}
+		s.StartTime = &metav1.Time{Time: st.now}
 	}
 	t := batchv1.JobFailed
-	if ro.end.Type == batchv1.JobSuccessCriteriaMet {
+	if st.end.Type == batchv1.JobSuccessCriteriaMet {
 		t = batchv1.JobComplete
-		s.CompletionTime = &metav1.Time{Time: ro.now}
+		s.CompletionTime = &metav1.Time{Time: st.now}
 	}
-	ro.set(ro.condition(t, corev1.ConditionTrue, ro.end.Reason, ro.end.Message))
+	st.set(st.condition(t, corev1.ConditionTrue, st.end.Reason, st.end.Message))
 	return true
 }
 
-func (r *run) tellEnd(ro *round) {
-	r.counts.ended(ro.job, ro.end)
-	if ro.end.Type == batchv1.JobFailureTarget {
-		r.events.Eventf(ro.stored, corev1.EventTypeWarning, ro.end.Reason, "%s", ro.end.Message)
+func (r *run) tellEnd(st *syncState) {
+	r.counts.ended(st.job, st.end)
+	if st.end.Type == batchv1.JobFailureTarget {
+		r.events.Eventf(st.stored, corev1.EventTypeWarning, st.end.Reason, "%s", st.end.Message)
 		return
 	}
-	if n := ro.job.Spec.Completions; n != nil && ro.job.Status.Succeeded > *n {
-		r.events.Eventf(ro.stored, corev1.EventTypeWarning, "TooManySucceededPods",
+	if n := st.job.Spec.Completions; n != nil && st.job.Status.Succeeded > *n {
+		r.events.Eventf(st.stored, corev1.EventTypeWarning, "TooManySucceededPods",
 			"Too many succeeded pods running after completion count reached")
 	}
-	r.events.Eventf(ro.stored, corev1.EventTypeNormal, "Completed", "Job completed")
+	r.events.Eventf(st.stored, corev1.EventTypeNormal, "Completed", "Job completed")
 }
 
-// write stores the status if it has changed. It conflicts if the Job has changed since the sync began, because the
-// pods were counted against that state.
-func (r *run) write(ctx context.Context, ro *round) error {
-	if equality.Semantic.DeepEqual(ro.job.Status, ro.stored.Status) {
+// write stores the status if it has changed. It conflicts if the Job was changed since the sync began, because the pods
+// were counted for that state.
+func (r *run) write(ctx context.Context, st *syncState) error {
+	if equality.Semantic.DeepEqual(st.job.Status, st.stored.Status) {
 		return nil
 	}
-	next, err := client.Update(ctx, r.deps.Client, ro.stored, "status", func(cur *batchv1.Job) error {
-		cur.UID, cur.ResourceVersion = ro.stored.UID, ro.stored.ResourceVersion
-		cur.Status = *ro.job.Status.DeepCopy()
+	next, err := client.Update(ctx, r.deps.Client, st.stored, "status", func(cur *batchv1.Job) error {
+		cur.UID, cur.ResourceVersion = st.stored.UID, st.stored.ResourceVersion
+		cur.Status = *st.job.Status.DeepCopy()
 		return nil
 	})
 	if err == nil {
-		r.counts.wrote(ro.job, &ro.stored.Status, &next.Status)
-		ro.stored = next
+		r.counts.wrote(st.job, &st.stored.Status, &next.Status)
+		st.stored = next
 	}
 	return err
 }
 
-// free removes the finalizer from a pod; it succeeds if the pod no longer exists.
-func (r *run) free(ctx context.Context, pod *corev1.Pod) error {
+// removeFinalizer removes the finalizer from a pod. It succeeds if the pod no longer exists.
+func (r *run) removeFinalizer(ctx context.Context, pod *corev1.Pod) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "", func(p *corev1.Pod) error {
 		p.UID = pod.UID
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == batchv1.JobTrackingFinalizer })
 		return nil
 	})
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
+	return owned.IgnoreGone(err)
 }

@@ -1,5 +1,5 @@
-// Package kubernetesservice publishes the API server as the Service kubernetes in the namespace default, by
-// which pods find it. Every server runs it, and no flag disables it: it is not in controllers.All.
+// Package kubernetesservice publishes the API server as the Service default/kubernetes, which pods use to reach it.
+// Every server runs it, and no flag disables it: it is not in controllers.All.
 package kubernetesservice
 
 import (
@@ -26,21 +26,20 @@ const (
 	Name = "kubernetesservice"
 	// service is the name of the Service, its Endpoints and its EndpointSlice.
 	service = "kubernetes"
-	// port is the port of the API at the Service.
+	// port is the Service's port.
 	port = 443
-	// retry is the time after which a failed attempt is repeated (upstream: the
-	// interval of the kubernetesservice controller).
+	// retry is the delay after a failure (upstream: the interval of the kubernetesservice controller).
 	retry = 10 * time.Second
-	// settle is how long after a change of the machine's addresses the endpoints are compared with them: one
-	// change of an interface, or the start of a pod, is many.
-	settle = time.Second
+	// settleDelay is the delay between a change of the machine's addresses and updating the endpoints: a change of an
+	// interface, or the start of a pod, causes many events.
+	settleDelay = time.Second
 )
 
 // Config of a Controller.
 type Config struct {
-	Server    func() (netip.AddrPort, error) // address of the API now
+	Server    func() (netip.AddrPort, error) // returns the current address of the API
 	ClusterIP netip.Addr                     // of the Service
-	// Moved send when Server may have another result, until ctx ends.
+	// Moved send when the result of Server may have changed, until ctx ends.
 	Moved []func(ctx context.Context) <-chan struct{}
 }
 
@@ -91,7 +90,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, moved := range c.cfg.Moved {
 		parts = append(parts, func(ctx context.Context) {
 			for range moved(ctx) {
-				loop.AddAfter(settle, service)
+				loop.AddAfter(settleDelay, service)
 			}
 		})
 	}
@@ -99,8 +98,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// onDeletion wakes the Service when an object is deleted. Other changes may be those of another server over the same
-// etcd, which publishes its own address.
+// onDeletion wakes the Service when an object is deleted. It ignores other changes, which another server on the same
+// etcd may have made to publish its own address.
 func onDeletion(_, new client.Object) []string {
 	if new != nil {
 		return nil
@@ -108,8 +107,8 @@ func onDeletion(_, new client.Object) []string {
 	return []string{service}
 }
 
-// publish creates or updates the Service, and its Endpoints unless the server listens only on loopback, where
-// pods cannot reach it. It writes only changes.
+// publish creates or updates the Service, and its Endpoints unless the server listens only on loopback, where pods
+// cannot reach it. It writes only changes.
 func (c *Controller) publish(ctx context.Context) error {
 	server, err := c.cfg.Server()
 	if err != nil {
@@ -137,7 +136,7 @@ func (c *Controller) publishService(ctx context.Context, target int32) error {
 			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	}
-	return keep(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
+	return createOrUpdate(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
 }
 
 func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort) error {
@@ -148,7 +147,7 @@ func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort
 	endpoints := &corev1.Endpoints{
 		ObjectMeta: serverMeta(map[string]string{discoveryv1.LabelSkipMirror: "true"}), Subsets: subsets,
 	}
-	return keep(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
+	return createOrUpdate(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
 }
 
 func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) error {
@@ -173,10 +172,11 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		return err
 	}
 	endpoints, ports := slice.Endpoints, slice.Ports
-	return keep(ctx, c.deps.Client, slice, func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
+	return createOrUpdate(ctx, c.deps.Client, slice,
+		func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
 }
 
-// unpublish removes the endpoints of an earlier address of the server.
+// unpublish removes the endpoints of the server's previous address.
 func (c *Controller) unpublish(ctx context.Context) error {
 	ref := client.Ref{Namespace: metav1.NamespaceDefault, Name: service, Resource: client.Endpoints}
 	if err := c.forget(ctx, ref); err != nil {
@@ -198,8 +198,8 @@ func serverMeta(labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: service, Labels: labels}
 }
 
-// keep creates obj, or updates the existing object.
-func keep[T client.Object](ctx context.Context, c client.Client, obj T, right func(T)) error {
+// createOrUpdate creates obj, or updates the existing object.
+func createOrUpdate[T client.Object](ctx context.Context, c client.Client, obj T, right func(T)) error {
 	ref := client.RefOf(obj)
 	_, err := c.Get(ctx, ref)
 	if apierrors.IsNotFound(err) {

@@ -158,7 +158,7 @@ func TestFollowsTheAddress(t *testing.T) {
 		go func() { done <- c.Run(ctx) }()
 		check := func(want string) {
 			t.Helper()
-			time.Sleep(2 * settle)
+			time.Sleep(2 * settleDelay)
 			synctest.Wait()
 			e, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", service)
 			if err != nil || e.Subsets[0].Addresses[0].IP != want {

@@ -1,9 +1,9 @@
-// Package legacytoken removes generated Secrets with service account tokens that are not used.
+// Package legacytoken deletes unused service account tokens in generated Secrets.
 //
-// Only a Secret that its ServiceAccount lists counts as generated; what users create themselves stays. A Secret whose
-// token was not used for the period gets a label that makes the token invalid, and another period later it is deleted.
-// The API server records each day on which a token is used in another label. A ConfigMap says since when it does: what
-// happened before is not known.
+// Only a Secret that its ServiceAccount lists counts as generated; other Secrets belong to users. If the token of a
+// Secret was not used for the period, the controller adds a label that makes the token invalid. After another period it
+// deletes the Secret. The API server records the last day on which a token was used in another label, and a ConfigMap
+// contains the day on which this tracking began.
 package legacytoken
 
 import (
@@ -23,7 +23,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "legacy-serviceaccount-token-cleaner-controller"
 
 // The labels and the ConfigMap are upstream's (pkg/serviceaccount, pkg/controlplane/controller/legacytokentracking).
@@ -35,18 +35,18 @@ const (
 )
 
 const (
-	day  = 24 * time.Hour // between checks of a Secret that a pod uses
+	day  = 24 * time.Hour // between two checks of a Secret that a pod uses
 	year = 365 * day
 )
 
 // Config of the controller.
 type Config struct {
-	// Period without use after which a token becomes invalid, and after which an invalid one is deleted
-	// (--legacy-service-account-token-clean-up-period); 0 means a year.
+	// Period (--legacy-service-account-token-clean-up-period) is the time without use after which a token becomes invalid,
+	// and after which the Secret of an invalid token is deleted; 0 means a year.
 	Period time.Duration
 }
 
-// Controller removes the Secrets.
+// Controller deletes the Secrets.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
@@ -63,7 +63,7 @@ func New(deps follow.Deps, cfg Config) *Controller {
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// tracking is the key of the ConfigMap; the others are those of Secrets, which have another name.
+// tracking is the key of the ConfigMap. Secrets with its name have another namespace.
 var tracking = follow.Key{Namespace: metav1.NamespaceSystem, Name: "configmap/" + trackingName}
 
 // Run implements follow.Controller.
@@ -107,7 +107,7 @@ func onAccount(old, next client.Object) (keys []follow.Key) {
 	return keys
 }
 
-// onTracking also wakes all Secrets: the date in the ConfigMap may have changed.
+// onTracking wakes the ConfigMap and all Secrets: the date in the ConfigMap may have changed.
 func (c *Controller) onTracking(ctx context.Context, _, _ client.Object) ([]follow.Key, error) {
 	secrets, err := client.List[*corev1.Secret](ctx, c.deps.Client, client.Selector{Fields: ofType()})
 	keys := []follow.Key{tracking}
@@ -117,10 +117,10 @@ func (c *Controller) onTracking(ctx context.Context, _, _ client.Object) ([]foll
 	return keys, err
 }
 
-// reconcile looks after one Secret, or the ConfigMap.
+// reconcile handles one Secret, or the ConfigMap.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	if key == tracking {
-		return 0, c.track(ctx)
+		return 0, c.ensureTracking(ctx)
 	}
 	s, err := client.Get[*corev1.Secret](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil &&
@@ -134,11 +134,11 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if err != nil || !generated {
 		return 0, err
 	}
-	since, known, err := c.since(ctx)
+	since, known, err := c.trackedSince(ctx)
 	if err != nil || !known {
 		return 0, err
 	}
-	left, knowable := c.unused(s, since)
+	left, knowable := c.untilUnused(s, since)
 	if !knowable || left > 0 {
 		return left, nil
 	}
@@ -152,22 +152,23 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	return c.remove(ctx, s)
 }
 
-// today is the date in upstream's format.
+// today returns the date in upstream's format.
 func (c *Controller) today() string { return c.deps.Clock.Now().UTC().Format(time.DateOnly) }
 
-// left returns the time until the period after the end of a date is over; false: it is not a date.
-func (c *Controller) left(date string) (time.Duration, bool) {
+// untilPeriodAfter returns the time until the period after a date has passed. It returns false if text is not a date.
+func (c *Controller) untilPeriodAfter(date string) (time.Duration, bool) {
 	at, err := time.Parse(time.DateOnly, date)
 	return at.AddDate(0, 0, 1).Add(c.cfg.Period).Sub(c.deps.Clock.Now()), err == nil
 }
 
-// track creates the ConfigMap, and corrects a date that cannot be parsed.
-func (c *Controller) track(ctx context.Context) error {
+// ensureTracking creates the ConfigMap, or replaces a date that cannot be parsed.
+func (c *Controller) ensureTracking(ctx context.Context) error {
 	cm, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, tracking.Namespace, trackingName)
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = c.deps.Client.Create(ctx, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: tracking.Namespace, Name: trackingName}, Data: map[string]string{trackingKey: c.today()}})
+			ObjectMeta: metav1.ObjectMeta{Namespace: tracking.Namespace, Name: trackingName},
+			Data:       map[string]string{trackingKey: c.today()}})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -187,8 +188,9 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// since returns the date in the ConfigMap; false: there is none, and the Secrets are woken when there is.
-func (c *Controller) since(ctx context.Context) (string, bool, error) {
+// trackedSince returns the date in the ConfigMap. It returns false if there is none; the ConfigMap wakes the Secrets
+// when it is created.
+func (c *Controller) trackedSince(ctx context.Context) (string, bool, error) {
 	cm, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, tracking.Namespace, trackingName)
 	if apierrors.IsNotFound(err) {
 		return "", false, nil
@@ -201,7 +203,8 @@ func (c *Controller) since(ctx context.Context) (string, bool, error) {
 
 // generated reports whether the Secret's account lists it.
 func (c *Controller) generated(ctx context.Context, s *corev1.Secret) (bool, error) {
-	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, s.Namespace, s.Annotations[corev1.ServiceAccountNameKey])
+	name := s.Annotations[corev1.ServiceAccountNameKey]
+	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, s.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -213,12 +216,13 @@ func (c *Controller) generated(ctx context.Context, s *corev1.Secret) (bool, err
 		slices.ContainsFunc(sa.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == s.Name }), nil
 }
 
-// unused returns the time until the token counts as unused; 0 or less: it does. false: the last use is not a date.
-func (c *Controller) unused(s *corev1.Secret, since string) (time.Duration, bool) {
-	left, _ := c.left(since)
+// untilUnused returns the time until the token counts as unused, 0 or less if it does. It returns false if the date of
+// the last use is invalid.
+func (c *Controller) untilUnused(s *corev1.Secret, since string) (time.Duration, bool) {
+	left, _ := c.untilPeriodAfter(since)
 	left = max(left, s.CreationTimestamp.Add(c.cfg.Period).Sub(c.deps.Clock.Now()))
 	if date, ok := s.Labels[lastUsed]; ok {
-		more, ok := c.left(date)
+		more, ok := c.untilPeriodAfter(date)
 		return max(left, more), ok
 	}
 	return left, true
@@ -236,13 +240,17 @@ func uses(p *corev1.Pod, secret string) bool {
 		if v.Secret != nil && v.Secret.SecretName == secret {
 			return true
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == secret }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.Secret != nil && s.Secret.Name == secret
+		}) {
 			return true
 		}
 	}
 	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range containers {
-			if slices.ContainsFunc(containers[i].EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil && e.SecretRef.Name == secret }) ||
+			if slices.ContainsFunc(containers[i].EnvFrom, func(e corev1.EnvFromSource) bool {
+				return e.SecretRef != nil && e.SecretRef.Name == secret
+			}) ||
 				slices.ContainsFunc(containers[i].Env, func(e corev1.EnvVar) bool {
 					return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == secret
 				}) {
@@ -253,17 +261,19 @@ func uses(p *corev1.Pod, secret string) bool {
 	return false
 }
 
-// errUsed ends an update of a Secret whose token was used meanwhile.
+// errUsed stops an update of a Secret whose token was used meanwhile.
 var errUsed = errors.New("the token was used")
 
-// remove makes the token of an unused Secret invalid, or deletes the Secret if it has been invalid for the period.
+// remove makes the token of an unused Secret invalid, or deletes the Secret if the token has been invalid for the
+// period.
 func (c *Controller) remove(ctx context.Context, s *corev1.Secret) (time.Duration, error) {
-	if left, ok := c.left(s.Labels[invalidSince]); ok {
+	if left, ok := c.untilPeriodAfter(s.Labels[invalidSince]); ok {
 		if left > 0 {
 			return left, nil
 		}
-		// The resourceVersion makes it conflict if a label was changed meanwhile.
-		_, err := c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
+		// With the resourceVersion the deletion conflicts if a label was changed meanwhile.
+		_, err := c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
 		if apierrors.IsNotFound(err) {
 			return 0, nil
 		}
@@ -277,7 +287,7 @@ func (c *Controller) remove(ctx context.Context, s *corev1.Secret) (time.Duratio
 		return nil
 	})
 	if owned.Gone(err) || errors.Is(err, errUsed) {
-		return 0, nil // a Secret that was used wakes the loop again
+		return 0, nil // the use of the token wakes the Secret
 	}
 	return 0, err
 }

@@ -61,8 +61,8 @@ func (w world) is() string {
 	return s.Labels[invalidSince]
 }
 
-// TestUnusedTokens is when the token of a Secret that is created at the start becomes invalid, and when it is gone; in
-// days, -1: never.
+// TestUnusedTokens tests when the token of a Secret that is created at the start becomes invalid, and when the Secret
+// is deleted; in days, -1: never.
 func TestUnusedTokens(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // synctest's
@@ -110,7 +110,8 @@ func TestUnusedTokens(t *testing.T) {
 	}
 }
 
-// TestUsedTokens: a token that is used, or mounted by a pod, stays; it is looked at again when that ends.
+// TestUsedTokens tests that a token that is used, or mounted by a pod, stays valid, and is checked again when that
+// ends.
 func TestUsedTokens(t *testing.T) {
 	t.Parallel()
 	refer := corev1.LocalObjectReference{Name: "s"}
@@ -152,14 +153,14 @@ func TestUsedTokens(t *testing.T) {
 				if got := w.is(); got == "valid" || got == "gone" {
 					t.Fatalf("unused for longer: %s", got)
 				}
-				// Its use is recorded also while it is invalid, and delays its end.
+				// Uses of an invalid token are recorded, too, and delay the deletion.
 				apitest.Settle(day)
 				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) { s.Labels[lastUsed] = time.Now().UTC().Format(time.DateOnly) })
 				apitest.Settle(period)
 				if got := w.is(); got == "gone" {
 					t.Error("gone")
 				}
-				// A user makes it valid again.
+				// A user makes the token valid again.
 				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) {
 					s.Labels = map[string]string{lastUsed: time.Now().UTC().Format(time.DateOnly)}
 				})
@@ -201,7 +202,7 @@ func TestTracking(t *testing.T) {
 		if got := w.is(); got != "valid" {
 			t.Error(got)
 		}
-		// An administrator knows better.
+		// An administrator has changed the date.
 		apitest.Change(w.API, cm, "", func(cm *corev1.ConfigMap) { cm.Data = map[string]string{trackingKey: date(w.start, -500)} })
 		if got := w.is(); got != date(w.start, 2) {
 			t.Error(got)

@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// leftover is what is left of one kind in a namespace.
+// leftover describes the remaining objects of one kind in a namespace.
 type leftover struct {
 	kind       client.Kind
 	count      int
@@ -31,8 +31,8 @@ func leftoverOf(kind client.Kind, objs []client.Object) leftover {
 	return l
 }
 
-// report sets in the namespace's conditions what it waits for, and returns the namespace with them; it writes
-// only changed conditions.
+// report sets the namespace's conditions, which explain what its deletion waits for, and returns the updated namespace.
+// It writes only changes.
 func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover,
 	deleteErr error) (*corev1.Namespace, error) {
 	now := metav1.NewTime(c.deps.Clock.Now())
@@ -79,7 +79,7 @@ func conditions(silent []string, left []leftover, deleteErr error) []corev1.Name
 	return []corev1.NamespaceCondition{discovery, parsing, failure, remaining, held}
 }
 
-// condition is True with reason yes, or False with reason no and the message.
+// condition returns a condition: True with reason yes, or False with reason no and the message.
 func condition(t corev1.NamespaceConditionType, is bool, yes, no, message string) corev1.NamespaceCondition {
 	if is {
 		return corev1.NamespaceCondition{Type: t, Status: corev1.ConditionTrue, Reason: yes}

@@ -1,4 +1,4 @@
-// Package namespace deletes the contents of terminating namespaces, and then finalizes them.
+// Package namespace deletes the contents of terminating namespaces and then finalizes the namespaces.
 package namespace
 
 import (
@@ -21,18 +21,18 @@ const Name = "namespace"
 
 const (
 	parallel = 20 // concurrent deletions
-	// A namespace with contents is checked again after half the time since its last change, within these bounds;
-	// a pod that no longer exists wakes it earlier. 15 s is upstream's estimate for objects with finalizers.
+	// A namespace with contents is checked again after half the time since its last change, within these bounds; the end
+	// of a pod wakes it earlier. 15 s is upstream's estimate for objects with finalizers.
 	minRecheck, maxRecheck = time.Second, 15 * time.Second
 )
 
 // Config of the controller.
 type Config struct {
 	Kinds client.Kinds // the served kinds
-	// Silent returns the groups and versions whose servers do not answer: they may have objects in any namespace. nil:
+	// Silent returns the groups and versions whose servers do not respond: they may have objects in any namespace. nil:
 	// there are none.
 	Silent  func() []string
-	Workers int // --concurrent-namespace-syncs, 0 means upstream's 10
+	Workers int // --concurrent-namespace-syncs; 0 means upstream's 10
 }
 
 // Controller deletes the contents of terminating namespaces.
@@ -49,7 +49,7 @@ func New(deps follow.Deps, cfg Config) *Controller {
 	return &Controller{deps: deps, cfg: cfg}
 }
 
-// stages are emptied one after the other: what a pod mounts exists until the pod is gone (upstream:
+// stages are deleted one after the other: what a pod mounts exists until the pod has ended (upstream:
 // OrderedNamespaceDeletion).
 func stages(kinds []client.Kind) (stages [2][]client.Kind) {
 	for _, kind := range kinds {
@@ -72,23 +72,23 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[string]{
-			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(terminating)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: c.podGone},
+			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(onNamespace)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: c.onPod},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
-// terminating wakes a namespace that is being deleted.
-func terminating(_, new client.Object) []string {
+// onNamespace wakes a terminating namespace.
+func onNamespace(_, new client.Object) []string {
 	if new != nil && new.GetDeletionTimestamp() != nil {
 		return []string{new.GetName()}
 	}
 	return nil
 }
 
-// podGone wakes the pod's namespace if it is terminating.
-func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]string, error) {
+// onPod wakes the pod's namespace if it is terminating.
+func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]string, error) {
 	if new != nil {
 		return nil, nil
 	}
@@ -104,7 +104,7 @@ func (c *Controller) podGone(ctx context.Context, old, new client.Object) ([]str
 	return []string{ns.Name}, nil
 }
 
-// reconcile deletes the contents, pods first, and finalizes the namespace when nothing is left.
+// reconcile deletes the contents, pods first, and finalizes the namespace when it is empty.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	ns, err := client.Get[*corev1.Namespace](ctx, c.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
@@ -117,7 +117,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 		return 0, nil
 	}
 	for _, stage := range stages(c.cfg.Kinds.Now()) {
-		deleteErr := c.empty(ctx, name, stage)
+		deleteErr := c.deleteContents(ctx, name, stage)
 		left, err := c.remaining(ctx, name, stage)
 		if err != nil {
 			return 0, err
@@ -157,8 +157,8 @@ func (c *Controller) recheck(ns *corev1.Namespace) time.Duration {
 	return min(max(c.deps.Clock.Since(last)/2, minRecheck), maxRecheck)
 }
 
-// empty deletes all objects of these kinds that are not terminating yet.
-func (c *Controller) empty(ctx context.Context, name string, stage []client.Kind) error {
+// deleteContents deletes all objects of these kinds that are not terminating yet.
+func (c *Controller) deleteContents(ctx context.Context, name string, stage []client.Kind) error {
 	var errs []error
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
@@ -183,12 +183,12 @@ func (c *Controller) delete(ctx context.Context, kind client.Kind, obj client.Ob
 		Preconditions:     metav1.NewUIDPreconditions(string(obj.GetUID())),
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone or replaced, which the next round sees
+		return nil // deleted or replaced meanwhile; the next sync sees it
 	}
 	return err
 }
 
-// remaining lists what is left of these kinds.
+// remaining returns the remaining objects of these kinds.
 func (c *Controller) remaining(ctx context.Context, name string, stage []client.Kind) ([]leftover, error) {
 	var left []leftover
 	for _, kind := range stage {
@@ -209,7 +209,7 @@ func (c *Controller) remaining(ctx context.Context, name string, stage []client.
 // finalize removes the finalizer of the empty namespace.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	_, err := client.Update(ctx, c.deps.Client, ns, "finalize", func(n *corev1.Namespace) error {
-		n.UID = ns.UID // another of the same name conflicts
+		n.UID = ns.UID // conflicts with another namespace of the same name
 		n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers,
 			func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 		return nil

@@ -75,7 +75,8 @@ func TestNamespaceIsEmptiedThenDeleted(t *testing.T) {
 	})
 }
 
-// A namespace exists until every API server that may have objects in it has answered; its conditions say which has not.
+// A namespace is kept until every API server that may have objects in it has responded; its conditions name those that
+// have not.
 func TestWaitsForSilentServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +111,7 @@ func TestWaitsForSilentServers(t *testing.T) {
 	})
 }
 
-// Objects of a kind that cannot be watched are deleted, and waited for.
+// Objects of a kind that cannot be watched are deleted, and the namespace waits for them.
 func TestUnwatchedKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +133,7 @@ func TestUnwatchedKind(t *testing.T) {
 	})
 }
 
-// Objects with finalizers are waited for, with growing pauses while nothing changes.
+// A namespace waits for objects with finalizers, with growing delays while nothing changes.
 func TestWaitsForFinalizers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

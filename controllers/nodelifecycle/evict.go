@@ -17,7 +17,7 @@ import (
 // excludeDisruption is upstream's label of nodes that do not count for the disruption of their zone.
 const excludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// Rates limit how fast the nodes of a zone get NoExecute taints.
+// Rates limits how fast the nodes of a zone get NoExecute taints.
 type Rates struct {
 	// Eviction is --node-eviction-rate, nodes a second; 0: never.
 	Eviction float64 `json:"nodeEvictionRate"`
@@ -127,10 +127,10 @@ func (r *run) evictions(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	allLost := r.count(nodes)
-	if r.allLost && !allLost {
-		r.hearAgain()
+	if r.noneReady && !allLost {
+		r.resetHeartbeats()
 	}
-	r.allLost = allLost
+	r.noneReady = allLost
 	var again time.Duration
 	var errs []error
 	for _, n := range nodes {
@@ -155,13 +155,13 @@ func (r *run) evictions(ctx context.Context) (time.Duration, error) {
 	return again, errors.Join(errs...)
 }
 
-// hearAgain gives every node another grace period: none could report before.
-func (r *run) hearAgain() {
+// resetHeartbeats gives every node another grace period: none could report before.
+func (r *run) resetHeartbeats() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, last := range r.heard {
+	for name, last := range r.heartbeats {
 		last.at = r.deps.Clock.Now()
-		r.heard[name] = last
+		r.heartbeats[name] = last
 	}
 }
 
@@ -193,7 +193,7 @@ func (r *run) noExecute(ctx context.Context, node *corev1.Node, want string) err
 	}
 	_, err := client.Update(ctx, r.deps.Client, node, "", func(n *corev1.Node) error {
 		if n.UID != node.UID || right(n) {
-			return errAsItIs
+			return errUnchanged
 		}
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, evicts)
 		if want != "" {
@@ -202,7 +202,7 @@ func (r *run) noExecute(ctx context.Context, node *corev1.Node, want string) err
 		}
 		return nil
 	})
-	if apierrors.IsNotFound(err) || errors.Is(err, errAsItIs) {
+	if apierrors.IsNotFound(err) || errors.Is(err, errUnchanged) {
 		return nil
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 // defaults are upstream's.
 var defaults = Rates{Eviction: 0.1, Secondary: 0.01, Unhealthy: 0.55, Large: 50}
 
-// TestRates is the rate of a zone with this many nodes that are ready and that are not.
+// TestRates tests the rate of a zone with the given numbers of ready and unready nodes.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -40,7 +40,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// fleet is a cluster of nodes, each with a pod that is ready, with a running controller.
+// fleet is a cluster with a running controller, and nodes with a ready pod each.
 type fleet struct{ *apitest.API }
 
 func newFleet(t *testing.T, zones ...string) fleet {
@@ -60,7 +60,7 @@ func newFleet(t *testing.T, zones ...string) fleet {
 	return f
 }
 
-// set makes the nodes report a status; the result is that of the nodes a second later.
+// set makes the nodes report a status, and returns their taints a second later.
 func (f fleet) set(status corev1.ConditionStatus, nodes ...int) string {
 	for _, i := range nodes {
 		f.Ready(fmt.Sprint("n", i), status)
@@ -68,7 +68,7 @@ func (f fleet) set(status corev1.ConditionStatus, nodes ...int) string {
 	return f.after(time.Second)
 }
 
-// after shows the NoExecute taint of each node: - none, n not ready, u unreachable.
+// after returns the NoExecute taint of each node: - none, n not ready, u unreachable.
 func (f fleet) after(d time.Duration) string {
 	apitest.Settle(d)
 	out := ""
@@ -154,7 +154,7 @@ func TestNoExecuteTaints(t *testing.T) {
 	}
 }
 
-// TestPodsOfSilentNode: pods of a node that no longer reports are not ready, whoever wrote their status.
+// TestPodsOfSilentNode tests that the pods of a node that stops reporting become not ready, whoever wrote their status.
 func TestPodsOfSilentNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestPodsOfSilentNode(t *testing.T) {
 		if events := api.Events.Count(); events["NodeNotReady"] != 2 {
 			t.Errorf("events %v", events)
 		}
-		// It is the agent that reports the pod ready again; that is not changed again.
+		// When the agent reports the pod ready again, the controller does not change that.
 		api.Phase(apitest.Pod("default", "ready-n"), corev1.PodRunning, true)
 		apitest.Settle(10 * time.Minute)
 		if !podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {

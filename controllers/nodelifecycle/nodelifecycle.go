@@ -1,9 +1,9 @@
-// Package nodelifecycle detects nodes that no longer report, and sets taints according to nodes' conditions.
+// Package nodelifecycle detects nodes that stop reporting, and sets taints according to the conditions of nodes.
 //
-// A node reports by renewing its Lease or its status. If neither has changed for the grace period, measured here
-// with a monotonic clock, its conditions become Unknown and its pods are no longer ready. NoSchedule taints follow the
-// conditions at once. NoExecute taints, with which tainteviction deletes pods, follow Ready at a limited rate, and not
-// while no node is ready: the pods of a single node stay where they are.
+// A node reports by renewing its Lease or its status. If neither has changed for the grace period, measured with a
+// monotonic clock, the controller sets the node's conditions to Unknown and its pods to not ready. NoSchedule taints
+// follow the conditions at once. NoExecute taints, because of which tainteviction deletes pods, follow the Ready
+// condition at a limited rate, and not while no node is ready: the pods of a single node stay.
 package nodelifecycle
 
 import (
@@ -35,12 +35,12 @@ const Name = "nodelifecycle"
 // Component is the source of its events.
 const Component = "node-controller"
 
-// parallel is the number of pods that are marked at a time.
+// parallel is the number of pods that are updated concurrently.
 const parallel = 10
 
 // Config of the controller.
 type Config struct {
-	GracePeriod time.Duration // --node-monitor-grace-period, 0 means upstream's 50 s
+	GracePeriod time.Duration // --node-monitor-grace-period; 0 means upstream's 50 s
 	Rates       Rates
 }
 
@@ -64,7 +64,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, heard: map[string]heard{}, zones: map[string]*zone{}}
+	r := &run{Controller: c, heartbeats: map[string]heartbeat{}, zones: map[string]*zone{}}
 	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
 		Sources: []follow.Source[string]{
@@ -76,63 +76,63 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// heard is the last heartbeat of a node.
-type heard struct {
-	renewed metav1.MicroTime // in the lease
-	posted  metav1.Time      // in the Ready condition
-	at      time.Time        // when it was first seen here
+// heartbeat is the last heartbeat of a node.
+type heartbeat struct {
+	renewed metav1.MicroTime // from the Lease
+	posted  metav1.Time      // from the Ready condition
+	at      time.Time        // when this process observed it
 	uid     types.UID        // of the node
 	silent  bool             // for longer than the grace period
-	lost    bool             // and its pods are marked
+	lost    bool             // silent, and its pods are set to not ready
 }
 
 type run struct {
 	*Controller
 
-	zones   map[string]*zone // written by evictions
-	allLost bool             // no node was ready at the last evictions
+	zones     map[string]*zone // written by evictions
+	noneReady bool             // no node was ready at the last evictions
 
-	mu    sync.Mutex // guards heard
-	heard map[string]heard
+	mu         sync.Mutex // guards heartbeats
+	heartbeats map[string]heartbeat
 }
 
-// cluster is the key that wakes evictions; the others are names of nodes.
-const cluster = ""
+// evictionsKey is the key of the evictions; the other keys are names of nodes.
+const evictionsKey = ""
 
-// onNode wakes a node unless only heartbeat times have changed, and the evictions if the change matters to them.
+// onNode wakes a node unless only heartbeat times have changed, and the evictions if the change affects them.
 func onNode(old, new client.Object) []string {
 	if new == nil {
-		return []string{old.GetName(), cluster}
+		return []string{old.GetName(), evictionsKey}
 	}
 	is := new.(*corev1.Node)
 	if old == nil {
-		return []string{is.Name, cluster}
+		return []string{is.Name, evictionsKey}
 	}
 	was := old.(*corev1.Node)
 	ready := podstate.ReadyStatus(was) != podstate.ReadyStatus(is)
 	tainted := !equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints)
 	var keys []string
-	if ready || tainted || !slices.Equal(called(was), called(is)) {
+	if ready || tainted || !slices.Equal(requiredTaints(was), requiredTaints(is)) {
 		keys = append(keys, is.Name)
 	}
 	if ready || tainted || zoneOf(was) != zoneOf(is) || excluded(was) != excluded(is) {
-		keys = append(keys, cluster)
+		keys = append(keys, evictionsKey)
 	}
 	return keys
 }
 
-// onLease notes when a node renewed its lease, and wakes one that was not reporting; other nodes are checked when their
-// grace period could be over.
+// onLease records when a node renewed its Lease, and wakes a node that was not reporting. Other nodes are checked when
+// their grace period may have ended.
 func (r *run) onLease(_, new client.Object) []string {
 	if new == nil {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, known := r.heard[new.GetName()]
+	last, known := r.heartbeats[new.GetName()]
 	if at := new.(*coordinationv1.Lease).Spec.RenewTime; known && at != nil && !at.Equal(&last.renewed) {
 		last.renewed, last.at, last.lost = *at, r.deps.Clock.Now(), false
-		r.heard[new.GetName()] = last
+		r.heartbeats[new.GetName()] = last
 	}
 	if last.silent {
 		return []string{new.GetName()}
@@ -140,9 +140,9 @@ func (r *run) onLease(_, new client.Object) []string {
 	return nil
 }
 
-// reconcile checks one node, and again when its grace period could be over.
+// reconcile checks one node. It returns the time until its grace period may end.
 func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error) {
-	if name == cluster {
+	if name == evictionsKey {
 		return r.evictions(ctx)
 	}
 	node, err := client.Get[*corev1.Node](ctx, r.deps.Client, "", name)
@@ -153,7 +153,7 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	if err != nil {
 		return 0, err
 	}
-	left, err := r.patience(ctx, node)
+	left, err := r.graceLeft(ctx, node)
 	if err != nil {
 		return 0, err
 	}
@@ -161,7 +161,7 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 		return left, r.taint(ctx, node)
 	}
 	if podstate.ReadyStatus(node) != corev1.ConditionUnknown {
-		if err := r.unknown(ctx, node); err != nil {
+		if err := r.setUnknown(ctx, node); err != nil {
 			return 0, err
 		}
 		r.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", name)
@@ -170,27 +170,27 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	return 0, errors.Join(r.taint(ctx, node), r.podsNotReady(ctx, name))
 }
 
-// removed forgets a node that no longer exists.
+// removed removes the state of a deleted node.
 func (r *run) removed(name string) {
 	r.mu.Lock()
-	last, known := r.heard[name]
-	delete(r.heard, name)
+	last, known := r.heartbeats[name]
+	delete(r.heartbeats, name)
 	r.mu.Unlock()
 	if known {
 		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: last.uid}}
-		r.tell(node, "RemovingNode", "Removing Node %s from Controller")
+		r.recordEvent(node, "RemovingNode", "Removing Node %s from Controller")
 	}
 }
 
-// tell records an Event in upstream's words.
-func (r *run) tell(node *corev1.Node, reason, what string) {
+// recordEvent records an Event with upstream's text.
+func (r *run) recordEvent(node *corev1.Node, reason, what string) {
 	r.events.Eventf(node, corev1.EventTypeNormal, reason, "Node %s event: "+what, node.Name, node.Name)
 }
 
-// patience returns the rest of the node's grace period.
-func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, error) {
-	now := heard{at: r.deps.Clock.Now(), uid: node.UID}
+// graceLeft returns the rest of the node's grace period.
+func (r *run) graceLeft(ctx context.Context, node *corev1.Node) (time.Duration, error) {
+	now := heartbeat{at: r.deps.Clock.Now(), uid: node.UID}
 	lease, err := client.Get[*coordinationv1.Lease](ctx, r.deps.Client, corev1.NamespaceNodeLease, node.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, err
@@ -205,21 +205,21 @@ func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, e
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, known := r.heard[node.Name]
+	last, known := r.heartbeats[node.Name]
 	if !known {
-		defer r.tell(node, "RegisteredNode", "Registered Node %s in Controller")
+		defer r.recordEvent(node, "RegisteredNode", "Registered Node %s in Controller")
 	}
 	if known && last.renewed.Equal(&now.renewed) && last.posted.Equal(&now.posted) {
 		now.at, now.lost = last.at, last.lost
 	}
 	left := r.cfg.GracePeriod - r.deps.Clock.Since(now.at)
 	now.silent = left <= 0
-	r.heard[node.Name] = now
+	r.heartbeats[node.Name] = now
 	return left, nil
 }
 
-// unknown sets the conditions that the node reports to Unknown.
-func (r *run) unknown(ctx context.Context, node *corev1.Node) error {
+// setUnknown sets the conditions that the node reports to Unknown.
+func (r *run) setUnknown(ctx context.Context, node *corev1.Node) error {
 	now := metav1.NewTime(r.deps.Clock.Now())
 	_, err := client.Update(ctx, r.deps.Client, node, "status", func(n *corev1.Node) error {
 		types := []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
@@ -251,10 +251,10 @@ func forgetCondition(n *corev1.Node, t corev1.NodeConditionType, now metav1.Time
 	}
 }
 
-// podsNotReady marks the pods of a node that no longer reports, once.
+// podsNotReady sets the pods of a node that stopped reporting to not ready, once.
 func (r *run) podsNotReady(ctx context.Context, node string) error {
 	r.mu.Lock()
-	done := r.heard[node].lost
+	done := r.heartbeats[node].lost
 	r.mu.Unlock()
 	if done {
 		return nil
@@ -270,9 +270,9 @@ func (r *run) podsNotReady(ctx context.Context, node string) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := r.heard[node]
+	last := r.heartbeats[node]
 	last.lost = true
-	r.heard[node] = last
+	r.heartbeats[node] = last
 	return nil
 }
 
@@ -294,7 +294,7 @@ func (r *run) notReady(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-var errAsItIs = errors.New("taints are right")
+var errUnchanged = errors.New("taints are up to date")
 
 // taint sets the node's taints according to its conditions.
 func (r *run) taint(ctx context.Context, node *corev1.Node) error {
@@ -305,12 +305,12 @@ func (r *run) taint(ctx context.Context, node *corev1.Node) error {
 	_, err := client.Update(ctx, r.deps.Client, node, "", func(n *corev1.Node) error {
 		taints, changed := taintsFor(n, now)
 		if !changed {
-			return errAsItIs
+			return errUnchanged
 		}
 		n.Spec.Taints = taints
 		return nil
 	})
-	if apierrors.IsNotFound(err) || errors.Is(err, errAsItIs) {
+	if apierrors.IsNotFound(err) || errors.Is(err, errUnchanged) {
 		return nil
 	}
 	return err

@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// condition requires a taint while it has this status.
+// condition describes the taint of nodes whose condition has this status.
 type condition struct {
 	is     corev1.NodeConditionType
 	status corev1.ConditionStatus
 	taint  string
 }
 
-// conditions are upstream's; a missing Ready condition counts as not ready too.
+// conditions returns upstream's conditions and taints. A missing Ready condition counts as not ready.
 func conditions() []condition {
 	return []condition{
 		{corev1.NodeReady, "", corev1.TaintNodeNotReady},
@@ -27,8 +27,8 @@ func conditions() []condition {
 	}
 }
 
-// called returns the taints for the node's state, all of them NoSchedule.
-func called(n *corev1.Node) []string {
+// requiredTaints returns the keys of the NoSchedule taints for the node's state.
+func requiredTaints(n *corev1.Node) []string {
 	var out []string
 	for _, c := range conditions() {
 		if statusOf(n, c.is) == c.status {
@@ -51,19 +51,19 @@ func statusOf(n *corev1.Node, is corev1.NodeConditionType) corev1.ConditionStatu
 	return ""
 }
 
-// ours reports whether this controller manages the taint.
-func ours(t corev1.Taint) bool {
+// managed reports whether this controller manages the taint.
+func managed(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoSchedule && (t.Key == corev1.TaintNodeUnschedulable ||
 		slices.ContainsFunc(conditions(), func(c condition) bool { return c.taint == t.Key }))
 }
 
-// taintsFor returns the node's taints with those for its state, and without this controller's other ones.
+// taintsFor returns the node's taints, in which those that this controller manages match the node's state.
 func taintsFor(n *corev1.Node, now metav1.Time) (taints []corev1.Taint, changed bool) {
-	missing := called(n)
+	missing := requiredTaints(n)
 	for _, t := range n.Spec.Taints {
 		at := slices.Index(missing, t.Key)
 		switch {
-		case !ours(t):
+		case !managed(t):
 		case at < 0:
 			changed = true
 			continue

@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Adopter decides which objects of type T an owner adopts, keeps and releases by its selector.
+// Adopter adopts and releases objects of type T for an owner according to its selector.
 type Adopter[T client.Object] struct {
 	Client   client.Client
 	Kind     schema.GroupVersionKind // of the owners
@@ -104,7 +104,7 @@ func (a Adopter[T]) adopt(ctx context.Context, owner client.Object, obj T,
 	}
 	adopted, err = client.Update(ctx, a.Client, obj, "", func(o T) error {
 		if metav1.IsControlledBy(o, owner) {
-			return nil // this owner adopted it, and the index does not show it yet
+			return nil // this owner has adopted it, but the index does not contain that yet
 		}
 		if o.GetUID() != obj.GetUID() || o.GetDeletionTimestamp() != nil || metav1.GetControllerOfNoCopy(o) != nil {
 			return errNotOrphan
@@ -132,7 +132,7 @@ func (a Adopter[T]) release(ctx context.Context, owner client.Object, obj T) err
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		return nil // gone, or without owners already
+		return nil // deleted, or without owners already
 	}
 	return err
 }

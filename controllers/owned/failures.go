@@ -14,16 +14,16 @@ const (
 	mostFailure  = 15 * time.Minute
 )
 
-// Place identifies where a pod of an owner failed: a node, or an ordinal. Each generation of the owner has a backoff
-// of its own.
+// Place identifies where a pod of an owner failed: a node, or an ordinal. Each generation of the owner has its own
+// backoff.
 type Place struct {
 	Owner      types.UID
 	Generation int64
 	Name       string
 }
 
-// Failures delays the deletion of failed pods with exponential backoff, so that a pod that its node rejects again and
-// again causes little work.
+// Failures delays the deletion of failed pods with exponential backoff, so that a pod that its node rejects repeatedly
+// causes little work.
 type Failures struct {
 	clock clock.PassiveClock
 
@@ -41,9 +41,9 @@ func NewFailures(c clock.PassiveClock) *Failures {
 	return &Failures{clock: c, of: map[Place]attempt{}}
 }
 
-// Tried returns how long to wait before a failed pod may be deleted. When it returns 0, the delay for the place
-// doubles; it begins with 1 s.
-func (f *Failures) Tried(at Place) time.Duration {
+// Backoff returns how long to wait before a failed pod may be deleted. When it returns 0, the delay for the place
+// doubles, starting with 1 s.
+func (f *Failures) Backoff(at Place) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock.Now()

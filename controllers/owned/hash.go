@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Hash returns a name suffix for an object that is derived from text: 32 bits over text and the number of collisions
-// (nil: none so far), in letters and digits that form no words.
+// Hash returns a name suffix derived from text and the number of collisions (nil: none so far): a 32-bit hash in
+// letters and digits that form no words.
 func Hash(text []byte, collisions *int32) string {
 	h := fnv.New32a()
 	h.Write(text)

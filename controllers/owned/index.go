@@ -1,12 +1,12 @@
 // Package owned finds and manages the objects that a controller owns: pods of a ReplicaSet, ReplicaSets of a
 // Deployment.
 //
-//   - Index: objects by the owner that controls them, as watches have shown them.
-//   - Claims: which objects an owner keeps, adopts and releases.
+//   - Index: objects by the owner that controls them, as seen by the watches.
+//   - Adopter: keeps, adopts and releases objects for an owner.
 //   - Changed, Keys, Owner, Candidates: the owners that a change of an object wakes.
 //   - Pods, NewPod, SlowStart: creation and deletion of an owner's pods.
 //   - UpdateStatus: the write of an owner's status.
-//   - Failures: how long a failed pod waits for its replacement.
+//   - Failures: the backoff before a failed pod is replaced.
 //   - Hash: names of objects that are derived from a template.
 package owned
 
@@ -23,7 +23,7 @@ import (
 
 // Index contains objects by the UID of their controller, and orphans by namespace. It is as recent as the watch.
 type Index[T client.Object] struct {
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	owned   map[types.UID]set[T]
 	orphans map[string]set[T]
 }

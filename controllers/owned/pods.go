@@ -21,7 +21,7 @@ type Pods struct {
 	Events record.Eventer
 }
 
-// NewPod returns a pod of a template with a generated name, controlled by owner.
+// NewPod returns a pod with the template, a generated name, and owner as its controller.
 func NewPod(owner client.Object, ref metav1.OwnerReference, template *corev1.PodTemplateSpec) *corev1.Pod {
 	t := template.DeepCopy()
 	return &corev1.Pod{
@@ -35,20 +35,20 @@ func NewPod(owner client.Object, ref metav1.OwnerReference, template *corev1.Pod
 	}
 }
 
-// Create stores a pod and returns it as the API has it. It records no Event if the namespace is being deleted.
+// Create stores a pod and returns the stored object. It records no Event if the namespace is terminating.
 func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := p.Client.Create(ctx, pod)
 	switch {
 	case err == nil:
 		p.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.GetName())
 		return created.(*corev1.Pod), nil
-	case !Ending(err):
+	case !NamespaceTerminating(err):
 		p.Events.Eventf(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
 	return nil, err
 }
 
-// Delete starts the deletion of a pod. Use Gone to recognize a pod that no longer exists.
+// Delete starts the deletion of a pod. It returns nil if the pod no longer exists.
 func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
 	_, err := p.Client.Delete(ctx, client.RefOf(pod),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
@@ -58,19 +58,29 @@ func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 	case !Gone(err):
 		p.Events.Eventf(owner, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	}
-	return err
+	return IgnoreGone(err)
 }
 
-// Ending reports whether a creation failed because the namespace is being deleted.
-func Ending(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
+// NamespaceTerminating reports whether a creation failed because the namespace is terminating.
+func NamespaceTerminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
 
 // Gone reports whether a deletion failed because the object no longer exists, or was replaced by another of the same
 // name.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// SlowStart calls f with 0 to n-1 in concurrent batches, each twice as large as the one before: if all calls fail for
-// the same reason, few requests are wasted. It begins no batch after an error, and returns how many calls succeeded and
-// the errors.
+// IgnoreGone returns err, or nil if Gone(err).
+func IgnoreGone(err error) error {
+	if Gone(err) {
+		return nil
+	}
+	return err
+}
+
+// SlowStart calls f with 0 to n-1 in concurrent batches, each twice as large as the previous one, so that few requests
+// are wasted if all fail for the same reason. It starts no batch after an error. It returns the number of successful
+// calls, and the errors.
 func SlowStart(first, n int, f func(i int) error) (succeeded int, err error) {
 	for begun, size := 0, max(first, 1); begun < n; size *= 2 {
 		batch := make([]int, min(size, n-begun))
@@ -86,8 +96,8 @@ func SlowStart(first, n int, f func(i int) error) (succeeded int, err error) {
 	return succeeded, nil
 }
 
-// Seconds is n seconds, or the longest Duration if that is shorter: fields of an object may
-// have any number.
+// Seconds returns n seconds, or the maximum Duration if that is less, because fields of an object may contain any
+// number.
 func Seconds(n int64) time.Duration {
 	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }

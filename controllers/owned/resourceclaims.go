@@ -9,18 +9,19 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// ClaimCreations counts the ResourceClaims that were created for pods. Several controllers share it.
+// ClaimCreations counts the ResourceClaims that are created for pods. Several controllers share the metric.
 type ClaimCreations struct{ total *prometheus.CounterVec }
 
-// NewClaimCreations registers the metric, or finds it.
+// NewClaimCreations registers the metric, or returns the registered one.
 func NewClaimCreations(m *follow.Metrics) (ClaimCreations, error) {
 	total, err := follow.Register(m, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "dynamic_resource_allocation_resourceclaim_creates_total", Help: "Number of requests to create a ResourceClaim for a pod, by success and administrative access.",
+		Name: "dynamic_resource_allocation_resourceclaim_creates_total",
+		Help: "Number of requests to create a ResourceClaim for a pod, by success and administrative access.",
 	}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"}))
 	return ClaimCreations{total}, err
 }
 
-// Add counts the attempt to create a claim.
+// Add counts an attempt to create a claim.
 func (c ClaimCreations) Add(claim *resourcev1.ResourceClaim, err error) {
 	status := "success"
 	if err != nil {
@@ -29,7 +30,7 @@ func (c ClaimCreations) Add(claim *resourcev1.ResourceClaim, err error) {
 	c.total.WithLabelValues(status, strconv.FormatBool(AdminAccess(claim)), "", "Pod").Inc()
 }
 
-// AdminAccess reports whether a claim asks for administrative access to devices.
+// AdminAccess reports whether a claim requests administrative access to devices.
 func AdminAccess(claim *resourcev1.ResourceClaim) bool {
 	for i := range claim.Spec.Devices.Requests {
 		if e := claim.Spec.Devices.Requests[i].Exactly; e != nil && e.AdminAccess != nil && *e.AdminAccess {

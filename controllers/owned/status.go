@@ -8,8 +8,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// UpdateStatus changes the status of an owner. It writes nothing, and returns nil, if the object is gone or another
-// one has its name.
+// UpdateStatus changes the status of an owner. It writes nothing and returns nil if the owner was deleted or replaced.
 func UpdateStatus[T client.Object](ctx context.Context, c client.Client, owner T, change func(cur T)) error {
 	_, err := client.Update(ctx, c, owner, "status", func(cur T) error {
 		if cur.GetUID() != owner.GetUID() {

@@ -13,7 +13,7 @@ import (
 )
 
 // Changed returns the keys of the owners of type T that a change of an object wakes: its controller, its previous
-// controller, and those that may adopt it. old and new are as in follow.Source; selector returns that of an owner.
+// controller, and owners that may adopt it. old and new are as in follow.Source; selector returns an owner's selector.
 func Changed[T client.Object](ctx context.Context, c client.Client, kind string,
 	selector func(owner T) *metav1.LabelSelector, old, new client.Object) ([]follow.Key, error) {
 	var before, after *metav1.OwnerReference
@@ -41,8 +41,8 @@ func Changed[T client.Object](ctx context.Context, c client.Client, kind string,
 	return append(keys, more...), err
 }
 
-// Keys returns the Keys of a follow.Source: it brings the index up to date, and wakes what Changed returns. It may be
-// called again after an error.
+// Keys returns the Keys function of a follow.Source: it updates the index, and wakes the owners that Changed returns.
+// It may be called again after an error.
 func Keys[O, T client.Object](c client.Client, index *Index[T], kind string,
 	selector func(owner O) *metav1.LabelSelector) func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	return func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
@@ -51,8 +51,7 @@ func Keys[O, T client.Object](c client.Client, index *Index[T], kind string,
 	}
 }
 
-// Owner returns the key of the owner of type T that ref names, if ref is of that kind and the owner exists with the
-// same UID.
+// Owner returns the key of the owner of type T that ref refers to, if an object of that kind and UID exists.
 func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespace string,
 	ref *metav1.OwnerReference) ([]follow.Key, error) {
 	if ref.Kind != kind {

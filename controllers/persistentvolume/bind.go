@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// bind binds the claim and the volume to each other: first the volume, so that no other claim takes it, then the
-// claim, for which pods wait.
+// bind binds the claim and the volume to each other: first the volume, so that no other claim takes it, then the claim,
+// for which pods wait.
 func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
 	if err := r.bindVolume(ctx, c, v); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (r *run) bindVolume(ctx context.Context, c *corev1.PersistentVolumeClaim, v
 	return r.volumePhase(ctx, v, corev1.VolumeBound, "")
 }
 
-// boundStatus copies the volume's properties to the claim's status. The capacity of a bound claim is only
-// changed by the component that expands the volume.
+// boundStatus copies the volume's properties to the claim's status. Only the component that expands a volume changes
+// the capacity of a bound claim.
 func boundStatus(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
 		c.Status.Capacity = v.Spec.Capacity.DeepCopy()

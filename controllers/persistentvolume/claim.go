@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Upstream's reasons of events.
+// The reasons are upstream's.
 const (
 	reasonFailed       = "FailedBinding"
 	reasonWaitConsumer = "WaitForFirstConsumer"
@@ -31,13 +31,13 @@ func (r *run) syncClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 		return r.syncBound(ctx, c)
 	}
 	if c.Spec.VolumeName == "" {
-		return r.syncOpen(ctx, c)
+		return r.syncUnbound(ctx, c)
 	}
 	return r.syncNamed(ctx, c)
 }
 
-// syncOpen finds a volume for a claim that names none, or requests provisioning.
-func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+// syncUnbound finds a volume for a claim that names none, or requests provisioning.
+func (r *run) syncUnbound(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.DeletionTimestamp != nil {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	case claim.Class(c) != "":
 		err = r.provision(ctx, c, class)
 	default:
-		r.tell(c, corev1.EventTypeNormal, reasonFailed,
+		r.recordEvent(c, corev1.EventTypeNormal, reasonFailed,
 			"no persistent volumes available for this claim and no storage class is set")
 	}
 	if err != nil {
@@ -72,8 +72,7 @@ func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	return r.phase(ctx, c, corev1.ClaimPending)
 }
 
-// defaultClass sets the default class in a claim that leaves its class open; the class may be newer than the
-// claim.
+// defaultClass sets the default class of a claim without a class; the default class may be newer than the claim.
 func (r *run) defaultClass(ctx context.Context,
 	c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	if claim.SaysClass(c) {
@@ -99,7 +98,7 @@ func (r *run) class(ctx context.Context, name string) (*storagev1.StorageClass, 
 	return class, err
 }
 
-// awaitPod reports what the claim waits for: a pod, or the scheduler.
+// awaitPod records what the claim waits for: a pod, or the scheduler.
 func (r *run) awaitPod(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: c.Namespace})
 	if err != nil {
@@ -108,24 +107,24 @@ func (r *run) awaitPod(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	for _, pod := range pods {
 		for _, name := range claim.AllOf(pod) {
 			if name == c.Name && pod.Spec.NodeName == "" {
-				r.tell(c, corev1.EventTypeNormal, reasonWaitPod, fmt.Sprintf("waiting for pod %s to be scheduled", pod.Name))
+				r.recordEvent(c, corev1.EventTypeNormal, reasonWaitPod, fmt.Sprintf("waiting for pod %s to be scheduled", pod.Name))
 				return nil
 			}
 		}
 	}
-	r.tell(c, corev1.EventTypeNormal, reasonWaitConsumer, "waiting for first consumer to be created before binding")
+	r.recordEvent(c, corev1.EventTypeNormal, reasonWaitConsumer, "waiting for first consumer to be created before binding")
 	return nil
 }
 
 // provision requests a volume from the class's provisioner by an annotation.
 func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if class == nil {
-		r.tell(c, corev1.EventTypeWarning, reasonNotMade,
+		r.recordEvent(c, corev1.EventTypeWarning, reasonNotMade,
 			fmt.Sprintf("storageclass.storage.k8s.io %q not found", claim.Class(c)))
 		return nil
 	}
 	if class.Provisioner == claim.NoProvisioner {
-		r.tell(c, corev1.EventTypeNormal, reasonFailed,
+		r.recordEvent(c, corev1.EventTypeNormal, reasonFailed,
 			"no persistent volumes available for this claim, and its storage class has no provisioner")
 		return nil
 	}
@@ -136,8 +135,9 @@ func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, cl
 	if err != nil {
 		return err
 	}
-	r.tell(c, corev1.EventTypeNormal, reasonExternal,
-		fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. "+
+	r.recordEvent(c, corev1.EventTypeNormal, reasonExternal,
+		fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' "+
+			"or manually by the system administrator. "+
 			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.",
 			class.Provisioner))
 	return nil
@@ -156,11 +156,13 @@ func (r *run) syncNamed(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	case claim.IsFor(v, c):
 		return r.bind(ctx, c, v)
 	case v.Spec.ClaimRef != nil:
-		r.tell(c, corev1.EventTypeWarning, reasonFailed, fmt.Sprintf("volume %q already bound to a different claim.", v.Name))
+		r.recordEvent(c, corev1.EventTypeWarning, reasonFailed,
+			fmt.Sprintf("volume %q already bound to a different claim.", v.Name))
 		return r.phase(ctx, c, corev1.ClaimPending)
 	}
 	if why := claim.Mismatch(c, v); why != "" {
-		r.tell(c, corev1.EventTypeWarning, reasonMismatch, fmt.Sprintf("Cannot bind to requested volume %q: %s", v.Name, why))
+		r.recordEvent(c, corev1.EventTypeWarning, reasonMismatch,
+			fmt.Sprintf("Cannot bind to requested volume %q: %s", v.Name, why))
 		return r.phase(ctx, c, corev1.ClaimPending)
 	}
 	return r.bind(ctx, c, v)
@@ -184,12 +186,12 @@ func (r *run) syncBound(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	return r.lose(ctx, c, reasonMisbound, "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-// expansion reports a claim that requests more than its capacity: its provisioner expands a volume.
+// expansion records an Event for a claim that requests more than its capacity; its provisioner expands the volume.
 func (r *run) expansion(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	wants, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
 	if c.Status.Phase == corev1.ClaimBound && wants.Cmp(has) > 0 &&
 		v.Annotations[claim.ProvisionedBy] != claim.Provisioner {
-		r.tell(c, corev1.EventTypeNormal, reasonExpand, "waiting for an external controller to expand this PVC")
+		r.recordEvent(c, corev1.EventTypeNormal, reasonExpand, "waiting for an external controller to expand this PVC")
 	}
 }
 

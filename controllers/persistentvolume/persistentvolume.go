@@ -1,11 +1,11 @@
 // Package persistentvolume binds claims and volumes to each other, one to one.
 //
-//   - claim: which volume a claim gets, and which provisioner creates one.
-//   - bind: the four writes of a binding, each of which can be repeated.
-//   - volume: the phase of a volume, and its handling after its claim is deleted.
+//   - claim.go: finds a volume for a claim, or the provisioner that creates one.
+//   - bind.go: the four writes of a binding, each of which can be repeated.
+//   - volume.go: the phase of a volume, and its release after the deletion of its claim.
 //
-// Provisioners create and remove volumes: the agent's is monopod.io/local. One worker does everything, so that
-// no volume is bound twice; it acts only on watch events.
+// Provisioners create and delete volumes; the agent's is monopod.io/local. The controller has one worker, so that no
+// volume is bound twice, and acts only on watch events.
 package persistentvolume
 
 import (
@@ -22,7 +22,7 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "persistentvolume-binder"
 
 // Component is the source of its events.
@@ -44,7 +44,7 @@ func New(deps follow.Deps, events record.Eventer) *Controller {
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// key is a claim, or a volume, which has no namespace.
+// key identifies a claim, or a volume, which has no namespace.
 type key = follow.Key
 
 // Run implements follow.Controller.
@@ -62,16 +62,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	loop *follow.Loop[key]
-	// reported is the last event of a claim that waits, so that it is written once. Only the worker uses it.
+	// reported is the last Event of each waiting claim, so that it is recorded once. Only the worker uses it.
 	reported map[key]string
 }
 
-// onVolume wakes the volume, the claim that it is reserved for, and, if it is available, the claims that wait
-// for one.
+// onVolume wakes the volume, the claim that it is reserved for and, if it is available, the claims that wait for a
+// volume.
 func (r *run) onVolume(ctx context.Context, old, new client.Object) ([]key, error) {
 	was, _ := old.(*corev1.PersistentVolume)
 	is, _ := new.(*corev1.PersistentVolume)
@@ -106,7 +106,7 @@ func onClaim(old, new client.Object) []key {
 
 func (r *run) onClass(ctx context.Context, _, _ client.Object) ([]key, error) { return r.waiting(ctx) }
 
-// waiting returns the claims without their volume; those that name a volume that no longer exists are lost.
+// waiting returns the claims without a volume. Claims that name a volume that no longer exists are lost.
 func (r *run) waiting(ctx context.Context) ([]key, error) {
 	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, client.Selector{})
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *run) waiting(ctx context.Context) ([]key, error) {
 	return keys, nil
 }
 
-// errOutdated ends an update of an object that was replaced.
+// errOutdated stops an update of an object that was replaced.
 var errOutdated = errors.New("replaced meanwhile")
 
 func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
@@ -151,7 +151,7 @@ func (r *run) reconcileOne(ctx context.Context, k key) error {
 	return r.syncClaim(ctx, c)
 }
 
-// orphaned wakes the volumes of a deleted claim, including those that it did not name.
+// orphaned wakes the volumes of a deleted claim, including volumes that the claim did not name.
 func (r *run) orphaned(ctx context.Context, k key) error {
 	volumes, err := client.List[*corev1.PersistentVolume](ctx, r.deps.Client, client.Selector{})
 	for _, v := range volumes {
@@ -162,8 +162,8 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 	return err
 }
 
-// tell writes an event why a claim waits, once.
-func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
+// recordEvent records an Event about the reason why a claim waits, once.
+func (r *run) recordEvent(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
 	k := follow.KeyOf(c)
 	if r.reported[k] == string(c.UID)+message {
 		return

@@ -11,13 +11,13 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Upstream's reasons of a volume's events and status.
+// The reasons are upstream's.
 const (
 	reasonNotDeleted  = "VolumeFailedDelete"
 	reasonNotRecycled = "VolumeFailedRecycle"
 )
 
-// syncVolume sets a volume's phase, and releases it from a claim that no longer exists, or that is bound to another
+// syncVolume sets a volume's phase, and releases the volume from a claim that no longer exists or is bound to another
 // volume.
 func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error {
 	ref := v.Spec.ClaimRef
@@ -34,7 +34,7 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 	case c.Spec.VolumeName == v.Name:
 		return r.volumePhase(ctx, v, corev1.VolumeBound, "")
 	case c.Spec.VolumeName == "":
-		r.loop.Add(key{Namespace: c.Namespace, Name: c.Name}) // binds itself to it
+		r.loop.Add(key{Namespace: c.Namespace, Name: c.Name}) // the claim then binds itself to the volume
 		return nil
 	case v.Annotations[claim.ProvisionedBy] != "" &&
 		v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
@@ -43,8 +43,8 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 	return r.unbind(ctx, v)
 }
 
-// unbind removes the reference to a claim that has another volume: what the controller set is removed, what a
-// user set stays as a reservation.
+// unbind removes the reference to a claim that has another volume. It removes what the controller set, and keeps what a
+// user set as a reservation.
 func (r *run) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	v, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
 		if _, ours := v.Annotations[claim.BoundByController]; ours {
@@ -61,7 +61,7 @@ func (r *run) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
 	return r.volumePhase(ctx, v, corev1.VolumeAvailable, "")
 }
 
-// release handles a volume whose claim is gone. Its provisioner removes it after that.
+// release handles a volume whose claim was deleted. Its provisioner then deletes it.
 func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	switch policy := v.Spec.PersistentVolumeReclaimPolicy; {
 	case policy == corev1.PersistentVolumeReclaimRecycle:
@@ -73,7 +73,7 @@ func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	return r.volumePhase(ctx, v, corev1.VolumeReleased, "")
 }
 
-// fail sets the phase Failed with the reason why the reclaim policy cannot be carried out.
+// fail sets the phase Failed with the reason why the reclaim policy cannot be applied.
 func (r *run) fail(ctx context.Context, v *corev1.PersistentVolume, reason, message string) error {
 	if v.Status.Phase != corev1.VolumeFailed {
 		r.events.Eventf(v, corev1.EventTypeWarning, reason, "%s", message)

@@ -13,8 +13,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// excess returns the finished pods beyond threshold: evicted ones first, then
-// the oldest, then by name.
+// excess returns the finished pods beyond threshold: evicted ones first, then the oldest, then by name.
 func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	if threshold <= 0 {
 		return nil
@@ -29,8 +28,7 @@ func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	return done[:max(len(done)-threshold, 0)]
 }
 
-// terminated reports whether the phase is final. An empty phase, which the API server has not defaulted yet, is
-// not.
+// terminated reports whether the phase is final. An empty phase, which the API server has not defaulted yet, is not.
 func terminated(p *corev1.Pod) bool {
 	switch p.Status.Phase {
 	case "", corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
@@ -88,8 +86,8 @@ func unscheduled(pods []*corev1.Pod) []*corev1.Pod {
 	return out
 }
 
-// orphans returns the pods of nodes that have been missing for the quarantine and, after another read, still
-// are.
+// orphans returns the pods of nodes that have been missing for the quarantine and that another read does not find
+// either.
 func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod,
 	nodes map[string]*corev1.Node) ([]*corev1.Pod, error) {
 	s.update(pods, nodes, c.deps.Clock.Now())
@@ -114,7 +112,7 @@ func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod,
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !lost[p.Spec.NodeName] }), nil
 }
 
-// update sets the node names of pods without a node.
+// update records the names of missing nodes.
 func (s *state) update(pods []*corev1.Pod, nodes map[string]*corev1.Node, now time.Time) {
 	missing := map[string]time.Time{}
 	for _, p := range pods {

@@ -1,6 +1,5 @@
-// Package podgc deletes pods that no other component deletes: finished ones beyond a
-// threshold, those of nodes that no longer exist or are out of service, and terminating ones
-// that never got a node.
+// Package podgc deletes pods that no other component deletes: finished pods beyond a threshold, the pods of nodes that
+// no longer exist or are out of service, and terminating pods that have no node.
 package podgc
 
 import (
@@ -23,11 +22,11 @@ const Name = "podgc"
 
 const (
 	period     = 20 * time.Second // between passes (upstream gcCheckPeriod)
-	quarantine = 40 * time.Second // of a node's name before its pods are orphaned
+	quarantine = 40 * time.Second // time for which a node must be missing before its pods are orphaned
 	parallel   = 10               // concurrent deletions; upstream has no limit
 )
 
-// Reasons for deleting a pod; label values of the metrics.
+// The reasons for deleting a pod are label values of the metrics.
 const (
 	reasonTerminated   = "terminated"
 	reasonOutOfService = "out-of-service"
@@ -37,12 +36,12 @@ const (
 
 // Config of the controller.
 type Config struct {
-	// Threshold of finished pods before the oldest are deleted; 0 or less: never.
-	// --terminated-pod-gc-threshold, upstream's default is 12500.
+	// Threshold (--terminated-pod-gc-threshold) is the number of finished pods above which the oldest are deleted; 0 or
+	// less: never. Upstream's default is 12500.
 	Threshold int
 }
 
-// Controller runs a pass every 20 s over the pods in memory.
+// Controller checks the pods in memory every 20 s.
 type Controller struct {
 	deps            follow.Deps
 	cfg             Config
@@ -75,7 +74,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	s := &state{missing: map[string]time.Time{}, complained: map[types.UID]string{}}
+	s := &state{missing: map[string]time.Time{}, lastErrors: map[types.UID]string{}}
 	return follow.New(c.deps, follow.Config[string]{
 		Name:  Name,
 		Start: []string{"pass"},
@@ -87,8 +86,8 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // state is kept between passes.
 type state struct {
-	missing    map[string]time.Time // names of missing nodes, and since when they are missing
-	complained map[types.UID]string // the last error logged for a pod
+	missing    map[string]time.Time // names of missing nodes, and since when
+	lastErrors map[types.UID]string // last error that was logged for each pod
 }
 
 // pass processes all pods once.
@@ -119,16 +118,16 @@ func (c *Controller) pass(ctx context.Context, s *state) error {
 
 // forget removes the state of pods that no longer exist.
 func (s *state) forget(pods []*corev1.Pod) {
-	if len(s.complained) == 0 {
+	if len(s.lastErrors) == 0 {
 		return
 	}
 	alive := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
 		alive[p.UID] = true
 	}
-	for uid := range s.complained {
+	for uid := range s.lastErrors {
 		if !alive[uid] {
-			delete(s.complained, uid)
+			delete(s.lastErrors, uid)
 		}
 	}
 }
@@ -145,14 +144,14 @@ func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error)
 	return nodes, nil
 }
 
-// outcome of one pod's deletion.
+// outcome is the result of one pod's deletion.
 type outcome struct {
 	pod *corev1.Pod
 	err error
 }
 
-// collect deletes victims that were not tried in this pass, and waits for all. It leaves those alone that only
-// finalizers keep, once they have finished.
+// collect deletes victims that were not tried in this pass, and waits for all. It skips finished pods that only
+// finalizers keep.
 func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]bool, reason string,
 	victims []*corev1.Pod) {
 	var todo []*outcome
@@ -167,25 +166,25 @@ func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]
 		return nil
 	})
 	for _, o := range todo {
-		c.account(s, o, reason)
+		c.recordOutcome(s, o, reason)
 	}
 }
 
-// account counts an outcome, and logs an error that is new for its pod.
-func (c *Controller) account(s *state, o *outcome, reason string) {
+// recordOutcome counts an outcome. It logs an error once for each pod.
+func (c *Controller) recordOutcome(s *state, o *outcome, reason string) {
 	if o.err == nil {
 		c.deleted.WithLabelValues(o.pod.Namespace, reason).Inc()
-		delete(s.complained, o.pod.UID)
+		delete(s.lastErrors, o.pod.UID)
 		c.deps.Log.Info("pod deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
 			zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason))
 		return
 	}
 	c.failed.WithLabelValues(o.pod.Namespace, reason).Inc()
 	text := fmt.Sprintf("%s: %v", reason, o.err)
-	if s.complained[o.pod.UID] == text {
+	if s.lastErrors[o.pod.UID] == text {
 		return
 	}
-	s.complained[o.pod.UID] = text
+	s.lastErrors[o.pod.UID] = text
 	c.deps.Log.Warn("failed to delete a pod", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
 		zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason), zap.Error(o.err))
 }

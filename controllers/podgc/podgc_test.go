@@ -108,7 +108,7 @@ func TestOrphanWithFinalizerHasCondition(t *testing.T) {
 	})
 }
 
-// TestCollects is what happens to one pod p, on the node n or another, and how it is left if a finalizer holds it.
+// TestCollects tests what happens to a pod p on the node n or another one, and its state if a finalizer keeps it.
 func TestCollects(t *testing.T) {
 	out := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
 	for name, tc := range map[string]struct {

@@ -4,19 +4,19 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/client"
+	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
 
-// remove marks a pod as failed unless it has finished, then deletes it without grace period. A pod that no longer
-// exists, or replaced, counts as a success.
+// remove sets the phase Failed of a pod that has not finished, then deletes the pod without grace period. It succeeds
+// if the pod no longer exists or was replaced.
 func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string) error {
 	if !podstate.Finished(pod) {
 		switch err := c.fail(ctx, pod, reason); {
-		case replaced(err):
+		case owned.Gone(err):
 			return nil
 		case err != nil:
 			return err
@@ -26,19 +26,13 @@ func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string)
 		GracePeriodSeconds: new(int64(0)),
 		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
 	})
-	if replaced(err) {
-		return nil
-	}
-	return err
+	return owned.IgnoreGone(err)
 }
 
-// replaced reports whether the pod with this UID is gone.
-func replaced(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
-
-// fail sets phase Failed, and a condition that explains it for an orphaned pod.
+// fail sets the phase Failed and, for an orphaned pod, the condition DisruptionTarget.
 func (c *Controller) fail(ctx context.Context, pod *corev1.Pod, reason string) error {
 	_, err := client.Update(ctx, c.deps.Client, pod, "status", func(p *corev1.Pod) error {
-		p.UID = pod.UID // a pod of the same name conflicts
+		p.UID = pod.UID // conflicts with another pod of the same name
 		p.Status.Phase = corev1.PodFailed
 		p.Status.ObservedGeneration = p.Generation
 		if reason == reasonOrphaned {

@@ -19,7 +19,7 @@ func Active(pod *corev1.Pod) bool {
 	return !Finished(pod) && pod.DeletionTimestamp == nil
 }
 
-// Condition returns the pod's condition of a type, or nil. It is shared.
+// Condition returns the pod's condition of a type, or nil. The caller must not change it.
 func Condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == t {
@@ -43,8 +43,8 @@ func ReadySince(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// AvailableIn returns the time until a ready pod has been ready for minReadySeconds: 0 or less means it is
-// available now. It returns false for a pod that is not ready.
+// AvailableIn returns the time until a ready pod becomes available after minReadySeconds, 0 or less if it is available.
+// It returns false for a pod that is not ready.
 func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) (time.Duration, bool) {
 	if !Ready(pod) {
 		return 0, false
@@ -70,8 +70,8 @@ func NextAvailable(pods []*corev1.Pod, minReadySeconds int32, now time.Time) tim
 	return next
 }
 
-// SetCondition adds or replaces a condition of a pod, which must not be shared, and reports whether that changed
-// it. The transition time changes only with the status.
+// SetCondition adds or replaces a condition of a pod, which must not be shared. It reports whether the condition has
+// changed. The transition time changes only with the status.
 func SetCondition(pod *corev1.Pod, c corev1.PodCondition) bool {
 	old := Condition(pod, c.Type)
 	if old == nil {

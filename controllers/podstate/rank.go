@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Rank orders pods for deletion when there are too many, first to be deleted first. perNode contains the number of
-// related pods on each node. The order is upstream's (ActivePodsWithRanks); pods is not changed.
+// Rank returns pods in the order in which surplus pods are deleted. perNode contains the number of related pods on each
+// node. The order is upstream's (ActivePodsWithRanks); pods is not changed.
 func Rank(pods []*corev1.Pod, perNode map[string]int, now time.Time) []*corev1.Pod {
 	ranked := slices.Clone(pods)
 	slices.SortStableFunc(ranked, func(a, b *corev1.Pod) int { return compareVictims(a, b, perNode, now) })
@@ -72,8 +72,8 @@ func deletionCost(p *corev1.Pod) int32 {
 	return int32(cost)
 }
 
-// compareAges orders younger pods first. It compares the powers of two of the ages, so that among pods of similar age
-// any may be deleted: the UID then decides. An unknown time counts as youngest; equal times decide nothing.
+// compareAges orders younger pods first. It compares the logarithms of the ages; among pods of similar age the UID
+// decides. An unknown time counts as youngest.
 func compareAges(a, b time.Time, podA, podB *corev1.Pod, now time.Time) (c int, decided bool) {
 	if a.Equal(b) {
 		return 0, false

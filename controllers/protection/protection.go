@@ -1,6 +1,6 @@
-// Package protection removes the protection finalizers of terminating claims that no pod uses, of
-// terminating volumes that are not bound, and of terminating VolumeAttributesClasses that none of them names. It also
-// sets the condition Unused of claims.
+// Package protection removes the protection finalizers of terminating claims that no pod uses, of terminating volumes
+// that are not bound, and of terminating VolumeAttributesClasses that no claim or volume refers to. It also sets the
+// condition Unused of claims.
 package protection
 
 import (
@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Names of the controllers, upstream's.
+// The controllers' names are upstream's.
 const (
 	Claims  = "pvc-protection"
 	Volumes = "pv-protection"
@@ -28,7 +28,7 @@ const (
 	Attributes = "volumeattributesclass-protection-controller"
 )
 
-// Controller removes one finalizer.
+// Controller removes the protection finalizer of one kind.
 type Controller struct {
 	deps      follow.Deps
 	name      string
@@ -41,8 +41,8 @@ var _ follow.Controller = (*Controller)(nil)
 // NewClaims returns the controller for claims.
 func NewClaims(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Claims, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(unsettled)},
-		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(usersChanged)},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(onClaim)},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(onPod)},
 	}}
 	c.reconcile = c.claim
 	return c
@@ -51,7 +51,7 @@ func NewClaims(deps follow.Deps) *Controller {
 // NewVolumes returns the controller for volumes.
 func NewVolumes(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Volumes, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(deleting)},
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(onTerminating)},
 	}}
 	c.reconcile = c.volume
 	return c
@@ -60,16 +60,16 @@ func NewVolumes(deps follow.Deps) *Controller {
 // NewAttributes returns the controller for VolumeAttributesClasses, which also adds the finalizer.
 func NewAttributes(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Attributes, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.VolumeAttributesClasses}, Keys: follow.Plain(unprotected)},
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(namedByClaim)},
-		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(namedByVolume)},
+		{Selector: client.Selector{Resource: client.VolumeAttributesClasses}, Keys: follow.Plain(onClass)},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(onClaimOfClass)},
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(onVolumeOfClass)},
 	}}
 	c.reconcile = c.attributes
 	return c
 }
 
-// unprotected wakes classes that lack the finalizer, or wait for its removal.
-func unprotected(_, new client.Object) []follow.Key {
+// onClass wakes classes that lack the finalizer, or wait for its removal.
+func onClass(_, new client.Object) []follow.Key {
 	if new == nil || new.GetDeletionTimestamp() == nil &&
 		slices.Contains(new.GetFinalizers(), claim.AttributesProtection) {
 		return nil
@@ -77,14 +77,14 @@ func unprotected(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// namedByClaim wakes the classes that a claim names no more.
-func namedByClaim(old, new client.Object) []follow.Key {
+// onClaimOfClass wakes the classes that a claim no longer refers to.
+func onClaimOfClass(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.PersistentVolumeClaim)
 	is, _ := new.(*corev1.PersistentVolumeClaim)
 	return dropped(classesOfClaim(was), classesOfClaim(is))
 }
 
-func namedByVolume(old, new client.Object) []follow.Key {
+func onVolumeOfClass(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.PersistentVolume)
 	is, _ := new.(*corev1.PersistentVolume)
 	return dropped(classesOfVolume(was), classesOfVolume(is))
@@ -99,7 +99,7 @@ func dropped(was, is []string) (keys []follow.Key) {
 	return keys
 }
 
-// classesOfClaim returns the classes that a claim asks for, has, or is being changed to.
+// classesOfClaim returns the classes that a claim requests, has, or is being changed to.
 func classesOfClaim(c *corev1.PersistentVolumeClaim) (names []string) {
 	if c == nil {
 		return nil
@@ -137,24 +137,24 @@ func (c *Controller) Run(ctx context.Context) error {
 		}}).Run(ctx)
 }
 
-// deleting wakes terminating objects.
-func deleting(_, new client.Object) []follow.Key {
+// onTerminating wakes terminating objects.
+func onTerminating(_, new client.Object) []follow.Key {
 	if new == nil || new.GetDeletionTimestamp() == nil {
 		return nil
 	}
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// unsettled wakes claims that are terminating, or bound without the condition Unused.
-func unsettled(old, new client.Object) []follow.Key {
+// onClaim wakes claims that are terminating, or bound and without the condition Unused.
+func onClaim(old, new client.Object) []follow.Key {
 	if c, ok := new.(*corev1.PersistentVolumeClaim); ok && c.Status.Phase == corev1.ClaimBound && unused(c) == nil {
 		return []follow.Key{follow.KeyOf(new)}
 	}
-	return deleting(old, new)
+	return onTerminating(old, new)
 }
 
-// usersChanged wakes the claims of a pod that is new, no longer exists, or has ended.
-func usersChanged(old, new client.Object) []follow.Key {
+// onPod wakes the claims of a pod that is created, deleted, or finished.
+func onPod(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Pod)
 	pod, _ := new.(*corev1.Pod)
 	if pod != nil && was != nil && uses(pod) == uses(was) && !shutDown(pod) {
@@ -170,8 +170,8 @@ func usersChanged(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// uses reports whether a pod that names a claim counts as its user for the condition Unused: it has not ended
-// (upstream: podUsesPVCForUnusedSince).
+// uses reports whether a pod counts as a user of its claims for the condition Unused: it has not ended (upstream
+// podUsesPVCForUnusedSince).
 func uses(pod *corev1.Pod) bool {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
@@ -184,13 +184,13 @@ func uses(pod *corev1.Pod) bool {
 	})
 }
 
-// shutDown reports whether the pod has ended and only finalizers keep its object.
+// shutDown reports whether the pod has ended and only finalizers keep it.
 func shutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// claim sets the condition Unused of a bound claim. It removes the finalizer of a terminating one that no pod on a node
-// uses, not even a finished one.
+// claim sets the condition Unused of a bound claim. It removes the finalizer of a terminating claim unless a pod with a
+// node uses it, even a finished one.
 func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, key.Namespace, key.Name)
 	if err != nil || held.DeletionTimestamp == nil && held.Status.Phase != corev1.ClaimBound {
@@ -213,7 +213,7 @@ func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	return release(ctx, c.deps.Client, held, held.UID, claim.ClaimProtection)
 }
 
-// setUnused stores the condition Unused, whose transition time says since when no pod uses the claim.
+// setUnused sets the condition Unused. Its transition time is when the last pod stopped using the claim.
 func (c *Controller) setUnused(ctx context.Context, held *corev1.PersistentVolumeClaim, free bool) error {
 	next := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimUnused, Status: corev1.ConditionFalse,
@@ -241,7 +241,7 @@ func (c *Controller) setUnused(ctx context.Context, held *corev1.PersistentVolum
 	return err
 }
 
-// unused returns the condition Unused; nil: the claim has none.
+// unused returns the condition Unused, or nil.
 func unused(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimCondition {
 	i := slices.IndexFunc(c.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 		return c.Type == corev1.PersistentVolumeClaimUnused
@@ -261,7 +261,7 @@ func (c *Controller) volume(ctx context.Context, key follow.Key) error {
 	return release(ctx, c.deps.Client, held, held.UID, claim.VolumeProtection)
 }
 
-// attributes adds the finalizer to a class, and removes it from a terminating one that no claim and no volume names.
+// attributes adds the finalizer to a class, and removes it from a terminating class that no claim or volume refers to.
 func (c *Controller) attributes(ctx context.Context, key follow.Key) error {
 	class, err := client.Get[*storagev1.VolumeAttributesClass](ctx, c.deps.Client, "", key.Name)
 	if err != nil {
@@ -295,7 +295,7 @@ func (c *Controller) attributes(ctx context.Context, key follow.Key) error {
 	return release(ctx, c.deps.Client, class, class.UID, claim.AttributesProtection)
 }
 
-var errReplaced = errors.New("another object has its name")
+var errReplaced = errors.New("object was replaced by another of the same name")
 
 func release[T client.Object](ctx context.Context, c client.Client, obj T, uid types.UID, finalizer string) error {
 	_, err := client.Update(ctx, c, obj, "", func(cur T) error {

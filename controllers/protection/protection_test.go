@@ -75,7 +75,8 @@ func TestClaimStaysWhilePodUsesIt(t *testing.T) {
 	})
 }
 
-// The condition Unused of a bound claim says since when no pod uses it; a finished pod does not.
+// The transition time of the condition Unused is when the last pod stopped using the claim; a finished pod does not use
+// it.
 func TestUnusedSince(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,14 +17,14 @@ func (k kind) adopter(c client.Client) owned.Adopter[*corev1.Pod] {
 	return owned.Adopter[*corev1.Pod]{Client: c, Kind: k.gvk, Adoptive: podstate.Active}
 }
 
-// adopt adopts and releases pods where necessary, and returns those of rs, terminating ones included and finished
-// ones not.
+// adopt adopts and releases pods where necessary. It returns the pods of rs, including terminating and excluding
+// finished ones.
 func (r *run) adopt(ctx context.Context, rs set, selector labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	return r.adopter.Of(ctx, rs.stored, selector, slices.DeleteFunc(pods, podstate.Finished))
 }
 
-// adoptStored is adopt over the pods that the API has. The index may lack pods that were just created, or are older
-// than rs, and may have pods that were just deleted. No pod is created or deleted before this check.
+// adoptStored is adopt over the pods in the API. The index may lack pods that were just created or are older than rs,
+// and contain pods that were just deleted. No pod is created or deleted before this check.
 func (r *run) adoptStored(ctx context.Context, rs set, selector labels.Selector) ([]*corev1.Pod, error) {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
 	if err != nil {

@@ -19,7 +19,7 @@ type set struct {
 	stored client.Object
 }
 
-// kind is what distinguishes ReplicaSets from ReplicationControllers.
+// kind contains the differences between ReplicaSets and ReplicationControllers.
 type kind struct {
 	name, component string // of the controller
 	gvk             schema.GroupVersionKind
@@ -30,7 +30,7 @@ type kind struct {
 	list func(ctx context.Context, c client.Client, namespace string) ([]set, error)
 	// setStatus writes the status of the object, unless it is gone.
 	setStatus func(ctx context.Context, c client.Client, s set, change func(cur *appsv1.ReplicaSetStatus)) error
-	// onPod brings the index up to date, and wakes the objects that own the pod, owned it, or may adopt it.
+	// onPod updates the index, and wakes the objects that own the pod, owned it, or may adopt it.
 	onPod func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) (
 		[]follow.Key, error)
 }
@@ -95,7 +95,8 @@ func shape(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 			Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
 		},
 		Status: appsv1.ReplicaSetStatus{
-			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+			ReadyReplicas:     rc.Status.ReadyReplicas,
 			AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
 		},
 	}
@@ -104,7 +105,8 @@ func shape(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	}
 	for _, c := range rc.Status.Conditions {
 		rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			Reason: c.Reason, Message: c.Message,
 		})
 	}
 	return rs
@@ -118,7 +120,8 @@ func unshaped(s appsv1.ReplicaSetStatus) corev1.ReplicationControllerStatus {
 	}
 	for _, c := range s.Conditions {
 		out.Conditions = append(out.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 		})
 	}
 	return out

@@ -15,8 +15,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// manage creates or deletes at most one burst of pods, and returns the active ones, including those that it created:
-// the status then need not be written again when their events arrive.
+// manage creates or deletes at most one burst of pods. It returns the active pods including the created ones, so that
+// the status does not have to be written again when their events arrive.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
@@ -33,7 +33,7 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 	return active, nil
 }
 
-// scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted.
+// scaleUp creates n pods in growing batches: if all creations fail for the same reason, few requests are wasted.
 func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind),
 		zap.String("name", rs.Name), zap.Int("count", n))
@@ -41,15 +41,15 @@ func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod,
 	_, err := owned.SlowStart(first, n, func(i int) error {
 		var err error
 		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
-		if owned.Ending(err) {
-			return nil // the namespace is being deleted
+		if owned.NamespaceTerminating(err) {
+			return nil // the namespace is terminating
 		}
 		return err
 	})
 	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil }), err
 }
 
-// scaleDown deletes the n pods that rank first for deletion (podstate.Rank), and returns those that are left.
+// scaleDown deletes the n pods that rank first for deletion (podstate.Rank), and returns the remaining ones.
 func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
 	now := r.deps.Clock.Now()
 	ranked := podstate.Rank(active, r.perNode(ctx, rs), now)
@@ -58,7 +58,7 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 	left := slices.Clone(ranked[n:])
 	var mu sync.Mutex // guards left
 	errs := follow.Each(parallel, victims, func(p *corev1.Pod) error {
-		err := r.delete(ctx, rs, p)
+		err := r.control.Delete(ctx, rs.stored, p)
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -67,14 +67,6 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 		return err
 	})
 	return left, errors.Join(errs...)
-}
-
-func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
-	err := r.control.Delete(ctx, rs.stored, pod)
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
 }
 
 // perNode returns the number of active pods on each node, of rs and of the ReplicaSets with the same controller.

@@ -1,8 +1,8 @@
 // Package replicaset keeps the number of pods of each ReplicaSet and each ReplicationController at its replicas.
 //
-//   - kind: the two kinds; everything else is written for both.
-//   - adopt: which pods a ReplicaSet owns, adopts and releases.
-//   - victims: the metric of the age of the pods that are deleted first.
+//   - kind.go: the two kinds; everything else is written for both.
+//   - adopt.go: adopts and releases pods.
+//   - victims.go: the metric of the ages of deleted pods.
 package replicaset
 
 import (
@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -29,7 +30,7 @@ const Name = "replicaset"
 // Component is the source of its events.
 const Component = "replicaset-controller"
 
-// Name of the controller of ReplicationControllers, and the source of its events.
+// The ReplicationControllers' controller has its own name and source of Events.
 const (
 	ReplicationControllers          = "replicationcontroller"
 	ReplicationControllersComponent = "replication-controller"
@@ -42,7 +43,7 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-replicaset-syncs or --concurrent-rc-syncs, 0 means upstream's 5
+	Workers int // --concurrent-replicaset-syncs or --concurrent-rc-syncs; 0 means upstream's 5
 }
 
 // Controller keeps the pods of ReplicaSets.
@@ -56,12 +57,12 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller of ReplicaSets and registers its metrics.
+// New returns the controller of ReplicaSets and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	return newController(deps, events, cfg, replicaSets())
 }
 
-// NewReplicationControllers makes the controller of ReplicationControllers, which has the same metrics.
+// NewReplicationControllers returns the controller of ReplicationControllers, which has the same metrics.
 func NewReplicationControllers(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	return newController(deps, events, cfg, replicationControllers())
 }
@@ -71,13 +72,13 @@ func newController(deps follow.Deps, events record.Eventer, cfg Config, k kind) 
 	c := &Controller{deps: deps, events: events, cfg: cfg, kind: k,
 		sortings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "replicaset_controller_sorting_deletion_age_ratio",
-			Help:    "Age of a deleted pod over that of the youngest pod that would do, when scaling down.",
+			Help:    "Ratio of the age of a deleted pod to the age of the youngest pod, when scaling down.",
 			Buckets: prometheus.ExponentialBuckets(0.25, 2, 6),
 		}, nil),
 	}
 	err := deps.Metrics.Registerer.Register(c.sortings)
 	if again, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		c.sortings, err = again.ExistingCollector.(*prometheus.HistogramVec), nil // the other kind's
+		c.sortings, err = again.ExistingCollector.(*prometheus.HistogramVec), nil // registered by the other kind
 	}
 	return c, err
 }
@@ -108,7 +109,7 @@ type run struct {
 	pods    *owned.Index[*corev1.Pod]
 }
 
-// reconcile syncs a set: first its pods, then its status in any case.
+// reconcile syncs an object: its pods, then its status even if the pods fail.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	rs, err := r.kind.get(ctx, r.deps.Client, key)
 	if apierrors.IsNotFound(err) {
@@ -140,8 +141,5 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 
 // desired returns spec.replicas, which the API server defaults to 1.
 func desired(rs *appsv1.ReplicaSet) int {
-	if rs.Spec.Replicas == nil {
-		return 1
-	}
-	return int(*rs.Spec.Replicas)
+	return int(ptr.Deref(rs.Spec.Replicas, 1))
 }

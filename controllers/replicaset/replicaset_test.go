@@ -137,7 +137,7 @@ func TestManyPodsInBursts(t *testing.T) {
 	})
 }
 
-// meanwhile is an API with which something happens when so many pods were created.
+// meanwhile is an API that calls a function when a number of pods were created.
 type meanwhile struct {
 	client.Client
 	at      int64
@@ -154,8 +154,8 @@ func (m *meanwhile) Create(ctx context.Context, obj client.Object) (client.Objec
 	return m.Client.Create(ctx, obj)
 }
 
-// TestChangesWhileCreating: a set that is scaled down or deleted while it creates pods gets only those that were begun
-// by then, at most two bursts more.
+// TestChangesWhileCreating tests that a ReplicaSet that is scaled down or deleted while it creates pods gets only the
+// pods whose creation has begun, at most two more bursts.
 func TestChangesWhileCreating(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(api *apitest.API){

@@ -14,7 +14,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// report writes the status if it has changed, and returns the time until the next ready pod becomes available.
+// report writes the status if it has changed. It returns the time until the next ready pod becomes available.
 func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.Pod,
 	manageErr error) (time.Duration, error) {
 	now := r.deps.Clock.Now()

@@ -133,7 +133,7 @@ func sets(n int32, names ...string) func(*cluster) {
 	}
 }
 
-// TestReplicaSets is what a ReplicaSet does with its pods, in steps after each of which the pods are compared.
+// TestReplicaSets tests what a ReplicaSet does with its pods; after each step the pods are compared.
 func TestReplicaSets(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -247,7 +247,7 @@ func TestReplicaSets(t *testing.T) {
 	}
 }
 
-// TestFailures counts what a ReplicaSet tries while creations and deletions fail, and looks at its condition.
+// TestFailures counts the requests of a ReplicaSet while creations and deletions fail, and checks its condition.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestBecomesAvailable(t *testing.T) {
 	})
 }
 
-// A ReplicaSet that replaces another of the same name makes its own pods, also if the watch is late.
+// A ReplicaSet that replaces another of the same name creates its own pods, even if the watch is late.
 func TestReplacedByItsName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// observeAges records the age of each victim relative to the youngest pod; about 1 means that the youngest are
-// deleted. An age counts as at least one second, to avoid a division by zero.
+// observeAges records the age of each victim relative to the youngest pod; a value near 1 means that the youngest pods
+// are deleted. The age is at least one second, to avoid a division by zero.
 func (c *Controller) observeAges(pods, victims []*corev1.Pod, now time.Time) {
 	youngest := math.Inf(1)
 	for _, p := range pods {

@@ -11,7 +11,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// counts are the claims, counted when the metrics are read.
+// counts counts the claims whenever the metrics are read.
 type counts struct {
 	client client.Client
 	claims *prometheus.Desc
@@ -19,7 +19,8 @@ type counts struct {
 
 func newCounts(c client.Client) counts {
 	return counts{c, prometheus.NewDesc("dynamic_resource_allocation_resource_claims",
-		"Number of ResourceClaims, by whether devices are allocated, administrative access and source: resource_claim_template, extended_resource or empty.",
+		"Number of ResourceClaims, by whether devices are allocated, administrative access and source: "+
+			"resource_claim_template, extended_resource or empty.",
 		[]string{"allocated", "admin_access", "source"}, nil)}
 }
 
@@ -48,7 +49,7 @@ func (c counts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// source is what a claim was created from; empty: by a user.
+// source returns what a claim was created from; empty: a user created it.
 func source(claim *resourcev1.ResourceClaim) string {
 	switch {
 	case claim.Annotations[annotation] != "":

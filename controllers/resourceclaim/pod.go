@@ -17,17 +17,17 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// annotation of a generated claim: the name of the pod's entry.
+// annotation contains, on a generated claim, the name of the entry in the pod's spec.
 const annotation = "resource.kubernetes.io/pod-claim-name"
 
-// pod creates the pod's claims from templates and reserves the claims of a pod that has a node, which it does not get
-// from the scheduler if somebody else has bound it.
+// pod creates the pod's claims from templates. It also reserves the claims of a pod with a node: the scheduler has not
+// if another client bound the pod.
 func (r *run) pod(ctx context.Context, k follow.Key) error {
 	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, k.Namespace, k.Name)
 	if err != nil {
 		return notFound(err)
 	}
-	if over(pod) || pod.DeletionTimestamp != nil {
+	if ended(pod) || pod.DeletionTimestamp != nil {
 		return nil
 	}
 	var errs []error
@@ -49,7 +49,7 @@ func (r *run) pod(ctx context.Context, k follow.Key) error {
 			names = append(names, corev1.PodResourceClaimStatus{Name: entry.Name, ResourceClaimName: &name})
 		}
 	}
-	errs = append(errs, r.publish(ctx, pod, names))
+	errs = append(errs, r.writeNames(ctx, pod, names))
 	if pod.Spec.NodeName != "" {
 		errs = append(errs, r.reserve(ctx, pod, names))
 	}
@@ -58,12 +58,12 @@ func (r *run) pod(ctx context.Context, k follow.Key) error {
 
 var errNoTemplate = errors.New("resource claim template")
 
-// ensure returns the name of the claim for an entry of the pod, and creates it if it is missing.
+// ensure returns the name of the claim for an entry of the pod. It creates the claim if it is missing.
 func (r *run) ensure(ctx context.Context, pod *corev1.Pod, entry *corev1.PodResourceClaim) (string, error) {
 	named, _, err := upstream.Name(pod, entry)
 	if err == nil {
 		if named == nil {
-			return "", nil // the pod needs none
+			return "", nil // the pod needs no claim for the entry
 		}
 		claim, err := client.Get[*resourcev1.ResourceClaim](ctx, r.deps.Client, pod.Namespace, *named)
 		if err == nil {
@@ -77,7 +77,7 @@ func (r *run) ensure(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 	if err != nil {
 		return "", err
 	}
-	for _, claim := range all { // one whose name was not stored
+	for _, claim := range all { // finds a claim whose name was not written to the pod's status
 		if claim.Annotations[annotation] == entry.Name && metav1.IsControlledBy(claim, pod) &&
 			claim.DeletionTimestamp == nil {
 			return claim.Name, nil
@@ -101,7 +101,8 @@ func (r *run) create(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 	wanted := &resourcev1.ResourceClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, GenerateName: prefix(pod.Name, entry.Name), Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
+			Namespace: pod.Namespace, GenerateName: prefix(pod.Name, entry.Name),
+			Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
 		},
 		Spec: *template.Spec.Spec.DeepCopy(),
@@ -114,11 +115,11 @@ func (r *run) create(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 	return claim.GetName(), nil
 }
 
-// longestPrefix leaves room for a hyphen and five random characters in 63.
+// longestPrefix leaves room for a hyphen and five random characters in the 63 of a label.
 const longestPrefix = 57
 
-// prefix of a generated name: the pod's name and that of its entry, both shortened by the same share if they are too
-// long.
+// prefix returns the prefix of a generated name: the names of the pod and the entry, both shortened by the same share
+// if they are too long.
 func prefix(pod, entry string) string {
 	if n := len(pod) + len(entry) + 1; n > longestPrefix {
 		pod, entry = pod[:len(pod)*longestPrefix/n], entry[:len(entry)*longestPrefix/n]
@@ -126,8 +127,8 @@ func prefix(pod, entry string) string {
 	return pod + "-" + entry + "-"
 }
 
-// publish stores the names of generated claims in the pod's status.
-func (r *run) publish(ctx context.Context, pod *corev1.Pod, names []corev1.PodResourceClaimStatus) error {
+// writeNames writes the names of generated claims to the pod's status.
+func (r *run) writeNames(ctx context.Context, pod *corev1.Pod, names []corev1.PodResourceClaimStatus) error {
 	next := slices.Clone(pod.Status.ResourceClaimStatuses)
 	for _, is := range names {
 		if i := slices.IndexFunc(next, func(s corev1.PodResourceClaimStatus) bool { return s.Name == is.Name }); i >= 0 {
@@ -149,7 +150,7 @@ func (r *run) publish(ctx context.Context, pod *corev1.Pod, names []corev1.PodRe
 	return notFound(err)
 }
 
-// reserve reserves the pod's claims that are allocated, unless they are.
+// reserve reserves the pod's allocated claims for the pod.
 func (r *run) reserve(ctx context.Context, pod *corev1.Pod, generated []corev1.PodResourceClaimStatus) error {
 	with := *pod
 	with.Status.ResourceClaimStatuses = append(slices.Clone(pod.Status.ResourceClaimStatuses), generated...)
@@ -167,7 +168,8 @@ func (r *run) reserve(ctx context.Context, pod *corev1.Pod, generated []corev1.P
 			if cur.UID != claim.UID || cur.Status.Allocation == nil || upstream.IsReservedForPod(pod, cur, false) {
 				return errReplaced
 			}
-			cur.Status.ReservedFor = append(cur.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+			cur.Status.ReservedFor = append(cur.Status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 			return nil
 		})
 		if !errors.Is(err, errReplaced) {

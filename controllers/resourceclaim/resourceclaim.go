@@ -1,8 +1,8 @@
-// Package resourceclaim creates the ResourceClaims of pods that name a template, and releases claims:
+// Package resourceclaim creates the ResourceClaims of pods that refer to a template, and releases claims:
 //
-//   - pods: a claim for each template, which the pod owns, and its name in the pod's status.
-//   - claims: pods that have ended or are gone no longer reserve a claim. A claim without a reservation loses its
-//     devices, and one that was created for an ended pod is deleted.
+//   - pod.go: creates a claim for each template, owned by the pod, and writes its name to the pod's status.
+//   - resourceclaim.go: removes the reservations of finished and deleted pods. A claim without a reservation loses its
+//     allocation; a generated claim of a finished pod is deleted.
 package resourceclaim
 
 import (
@@ -23,7 +23,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "resourceclaim-controller"
 
 // Component is the source of its events.
@@ -38,7 +38,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New returns the controller. It fails if its metrics are taken.
+// New returns the controller. It fails if its metrics are already registered.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 	made, err := owned.NewClaimCreations(deps.Metrics)
 	if err == nil {
@@ -50,7 +50,7 @@ func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// key is an object of one of the kinds.
+// key identifies an object of one of the kinds.
 type key struct {
 	kind byte
 	follow.Key
@@ -77,13 +77,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	loop *follow.Loop[key]
 }
 
-// onPod wakes a pod that may need claims, and the claims of one that no longer does.
+// onPod wakes a pod that may need claims, and the claims of a finished or deleted pod.
 func onPod(old, new client.Object) []key {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -94,7 +94,7 @@ func onPod(old, new client.Object) []key {
 	if len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
-	if is == nil || over(is) {
+	if is == nil || ended(is) {
 		return claimsOf(pod)
 	}
 	if was == nil || was.Spec.NodeName != is.Spec.NodeName ||
@@ -112,7 +112,7 @@ func claimsOf(pod *corev1.Pod) (keys []key) {
 	return keys
 }
 
-// onClaim wakes a claim, and the pod whose claim is gone.
+// onClaim wakes a claim, and the owner of a deleted claim.
 func onClaim(old, new client.Object) []key {
 	if new != nil {
 		return []key{{aClaim, follow.KeyOf(new)}}
@@ -130,8 +130,8 @@ func onTemplate(_, new client.Object) []key {
 	return []key{{aTemplate, follow.KeyOf(new)}}
 }
 
-// over reports whether no container of the pod runs or will run.
-func over(pod *corev1.Pod) bool {
+// ended reports whether no container of the pod runs or will run.
+func ended(pod *corev1.Pod) bool {
 	return podstate.Finished(pod) || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }
 
@@ -151,7 +151,7 @@ func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	return 0, err
 }
 
-var errReplaced = errors.New("another object has its name")
+var errReplaced = errors.New("object was replaced by another of the same name")
 
 // template wakes the pods that wait for a template.
 func (r *run) template(ctx context.Context, k follow.Key) error {
@@ -168,14 +168,14 @@ func (r *run) template(ctx context.Context, k follow.Key) error {
 	return err
 }
 
-// claim removes the reservations of pods that no longer exist or have ended. A claim that nobody reserves any more
-// loses its devices and the finalizer, and is deleted if it was created for a pod that has ended.
+// claim removes the reservations of finished and deleted pods. A claim without reservations loses its allocation and
+// the finalizer, and is deleted if it was generated for a finished pod.
 func (r *run) claim(ctx context.Context, k follow.Key) error {
 	claim, err := client.Get[*resourcev1.ResourceClaim](ctx, r.deps.Client, k.Namespace, k.Name)
 	if err != nil {
 		return notFound(err)
 	}
-	valid, err := r.valid(ctx, claim)
+	valid, err := r.neededReservations(ctx, claim)
 	if err != nil {
 		return err
 	}
@@ -191,8 +191,8 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 	return r.deleteGenerated(ctx, claim)
 }
 
-// valid returns the reservations that are still needed. Those of other objects than pods are not judged.
-func (r *run) valid(ctx context.Context,
+// neededReservations returns the reservations that are still needed. It keeps reservations of objects other than pods.
+func (r *run) neededReservations(ctx context.Context,
 	claim *resourcev1.ResourceClaim) (valid []resourcev1.ResourceClaimConsumerReference, err error) {
 	for _, ref := range claim.Status.ReservedFor {
 		if ref.APIGroup == "" && ref.Resource == "pods" {
@@ -200,7 +200,7 @@ func (r *run) valid(ctx context.Context,
 			if notFound(err) != nil {
 				return nil, err
 			}
-			if err != nil || pod.UID != ref.UID || over(pod) {
+			if err != nil || pod.UID != ref.UID || ended(pod) {
 				continue
 			}
 		}
@@ -209,8 +209,8 @@ func (r *run) valid(ctx context.Context,
 	return valid, nil
 }
 
-// release writes what is left of the reservations. The allocation and the finalizer go with the last one, in two writes
-// of which each can be repeated. A claim that changed meanwhile wakes its key again.
+// release writes the remaining reservations. Without any, it removes the allocation and the finalizer, in two writes
+// that can each be repeated. A claim that was changed meanwhile wakes its key again.
 func (r *run) release(ctx context.Context, claim *resourcev1.ResourceClaim,
 	valid []resourcev1.ResourceClaimConsumerReference) error {
 	unchanged := claim.ResourceVersion
@@ -237,7 +237,7 @@ func (r *run) release(ctx context.Context, claim *resourcev1.ResourceClaim,
 	return notFound(err)
 }
 
-// deleteGenerated deletes a claim that nobody reserves and that was created for a pod that is over.
+// deleteGenerated deletes a claim without reservations that was generated for a finished pod.
 func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
@@ -247,7 +247,7 @@ func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceCla
 	if notFound(err) != nil {
 		return err
 	}
-	if err == nil && pod.UID == owner.UID && !over(pod) {
+	if err == nil && pod.UID == owner.UID && !ended(pod) {
 		return nil
 	}
 	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),

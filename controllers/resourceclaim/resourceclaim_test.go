@@ -133,7 +133,7 @@ func TestPodWaitsForItsTemplate(t *testing.T) {
 	})
 }
 
-// A claim whose name was not stored, because the process was killed, is found again.
+// A claim whose name was not written to the pod's status, because the process was killed, is found again.
 func TestClaimIsNotCreatedTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestReservationsEndWithTheirPods(t *testing.T) {
 	}
 }
 
-// What happens while the controller is away is found at its start.
+// Changes while the controller does not run are handled at its start.
 func TestClaimsAreReleasedAfterARestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestDeletedClaimWaitsForItsPods(t *testing.T) {
 	})
 }
 
-// A pod that somebody else has bound has its allocated claims reserved.
+// A pod that another client has bound gets its allocated claims reserved.
 func TestBoundPodReservesItsClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package resourcequota computes the status of ResourceQuotas: limits and usage. It is only informative;
+// Package resourcequota computes the status of ResourceQuotas: limits and usage. The status only informs users;
 // admission computes the usage itself.
 //
-// It watches the resources that some quota limits, and none without a quota.
+// The controller watches only the resources that some quota limits.
 package resourcequota
 
 import (
@@ -31,7 +31,7 @@ type Config struct {
 	Kinds client.Kinds // the served kinds
 }
 
-// Controller counts usage again when something in a namespace with quotas changes.
+// Controller recomputes the usage of a namespace's quotas when an object in the namespace changes.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
@@ -62,7 +62,7 @@ func (c *Controller) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	r := &run{Controller: c, life: ctx, failed: cancel, counted: map[string]time.Time{},
 		followed: map[schema.GroupVersionResource]context.CancelFunc{}}
-	defer r.following.Wait()
+	defer r.watches.Wait()
 	defer cancel(nil)
 	r.loop = follow.New(c.deps, follow.Config[string]{
 		Name: Name,
@@ -99,16 +99,16 @@ func namespaceOf(old, new client.Object) string {
 	return new.GetNamespace()
 }
 
-// run is one Run. Only its one worker uses the maps.
+// run is the state of one Run of the controller. Only its single worker uses the maps.
 type run struct {
 	*Controller
 	loop   *follow.Loop[string]
-	life   context.Context // of the run: what it follows outlives a Reconcile
+	life   context.Context // context of the run; watches outlive a Reconcile
 	failed context.CancelCauseFunc
 
-	counted   map[string]time.Time // namespaces with quotas, and when they were last counted
-	followed  map[schema.GroupVersionResource]context.CancelFunc
-	following sync.WaitGroup
+	counted  map[string]time.Time // namespaces with quotas, and the time of their last count
+	followed map[schema.GroupVersionResource]context.CancelFunc
+	watches  sync.WaitGroup
 }
 
 // reconcile counts the usage of the quotas of a namespace.
@@ -135,7 +135,7 @@ func (r *run) reconcile(ctx context.Context, namespace string) (time.Duration, e
 	return 0, nil
 }
 
-// count updates the status of one quota; lists caches what has been listed.
+// count updates the status of one quota; lists caches lists of objects.
 func (r *run) count(ctx context.Context, q *corev1.ResourceQuota,
 	lists map[schema.GroupVersionResource][]client.Object) error {
 	used := corev1.ResourceList{}
@@ -176,12 +176,12 @@ func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1
 		return nil
 	}
 	_, err := client.Update(ctx, r.deps.Client, q, "status", func(next *corev1.ResourceQuota) error {
-		next.UID = q.UID // another of the same name conflicts
+		next.UID = q.UID // conflicts with another quota of the same name
 		next.Status = status
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone or replaced, which wakes its namespace
+		return nil // deleted or replaced, which wakes its namespace
 	}
 	return err
 }
@@ -193,12 +193,12 @@ func (r *run) follow(all []*corev1.ResourceQuota) {
 		for _, q := range all {
 			wanted = wanted || about(q, k.Resource.GroupResource())
 		}
-		stop, following := r.followed[k.Resource]
+		stop, watched := r.followed[k.Resource]
 		switch {
-		case following && !wanted:
+		case watched && !wanted:
 			stop()
 			delete(r.followed, k.Resource)
-		case wanted && !following:
+		case wanted && !watched:
 			r.followed[k.Resource] = r.start(k.Resource)
 		}
 	}
@@ -216,7 +216,7 @@ func (r *run) start(gvr schema.GroupVersionResource) context.CancelFunc {
 			})}},
 		Reconcile: func(context.Context, string) (time.Duration, error) { return 0, nil },
 	})
-	r.deps.Guard.Go(&r.following, "controller", func() {
+	r.deps.Guard.Go(&r.watches, "controller", func() {
 		if err := changes.Run(ctx); err != nil {
 			r.failed(err)
 		}

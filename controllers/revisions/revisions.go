@@ -1,5 +1,5 @@
-// Package revisions maintains the ControllerRevisions of DaemonSets and StatefulSets: one for each pod template that
-// an owner had, with increasing numbers, so that kubectl rollout can show and restore them.
+// Package revisions maintains the ControllerRevisions of DaemonSets and StatefulSets: one for each pod template that an
+// owner had, with increasing numbers, so that kubectl rollout can show and restore them.
 //
 //   - Keeper.Sync: finds or creates the revision of the current template.
 //   - Keeper.Trim: deletes the oldest revisions.
@@ -39,11 +39,11 @@ const (
 type Keeper struct {
 	Client client.Client
 	Kind   schema.GroupVersionKind
-	// HashLabel is the label of a revision with the hash in its name.
+	// HashLabel is the label of a revision that contains the hash in its name.
 	HashLabel string
 }
 
-// Owner is what a Keeper needs of an owner.
+// Owner contains what a Keeper needs to know about an owner.
 type Owner struct {
 	Object     client.Object
 	Selector   labels.Selector
@@ -67,8 +67,8 @@ func (k Keeper) Adopter() owned.Adopter[*appsv1.ControllerRevision] {
 		Adoptive: func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp == nil }}
 }
 
-// Sync adopts and releases revisions of the owner among known, and finds the one of its template. It creates a missing
-// revision. If another revision has a higher number, for example after an undo, it gives this one the highest number.
+// Sync adopts and releases revisions of the owner among known, and finds the revision of its template, or creates it.
+// If another revision has a higher number, for example after an undo, Sync gives this revision the highest number.
 func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRevision) (History, error) {
 	mine, err := k.Adopter().Of(ctx, o.Object, o.Selector, known)
 	if err != nil {
@@ -151,8 +151,8 @@ func (k Keeper) revision(o Owner, data []byte, number int64, hash string) *appsv
 	}
 }
 
-// Trim deletes revisions beyond the number to keep, lowest first. all are sorted as in History. Live revisions are
-// kept and not counted. A negative number keeps all.
+// Trim deletes the revisions with the lowest numbers beyond the number to keep. all are sorted as in History. Live
+// revisions are kept and not counted. A negative number keeps all.
 func (k Keeper) Trim(ctx context.Context, all []*appsv1.ControllerRevision, keep int,
 	live func(*appsv1.ControllerRevision) bool) error {
 	dead := slices.DeleteFunc(slices.Clone(all),
@@ -186,7 +186,7 @@ func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	if text, err = json.Marshal(map[string]any{"spec": map[string]any{"template": fields}}); err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text)) // decoded once more, so that all fields are sorted
+	decoder := json.NewDecoder(bytes.NewReader(text)) // decoded once more to sort all fields
 	decoder.UseNumber()
 	if err := decoder.Decode(&raw); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 }
 
 // Same reports whether a revision has the template; data is the template's Data. It also recognizes revisions that
-// another version of Kubernetes has encoded in another way.
+// another version of Kubernetes has encoded differently.
 func Same(r *appsv1.ControllerRevision, data []byte, template *corev1.PodTemplateSpec) bool {
 	if bytes.Equal(r.Data.Raw, data) {
 		return true

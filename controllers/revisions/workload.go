@@ -16,8 +16,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// Workload is what the controllers of DaemonSets and StatefulSets share while they run: the pods and the revisions that
-// objects of the kind T own.
+// Workload is the part that the controllers of DaemonSets and StatefulSets share: the pods and revisions of owners of
+// type T.
 type Workload[T client.Object] struct {
 	Adopter  owned.Adopter[*corev1.Pod]
 	Keeper   Keeper
@@ -35,11 +35,11 @@ type Kind[T client.Object] struct {
 	Resource  schema.GroupVersionResource
 	HashLabel string // of its revisions
 	Selector  func(T) *metav1.LabelSelector
-	// Settled is the generation whose failures are forgotten when the object changes.
+	// Settled returns the generation whose failures are forgotten when the object changes.
 	Settled func(T) int64
 }
 
-// NewWorkload returns a Workload that has seen nothing yet.
+// NewWorkload returns an empty Workload.
 func NewWorkload[T client.Object](deps follow.Deps, k Kind[T]) *Workload[T] {
 	owner := appsv1.SchemeGroupVersion.WithKind(k.Name)
 	return &Workload[T]{
@@ -51,7 +51,7 @@ func NewWorkload[T client.Object](deps follow.Deps, k Kind[T]) *Workload[T] {
 	}
 }
 
-// Sources wake an object when it, a revision or a pod of it changes.
+// Sources wake an object when the object, one of its revisions or one of its pods changes.
 func (w *Workload[T]) Sources() []follow.Source[follow.Key] {
 	return []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: w.kind.Resource}, Keys: follow.Plain(w.changed)},
@@ -62,7 +62,7 @@ func (w *Workload[T]) Sources() []follow.Source[follow.Key] {
 	}
 }
 
-// changed wakes an object, and forgets failures from before its change.
+// changed wakes an object, and forgets the failures of earlier generations.
 func (w *Workload[T]) changed(old, next client.Object) []follow.Key {
 	if next == nil {
 		w.Failures.Forget(old.GetUID(), math.MaxInt64)
@@ -72,9 +72,8 @@ func (w *Workload[T]) changed(old, next client.Object) []follow.Key {
 	return follow.OnAny(old, next)
 }
 
-// Begin returns the object of a key and its selector. There is nothing to do, and ok is false, if it does not exist, if
-// it is being deleted (the garbage collector may have deleted its revisions already), or if its selector selects
-// nothing.
+// Begin returns the object of a key and its selector. ok is false if there is nothing to do: the object does not exist,
+// it is being deleted (the garbage collector may have deleted its revisions already), or its selector selects nothing.
 func (w *Workload[T]) Begin(ctx context.Context, key follow.Key) (obj T, selector labels.Selector, ok bool, err error) {
 	obj, err = client.Get[T](ctx, w.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil {

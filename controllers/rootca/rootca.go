@@ -1,5 +1,4 @@
-// Package rootca publishes the cluster's CA certificate in a ConfigMap of every active namespace, where pods
-// find it.
+// Package rootca publishes the cluster's CA certificate in a ConfigMap of every active namespace, where pods find it.
 package rootca
 
 import (
@@ -17,7 +16,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "root-ca-cert-publisher"
 
 const (
@@ -28,25 +27,29 @@ const (
 	annotation = "kubernetes.io/description"
 )
 
-// published is a ConfigMap that contains the certificate.
+// published describes a ConfigMap that contains the certificate.
 type published struct {
 	name, file  string
 	description string
 	namespace   string            // empty: every one
-	more        map[string]string // further entries
+	more        map[string]string // additional data
 }
 
-// all are the ConfigMaps that Kubernetes publishes. The second one also tells aggregated API servers how to recognize
-// this server, and in which headers it names users.
+// all returns the ConfigMaps that Kubernetes publishes. The second one also contains the headers by which aggregated
+// API servers authenticate this server and its users.
 var all = []published{
 	{name: rootCA, file: "ca.crt",
 		description: "Holds the CA certificate that the API server's certificate is signed with, " +
 			"for programs in pods that call the API server."},
 	{name: clientCA, file: "client-ca-file", namespace: metav1.NamespaceSystem,
-		description: "Holds the CA certificate that client " +
-			"certificates are signed with, for API servers that authenticate the same users.", more: map[string]string{
-			"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
-			"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
+		description: "Holds the CA certificate that client certificates are signed with, " +
+			"for API servers that authenticate the same users.",
+		more: map[string]string{
+			"requestheader-allowed-names":        `["front-proxy-client"]`,
+			"requestheader-username-headers":     `["X-Remote-User"]`,
+			"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+			"requestheader-group-headers":        `["X-Remote-Group"]`,
+			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
 }
 
 // Config of the controller.
@@ -78,14 +81,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []follow.Source[string]{
 			{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(follow.OnNew)},
-			named(rootCA), named(clientCA),
+			configMapsNamed(rootCA), configMapsNamed(clientCA),
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
-// named wakes the namespace whose ConfigMap of that name has changed.
-func named(name string) follow.Source[string] {
+// configMapsNamed wakes the namespace whose ConfigMap of that name has changed.
+func configMapsNamed(name string) follow.Source[string] {
 	return follow.Source[string]{
 		Selector: client.Selector{Resource: client.ConfigMaps, Fields: fields.OneTermEqualSelector("metadata.name", name)},
 		Keys: follow.Plain(func(old, new client.Object) []string {
@@ -114,7 +117,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return 0, errors.Join(errs...)
 }
 
-// publish creates a ConfigMap, or makes its content right.
+// publish creates a ConfigMap, or updates its content.
 func (c *Controller) publish(ctx context.Context, p published, namespace string) error {
 	data := map[string]string{p.file: string(c.cfg.CA)}
 	if p.more != nil {
@@ -125,9 +128,10 @@ func (c *Controller) publish(ctx context.Context, p published, namespace string)
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = c.deps.Client.Create(ctx, &corev1.ConfigMap{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.name, Annotations: map[string]string{annotation: p.description}},
-			Data:       data,
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.name,
+				Annotations: map[string]string{annotation: p.description}},
+			Data: data,
 		})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil

@@ -18,17 +18,17 @@ import (
 )
 
 var (
-	errBound   = errors.New("pod is bound already")
-	errTaken   = errors.New("the volume was bound to another claim meanwhile")
-	errTimeout = errors.New("binding volumes: context deadline exceeded")
-	errDevices = errors.New("device binding timeout")
+	errBound       = errors.New("pod is bound already")
+	errVolumeTaken = errors.New("the volume was bound to another claim meanwhile")
+	errTimeout     = errors.New("binding volumes: context deadline exceeded")
+	errDevices     = errors.New("device binding timeout")
 )
 
-// bind writes the binding. The pod leaves the queue when the API shows it.
+// bind writes the binding. The pod leaves the queue when the watch shows the binding.
 func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, began time.Time) error {
 	pod := p.Pod
 	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
-		p.UID = pod.UID // a pod of the same name conflicts
+		p.UID = pod.UID // conflicts with another pod of the same name
 		if p.Spec.NodeName != "" {
 			return apierrors.NewConflict(client.Pods.GroupResource(), p.Name, errBound)
 		}
@@ -44,9 +44,9 @@ func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, b
 	return nil
 }
 
-// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that no longer exists
-// or was bound meanwhile leaves the queue with its event.
-func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
+// retryLater removes a pod from the node after an error, and retries it after a backoff. A pod that was deleted or
+// bound meanwhile leaves the queue with its watch event.
+func (r *run) retryLater(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -62,20 +62,20 @@ func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error)
 	}
 	if p := r.cluster.Pod(pod.UID); p != nil && p.Assumed {
 		r.cluster.Remove(pod.UID)
-		r.loop.Add(r.changed(cluster.Change{What: p.Gone(), Node: r.cluster.Node(p.Node), Pod: p})...)
+		r.loop.Add(r.changed(cluster.Change{ChangeKind: p.RemovalChange(), Node: r.cluster.Node(p.Node), Pod: p})...)
 		p.Assumed, p.Volumes = false, nil
 	}
 	r.queue.Failed(e, r.deps.Clock.Now())
 }
 
-// reservation is the place of a pod whose volumes are being bound on a node, or whose devices are prepared for it.
+// reservation is a pod on a node whose volumes are being bound, or whose devices are being prepared.
 type reservation struct {
 	entry   *Entry
 	pod     *cluster.Pod
 	node    string
 	since   time.Time
-	devices bool     // must get ready
-	claims  []string // their keys
+	devices bool     // the pod waits for binding conditions of devices
+	claims  []string // keys of its ResourceClaims
 }
 
 func (r *run) reservation(key follow.Key) *reservation {
@@ -84,7 +84,7 @@ func (r *run) reservation(key follow.Key) *reservation {
 	return r.reserved[key]
 }
 
-// await binds a pod whose claims are bound, or waits on.
+// await binds a pod whose claims are bound and whose devices are ready, or continues to wait.
 func (r *run) await(ctx context.Context, place *reservation) (time.Duration, error) {
 	left := place.since.Add(cluster.BindTime).Sub(r.deps.Clock.Now())
 	late := errTimeout
@@ -93,25 +93,25 @@ func (r *run) await(ctx context.Context, place *reservation) (time.Duration, err
 	}
 	err := late
 	if left > 0 {
-		err = r.settle(ctx, place)
+		err = r.bindWhenReady(ctx, place)
 	}
 	if err == nil && r.reservation(place.entry.Key) != nil {
 		return left, nil
 	}
 	if errors.Is(err, late) {
-		r.prepared(place, "timeout")
+		r.observeDeviceWait(place, "timeout")
 		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: late.Error()},
 			corev1.PodReasonUnschedulable, nil)
-		r.failed(ctx, place.entry, place.pod, errors.Join(late, err))
+		r.retryLater(ctx, place.entry, place.pod, errors.Join(late, err))
 	} else if err != nil {
-		r.failed(ctx, place.entry, place.pod, err)
+		r.retryLater(ctx, place.entry, place.pod, err)
 	}
 	return r.next(place.entry.Key, nil), nil
 }
 
-// settle requests the binding of a pod's open claims on its node, to existing volumes or new ones; if there are none
-// left, it binds the pod. The bound claims wake the pod.
-func (r *run) settle(ctx context.Context, place *reservation) error {
+// bindWhenReady requests the binding of a pod's open claims on its node, to existing or new volumes. It binds the pod
+// if no open claim is left. Bound claims wake the pod.
+func (r *run) bindWhenReady(ctx context.Context, place *reservation) error {
 	r.mu.Lock()
 	c := rules.NewCycle(r.cluster, place.pod)
 	n := r.cluster.Node(place.node)
@@ -132,25 +132,25 @@ func (r *run) settle(ctx context.Context, place *reservation) error {
 	}
 	r.mu.Unlock()
 	if !fits {
-		return errTaken
+		return errVolumeTaken
 	}
 	if failed != nil {
-		r.prepared(place, "failed")
+		r.observeDeviceWait(place, "failed")
 		return failed
 	}
 	for _, open := range c.Open() {
-		if err := r.settleOne(ctx, open, assigned[open.Name], place.node); err != nil {
+		if err := r.requestBinding(ctx, open, assigned[open.Name], place.node); err != nil {
 			return err
 		}
 	}
 	if len(c.Open()) > 0 || !ready {
 		return nil
 	}
-	r.prepared(place, "success")
+	r.observeDeviceWait(place, "success")
 	return r.bind(ctx, place.entry, place.pod, place.node, r.deps.Clock.Now())
 }
 
-// chosen turns volumes by the names of a pod's claims into keys of claims by the names of the volumes.
+// chosen maps the names of assigned volumes to the keys of their claims; assigned maps names of claims to volumes.
 func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[string]string {
 	volumes := map[string]string{}
 	for name, v := range assigned {
@@ -159,12 +159,12 @@ func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[st
 	return volumes
 }
 
-func (r *run) settleOne(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
+func (r *run) requestBinding(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
 	if v == nil {
 		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "",
 			func(cur *corev1.PersistentVolumeClaim) error {
 				if cur.UID != c.UID {
-					return errTaken
+					return errVolumeTaken
 				}
 				metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, node)
 				return nil
@@ -173,7 +173,7 @@ func (r *run) settleOne(ctx context.Context, c rules.OpenClaim, v *corev1.Persis
 	}
 	_, err := client.Update(ctx, r.deps.Client, v, "", func(cur *corev1.PersistentVolume) error {
 		if cur.Spec.ClaimRef != nil && !claim.IsFor(cur, c.PersistentVolumeClaim) {
-			return errTaken
+			return errVolumeTaken
 		}
 		if cur.Spec.ClaimRef == nil {
 			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.BoundByController, "yes")

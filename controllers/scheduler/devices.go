@@ -16,52 +16,52 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// pend keeps other pods from getting the devices of decided allocations. The caller holds mu.
-func (r *run) pend(all []rules.Reservation) {
+// assumeAllocations reserves the devices of decided allocations until they are written. The caller holds mu.
+func (r *run) assumeAllocations(all []rules.Reservation) {
 	for _, res := range all {
 		if res.Allocation != nil {
-			r.cluster.Pend(res.UID, res.Allocation)
+			r.cluster.AssumeAllocation(res.UID, res.Allocation)
 		}
 	}
 }
 
-// reserve writes the allocations and reservations of a pod's resource claims. What is written when it fails stays: the
-// claims are the pod's, and the next attempt goes on from there.
+// reserve writes the allocations and reservations of a pod's ResourceClaims. If it fails, the written ones stay
+// reserved for the pod, and the next attempt continues from there.
 func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservation) error {
 	for i := range all {
 		res := &all[i]
 		var err error
 		if res.Mappings != nil {
-			err = r.createOne(ctx, res)
+			err = r.createClaim(ctx, res)
 		}
 		if err == nil {
-			err = r.reserveOne(ctx, pod, *res)
+			err = r.reserveClaim(ctx, pod, *res)
 		}
 		if err == nil && res.Mappings != nil {
-			err = r.show(ctx, pod, res)
+			err = r.writeClaimName(ctx, pod, res)
 		}
 		if err != nil {
-			r.unpend(all[i:])
+			r.forgetAllocations(all[i:])
 			return err
 		}
 	}
 	return nil
 }
 
-// unpend frees the devices of allocations that were not written.
-func (r *run) unpend(all []rules.Reservation) {
+// forgetAllocations releases the devices of allocations that were not written.
+func (r *run) forgetAllocations(all []rules.Reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, res := range all {
 		if res.Allocation != nil {
-			r.cluster.Pend(res.UID, nil)
+			r.cluster.AssumeAllocation(res.UID, nil)
 		}
 	}
-	r.loop.Add(r.changed(cluster.Change{What: cluster.DevicesFreed})...)
+	r.loop.Add(r.changed(cluster.Change{ChangeKind: cluster.DevicesFreed})...)
 }
 
-// prepares makes a pod wait for conditions of its devices.
-func (r *run) prepares(d *decision) {
+// awaitDevices makes a pod wait for the binding conditions of its devices.
+func (r *run) awaitDevices(d *decision) {
 	r.mu.Lock()
 	for _, res := range d.devices {
 		if key := res.Namespace + "/" + res.Name; !slices.Contains(d.place.claims, key) {
@@ -73,12 +73,13 @@ func (r *run) prepares(d *decision) {
 		"waiting for binding conditions for device on node %s", d.node)
 }
 
-// ready reports whether all devices of a pod with a place are ready, or why one will not be. The caller holds mu.
+// ready reports whether the binding conditions of all devices of a reservation are true. It returns an error if they
+// will not become true. The caller holds mu.
 func (r *run) ready(place *reservation) (bool, error) {
 	for _, key := range place.claims {
 		claim := r.cluster.Devices.Claims[key]
 		if claim == nil {
-			return false, nil // it was created a moment ago
+			return false, nil // created, but the watch does not show it yet
 		}
 		if ready, err := cluster.Ready(claim); !ready {
 			return false, err
@@ -87,8 +88,8 @@ func (r *run) ready(place *reservation) (bool, error) {
 	return true, nil
 }
 
-// prepared counts the end of a wait for devices.
-func (r *run) prepared(place *reservation, status string) {
+// observeDeviceWait observes the end of a wait for devices.
+func (r *run) observeDeviceWait(place *reservation, status string) {
 	if !place.devices {
 		return
 	}
@@ -108,10 +109,10 @@ func (r *run) prepared(place *reservation, status string) {
 	}
 }
 
-// createOne creates the claim for a pod's extended resources, instead of those of an attempt that was interrupted.
-func (r *run) createOne(ctx context.Context, res *rules.Reservation) error {
+// createClaim creates the claim for a pod's extended resources, and deletes claims of an interrupted attempt.
+func (r *run) createClaim(ctx context.Context, res *rules.Reservation) error {
 	for _, old := range res.Stale {
-		if err := r.discard(ctx, old); err != nil {
+		if err := r.deleteClaim(ctx, old); err != nil {
 			return err
 		}
 	}
@@ -125,14 +126,14 @@ func (r *run) createOne(ctx context.Context, res *rules.Reservation) error {
 	made := created.(*resourcev1.ResourceClaim)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cluster.Pend(res.UID, nil)
-	r.cluster.Pend(made.UID, res.Allocation)
+	r.cluster.AssumeAllocation(res.UID, nil)
+	r.cluster.AssumeAllocation(made.UID, res.Allocation)
 	res.ResourceClaim = made
 	return nil
 }
 
-// discard deletes a claim for extended resources, with what is allocated.
-func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+// deleteClaim deletes a claim for extended resources with its allocation.
+func (r *run) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
 		if cur.UID != claim.UID {
 			return errUnchanged
@@ -148,8 +149,8 @@ func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) erro
 	return ignore(err)
 }
 
-// show writes the claim for a pod's extended resources into its status, where the node finds it.
-func (r *run) show(ctx context.Context, pod *corev1.Pod, res *rules.Reservation) error {
+// writeClaimName writes the claim for a pod's extended resources to the pod's status, where the kubelet reads it.
+func (r *run) writeClaimName(ctx context.Context, pod *corev1.Pod, res *rules.Reservation) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(cur *corev1.Pod) error {
 		cur.UID = pod.UID
 		cur.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: res.Mappings,
@@ -159,9 +160,9 @@ func (r *run) show(ctx context.Context, pod *corev1.Pod, res *rules.Reservation)
 	return err
 }
 
-// reserveOne adds the finalizer before the allocation, so that a claim that is deleted at the same moment keeps its
-// devices until they are released.
-func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reservation) error {
+// reserveClaim writes the allocation of a claim and reserves the claim for the pod. It adds the finalizer before, so
+// that a claim that is deleted meanwhile keeps its devices until they are released.
+func (r *run) reserveClaim(ctx context.Context, pod *corev1.Pod, res rules.Reservation) error {
 	claim := res.ResourceClaim
 	if res.Allocation != nil && !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		_, err := client.Update(ctx, r.deps.Client, claim, "", func(cur *resourcev1.ResourceClaim) error {
@@ -197,7 +198,7 @@ func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reserva
 	return err
 }
 
-// usable returns a conflict if the claim is no longer what the decision was about.
+// usable returns a conflict if the claim has changed in a way that invalidates the decision.
 func usable(cur *resourcev1.ResourceClaim, res rules.Reservation) error {
 	why := ""
 	switch {
@@ -215,10 +216,11 @@ func usable(cur *resourcev1.ResourceClaim, res rules.Reservation) error {
 	return apierrors.NewConflict(client.ResourceClaims.GroupResource(), cur.Name, fmt.Errorf("claim %s %s", cur.Name, why))
 }
 
-// deallocate gives the devices of a claim back that are where its only pod cannot run. The change wakes the pod.
+// deallocate removes the allocation of a claim whose devices are where its only pod cannot run. The change wakes the
+// pod.
 func (r *run) deallocate(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	if rules.Extended(claim) {
-		return r.discard(ctx, claim)
+		return r.deleteClaim(ctx, claim)
 	}
 	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
 		if cur.UID != claim.UID || cur.ResourceVersion != claim.ResourceVersion {

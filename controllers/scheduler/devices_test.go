@@ -328,7 +328,7 @@ func TestPodWaitsForTheClaimOfItsTemplate(t *testing.T) {
 	})
 }
 
-// Devices on a node that is gone are given back, if nobody else uses them.
+// Devices on a deleted node are deallocated, if no other pod uses them.
 func TestDevicesOfAnotherNodeAreGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -352,7 +352,8 @@ func TestDevicesOfAnotherNodeAreGivenBack(t *testing.T) {
 	})
 }
 
-// Many pods for few devices: no device is given twice, and every pod runs once those before it have ended.
+// Many pods compete for few devices: no device is allocated twice, and every pod runs once the previous ones have
+// ended.
 func TestDevicesAreNeverGivenTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

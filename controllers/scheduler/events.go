@@ -17,14 +17,14 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// changed wakes the waiting pods that the changes may help: those that a rule has refused which says so. The caller
-// of this and of all below holds mu.
+// changed wakes the waiting pods that the changes may make schedulable, according to the rules that refused them. The
+// caller of this function and of all below holds mu.
 func (r *run) changed(changes ...cluster.Change) []follow.Key {
 	var keys []follow.Key
 	for _, ch := range changes {
 		var asked []int
 		for i := range r.chooser.Rules {
-			if r.chooser.Rules[i].Wakes&ch.What != 0 && r.queue.Refusals(i) > 0 {
+			if r.chooser.Rules[i].Wakes&ch.ChangeKind != 0 && r.queue.Refusals(i) > 0 {
 				asked = append(asked, i)
 			}
 		}
@@ -55,7 +55,7 @@ func (r *run) onNamespace(old, new client.Object) []follow.Key {
 	if !r.cluster.SetNamespace(name, set) {
 		return nil
 	}
-	return r.changed(cluster.Change{What: cluster.NamespaceLabels})
+	return r.changed(cluster.Change{ChangeKind: cluster.NamespaceLabels})
 }
 
 func (r *run) onNode(old, new client.Object) []follow.Key {
@@ -63,17 +63,17 @@ func (r *run) onNode(old, new client.Object) []follow.Key {
 	is, _ := new.(*corev1.Node)
 	if is == nil {
 		r.cluster.DropNode(was.Name)
-		return r.changed(cluster.Change{What: cluster.NodeRemoved})
+		return r.changed(cluster.Change{ChangeKind: cluster.NodeRemoved})
 	}
 	r.cluster.SetNode(is)
 	what := cluster.NodeAdded
 	if was != nil {
-		what = cluster.NodeDifference(was, is)
+		what = cluster.NodeChange(was, is)
 	}
 	if what == 0 {
 		return nil
 	}
-	return r.changed(cluster.Change{What: what, Node: r.cluster.Node(is.Name)})
+	return r.changed(cluster.Change{ChangeKind: what, Node: r.cluster.Node(is.Name)})
 }
 
 func (r *run) onPod(old, new client.Object) []follow.Key {
@@ -93,7 +93,7 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	case !wanted(is):
 		return r.gone(is)
 	}
-	p := r.cluster.Pod(is.UID) // assumed
+	p := r.cluster.Pod(is.UID) // the assumed pod
 	assumed := p != nil
 	if !assumed {
 		p = cluster.NewPod(is)
@@ -115,7 +115,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return []follow.Key{key}
 }
 
-// sameForRules reports whether everything that rules read is equal, as when only other parts of the status changed.
+// sameForRules reports whether all fields that rules read are equal, for example if only other parts of the status
+// changed.
 func sameForRules(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) &&
 		resourceclaim.PodExtendedStatusEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus) &&
@@ -123,7 +124,7 @@ func sameForRules(a, b *corev1.Pod) bool {
 		equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-// gone removes a pod that needs no node or no longer has one.
+// gone removes a pod that needs no node, or was deleted.
 func (r *run) gone(p *corev1.Pod) []follow.Key {
 	key := follow.KeyOf(p)
 	if e := r.queue.Get(key); e != nil && e.UID == p.UID {
@@ -135,10 +136,10 @@ func (r *run) gone(p *corev1.Pod) []follow.Key {
 	if old == nil {
 		return nil
 	}
-	return r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})
+	return r.changed(cluster.Change{ChangeKind: old.RemovalChange(), Node: r.cluster.Node(old.Node), Pod: old})
 }
 
-// placed records a pod that the API shows on a node.
+// placed records a pod with a node.
 func (r *run) placed(is *corev1.Pod) []follow.Key {
 	old := r.cluster.Remove(is.UID)
 	var now *cluster.Pod
@@ -151,28 +152,29 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 	r.nominate(now, "")
 	n := r.cluster.Node(is.Spec.NodeName)
 	if old == nil || old.Assumed {
-		keys := r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})
+		keys := r.changed(cluster.Change{ChangeKind: cluster.PodPlaced, Node: n, Pod: now})
 		if old != nil && old.Node != now.Node {
-			keys = append(keys, r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})...)
+			removal := cluster.Change{ChangeKind: old.RemovalChange(), Node: r.cluster.Node(old.Node), Pod: old}
+			keys = append(keys, r.changed(removal)...)
 		}
 		return keys
 	}
-	what := cluster.PodDifference(old, now)
+	what := cluster.PodChange(old, now)
 	var keys []follow.Key
 	if less := what & (cluster.PodGone | cluster.PodShrunk); less != 0 {
-		keys = r.changed(cluster.Change{What: less, Node: n, Pod: old})
+		keys = r.changed(cluster.Change{ChangeKind: less, Node: n, Pod: old})
 	}
 	if what&cluster.PodPlaced != 0 {
-		keys = append(keys, r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})...)
+		keys = append(keys, r.changed(cluster.Change{ChangeKind: cluster.PodPlaced, Node: n, Pod: now})...)
 	}
 	return keys
 }
 
-// onStorage wakes the pods that a volume, claim, class or CSI node may help, and those with a node that wait for
-// their claims.
+// onStorage wakes the pods that a change of a volume, claim, class or CSINode may make schedulable, and the
+// reservations that wait for their claims.
 func (r *run) onStorage(old, new client.Object) []follow.Key {
 	what, name := r.cluster.Set(old, new)
-	keys := r.changed(cluster.Change{What: what, Name: name})
+	keys := r.changed(cluster.Change{ChangeKind: what, Name: name})
 	for key, place := range r.reserved {
 		if what != cluster.Claims || slices.Contains(place.pod.Claims, name) {
 			keys = append(keys, key)
@@ -181,11 +183,11 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// onDevices wakes the pods that a resource claim, a slice, a device class or a rule may help, and those with a node
-// that wait for their devices.
+// onDevices wakes the pods that a change of a ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule may make
+// schedulable, and the reservations that wait for their devices.
 func (r *run) onDevices(old, new client.Object) []follow.Key {
 	what, name := r.cluster.SetDevices(old, new)
-	keys := r.changed(cluster.Change{What: what, Name: name})
+	keys := r.changed(cluster.Change{ChangeKind: what, Name: name})
 	for key, place := range r.reserved {
 		if slices.Contains(place.claims, name) {
 			keys = append(keys, key)
@@ -203,7 +205,7 @@ func (r *run) onBudget(old, new client.Object) []follow.Key {
 	return nil
 }
 
-// onService wakes nothing: Services only say where pods run best.
+// onService wakes nothing, because Services only influence scores.
 func (r *run) onService(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Service)
 	is, _ := new.(*corev1.Service)

@@ -123,7 +123,7 @@ func report(api *apitest.API, claim, condition string) {
 	})
 }
 
-// A pod is bound when its device is ready. If that fails or takes too long, the device is given back.
+// A pod is bound when its device is ready. If that fails or takes too long, the device is deallocated.
 func TestPodWaitsUntilItsDeviceIsReady(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(api *apitest.API, other func()){

@@ -11,19 +11,19 @@ import (
 	"monopod/controllers/owned"
 )
 
-// metrics are upstream's, with its names.
+// metrics contains upstream's metrics.
 type metrics struct {
 	attempts    *prometheus.CounterVec   // by profile and result
-	duration    *prometheus.HistogramVec // of an attempt
-	sli         *prometheus.HistogramVec // from a pod's first attempt on
+	duration    *prometheus.HistogramVec // of one attempt
+	sli         *prometheus.HistogramVec // from a pod's first attempt until it is scheduled
 	tries       prometheus.Histogram
 	entered     *prometheus.CounterVec
 	preemptions prometheus.Counter
 	victims     prometheus.Histogram
-	conditional *prometheus.CounterVec   // devices with binding conditions of an attempt
-	waits       *prometheus.HistogramVec // for binding conditions
+	conditional *prometheus.CounterVec   // devices with binding conditions, by outcome of the wait
+	waits       *prometheus.HistogramVec // waits for binding conditions
 	claims      owned.ClaimCreations
-	running     atomic.Pointer[run] // what the gauges are read from; nil: not running
+	running     atomic.Pointer[run] // run that the gauges read; nil: not running
 }
 
 func newMetrics(all *follow.Metrics) (*metrics, error) {
@@ -46,12 +46,12 @@ func newMetrics(all *follow.Metrics) (*metrics, error) {
 		entered: prometheus.NewCounterVec(counter("scheduler_queue_incoming_pods_total",
 			"Number of pods added to a queue, by event."), []string{"event", "queue"}),
 		preemptions: prometheus.NewCounter(counter("scheduler_preemption_attempts_total",
-			"Number of attempts to make room for a pod by removing others.")),
+			"Number of attempts to make room for a pod by preempting others.")),
 		victims: prometheus.NewHistogram(
-			histogram("scheduler_preemption_victims", "Number of pods that were removed to make room for one.", 1, 7)),
+			histogram("scheduler_preemption_victims", "Number of pods that were preempted to make room for one.", 1, 7)),
 	}
 	m.conditional = prometheus.NewCounterVec(counter("scheduler_dra_bindingconditions_allocations_total",
-		"Number of allocated devices with binding conditions, by what came of waiting for them."),
+		"Number of allocated devices with binding conditions, by outcome of the wait for the conditions."),
 		[]string{"profile", "driver", "status"})
 	m.waits = prometheus.NewHistogramVec(histogram("scheduler_dra_bindingconditions_wait_duration_seconds",
 		"Time that pods waited for the binding conditions of their devices, in seconds.", 0.1, 14),
@@ -87,10 +87,10 @@ func (m *metrics) incoming(added bool) {
 	m.entered.WithLabelValues(event, string(Active)).Inc()
 }
 
-// observe sets what the gauges are read from.
+// observe sets the run that the gauges read.
 func (m *metrics) observe(r *run) { m.running.Store(r) }
 
-// gauges are what is counted when the metrics are read.
+// gauges are computed when the metrics are read.
 type gauges struct {
 	*metrics
 	pending, waiting, known *prometheus.Desc
@@ -105,7 +105,7 @@ func newGauges(m *metrics) gauges {
 			"queue"),
 		gauge("scheduler_unschedulable_pods", "Number of unschedulable pods, by the plugin that refused them.", "plugin",
 			"profile"),
-		gauge("scheduler_cache_size", "Number of nodes and pods that the scheduler knows.", "type"),
+		gauge("scheduler_cache_size", "Number of nodes and pods in the scheduler's cache.", "type"),
 	}
 }
 

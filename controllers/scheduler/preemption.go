@@ -1,4 +1,4 @@
-// The decision is upstream's; it only tries on the cluster, which it leaves as it was.
+// Preemption decides as upstream does. It tries the removal of pods on the cluster cache, and restores it afterwards.
 
 package scheduler
 
@@ -18,7 +18,7 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// Upstream's texts.
+// The messages are upstream's.
 const (
 	whyNever       = "not eligible due to preemptionPolicy=Never."
 	whyTerminating = "not eligible due to a terminating pod on the nominated node."
@@ -26,26 +26,26 @@ const (
 	whyNotHelpful  = "Preemption is not helpful for scheduling"
 )
 
-// How many nodes are tried until so many candidates are found: a tenth of the nodes, but at least 100.
+// The search for candidates ends when their number is a tenth of the nodes, but at least 100.
 const (
 	minCandidates     = 100
 	candidatesOfNodes = 10
 )
 
-// Candidate is a node and the pods that must go for the pod to fit there, the most important first.
+// Candidate is a node and the pods that must be removed so that the pod fits there, the most important first.
 type Candidate struct {
 	*cluster.Node
 	Victims    []*cluster.Pod
-	Violations int // victims that a disruption budget protects
+	Violations int // number of victims that a PodDisruptionBudget protects
 }
 
 // Finder finds candidates.
 type Finder struct {
 	Chooser *rules.Chooser
-	next    int // where the next search begins
+	next    int // index of the node at which the next search begins
 }
 
-// Find returns the best candidate for a pod that no node fits, or why there is none.
+// Find returns the best candidate for a pod that no node fits, or the reason why there is none.
 func (f *Finder) Find(c *rules.Cycle, out *rules.Outcome,
 	budgets []*policyv1.PodDisruptionBudget) (best *Candidate, why string) {
 	reasons := map[string]int{whyNotHelpful: out.Nodes}
@@ -77,7 +77,7 @@ func (f *Finder) Find(c *rules.Cycle, out *rules.Outcome,
 	return nil, rules.Summary(out.Nodes, reasons)
 }
 
-// Ineligible returns why a pod that no node fits must not preempt others now; empty if it may.
+// Ineligible returns the reason why an unschedulable pod must not preempt others now; empty if it may.
 func Ineligible(c *rules.Cycle, out *rules.Outcome) string {
 	if p := c.Pod.Spec.PreemptionPolicy; p != nil && *p == corev1.PreemptNever {
 		return whyNever
@@ -101,9 +101,9 @@ func Preempted(p *corev1.Pod) bool {
 		target.Reason == corev1.PodReasonPreemptionByScheduler
 }
 
-// victims returns the pods that must go from a node, or why that does not help. It removes all pods of a lower
-// priority, and then brings back as many as possible, the most important first and those that a budget protects
-// before all others.
+// victims returns the pods that must be removed from a node, or the reason why that does not help. It removes all pods
+// of a lower priority, and then adds back as many as possible: first those that a budget protects, then the others,
+// each the most important first.
 func (f *Finder) victims(c *rules.Cycle, n *cluster.Node,
 	budgets []*policyv1.PodDisruptionBudget) (*Candidate, rules.Refusal) {
 	var lower []*cluster.Pod
@@ -152,7 +152,7 @@ func moreImportant(a, b *cluster.Pod) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), startTime(a).Compare(startTime(b)), cmp.Compare(a.UID, b.UID))
 }
 
-// startTime returns when a pod started; one that has not is as if it did now.
+// startTime returns when a pod started. A pod that has not started counts as the youngest.
 func startTime(p *cluster.Pod) time.Time {
 	if p.Status.StartTime == nil {
 		return time.Unix(math.MaxInt32, 0)
@@ -160,7 +160,7 @@ func startTime(p *cluster.Pod) time.Time {
 	return p.Status.StartTime.Time
 }
 
-// split separates the pods whose removal would exceed a disruption budget, if all of them were removed in order.
+// split separates the pods whose removal would violate a PodDisruptionBudget if all of them were removed in order.
 func split(pods []*cluster.Pod, budgets []*policyv1.PodDisruptionBudget) (protected, others []*cluster.Pod) {
 	type budget struct {
 		*policyv1.PodDisruptionBudget
@@ -181,7 +181,7 @@ func split(pods []*cluster.Pod, budgets []*policyv1.PodDisruptionBudget) (protec
 				continue
 			}
 			if _, counted := b.Status.DisruptedPods[p.Name]; counted {
-				continue // it is one of the disruptions that are no longer allowed
+				continue // the eviction is already counted in the budget's status
 			}
 			b.left--
 			violates = violates || b.left < 0
@@ -196,7 +196,7 @@ func split(pods []*cluster.Pod, budgets []*policyv1.PodDisruptionBudget) (protec
 }
 
 // pick returns the candidate with the fewest violated budgets, then the lowest highest priority of a victim, the
-// smallest sum of priorities, the fewest victims, and the victims of the highest priority that started last.
+// smallest sum of priorities, the fewest victims, and the latest start of the victims with the highest priority.
 func pick(all []*Candidate) *Candidate {
 	return slices.MinFunc(all, func(a, b *Candidate) int {
 		return cmp.Or(
@@ -215,7 +215,7 @@ func (c *Candidate) highest() int32 {
 	return c.Victims[0].Priority
 }
 
-// sum adds priorities so that each counts more than zero: of negative ones, few are better than many.
+// sum adds priorities, shifted so that each is positive: few victims of a negative priority are better than many.
 func (c *Candidate) sum() int64 {
 	var sum int64
 	for _, p := range c.Victims {
@@ -224,7 +224,7 @@ func (c *Candidate) sum() int64 {
 	return sum
 }
 
-// earliest returns when the first of the victims of the highest priority started.
+// earliest returns the earliest start of the victims with the highest priority.
 func (c *Candidate) earliest() time.Time {
 	var first time.Time
 	for _, p := range c.Victims {

@@ -15,8 +15,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// world checks a running scheduler against a model that knows nothing of caches, queues and hints: at rest, every
-// pod on a node fits there with the others, and every pod without one fits nowhere.
+// world compares a running scheduler with a model without caches, queues and hints: at rest, every pod on a node fits
+// there with the others, and every pod without a node fits nowhere.
 type world struct {
 	*apitest.API
 	t     *testing.T
@@ -55,7 +55,7 @@ func fitsBy(p *corev1.Pod, n *corev1.Node, others []*corev1.Pod) bool {
 	return true
 }
 
-// repelled reports whether a pod that stays apart from its like has one in the node's domain.
+// repelled reports whether the anti-affinity of a pod, or of the pods in the node's domain, excludes the pod.
 func repelled(p *corev1.Pod, n *corev1.Node, others []*corev1.Pod, disks map[string]string) bool {
 	for _, o := range others {
 		disk, placed := disks[o.Spec.NodeName]

@@ -1,5 +1,5 @@
-// Active ones are tried next, the most urgent first. One that no node fits waits for a change that may help it; if
-// that comes before its backoff is over, pods that have not failed go first. The caller locks it.
+// Active pods are tried next, the most urgent first. A pod that no node fits waits for a change that may help it. If
+// that comes before its backoff has ended, pods without a backoff go first. The caller locks a Queue.
 
 package scheduler
 
@@ -14,28 +14,28 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// Upstream's times: the backoff doubles with each attempt, and a pod that waits is tried again after a while whatever
-// has changed.
+// The times are upstream's. The backoff doubles with each attempt. A waiting pod is retried after MaxWait even without
+// a change.
 const (
 	FirstBackoff = time.Second
 	MaxBackoff   = 10 * time.Second
 	MaxWait      = 5 * time.Minute
 )
 
-// State is where a pod is.
+// State is the part of the queue that contains a pod.
 type State string
 
-// The states of pods; upstream's names of its queues.
+// The states have the names of upstream's queues.
 const (
 	Active        State = "active"
 	Backoff       State = "backoff"
 	Unschedulable State = "unschedulable"
 	Gated         State = "gated"
-	// Busy is a pod that is being tried or bound.
+	// Busy means that the pod is being tried or bound.
 	Busy State = "busy"
 )
 
-// States lists those that upstream counts as pending.
+// States returns the states that upstream counts as pending.
 func States() []State { return []State{Active, Backoff, Unschedulable, Gated} }
 
 // Entry is a pod in the queue.
@@ -43,27 +43,27 @@ type Entry struct {
 	*cluster.Pod
 	Key      follow.Key
 	State    State
-	Since    time.Time // when it could first be tried
+	Since    time.Time // when the pod could first be tried
 	Attempts int
 
-	rejected rules.Set // by these rules
-	fails    int       // attempts since the pod was changed
-	failed   bool      // the last attempt ended with an error: it is not tried before ready
-	tried    time.Time // end of the last attempt
-	ready    time.Time // end of its backoff
-	changed  bool      // while it was busy
-	order    int64     // of becoming active
-	in       *entries  // the heap that it is in
-	at       int       // its index there
+	rejectedBy rules.Set // rules that refused the pod
+	fails      int       // attempts since the pod was last changed
+	failed     bool      // the last attempt ended with an error: no retry before ready
+	tried      time.Time // end of the last attempt
+	ready      time.Time // end of the backoff
+	changed    bool      // the pod was changed while it was busy
+	order      int64     // in which pods became active
+	heap       *entries  // heap that contains the entry
+	index      int       // index in the heap
 }
 
-// Queue is the pods without a node.
+// Queue contains the pods without a node.
 type Queue struct {
 	entries map[follow.Key]*Entry
-	active  entries // the most urgent first
-	backoff entries // the same, of those whose last attempt did not fail with an error
+	active  entries // most urgent first
+	backoff entries // most urgent first; without pods whose last attempt ended with an error
 	waiting map[follow.Key]*Entry
-	refused [32]int // number of waiting pods by the rule that refused them
+	refused [32]int // number of waiting pods, by the rule that refused them
 	counts  map[State]int
 	order   int64
 }
@@ -84,8 +84,8 @@ func (q *Queue) Get(key follow.Key) *Entry { return q.entries[key] }
 // Len returns the number of pods in a state.
 func (q *Queue) Len(s State) int { return q.counts[s] }
 
-// Set adds a pod, or replaces one that was changed so that another attempt may succeed. It returns false if the pod
-// is gated or busy; a busy one is tried again if its attempt fails.
+// Set adds a pod, or replaces a pod after a change because of which another attempt may succeed. It returns false if
+// the pod is gated or busy; a busy pod is retried if its attempt fails.
 func (q *Queue) Set(key follow.Key, pod *cluster.Pod, now time.Time) bool {
 	e := q.entries[key]
 	if e == nil {
@@ -100,19 +100,19 @@ func (q *Queue) Set(key follow.Key, pod *cluster.Pod, now time.Time) bool {
 	if e.State == Gated {
 		e.Since = now
 	}
-	q.move(e, q.start(e))
+	q.move(e, q.initialState(e))
 	return e.State == Active
 }
 
-// start returns the state of a pod that was added or changed.
-func (q *Queue) start(e *Entry) State {
+// initialState returns the state of a new or changed pod.
+func (q *Queue) initialState(e *Entry) State {
 	if len(e.Pod.Spec.SchedulingGates) > 0 {
 		return Gated
 	}
 	return Active
 }
 
-// Refresh replaces a pod whose change does not matter to an attempt.
+// Refresh replaces a pod after a change that does not affect attempts.
 func (q *Queue) Refresh(key follow.Key, pod *cluster.Pod) {
 	if e := q.entries[key]; e != nil {
 		e.Pod = pod
@@ -127,8 +127,8 @@ func (q *Queue) Remove(key follow.Key) {
 	}
 }
 
-// Pop returns the most urgent active pod, which becomes busy; if there is none, one that waits for its backoff, unless
-// its attempt has failed with an error. nil: none.
+// Pop returns the most urgent active pod and makes it busy. If there is none, it returns a pod in backoff whose last
+// attempt did not end with an error, or nil.
 func (q *Queue) Pop() *Entry {
 	e := q.Top()
 	if e != nil {
@@ -139,7 +139,7 @@ func (q *Queue) Pop() *Entry {
 	return e
 }
 
-// Top returns what Pop would.
+// Top returns the pod that Pop would return.
 func (q *Queue) Top() *Entry {
 	switch {
 	case len(q.active.all) > 0:
@@ -153,12 +153,12 @@ func (q *Queue) Top() *Entry {
 // Refused makes a busy pod wait for a change that may end the refusal of one of the rules.
 func (q *Queue) Refused(e *Entry, by rules.Set, now time.Time) {
 	if q.entries[e.Key] != e {
-		return // it was removed
+		return // the pod was removed
 	}
 	e.fails++
-	e.rejected, e.tried, e.failed, e.ready = by, now, false, now.Add(backoff(e.fails))
+	e.rejectedBy, e.tried, e.failed, e.ready = by, now, false, now.Add(backoff(e.fails))
 	if e.changed {
-		q.move(e, q.start(e))
+		q.move(e, q.initialState(e))
 		return
 	}
 	q.move(e, Unschedulable)
@@ -167,14 +167,14 @@ func (q *Queue) Refused(e *Entry, by rules.Set, now time.Time) {
 // Failed makes a pod wait for its backoff after an error.
 func (q *Queue) Failed(e *Entry, now time.Time) {
 	if q.entries[e.Key] != e {
-		return // it was removed
+		return // the pod was removed
 	}
 	e.fails++
 	e.tried, e.failed, e.ready = now, true, now.Add(backoff(e.fails))
 	q.move(e, Backoff)
 }
 
-// After returns the time until a pod is tried in any case; 0: it does not wait.
+// After returns the time until a waiting pod is retried without a change; 0 if it does not wait.
 func (q *Queue) After(key follow.Key, now time.Time) time.Duration {
 	switch e := q.entries[key]; {
 	case e == nil:
@@ -187,7 +187,7 @@ func (q *Queue) After(key follow.Key, now time.Time) time.Duration {
 	return 0
 }
 
-// backoff returns the pause after the n-th attempt that failed.
+// backoff returns the delay after the n-th failed attempt.
 func backoff(n int) time.Duration {
 	if n > 4 {
 		return MaxBackoff
@@ -195,7 +195,7 @@ func backoff(n int) time.Duration {
 	return min(FirstBackoff<<(n-1), MaxBackoff)
 }
 
-// Due makes a pod active whose backoff is over, or that has waited for long.
+// Due makes a pod active whose backoff has ended, or that has waited for MaxWait.
 func (q *Queue) Due(key follow.Key, now time.Time) {
 	e := q.entries[key]
 	switch {
@@ -205,11 +205,11 @@ func (q *Queue) Due(key follow.Key, now time.Time) {
 	}
 }
 
-// Wake wakes the waiting pods that a change may help: helps is asked with the rules that refused each.
+// Wake wakes the waiting pods for which helps returns true; helps gets the rules that refused the pod.
 func (q *Queue) Wake(now time.Time, helps func(p *cluster.Pod, rejected rules.Set) bool) []follow.Key {
 	var woken []*Entry
 	for _, e := range q.waiting {
-		if helps(e.Pod, e.rejected) {
+		if helps(e.Pod, e.rejectedBy) {
 			woken = append(woken, e)
 		}
 	}
@@ -232,7 +232,7 @@ func (q *Queue) Refusals(i int) int { return q.refused[i] }
 // count adds by to the refusals of a pod's rules.
 func (q *Queue) count(e *Entry, by int) {
 	for i := range q.refused {
-		if e.rejected&(1<<i) != 0 {
+		if e.rejectedBy&(1<<i) != 0 {
 			q.refused[i] += by
 		}
 	}
@@ -249,12 +249,12 @@ func (q *Queue) move(e *Entry, to State) {
 			q.order++
 			e.order = q.order
 		}
-		e.in = &q.active
-		heap.Push(e.in, e)
+		e.heap = &q.active
+		heap.Push(e.heap, e)
 	case Backoff:
 		if !e.failed {
-			e.in = &q.backoff
-			heap.Push(e.in, e)
+			e.heap = &q.backoff
+			heap.Push(e.heap, e)
 		}
 	case Unschedulable:
 		q.waiting[e.Key] = e
@@ -269,9 +269,9 @@ func (q *Queue) leave(e *Entry) {
 	q.counts[e.State]--
 	switch e.State {
 	case Active, Backoff:
-		if e.in != nil {
-			heap.Remove(e.in, e.at)
-			e.in = nil
+		if e.heap != nil {
+			heap.Remove(e.heap, e.index)
+			e.heap = nil
 		}
 	case Unschedulable:
 		delete(q.waiting, e.Key)
@@ -280,7 +280,7 @@ func (q *Queue) leave(e *Entry) {
 	e.State = ""
 }
 
-// entries is a heap.
+// entries implements heap.Interface.
 type entries struct {
 	all    []*Entry
 	before func(a, b *Entry) bool
@@ -297,13 +297,13 @@ func (h *entries) Less(i, j int) bool { return h.before(h.all[i], h.all[j]) }
 // Swap implements heap.Interface.
 func (h *entries) Swap(i, j int) {
 	h.all[i], h.all[j] = h.all[j], h.all[i]
-	h.all[i].at, h.all[j].at = i, j
+	h.all[i].index, h.all[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (h *entries) Push(x any) {
 	e := x.(*Entry)
-	e.at = len(h.all)
+	e.index = len(h.all)
 	h.all = append(h.all, e)
 }
 

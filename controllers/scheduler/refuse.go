@@ -14,19 +14,19 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// concurrentVictims is how many victims are deleted concurrently (upstream's parallelism).
+// concurrentVictims is the number of victims that are deleted concurrently (upstream's parallelism).
 const concurrentVictims = 16
 
 var errUnchanged = errors.New("nothing to change")
 
-// refused removes the victims of a pod that no node fits, and reports why: in the pod's condition, and with an Event
-// for each attempt, which the recorder counts instead of storing another one.
-func (r *run) refused(ctx context.Context, d *decision) error {
+// reportUnschedulable deletes the victims of a pod that no node fits, and reports the reason in the pod's condition and
+// an Event for each attempt; the recorder increments the count of a repeated Event.
+func (r *run) reportUnschedulable(ctx context.Context, d *decision) error {
 	r.metrics.unschedulable(r.deps.Clock.Since(d.began))
 	nominated := new("")
 	switch {
-	case d.idle != nil:
-		if err := r.deallocate(ctx, d.idle); err != nil {
+	case d.deallocate != nil:
+		if err := r.deallocate(ctx, d.deallocate); err != nil {
 			return err
 		}
 	case d.candidate != nil:
@@ -37,7 +37,7 @@ func (r *run) refused(ctx context.Context, d *decision) error {
 			return err
 		}
 		nominated = &d.candidate.Name
-	case d.keep:
+	case d.keepNomination:
 		nominated = nil
 	}
 	waits, err := r.condition(ctx, d, corev1.PodReasonUnschedulable, nominated)
@@ -47,7 +47,7 @@ func (r *run) refused(ctx context.Context, d *decision) error {
 	return err
 }
 
-// preempt deletes the victims, and takes the nomination of less urgent pods back.
+// preempt deletes the victims, and clears the nominations of less urgent pods.
 func (r *run) preempt(ctx context.Context, d *decision) error {
 	r.metrics.victims.Observe(float64(len(d.candidate.Victims)))
 	errs := follow.Each(concurrentVictims, d.candidate.Victims, func(victim *cluster.Pod) error {
@@ -56,7 +56,7 @@ func (r *run) preempt(ctx context.Context, d *decision) error {
 		}
 		return r.remove(ctx, d, victim.Pod)
 	})
-	errs = append(errs, follow.Each(concurrentVictims, d.unnamed, func(pod *corev1.Pod) error {
+	errs = append(errs, follow.Each(concurrentVictims, d.unnominated, func(pod *corev1.Pod) error {
 		_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
 			if p.UID != pod.UID || p.Status.NominatedNodeName != d.candidate.Name {
 				return errUnchanged
@@ -69,7 +69,7 @@ func (r *run) preempt(ctx context.Context, d *decision) error {
 	return errors.Join(errs...)
 }
 
-// remove deletes a victim after it has set its condition.
+// remove sets the condition DisruptionTarget of a victim, then deletes the victim.
 func (r *run) remove(ctx context.Context, d *decision, victim *corev1.Pod) error {
 	_, err := client.Update(ctx, r.deps.Client, victim, "status", func(p *corev1.Pod) error {
 		if p.UID != victim.UID {
@@ -92,12 +92,12 @@ func (r *run) remove(ctx context.Context, d *decision, victim *corev1.Pod) error
 			d.candidate.Name)
 	}
 	if apierrors.IsConflict(err) {
-		return nil // it was replaced
+		return nil // the pod was replaced
 	}
 	return ignore(err)
 }
 
-// ignore returns nil for an object that no longer exists, or needs no change.
+// ignore returns nil for an object that was deleted, or needs no change.
 func ignore(err error) error {
 	if errors.Is(err, errUnchanged) || apierrors.IsNotFound(err) {
 		return nil
@@ -105,8 +105,8 @@ func ignore(err error) error {
 	return err
 }
 
-// condition sets PodScheduled to False and the node that the pod is nominated for, unless they are set already or the
-// pod was bound or replaced. It reports whether the pod still waits for a node. nominated nil: it stays.
+// condition sets PodScheduled to False and the nominated node, unless they are set already or the pod was bound or
+// replaced. It reports whether the pod still waits for a node. nominated nil keeps the nominated node.
 func (r *run) condition(ctx context.Context, d *decision, reason string, nominated *string) (waits bool, err error) {
 	pod := d.pod.Pod
 	_, err = client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {

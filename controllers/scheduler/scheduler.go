@@ -1,16 +1,14 @@
-// Package scheduler binds pods to nodes: to the node that fits best of those on which they fit. If there is none, it
-// removes pods of a lower priority that are in the way.
+// Package scheduler binds each pod to the best of the nodes on which it fits. If there is none, it preempts pods of a
+// lower priority.
 //
-//   - cluster: every node and the pods on it, including bindings in progress.
-//   - rules: why a pod cannot run on a node, and which of the fitting nodes is best; upstream's plugins.
-//   - preemption: which pods must go so that one fits.
-//   - queue: the pods without a node, by urgency, and what those wait for that fit nowhere.
-//
-// Decisions are made one at a time, bindings are written concurrently.
-//
-//   - preemption.go: decides which pods of a lower priority must go so that a pod fits on a node: as few as possible,
-//     and those that matter least
-//   - queue.go: holds the pods without a node
+//   - cluster: the cache of nodes and their pods, including assumed ones.
+//   - rules: upstream's plugins, which filter and score nodes.
+//   - scheduler.go: one decision after the other; their writes are concurrent.
+//   - queue.go: the pods without a node, and the changes for which unschedulable pods wait.
+//   - preemption.go: the pods of a lower priority that must be removed so that a pod fits: as few and as unimportant as
+//     possible.
+//   - bind.go, devices.go: bind pods, volumes and devices.
+//   - refuse.go: reports unschedulable pods, and deletes victims.
 package scheduler
 
 import (
@@ -34,12 +32,12 @@ import (
 // Name of the controller.
 const Name = "scheduler"
 
-// Component is the source of its events and its name in spec.schedulerName.
+// Component is the source of the Events, and the scheduler's name in spec.schedulerName.
 const Component = corev1.DefaultSchedulerName
 
 // Config of the controller.
 type Config struct {
-	Workers int // concurrent decisions and writes, of a batch of pods each; 0 means 4
+	Workers int // concurrent batches; 0 means 4
 }
 
 // Controller binds pods to nodes.
@@ -100,20 +98,20 @@ func (c *Controller) Run(ctx context.Context) error {
 	return r.loop.Run(ctx)
 }
 
-// run is one Run of the controller, with its state.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	loop *follow.Loop[follow.Key]
 
-	// mu guards the fields below. It is held for a whole decision, so that a change of the cluster is either seen
-	// by the decision or wakes the pod after it.
+	// mu guards the fields below. It is held for a whole decision: a change of the cluster either affects the decision or
+	// wakes the pod after it.
 	mu       sync.Mutex
 	cluster  *cluster.Cluster
 	queue    *Queue
 	chooser  *rules.Chooser
 	finder   *Finder
 	budgets  map[follow.Key]*policyv1.PodDisruptionBudget
-	reserved map[follow.Key]*reservation // pods with a node that wait for their claims
+	reserved map[follow.Key]*reservation // placed pods that wait for their claims or devices
 }
 
 // wanted reports whether this scheduler schedules the pod.
@@ -122,12 +120,12 @@ func wanted(p *corev1.Pod) bool {
 		(p.Spec.SchedulerName == "" || p.Spec.SchedulerName == Component)
 }
 
-// batch is how many pods a worker tries before it carries out what was decided, so that a few workers are enough to
-// write many bindings at a time.
+// batch is the maximum number of pods that a worker decides about before it writes the decisions, so that a few workers
+// write many bindings concurrently.
 const batch = 32
 
-// reconcile tries the most urgent pods. Every pod that becomes active adds its key, so there is a call if there is a
-// pod to try; it need not be that of the key. Only a pod that has a node and waits for its claims is that of its key.
+// reconcile tries the most urgent pods. Every pod that becomes active adds its key, so there are enough calls; the pods
+// need not be those of the key. Only for a reservation it handles the pod of the key.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	if place := r.reservation(key); place != nil {
 		return r.await(ctx, place)
@@ -153,23 +151,23 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return r.next(key, all), nil
 }
 
-// decision is what is to be done with a pod.
+// decision is the result of an attempt to schedule a pod.
 type decision struct {
-	entry     *Entry
-	pod       *cluster.Pod
-	began     time.Time
-	node      string                    // empty: none
-	devices   []rules.Reservation       // its resource claims are written first
-	place     *reservation              // its claims are bound first
-	message   string                    // why it has no node
-	candidate *Candidate                // the pods that must go
-	unnamed   []*corev1.Pod             // pods that are no longer nominated for the node
-	keep      bool                      // what the pod is nominated for stays
-	idle      *resourcev1.ResourceClaim // its devices are given back
-	quiet     bool                      // no event: it is tried again in a moment
+	entry          *Entry
+	pod            *cluster.Pod
+	began          time.Time
+	node           string                    // empty: no node fits
+	devices        []rules.Reservation       // to write before the binding
+	place          *reservation              // set if the pod waits for claims or devices before its binding
+	message        string                    // why no node fits
+	candidate      *Candidate                // node and pods to preempt
+	unnominated    []*corev1.Pod             // pods that lose their nomination for the node
+	keepNomination bool                      // the pod keeps its nomination
+	deallocate     *resourcev1.ResourceClaim // claim to deallocate
+	quiet          bool                      // no Event, because the pod is retried soon
 }
 
-// gated returns what is said about the pod of a key that its gates keep from being tried; nil: they do not.
+// gated returns a decision that reports the scheduling gates of the pod of a key; nil if it has none.
 func (r *run) gated(key follow.Key) *decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +177,7 @@ func (r *run) gated(key follow.Key) *decision {
 	return nil
 }
 
-// decide chooses a node for the most urgent pod, and assumes it there; nil: no pod is to be tried.
+// decide chooses a node for the most urgent pod, and assumes the pod there. It returns nil if there is no pod to try.
 func (r *run) decide(key follow.Key) *decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +197,7 @@ func (r *run) decide(key follow.Key) *decision {
 	}
 	d.node = out.Node.Name
 	d.devices = c.Reservations(out.Node)
-	r.pend(d.devices)
+	r.assumeAllocations(d.devices)
 	d.pod.Assumed = true
 	r.cluster.Add(d.pod, d.node)
 	r.nominate(d.pod, "")
@@ -212,14 +210,14 @@ func (r *run) decide(key follow.Key) *decision {
 	return d
 }
 
-// refuse makes a pod wait that no node fits, and looks for pods that can make room for it.
+// refuse makes an unschedulable pod wait, and looks for pods to preempt.
 func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
-	d.message, d.quiet = out.Message(), c.Uncreated()
-	if d.idle = r.chooser.Idle(c, out); d.idle != nil {
+	d.message, d.quiet = out.Message(), c.AwaitsClaimCreation()
+	if d.deallocate = r.chooser.Deallocatable(c, out); d.deallocate != nil {
 		d.message += " deallocation of ResourceClaim completed"
 	} else if out.Nodes > 0 {
 		why := Ineligible(c, out)
-		if d.keep = why != ""; !d.keep {
+		if d.keepNomination = why != ""; !d.keepNomination {
 			d.candidate, why = r.finder.Find(c, out, r.allBudgets())
 			r.metrics.preemptions.Inc()
 		}
@@ -229,15 +227,15 @@ func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
 	}
 	switch {
 	case d.candidate != nil:
-		d.unnamed = r.outrank(d.pod, d.candidate.Node)
+		d.unnominated = r.outrank(d.pod, d.candidate.Node)
 		r.nominate(d.pod, d.candidate.Name)
-	case !d.keep:
+	case !d.keepNomination:
 		r.nominate(d.pod, "")
 	}
 	r.queue.Refused(d.entry, out.Rejected, r.deps.Clock.Now())
 }
 
-// outrank returns the pods of a lower priority that were nominated for a node, and no longer are.
+// outrank clears the nominations of pods of a lower priority for a node, and returns these pods.
 func (r *run) outrank(p *cluster.Pod, n *cluster.Node) (pods []*corev1.Pod) {
 	for _, other := range n.Nominated {
 		if other.Priority < p.Priority {
@@ -248,8 +246,8 @@ func (r *run) outrank(p *cluster.Pod, n *cluster.Node) (pods []*corev1.Pod) {
 	return pods
 }
 
-// nominate changes the node that a pod is nominated for. Pods that the nomination has kept from the node are woken.
-// The caller holds mu.
+// nominate changes the node that a pod is nominated for, and wakes the pods that did not fit because of the old
+// nomination. The caller holds mu.
 func (r *run) nominate(p *cluster.Pod, node string) {
 	old := r.cluster.NominatedNode(p.UID)
 	if old == node {
@@ -257,31 +255,31 @@ func (r *run) nominate(p *cluster.Pod, node string) {
 	}
 	r.cluster.Nominate(p, node)
 	if n := r.cluster.Node(old); n != nil {
-		r.loop.Add(r.changed(cluster.Change{What: cluster.PodGone, Node: n, Pod: p})...)
+		r.loop.Add(r.changed(cluster.Change{ChangeKind: cluster.PodGone, Node: n, Pod: p})...)
 	}
 }
 
-// act carries out a decision.
+// act writes a decision.
 func (r *run) act(ctx context.Context, d *decision) {
 	err := r.reserve(ctx, d.pod.Pod, d.devices)
 	switch {
 	case err != nil:
 	case d.place != nil && d.place.devices:
-		r.prepares(d)
-		err = r.settle(ctx, d.place)
+		r.awaitDevices(d)
+		err = r.bindWhenReady(ctx, d.place)
 	case d.place != nil:
-		err = r.settle(ctx, d.place)
+		err = r.bindWhenReady(ctx, d.place)
 	case d.node != "":
 		err = r.bind(ctx, d.entry, d.pod, d.node, d.began)
 	default:
-		err = r.refused(ctx, d)
+		err = r.reportUnschedulable(ctx, d)
 	}
 	if err != nil {
-		r.failed(ctx, d.entry, d.pod, err)
+		r.retryLater(ctx, d.entry, d.pod, err)
 	}
 }
 
-// next makes sure that there is a call for the next pod, and that the pods that wait are tried when it is time.
+// next wakes the worker for the next pod, and schedules the retries of waiting pods.
 func (r *run) next(key follow.Key, tried []*decision) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

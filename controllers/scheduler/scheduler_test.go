@@ -62,7 +62,7 @@ func TestBindsWhenANodeBecomesReady(t *testing.T) {
 	})
 }
 
-// A pod that waits for hours keeps its Event: each attempt, every five minutes, renews it.
+// A pod that waits for hours keeps its Event: each attempt, every five minutes, renews the Event.
 func TestEventsOfPodsThatWaitForLong(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Pod("default", "p"))

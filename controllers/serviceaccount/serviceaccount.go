@@ -39,14 +39,14 @@ func (c *Controller) Run(ctx context.Context) error {
 			{Selector: client.Selector{
 				Resource: client.ServiceAccounts,
 				Fields:   fields.OneTermEqualSelector("metadata.name", account),
-			}, Keys: follow.Plain(vanished)},
+			}, Keys: follow.Plain(onAccount)},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
 }
 
-// vanished wakes the namespace whose account is gone.
-func vanished(old, new client.Object) []string {
+// onAccount wakes the namespace whose account was deleted.
+func onAccount(old, new client.Object) []string {
 	if new == nil {
 		return []string{old.GetNamespace()}
 	}

@@ -1,6 +1,5 @@
-// Package serviceaccounttoken adds a token of the named service account to Secrets of type
-// kubernetes.io/service-account-token, removes those whose account no longer exists, and removes deleted Secrets from
-// the lists of their accounts.
+// Package serviceaccounttoken adds tokens to Secrets of type kubernetes.io/service-account-token, deletes such Secrets
+// when their ServiceAccount is deleted, and removes deleted Secrets from the lists of their accounts.
 package serviceaccounttoken
 
 import (
@@ -20,10 +19,10 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "serviceaccount-token-controller"
 
-// life is the maximum validity of a token, in seconds: it becomes invalid with its Secret.
+// life is the maximum validity of a token in seconds. The token becomes invalid with its Secret.
 const life = 1 << 32
 
 // Config of the controller.
@@ -31,7 +30,7 @@ type Config struct {
 	CA []byte // PEM, for the Secrets' ca.crt
 }
 
-// Controller adds the tokens.
+// Controller maintains the tokens.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
@@ -48,7 +47,7 @@ func (c *Controller) Name() string { return Name }
 // account is the service account of a Secret.
 type account struct {
 	follow.Key
-	secret string // empty: all of the account's
+	secret string // empty: all Secrets of the account
 }
 
 // Run implements follow.Controller.
@@ -125,7 +124,7 @@ func (c *Controller) unlist(ctx context.Context, of account) error {
 	return err
 }
 
-// settle completes one Secret, or removes it if its account was replaced.
+// settle adds the token to a Secret, or deletes the Secret if its account was replaced.
 func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key) error {
 	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, of.Namespace, of.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -143,7 +142,7 @@ func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key
 	return c.fill(ctx, s, sa)
 }
 
-// filled also returns false after the authority has changed.
+// filled reports whether a Secret contains a token and the current CA.
 func (c *Controller) filled(s *corev1.Secret) bool {
 	return len(s.Data[corev1.ServiceAccountTokenKey]) > 0 && len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 &&
 		(len(c.cfg.CA) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.cfg.CA))

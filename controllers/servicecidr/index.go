@@ -14,21 +14,21 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// index is what the sources have shown. Its methods are safe for concurrent use.
+// index contains the objects as seen by the watches. It is safe for concurrent use.
 type index struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	services  map[follow.Key][]netip.Addr
 	addresses map[netip.Addr]address
-	shown     map[follow.Key][]netip.Addr // IPAddresses by their Service
+	byService map[follow.Key][]netip.Addr // IPAddresses by their Service
 	cidrs     map[string]cidr
 }
 
-// address is an IPAddress.
+// address describes an IPAddress.
 type address struct {
-	name   string
-	uid    types.UID
-	parent follow.Key
-	ours   bool // otherwise it is a user's
+	name    string
+	uid     types.UID
+	parent  follow.Key
+	managed bool // this controller manages it, not a user
 }
 
 type cidr struct {
@@ -38,10 +38,10 @@ type cidr struct {
 
 func newIndex() *index {
 	return &index{services: map[follow.Key][]netip.Addr{}, addresses: map[netip.Addr]address{},
-		shown: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
+		byService: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
 }
 
-// onCIDR wakes the ServiceCIDR, and those that are deleted: another one may contain their addresses.
+// onCIDR wakes the ServiceCIDR, and those that are being deleted: another one may now contain their addresses.
 func (x *index) onCIDR(old, next client.Object) []item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,7 +97,7 @@ func (x *index) onService(old, next client.Object) []item {
 	return append(x.deleted(), item{service: key})
 }
 
-// onAddress wakes the Services to which an IPAddress belongs or should belong, if it is not as it should be.
+// onAddress wakes the Services that an IPAddress refers to or should refer to, if they differ.
 func (x *index) onAddress(old, next client.Object) []item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -110,28 +110,28 @@ func (x *index) onAddress(old, next client.Object) []item {
 		return nil
 	}
 	was := x.addresses[ip]
-	if shown := slices.DeleteFunc(x.shown[was.parent], func(a netip.Addr) bool { return a == ip }); len(shown) > 0 {
-		x.shown[was.parent] = shown
+	if shown := slices.DeleteFunc(x.byService[was.parent], func(a netip.Addr) bool { return a == ip }); len(shown) > 0 {
+		x.byService[was.parent] = shown
 	} else {
-		delete(x.shown, was.parent)
+		delete(x.byService, was.parent)
 	}
 	delete(x.addresses, ip)
 	var is address
 	if next != nil {
 		is = addressOf(next.(*networkingv1.IPAddress))
 		x.addresses[ip] = is
-		if is.ours {
-			x.shown[is.parent] = append(x.shown[is.parent], ip)
+		if is.managed {
+			x.byService[is.parent] = append(x.byService[is.parent], ip)
 		}
 	}
-	if is.ours && slices.Contains(x.services[is.parent], ip) {
+	if is.managed && slices.Contains(x.services[is.parent], ip) {
 		return nil
 	}
 	var wake []item
-	if is.ours {
+	if is.managed {
 		wake = append(wake, item{service: is.parent})
 	}
-	for key, has := range x.services { // rare: another client has changed it, or its Service is gone
+	for key, has := range x.services { // rare: another client changed the IPAddress, or its Service was deleted
 		if slices.Contains(has, ip) {
 			wake = append(wake, item{service: key})
 		}
@@ -140,15 +140,15 @@ func (x *index) onAddress(old, next client.Object) []item {
 }
 
 func addressOf(ip *networkingv1.IPAddress) address {
-	a := address{name: ip.Name, uid: ip.UID, ours: ip.Labels[networkingv1.LabelManagedBy] == manager}
+	a := address{name: ip.Name, uid: ip.UID, managed: ip.Labels[networkingv1.LabelManagedBy] == manager}
 	if ref := ip.Spec.ParentRef; ref != nil && ref.Resource == "services" && ref.Group == "" {
 		a.parent = follow.Key{Namespace: ref.Namespace, Name: ref.Name}
 	}
 	return a
 }
 
-// difference returns the addresses of a Service without an IPAddress, and the IPAddresses that must go: those of
-// addresses that it does not have, and those of its addresses that name another Service.
+// difference returns the addresses of a Service without an IPAddress, and the IPAddresses to delete: those of addresses
+// that the Service does not have, and those of its addresses that refer to another Service.
 func (x *index) difference(key follow.Key) (lack []netip.Addr, surplus []address) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -156,12 +156,12 @@ func (x *index) difference(key follow.Key) (lack []netip.Addr, surplus []address
 		switch is, ok := x.addresses[ip]; {
 		case !ok:
 			lack = append(lack, ip)
-		case is.ours && is.parent != key && !slices.Contains(x.services[is.parent], ip):
+		case is.managed && is.parent != key && !slices.Contains(x.services[is.parent], ip):
 			surplus = append(surplus, is)
 			lack = append(lack, ip)
 		}
 	}
-	for _, ip := range x.shown[key] {
+	for _, ip := range x.byService[key] {
 		if !slices.Contains(x.services[key], ip) {
 			surplus = append(surplus, x.addresses[ip])
 		}
@@ -169,7 +169,7 @@ func (x *index) difference(key follow.Key) (lack []netip.Addr, surplus []address
 	return lack, surplus
 }
 
-// needed reports whether a Service has an address that only this ServiceCIDR contains.
+// needed reports whether a Service has an address that no other ServiceCIDR contains.
 func (x *index) needed(name string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

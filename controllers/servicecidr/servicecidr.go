@@ -1,7 +1,7 @@
-// Package servicecidr keeps the ServiceCIDR of the configured ranges, guards ServiceCIDRs whose addresses are in use,
-// and keeps an IPAddress for each cluster IP of a Service.
+// Package servicecidr maintains the ServiceCIDR of the configured ranges, protects ServiceCIDRs whose addresses are in
+// use, and maintains an IPAddress for each cluster IP of a Service.
 //
-// The Services are the record of what is allocated; IPAddresses show it, and are repaired when a client changes them.
+// The Services are the source of truth for allocations; the controller repairs IPAddresses that a client has changed.
 package servicecidr
 
 import (
@@ -21,25 +21,25 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// Name of the controller, Component the source of its events (both upstream's).
+// The name and the source of Events are upstream's.
 const (
 	Name      = "service-cidr-controller"
 	Component = Name
 )
 
 const (
-	// Default is the ServiceCIDR of the configured ranges (upstream's DefaultServiceCIDRName).
+	// Default is the name of the ServiceCIDR for the configured ranges (upstream's DefaultServiceCIDRName).
 	Default = "kubernetes"
-	// finalizer keeps a ServiceCIDR while Services have addresses of it (upstream's).
+	// finalizer protects a ServiceCIDR while Services have addresses of it (upstream's).
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
 	// manager is the value of the label managed-by of the IPAddresses of Services (upstream's).
 	manager = "ipallocator.k8s.io"
-	// lastAllocations is how long a ServiceCIDR is kept after its deletion, so that allocations that have begun end
-	// (upstream's deletionGracePeriod).
-	lastAllocations = 10 * time.Second
+	// deletionGracePeriod is how long a deleted ServiceCIDR is kept, so that concurrent allocations finish (upstream's
+	// deletionGracePeriod).
+	deletionGracePeriod = 10 * time.Second
 )
 
-// Controller keeps ServiceCIDRs and IPAddresses.
+// Controller maintains ServiceCIDRs and IPAddresses.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -48,7 +48,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New returns the controller. ranges are the configured ones; without them there is no default ServiceCIDR.
+// New returns the controller. Without ranges there is no default ServiceCIDR.
 func New(deps follow.Deps, events record.Eventer, ranges []netip.Prefix) *Controller {
 	return &Controller{deps: deps, events: events, ranges: ranges}
 }
@@ -56,9 +56,9 @@ func New(deps follow.Deps, events record.Eventer, ranges []netip.Prefix) *Contro
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// item is a ServiceCIDR or a Service.
+// item identifies a ServiceCIDR or a Service.
 type item struct {
-	cidr    string // empty: it is the Service
+	cidr    string // empty: the item is the Service
 	service follow.Key
 }
 
@@ -80,7 +80,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return follow.New(c.deps, cfg).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	index *index
@@ -104,10 +104,11 @@ func (r *run) reconcile(ctx context.Context, key item) (time.Duration, error) {
 	return 0, r.open(ctx, cidr)
 }
 
-// create makes the ServiceCIDR of the configured ranges.
+// create creates the ServiceCIDR of the configured ranges.
 func (r *run) create(ctx context.Context) error {
 	_, err := r.deps.Client.Create(ctx, &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: Default, Finalizers: []string{finalizer}}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: texts(r.ranges)},
+		ObjectMeta: metav1.ObjectMeta{Name: Default, Finalizers: []string{finalizer}},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: texts(r.ranges)},
 	})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
@@ -123,10 +124,11 @@ func texts(ranges []netip.Prefix) []string {
 	return out
 }
 
-// open gives a ServiceCIDR the finalizer and the condition with which Services get its addresses.
+// open adds the finalizer and the condition Ready, with which Services get addresses of the ServiceCIDR.
 func (r *run) open(ctx context.Context, cidr *networkingv1.ServiceCIDR) error {
 	if cidr.Name == Default && len(r.ranges) > 0 && !slices.Equal(cidr.Spec.CIDRs, texts(r.ranges)) {
-		r.events.Eventf(cidr, corev1.EventTypeWarning, "KubernetesDefaultServiceCIDRInconsistent", "The default ServiceCIDR %v does not match the flag --service-cluster-ip-range %v", cidr.Spec.CIDRs, texts(r.ranges))
+		r.events.Eventf(cidr, corev1.EventTypeWarning, "KubernetesDefaultServiceCIDRInconsistent",
+			"The default ServiceCIDR %v does not match the flag --service-cluster-ip-range %v", cidr.Spec.CIDRs, texts(r.ranges))
 	}
 	if !slices.Contains(cidr.Finalizers, finalizer) {
 		_, err := client.Update(ctx, r.deps.Client, cidr, "", func(next *networkingv1.ServiceCIDR) error {
@@ -144,7 +146,8 @@ func (r *run) open(ctx context.Context, cidr *networkingv1.ServiceCIDR) error {
 
 func (r *run) ready(ctx context.Context, cidr *networkingv1.ServiceCIDR, is metav1.Condition) error {
 	is.Type = networkingv1.ServiceCIDRConditionReady
-	if had := meta.FindStatusCondition(cidr.Status.Conditions, is.Type); had != nil && had.Status == is.Status && had.Message == is.Message {
+	had := meta.FindStatusCondition(cidr.Status.Conditions, is.Type)
+	if had != nil && had.Status == is.Status && had.Message == is.Message {
 		return nil
 	}
 	is.LastTransitionTime = metav1.NewTime(r.deps.Clock.Now())
@@ -155,7 +158,7 @@ func (r *run) ready(ctx context.Context, cidr *networkingv1.ServiceCIDR, is meta
 	return ignoreGone(err)
 }
 
-// finish removes the finalizer of a deleted ServiceCIDR as soon as no Service needs it.
+// finish removes the finalizer of a deleted ServiceCIDR when no Service needs it.
 func (r *run) finish(ctx context.Context, cidr *networkingv1.ServiceCIDR) (time.Duration, error) {
 	if !slices.Contains(cidr.Finalizers, finalizer) {
 		return 0, nil
@@ -166,7 +169,7 @@ func (r *run) finish(ctx context.Context, cidr *networkingv1.ServiceCIDR) (time.
 			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
 		})
 	}
-	if wait := lastAllocations - r.deps.Clock.Since(cidr.DeletionTimestamp.Time); wait > 0 {
+	if wait := deletionGracePeriod - r.deps.Clock.Since(cidr.DeletionTimestamp.Time); wait > 0 {
 		return wait, nil
 	}
 	_, err := client.Update(ctx, r.deps.Client, cidr, "", func(next *networkingv1.ServiceCIDR) error {
@@ -176,11 +179,12 @@ func (r *run) finish(ctx context.Context, cidr *networkingv1.ServiceCIDR) (time.
 	return 0, ignoreGone(err)
 }
 
-// syncService creates the IPAddresses of a Service, and deletes those that it no longer has.
+// syncService creates the missing IPAddresses of a Service, and deletes surplus ones.
 func (r *run) syncService(ctx context.Context, key follow.Key) error {
 	lack, surplus := r.index.difference(key)
 	for _, ip := range surplus {
-		_, err := r.deps.Client.Delete(ctx, client.Ref{Resource: client.IPAddresses, Name: ip.name}, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ip.uid}})
+		_, err := r.deps.Client.Delete(ctx, client.Ref{Resource: client.IPAddresses, Name: ip.name},
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ip.uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
@@ -194,9 +198,10 @@ func (r *run) syncService(ctx context.Context, key follow.Key) error {
 			ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
 				networkingv1.LabelIPAddressFamily: string(family), networkingv1.LabelManagedBy: manager,
 			}},
-			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: key.Namespace, Name: key.Name}},
+			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+				Resource: "services", Namespace: key.Namespace, Name: key.Name}},
 		})
-		if err != nil && !apierrors.IsAlreadyExists(err) { // what exists wakes the Service when it changes
+		if err != nil && !apierrors.IsAlreadyExists(err) { // a change of the existing object wakes the Service
 			return err
 		}
 	}

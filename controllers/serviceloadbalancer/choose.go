@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxSearch is how many addresses of a range are tried for a free one; more Services do not fit into one machine.
+// maxSearch is the maximum number of addresses of a range that are tried; one machine does not have more Services.
 const maxSearch = 1 << 16
 
-// choose returns the addresses of a Service, and why there is none, or one fewer than it asks for. others are the
-// Services that have addresses, the oldest first.
+// choose returns the addresses of a Service, and the reason if there are fewer than it requests. others contains the
+// Services with addresses, oldest first.
 func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
 	pool []netip.Prefix) ([]netip.Addr, string) {
 	if len(pool) > 0 {
@@ -29,7 +29,7 @@ func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
 	if len(out) == 0 {
 		return nil, "no node has an address of the Service's IP families"
 	}
-	// As upstream, an address that cannot be given is ignored: there is only that of the node.
+	// As in upstream, an unsupported loadBalancerIP is ignored: only the node's addresses exist.
 	if ip, err := netip.ParseAddr(s.Spec.LoadBalancerIP); err == nil && slices.Contains(out, ip.Unmap()) {
 		out = []netip.Addr{ip.Unmap()}
 	}
@@ -42,7 +42,8 @@ func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
 	return out, ""
 }
 
-// clash returns a port that both Services have at one of the addresses, unless s is the older one of two that have it.
+// clash returns a port that both Services use at one of the addresses; among two Services that have the address, the
+// older one keeps it.
 func clash(s, other *corev1.Service, ips []netip.Addr) (corev1.ServicePort, bool) {
 	theirs := addresses(other)
 	if len(addresses(s)) > 0 && older(s, other) < 0 ||
@@ -59,11 +60,11 @@ func clash(s, other *corev1.Service, ips []netip.Addr) (corev1.ServicePort, bool
 
 func samePort(p, q corev1.ServicePort) bool { return p.Port == q.Port && p.Protocol == q.Protocol }
 
-// fromPool keeps the addresses that the Service has, and chooses the first free one for each other family.
+// fromPool keeps the addresses of the Service, and chooses the first free one for each missing family.
 func fromPool(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
 	pool []netip.Prefix) ([]netip.Addr, string) {
 	used := map[netip.Addr]*corev1.Service{}
-	for _, other := range slices.Backward(others) { // the oldest counts
+	for _, other := range slices.Backward(others) { // the oldest Service wins
 		for _, ip := range addresses(other) {
 			used[ip] = other
 		}
@@ -95,7 +96,7 @@ func fromPool(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
 	return out, problem
 }
 
-// requested returns why a Service does not get the address of its loadBalancerIP.
+// requested returns the reason why a Service does not get its loadBalancerIP.
 func requested(ip netip.Addr, used map[netip.Addr]*corev1.Service, pool []netip.Prefix, s *corev1.Service) string {
 	other := used[ip]
 	switch {
@@ -107,7 +108,7 @@ func requested(ip netip.Addr, used map[netip.Addr]*corev1.Service, pool []netip.
 	return ""
 }
 
-// pick returns the address that the Service has of a family, or a free one.
+// pick returns the Service's current address of a family, or a free one.
 func pick(s *corev1.Service, family corev1.IPFamily, used map[netip.Addr]*corev1.Service, free func(netip.Addr) bool,
 	pool []netip.Prefix) (netip.Addr, string) {
 	for _, ip := range addresses(s) {
@@ -133,7 +134,7 @@ func inPool(ip netip.Addr, pool []netip.Prefix) bool {
 	return slices.ContainsFunc(pool, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// addresses returns those that a Service has.
+// addresses returns the addresses of a Service.
 func addresses(s *corev1.Service) []netip.Addr {
 	var out []netip.Addr
 	for _, in := range s.Status.LoadBalancer.Ingress {
@@ -144,7 +145,7 @@ func addresses(s *corev1.Service) []netip.Addr {
 	return out
 }
 
-// node is what Services depend on of a node.
+// node contains the properties of a node that Services depend on.
 type node struct {
 	ready     bool
 	addresses []netip.Addr
@@ -157,8 +158,8 @@ func nodeOf(n *corev1.Node) node {
 		})}
 }
 
-// reachable returns the addresses by which other machines reach a node: its external ones, otherwise its internal ones;
-// none if its label excludes it.
+// reachable returns the external addresses of a node, or its internal ones if there are none. It returns nothing if the
+// node's label excludes it from load balancers.
 func reachable(n *corev1.Node) []netip.Addr {
 	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded {
 		return nil

@@ -1,7 +1,8 @@
-// Package serviceloadbalancer gives Services of type LoadBalancer addresses: those of the nodes, or one of a pool. Each
-// node translates them for itself, so there is nothing outside of the cluster to set up or to remove, and no finalizer.
+// Package serviceloadbalancer assigns addresses to Services of type LoadBalancer: those of the nodes, or one of a pool.
+// Each node translates them itself: nothing outside of the cluster has to be set up or cleaned up, so no finalizer is
+// needed.
 //
-// Services with a class belong to another controller and are not changed.
+// The controller ignores Services with a loadBalancerClass, which belong to another controller.
 package serviceloadbalancer
 
 import (
@@ -23,17 +24,17 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// Name of the controller, Component the source of its events (both upstream's).
+// The name and the source of Events are upstream's.
 const (
 	Name      = "service-lb-controller"
 	Component = "service-controller"
 )
 
-// finalizer is upstream's: it keeps Services of controllers that must clean up. This one removes it, because a Service
+// finalizer is upstream's, for controllers that clean up load balancers. This controller removes it, because a Service
 // may have got it in another cluster.
 const finalizer = "service.kubernetes.io/load-balancer-cleanup"
 
-// ParsePool parses a list of ranges, separated by commas.
+// ParsePool parses a comma-separated list of ranges.
 func ParsePool(text string) ([]netip.Prefix, error) {
 	var pool []netip.Prefix
 	for part := range strings.SplitSeq(text, ",") {
@@ -89,16 +90,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	mu       sync.Mutex                     // guards what follows
-	services map[follow.Key]*corev1.Service // those that ask for, or have, addresses of this controller
+	mu       sync.Mutex                     // guards the fields below
+	services map[follow.Key]*corev1.Service // Services that request, or have, addresses of this controller
 	nodes    map[string]node
-	waiting  map[follow.Key]string // Services without an address, and why
+	waiting  map[follow.Key]string // reasons why Services have no address
 }
 
-// concerns reports whether the controller has anything to do with a Service.
+// concerns reports whether the controller handles a Service.
 func concerns(s *corev1.Service) bool { return wants(s) || stale(s) }
 
 // wants reports whether a Service gets addresses from this controller.
@@ -106,7 +107,7 @@ func wants(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
 }
 
-// stale reports whether a Service that is no longer of type LoadBalancer still has something of a load balancer.
+// stale reports whether a Service that is no longer of type LoadBalancer still has the status or the finalizer of one.
 func stale(s *corev1.Service) bool {
 	is := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if is && (s.Spec.LoadBalancerClass != nil || s.DeletionTimestamp == nil) {
@@ -115,7 +116,7 @@ func stale(s *corev1.Service) bool {
 	return !is && len(s.Status.LoadBalancer.Ingress) > 0 || slices.Contains(s.Finalizers, finalizer)
 }
 
-// onService wakes the Service, and if it may have given up an address, all that wait for one.
+// onService wakes the Service. If the Service may have released an address, it also wakes all that wait for one.
 func (r *run) onService(old, next client.Object) []follow.Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +178,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, r.remove(ctx, s)
 	}
 	ingress, problem := choose(s, r.others(key), r.nodeAddresses(), r.pool)
-	if r.note(key, problem) {
+	if r.recordProblem(key, problem) {
 		r.events.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
 			"Error syncing load balancer: failed to ensure load balancer: %s", problem)
 	}
@@ -200,8 +201,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return 0, nil
 }
 
-// note records why a Service has no address, and reports whether that is new.
-func (r *run) note(key follow.Key, problem string) bool {
+// recordProblem records the reason why a Service has no address, and reports whether the reason is new.
+func (r *run) recordProblem(key follow.Key, problem string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if problem == "" {
@@ -213,7 +214,7 @@ func (r *run) note(key follow.Key, problem string) bool {
 	return was != problem
 }
 
-// others returns the Services with addresses besides one, the oldest first.
+// others returns the other Services with addresses, oldest first.
 func (r *run) others(key follow.Key) []*corev1.Service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,8 +228,8 @@ func (r *run) others(key follow.Key) []*corev1.Service {
 	return all
 }
 
-// nodeAddresses returns those of the ready nodes. If none is, for instance while the only one starts again, it returns
-// those of all nodes: the rules in their kernels still work.
+// nodeAddresses returns the addresses of the ready nodes. If none is ready, for example during a restart of the only
+// one, it returns those of all nodes, whose kernels still have the rules.
 func (r *run) nodeAddresses() []netip.Addr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,9 +247,9 @@ func (r *run) nodeAddresses() []netip.Addr {
 	return all
 }
 
-// remove removes what is left of a load balancer.
+// remove removes the status and the finalizer of a load balancer.
 func (r *run) remove(ctx context.Context, s *corev1.Service) error {
-	r.note(follow.KeyOf(s), "")
+	r.recordProblem(follow.KeyOf(s), "")
 	r.events.Eventf(s, corev1.EventTypeNormal, "DeletingLoadBalancer", "Deleting load balancer")
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
 		if err := r.write(ctx, s, nil); err != nil {
@@ -268,7 +269,7 @@ func (r *run) remove(ctx context.Context, s *corev1.Service) error {
 	return nil
 }
 
-// write stores the addresses, and shows them to the next choice at once.
+// write writes the addresses to the status and to the index, so that the next choice considers them.
 func (r *run) write(ctx context.Context, s *corev1.Service, ips []netip.Addr) error {
 	var ingress []corev1.LoadBalancerIngress
 	for _, ip := range ips {

@@ -9,28 +9,28 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Index holds Services and pods, as watches have shown them. A Service is filed under one label of its selector,
-// a pod under each of its labels: the cost of finding one from the other depends on how many share that label,
-// not on how many there are. Its objects are shared.
+// Index contains Services and pods as seen by the watches. It indexes a Service by one label of its selector, and a pod
+// by each of its labels: the cost of a lookup depends only on the number of objects with that label. Its objects are
+// shared.
 type Index struct {
 	mu         sync.RWMutex // guards namespaces
 	namespaces map[string]*namespace
 }
 
-// label is one key and value.
+// label is a key and a value.
 type label struct{ key, value string }
 
 type namespace struct {
-	services   map[string]*corev1.Service // by name, those with selectors
+	services   map[string]*corev1.Service // Services with selectors, by name
 	bySelector map[label]map[string]*corev1.Service
-	filed      map[string]label // the label under which a Service is filed, by its name
+	indexedBy  map[string]label // label under which a Service is indexed, by its name
 	pods       map[label]map[string]*corev1.Pod
 }
 
 // NewIndex returns an empty Index.
 func NewIndex() *Index { return &Index{namespaces: map[string]*namespace{}} }
 
-// OnService records a change of a Service, and wakes it unless its endpoints stay the same.
+// OnService records a change of a Service, and wakes the Service unless its endpoints stay the same.
 func (x *Index) OnService(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Service)
 	is, _ := new.(*corev1.Service)
@@ -49,7 +49,7 @@ func (x *Index) OnService(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// OnPod records a change of a pod, and wakes the Services whose endpoints may change with it.
+// OnPod records a change of a pod, and wakes the Services whose endpoints the change may affect.
 func (x *Index) OnPod(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -71,7 +71,7 @@ func (x *Index) OnPod(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// move replaces a pod and returns the Services that it was, and is, a member of; mu is held.
+// move replaces a pod and returns the Services that select, or selected, it. The caller holds mu.
 func (x *Index) move(was, is *corev1.Pod) (before, after map[follow.Key]struct{}) {
 	if was != nil {
 		n := x.in(was.Namespace)
@@ -126,43 +126,43 @@ func (x *Index) Services() []follow.Key {
 	return out
 }
 
-// in returns a namespace, a new one if nothing is known of it; mu is held.
+// in returns the objects of a namespace; it adds an empty set if there is none. The caller holds mu.
 func (x *Index) in(name string) *namespace {
 	n := x.namespaces[name]
 	if n == nil {
 		n = &namespace{
 			services: map[string]*corev1.Service{}, bySelector: map[label]map[string]*corev1.Service{},
-			filed: map[string]label{}, pods: map[label]map[string]*corev1.Pod{},
+			indexedBy: map[string]label{}, pods: map[label]map[string]*corev1.Pod{},
 		}
 		x.namespaces[name] = n
 	}
 	return n
 }
 
-// tidy drops a namespace without objects; mu is held.
+// tidy removes a namespace without objects. The caller holds mu.
 func (x *Index) tidy(name string) {
 	if n := x.namespaces[name]; n != nil && len(n.services) == 0 && len(n.pods) == 0 {
 		delete(x.namespaces, name)
 	}
 }
 
-// file adds a Service under the label of its selector that the fewest other Services are filed under.
+// file indexes a Service under the label of its selector with the fewest Services.
 func (n *namespace) file(s *corev1.Service) {
 	l, _ := rarest(n.bySelector, s.Spec.Selector)
-	n.services[s.Name], n.filed[s.Name] = s, l
+	n.services[s.Name], n.indexedBy[s.Name] = s, l
 	put(n.bySelector, l, s.Name, s)
 }
 
 func (n *namespace) unfile(name string) {
-	l := n.filed[name]
+	l := n.indexedBy[name]
 	delete(n.services, name)
-	delete(n.filed, name)
+	delete(n.indexedBy, name)
 	if delete(n.bySelector[l], name); len(n.bySelector[l]) == 0 {
 		delete(n.bySelector, l)
 	}
 }
 
-// of returns the Services that select the pod, if it can be an endpoint.
+// of returns the Services that select the pod, if the pod can be an endpoint.
 func (n *namespace) of(p *corev1.Pod) map[follow.Key]struct{} {
 	if !Member(p) {
 		return nil
@@ -178,7 +178,7 @@ func (n *namespace) of(p *corev1.Pod) map[follow.Key]struct{} {
 	return out
 }
 
-// rarest returns the label of a selector with the smallest set. Of several it is the first by name.
+// rarest returns the label of a selector with the smallest set; among equals the first by name.
 func rarest[T any](sets map[label]map[string]T, selector map[string]string) (label, map[string]T) {
 	var best label
 	var fewest map[string]T

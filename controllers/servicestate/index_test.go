@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// The index finds what a scan of everything finds, and is empty when everything is gone.
+// The index finds what a scan of all objects finds, and is empty when all objects are deleted.
 func TestIndexFindsWhatAScanFinds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {
@@ -136,7 +136,7 @@ func equal(a, b []follow.Key) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), by), slices.SortedFunc(slices.Values(b), by))
 }
 
-// A change that endpoints do not show wakes nothing.
+// A change that does not affect endpoints wakes nothing.
 func TestWhatWakes(t *testing.T) {
 	t.Parallel()
 	base := &corev1.Pod{

@@ -1,9 +1,9 @@
-// Package servicestate computes what the controllers of Services' endpoints have in common.
+// Package servicestate contains the parts that the controllers of Endpoints and EndpointSlices share.
 //
-//   - Index: Services by their selectors and pods by their labels, as watches have shown them. It finds the
-//     Services of a pod and the pods of a Service without looking at all of them.
-//   - Member, Serving, Ports, Families, Hostname: what a pod contributes to the endpoints of a Service.
-//   - Triggers: the time of the change that an update of endpoints is caused by.
+//   - Index: Services by their selectors and pods by their labels, as seen by the watches. It finds the Services of a
+//     pod and the pods of a Service without a scan.
+//   - Member, Serving, Ports, Families, Hostname: a pod's part in the endpoints of a Service.
+//   - Triggers: the time of the change that caused an update of endpoints.
 package servicestate
 
 import (
@@ -20,8 +20,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// Selects reports whether the controllers maintain the endpoints of the Service: it has a selector and is not of
-// type ExternalName.
+// Selects reports whether the controllers maintain the endpoints of the Service: it has a selector, and its type is not
+// ExternalName.
 func Selects(s *corev1.Service) bool {
 	return s != nil && len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 }
@@ -44,13 +44,12 @@ func Families(s *corev1.Service) []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol}
 }
 
-// Member reports whether the pod can be an endpoint: it has an address and has not finished. Terminating pods are
-// included.
+// Member reports whether the pod can be an endpoint: it has an address and has not finished. It may be terminating.
 func Member(p *corev1.Pod) bool {
 	return p != nil && !podstate.Finished(p) && (p.Status.PodIP != "" || len(p.Status.PodIPs) > 0)
 }
 
-// Addresses returns the pod's addresses of a family in their usual form.
+// Addresses returns the pod's addresses of a family in canonical form.
 func Addresses(p *corev1.Pod, family corev1.IPFamily) []string {
 	var out []string
 	for _, ip := range p.Status.PodIPs {
@@ -61,7 +60,7 @@ func Addresses(p *corev1.Pod, family corev1.IPFamily) []string {
 	return out
 }
 
-// Hostname returns the DNS name that the pod has within the domain of the Service; empty: none.
+// Hostname returns the pod's DNS name in the domain of the Service; empty: none.
 func Hostname(p *corev1.Pod, s *corev1.Service) string {
 	if p.Spec.Subdomain == s.Name && p.Namespace == s.Namespace {
 		return p.Spec.Hostname
@@ -69,13 +68,13 @@ func Hostname(p *corev1.Pod, s *corev1.Service) string {
 	return ""
 }
 
-// Reference returns the reference of an endpoint to its pod.
+// Reference returns an endpoint's reference to its pod.
 func Reference(p *corev1.Pod) *corev1.ObjectReference {
 	return &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// Port returns the number that a port of the Service has in the pod: a named target port may have another number
-// in each pod. false: the pod has no such port.
+// Port returns the number of a Service's port in the pod: the number of a named target port may differ between pods. It
+// returns false if the pod has no such port.
 func Port(p *corev1.Pod, port *corev1.ServicePort) (int32, bool) {
 	if port.TargetPort.Type == intstr.Int {
 		return port.TargetPort.IntVal, true
@@ -107,8 +106,7 @@ func named(c *corev1.Container, port *corev1.ServicePort) (int32, bool) {
 	return 0, false
 }
 
-// sameEndpoint reports whether two states of one pod contribute the same to the endpoints of a Service that
-// selects both.
+// sameEndpoint reports whether two states of a pod result in the same endpoint of a Service that selects both.
 func sameEndpoint(a, b *corev1.Pod) bool {
 	if Member(a) != Member(b) {
 		return false
@@ -121,7 +119,7 @@ func sameEndpoint(a, b *corev1.Pod) bool {
 			a.Spec.Hostname == b.Spec.Hostname && a.Spec.Subdomain == b.Spec.Subdomain
 }
 
-// sameService reports whether two states of a Service have the same endpoints.
+// sameService reports whether two states of a Service result in the same endpoints.
 func sameService(a, b *corev1.Service) bool {
 	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && maps.Equal(a.Labels, b.Labels) &&
 		maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Spec, b.Spec)

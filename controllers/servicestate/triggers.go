@@ -18,7 +18,7 @@ type Triggers struct {
 	of map[follow.Key]triggers
 }
 
-// triggers is what the last sync of a Service has seen.
+// triggers contains the state of a Service at its last sync.
 type triggers struct {
 	service time.Time
 	pods    map[string]time.Time // time of the last change of readiness, by name
@@ -27,8 +27,8 @@ type triggers struct {
 // NewTriggers returns an empty Triggers.
 func NewTriggers() *Triggers { return &Triggers{of: map[follow.Key]triggers{}} }
 
-// Next returns the time of the earliest change since the last call for the Service, zero if there is none: when a
-// pod became ready or not ready, or the Service was created.
+// Next returns the time of the earliest change since the last call for the Service, zero if there is none: a pod became
+// ready or unready, or the Service was created.
 func (t *Triggers) Next(s *corev1.Service, pods []*corev1.Pod) time.Time {
 	key := follow.KeyOf(s)
 	t.mu.Lock()
@@ -60,14 +60,14 @@ func (t *Triggers) Next(s *corev1.Service, pods []*corev1.Pod) time.Time {
 	return earliest
 }
 
-// Forget drops a Service.
+// Forget removes a Service.
 func (t *Triggers) Forget(key follow.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.of, key)
 }
 
-// Stamp sets or removes the annotation. The map that it returns may be annotations.
+// Stamp sets or removes the annotation. It may return the given map.
 func Stamp(annotations map[string]string, at time.Time) map[string]string {
 	if at.IsZero() {
 		delete(annotations, corev1.EndpointsLastChangeTriggerTime)

@@ -10,16 +10,16 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Index holds the slices that one controller manages, by the Service that they belong to. A slice that was just
-// written is in it at once, and its event wakes nothing.
+// Index contains the slices that one controller manages, by their Service. It contains a slice as soon as the slice was
+// written; the event of that write wakes nothing.
 type Index struct {
 	managedBy string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	of      map[follow.Key]map[string]*discoveryv1.EndpointSlice
-	writing map[follow.Key]map[string]int64 // events during the writes of a Service: revisions by name
-	// unseen are writes of this process whose events have not come, by Service and name. A watch that is lost may
-	// never show a slice that is deleted meanwhile.
+	writing map[follow.Key]map[string]int64 // revisions of events during the writes of a Service, by name
+	// unseen contains the writes of this process whose events have not been received, by Service and name. A new watch may
+	// never show a slice that was deleted meanwhile.
 	unseen map[follow.Key]map[string]int64
 }
 
@@ -50,13 +50,13 @@ func (x *Index) OnSlice(old, new client.Object) []follow.Key {
 	was, wasOurs := x.service(old)
 	is, isOurs := x.service(new)
 	var keys []follow.Key
-	if wasOurs && (!isOurs || is != was) && x.leave(was, old) && x.foreign(was, old.GetName(), gone) {
+	if wasOurs && (!isOurs || is != was) && x.remove(was, old) && x.foreign(was, old.GetName(), gone) {
 		keys = append(keys, was)
 	}
 	if isOurs && x.unseen[is][new.GetName()] <= revision(new) {
-		x.see(is, new.GetName())
+		x.markSeen(is, new.GetName())
 	}
-	if isOurs && x.enter(is, new.(*discoveryv1.EndpointSlice)) && x.foreign(is, new.GetName(), revision(new)) {
+	if isOurs && x.add(is, new.(*discoveryv1.EndpointSlice)) && x.foreign(is, new.GetName(), revision(new)) {
 		keys = append(keys, is)
 	}
 	return keys
@@ -72,8 +72,8 @@ func (x *Index) service(obj client.Object) (follow.Key, bool) {
 	return follow.Key{Namespace: slice.Namespace, Name: name}, name != ""
 }
 
-// enter adds a slice; false if the Index has this state of it already, or a later one. mu is held.
-func (x *Index) enter(service follow.Key, slice *discoveryv1.EndpointSlice) bool {
+// add adds a slice. It returns false if the Index has this or a later state of the slice. The caller holds mu.
+func (x *Index) add(service follow.Key, slice *discoveryv1.EndpointSlice) bool {
 	set := x.of[service]
 	if known := set[slice.Name]; known != nil && known.UID == slice.UID && revision(known) >= revision(slice) {
 		return false
@@ -86,8 +86,8 @@ func (x *Index) enter(service follow.Key, slice *discoveryv1.EndpointSlice) bool
 	return true
 }
 
-// leave removes a slice; false if the Index does not have it. mu is held.
-func (x *Index) leave(service follow.Key, slice client.Object) bool {
+// remove removes a slice. It returns false if the Index does not contain the slice. The caller holds mu.
+func (x *Index) remove(service follow.Key, slice client.Object) bool {
 	set := x.of[service]
 	if known := set[slice.GetName()]; known == nil || known.UID != slice.GetUID() {
 		return false
@@ -98,8 +98,8 @@ func (x *Index) leave(service follow.Key, slice client.Object) bool {
 	return true
 }
 
-// foreign reports whether a change wakes the Service. While the Service's slices are written, end decides. mu is
-// held.
+// foreign reports whether a change wakes the Service. While the Service's slices are being written, endWrites decides
+// that. The caller holds mu.
 func (x *Index) foreign(service follow.Key, name string, revision int64) bool {
 	seen, writing := x.writing[service]
 	if writing {
@@ -108,15 +108,15 @@ func (x *Index) foreign(service follow.Key, name string, revision int64) bool {
 	return !writing
 }
 
-// begin starts the writes of a Service.
-func (x *Index) begin(service follow.Key) {
+// beginWrites marks the start of the writes of a Service.
+func (x *Index) beginWrites(service follow.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.writing[service] = map[string]int64{}
 }
 
-// end finishes the writes of a Service, and reports whether others changed its slices meanwhile.
-func (x *Index) end(service follow.Key) bool {
+// endWrites marks the end of the writes of a Service, and reports whether other clients changed its slices meanwhile.
+func (x *Index) endWrites(service follow.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	others := len(x.writing[service]) > 0
@@ -128,7 +128,7 @@ func (x *Index) end(service follow.Key) bool {
 func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.enter(service, slice) {
+	if x.add(service, slice) {
 		if x.unseen[service] == nil {
 			x.unseen[service] = map[string]int64{}
 		}
@@ -143,19 +143,19 @@ func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
 func (x *Index) deleted(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.leave(service, slice)
-	x.see(service, slice.Name)
+	x.remove(service, slice)
+	x.markSeen(service, slice.Name)
 	delete(x.writing[service], slice.Name)
 }
 
-// see ends the wait for the event of a write. mu is held.
-func (x *Index) see(service follow.Key, name string) {
+// markSeen records that the event of a write was received. The caller holds mu.
+func (x *Index) markSeen(service follow.Key, name string) {
 	if delete(x.unseen[service], name); len(x.unseen[service]) == 0 {
 		delete(x.unseen, service)
 	}
 }
 
-// waiting returns the slices of a Service whose writes a watch has not shown yet.
+// waiting returns the slices of a Service whose writes the watch has not shown yet.
 func (x *Index) waiting(service follow.Key) []*discoveryv1.EndpointSlice {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,18 +9,18 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Metrics are what both controllers of slices measure, under upstream's names.
+// Metrics contains upstream's metrics that both controllers of slices have.
 type Metrics struct {
 	added, removed             prometheus.Histogram
 	changes                    *prometheus.CounterVec
 	endpoints, actual, desired prometheus.Gauge
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	of  map[follow.Key]Totals
 	sum Totals
 }
 
-// Totals are the numbers of one Service. Desired is the number of slices of a perfect distribution.
+// Totals contains the numbers of one Service. Desired is the minimum number of slices for its endpoints.
 type Totals struct{ Endpoints, Slices, Desired int }
 
 // NewMetrics registers the metrics of a subsystem.
@@ -42,7 +42,7 @@ func NewMetrics(r prometheus.Registerer, subsystem string) (*Metrics, error) {
 	return m, Register(r, m.added, m.removed, m.changes, m.endpoints, m.actual, m.desired)
 }
 
-// Histogram has upstream's buckets for numbers of endpoints.
+// Histogram returns a histogram with upstream's buckets for numbers of endpoints.
 func Histogram(subsystem, name, help string) prometheus.Histogram {
 	return prometheus.NewHistogram(
 		prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help,
@@ -78,7 +78,7 @@ func (m *Metrics) Synced(service follow.Key, p Plan, groups []Group, limit int) 
 	m.set(service, now)
 }
 
-// Forget removes a Service from the sums.
+// Forget subtracts a Service from the sums.
 func (m *Metrics) Forget(service follow.Key) { m.set(service, Totals{}) }
 
 func (m *Metrics) set(service follow.Key, now Totals) {
@@ -97,7 +97,7 @@ func (m *Metrics) set(service follow.Key, now Totals) {
 	m.show()
 }
 
-// show sets the gauges; mu is held.
+// show sets the gauges. The caller holds mu.
 func (m *Metrics) show() {
 	m.endpoints.Set(float64(m.sum.Endpoints))
 	m.actual.Set(float64(m.sum.Slices))

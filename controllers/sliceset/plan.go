@@ -7,26 +7,27 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 )
 
-// Plan is the changes of the slices of an owner.
+// Plan contains the changes to the slices of an owner.
 type Plan struct {
 	Create, Delete []*discoveryv1.EndpointSlice
-	// Update are slices with new contents. They have the resourceVersion of the slice that they replace.
+	// Update contains slices with new contents, and the resourceVersion of the slices that they replace.
 	Update    []*discoveryv1.EndpointSlice
 	Unchanged []*discoveryv1.EndpointSlice
 
-	Added, Updated, Removed int // endpoints
+	Added, Updated, Removed int // numbers of endpoints
 }
 
 // Options of a Plan.
 type Options struct {
-	Max int // endpoints in a slice
-	// KeepHints: the groups say nothing of hints. Slices that do not change otherwise keep theirs.
+	Max int // maximum number of endpoints in a slice
+	// KeepHints means that the groups contain no hints: slices without other changes keep theirs.
 	KeepHints bool
 }
 
-// Make plans the change from the existing slices to the groups, which have different keys.
+// Make plans the changes from the existing slices to the groups, which have different keys.
 func Make(o Owner, existing []*discoveryv1.EndpointSlice, groups []Group, opts Options) Plan {
 	var p Plan
 	byKey := make(map[key][]*discoveryv1.EndpointSlice, len(groups))
@@ -58,25 +59,25 @@ func byName(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.
 
 // empty keeps or creates one slice without endpoints.
 func (p *Plan) empty(o Owner, g Group, existing []*discoveryv1.EndpointSlice) {
-	kept := false
+	placed := false
 	for _, slice := range existing {
 		switch {
-		case kept || len(slice.Endpoints) > 0:
+		case placed || len(slice.Endpoints) > 0:
 			p.Delete = append(p.Delete, slice)
 			p.Removed += len(slice.Endpoints)
 		case o.current(slice):
-			p.Unchanged, kept = append(p.Unchanged, slice), true
+			p.Unchanged, placed = append(p.Unchanged, slice), true
 		default:
-			p.Update, kept = append(p.Update, o.updated(slice, g.Ports, []discoveryv1.Endpoint{})), true
+			p.Update, placed = append(p.Update, o.updated(slice, g.Ports, []discoveryv1.Endpoint{})), true
 		}
 	}
-	if !kept {
+	if !placed {
 		p.Create = append(p.Create, o.slice(g, []discoveryv1.Endpoint{}))
 	}
 }
 
-// pack distributes the endpoints of a group. Those that a slice has stay in it. The others go into slices that
-// change anyway, the fullest first; then into the one slice that they fill best; then into new ones.
+// pack distributes the endpoints of a group. Endpoints stay in their slices. New ones go into slices that change
+// anyway, the fullest first, then into the slice that they fill best, then into new slices.
 func (p *Plan) pack(o Owner, g Group, existing []*discoveryv1.EndpointSlice, opts Options) {
 	wanted := make(map[identity]*discoveryv1.Endpoint, len(g.Endpoints))
 	for i := range g.Endpoints {
@@ -116,8 +117,8 @@ func (p *Plan) pack(o Owner, g Group, existing []*discoveryv1.EndpointSlice, opt
 	p.Update, p.Unchanged = append(p.Update, update...), append(p.Unchanged, unchanged...)
 }
 
-// keep takes the endpoints of a slice from wanted, in their new state. changed: the slice has others, too, or
-// other states of them.
+// keep moves the endpoints of a slice from wanted to the result, with their new state. changed reports whether an
+// endpoint of the slice is missing or has changed.
 func (p *Plan) keep(slice *discoveryv1.EndpointSlice, wanted map[identity]*discoveryv1.Endpoint,
 	opts Options) (kept []discoveryv1.Endpoint, changed bool) {
 	kept = make([]discoveryv1.Endpoint, 0, len(slice.Endpoints))
@@ -140,9 +141,9 @@ func (p *Plan) keep(slice *discoveryv1.EndpointSlice, wanted map[identity]*disco
 	return kept, changed
 }
 
-// sameState compares what the identity does not contain. A reference's resourceVersion does not count.
+// sameState compares the fields that identity does not contain, except a reference's resourceVersion.
 func sameState(a, b *discoveryv1.Endpoint, anyHints bool) bool {
-	if value(a.NodeName, "") != value(b.NodeName, "") || value(a.Zone, "") != value(b.Zone, "") ||
+	if ptr.Deref(a.NodeName, "") != ptr.Deref(b.NodeName, "") || ptr.Deref(a.Zone, "") != ptr.Deref(b.Zone, "") ||
 		!sameFlag(a.Conditions.Ready, b.Conditions.Ready) || !sameFlag(a.Conditions.Serving, b.Conditions.Serving) ||
 		!sameFlag(a.Conditions.Terminating, b.Conditions.Terminating) || (a.TargetRef == nil) != (b.TargetRef == nil) {
 		return false
@@ -183,7 +184,7 @@ func fill(slice *discoveryv1.EndpointSlice, rest []discoveryv1.Endpoint, limit i
 	return rest[n:]
 }
 
-// bestFit returns the index of the slice with the least room that is enough for n more endpoints; -1: none.
+// bestFit returns the index of the fullest slice with room for n more endpoints, or -1.
 func bestFit(all []*discoveryv1.EndpointSlice, n, limit int) int {
 	best, free := -1, limit
 	for i, slice := range all {
@@ -194,7 +195,7 @@ func bestFit(all []*discoveryv1.EndpointSlice, n, limit int) int {
 	return best
 }
 
-// recycle turns a creation and a deletion into one update, if the owner and the address type are the same.
+// recycle replaces a creation and a deletion by one update, if the owner and the address type are the same.
 func (p *Plan) recycle(o Owner) {
 	p.Create = slices.DeleteFunc(p.Create, func(next *discoveryv1.EndpointSlice) bool {
 		i := slices.IndexFunc(p.Delete, func(old *discoveryv1.EndpointSlice) bool {
@@ -209,8 +210,7 @@ func (p *Plan) recycle(o Owner) {
 	})
 }
 
-// Touch moves unchanged slices for which change returns true to those that are updated, as copies whose endpoints
-// may be modified.
+// Touch moves unchanged slices for which change returns true to Update, as copies whose endpoints may be modified.
 func (p *Plan) Touch(change func(*discoveryv1.EndpointSlice) bool) {
 	p.Unchanged = slices.DeleteFunc(p.Unchanged, func(slice *discoveryv1.EndpointSlice) bool {
 		if !change(slice) {

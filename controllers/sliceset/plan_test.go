@@ -116,7 +116,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// After any changes, the slices contain exactly what they should, none more than the maximum, and one change of one
+// After any changes, the slices contain exactly the desired endpoints, none exceeds the maximum, and one change of one
 // endpoint writes one slice.
 func TestPlansConverge(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,8 @@
-// Package sliceset maintains the EndpointSlices of one object: a Service, or Endpoints that are mirrored.
+// Package sliceset maintains the EndpointSlices of one object: a Service, or mirrored Endpoints.
 //
-//   - Owner and Group: what the slices should contain.
-//   - Plan: the changes that lead there, as few slices as possible.
-//   - Index: the existing slices, as a watch has shown them and as they were last written.
+//   - Owner and Group: the desired contents of the slices.
+//   - Plan: the changes towards them, to as few slices as possible.
+//   - Index: the existing slices, as seen by the watch or as last written.
 //   - Writer: carries out a Plan.
 //   - Metrics: upstream's metrics of both controllers.
 package sliceset
@@ -19,28 +19,29 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 )
 
-// Owner is the object that the slices belong to, and what they have in common.
+// Owner is the object that the slices belong to, with the metadata that they share.
 type Owner struct {
 	Object client.Object
 	Kind   schema.GroupVersionKind
-	Labels map[string]string // of every slice, nothing else
-	// Annotations of every slice; nil: their annotations stay.
+	Labels map[string]string // all labels of every slice
+	// Annotations contains the annotations of every slice; nil keeps the existing ones.
 	Annotations map[string]string
 }
 
-// Group is the endpoints with the same ports and address type.
+// Group contains the endpoints with the same ports and address type.
 type Group struct {
 	Family    discoveryv1.AddressType
 	Ports     []discoveryv1.EndpointPort
-	Endpoints []discoveryv1.Endpoint // none: one empty slice
+	Endpoints []discoveryv1.Endpoint // empty: the group has one empty slice
 }
 
-// Labels returns the labels of the slices of a Service: the Service's or those of its Endpoints, and those that name
-// the Service and the controller.
+// Labels returns the labels of the slices of a Service: those of the Service or its Endpoints, and the labels that
+// identify the Service and the controller.
 func Labels(inherited map[string]string, service, managedBy string, headless bool) map[string]string {
 	labels := make(map[string]string, len(inherited)+3)
 	maps.Copy(labels, inherited)
@@ -52,7 +53,7 @@ func Labels(inherited map[string]string, service, managedBy string, headless boo
 	return labels
 }
 
-// owns reports whether the slice belongs to the object, not to an earlier one of its name.
+// owns reports whether the slice belongs to the object, and not to an earlier object of its name.
 func (o Owner) owns(slice *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(slice.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		return ref.UID == o.Object.GetUID() && ref.Kind == o.Kind.Kind && ref.APIVersion == o.Kind.GroupVersion().String()
@@ -65,7 +66,7 @@ func (o Owner) current(slice *discoveryv1.EndpointSlice) bool {
 		(o.Annotations == nil || maps.Equal(unstamped(slice.Annotations), o.Annotations))
 }
 
-// unstamped returns the annotations without the time of the last change.
+// unstamped returns the annotations without the trigger time.
 func unstamped(annotations map[string]string) map[string]string {
 	if _, ok := annotations[corev1.EndpointsLastChangeTriggerTime]; !ok {
 		return annotations
@@ -84,15 +85,18 @@ func (o Owner) slice(g Group, endpoints []discoveryv1.Endpoint) *discoveryv1.End
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.Object.GetNamespace(), GenerateName: prefix, Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
+			Namespace: o.Object.GetNamespace(), GenerateName: prefix,
+			Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.Object, o.Kind)},
 		},
 		AddressType: g.Family, Ports: g.Ports, Endpoints: endpoints,
 	}
 }
 
-// updated returns what a slice becomes with other endpoints.
-func (o Owner) updated(slice *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+// updated returns a slice with other endpoints.
+func (o Owner) updated(
+	slice *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort, endpoints []discoveryv1.Endpoint,
+) *discoveryv1.EndpointSlice {
 	next := *slice
 	next.Labels, next.Annotations = maps.Clone(o.Labels), maps.Clone(slice.Annotations)
 	if o.Annotations != nil {
@@ -102,7 +106,7 @@ func (o Owner) updated(slice *discoveryv1.EndpointSlice, ports []discoveryv1.End
 	return &next
 }
 
-// key is what distinguishes groups.
+// key identifies a group.
 type key struct {
 	family discoveryv1.AddressType
 	ports  string
@@ -116,7 +120,8 @@ func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key
 func PortKey(ports []discoveryv1.EndpointPort) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
-		texts[i] = fmt.Sprintf("%s/%s/%s/%s", value(p.Name, ""), value(p.Protocol, corev1.ProtocolTCP), number(p.Port), value(p.AppProtocol, ""))
+		texts[i] = fmt.Sprintf("%s/%s/%s/%s", ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP),
+			number(p.Port), ptr.Deref(p.AppProtocol, ""))
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ",")
@@ -129,18 +134,11 @@ func number(p *int32) string {
 	return fmt.Sprint(*p)
 }
 
-func value[T any](p *T, unset T) T {
-	if p == nil {
-		return unset
-	}
-	return *p
-}
-
-// identity is what stays the same while an endpoint's conditions and topology change.
+// identity contains the properties of an endpoint that do not change with its conditions and topology.
 type identity struct{ addresses, hostname, namespace, name string }
 
 func identityOf(e *discoveryv1.Endpoint) identity {
-	id := identity{hostname: value(e.Hostname, "")}
+	id := identity{hostname: ptr.Deref(e.Hostname, "")}
 	if len(e.Addresses) == 1 {
 		id.addresses = e.Addresses[0]
 	} else {

@@ -19,23 +19,24 @@ import (
 type Writer struct {
 	Client client.Client
 	Index  *Index
-	// Changed counts writes by operation: create, update, delete; nil: not counted.
+	// Changed counts writes by operation (create, update, delete); may be nil.
 	Changed func(operation string)
 }
 
-// recheck is the time after which a Service is reconciled again if a watch has not shown what was written: it may
-// have been lost, and the slice deleted meanwhile.
+// recheck is the delay before a Service is reconciled again if the watch has not shown a write: the watch may have been
+// interrupted, and the slice deleted meanwhile.
 const recheck = 5 * time.Second
 
-// Apply carries out the plan for the slices of a Service. at is the time of the change that caused it, zero if it
-// is not known. The Service has to be reconciled again after a positive again: at once if others have changed its
-// slices meanwhile. An error leaves the rest of the plan undone; the next plan starts from the slices that exist then.
+// Apply carries out the plan for the slices of a Service. at is the time of the change that caused it, or zero. A
+// positive again is the delay before the Service must be reconciled again, for example because other clients have
+// changed its slices meanwhile. After an error, the rest of the plan is not carried out; the next plan starts from the
+// existing slices.
 func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan,
 	at time.Time) (again time.Duration, err error) {
 	if len(p.Create)+len(p.Update)+len(p.Delete) > 0 {
-		w.Index.begin(service)
+		w.Index.beginWrites(service)
 		err = w.write(ctx, service, o, p, at)
-		if w.Index.end(service) {
+		if w.Index.endWrites(service) {
 			return time.Nanosecond, err
 		}
 	}
@@ -45,7 +46,7 @@ func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan,
 	return again, err
 }
 
-// Existing returns the slices of a Service. Those that a watch has not shown since they were written are read.
+// Existing returns the slices of a Service. It reads from the API the slices whose writes the watch has not shown.
 func (w Writer) Existing(ctx context.Context, service follow.Key) ([]*discoveryv1.EndpointSlice, error) {
 	for _, slice := range w.Index.waiting(service) {
 		cur, err := client.Get[*discoveryv1.EndpointSlice](ctx, w.Client, slice.Namespace, slice.Name)
@@ -93,7 +94,7 @@ func (w Writer) write(ctx context.Context, service follow.Key, o Owner, p Plan, 
 	return w.Delete(ctx, service, p.Delete)
 }
 
-// replace makes cur what a plan wants, unless it has changed since.
+// replace writes the planned contents to cur, unless cur has changed since the plan.
 func replace(cur, next *discoveryv1.EndpointSlice) error {
 	if cur.UID != next.UID || cur.ResourceVersion != next.ResourceVersion {
 		return apierrors.NewConflict(client.EndpointSlices.GroupResource(), next.Name,

@@ -38,13 +38,13 @@ func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolum
 }
 
 // each calls f with the claims of an ordinal; claim is nil if it does not exist.
-func (r *run) each(ctx context.Context, v *view, ordinal int,
+func (r *run) each(ctx context.Context, st *syncState, ordinal int,
 	f func(template, claim *corev1.PersistentVolumeClaim) error) error {
 	var errs []error
-	for i := range v.set.Spec.VolumeClaimTemplates {
-		template := &v.set.Spec.VolumeClaimTemplates[i]
-		claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, v.set.Namespace,
-			claimName(v.set, template, ordinal))
+	for i := range st.set.Spec.VolumeClaimTemplates {
+		template := &st.set.Spec.VolumeClaimTemplates[i]
+		claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, st.set.Namespace,
+			claimName(st.set, template, ordinal))
 		if apierrors.IsNotFound(err) {
 			claim, err = nil, nil
 		}
@@ -57,37 +57,38 @@ func (r *run) each(ctx context.Context, v *view, ordinal int,
 }
 
 // createClaims creates the missing claims of a replica.
-func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
-	return r.each(ctx, v, rep.ordinal, func(template, claim *corev1.PersistentVolumeClaim) error {
+func (r *run) createClaims(ctx context.Context, st *syncState, rep *replica) error {
+	return r.each(ctx, st, rep.ordinal, func(template, claim *corev1.PersistentVolumeClaim) error {
 		switch {
 		case claim != nil && claim.DeletionTimestamp != nil && rep.pod == nil:
 			return fmt.Errorf("pvc %s is being deleted", claim.Name)
 		case claim != nil:
 			return nil
 		}
-		next := r.claimFor(v.set, template, rep.ordinal)
+		next := r.claimFor(st.set, template, rep.ordinal)
 		name := next.Name
 		_, err := r.deps.Client.Create(ctx, next)
 		switch {
-		case owned.Ending(err):
+		case owned.NamespaceTerminating(err):
 		case err == nil:
-			r.events.Eventf(v.set, corev1.EventTypeNormal, "SuccessfulCreate",
-				"create Claim %s Pod %s in StatefulSet %s success", name, podName(v.set, rep.ordinal), v.set.Name)
+			r.events.Eventf(st.set, corev1.EventTypeNormal, "SuccessfulCreate",
+				"create Claim %s Pod %s in StatefulSet %s success", name, podName(st.set, rep.ordinal), st.set.Name)
 		default:
-			r.events.Eventf(v.set, corev1.EventTypeWarning, "FailedCreate",
-				"create Claim %s for Pod %s in StatefulSet %s failed error: %v", name, podName(v.set, rep.ordinal), v.set.Name, err)
+			r.events.Eventf(st.set, corev1.EventTypeWarning, "FailedCreate",
+				"create Claim %s for Pod %s in StatefulSet %s failed error: %v", name,
+				podName(st.set, rep.ordinal), st.set.Name, err)
 		}
 		return err
 	})
 }
 
-// stale reports whether a claim of an ordinal is owned by a previous pod of the same name: the garbage collector is
-// about to delete it.
-func (r *run) stale(ctx context.Context, v *view, ordinal int) (bool, error) {
+// stale reports whether a claim is owned by a previous pod of the same name, so that the garbage collector will delete
+// it.
+func (r *run) stale(ctx context.Context, st *syncState, ordinal int) (bool, error) {
 	stale := false
-	err := r.each(ctx, v, ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
+	err := r.each(ctx, st, ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
 		stale = stale || claim != nil && slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
-			return ref.Kind == "Pod" && ref.Name == podName(v.set, ordinal)
+			return ref.Kind == "Pod" && ref.Name == podName(st.set, ordinal)
 		})
 		return nil
 	})
@@ -101,16 +102,16 @@ func policyOf(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRe
 	return *set.Spec.PersistentVolumeClaimRetentionPolicy
 }
 
-// retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set if
-// whenDeleted is Delete; the pod if it is condemned and whenScaled is Delete; neither if the claim has another
+// retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set for
+// whenDeleted Delete, the pod for whenScaled Delete if the pod is condemned, and none if the claim has another
 // controller.
-func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
-	return r.each(ctx, v, rep.ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
-		if claim == nil || slices.EqualFunc(claim.OwnerReferences, r.owners(v.set, rep, claim), sameOwner) {
+func (r *run) retain(ctx context.Context, st *syncState, rep *replica) error {
+	return r.each(ctx, st, rep.ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
+		if claim == nil || slices.EqualFunc(claim.OwnerReferences, r.owners(st.set, rep, claim), sameOwner) {
 			return nil
 		}
 		_, err := client.Update(ctx, r.deps.Client, claim, "", func(cur *corev1.PersistentVolumeClaim) error {
-			cur.OwnerReferences = r.owners(v.set, rep, cur)
+			cur.OwnerReferences = r.owners(st.set, rep, cur)
 			return nil
 		})
 		if apierrors.IsNotFound(err) {

@@ -55,8 +55,7 @@ func TestReleasedPodKeepsItsName(t *testing.T) {
 	})
 }
 
-// Orphans with the set's names and labels are adopted; a pod of another name, or of another
-// owner, is left alone.
+// Orphans with the set's names and labels are adopted. The controller ignores pods with another name or another owner.
 func TestAdoption(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		labels := map[string]string{"app": "db"}
@@ -89,7 +88,7 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// Pods that have finished are replaced, whatever their exit code, with either policy.
+// Finished pods are replaced, regardless of their exit code and of the pod management policy.
 func TestFinishedPodsAreReplaced(t *testing.T) {
 	for name, change := range map[string]func(*appsv1.StatefulSet){"ordered": func(*appsv1.StatefulSet) {},
 		"parallel": parallel} {
@@ -142,8 +141,8 @@ func stranger(set *appsv1.StatefulSet) {
 	set.Spec.Template.Labels = set.Spec.Selector.MatchLabels
 }
 
-// A claim that another object controls keeps its owner, whatever the policy says; other
-// owners stay, in addition to the set.
+// A claim that another object controls keeps its owner, whatever the retention policy. Other owners are kept, in
+// addition to the set.
 func TestClaimsOfOthers(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		for i, controls := range []bool{true, false} {

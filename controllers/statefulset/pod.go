@@ -16,26 +16,26 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// podName returns the name of a pod, which is also its host name.
+// podName returns the name of a pod, which is also its hostname.
 func podName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
 
 // podFor returns a new pod of an ordinal.
-func (r *run) podFor(v *view, ordinal int) (*corev1.Pod, error) {
-	revision, template := v.revisionFor(ordinal), &v.set.Spec.Template
-	if revision != v.update {
+func (r *run) podFor(st *syncState, ordinal int) (*corev1.Pod, error) {
+	revision, template := st.revisionFor(ordinal), &st.set.Spec.Template
+	if revision != st.update {
 		var err error
 		if template, err = revisions.Template(revision); err != nil {
 			return nil, err
 		}
 	}
-	pod := owned.NewPod(v.set, r.Adopter.Ref(v.set), template)
-	pod.Name = podName(v.set, ordinal)
+	pod := owned.NewPod(st.set, r.Adopter.Ref(st.set), template)
+	pod.Name = podName(st.set, ordinal)
 	setIdentity(pod, ordinal)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision.Name
-	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, v.set.Spec.ServiceName
-	pod.Spec.Volumes = volumes(v.set, ordinal, pod.Spec.Volumes)
+	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, st.set.Spec.ServiceName
+	pod.Spec.Volumes = volumes(st.set, ordinal, pod.Spec.Volumes)
 	return pod, nil
 }
 
@@ -52,7 +52,7 @@ func identified(pod *corev1.Pod, ordinal int) bool {
 		pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
 }
 
-// volumes returns a template's volumes, with those that have a claim template replaced by the ordinal's claims.
+// volumes returns a template's volumes. Volumes with a claim template use the claims of the ordinal.
 func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.Volume {
 	var out []corev1.Volume
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -69,18 +69,18 @@ func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.
 	return out
 }
 
-// create creates the claims and the pod of a replica. It waits while a claim is about to be deleted with the previous
-// pod.
-func (r *run) create(ctx context.Context, v *view, rep *replica) error {
-	pod, err := r.podFor(v, rep.ordinal)
+// create creates the claims and the pod of a replica. It fails while a claim of the previous pod is about to be
+// deleted.
+func (r *run) create(ctx context.Context, st *syncState, rep *replica) error {
+	pod, err := r.podFor(st, rep.ordinal)
 	if err != nil {
 		return err
 	}
-	if stale, err := r.stale(ctx, v, rep.ordinal); stale || err != nil {
+	if stale, err := r.stale(ctx, st, rep.ordinal); stale || err != nil {
 		return err // the deletion of the claim wakes the set
 	}
 	name := pod.Name
-	err = r.createClaims(ctx, v, rep)
+	err = r.createClaims(ctx, st, rep)
 	if err == nil {
 		var made client.Object
 		if made, err = r.deps.Client.Create(ctx, pod); err == nil {
@@ -88,32 +88,32 @@ func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 		}
 	}
 	switch {
-	case owned.Ending(err):
-		return nil // the namespace is being deleted
+	case owned.NamespaceTerminating(err):
+		return nil // the namespace is terminating
 	case apierrors.IsAlreadyExists(err):
 		return err
 	}
-	r.tell(v, "create", name, err)
+	r.recordEvent(st, "create", name, err)
 	return err
 }
 
 // delete starts the deletion of a replica's pod.
-func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
+func (r *run) delete(ctx context.Context, st *syncState, rep *replica) error {
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(rep.pod),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rep.pod.UID))})
 	if owned.Gone(err) {
 		return nil
 	}
-	r.tell(v, "delete", rep.pod.Name, err)
+	r.recordEvent(st, "delete", rep.pod.Name, err)
 	if err == nil && rep.pod.DeletionTimestamp == nil {
-		rep.pod = rep.pod.DeepCopy() // the pod of the index is shared
-		rep.pod.DeletionTimestamp = new(metav1.NewTime(v.now))
+		rep.pod = rep.pod.DeepCopy() // the index shares the pod
+		rep.pod.DeletionTimestamp = new(metav1.NewTime(st.now))
 	}
 	return err
 }
 
 // identify restores the labels of a replica's pod.
-func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
+func (r *run) identify(ctx context.Context, st *syncState, rep *replica) error {
 	if identified(rep.pod, rep.ordinal) {
 		return nil
 	}
@@ -124,21 +124,21 @@ func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	r.tell(v, "update", rep.pod.Name, err)
+	r.recordEvent(st, "update", rep.pod.Name, err)
 	if err == nil {
 		rep.pod = next
 	}
 	return err
 }
 
-// tell records an event about a pod, with upstream's text.
-func (r *run) tell(v *view, verb, pod string, err error) {
+// recordEvent records an Event about a pod with upstream's text.
+func (r *run) recordEvent(st *syncState, verb, pod string, err error) {
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	if err == nil {
-		r.events.Eventf(v.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb,
-			pod, v.set.Name)
+		r.events.Eventf(st.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb,
+			pod, st.set.Name)
 		return
 	}
-	r.events.Eventf(v.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %v", verb,
-		pod, v.set.Name, err)
+	r.events.Eventf(st.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %v", verb,
+		pod, st.set.Name, err)
 }

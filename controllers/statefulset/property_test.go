@@ -14,9 +14,8 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestRandomSequences does what users, nodes and crashes do to a StatefulSet, in random
-// order. Once pods become ready and terminate as asked, it must come to rest with
-// all pods of the newest template, whatever happened before.
+// TestRandomSequences simulates users, nodes and crashes in random order. Once pods become ready and terminate when
+// requested, the StatefulSet must come to rest with all pods of the newest template.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
 	apitest.Seeds(t, 5, randomSequence)
@@ -53,7 +52,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	w.finish()
 }
 
-// act does one thing, most often what a node would.
+// act performs one random action, most often of a node.
 func (w *world) act() {
 	pods := apitest.List[*corev1.Pod](w.API, "default")
 	if w.rng.IntN(3) > 0 {

@@ -1,10 +1,10 @@
-// Package statefulset maintains the pods of each StatefulSet. Their ordinals, names and volume claims are stable.
+// Package statefulset maintains the pods of each StatefulSet, with stable ordinals, names and volume claims.
 //
-//   - view: the state of a StatefulSet and its pods, by ordinal, during one sync.
-//   - step: one step of creation, scaling and update, ordered or parallel.
-//   - pod: a pod's identity.
-//   - claims: volume claims, and the owners with which they are deleted.
-//   - status: the counts, and the end of a rollout.
+//   - syncstate.go: the state of a StatefulSet and its pods, by ordinal, during one sync.
+//   - step.go: one step of creation, scaling and update, ordered or parallel.
+//   - pod.go: the identity of a pod.
+//   - claims.go: volume claims, and the owners with which they are deleted.
+//   - status.go: the counts, and the end of a rollout.
 package statefulset
 
 import (
@@ -37,10 +37,10 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-statefulset-syncs, 0 means upstream's 5
+	Workers int // --concurrent-statefulset-syncs; 0 means upstream's 5
 }
 
-// Controller maintains the pods of StatefulSets.
+// Controller runs the pods of StatefulSets.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -49,7 +49,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	return &Controller{deps: deps, events: events, cfg: cfg}
@@ -92,7 +92,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	v, err := r.look(ctx, set, history, selector)
+	st, err := r.adoptPods(ctx, set, history, selector)
 	if err != nil {
 		return 0, err
 	}
@@ -100,14 +100,14 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		step = r.parallel
 	}
-	err = step(ctx, v) // towards the desired state
-	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
+	err = step(ctx, st) // towards the desired state
+	return st.next(), errors.Join(err, r.report(ctx, st), r.trim(ctx, st))
 }
 
-// look claims the pods of a StatefulSet. If there may be something to do, and the index may be older because the
-// watches of different kinds are not ordered, it lists the pods in the API.
-func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
-	selector labels.Selector) (*view, error) {
+// adoptPods adopts and releases the pods of a StatefulSet. If there may be something to do, and the index may be
+// outdated because the watches of different kinds are not ordered, it lists the pods from the API.
+func (r *run) adoptPods(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
+	selector labels.Selector) (*syncState, error) {
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
 	}
@@ -115,9 +115,9 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	if err != nil {
 		return nil, err
 	}
-	v := newView(set, history, mine, r.deps.Clock.Now())
-	if v.settled() || follow.Current(ctx) {
-		return v, nil
+	st := newSyncState(set, history, mine, r.deps.Clock.Now())
+	if st.settled() || follow.Current(ctx) {
+		return st, nil
 	}
 	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
 		client.Selector{Namespace: set.Namespace, Labels: selector})
@@ -127,18 +127,18 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	if mine, err = r.Adopter.Of(ctx, set, selector, member(stored)); err != nil {
 		return nil, err
 	}
-	return newView(set, history, mine, v.now), nil
+	return newSyncState(set, history, mine, st.now), nil
 }
 
 // trim deletes old revisions, except those that pods or the status refer to.
-func (r *run) trim(ctx context.Context, v *view) error {
+func (r *run) trim(ctx context.Context, st *syncState) error {
 	keep := 10 // the API server's default
-	if limit := v.set.Spec.RevisionHistoryLimit; limit != nil {
+	if limit := st.set.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
 	}
-	used := map[string]bool{v.current.Name: true, v.update.Name: true}
-	for _, p := range v.pods() {
+	used := map[string]bool{st.current.Name: true, st.update.Name: true}
+	for _, p := range st.pods() {
 		used[revisionOf(p)] = true
 	}
-	return r.Keeper.Trim(ctx, v.old, keep, func(rev *appsv1.ControllerRevision) bool { return used[rev.Name] })
+	return r.Keeper.Trim(ctx, st.old, keep, func(rev *appsv1.ControllerRevision) bool { return used[rev.Name] })
 }

@@ -394,8 +394,8 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 	})
 }
 
-// The set controls its claims again if somebody has taken the flag away, and owns no claim that something else
-// controls.
+// The set becomes the controller of its claims again if a user has removed that flag. It does not own claims that
+// another object controls.
 func TestOwnerOfClaims(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, parallel, claims(remove, keep)))
@@ -497,7 +497,7 @@ func TestOrdinalOf(t *testing.T) {
 func TestMaxUnavailableIsRounded(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]int{"1": 1, "3": 3, "10%": 1, "50%": 2, "100%": 5} {
-		if got := (&view{set: db(5, rolling(0, limit))}).maxUnavailable(); got != want {
+		if got := (&syncState{set: db(5, rolling(0, limit))}).maxUnavailable(); got != want {
 			t.Errorf("%s of 5: %d, want %d", limit, got, want)
 		}
 	}

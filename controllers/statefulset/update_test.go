@@ -49,7 +49,7 @@ func TestOutdated(t *testing.T) {
 		{"oOooo", 2, "2", "4"},
 		{"oyooo", 2, "1", ""},
 
-		// One with the old template that is not available cannot become worse.
+		// An unavailable pod with the old template cannot become worse.
 		{"O", 0, "1", "0"},
 		{"ooO", 0, "1", "2"},
 		{"oooOO", 0, "2", "4 3"},
@@ -67,12 +67,12 @@ func TestOutdated(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%d/%s", c.pods, c.partition, c.limit), func(t *testing.T) {
 			set, now := db(int32(len(c.pods)), rolling(c.partition, c.limit)), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			set.Spec.MinReadySeconds = 30
-			v := &view{set: set, update: &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, now: now}
+			st := &syncState{set: set, update: &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, now: now}
 			for i, letter := range c.pods {
-				v.replicas = append(v.replicas, &replica{ordinal: i, pod: lettered(letter, i, now)})
+				st.replicas = append(st.replicas, &replica{ordinal: i, pod: lettered(letter, i, now)})
 			}
 			var got []string
-			for _, rep := range v.outdated() {
+			for _, rep := range st.outdated() {
 				got = append(got, fmt.Sprint(rep.ordinal))
 			}
 			if text := strings.Join(got, " "); text != c.want {
@@ -203,8 +203,7 @@ func TestCurrentRevision(t *testing.T) {
 	})
 }
 
-// The name of a revision may be in use by another owner's revision: the count of collisions is in the
-// status, and makes another name.
+// If another owner's revision has the name, the status counts the collision, and the revision gets another name.
 func TestCollisions(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1))

@@ -1,6 +1,6 @@
-// Package storageversionmigrator stores the objects of a kind again, in the version in which the kind is stored now,
-// when a StorageVersionMigration asks for it. Afterwards a definition may drop the versions that no object is stored in
-// any more.
+// Package storageversionmigrator rewrites the objects of a kind in the current storage version when a
+// StorageVersionMigration requests it. Afterwards a definition may drop the versions in which no object is stored any
+// more.
 package storageversionmigrator
 
 import (
@@ -18,25 +18,25 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "storage-version-migrator-controller"
 
-// Reasons of the conditions, upstream's.
+// The reasons of the conditions are upstream's.
 const (
 	reasonRunning   = "StorageVersionMigrationInProgress"
 	reasonSucceeded = "StorageVersionMigrationSucceeded"
 	reasonFailed    = "StorageVersionMigrationFailed"
 )
 
-// patience is how long after its creation a migration waits for a kind that is not served yet; upstream's.
-const patience = time.Minute
+// kindTimeout is how long a new migration waits for a kind that is not served yet (upstream's).
+const kindTimeout = time.Minute
 
 // Config of the controller.
 type Config struct {
 	Kinds client.Kinds
 }
 
-// Controller works on one migration at a time.
+// Controller runs one migration at a time.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
@@ -81,8 +81,8 @@ func ended(m *migration) bool {
 		meta.IsStatusConditionTrue(m.Status.Conditions, string(migrationv1.MigrationFailed))
 }
 
-// reconcile runs a migration to its end, or returns when to look again. After a restart it begins again, which does no
-// harm: objects in the current version are not written.
+// reconcile runs a migration to its end, or returns the time until it must be tried again. After a restart it begins
+// again, which is safe: objects in the current version are not written.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.Duration, err error) {
 	m, err := client.Get[*migration](ctx, c.deps.Client, "", key.Name)
 	if err != nil || ended(m) || m.DeletionTimestamp != nil {
@@ -90,8 +90,8 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.
 	}
 	resource, ok := c.find(m)
 	if !ok {
-		if age := c.deps.Clock.Since(m.CreationTimestamp.Time); age < patience {
-			return min(max(age, time.Second), max(patience-age, time.Second)), nil
+		if age := c.deps.Clock.Since(m.CreationTimestamp.Time); age < kindTimeout {
+			return min(max(age, time.Second), max(kindTimeout-age, time.Second)), nil
 		}
 		return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed,
 			fmt.Sprintf("resource %s is not served", nameOf(m)))
@@ -106,7 +106,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.
 	for _, obj := range objects {
 		err := c.store(ctx, resource, obj)
 		if transient(err) {
-			return 0, err // again, after a while
+			return 0, err // retried after a backoff
 		}
 		if err != nil {
 			return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed, err.Error())
@@ -129,10 +129,10 @@ func (c *Controller) find(m *migration) (client.Kind, bool) {
 	return client.Kind{}, false
 }
 
-// errGone stops the write of an object that another one has replaced.
+// errGone stops the write of an object that was replaced.
 var errGone = errors.New("the object is gone")
 
-// store writes an object as it is: the server stores it in the current version, if it is not already.
+// store writes an object unchanged: the server stores it in the current version, if it is not already.
 func (c *Controller) store(ctx context.Context, kind client.Kind, obj client.Object) error {
 	ref := client.Ref{Resource: kind.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	_, err := c.deps.Client.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
@@ -147,15 +147,14 @@ func (c *Controller) store(ctx context.Context, kind client.Kind, obj client.Obj
 	return fmt.Errorf("cannot store %s %s again: %w", ref.Resource.Resource, follow.KeyOf(obj), err)
 }
 
-// transient reports whether a write may succeed later.
+// transient reports whether a later write may succeed.
 func transient(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || errors.Is(err, context.Canceled)
 }
 
-// begin records that the migration runs, and the revision from which on all objects are stored in the current version
-// anyway.
+// begin records that the migration runs, and the revision from which on all objects are stored in the current version.
 func (c *Controller) begin(ctx context.Context, m *migration, version string) error {
 	_, err := client.Update(ctx, c.deps.Client, m, "status", func(m *migration) error {
 		if m.Status.ResourceVersion == "" {
@@ -184,5 +183,6 @@ func (c *Controller) set(m *migration, typ migrationv1.MigrationConditionType, s
 		return
 	}
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
-		Type: string(typ), Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now())})
+		Type: string(typ), Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(c.deps.Clock.Now())})
 }

@@ -97,7 +97,7 @@ func TestMigrates(t *testing.T) {
 		if unknown := apitest.Existing[*migration](api, "", "unknown"); len(unknown.Status.Conditions) > 0 {
 			t.Errorf("a migration does not wait for its kind: %+v", unknown.Status)
 		}
-		apitest.Settle(patience)
+		apitest.Settle(kindTimeout)
 		unknown := apitest.Existing[*migration](api, "", "unknown")
 		if failed := meta.FindStatusCondition(unknown.Status.Conditions, "Failed"); failed == nil ||
 			failed.Status != metav1.ConditionTrue || failed.Reason != reasonFailed {

@@ -1,7 +1,8 @@
-// Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node, or no longer do after
-// tolerationSeconds.
+// Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node, or no longer tolerate it
+// after tolerationSeconds.
 //
-// The seconds count from when the controller sees the taint, as in upstream; a restart of the process begins again.
+// As in upstream, the seconds count from when the controller sees the taint; a restart of the process starts them
+// again.
 package tainteviction
 
 import (
@@ -32,7 +33,7 @@ const Name = "tainteviction"
 // Component is the source of its events.
 const Component = "taint-eviction-controller"
 
-// workers is upstream's number of them.
+// workers is upstream's number of workers.
 const workers = 8
 
 // Controller evicts pods from tainted nodes.
@@ -43,7 +44,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer) *Controller {
 	return &Controller{deps: deps, events: events}
 }
@@ -69,9 +70,9 @@ func (c *Controller) Run(ctx context.Context) error {
 type run struct {
 	*Controller
 
-	mu      sync.Mutex              // guards what follows
+	mu      sync.Mutex              // guards the fields below
 	tainted map[string]bool         // nodes with NoExecute taints
-	since   map[types.UID]time.Time // when the time of a pod on such a node began
+	since   map[types.UID]time.Time // when tolerationSeconds of a pod on such a node began
 }
 
 // noExecute returns the NoExecute taints of a node, which may be nil.
@@ -111,7 +112,7 @@ func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key,
 	return keys, err
 }
 
-// onPod wakes a pod that is bound to a tainted node, or gets other tolerations there.
+// onPod wakes a pod that is bound to a tainted node, or whose tolerations change there.
 func (r *run) onPod(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -130,7 +131,7 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(is)}
 }
 
-// reconcile deletes the pod if its node's taints require that, or returns how long they still tolerate it.
+// reconcile deletes the pod if its node's taints require that, or returns the remaining time of its tolerations.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Spec.NodeName == "") {
@@ -156,7 +157,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return 0, r.evict(ctx, pod)
 }
 
-// waited returns for how long the pod has been on a tainted node.
+// waited returns how long the pod has been on a tainted node.
 func (r *run) waited(pod *corev1.Pod) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +168,7 @@ func (r *run) waited(pod *corev1.Pod) time.Duration {
 	return now.Sub(r.since[pod.UID])
 }
 
-// forget ends the time of a pod; false if none had begun.
+// forget removes the start time of a pod; it returns false if there was none.
 func (r *run) forget(pod *corev1.Pod) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,24 +181,17 @@ func (r *run) forget(pod *corev1.Pod) bool {
 func (r *run) evict(ctx context.Context, pod *corev1.Pod) error {
 	const reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
 	if err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now()); err != nil {
-		return ignoreGone(err)
+		return owned.IgnoreGone(err)
 	}
 	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace,
 		pod.Name)
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	return ignoreGone(err)
+	return owned.IgnoreGone(err)
 }
 
-func ignoreGone(err error) error {
-	if owned.Gone(err) {
-		return nil
-	}
-	return err
-}
-
-// tolerated returns how long a pod with these tolerations may stay on a node with these NoExecute taints. A taint that
-// is not tolerated ends that at once; otherwise the shortest tolerationSeconds of the tolerations that match does.
+// tolerated returns how long a pod with these tolerations may stay on a node with these NoExecute taints: 0 if a taint
+// is not tolerated, otherwise the shortest tolerationSeconds of the matching tolerations.
 func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) (stay time.Duration, forever bool) {
 	forever = true
 	for i := range taints {
@@ -212,7 +206,7 @@ func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) (stay tim
 					stay, forever = d, false
 				}
 			}
-			break // as in upstream, the first toleration that matches counts
+			break // as in upstream, the first matching toleration counts
 		}
 		if !matched {
 			return 0, false

@@ -55,7 +55,7 @@ func toleration(key string, seconds ...int64) corev1.Toleration {
 	return t
 }
 
-// TestEvictions: after how many seconds on a node with these taints a pod is evicted; -1: never.
+// TestEvictions tests after how many seconds on a node with these taints a pod is evicted; -1: never.
 func TestEvictions(t *testing.T) {
 	t.Parallel()
 	a, b := noExecuteTaint("a"), noExecuteTaint("b")
@@ -110,8 +110,8 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
-// TestTimeBegins: a taint that goes cancels the eviction; another taint does not make the pod wait longer; the next one
-// begins again.
+// TestTimeBegins tests that the removal of a taint cancels the eviction, that another taint does not extend the time,
+// and that a new taint starts the time again.
 func TestTimeBegins(t *testing.T) {
 	t.Parallel()
 	within(t, []corev1.Toleration{toleration("a", 30), toleration("b", 20)}, func(t *testing.T, c cluster) {
@@ -175,7 +175,8 @@ func TestFinishedPods(t *testing.T) {
 	}
 }
 
-// TestIdle: status changes of pods and heartbeats of tainted nodes cause no work, and pods that are gone leave nothing.
+// TestIdle tests that status changes of pods and heartbeats of tainted nodes cause no work, and that deleted pods leave
+// no state.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

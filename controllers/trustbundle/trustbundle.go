@@ -19,10 +19,10 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Name of the controller, upstream's.
+// Name is upstream's name of the controller.
 const Name = "kube-apiserver-serving-clustertrustbundle-publisher-controller"
 
-// signer is the signer of the API server's own certificate.
+// signer is the signer name of the API server's certificate.
 const signer = "kubernetes.io/kube-apiserver-serving"
 
 // Config of the controller.
@@ -44,7 +44,7 @@ func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: de
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// bundles selects those of the signer.
+// bundles selects the ClusterTrustBundles of the signer.
 func bundles() client.Selector {
 	return client.Selector{Resource: client.ClusterTrustBundles,
 		Fields: fields.OneTermEqualSelector("spec.signerName", signer)}
@@ -64,7 +64,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// wanted is the bundle. As upstream, its name depends on its content: a new authority has a new bundle.
+// wanted returns the bundle. As in upstream, its name depends on its content: a new authority has a new bundle.
 func (c *Controller) wanted() *certificatesv1.ClusterTrustBundle {
 	sum := sha256.Sum256(c.cfg.CA)
 	return &certificatesv1.ClusterTrustBundle{
@@ -74,7 +74,7 @@ func (c *Controller) wanted() *certificatesv1.ClusterTrustBundle {
 	}
 }
 
-// publish creates the bundle, or makes its content right, and deletes all others of the signer.
+// publish creates the bundle, or updates its content, and deletes all others of the signer.
 func (c *Controller) publish(ctx context.Context) error {
 	all, err := client.List[*certificatesv1.ClusterTrustBundle](ctx, c.deps.Client, bundles())
 	if err != nil {

@@ -21,7 +21,7 @@ const Name = "ttl-after-finished"
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-ttl-after-finished-syncs, 0 means upstream's 5
+	Workers int // --concurrent-ttl-after-finished-syncs; 0 means upstream's 5
 }
 
 // Controller deletes finished Jobs.
@@ -33,11 +33,12 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metric.
+// New returns the controller and registers its metric.
 func New(deps follow.Deps, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	late, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "ttl_after_finished_controller_job_deletion_duration_seconds", Help: "Time between the end of the TTL of a Job and its deletion.",
+		Name:    "ttl_after_finished_controller_job_deletion_duration_seconds",
+		Help:    "Time between the end of the TTL of a Job and its deletion.",
 		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
 	}))
 	return &Controller{deps: deps, cfg: cfg, late: late}, err
@@ -69,7 +70,7 @@ func onJob(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// reconcile deletes the Job and its pods if its TTL is over; otherwise it returns the rest of the TTL.
+// reconcile deletes the Job and its pods if its TTL has expired; otherwise it returns the remaining time.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	job, err := client.Get[*batchv1.Job](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -85,7 +86,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if left := at.Sub(c.deps.Clock.Now()); left > 0 {
 		return left, nil
 	}
-	// With its resourceVersion, the deletion conflicts if the TTL was changed meanwhile.
+	// With the resourceVersion the deletion conflicts if the TTL was changed meanwhile.
 	_, err = c.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationForeground),
 		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
@@ -99,13 +100,14 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	return 0, err
 }
 
-// expiry returns when the Job is to be deleted; false if never, not known yet, or already deleted.
+// expiry returns when the Job is deleted; false if never, not known yet, or already deleted.
 func expiry(job *batchv1.Job) (time.Time, bool) {
 	if job.Spec.TTLSecondsAfterFinished == nil || job.DeletionTimestamp != nil {
 		return time.Time{}, false
 	}
 	for _, c := range job.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) &&
+			c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 			return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
 		}
 	}

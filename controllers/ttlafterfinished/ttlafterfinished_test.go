@@ -139,7 +139,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// A Job that ended in the future, by the clock of this machine, stays until its TTL has passed after that.
+// A Job whose completion time is in the future by this machine's clock is deleted a TTL after that time.
 func TestClockThatWentBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package apitest is the real API in memory for the controllers' tests.
+// Package apitest serves the API from memory for the controllers' tests.
 package apitest
 
 import (
@@ -29,7 +29,7 @@ import (
 	"monopod/store"
 )
 
-// API is a Client for one test. Calls that fail end the test.
+// API is a client for one test. A failed call ends the test.
 type API struct {
 	client.Client
 	Store    *store.Memory
@@ -40,7 +40,7 @@ type API struct {
 	metrics *follow.Metrics // of the last controller
 }
 
-// New opens an empty cluster with its first namespaces; it closes with the test.
+// New returns a cluster with its initial namespaces; it closes when the test ends.
 func New(t *testing.T) *API {
 	t.Helper()
 	resources := registry.Resources()
@@ -64,7 +64,7 @@ func Kinds() client.Kinds {
 	return func() ([]client.Kind, <-chan struct{}) { return kinds, nil }
 }
 
-// Unwatched returns the served kinds, of which one cannot be watched, as a kind of an aggregated API server.
+// Unwatched returns the served kinds, one of which cannot be watched, like a kind of an aggregated API server.
 func Unwatched(resource schema.GroupVersionResource) client.Kinds {
 	kinds := Kinds().Now()
 	kinds[slices.IndexFunc(kinds, func(k client.Kind) bool { return k.Resource == resource })].Unwatched = true
@@ -81,7 +81,7 @@ func (a *API) Deps() follow.Deps {
 	return follow.Deps{Client: a.Client, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}
 }
 
-// Run runs a controller until the test ends. It must have settled by then: its own changes do not wake it again.
+// Run runs a controller until the test ends. By then it must have settled: its own changes do not wake it again.
 func (a *API) Run(c follow.Controller) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -100,8 +100,8 @@ func (a *API) Run(c follow.Controller) {
 	synctest.Wait()
 }
 
-// Restarting runs a controller until the test ends. The returned function stops it and starts another one, as a
-// restart of the process does.
+// Restarting runs a controller until the test ends. The returned function stops it and starts a new one, like a restart
+// of the process.
 func (a *API) Restarting(start func() follow.Controller) (restart func()) {
 	var stop func()
 	restart = func() {
@@ -133,7 +133,7 @@ func Seeds(t *testing.T, n uint64, test func(t *testing.T, seed uint64)) {
 	}
 }
 
-// Clock is a wall clock that can be set; its timers are not moved by that.
+// Clock is a wall clock that can be set. Setting it does not move its timers.
 type Clock struct {
 	clock.WithTicker
 	by    *atomic.Int64
@@ -157,14 +157,14 @@ func (a *API) Settable(deps *follow.Deps) Clock {
 	return c
 }
 
-// Set sets the clock, as the machine's sleep does, too.
+// Set sets the clock, as a suspend of the machine does.
 func (c Clock) Set(by time.Duration) {
 	c.by.Add(int64(by))
 	c.jumps <- struct{}{}
 	Settle(time.Second)
 }
 
-// Must returns a new controller.
+// Must returns the controller, or ends the test with the error.
 func Must[C follow.Controller](c C, err error) C {
 	if err != nil {
 		panic(err)
@@ -172,7 +172,7 @@ func Must[C follow.Controller](c C, err error) C {
 	return c
 }
 
-// Settle advances time and waits until everything due has run.
+// Settle advances time until everything that is due has run.
 func Settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -188,7 +188,7 @@ func (a *API) Create(objs ...client.Object) {
 	}
 }
 
-// Delete starts or finishes a deletion; policy may be empty.
+// Delete deletes an object; policy may be empty.
 func (a *API) Delete(obj client.Object, policy metav1.DeletionPropagation) {
 	a.T.Helper()
 	opts := metav1.DeleteOptions{}
@@ -246,7 +246,7 @@ func (a *API) EndPods(namespace string) {
 	Settle(time.Second)
 }
 
-// Change updates an object, or a part of it.
+// Change updates an object, or one of its subresources.
 func Change[T client.Object](a *API, obj T, sub string, change func(T)) {
 	a.T.Helper()
 	if _, err := client.Update(a.T.Context(), a.Client, obj, sub, func(o T) error { change(o); return nil }); err != nil {
@@ -267,7 +267,7 @@ func (a *API) Phase(pod *corev1.Pod, phase corev1.PodPhase, ready bool) {
 	})
 }
 
-// Pod is a minimal pod.
+// Pod returns a minimal pod.
 func Pod(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -280,7 +280,7 @@ func Pod(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// Node has 4 CPUs, 8 Gi and room for 110 pods, and is not ready until Ready.
+// Node returns a node with 4 CPUs, 8 Gi and 110 pods, which is not ready before Ready.
 func Node(name string) *corev1.Node {
 	return &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -288,7 +288,7 @@ func Node(name string) *corev1.Node {
 	}
 }
 
-// Ready posts a node's status as the agent does.
+// Ready writes a node's status as the agent does.
 func (a *API) Ready(name string, status corev1.ConditionStatus) {
 	a.T.Helper()
 	Change(a, Node(name), "status", func(n *corev1.Node) {
@@ -311,7 +311,7 @@ func (e *Events) Eventf(_ client.Object, _, reason, _ string, _ ...any) {
 	}
 }
 
-// Watch starts to count events; take them with Count.
+// Watch starts counting events; Count returns them.
 func (e *Events) Watch() { e.all = make(chan string, 10000) }
 
 // Count returns the number of events by reason, and resets it.
@@ -345,8 +345,8 @@ type Lagging struct {
 	client.Client
 	Resource schema.GroupVersionResource
 	By       time.Duration
-	// Ordered: the client knows the newest change of each resource, as the registry does. Without it the watches
-	// of different kinds are not ordered, as over HTTP.
+	// Ordered: the client knows the newest change of each resource, as the registry does. Otherwise the watches of
+	// different kinds are not ordered, as over HTTP.
 	Ordered bool
 }
 
@@ -381,7 +381,7 @@ func (l Lagging) Watch(ctx context.Context, sel client.Selector, rv string) (<-c
 	return out, nil
 }
 
-// Listing counts the lists of pods.
+// Listing counts the calls that list pods.
 type Listing struct {
 	client.Ordered
 	Lists *atomic.Int64
@@ -395,8 +395,9 @@ func (l Listing) List(ctx context.Context, sel client.Selector) ([]client.Object
 	return l.Ordered.List(ctx, sel)
 }
 
-// Listed returns deps with a client whose lists of pods are counted. The test fails if there are more than its
-// controller's source needs: a controller should look at its own pods only, however many a namespace has.
+// Listed returns deps with a client that counts the lists of pods. The test fails if there are more than the
+// controller's source needs: a controller should read only its own pods, regardless of the number of pods in a
+// namespace.
 func (a *API) Listed(deps follow.Deps) (_ follow.Deps, check func()) {
 	lists := new(atomic.Int64)
 	deps.Client = Listing{deps.Client.(client.Ordered), lists}
@@ -408,7 +409,7 @@ func (a *API) Listed(deps follow.Deps) (_ follow.Deps, check func()) {
 	}
 }
 
-// Value reads a counter.
+// Value returns the value of a counter.
 func Value(c prometheus.Counter) float64 {
 	var m dto.Metric
 	if err := c.Write(&m); err != nil {
@@ -417,8 +418,8 @@ func Value(c prometheus.Counter) float64 {
 	return m.Counter.GetValue()
 }
 
-// Counters are the counters of a controller that are not 0, a line each, without the prefix of their names and
-// without those that begin with except.
+// Counters returns the non-zero counters of a controller, a line each, without the common prefix and without the
+// counters that begin with except.
 func (a *API) Counters(prefix, except string) string {
 	a.T.Helper()
 	families, err := a.Registry.Gather()

@@ -13,7 +13,7 @@ import (
 // Link is a client whose watches can be lost.
 type Link struct {
 	client.Client
-	Unordered bool // the order of changes is not known, as over etcd
+	Unordered bool // the client does not know the order of changes, as with etcd
 
 	mu   sync.Mutex // guards lose
 	lose []context.CancelFunc

@@ -6,14 +6,14 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Amounts are quantities of resources: CPU in thousandths, all else in whole units. The number of pods is not one of
-// them.
+// Amounts contains quantities of resources: CPU in millicores, all others in whole units. It does not contain the
+// number of pods.
 type Amounts struct {
 	CPU, Memory, Ephemeral int64
 	More                   map[corev1.ResourceName]int64 // extended resources and huge pages; may be nil
 }
 
-// AmountsOf converts a list.
+// AmountsOf converts a ResourceList.
 func AmountsOf(list corev1.ResourceList) Amounts {
 	var a Amounts
 	for name, q := range list {
@@ -63,14 +63,14 @@ func (a *Amounts) Less(b *Amounts) bool {
 	return false
 }
 
-// requests returns a pod's requests: the sum of its containers or its largest init container, with sidecars and
-// overhead, or what its status says is allocated or in use if that is more (a resize in progress).
+// requests returns a pod's requests: the maximum of the sum of its containers and its largest init container, with
+// sidecars and overhead. During a resize it considers the resources in the status if they are higher.
 func requests(pod *corev1.Pod) Amounts {
 	return AmountsOf(resourcehelper.PodRequests(pod, byStatus(pod)))
 }
 
-// byStatus makes PodRequests count what the status says is allocated or in use. Only a pod with resources of its own
-// has them in the status of the whole pod: that includes the overhead, which PodRequests would add to it again.
+// byStatus makes PodRequests consider the allocated and actual resources in the status. A status of the whole pod
+// exists only for pods with pod-level resources. It includes the overhead, which PodRequests would add again.
 func byStatus(pod *corev1.Pod) resourcehelper.PodResourcesOptions {
 	return resourcehelper.PodResourcesOptions{
 		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resourcehelper.IsPodLevelResourcesSet(pod)}
@@ -88,15 +88,15 @@ func requested(containers []corev1.Container) bool {
 	return true
 }
 
-// Requests that scores assume for a container without its own (upstream DefaultMilliCPURequest,
+// The defaults are the requests that scores assume for a container without its own (upstream DefaultMilliCPURequest,
 // DefaultMemoryRequest).
 const (
 	assumedMilliCPU = 100
 	assumedMemory   = 200 << 20
 )
 
-// usual is CPU and memory of requests, with assumed values for containers without requests.
-func usual(pod *corev1.Pod, requests Amounts) Amounts {
+// nonZeroRequests returns the CPU and memory requests, with default values for containers without requests.
+func nonZeroRequests(pod *corev1.Pod, requests Amounts) Amounts {
 	if requested(pod.Spec.Containers) && requested(pod.Spec.InitContainers) {
 		return Amounts{CPU: requests.CPU, Memory: requests.Memory}
 	}

@@ -9,18 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// BindTime is how long a pod keeps its place on a node while its volumes are bound there and its devices are prepared
-// for it (upstream: BindTimeoutSeconds of VolumeBindingArgs, BindingTimeout of DynamicResourcesArgs).
+// BindTime is how long a pod stays on a node while its volumes are bound and its devices prepared (upstream:
+// BindTimeoutSeconds of VolumeBindingArgs, BindingTimeout of DynamicResourcesArgs).
 const BindTime = 10 * time.Minute
 
-// Conditional reports whether a pod with these devices waits for conditions of one before it is bound.
+// Conditional reports whether a device of the allocation has binding conditions, for which a pod waits before it is
+// bound.
 func Conditional(a *resourcev1.AllocationResult) bool {
 	return a != nil &&
 		slices.ContainsFunc(a.Devices.Results,
 			func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
 }
 
-// Ready reports whether the devices of a claim are ready, so that a pod can be bound. It returns why they will not be.
+// Ready reports whether the binding conditions of all devices of a claim are true. It returns an error if a failure
+// condition is.
 func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
 	if claim.Status.Allocation == nil {
 		return false, nil
@@ -60,7 +62,7 @@ func same(d *resourcev1.AllocatedDeviceStatus, r *resourcev1.DeviceRequestAlloca
 	return d.Driver == r.Driver && d.Pool == r.Pool && d.Device == r.Device && share == id
 }
 
-// Overdue reports whether the devices of a claim were not ready in time.
+// Overdue reports whether the devices of a claim were not ready within BindTime.
 func (d *Devices) Overdue(claim *resourcev1.ResourceClaim) bool {
 	a := claim.Status.Allocation
 	return Conditional(a) && a.AllocationTimestamp != nil && a.AllocationTimestamp.Add(BindTime).Before(d.Now)

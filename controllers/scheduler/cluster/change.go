@@ -7,42 +7,42 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// What is a set of kinds of changes that can make pods schedulable.
-type What uint32
+// ChangeKind is a set of kinds of changes that may make pods schedulable.
+type ChangeKind uint32
 
 // The kinds of changes.
 const (
-	NodeAdded What = 1 << iota
+	NodeAdded ChangeKind = 1 << iota
 	NodeRemoved
 	NodeAllocatable
 	NodeLabels
-	NodeTaints // or whether it is unschedulable or ready
-	PodPlaced  // a pod is on a node now, or has other labels
-	PodGone    // a pod has ended or was removed
+	NodeTaints // also a change of readiness or of spec.unschedulable
+	PodPlaced  // a pod was placed, or its labels changed
+	PodGone    // a placed pod was removed or has ended
 	PodShrunk  // a pod requests less
 	Claims
 	Volumes
 	Classes
 	CSINodes
 	NamespaceLabels
-	ResourceClaims // other than those of volumes
-	DevicesFreed   // a resource claim lost its devices
-	DevicesOffered // slices or device classes changed
+	ResourceClaims // ResourceClaims, not PersistentVolumeClaims
+	DevicesFreed   // a ResourceClaim lost its allocation
+	DevicesOffered // ResourceSlices or DeviceClasses changed
 
 	AnyNode = NodeAdded | NodeAllocatable | NodeLabels | NodeTaints
 )
 
 // Change is a change of the cluster.
 type Change struct {
-	What
-	Node *Node  // of a change of a node or a pod; nil if it is gone
-	Pod  *Pod   // of a change of a pod
-	Name string // of a change of a claim or resource claim: namespace/name
+	ChangeKind
+	Node *Node  // for a change of a node or a pod; nil: deleted
+	Pod  *Pod   // for a change of a pod
+	Name string // for a change of a claim or ResourceClaim: namespace/name
 }
 
-// NodeDifference returns what changed in all that rules read of a node; 0 after a heartbeat.
-func NodeDifference(was, is *corev1.Node) What {
-	var what What
+// NodeChange returns the changes of a node that rules depend on; 0 after a heartbeat.
+func NodeChange(was, is *corev1.Node) ChangeKind {
+	var what ChangeKind
 	if !equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable) {
 		what |= NodeAllocatable
 	}
@@ -59,17 +59,17 @@ func NodeDifference(was, is *corev1.Node) What {
 	return what
 }
 
-// Gone is what changes when a placed pod is removed.
-func (p *Pod) Gone() What {
+// RemovalChange returns the changes when a placed pod is removed.
+func (p *Pod) RemovalChange() ChangeKind {
 	if len(p.Volumes) > 0 {
 		return PodGone | Volumes
 	}
 	return PodGone
 }
 
-// PodDifference returns how a placed pod's change can help others.
-func PodDifference(was, is *Pod) What {
-	var what What
+// PodChange returns the changes of a placed pod that may help others.
+func PodChange(was, is *Pod) ChangeKind {
+	var what ChangeKind
 	if was.Node != is.Node {
 		what |= PodGone | PodPlaced
 	}
@@ -77,7 +77,7 @@ func PodDifference(was, is *Pod) What {
 		what |= PodShrunk
 	}
 	if !maps.Equal(was.Labels, is.Labels) || was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() {
-		what |= PodPlaced | PodGone // for those that count it by its labels
+		what |= PodPlaced | PodGone // rules count pods by their labels
 	}
 	return what
 }

@@ -1,6 +1,6 @@
-// Package cluster is the scheduler's view of the cluster: nodes with their pods, the sums of their requests, counts
-// of the pods that selectors select, and what pods' volumes need. A change of a pod updates one node and the counts
-// that it concerns, nothing else. The caller locks it.
+// Package cluster contains the scheduler's cache of the cluster: nodes with their pods and the sums of their requests,
+// the number of pods that selectors select, and the properties of volumes and devices. A change of a pod updates only
+// its node and the affected counts. The caller locks a Cluster.
 package cluster
 
 import (
@@ -13,27 +13,27 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// Node is a node with its pods. Either may be known first.
+// Node is a node with its pods. Pods may be added before their node.
 type Node struct {
-	*corev1.Node // nil while only its pods are known
-	Name         string
-	Taints       []corev1.Taint // of its spec and, if it is not ready, that of its state
-	Allocatable  Amounts
-	MaxPods      int64
-	Requested    Amounts
-	Usual        Amounts // see Pod.Usual
-	Pods         map[types.UID]*Pod
-	Nominated    map[types.UID]*Pod // pods without a node for which room is being made here
-	Images       map[string]int64   // size by name
-	users        int                // of host ports
-	place        int                // in Cluster.list; -1: not listed
+	*corev1.Node     // nil while only its pods are known
+	Name             string
+	Taints           []corev1.Taint // from its spec, and not-ready if it is not ready
+	Allocatable      Amounts
+	MaxPods          int64
+	Requested        Amounts
+	NonZeroRequested Amounts // see Pod.NonZeroRequests
+	Pods             map[types.UID]*Pod
+	Nominated        map[types.UID]*Pod // unbound pods that are nominated for the node
+	Images           map[string]int64   // sizes by name
+	usedHostPorts    int                // number of host ports in use
+	index            int                // index in Cluster.list; -1: not listed
 }
 
-func (n *Node) known() bool { return n != nil && n.place >= 0 }
+func (n *Node) exists() bool { return n != nil && n.index >= 0 }
 
 // PortsTaken reports whether a pod's host ports conflict with those of the node's pods.
 func (n *Node) PortsTaken(p *Pod) bool {
-	if n.users == 0 || len(p.Ports) == 0 {
+	if n.usedHostPorts == 0 || len(p.Ports) == 0 {
 		return false
 	}
 	for _, other := range n.Pods {
@@ -44,40 +44,41 @@ func (n *Node) PortsTaken(p *Pod) bool {
 	return false
 }
 
-// Cluster is all nodes and pods.
+// Cluster contains all nodes and pods.
 type Cluster struct {
-	// Generation changes with everything that rules derive their state from.
+	// Generation increases with every change that the state of rules depends on.
 	Generation int64
 	Storage    Storage
 	Devices    Devices
 
 	nodes      map[string]*Node
-	list       []*Node // those that exist and are not being deleted
+	list       []*Node // nodes that exist and are not being deleted
 	pods       map[types.UID]*Pod
 	nominated  map[types.UID]*Pod
-	images     map[string]int // number of nodes by name
+	images     map[string]int // number of nodes that have the image, by name
 	namespaces map[string]labels.Set
 	services   map[string]map[string]labels.Set // selectors of Services, by namespace and name
 	counts     map[string]*Count
-	carried    map[string]*carried
-	owned      map[types.UID]map[string]int // number of pods of each node by their controller
-	claims     map[string]int               // number of placed pods by claim
+	termCounts map[string]*termCount
+	owned      map[types.UID]map[string]int // number of pods on each node, by their controller
+	claims     map[string]int               // number of placed pods that use the claim
 	uses       int64
 }
 
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
-		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{}, counts: map[string]*Count{},
-		carried: map[string]*carried{}, owned: map[types.UID]map[string]int{}, claims: map[string]int{}, Storage: newStorage(), Devices: newDevices()}
+		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{},
+		counts: map[string]*Count{}, termCounts: map[string]*termCount{}, owned: map[types.UID]map[string]int{},
+		claims: map[string]int{}, Storage: newStorage(), Devices: newDevices()}
 }
 
 // Nodes returns the nodes that exist, in no particular order. The caller must not change the slice.
 func (c *Cluster) Nodes() []*Node { return c.list }
 
-// Node returns a node that exists, or nil.
+// Node returns an existing node, or nil.
 func (c *Cluster) Node(name string) *Node {
-	if n := c.nodes[name]; n.known() {
+	if n := c.nodes[name]; n.exists() {
 		return n
 	}
 	return nil
@@ -98,7 +99,7 @@ func (c *Cluster) ClaimUsers(key string) int { return c.claims[key] }
 func (c *Cluster) state(name string) *Node {
 	n := c.nodes[name]
 	if n == nil {
-		n = &Node{Name: name, Pods: map[types.UID]*Pod{}, place: -1}
+		n = &Node{Name: name, Pods: map[types.UID]*Pod{}, index: -1}
 		c.nodes[name] = n
 	}
 	return n
@@ -118,8 +119,8 @@ func (c *Cluster) SetNode(is *corev1.Node) {
 		c.images[image]++
 	}
 	switch listed := is.DeletionTimestamp == nil; {
-	case listed && n.place < 0:
-		n.place = len(c.list)
+	case listed && n.index < 0:
+		n.index = len(c.list)
 		c.list = append(c.list, n)
 	case !listed:
 		c.unlist(n)
@@ -151,28 +152,29 @@ func (c *Cluster) DropNode(name string) {
 	}
 	n.Node, n.Images = nil, nil
 	c.unlist(n)
-	c.tidy(n)
+	c.dropIfUnused(n)
 }
 
 func (c *Cluster) unlist(n *Node) {
-	if n.place < 0 {
+	if n.index < 0 {
 		return
 	}
 	last := c.list[len(c.list)-1]
-	c.list[n.place], last.place = last, n.place
+	c.list[n.index], last.index = last, n.index
 	c.list[len(c.list)-1] = nil
 	c.list = c.list[:len(c.list)-1]
-	n.place = -1
+	n.index = -1
 }
 
-// tidy removes a node that neither exists nor has pods.
-func (c *Cluster) tidy(n *Node) {
+// dropIfUnused removes a node that neither exists nor has pods.
+func (c *Cluster) dropIfUnused(n *Node) {
 	if n.Node == nil && len(n.Pods) == 0 && len(n.Nominated) == 0 {
 		delete(c.nodes, n.Name)
 	}
 }
 
-// EffectiveTaints returns a node's taints. One that is not ready counts as tainted even before the taint is added.
+// EffectiveTaints returns a node's taints, including not-ready if the node is not ready and does not have the taint
+// yet.
 func EffectiveTaints(n *corev1.Node) []corev1.Taint {
 	has := func(key string) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
@@ -180,25 +182,26 @@ func EffectiveTaints(n *corev1.Node) []corev1.Taint {
 	if podstate.NodeReady(n) || has(corev1.TaintNodeNotReady) || has(corev1.TaintNodeUnreachable) {
 		return n.Spec.Taints
 	}
-	return append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	return append(slices.Clone(n.Spec.Taints), notReady)
 }
 
-// Add places a pod on a node, which need not be known.
+// Add places a pod on a node, which may be added later.
 func (c *Cluster) Add(p *Pod, node string) {
 	c.Generation++
 	p.Node = node
 	n := c.state(node)
 	c.pods[p.UID], n.Pods[p.UID] = p, p
 	n.Requested.add(&p.Requests, 1)
-	n.Usual.add(&p.Usual, 1)
+	n.NonZeroRequested.add(&p.NonZeroRequests, 1)
 	if len(p.Ports) > 0 {
-		n.users++
+		n.usedHostPorts++
 	}
 	for _, key := range p.Claims {
 		c.claims[key]++
 	}
 	c.Storage.choose(p, 1)
-	c.tally(p, 1)
+	c.updateCounts(p, 1)
 }
 
 // Remove removes a placed pod and returns it, or nil if it was not placed.
@@ -212,26 +215,26 @@ func (c *Cluster) Remove(uid types.UID) *Pod {
 	delete(c.pods, uid)
 	delete(n.Pods, uid)
 	n.Requested.add(&p.Requests, -1)
-	n.Usual.add(&p.Usual, -1)
+	n.NonZeroRequested.add(&p.NonZeroRequests, -1)
 	if len(p.Ports) > 0 {
-		n.users--
+		n.usedHostPorts--
 	}
 	for _, key := range p.Claims {
 		bump(c.claims, key, -1)
 	}
 	c.Storage.choose(p, -1)
-	c.tally(p, -1)
-	c.tidy(n)
+	c.updateCounts(p, -1)
+	c.dropIfUnused(n)
 	return p
 }
 
-// Nominate records that room is made for a pod on a node; empty: no longer.
+// Nominate records the node that a pod is nominated for; empty: none.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	if old := c.nominated[p.UID]; old != nil {
 		n := c.nodes[old.Node]
 		delete(n.Nominated, p.UID)
 		delete(c.nominated, p.UID)
-		c.tidy(n)
+		c.dropIfUnused(n)
 	}
 	if node == "" {
 		return

@@ -34,8 +34,8 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	return p
 }
 
-// TestCountsMatchFreshCluster: after any sequence of changes, what was kept up to date is what a new cluster
-// with the same pods counts.
+// TestCountsMatchFreshCluster tests that after any sequence of changes the incremental counts equal those of a new
+// cluster with the same pods.
 func TestCountsMatchFreshCluster(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -59,7 +59,7 @@ func TestCountsMatchFreshCluster(t *testing.T) {
 				break
 			}
 		}
-		all.Counted(selectors[r.IntN(len(selectors))])
+		all.CountOf(selectors[r.IntN(len(selectors))])
 		if i%50 != 0 {
 			continue
 		}
@@ -68,21 +68,21 @@ func TestCountsMatchFreshCluster(t *testing.T) {
 			fresh.Add(NewPod(p), at[uid])
 		}
 		for _, s := range selectors {
-			if a, b := all.Counted(s).ByNode, fresh.Counted(s).ByNode; !maps.Equal(a, b) {
+			if a, b := all.CountOf(s).ByNode, fresh.CountOf(s).ByNode; !maps.Equal(a, b) {
 				t.Fatalf("%s: %v, want %v", s.key, a, b)
 			}
 		}
-		if !reflect.DeepEqual(all.owned, fresh.owned) || len(all.carried) != len(fresh.carried) || len(all.nodes) != len(fresh.nodes) {
-			t.Fatalf("owned %v, want %v; terms %d, want %d; nodes %d, want %d", all.owned, fresh.owned, len(all.carried), len(fresh.carried), len(all.nodes), len(fresh.nodes))
+		if !reflect.DeepEqual(all.owned, fresh.owned) || len(all.termCounts) != len(fresh.termCounts) || len(all.nodes) != len(fresh.nodes) {
+			t.Fatalf("owned %v, want %v; terms %d, want %d; nodes %d, want %d", all.owned, fresh.owned, len(all.termCounts), len(fresh.termCounts), len(all.nodes), len(fresh.nodes))
 		}
-		for id, have := range all.carried {
-			if !maps.Equal(have.byNode, fresh.carried[id].byNode) {
-				t.Fatalf("%s: %v, want %v", id, have.byNode, fresh.carried[id].byNode)
+		for id, have := range all.termCounts {
+			if !maps.Equal(have.byNode, fresh.termCounts[id].byNode) {
+				t.Fatalf("%s: %v, want %v", id, have.byNode, fresh.termCounts[id].byNode)
 			}
 		}
 		for name, n := range all.nodes {
 			if want := fresh.nodes[name]; n.Requested.CPU != want.Requested.CPU || !maps.Equal(n.Requested.More, want.Requested.More) ||
-				n.Usual.CPU != want.Usual.CPU || n.users != want.users {
+				n.NonZeroRequested.CPU != want.NonZeroRequested.CPU || n.usedHostPorts != want.usedHostPorts {
 				t.Fatalf("%s: %+v, want %+v", name, n.Requested, want.Requested)
 			}
 		}
@@ -96,10 +96,10 @@ func TestLeastRecentlyUsedCountIsDropped(t *testing.T) {
 		return InNamespace("ns", labels.SelectorFromSet(labels.Set{"app": fmt.Sprint(i)}))
 	}
 	for i := range maxCounts {
-		all.Counted(selector(i))
+		all.CountOf(selector(i))
 	}
-	all.Counted(selector(0))
-	all.Counted(selector(maxCounts))
+	all.CountOf(selector(0))
+	all.CountOf(selector(maxCounts))
 	if len(all.counts) != maxCounts || all.counts[selector(0).key] == nil || all.counts[selector(1).key] != nil {
 		t.Errorf("%d counts; that of the first: %t, of the second: %t", len(all.counts), all.counts[selector(0).key] != nil, all.counts[selector(1).key] != nil)
 	}
@@ -152,7 +152,7 @@ func TestNodeDifference(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*corev1.Node)
-		want   What
+		want   ChangeKind
 	}{
 		"a heartbeat": {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, 0},
 		"an image":    {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{}} }, 0},
@@ -164,7 +164,7 @@ func TestNodeDifference(t *testing.T) {
 	} {
 		n := ready()
 		c.change(n)
-		if got := NodeDifference(ready(), n); got != c.want {
+		if got := NodeChange(ready(), n); got != c.want {
 			t.Errorf("%s: %b, want %b", name, got, c.want)
 		}
 	}

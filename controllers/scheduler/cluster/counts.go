@@ -5,25 +5,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxCounts is how many selectors are counted; the one that was needed the longest ago goes first.
+// maxCounts is the maximum number of cached counts; the least recently used one is evicted.
 const maxCounts = 256
 
-// Count is the number of pods of each node that a selector selects. It is kept up to date while the selector is in
-// use, so that placing a pod does not read all other pods.
+// Count contains the number of pods on each node that a selector selects. It is updated incrementally while it is
+// cached, so that placing a pod does not require a scan of all pods.
 type Count struct {
 	*Selector
-	ByNode map[string]int // only nodes with such pods
+	ByNode map[string]int // only nodes with selected pods
 	used   int64
 }
 
-// carried is the number of pods of each node that have a term.
-type carried struct {
+// termCount contains the number of pods on each node that have a term.
+type termCount struct {
 	*Term
 	byNode map[string]int
 }
 
-// Counted returns the count of a selector. The caller must not keep it.
-func (c *Cluster) Counted(s *Selector) *Count {
+// CountOf returns the count of a selector. The caller must not keep it.
+func (c *Cluster) CountOf(s *Selector) *Count {
 	c.uses++
 	n := c.counts[s.key]
 	if n == nil {
@@ -52,8 +52,8 @@ func (c *Cluster) forgetCount() {
 	delete(c.counts, oldest.key)
 }
 
-// tally adds sign for the pod to every count that concerns it.
-func (c *Cluster) tally(p *Pod, sign int) {
+// updateCounts adds sign to every count that the pod belongs to.
+func (c *Cluster) updateCounts(p *Pod, sign int) {
 	for _, n := range c.counts {
 		if n.Selects(p.Pod, c.namespaces) {
 			bump(n.ByNode, p.Node, sign)
@@ -68,13 +68,13 @@ func (c *Cluster) tally(p *Pod, sign int) {
 		}
 	}
 	for _, t := range p.Terms {
-		have := c.carried[t.id]
+		have := c.termCounts[t.id]
 		if have == nil {
-			have = &carried{Term: t, byNode: map[string]int{}}
-			c.carried[t.id] = have
+			have = &termCount{Term: t, byNode: map[string]int{}}
+			c.termCounts[t.id] = have
 		}
 		if bump(have.byNode, p.Node, sign); len(have.byNode) == 0 {
-			delete(c.carried, t.id)
+			delete(c.termCounts, t.id)
 		}
 	}
 }
@@ -85,23 +85,23 @@ func bump(counts map[string]int, node string, by int) {
 	}
 }
 
-// Owned returns the number of pods of each node that a controller owns and that are not being deleted. The caller
-// must not change it.
+// Owned returns the number of pods on each node that a controller owns and that are not being deleted. The caller must
+// not change it.
 func (c *Cluster) Owned(by types.UID) map[string]int { return c.owned[by] }
 
-// Carried calls f for each term of placed pods, with the number of pods of each node that have it. f must not keep
-// or change the map.
-func (c *Cluster) Carried(f func(t *Term, byNode map[string]int)) {
-	for _, have := range c.carried {
+// EachTerm calls f for each term of placed pods, with the number of pods on each node that have the term. f must not
+// keep or change the map.
+func (c *Cluster) EachTerm(f func(t *Term, byNode map[string]int)) {
+	for _, have := range c.termCounts {
 		f(have.Term, have.byNode)
 	}
 }
 
-// ByDomain sums counts of nodes by the value of their label.
+// ByDomain sums the counts of nodes by the value of their label.
 func (c *Cluster) ByDomain(topology string, byNode map[string]int) map[string]int {
 	sums := map[string]int{}
 	for name, count := range byNode {
-		if n := c.nodes[name]; n.known() {
+		if n := c.nodes[name]; n.exists() {
 			if value, ok := n.Labels[topology]; ok {
 				sums[value] += count
 			}
@@ -110,7 +110,7 @@ func (c *Cluster) ByDomain(topology string, byNode map[string]int) map[string]in
 	return sums
 }
 
-// SetNamespace records a namespace's labels; nil: it no longer exists.
+// SetNamespace records a namespace's labels; nil: it was deleted.
 func (c *Cluster) SetNamespace(name string, set labels.Set) (changed bool) {
 	old, had := c.namespaces[name]
 	if had == (set != nil) && labels.Equals(old, set) {
@@ -121,7 +121,7 @@ func (c *Cluster) SetNamespace(name string, set labels.Set) (changed bool) {
 	} else {
 		c.namespaces[name] = set
 	}
-	clear(c.counts) // they are counted again when needed
+	clear(c.counts) // they are computed again when needed
 	c.Generation++
 	return true
 }

@@ -20,32 +20,34 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// Devices is what decides which devices pods get: resource claims by namespace/name, all else by name.
+// Devices contains the state that allocations of devices depend on: ResourceClaims by namespace/name, other objects by
+// name.
 type Devices struct {
 	Claims  map[string]*resourcev1.ResourceClaim
 	Slices  map[string]*resourcev1.ResourceSlice
 	Classes map[string]*resourcev1.DeviceClass
 	Rules   map[string]*resourcev1.DeviceTaintRule
 
-	Now time.Time // of the decision
+	Now time.Time // time of the decision
 
-	provides map[corev1.ResourceName]*resourcev1.DeviceClass // the class that provides an extended resource
-	// pending are the allocations of claims, by UID, that are decided but that the API does not yet show.
-	pending   map[types.UID]*resourcev1.AllocationResult
-	selectors *cel.Cache // nil: no pod has asked for devices
+	provides map[corev1.ResourceName]*resourcev1.DeviceClass // by extended resource
+	// assumed contains allocations, by the claim's UID, that are decided but not visible in the API yet.
+	assumed   map[types.UID]*resourcev1.AllocationResult
+	selectors *cel.Cache // nil until a pod requests devices
 }
 
 func newDevices() Devices {
 	return Devices{Claims: map[string]*resourcev1.ResourceClaim{}, Slices: map[string]*resourcev1.ResourceSlice{},
-		Classes: map[string]*resourcev1.DeviceClass{}, Rules: map[string]*resourcev1.DeviceTaintRule{}, pending: map[types.UID]*resourcev1.AllocationResult{}}
+		Classes: map[string]*resourcev1.DeviceClass{}, Rules: map[string]*resourcev1.DeviceTaintRule{},
+		assumed: map[types.UID]*resourcev1.AllocationResult{}}
 }
 
-// Features are what is allocated of upstream's optional parts: those that are stable or on by default.
-var Features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, ConsumableCapacity: true,
-	DeviceBindingAndStatus: true, FractionalCapacityRange: true}
+// Features are upstream's optional features that are stable or enabled by default.
+var Features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true,
+	DeviceTaints: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, FractionalCapacityRange: true}
 
-// index finds the classes that provide extended resources: under the name in their spec, of which the newest class
-// counts, and under one made of their own name.
+// index finds the DeviceClasses that provide extended resources: by the name in their spec, of which the newest class
+// counts, and by the implicit name with a prefix.
 func (d *Devices) index() {
 	d.provides = map[corev1.ResourceName]*resourcev1.DeviceClass{}
 	for _, class := range d.Classes {
@@ -54,20 +56,21 @@ func (d *Devices) index() {
 			continue
 		}
 		name := corev1.ResourceName(*class.Spec.ExtendedResourceName)
-		if other := d.provides[name]; other == nil || cmp.Or(class.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(other.Name, class.Name)) > 0 {
+		if other := d.provides[name]; other == nil || cmp.Or(
+			class.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(other.Name, class.Name)) > 0 {
 			d.provides[name] = class
 		}
 	}
 }
 
-// Class returns the class that provides an extended resource; nil: none.
+// Class returns the DeviceClass that provides an extended resource, or nil.
 func (d *Devices) Class(resource corev1.ResourceName) *resourcev1.DeviceClass {
 	return d.provides[resource]
 }
 
-// SetDevices records a change of one of the kinds of Devices; is nil: the object is gone. It returns the kind of the
-// change and the key of a resource claim.
-func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
+// SetDevices records a change of an object of one of the kinds of Devices; nil: the object was deleted. It returns the
+// kind of the change and the key of a ResourceClaim.
+func (c *Cluster) SetDevices(was, is client.Object) (ChangeKind, string) {
 	c.Generation++
 	obj := is
 	if obj == nil {
@@ -78,7 +81,7 @@ func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
 		key := follow.KeyOf(obj).String()
 		set(c.Devices.Claims, key, obj, is != nil)
 		if is == nil || obj.Status.Allocation != nil {
-			delete(c.Devices.pending, obj.UID)
+			delete(c.Devices.assumed, obj.UID)
 		}
 		old, _ := was.(*resourcev1.ResourceClaim)
 		if old != nil && old.Status.Allocation != nil && (is == nil || obj.Status.Allocation == nil) {
@@ -96,32 +99,33 @@ func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
 	return DevicesOffered, ""
 }
 
-// Pend records that a claim gets devices; nil: it gets none, after all.
-func (c *Cluster) Pend(claim types.UID, result *resourcev1.AllocationResult) {
+// AssumeAllocation records the allocation that is being written for a claim; nil: it was not written.
+func (c *Cluster) AssumeAllocation(claim types.UID, result *resourcev1.AllocationResult) {
 	c.Generation++
 	if result == nil {
-		delete(c.Devices.pending, claim)
+		delete(c.Devices.assumed, claim)
 		return
 	}
-	c.Devices.pending[claim] = result
+	c.Devices.assumed[claim] = result
 }
 
-// Pending reports whether the allocation of a claim is being written.
-func (d *Devices) Pending(claim types.UID) bool { return d.pending[claim] != nil }
+// AllocationAssumed reports whether an allocation of the claim is being written.
+func (d *Devices) AllocationAssumed(claim types.UID) bool { return d.assumed[claim] != nil }
 
-// Allocator chooses devices of any node for claims, among those that no claim has.
+// Allocator returns an allocator of the devices that are not allocated.
 func (d *Devices) Allocator(ctx context.Context) (structured.Allocator, error) {
 	all := make([]*resourcev1.ResourceSlice, 0, len(d.Slices))
-	for _, name := range slices.Sorted(maps.Keys(d.Slices)) { // the first fitting devices are chosen
+	// Sorted, because the allocator takes the first fitting devices.
+	for _, name := range slices.Sorted(maps.Keys(d.Slices)) {
 		all = append(all, d.tainted(d.Slices[name]))
 	}
 	if d.selectors == nil {
 		d.selectors = cel.NewCache(maxSelectors, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})
 	}
-	return structured.NewAllocator(ctx, Features, d.taken(), classes(d.Classes), all, d.selectors)
+	return structured.NewAllocator(ctx, Features, d.allocated(), classes(d.Classes), all, d.selectors)
 }
 
-// tainted returns a slice with the taints that rules add to its devices.
+// tainted returns a slice with the taints that DeviceTaintRules add to its devices.
 func (d *Devices) tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	out := slice
 	for _, name := range slices.Sorted(maps.Keys(d.Rules)) {
@@ -130,7 +134,7 @@ func (d *Devices) tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 			if !podstate.Taints(rule, slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name) {
 				continue
 			}
-			if out == slice { // which is shared, as are its devices
+			if out == slice { // the slice and its devices are shared
 				clone := *slice
 				clone.Spec.Devices = slices.Clone(slice.Spec.Devices)
 				out = &clone
@@ -142,25 +146,26 @@ func (d *Devices) tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 	return out
 }
 
-// maxSelectors is the number of compiled selectors that are kept (upstream: 10).
+// maxSelectors is the maximum number of cached compiled selectors (upstream: 10).
 const maxSelectors = 10
 
-// taken are the devices that claims have.
-func (d *Devices) taken() structured.AllocatedState {
-	t := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection()}
+// allocated returns the allocated devices.
+func (d *Devices) allocated() structured.AllocatedState {
+	t := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection()}
 	for _, claim := range d.Claims {
-		take(&t, claim.Status.Allocation)
+		addAllocation(&t, claim.Status.Allocation)
 	}
-	for _, result := range d.pending {
-		take(&t, result)
+	for _, result := range d.assumed {
+		addAllocation(&t, result)
 	}
 	return t
 }
 
-// take counts an allocation. Administrators share devices with their users, and what shares a device takes a part of
-// its capacity.
-func take(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
+// addAllocation adds an allocation. It ignores administrative access, which shares devices with their users. For a
+// shared device it adds the consumed capacity.
+func addAllocation(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
 	if a == nil {
 		return
 	}
@@ -181,7 +186,7 @@ func take(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
 	}
 }
 
-// classes is upstream's lister.
+// classes implements upstream's lister.
 type classes map[string]*resourcev1.DeviceClass
 
 // List implements structured.DeviceClassLister.

@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// disk is a block device that a pod names in its own volumes, not by a claim. Two pods of a node cannot both use it,
-// unless both only read.
+// disk is a block device that a pod's spec names directly, not through a claim. Two pods on a node can use it only if
+// both mount it read-only.
 type disk struct {
-	id     string
-	shared bool // only read
+	id       string
+	readOnly bool // mounted read-only
 }
 
-// disks returns those of a pod. Ceph has one name for each of its monitors.
+// disks returns the disks of a pod. A Ceph image is a disk for each of its monitors.
 func disks(pod *corev1.Pod) []disk {
 	var out []disk
 	for i := range pod.Spec.Volumes {
@@ -33,14 +33,14 @@ func disks(pod *corev1.Pod) []disk {
 	return out
 }
 
-// SharesDisk reports whether both pods use a disk that only one can use.
+// SharesDisk reports whether the pods use the same disk in a conflicting way.
 func (p *Pod) SharesDisk(other *Pod) bool {
 	return slices.ContainsFunc(p.disks, func(a disk) bool {
-		return slices.ContainsFunc(other.disks, func(b disk) bool { return a.id == b.id && (!a.shared || !b.shared) })
+		return slices.ContainsFunc(other.disks, func(b disk) bool { return a.id == b.id && (!a.readOnly || !b.readOnly) })
 	})
 }
 
-// DisksTaken reports whether a pod of the node uses a disk of p.
+// DisksTaken reports whether a pod of the node uses a disk of p in a conflicting way.
 func (n *Node) DisksTaken(p *Pod) bool {
 	if len(p.disks) == 0 {
 		return false

@@ -12,29 +12,29 @@ import (
 	"monopod/apiserver/kit/claim"
 )
 
-// Pod is a pod on a node or one without, with what the scheduler computes of it once.
+// Pod is a pod, placed or not, with the values that the scheduler computes once.
 type Pod struct {
 	*corev1.Pod
-	Node     string // empty: none
-	Assumed  bool   // its binding is not yet seen in the API
-	Priority int32
-	Requests Amounts
-	Usual    Amounts // CPU and memory with assumed requests, for scores
-	Ports    []HostPort
-	Claims   []string // keys of its PersistentVolumeClaims: namespace/name
-	// the keys of its claims by the name of the volume that was chosen for them, until the pod is bound
+	Node            string // empty: none
+	Assumed         bool   // the watch does not show its binding yet
+	Priority        int32
+	Requests        Amounts
+	NonZeroRequests Amounts // CPU and memory requests with defaults, for scores
+	Ports           []HostPort
+	Claims          []string // keys of its PersistentVolumeClaims: namespace/name
+	// Volumes maps the volumes that were chosen for the pod's claims to the keys of the claims, until the pod is bound.
 	Volumes map[string]string
-	Terms   []*Term // of its affinity to other pods
+	Terms   []*Term // of its inter-pod affinity
 	Owner   types.UID
 
 	disks []disk
 }
 
-// NewPod computes what the scheduler needs of a pod. It does not place it.
+// NewPod computes the scheduler's values of a pod. It does not place the pod.
 func NewPod(pod *corev1.Pod) *Pod {
 	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod),
 		Terms: terms(pod), disks: disks(pod)}
-	p.Usual = usual(pod, p.Requests)
+	p.NonZeroRequests = nonZeroRequests(pod, p.Requests)
 	for _, name := range claim.AllOf(pod) {
 		p.Claims = append(p.Claims, pod.Namespace+"/"+name)
 	}
@@ -44,7 +44,8 @@ func NewPod(pod *corev1.Pod) *Pod {
 	return p
 }
 
-// Bound returns the pod with what the API shows of it after its binding, which changes nothing else.
+// Bound returns the pod after its binding has become visible. It does not recompute values that a binding does not
+// change.
 func (p *Pod) Bound(is *corev1.Pod) *Pod {
 	if p.Generation != is.Generation || len(is.Status.ContainerStatuses) > 0 || !maps.Equal(p.Labels, is.Labels) {
 		return NewPod(is)
@@ -63,7 +64,7 @@ type HostPort struct {
 
 const anyIP = "0.0.0.0"
 
-// hostPorts returns those of containers and sidecars, which run at the same time.
+// hostPorts returns the ports of containers and sidecars, which run concurrently.
 func hostPorts(pod *corev1.Pod) []HostPort {
 	var out []HostPort
 	add := func(c *corev1.Container) {
@@ -96,7 +97,7 @@ func normalPort(p corev1.ContainerPort) HostPort {
 	return h
 }
 
-// Conflicts reports whether any two of the pods' host ports are the same.
+// Conflicts reports whether the pods have a host port in common.
 func (p *Pod) Conflicts(other *Pod) bool {
 	return slices.ContainsFunc(p.Ports, func(a HostPort) bool {
 		return slices.ContainsFunc(other.Ports, a.conflicts)

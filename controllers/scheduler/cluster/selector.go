@@ -12,21 +12,21 @@ import (
 
 // Selector selects pods by their namespace and labels.
 type Selector struct {
-	key        string          // of equal selectors
-	namespaces []string        // by name
-	among      labels.Selector // or by the namespace's labels; nil: none
-	labels     labels.Selector
-	staying    bool        // only pods that are not being deleted
-	all        []*Selector // if set, instead of the fields above
+	key               string          // equal for equal selectors
+	namespaces        []string        // names of namespaces
+	namespaceSelector labels.Selector // additionally selects namespaces by labels; may be nil
+	labels            labels.Selector
+	skipTerminating   bool        // ignores pods that are being deleted
+	all               []*Selector // selectors that must all match, instead of the fields above
 }
 
-// InNamespace selects pods of one namespace by their labels, without those that are being deleted.
+// InNamespace selects pods of one namespace by their labels, except pods that are being deleted.
 func InNamespace(namespace string, selector labels.Selector) *Selector {
 	key := "staying|" + namespace + "|" + selector.String()
 	if selector.Empty() {
 		key += "*" // Nothing has the same text as Everything
 	}
-	return &Selector{key: key, namespaces: []string{namespace}, labels: selector, staying: true}
+	return &Selector{key: key, namespaces: []string{namespace}, labels: selector, skipTerminating: true}
 }
 
 // AllOf selects the pods that every one of the selectors selects.
@@ -41,40 +41,41 @@ func AllOf(selectors []*Selector) *Selector {
 	return all
 }
 
-// Selects reports whether the pod matches; of is the labels of each namespace.
+// Selects reports whether the pod matches; of contains the labels of each namespace.
 func (s *Selector) Selects(p *corev1.Pod, of map[string]labels.Set) bool {
 	if len(s.all) > 0 {
 		return !slices.ContainsFunc(s.all, func(one *Selector) bool { return !one.Selects(p, of) })
 	}
-	if !slices.Contains(s.namespaces, p.Namespace) && (s.among == nil || !s.among.Matches(of[p.Namespace])) {
+	if !slices.Contains(s.namespaces, p.Namespace) &&
+		(s.namespaceSelector == nil || !s.namespaceSelector.Matches(of[p.Namespace])) {
 		return false
 	}
-	if s.staying && p.DeletionTimestamp != nil {
+	if s.skipTerminating && p.DeletionTimestamp != nil {
 		return false
 	}
 	return s.labels.Matches(labels.Set(p.Labels))
 }
 
-// TermKind is what a term of an affinity does.
+// TermKind is the kind of a term of an inter-pod affinity.
 type TermKind byte
 
 // The kinds of terms.
 const (
-	Requires TermKind = 'r' // affinity, required
-	Excludes TermKind = 'x' // anti-affinity, required
-	Prefers  TermKind = 'p' // affinity or, with a negative weight, anti-affinity; preferred
+	Requires TermKind = 'r' // required affinity
+	Excludes TermKind = 'x' // required anti-affinity
+	Prefers  TermKind = 'p' // preferred affinity or, with a negative weight, anti-affinity
 )
 
-// Term is a term of a pod's affinity to other pods.
+// Term is a term of a pod's inter-pod affinity.
 type Term struct {
 	*Selector
 	Kind     TermKind
-	Topology string // the label of nodes whose values are the domains
+	Topology string // topologyKey
 	Weight   int64
 	id       string
 }
 
-// terms returns those of a pod. A term with an invalid selector selects nothing.
+// terms returns the terms of a pod. A term with an invalid selector selects nothing.
 func terms(pod *corev1.Pod) []*Term {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -107,7 +108,8 @@ func terms(pod *corev1.Pod) []*Term {
 	return out
 }
 
-// termSelector: without namespaces and namespaceSelector, the pod's own namespace counts.
+// termSelector returns the selector of a term. Without namespaces and namespaceSelector, it selects pods in the given
+// namespace.
 func termSelector(namespace string, t *corev1.PodAffinityTerm) *Selector {
 	s := &Selector{namespaces: slices.Sorted(slices.Values(t.Namespaces)), labels: labels.Nothing()}
 	if len(s.namespaces) == 0 && t.NamespaceSelector == nil {
@@ -123,7 +125,7 @@ func termSelector(namespace string, t *corev1.PodAffinityTerm) *Selector {
 	}
 	if t.NamespaceSelector != nil {
 		if by, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err == nil {
-			s.among = by
+			s.namespaceSelector = by
 			s.key += "|in " + by.String()
 		}
 	}

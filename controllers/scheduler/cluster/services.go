@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// SetService records a Service's selector; is nil: it no longer exists.
+// SetService records a Service's selector; nil: it was deleted.
 func (c *Cluster) SetService(was, is *corev1.Service) {
 	if was != nil {
 		delete(c.services[was.Namespace], was.Name)
@@ -24,7 +24,7 @@ func (c *Cluster) SetService(was, is *corev1.Service) {
 	c.services[is.Namespace][is.Name] = is.Spec.Selector
 }
 
-// Serving selects the pods that all Services of a pod select; nil if it has none.
+// Serving returns a selector of the pods that all Services of a pod select; nil if the pod has no Service.
 func (c *Cluster) Serving(p *Pod) *Selector {
 	var all labels.Set
 	for _, s := range c.services[p.Namespace] {

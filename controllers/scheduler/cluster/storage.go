@@ -11,19 +11,19 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Storage is what decides where a pod's volumes can be: claims by namespace/name, all else by name.
+// Storage contains the state that volume rules depend on: claims by namespace/name, other objects by name.
 type Storage struct {
 	Claims  map[string]*corev1.PersistentVolumeClaim
 	Volumes map[string]*corev1.PersistentVolume
 	Classes map[string]*storagev1.StorageClass
 	Nodes   map[string]*storagev1.CSINode
 
-	chosen map[string]choice // by the volume's name
+	chosen map[string]choice // by the name of the volume
 }
 
 // choice is a volume that was chosen for a claim of placed pods.
 type choice struct {
-	claim string // its key
+	claim string // key of the claim
 	pods  int
 }
 
@@ -32,7 +32,7 @@ func newStorage() Storage {
 		Classes: map[string]*storagev1.StorageClass{}, Nodes: map[string]*storagev1.CSINode{}, chosen: map[string]choice{}}
 }
 
-// Free reports whether no other claim than this one has the volume, or gets it because its pod has a place.
+// Free reports whether a volume is neither bound to, nor chosen for, another claim.
 func (s *Storage) Free(v *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) bool {
 	if v.Spec.ClaimRef != nil {
 		return claim.IsFor(v, pvc)
@@ -41,8 +41,8 @@ func (s *Storage) Free(v *corev1.PersistentVolume, pvc *corev1.PersistentVolumeC
 	return !chosen || c.claim == follow.KeyOf(pvc).String()
 }
 
-// Choose records the volumes that the open claims of a placed pod are bound to, instead of those that were chosen
-// before. No other claim gets them while the pod is placed.
+// Choose replaces the volumes that were chosen for the open claims of a placed pod. No other claim gets them while the
+// pod is placed.
 func (c *Cluster) Choose(p *Pod, volumes map[string]string) {
 	if c.pods[p.UID] != p || maps.Equal(p.Volumes, volumes) {
 		return
@@ -60,9 +60,9 @@ func (s *Storage) choose(p *Pod, pods int) {
 	}
 }
 
-// Set records a change of one of the kinds of Storage; is nil: the object is gone. It returns the kind of the change
-// and the object's key.
-func (c *Cluster) Set(was, is client.Object) (What, string) {
+// Set records a change of an object of one of the kinds of Storage; nil: the object was deleted. It returns the kind of
+// the change and the object's key.
+func (c *Cluster) Set(was, is client.Object) (ChangeKind, string) {
 	c.Generation++
 	obj := is
 	if obj == nil {

@@ -8,7 +8,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// Set is a set of rules: bit i is the rule at i of All.
+// Set is a set of rules: bit i is the i-th rule of All.
 type Set uint32
 
 // Every is the set of all rules.
@@ -17,10 +17,10 @@ const Every = ^Set(0)
 // Chooser chooses nodes by rules.
 type Chooser struct {
 	Rules []Rule
-	next  int // of the cluster's nodes: where the next search begins
+	next  int // index of the node at which the next search begins
 }
 
-// scoreState is what scores compute once for all nodes.
+// scoreState contains values that scores compute once for all nodes.
 type scoreState struct {
 	images      []string
 	inter       map[string]map[string]int64
@@ -28,24 +28,24 @@ type scoreState struct {
 	someMissing bool
 }
 
-// Outcome is what an attempt has found.
+// Outcome is the result of an attempt.
 type Outcome struct {
-	Node     *cluster.Node // nil: none fits
-	Nodes    int           // that there are
-	All      string        // why none was filtered
+	Node     *cluster.Node // nil: no node fits
+	Nodes    int           // number of nodes
+	All      string        // reason why no node was filtered
 	Refused  []Refused
-	Skipped  Refusal // of nodes that were not filtered
+	Skipped  Refusal // reason for the nodes that were not filtered
 	Rejected Set     // rules that refused a node
 }
 
-// Refused is a node and why the pod does not fit.
+// Refused is a node, and the reason why the pod does not fit.
 type Refused struct {
 	*cluster.Node
 	Refusal
 }
 
-// enough is how many fitting nodes are ranked: of large clusters a share that decreases with their size (upstream's
-// percentageOfNodesToScore of 0).
+// enough returns the number of fitting nodes that are scored: a share that decreases with the size of the cluster
+// (upstream's percentageOfNodesToScore of 0).
 func enough(nodes int) int {
 	if nodes <= 100 {
 		return nodes
@@ -53,7 +53,7 @@ func enough(nodes int) int {
 	return max(100, nodes*max(5, 50-nodes/125)/100)
 }
 
-// Choose returns the best node for a pod, or why none fits.
+// Choose returns the best node for a pod, or the reasons why none fits.
 func (ch *Chooser) Choose(c *Cycle) Outcome {
 	nodes := c.Nodes()
 	out := Outcome{Nodes: len(nodes)}
@@ -78,7 +78,7 @@ func (ch *Chooser) Choose(c *Cycle) Outcome {
 	return out
 }
 
-// before runs what rules decide once for all nodes.
+// before calls the Before functions of the rules.
 func (ch *Chooser) before(c *Cycle, out *Outcome) (only map[string]bool, refused bool) {
 	var by []string
 	for i := range ch.Rules {
@@ -102,7 +102,7 @@ func (ch *Chooser) before(c *Cycle, out *Outcome) (only map[string]bool, refused
 	return only, false
 }
 
-// filter returns the nodes that fit, up to as many as are ranked.
+// filter returns the fitting nodes, at most as many as are scored.
 func (ch *Chooser) filter(c *Cycle, only map[string]bool, out *Outcome) (fitting []*cluster.Node) {
 	check := func(n *cluster.Node) {
 		if rule, r := ch.Check(c, n); r.Refused() {
@@ -129,8 +129,8 @@ func (ch *Chooser) filter(c *Cycle, only map[string]bool, out *Outcome) (fitting
 	return fitting
 }
 
-// Check returns why the pod does not fit on a node, and the index of the rule. Pods of the same or a higher priority
-// for which room is made on the node count as if they were there; the pod must fit with them and without.
+// Check returns the reason why the pod does not fit on a node, and the index of the rule. The pod must fit both with
+// and without the nominated pods of the same or a higher priority.
 func (ch *Chooser) Check(c *Cycle, n *cluster.Node) (rule int, r Refusal) {
 	if placed := c.placeNominated(n); len(placed) > 0 {
 		rule, r = ch.check(c, n)
@@ -165,7 +165,7 @@ func (ch *Chooser) check(c *Cycle, n *cluster.Node) (rule int, r Refusal) {
 	return 0, Refusal{}
 }
 
-// best returns the node with the highest score, of several the first by name.
+// best returns the node with the highest score; among equals the first by name.
 func (ch *Chooser) best(c *Cycle, nodes []*cluster.Node) *cluster.Node {
 	if len(nodes) == 1 {
 		return nodes[0]
@@ -195,7 +195,7 @@ func (ch *Chooser) best(c *Cycle, nodes []*cluster.Node) *cluster.Node {
 	return nodes[best]
 }
 
-// Message summarizes why no node fits, in upstream's form.
+// Message returns upstream's summary of the reasons why no node fits.
 func (o *Outcome) Message() string {
 	if o.Nodes == 0 {
 		return o.All
@@ -217,7 +217,7 @@ func (o *Outcome) Message() string {
 	return Summary(o.Nodes, reasons)
 }
 
-// Summary is a text about nodes by reason.
+// Summary returns a text with the number of nodes for each reason.
 func Summary(nodes int, reasons map[string]int) string {
 	parts := make([]string, 0, len(reasons))
 	for why, n := range reasons {

@@ -18,33 +18,34 @@ import (
 
 const dynamicResources = "DynamicResources"
 
-// Upstream's reasons.
+// The messages are upstream's.
 const (
 	whyDevices   = "cannot allocate all claims"
 	whyDevicesOf = "resourceclaim not available on the node"
 	whySlow      = "timed out trying to allocate devices"
 )
 
-// searchTime is how long devices are looked for on one node (upstream: DynamicResourcesArgs.FilterTimeout of 10 s, on
-// several nodes at once; here other pods wait meanwhile).
+// searchTime limits the search for devices on one node (upstream: DynamicResourcesArgs.FilterTimeout of 10 s, for
+// several nodes concurrently; here other pods wait meanwhile).
 const searchTime = 2 * time.Second
 
-// deviceState is what a pod's resource claims need.
+// deviceState contains the requirements of a pod's ResourceClaims.
 type deviceState struct {
-	all       Refusal // of every node
-	uncreated bool    // because the claim of a template does not exist yet
+	all       Refusal // for every node
+	uncreated bool    // all is set because the claim of a template does not exist yet
 	claims    []*resourcev1.ResourceClaim
-	open      []*resourcev1.ResourceClaim // those of claims without devices
-	unusable  []*resourcev1.ResourceClaim // those whose devices do not get ready
-	// by what of the pod's extended resources they are for; nil: there is nothing to claim
-	specials  map[string]*special
-	stale     []*resourcev1.ResourceClaim // what a special claim replaces
+	open      []*resourcev1.ResourceClaim // claims without an allocation
+	unusable  []*resourcev1.ResourceClaim // claims whose devices do not become ready
+	// specials contains claims for the pod's extended resources, by the resources; a nil value means that there is nothing
+	// to claim.
+	specials  map[string]*extendedClaim
+	stale     []*resourcev1.ResourceClaim // claims that an extendedClaim replaces
 	places    []*nodeaffinity.NodeSelector
 	allocator structured.Allocator
-	found     map[string][]resourcev1.AllocationResult // for open and the special claim, by node
+	found     map[string][]resourcev1.AllocationResult // allocations of open and the extendedClaim, by node
 }
 
-// deviceState returns nil for a pod without claims.
+// deviceState returns the state, or nil for a pod without claims.
 func (c *Cycle) deviceState() *deviceState {
 	if c.devices == nil && (len(c.Pod.Spec.ResourceClaims) > 0 || c.extended()) {
 		c.devices = &deviceState{}
@@ -55,7 +56,7 @@ func (c *Cycle) deviceState() *deviceState {
 	return c.devices
 }
 
-// compute returns why no node fits.
+// compute returns the reason why no node fits, or nil.
 func (s *deviceState) compute(c *Cycle) error {
 	for i := range c.Pod.Spec.ResourceClaims {
 		entry := &c.Pod.Spec.ResourceClaims[i]
@@ -68,7 +69,7 @@ func (s *deviceState) compute(c *Cycle) error {
 			return err
 		}
 		if name == nil {
-			continue // the pod needs none
+			continue // the pod needs no claim
 		}
 		if err := s.add(c, *name, owned); err != nil {
 			return err
@@ -88,7 +89,7 @@ func (s *deviceState) compute(c *Cycle) error {
 	return err
 }
 
-// add reads one claim.
+// add adds one claim to the state.
 func (s *deviceState) add(c *Cycle, name string, owned bool) error {
 	claim := c.Devices.Claims[c.Pod.Namespace+"/"+name]
 	switch {
@@ -96,7 +97,7 @@ func (s *deviceState) add(c *Cycle, name string, owned bool) error {
 		return fmt.Errorf("resourceclaim.resource.k8s.io %q not found", name)
 	case claim.DeletionTimestamp != nil:
 		return fmt.Errorf("resourceclaim %q is being deleted", name)
-	case c.Devices.Pending(claim.UID):
+	case c.Devices.AllocationAssumed(claim.UID):
 		return fmt.Errorf("resource claim %s is in the process of being allocated", name)
 	case len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize &&
 		!resourceclaim.IsReservedForPod(c.Pod.Pod, claim, false):
@@ -156,7 +157,7 @@ func unusableDevices(c *Cycle) (map[string]bool, Refusal) {
 	return nil, Refusal{}
 }
 
-// devices refuses nodes on which the pod's devices are not, or that have not enough for its claims.
+// devices refuses nodes that cannot access the pod's allocated devices, or lack devices for its open claims.
 func devices(c *Cycle, n *cluster.Node) Refusal {
 	s := c.deviceState()
 	if s == nil {
@@ -188,18 +189,18 @@ func devices(c *Cycle, n *cluster.Node) Refusal {
 	return Refusal{}
 }
 
-// Reservation is what must be written of a claim before its pod is bound.
+// Reservation describes the writes to a claim before its pod is bound.
 type Reservation struct {
 	*resourcev1.ResourceClaim
-	Allocation *resourcev1.AllocationResult // nil: it has devices
+	Allocation *resourcev1.AllocationResult // nil: the claim has an allocation
 
-	// Of a claim for extended resources, which is to be created: which containers it is for, and the claims that it
+	// Mappings and Stale belong to a new claim for extended resources: the containers that use it, and the claims that it
 	// replaces.
 	Mappings []corev1.ContainerExtendedResourceRequest
 	Stale    []*resourcev1.ResourceClaim
 }
 
-// Reservations returns those of the claims that the pod has not reserved, for a node that fits.
+// Reservations returns the reservations of the pod's claims that are not reserved for the pod, on a node that fits.
 func (c *Cycle) Reservations(n *cluster.Node) (out []Reservation) {
 	s := c.deviceState()
 	if s == nil {
@@ -222,8 +223,8 @@ func (c *Cycle) Reservations(n *cluster.Node) (out []Reservation) {
 	return out
 }
 
-// Conditional reports whether the pod waits for conditions of its devices before it is bound to a node, and returns the
-// keys of its claims that exist. all is what is reserved on the node.
+// Conditional reports whether the pod waits for binding conditions of devices, and returns the keys of its existing
+// claims. all contains the reservations on the node.
 func (c *Cycle) Conditional(all []Reservation) (keys []string, waits bool) {
 	s := c.deviceState()
 	if s == nil {
@@ -237,15 +238,15 @@ func (c *Cycle) Conditional(all []Reservation) (keys []string, waits bool) {
 	return keys, waits
 }
 
-// Uncreated reports whether the pod only waits for a claim of a template, which is created in a moment.
-func (c *Cycle) Uncreated() bool {
+// AwaitsClaimCreation reports whether the pod waits only for a claim that is about to be created from a template.
+func (c *Cycle) AwaitsClaimCreation() bool {
 	s := c.deviceState()
 	return s != nil && s.uncreated
 }
 
-// Idle returns a claim of a pod that was refused for its devices, and that nobody else uses: its devices are where the
-// pod cannot run, and may be given back. nil: there is none.
-func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
+// Deallocatable returns an allocated claim that only this pod uses, after the pod was refused because of its devices:
+// deallocating the claim lets the pod use devices elsewhere. It returns nil if there is none.
+func (ch *Chooser) Deallocatable(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 	s := c.deviceState()
 	if s == nil || s.all.Refused() ||
 		out.Rejected&(1<<slices.IndexFunc(ch.Rules, func(r Rule) bool { return r.Name == dynamicResources })) == 0 {
@@ -260,9 +261,9 @@ func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// devicesChanged: a change of a claim helps if the pod uses it, or if it has freed devices.
+// devicesChanged is a Hint: a change of a claim helps if the pod uses the claim, or if the change released devices.
 func devicesChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	if ch.What&^cluster.ResourceClaims != 0 {
+	if ch.ChangeKind&^cluster.ResourceClaims != 0 {
 		return true
 	}
 	if st := p.Status.ExtendedResourceClaimStatus; st != nil && p.Namespace+"/"+st.ResourceClaimName == ch.Name {

@@ -71,7 +71,7 @@ func TestDiskConflicts(t *testing.T) {
 			if c.conflict && (fit != "b" || why != whyDisk+" final=false") || !c.conflict && fit != "a b" {
 				t.Errorf("fits on %s; %s", fit, why)
 			}
-			gone := cluster.Change{What: cluster.PodGone, Pod: there}
+			gone := cluster.Change{ChangeKind: cluster.PodGone, Pod: there}
 			if got := claimFreed(all, cluster.NewPod(pod), gone); got != c.conflict {
 				t.Errorf("the end of the other pod wakes it: %t", got)
 			}

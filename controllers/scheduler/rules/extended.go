@@ -16,18 +16,19 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// special is the claim for a pod's extended resources that devices provide: it is created for the node that is chosen.
-type special struct {
+// extendedClaim is the claim for a pod's extended resources that devices provide. It is created after a node is chosen.
+type extendedClaim struct {
 	claim    *resourcev1.ResourceClaim
-	mappings []corev1.ContainerExtendedResourceRequest // which container gets the devices of which request
+	mappings []corev1.ContainerExtendedResourceRequest // containers and the requests whose devices they get
 }
 
-// provided reports whether devices provide an extended resource on a node: a class does, and no device plugin there.
+// provided reports whether devices provide an extended resource on a node: a DeviceClass provides it, and no device
+// plugin does.
 func provided(c *Cycle, n *cluster.Node, name corev1.ResourceName) bool {
 	return n.Allocatable.More[name] == 0 && c.Devices.Class(name) != nil
 }
 
-// extended reports whether a class of devices provides an extended resource of the pod.
+// extended reports whether a DeviceClass provides an extended resource of the pod.
 func (c *Cycle) extended() bool {
 	for name, n := range c.Pod.Requests.More {
 		if n > 0 && c.Devices.Class(name) != nil {
@@ -37,8 +38,8 @@ func (c *Cycle) extended() bool {
 	return false
 }
 
-// addExtended finds the claim for the pod's extended resources. One that was created and not used completely, because
-// the process was killed, is replaced.
+// addExtended finds the claim for the pod's extended resources. A claim that an interrupted attempt created is
+// replaced.
 func (s *deviceState) addExtended(c *Cycle) error {
 	if st := c.Pod.Status.ExtendedResourceClaimStatus; st != nil {
 		claim := c.Devices.Claims[c.Pod.Namespace+"/"+st.ResourceClaimName]
@@ -47,7 +48,7 @@ func (s *deviceState) addExtended(c *Cycle) error {
 			return s.add(c, claim.Name, true)
 		}
 	}
-	s.specials = map[string]*special{}
+	s.specials = map[string]*extendedClaim{}
 	for _, claim := range c.Devices.Claims {
 		if claim.Namespace == c.Pod.Namespace && Extended(claim) && metav1.IsControlledBy(claim, c.Pod) {
 			s.stale = append(s.stale, claim)
@@ -61,8 +62,8 @@ func Extended(claim *resourcev1.ResourceClaim) bool {
 	return claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }
 
-// special returns the claim that the pod needs on a node; nil: none.
-func (s *deviceState) special(c *Cycle, n *cluster.Node) *special {
+// special returns the claim that the pod needs on a node, or nil.
+func (s *deviceState) special(c *Cycle, n *cluster.Node) *extendedClaim {
 	if s.specials == nil {
 		return nil
 	}
@@ -83,8 +84,8 @@ func (s *deviceState) special(c *Cycle, n *cluster.Node) *special {
 	return s.specials[key]
 }
 
-func newSpecial(c *Cycle, names []string) *special {
-	s := &special{claim: &resourcev1.ResourceClaim{
+func newSpecial(c *Cycle, names []string) *extendedClaim {
+	s := &extendedClaim{claim: &resourcev1.ResourceClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Pod.Namespace, GenerateName: c.Pod.Name + "-extended-resources-", UID: uuid.NewUUID(),
@@ -100,15 +101,15 @@ func newSpecial(c *Cycle, names []string) *special {
 	return s
 }
 
-// request adds what the containers of a pod need of a resource. Init containers end before others start: they use the
-// devices of those that start later, and share one request for what they need beyond that.
-func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class string) {
+// request adds the containers' requests for a resource. Init containers end before regular containers start. They use
+// the devices of the latter, and share one request for the rest.
+func (s *extendedClaim) request(pod *corev1.Pod, resource corev1.ResourceName, class string) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
 		p := all[i].RestartPolicy
 		return i < len(pod.Spec.InitContainers) && (p == nil || *p != corev1.ContainerRestartPolicyAlways)
 	}
-	unshared := make([]int64, len(all)) // what a container does not share
+	unshared := make([]int64, len(all)) // devices that the init container needs beyond the shared ones
 	beyond := func(i int) int64 {
 		n := amount(&all[i], resource)
 		for _, later := range unshared[i:] {
@@ -169,7 +170,7 @@ func amount(c *corev1.Container, resource corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// position of a resource among the requests of a container.
+// position returns the index of a resource among the requests of a container.
 func position(c *corev1.Container, resource corev1.ResourceName) int {
 	return slices.Index(slices.Sorted(maps.Keys(c.Resources.Requests)), resource)
 }

@@ -6,11 +6,10 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// hardWeight is how much a required affinity of a placed pod to the pod counts in scores (upstream's
-// HardPodAffinityWeight).
+// hardWeight is the weight of a placed pod's required affinity to the pod in scores (upstream's HardPodAffinityWeight).
 const hardWeight = 1
 
-// domains are values of a label of nodes, with what counts for each.
+// domains maps the values of a topology label to counts or weights.
 type domains struct {
 	topology string
 	counts   map[string]int
@@ -18,12 +17,13 @@ type domains struct {
 
 func (d *domains) at(n *cluster.Node) int { return d.counts[n.Labels[d.topology]] }
 
-// interState is what a pod's affinity to other pods, and theirs to it, means for each domain.
+// interState contains the pods that match the pod's inter-pod affinity, and those whose affinity matches the pod, by
+// domain.
 type interState struct {
-	attract []domains // by required term: pods that match all of them
-	first   bool      // no pod matches, and the pod itself does: it may be the first
-	repel   []domains // by term of anti-affinity: pods that match it
-	repelBy []domains // by term of placed pods' anti-affinity that the pod matches: pods that have it
+	affinity             []domains // for each required term: pods that match all of them
+	first                bool      // no pod matches, but the pod itself does: it may be the first
+	antiAffinity         []domains // for each anti-affinity term: pods that match it
+	existingAntiAffinity []domains // for each anti-affinity term of placed pods that matches the pod: pods that have it
 }
 
 func termsOf(p *cluster.Pod, kind cluster.TermKind) []*cluster.Term {
@@ -40,21 +40,21 @@ func computeInter(c *Cycle) *interState {
 	var s interState
 	if required := termsOf(c.Pod, cluster.Requires); len(required) > 0 {
 		all := allOf(required)
-		matching := c.Counted(all)
+		matching := c.CountOf(all)
 		found := false
 		for _, t := range required {
 			d := domains{t.Topology, c.ByDomain(t.Topology, matching.ByNode)}
 			found = found || len(d.counts) > 0
-			s.attract = append(s.attract, d)
+			s.affinity = append(s.affinity, d)
 		}
 		s.first = !found && all.Selects(c.Pod.Pod, c.Namespaces())
 	}
 	for _, t := range termsOf(c.Pod, cluster.Excludes) {
-		s.repel = append(s.repel, domains{t.Topology, c.ByDomain(t.Topology, c.Counted(t.Selector).ByNode)})
+		s.antiAffinity = append(s.antiAffinity, domains{t.Topology, c.ByDomain(t.Topology, c.CountOf(t.Selector).ByNode)})
 	}
-	c.Carried(func(t *cluster.Term, byNode map[string]int) {
+	c.EachTerm(func(t *cluster.Term, byNode map[string]int) {
 		if t.Kind == cluster.Excludes && t.Selects(c.Pod.Pod, c.Namespaces()) {
-			s.repelBy = append(s.repelBy, domains{t.Topology, c.ByDomain(t.Topology, byNode)})
+			s.existingAntiAffinity = append(s.existingAntiAffinity, domains{t.Topology, c.ByDomain(t.Topology, byNode)})
 		}
 	})
 	return &s
@@ -68,11 +68,11 @@ func allOf(terms []*cluster.Term) *cluster.Selector {
 	return cluster.AllOf(selectors)
 }
 
-// interPod checks the pod's required affinity and anti-affinity to other pods, and their anti-affinity to it.
+// interPod checks the pod's required affinity and anti-affinity, and the anti-affinity of placed pods to the pod.
 func interPod(c *Cycle, n *cluster.Node) Refusal {
 	s := c.inter.get(c, computeInter)
-	for i := range s.attract {
-		d := &s.attract[i]
+	for i := range s.affinity {
+		d := &s.affinity[i]
 		if _, ok := n.Labels[d.topology]; !ok || d.at(n) == 0 && !s.first {
 			return refuseFinally("node(s) didn't match pod affinity rules")
 		}
@@ -82,21 +82,21 @@ func interPod(c *Cycle, n *cluster.Node) Refusal {
 		return ok && d.at(n) > 0
 	}
 	switch {
-	case slices.ContainsFunc(s.repel, holds):
+	case slices.ContainsFunc(s.antiAffinity, holds):
 		return refuse("node(s) didn't match pod anti-affinity rules")
-	case slices.ContainsFunc(s.repelBy, holds):
+	case slices.ContainsFunc(s.existingAntiAffinity, holds):
 		return refuse("node(s) didn't satisfy existing pods anti-affinity rules")
 	}
 	return Refusal{}
 }
 
-// interPodChanged reports whether a change can end a refusal: a pod has come that the pod requires, one has gone that
-// it or that excluded it, or a node is in a domain now.
+// interPodChanged reports whether a change may end a refusal: a required pod was placed, an excluded or excluding pod
+// was removed, or a node joined a domain.
 func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	if ch.What&cluster.NamespaceLabels != 0 {
+	if ch.ChangeKind&cluster.NamespaceLabels != 0 {
 		return true
 	}
-	if ch.What&(cluster.NodeAdded|cluster.NodeLabels) != 0 {
+	if ch.ChangeKind&(cluster.NodeAdded|cluster.NodeLabels) != 0 {
 		return true
 	}
 	if ch.Pod == nil {
@@ -106,15 +106,16 @@ func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bo
 		return slices.ContainsFunc(termsOf(by, kind),
 			func(t *cluster.Term) bool { return t.Selects(of.Pod, all.Namespaces()) })
 	}
-	if ch.What&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
+	if ch.ChangeKind&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
 		return true
 	}
-	// The last pod that attracted it may be gone: now it may be the first.
-	return ch.What&cluster.PodGone != 0 &&
+	// If the last matching pod was removed, the pod may be the first.
+	return ch.ChangeKind&cluster.PodGone != 0 &&
 		(selects(p, ch.Pod, cluster.Excludes) || selects(ch.Pod, p, cluster.Excludes) || selects(p, ch.Pod, cluster.Requires))
 }
 
-// prepareInterPod sums the weights of each domain: of the pods that the pod prefers, and that prefer or require it.
+// prepareInterPod sums the weights of each domain: of the pods that the pod prefers, and of the pods that prefer or
+// require it.
 func prepareInterPod(c *Cycle, _ []*cluster.Node) bool {
 	sums := map[string]map[string]int64{}
 	add := func(topology string, byNode map[string]int, weight int64) {
@@ -126,9 +127,9 @@ func prepareInterPod(c *Cycle, _ []*cluster.Node) bool {
 		}
 	}
 	for _, t := range termsOf(c.Pod, cluster.Prefers) {
-		add(t.Topology, c.Counted(t.Selector).ByNode, t.Weight)
+		add(t.Topology, c.CountOf(t.Selector).ByNode, t.Weight)
 	}
-	c.Carried(func(t *cluster.Term, byNode map[string]int) {
+	c.EachTerm(func(t *cluster.Term, byNode map[string]int) {
 		weight := t.Weight
 		switch t.Kind {
 		case cluster.Excludes:
@@ -155,7 +156,7 @@ func interPodScore(c *Cycle, n *cluster.Node) int64 {
 	return sum
 }
 
-// normalizeInterPod scales scores so that the lowest is 0 and the highest 100.
+// normalizeInterPod scales scores to the range from 0 to 100.
 func normalizeInterPod(_ *Cycle, _ []*cluster.Node, scores []int64) {
 	least, most := slices.Min(scores), slices.Max(scores)
 	for i := range scores {

@@ -65,8 +65,8 @@ func affinity(c *Cycle, n *cluster.Node) Refusal {
 	return Refusal{}
 }
 
-// namedNodes returns the nodes that every term of the pod's affinity requires by name, as those of a DaemonSet's
-// pods do, so that no others are filtered.
+// namedNodes returns the nodes that every term of the pod's affinity requires by name, as for the pods of a DaemonSet,
+// so that the scheduler filters no others.
 func namedNodes(c *Cycle) (map[string]bool, Refusal) {
 	a := c.Pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -91,7 +91,7 @@ func namedNodes(c *Cycle) (map[string]bool, Refusal) {
 	return only, Refusal{}
 }
 
-// namesOf returns the names that all of a term's requirements for names have in common; false if it has none.
+// namesOf returns the names that satisfy all of a term's requirements for names; false if it has none.
 func namesOf(term corev1.NodeSelectorTerm) (names map[string]bool, named bool) {
 	for _, r := range term.MatchFields {
 		if r.Key != metav1.ObjectNameField || r.Operator != corev1.NodeSelectorOpIn {
@@ -118,7 +118,7 @@ func anyPreferred(c *Cycle, _ []*cluster.Node) bool {
 	return err == nil
 }
 
-// preferred is the sum of the weights of the preferred terms that the node matches.
+// preferred returns the sum of the weights of the preferred terms that the node matches.
 func preferred(c *Cycle, n *cluster.Node) int64 { return c.preferred.Score(n.Node) }
 
 func ports(c *Cycle, n *cluster.Node) Refusal {
@@ -129,7 +129,7 @@ func ports(c *Cycle, n *cluster.Node) Refusal {
 }
 
 func portsFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	return ch.What&cluster.NodeAdded != 0 || ch.Pod != nil && p.Conflicts(ch.Pod)
+	return ch.ChangeKind&cluster.NodeAdded != 0 || ch.Pod != nil && p.Conflicts(ch.Pod)
 }
 
 // mostIsBest scales scores so that the highest is 100.

@@ -10,7 +10,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// fits returns every resource that is not sufficient on the node.
+// fits returns every resource that is insufficient on the node.
 func fits(c *Cycle, n *cluster.Node) Refusal {
 	var r Refusal
 	if int64(len(n.Pods))+1 > n.MaxPods {
@@ -38,12 +38,12 @@ func fits(c *Cycle, n *cluster.Node) Refusal {
 	return r
 }
 
-// fitsNow: a node that changed has enough now, or a new class of devices provides what no node has.
+// fitsNow is a Hint: the pod now fits on the changed node, or a DeviceClass now provides a resource that no node has.
 func fitsNow(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
-	return ch.What&cluster.DevicesOffered != 0 && NewCycle(all, p).extended() || onNode(fits)(all, p, ch)
+	return ch.ChangeKind&cluster.DevicesOffered != 0 && NewCycle(all, p).extended() || onNode(fits)(all, p, ch)
 }
 
-// leastAllocated is the mean of the free shares of CPU and memory with the pod on the node.
+// leastAllocated returns the mean of the free shares of CPU and memory with the pod on the node.
 func leastAllocated(c *Cycle, n *cluster.Node) int64 {
 	var sum, resources int64
 	free := func(has, taken, want int64) {
@@ -55,33 +55,33 @@ func leastAllocated(c *Cycle, n *cluster.Node) int64 {
 			sum += (has - taken) * best / has
 		}
 	}
-	free(n.Allocatable.CPU, n.Usual.CPU, c.Pod.Usual.CPU)
-	free(n.Allocatable.Memory, n.Usual.Memory, c.Pod.Usual.Memory)
+	free(n.Allocatable.CPU, n.NonZeroRequested.CPU, c.Pod.NonZeroRequests.CPU)
+	free(n.Allocatable.Memory, n.NonZeroRequested.Memory, c.Pod.NonZeroRequests.Memory)
 	if resources == 0 {
 		return 0
 	}
 	return sum / resources
 }
 
-// anyRequest reports whether the pod requests CPU or memory: the shares of one that requests neither would send all
-// such pods to the same node.
+// anyRequest reports whether the pod requests CPU or memory. For pods that request neither, the score would prefer the
+// same node each time.
 func anyRequest(c *Cycle, _ []*cluster.Node) bool {
 	return c.Pod.Requests.CPU > 0 || c.Pod.Requests.Memory > 0
 }
 
-// balanced is higher the closer the requested shares of CPU and memory are to each other: of two shares the standard
-// deviation is half of their difference.
+// balanced is higher the closer the requested shares of CPU and memory are to each other. The standard deviation of two
+// shares is half of their difference.
 func balanced(c *Cycle, n *cluster.Node) int64 {
 	share := func(has, taken, want int64) float64 { return min(1, float64(taken+want)/float64(has)) }
 	if n.Allocatable.CPU == 0 || n.Allocatable.Memory == 0 {
-		return best // one share deviates from nothing
+		return best // a single share has no deviation
 	}
 	cpu := share(n.Allocatable.CPU, n.Requested.CPU, c.Pod.Requests.CPU)
 	memory := share(n.Allocatable.Memory, n.Requested.Memory, c.Pod.Requests.Memory)
 	return int64((1 - math.Abs(cpu-memory)/2) * best)
 }
 
-// Sizes between which the images of a pod that a node has count (upstream's thresholds).
+// The thresholds are upstream's: image sizes below the first and above the second one do not change the score.
 const (
 	smallImages   = 23 << 20
 	largePerImage = 1000 << 20
@@ -101,7 +101,7 @@ func anyImage(c *Cycle, _ []*cluster.Node) bool {
 	return slices.ContainsFunc(c.scores.images, func(name string) bool { return c.NodesWithImage(name) > 0 })
 }
 
-// fullName adds the default tag, as the names in a node's status have it.
+// fullName adds the default tag, as in a node's status.
 func fullName(image string) string {
 	if strings.LastIndex(image, ":") <= strings.LastIndex(image, "/") {
 		return image + defaultTag
@@ -109,8 +109,8 @@ func fullName(image string) string {
 	return image
 }
 
-// imageLocality is the size of the pod's images that the node has, each in proportion to the nodes that have it, so
-// that not all pods go to the one node with the image.
+// imageLocality returns the size of the pod's images on the node. It weighs each image by the share of nodes that have
+// it, so that not all pods are placed on the only node with the image.
 func imageLocality(c *Cycle, n *cluster.Node) int64 {
 	var sum int64
 	for _, name := range c.scores.images {

@@ -1,6 +1,6 @@
-// Package rules decides where a pod may run and where it runs best. A rule is one entry of All: its filter refuses
-// nodes, its score ranks them, and it says which changes can end its refusals. Rules are upstream's plugins of the
-// default profile, with their names, texts and weights. They are pure functions of a cluster.
+// Package rules contains the scheduling rules. A rule is an entry of All: its filter refuses nodes, its score ranks
+// them, and its Wakes and Hint name the changes that may end a refusal. The rules are the plugins of upstream's default
+// profile, with their names, messages and weights. They are pure functions of a cluster.
 package rules
 
 import (
@@ -9,7 +9,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// Refusal is why a node does not fit, in upstream's words; without reasons it does.
+// Refusal contains the reasons why a node does not fit, in upstream's words; without reasons the node fits.
 type Refusal struct {
 	Reasons []string
 	// Final: removing pods from the node does not help (upstream: UnschedulableAndUnresolvable).
@@ -23,22 +23,22 @@ func refuse(why string) Refusal { return Refusal{Reasons: []string{why}} }
 
 func refuseFinally(why string) Refusal { return Refusal{Reasons: []string{why}, Final: true} }
 
-// Rule is one plugin. All functions may be nil.
+// Rule is a plugin. All functions may be nil.
 type Rule struct {
 	Name string
 
-	// Before runs once for a pod. It may refuse every node, or return the only nodes that it does not refuse.
+	// Before runs once for a pod. It may refuse all nodes, or return the only nodes to filter.
 	Before func(c *Cycle) (only map[string]bool, all Refusal)
 	// Filter returns why the pod cannot run on a node.
 	Filter func(c *Cycle, n *cluster.Node) Refusal
 
-	// Wakes are the kinds of changes that may end a refusal, and Hint tells whether a change of these kinds does
-	// for a pod; nil: each does.
-	Wakes cluster.What
+	// Wakes contains the kinds of changes that may end a refusal. Hint reports whether a change of these kinds may do so
+	// for a pod; nil: every one.
+	Wakes cluster.ChangeKind
 	Hint  func(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool
 
-	// Score ranks the nodes that no rule refuses, from 0 to 100 after Normalize. It returns false if it does not
-	// distinguish nodes for this pod. Weight multiplies it.
+	// Score ranks the fitting nodes, from 0 to 100 after Normalize. It returns false if it has no preference for this pod.
+	// Weight multiplies it.
 	Weight    int64
 	Prepare   func(c *Cycle, nodes []*cluster.Node) bool
 	Score     func(c *Cycle, n *cluster.Node) int64
@@ -48,7 +48,7 @@ type Rule struct {
 // best is the highest score of a rule.
 const best = 100
 
-// All returns the rules in the order in which they filter, which is upstream's.
+// All returns the rules in upstream's order of filters.
 func All() []Rule {
 	return []Rule{
 		{Name: "NodeUnschedulable", Filter: unschedulable, Wakes: cluster.NodeAdded | cluster.NodeTaints,
@@ -75,16 +75,18 @@ func All() []Rule {
 			Wakes: cluster.AnyNode | cluster.NodeRemoved | cluster.PodPlaced | cluster.PodGone, Hint: spreadChanged,
 			Weight: 2, Prepare: prepareSpread, Score: spreadScore, Normalize: normalizeSpread},
 		{Name: "InterPodAffinity", Filter: interPod,
-			Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.PodPlaced | cluster.PodGone | cluster.NamespaceLabels, Hint: interPodChanged,
+			Wakes:  cluster.NodeAdded | cluster.NodeLabels | cluster.PodPlaced | cluster.PodGone | cluster.NamespaceLabels,
+			Hint:   interPodChanged,
 			Weight: 2, Prepare: prepareInterPod, Score: interPodScore, Normalize: normalizeInterPod},
 		{Name: dynamicResources, Before: unusableDevices, Filter: devices,
-			Wakes: cluster.AnyNode | cluster.ResourceClaims | cluster.DevicesFreed | cluster.DevicesOffered, Hint: devicesChanged},
+			Wakes: cluster.AnyNode | cluster.ResourceClaims | cluster.DevicesFreed | cluster.DevicesOffered,
+			Hint:  devicesChanged},
 		{Name: "NodeResourcesBalancedAllocation", Weight: 1, Prepare: anyRequest, Score: balanced},
 		{Name: "ImageLocality", Weight: 1, Prepare: anyImage, Score: imageLocality},
 	}
 }
 
-// Cycle is one attempt to place a pod, with what rules compute once for all nodes.
+// Cycle is one attempt to place a pod, with the values that rules compute once for all nodes.
 type Cycle struct {
 	*cluster.Cluster
 	Pod *cluster.Pod
@@ -103,8 +105,8 @@ func NewCycle(all *cluster.Cluster, pod *cluster.Pod) *Cycle {
 	return &Cycle{Cluster: all, Pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod.Pod)}
 }
 
-// memo is a rule's state, computed again after a change of the cluster, as when pods are removed to see whether
-// that helps.
+// memo caches a rule's state. The state is computed again after a change of the cluster, for example when preemption
+// tries the removal of pods.
 type memo[T any] struct {
 	value      *T
 	generation int64
@@ -117,7 +119,7 @@ func (m *memo[T]) get(c *Cycle, compute func(c *Cycle) *T) *T {
 	return m.value
 }
 
-// onNode is the Hint of a filter that depends on nothing but one node: a change helps if the node fits now.
+// onNode returns the Hint of a filter that depends only on one node: a change helps if the filter now accepts the node.
 func onNode(filter func(*Cycle, *cluster.Node) Refusal) func(*cluster.Cluster, *cluster.Pod, cluster.Change) bool {
 	return func(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 		return ch.Node != nil && !filter(NewCycle(all, p), ch.Node).Refused()

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"monopod/controllers/scheduler/cluster"
 )
@@ -16,20 +17,20 @@ const (
 	whyNoneLabel = whySkewed + " (missing required label)"
 )
 
-// constraint is a topology spread constraint with the counts of its domains. Its matchLabelKeys are in its selector:
-// the API server adds them.
+// constraint is a topology spread constraint with the counts of its domains. Its selector includes matchLabelKeys,
+// which the API server adds.
 type constraint struct {
 	topology   string
 	maxSkew    int
 	minDomains int
 	selector   labels.Selector
-	affinity   bool // nodes count only if the pod's affinity and selector match them
-	taints     bool // nodes count only if the pod tolerates their taints
+	affinity   bool // ignore nodes that the pod's node affinity and selector do not match
+	taints     bool // ignore nodes with taints that the pod does not tolerate
 
-	byNode map[string]int // the pods that it selects
-	counts map[string]int // by domain, of the nodes that count
-	least  int            // in any domain
-	weight float64        // of a score
+	byNode map[string]int // number of matching pods
+	counts map[string]int // by domain; without ignored nodes
+	least  int            // lowest count of a domain
+	weight float64        // in scores
 }
 
 type spreadState struct{ hard []*constraint }
@@ -47,19 +48,12 @@ func constraints(c *Cycle, when corev1.UnsatisfiableConstraintAction) []*constra
 		}
 		out = append(out, &constraint{
 			topology: from.TopologyKey, maxSkew: int(from.MaxSkew), selector: selector,
-			minDomains: int(orDefault(from.MinDomains, 1)),
-			affinity:   orDefault(from.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyHonor,
-			taints:     orDefault(from.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor,
+			minDomains: int(ptr.Deref(from.MinDomains, 1)),
+			affinity:   ptr.Deref(from.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) == corev1.NodeInclusionPolicyHonor,
+			taints:     ptr.Deref(from.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor,
 		})
 	}
 	return out
-}
-
-func orDefault[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }
 
 func (k *constraint) eligible(c *Cycle, n *cluster.Node) bool {
@@ -79,7 +73,7 @@ func hasAll(n *cluster.Node, all []*constraint) bool {
 func count(c *Cycle, all []*constraint, someMissing bool) {
 	for _, k := range all {
 		if k.byNode == nil {
-			k.byNode = c.Counted(cluster.InNamespace(c.Pod.Namespace, k.selector)).ByNode
+			k.byNode = c.CountOf(cluster.InNamespace(c.Pod.Namespace, k.selector)).ByNode
 		}
 		k.counts = map[string]int{}
 	}
@@ -153,7 +147,7 @@ func usualSpread(c *Cycle) []*constraint {
 	byNode := c.Owned(c.Pod.Owner)
 	if !replicated(c.Pod.Pod) {
 		if s := c.Serving(c.Pod); s != nil {
-			byNode = c.Counted(s).ByNode
+			byNode = c.CountOf(s).ByNode
 		}
 	}
 	if len(byNode) == 0 {

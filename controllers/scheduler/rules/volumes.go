@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// Upstream's reasons.
+// The messages are upstream's.
 const (
 	whyImmediate = "pod has unbound immediate PersistentVolumeClaims"
 	whyElsewhere = "node(s) didn't match PersistentVolume's node affinity"
@@ -25,20 +25,20 @@ const (
 	whyZone      = "node(s) had no available volume zone"
 )
 
-// OpenClaim is a claim without a volume, which is bound when its pod has a node.
+// OpenClaim is a claim without a volume that is bound after its pod gets a node.
 type OpenClaim struct {
 	*corev1.PersistentVolumeClaim
 	class  *storagev1.StorageClass
-	usable []*corev1.PersistentVolume // free for the claim, on any node
+	usable []*corev1.PersistentVolume // available volumes for the claim, on any node
 }
 
-// volumeState is what a pod's claims need.
+// volumeState contains the requirements of a pod's claims.
 type volumeState struct {
-	all   Refusal                    // of every node
-	bound []*corev1.PersistentVolume // without those that no longer exist
-	gone  bool                       // a volume of a bound claim does not exist
-	open  []OpenClaim
-	alone []string // keys of ReadWriteOncePod claims
+	all              Refusal                    // for every node
+	bound            []*corev1.PersistentVolume // volumes of bound claims, if they exist
+	gone             bool                       // the volume of a bound claim does not exist
+	open             []OpenClaim
+	readWriteOncePod []string // keys of ReadWriteOncePod claims
 }
 
 func (c *Cycle) volumeState() *volumeState {
@@ -61,7 +61,7 @@ func computeVolumes(c *Cycle) *volumeState {
 	return s
 }
 
-// add reads one claim; it returns why every node is refused.
+// add adds one claim to the state. It returns the reason why all nodes are refused, if they are.
 func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) {
 	key := c.Pod.Namespace + "/" + name
 	pvc := c.Storage.Claims[key]
@@ -81,7 +81,7 @@ func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) 
 		}
 	}
 	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod) {
-		s.alone = append(s.alone, key)
+		s.readWriteOncePod = append(s.readWriteOncePod, key)
 	}
 	if claim.Bound(pvc) {
 		if v := c.Storage.Volumes[pvc.Spec.VolumeName]; v != nil {
@@ -107,13 +107,13 @@ func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) 
 
 func unusableClaims(c *Cycle) (map[string]bool, Refusal) { return nil, c.volumeState().all }
 
-// alone refuses nodes while another pod uses a ReadWriteOncePod claim of the pod, and those with a pod that uses one
-// of its disks.
+// alone refuses nodes while another pod uses a ReadWriteOncePod claim of the pod, and nodes with a pod that uses one of
+// its disks.
 func alone(c *Cycle, n *cluster.Node) Refusal {
 	if n.DisksTaken(c.Pod) {
 		return refuse(whyDisk)
 	}
-	for _, key := range c.volumeState().alone {
+	for _, key := range c.volumeState().readWriteOncePod {
 		if c.ClaimUsers(key) > 0 {
 			return refuse(whyAlone)
 		}
@@ -129,12 +129,11 @@ func claimFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	return slices.Contains(p.Claims, ch.Name)
 }
 
-// ownClaim reports whether a change of a claim is one of the pod's. Other changes do not help while the claims cannot
-// be used on any node, those of a node not while they cannot be used there.
+// ownClaim is a Hint: a change of a claim helps only if the pod uses the claim.
 func ownClaim(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	c := NewCycle(all, p)
 	switch {
-	case ch.What&cluster.Claims != 0:
+	case ch.ChangeKind&cluster.Claims != 0:
 		return slices.Contains(p.Claims, ch.Name)
 	case ch.Node != nil:
 		return !c.VolumesFit(ch.Node).Refused()
@@ -142,7 +141,7 @@ func ownClaim(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	return !c.volumeState().all.Refused()
 }
 
-// volumes checks whether the volumes of bound claims are usable on the node, and the others can be bound there.
+// volumes checks that the node can access the volumes of bound claims, and that the others can be bound there.
 func volumes(c *Cycle, n *cluster.Node) Refusal {
 	s := c.volumeState()
 	switch {
@@ -157,11 +156,11 @@ func volumes(c *Cycle, n *cluster.Node) Refusal {
 	return Refusal{}
 }
 
-// Open returns the claims that are bound when the pod has a node.
+// Open returns the claims that are bound after the pod gets a node.
 func (c *Cycle) Open() []OpenClaim { return c.volumeState().open }
 
-// Assign maps the name of each open claim to an existing volume, or to none if one can be provisioned on the node;
-// false if neither works for all.
+// Assign maps the name of each open claim to an available volume, or to nil if a volume can be provisioned on the node.
+// It returns false if a claim can get neither.
 func (c *Cycle) Assign(n *cluster.Node) (map[string]*corev1.PersistentVolume, bool) {
 	open := c.Open()
 	if len(open) == 0 {
@@ -177,15 +176,15 @@ func (c *Cycle) Assign(n *cluster.Node) (map[string]*corev1.PersistentVolume, bo
 		}
 		if v := claim.Best(o.PersistentVolumeClaim, o.usable, n.Node, taken, false); v != nil {
 			assigned[o.Name], taken[v.Name] = v, true
-		} else if !canBeMade(o.class, n) {
+		} else if !provisionable(o.class, n) {
 			return nil, false
 		}
 	}
 	return assigned, true
 }
 
-// canBeMade reports whether the class has a provisioner, and does not exclude the node.
-func canBeMade(class *storagev1.StorageClass, n *cluster.Node) bool {
+// provisionable reports whether the class has a provisioner and allows the node.
+func provisionable(class *storagev1.StorageClass, n *cluster.Node) bool {
 	if class.Provisioner == "" || class.Provisioner == claim.NoProvisioner {
 		return false
 	}
@@ -197,8 +196,8 @@ func canBeMade(class *storagev1.StorageClass, n *cluster.Node) bool {
 		})
 }
 
-// volumeZone checks that the labels of bound volumes for zone and region contain those of the node. A node without
-// such labels is in all zones.
+// volumeZone checks that the zone and region labels of bound volumes contain those of the node. A node without these
+// labels fits.
 func volumeZone(c *Cycle, n *cluster.Node) Refusal {
 	for _, v := range c.volumeState().bound {
 		for _, label := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
@@ -212,11 +211,13 @@ func volumeZone(c *Cycle, n *cluster.Node) Refusal {
 	return Refusal{}
 }
 
-// zoneOf returns the node's value of a label of zones, which has two names.
+// zoneOf returns the node's value of a zone or region label, which has two names.
 func zoneOf(n *cluster.Node, label string) string {
 	other := map[string]string{
-		corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelTopologyZone: corev1.LabelFailureDomainBetaZone,
-		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion, corev1.LabelTopologyRegion: corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+		corev1.LabelTopologyZone:            corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+		corev1.LabelTopologyRegion:          corev1.LabelFailureDomainBetaRegion,
 	}
 	if at, ok := n.Labels[label]; ok {
 		return at
@@ -261,8 +262,8 @@ func volumeLimits(c *Cycle, n *cluster.Node) Refusal {
 	return Refusal{}
 }
 
-// attached adds the volumes of a pod's claims to a set: each is its driver and handle. A claim that waits for its
-// volume counts as one of its class' provisioner.
+// attached adds the volumes of a pod's claims to a set, each as its driver and handle. An unbound claim counts as a
+// volume of its class' provisioner.
 func (c *Cycle) attached(p *cluster.Pod, to map[[2]string]bool) {
 	for _, key := range p.Claims {
 		pvc := c.Storage.Claims[key]
@@ -279,7 +280,7 @@ func (c *Cycle) attached(p *cluster.Pod, to map[[2]string]bool) {
 	}
 }
 
-// VolumesFit returns why the pod's volumes cannot be used or bound on a node.
+// VolumesFit returns the reason why the pod's volumes cannot be used or bound on a node.
 func (c *Cycle) VolumesFit(n *cluster.Node) Refusal {
 	if all := c.volumeState().all; all.Refused() {
 		return all

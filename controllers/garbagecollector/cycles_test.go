@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// member n of a ring; every third is a Secret.
+// member returns the n-th member of a ring; every third is a Secret.
 func member(n int) client.Object {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("m", n)}
 	if n%3 == 2 {
@@ -84,7 +84,8 @@ func TestOwnerCycles(t *testing.T) {
 	}
 }
 
-// TestOwnerCycleWaitsForOthers: an object that depends on a ring, and one that keeps it, are not affected.
+// TestOwnerCycleWaitsForOthers tests that an object that depends on a ring, and an object that blocks it, are not
+// affected.
 func TestOwnerCycleWaitsForOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 4)
@@ -108,7 +109,8 @@ func TestOwnerCycleWaitsForOthers(t *testing.T) {
 	})
 }
 
-// TestOwnerCycleWithoutDeletionStays: it stays, and so does one whose members own only themselves.
+// TestOwnerCycleWithoutDeletionStays tests that a ring that is not being deleted is kept, and so are objects that own
+// themselves.
 func TestOwnerCycleWithoutDeletionStays(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 3)
@@ -120,7 +122,7 @@ func TestOwnerCycleWithoutDeletionStays(t *testing.T) {
 	})
 }
 
-// TestOwnerInAnotherNamespace: an owner in another namespace does not count, and an Event says so.
+// TestOwnerInAnotherNamespace tests that an owner in another namespace does not count, and causes an Event.
 func TestOwnerInAnotherNamespace(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Events.Watch()
@@ -152,7 +154,7 @@ func TestOwnerInAnotherNamespace(t *testing.T) {
 	})
 }
 
-// TestManyDependents: the work is proportional to their number.
+// TestManyDependents tests that the work is proportional to the number of dependents.
 func TestManyDependents(t *testing.T) {
 	const many = 1000
 	within(t, func(t *testing.T, api *apitest.API) {

@@ -14,48 +14,48 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// generationAnnotation is the annotation of a DaemonSet in which the API server counts the generations of its template.
-// Older versions of Kubernetes identify templates by it instead of a hash.
+// generationAnnotation contains the generation of a DaemonSet's template, which the API server counts. Older versions
+// of Kubernetes identify templates by it instead of a hash.
 const generationAnnotation = appsv1.DeprecatedTemplateGeneration
 
-// podGenerationLabel is the label of pods with that number.
+// podGenerationLabel is the label of pods with the generation of their template.
 const podGenerationLabel = "pod-template-generation"
 
-// view is the state of a DaemonSet during one sync.
-type view struct {
+// syncState is the state of a DaemonSet during one sync.
+type syncState struct {
 	ds      *appsv1.DaemonSet // shared
 	history revisions.History
 	nodes   []*corev1.Node           // by name
-	pods    map[string][]*corev1.Pod // by node, the pod that counts in the status first
+	pods    map[string][]*corev1.Pod // by node; the status counts the first of each
 	now     time.Time
 
 	current map[string]bool // hashes of the current template
 }
 
-func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod,
-	now time.Time) *view {
-	v := &view{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
-	slices.SortFunc(v.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	v.current[v.hash()] = true
+func newSyncState(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod,
+	now time.Time) *syncState {
+	st := &syncState{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
+	slices.SortFunc(st.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	st.current[st.hash()] = true
 	for _, r := range history.Others { // adopted revisions may have the same template
 		if hash := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" &&
 			revisions.Same(r, history.Current.Data.Raw, &ds.Spec.Template) {
-			v.current[hash] = true
+			st.current[hash] = true
 		}
 	}
-	v.place(pods)
-	return v
+	st.setPods(pods)
+	return st
 }
 
-// place sets the view's pods.
-func (v *view) place(pods []*corev1.Pod) {
-	v.pods = map[string][]*corev1.Pod{}
+// setPods sets the pods.
+func (st *syncState) setPods(pods []*corev1.Pod) {
+	st.pods = map[string][]*corev1.Pod{}
 	for _, p := range pods {
 		if node := nodeOf(p); node != "" {
-			v.pods[node] = append(v.pods[node], p)
+			st.pods[node] = append(st.pods[node], p)
 		}
 	}
-	for _, on := range v.pods {
+	for _, on := range st.pods {
 		slices.SortFunc(on, compare)
 	}
 }
@@ -73,14 +73,14 @@ func compare(a, b *corev1.Pod) int {
 }
 
 // hash returns the hash label of new pods.
-func (v *view) hash() string {
-	return v.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+func (st *syncState) hash() string {
+	return st.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
 }
 
 // hashes returns the hashes of the existing pods.
-func (v *view) hashes() map[string]bool {
+func (st *syncState) hashes() map[string]bool {
 	all := map[string]bool{}
-	for _, on := range v.pods {
+	for _, on := range st.pods {
 		for _, p := range on {
 			all[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
 		}
@@ -89,41 +89,42 @@ func (v *view) hashes() map[string]bool {
 }
 
 // updated reports whether a pod has the DaemonSet's template.
-func (v *view) updated(p *corev1.Pod) bool {
-	if hash := p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && v.current[hash] {
+func (st *syncState) updated(p *corev1.Pod) bool {
+	if hash := p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && st.current[hash] {
 		return true
 	}
-	generation := v.ds.Annotations[generationAnnotation]
+	generation := st.ds.Annotations[generationAnnotation]
 	return generation != "" && p.Labels[podGenerationLabel] == generation
 }
 
 // available reports whether a pod has been ready for minReadySeconds.
-func (v *view) available(p *corev1.Pod) bool {
-	wait, ready := podstate.AvailableIn(p, v.ds.Spec.MinReadySeconds, v.now)
+func (st *syncState) available(p *corev1.Pod) bool {
+	wait, ready := podstate.AvailableIn(p, st.ds.Spec.MinReadySeconds, st.now)
 	return ready && wait <= 0
 }
 
 // nextAvailable returns the shortest time until a ready pod becomes available; 0 if none will.
-func (v *view) nextAvailable() time.Duration {
-	return podstate.NextAvailable(slices.Concat(slices.Collect(maps.Values(v.pods))...), v.ds.Spec.MinReadySeconds, v.now)
+func (st *syncState) nextAvailable() time.Duration {
+	pods := slices.Concat(slices.Collect(maps.Values(st.pods))...)
+	return podstate.NextAvailable(pods, st.ds.Spec.MinReadySeconds, st.now)
 }
 
 // desired returns the number of nodes that should run a pod.
-func (v *view) desired() int {
+func (st *syncState) desired() int {
 	n := 0
-	for _, node := range v.nodes {
-		if run, _ := fits(v.ds, node); run {
+	for _, node := range st.nodes {
+		if run, _ := fits(st.ds, node); run {
 			n++
 		}
 	}
 	return n
 }
 
-// limits returns on how many nodes a rolling update may leave no available pod, and on how many it may create a
-// second one. Percentages of the nodes are rounded up.
-func (v *view) limits() (unavailable, surge int) {
-	if rolling := v.ds.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
-		all := v.desired()
+// limits returns the number of nodes that a rolling update may leave without an available pod, and the number of nodes
+// with a second pod. Percentages of the nodes are rounded up.
+func (st *syncState) limits() (unavailable, surge int) {
+	if rolling := st.ds.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
+		all := st.desired()
 		unavailable, surge = scaled(rolling.MaxUnavailable, all), scaled(rolling.MaxSurge, all)
 	}
 	if unavailable == 0 && surge == 0 {
@@ -144,8 +145,8 @@ func scaled(of *intstr.IntOrString, all int) int {
 }
 
 // surges reports whether a rolling update creates a node's new pod before it deletes the old one.
-func (v *view) surges() bool {
-	s := v.ds.Spec.UpdateStrategy
+func (st *syncState) surges() bool {
+	s := st.ds.Spec.UpdateStrategy
 	return s.Type == appsv1.RollingUpdateDaemonSetStrategyType && s.RollingUpdate != nil &&
 		scaled(s.RollingUpdate.MaxSurge, 100) > 0
 }
