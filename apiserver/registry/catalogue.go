@@ -19,16 +19,16 @@ import (
 
 // Catalogue contains the served resources. Those of custom kinds come and go with their definitions.
 type Catalogue struct {
-	fixed []kind.Resource
+	builtIn []kind.Resource
 
 	mu     sync.Mutex                  // guards custom, and changes of now
 	custom map[string][]*kind.Resource // by the name of the definition
 
-	now atomic.Pointer[contents]
+	current atomic.Pointer[snapshot]
 }
 
-// contents is a state of the catalogue. It is immutable.
-type contents struct {
+// snapshot is a state of the catalogue. It is immutable.
+type snapshot struct {
 	resources []kind.Resource
 	byGVR     map[schema.GroupVersionResource]*kind.Resource
 	byType    map[reflect.Type]*kind.Resource
@@ -38,8 +38,8 @@ type contents struct {
 
 // newCatalogue returns a Catalogue of the built-in kinds.
 func newCatalogue(resources []kind.Resource) *Catalogue {
-	c := &Catalogue{fixed: slices.Clone(resources), custom: map[string][]*kind.Resource{}}
-	c.now.Store(c.contents())
+	c := &Catalogue{builtIn: slices.Clone(resources), custom: map[string][]*kind.Resource{}}
+	c.current.Store(c.snapshot())
 	if p := c.Find(client.ValidatingAdmissionPolicies); p != nil {
 		p.Prepare = admissionregistration.Prepare(p.Prepare,
 			admissionregistration.Config{Served: c.Resources, Definitions: openapi.Read})
@@ -47,17 +47,17 @@ func newCatalogue(resources []kind.Resource) *Catalogue {
 	return c
 }
 
-// contents returns the state of the catalogue. The caller holds mu, or has not shared c yet.
-func (c *Catalogue) contents() *contents {
-	n := &contents{
-		resources: slices.Clone(c.fixed),
-		byGVR:     make(map[schema.GroupVersionResource]*kind.Resource, len(c.fixed)),
-		byType:    make(map[reflect.Type]*kind.Resource, len(c.fixed)),
+// snapshot returns the state of the catalogue. The caller holds mu, or has not shared c yet.
+func (c *Catalogue) snapshot() *snapshot {
+	n := &snapshot{
+		resources: slices.Clone(c.builtIn),
+		byGVR:     make(map[schema.GroupVersionResource]*kind.Resource, len(c.builtIn)),
+		byType:    make(map[reflect.Type]*kind.Resource, len(c.builtIn)),
 		byKind:    map[schema.GroupVersionKind]*kind.Resource{},
 		changed:   make(chan struct{}),
 	}
-	for i := range c.fixed {
-		res := &c.fixed[i]
+	for i := range c.builtIn {
+		res := &c.builtIn[i]
 		n.byGVR[res.GVR] = res
 		n.byType[reflect.TypeOf(res.New())] = res
 	}
@@ -84,8 +84,8 @@ func (c *Catalogue) Install(definition string, resources []*kind.Resource) {
 	if len(resources) == 0 {
 		delete(c.custom, definition)
 	}
-	old := c.now.Load()
-	c.now.Store(c.contents())
+	old := c.current.Load()
+	c.current.Store(c.snapshot())
 	close(old.changed)
 }
 
@@ -93,10 +93,10 @@ func (c *Catalogue) Install(definition string, resources []*kind.Resource) {
 func (c *Catalogue) Announce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.now.Load()
+	old := c.current.Load()
 	next := *old
 	next.changed = make(chan struct{})
-	c.now.Store(&next)
+	c.current.Store(&next)
 	close(old.changed)
 }
 
@@ -109,12 +109,12 @@ func (c *Catalogue) Defined() []string {
 
 // Find returns a served resource, or nil.
 func (c *Catalogue) Find(gvr schema.GroupVersionResource) *kind.Resource {
-	return c.now.Load().byGVR[gvr]
+	return c.current.Load().byGVR[gvr]
 }
 
 // FindFor returns the resource of an object, or nil.
 func (c *Catalogue) FindFor(obj kind.Object) *kind.Resource {
-	n := c.now.Load()
+	n := c.current.Load()
 	if res := n.byType[reflect.TypeOf(obj)]; res != nil {
 		return res
 	}
@@ -126,12 +126,12 @@ func (c *Catalogue) FindFor(obj kind.Object) *kind.Resource {
 
 // FindKind returns the resource of a kind, or nil.
 func (c *Catalogue) FindKind(gvk schema.GroupVersionKind) *kind.Resource {
-	n := c.now.Load()
+	n := c.current.Load()
 	if res := n.byKind[gvk]; res != nil {
 		return res
 	}
-	for i := range c.fixed {
-		if res := &c.fixed[i]; res.GVK() == gvk && !res.Virtual {
+	for i := range c.builtIn {
+		if res := &c.builtIn[i]; res.GVK() == gvk && !res.Virtual {
 			return res
 		}
 	}
@@ -139,16 +139,16 @@ func (c *Catalogue) FindKind(gvk schema.GroupVersionKind) *kind.Resource {
 }
 
 // Resources returns the served resources, for discovery.
-func (c *Catalogue) Resources() []kind.Resource { return c.now.Load().resources }
+func (c *Catalogue) Resources() []kind.Resource { return c.current.Load().resources }
 
 // Changed returns a channel that is closed when Resources returns something else, and by Announce.
-func (c *Catalogue) Changed() <-chan struct{} { return c.now.Load().changed }
+func (c *Catalogue) Changed() <-chan struct{} { return c.current.Load().changed }
 
 // Stored returns the names of the resources whose objects are stored.
 func (c *Catalogue) Stored() []schema.GroupResource {
 	var out []schema.GroupResource
-	for i := range c.fixed {
-		if res := &c.fixed[i]; res.Stored() {
+	for i := range c.builtIn {
+		if res := &c.builtIn[i]; res.Stored() {
 			out = append(out, res.GVR.GroupResource())
 		}
 	}
@@ -186,7 +186,7 @@ func (c *Catalogue) Base(res *kind.Resource) *kind.Resource {
 // Versions returns the served versions of a resource, in no order.
 func (c *Catalogue) Versions(res *kind.Resource) (out []*kind.Resource) {
 	of := c.Base(res)
-	for _, other := range c.now.Load().byGVR {
+	for _, other := range c.current.Load().byGVR {
 		if c.Base(other) == of {
 			out = append(out, other)
 		}

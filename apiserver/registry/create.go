@@ -44,7 +44,7 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 		return nil, apierror.NoResource(res.GVR)
 	}
 	if res.View != nil {
-		return viewed{r, res}.create(ctx, obj)
+		return viewRegistry{r, res}.create(ctx, obj)
 	}
 	return r.create(ctx, res, obj)
 }
@@ -66,9 +66,9 @@ func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Objec
 	}
 }
 
-// readyForCreate sets the metadata that only the server sets, runs admission and sets the
+// prepareCreate sets the metadata that only the server sets, runs admission and sets the
 // defaults.
-func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
+func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
 	if !res.Namespaced {
 		obj.SetNamespace("")
 	}
@@ -107,15 +107,15 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 	defer done()
 	admitted := r.request(ctx, admission.Create, res, "", obj, nil)
 	admitted.Generated = generated
-	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
+	if err := r.prepareCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err
 	}
-	var reserved held
-	defer reserved.release()
-	if err := r.reserve(ctx, obj, nil, "", &reserved); err != nil {
+	var reservations releases
+	defer reservations.run()
+	if err := r.reserve(ctx, obj, nil, "", &reservations); err != nil {
 		return nil, err
 	}
-	errs := match.LateErrors(ctx, res, obj, nil, "")
+	errs := match.DeferredErrors(ctx, res, obj, nil, "")
 	errs = append(errs,
 		validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
 	if res.Schema == nil { // as upstream; about those of custom objects there are warnings
@@ -146,9 +146,9 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 	if err != nil {
 		return nil, err
 	}
-	r.tellInert(ctx, res, stored)
+	r.warnInert(ctx, res, stored)
 	if r.establish > 0 && res.GVR == client.CustomResourceDefinitions && !isDryRun(ctx) {
-		r.established(ctx, stored.GetName())
+		r.waitServed(ctx, stored.GetName())
 	}
 	return stored, nil
 }
@@ -163,7 +163,7 @@ func (r *Registry) request(ctx context.Context, op admission.Operation, res *Res
 	return &admission.Request{
 		Operation: op, Resource: res, Subresource: sub, Namespace: about.GetNamespace(), Name: about.GetName(),
 		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
-		Warning: func(text string) { Warn(ctx, text) }, Requested: match.Requested(ctx, res), Part: match.PartOf(ctx),
+		Warning: func(text string) { Warn(ctx, text) }, Requested: match.Requested(ctx, res), PartOf: match.PartOf(ctx),
 	}
 }
 
@@ -187,18 +187,18 @@ func (r *Registry) write(ctx context.Context, res *Resource, namespace, name str
 				next = cur
 			}
 			if err == nil {
-				err = errDry{next}
+				err = dryRunResult{next}
 			}
 			return nil, err
 		}
 	}
 	e, err := r.store.Update(ctx, res.Key(namespace, name), run)
-	if dry := (errDry{}); errors.As(err, &dry) {
+	if dry := (dryRunResult{}); errors.As(err, &dry) {
 		return dry.obj, nil
 	}
 	if err != nil {
 		return nil, apierror.Of(err, res, name)
 	}
-	r.follows.Written(ctx, res.GVR)
+	r.configurations.Written(ctx, res.GVR)
 	return e.Object, nil
 }

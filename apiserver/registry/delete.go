@@ -21,7 +21,7 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 		return nil, err
 	}
 	if res.View != nil {
-		return viewed{r, res}.remove(ctx, ref, opts)
+		return viewRegistry{r, res}.remove(ctx, ref, opts)
 	}
 	return r.remove(ctx, res, ref, opts)
 }

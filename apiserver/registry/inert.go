@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// onlyStored is the reason of the Events about objects on which nothing acts, and component
+	// onlyStoredReason is the reason of the Events about objects on which nothing acts, and component
 	// their source.
-	onlyStored = "OnlyStored"
-	component  = "monopod"
+	onlyStoredReason = "OnlyStored"
+	eventComponent  = "monopod"
 	// maxEventBase leaves space for a UID in an Event's name.
 	maxEventBase = 253 - 33
 )
 
-// tellInert tells the client who created obj that nothing acts on it, with a warning and an Event.
+// warnInert tells the client who created obj that nothing acts on it, with a warning and an Event.
 // This process's own objects get neither.
-func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
+func (r *Registry) warnInert(ctx context.Context, res *Resource, obj Object) {
 	why := res.Inert
 	if why == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
 		why = cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
@@ -41,9 +41,9 @@ func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 	// The server writes the Event for itself: the client's permissions and deadline are for obj.
 	_, err := r.Create(context.Background(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},
-		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStored, Message: "Only stored: " + why,
+		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStoredReason, Message: "Only stored: " + why,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source: corev1.EventSource{Component: component}, ReportingController: component,
+		Source: corev1.EventSource{Component: eventComponent}, ReportingController: eventComponent,
 	})
 	if err != nil {
 		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()),

@@ -36,7 +36,7 @@ type token struct {
 
 const (
 	tokenVersion = "meta.k8s.io/v1"
-	latest       = -1
+	currentRevision       = -1
 )
 
 func (t token) encode() string {
@@ -53,7 +53,7 @@ func decodeToken(s string) (token, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &t)
 	}
-	if err != nil || t.APIVersion != tokenVersion || t.Start == "" || (t.Revision < 1 && t.Revision != latest) {
+	if err != nil || t.APIVersion != tokenVersion || t.Start == "" || (t.Revision < 1 && t.Revision != currentRevision) {
 		return t, apierror.BadRequest("continue key is not valid: use the token that the page before came with")
 	}
 	return t, nil
@@ -86,17 +86,17 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 	if errors.Is(err, store.ErrExpired) && page.Continue != "" {
 		e := apierror.Expired("The provided continue parameter is too old to display a consistent list result. " +
 			"You can start a new list without the continue parameter, or use the continue token in this response to go on with what is newest.")
-		e.ErrStatus.Continue = token{tokenVersion, latest, s.After}.encode()
+		e.ErrStatus.Continue = token{tokenVersion, currentRevision, s.After}.encode()
 		return Listed{}, e
 	}
 	if err != nil {
 		return Listed{}, apierror.Of(err, res, "")
 	}
-	return r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
+	return r.paginate(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
 }
 
-// cut makes a page of the objects that were read for it.
-func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
+// paginate makes a page of the objects that were read for it.
+func (r *Registry) paginate(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
 	if limit <= 0 || len(l.Entries) <= limit {
 		return l
 	}

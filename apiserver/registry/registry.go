@@ -94,7 +94,7 @@ type Registry struct {
 	hooks     *webhooks.Hooks
 	policies  *policies.Policies
 	dynamic   admission.Chain       // the part of admission that users configure: hooks and policies
-	follows   reload.Configurations // of dynamic
+	configurations   reload.Configurations // of dynamic
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
@@ -150,16 +150,16 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 // configure makes the part of admission that users configure.
 func (r *Registry) configure(s store.Store, cfg *Config) {
 	of := match.Config{API: r, Versions: r.Versions, Authorizer: cfg.Roles}
-	in := reload.Following{Store: s, Clock: r.clock, Log: r.log}
-	r.hooks = webhooks.New(webhooks.Config{Config: of, Following: in, Dial: cfg.Dial})
+	in := reload.Follower{Store: s, Clock: r.clock, Log: r.log}
+	r.hooks = webhooks.New(webhooks.Config{Config: of, Follower: in, Dial: cfg.Dial})
 	types := func(res *Resource, sub string) (managedfields.TypeConverter, error) {
 		return r.fields.Types(managed.Target{Resource: res, Subresource: sub})
 	}
-	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.FindKind, Types: types})
+	r.policies = policies.New(policies.Config{Config: of, Follower: in, Kind: r.FindKind, Types: types})
 	mutating, validating := r.policies.Plugins()
 	chain := r.hooks.Plugins() // mutating, validating
 	r.dynamic = slices.Insert(slices.Insert(chain, 1, validating), 0, mutating).Without(cfg.DisabledPlugins)
-	r.follows = reload.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
+	r.configurations = reload.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
 }
 
 // Entry is Get with the encoded object.
@@ -362,10 +362,10 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 }
 
 // Bootstrap creates what every cluster has.
-func (r *Registry) Bootstrap(ctx context.Context) error { return createBasics(ctx, r) }
+func (r *Registry) Bootstrap(ctx context.Context) error { return createSystemObjects(ctx, r) }
 
 // ConfiguredAdmission returns what configures webhooks and policies of r; it must be loaded at the start.
-func ConfiguredAdmission(r *Registry) reload.Configurations { return r.follows }
+func ConfiguredAdmission(r *Registry) reload.Configurations { return r.configurations }
 
 // Revision returns the current revision.
 func (r *Registry) Revision() int64 { return r.store.Revision() }
@@ -417,10 +417,10 @@ func warnings(ctx context.Context, res *Resource, next, cur Object) {
 	}
 }
 
-// errDry carries the result of a dry run out of a Change, so that the store writes nothing.
-type errDry struct{ obj Object }
+// dryRunResult carries the result of a dry run out of a Change, so that the store writes nothing.
+type dryRunResult struct{ obj Object }
 
-func (errDry) Error() string { return "dry run" }
+func (dryRunResult) Error() string { return "dry run" }
 
 // now returns the time with the precision of metadata: whole seconds.
 func (r *Registry) now() metav1.Time { return metav1.NewTime(r.clock.Now()).Rfc3339Copy() }

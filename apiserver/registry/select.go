@@ -22,7 +22,7 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 	if sel.Fields != nil {
 		wanted = sel.Fields.Requirements()
 	}
-	if err := knows(res, wanted); err != nil {
+	if err := checkFields(res, wanted); err != nil {
 		return s, err
 	}
 	var rest fields.Requirements
@@ -38,8 +38,8 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 	return s, nil
 }
 
-// knows returns an error for field requirements that the kind does not support.
-func knows(r *Resource, wanted fields.Requirements) error {
+// checkFields returns an error for field requirements that the kind does not support.
+func checkFields(r *Resource, wanted fields.Requirements) error {
 	var known fields.Set
 	for _, q := range wanted {
 		if q.Field == "metadata.name" || q.Field == "metadata.namespace" {

@@ -24,7 +24,7 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 		return nil, err
 	}
 	if res.View != nil {
-		return viewed{r, res}.update(ctx, ref, change)
+		return viewRegistry{r, res}.update(ctx, ref, change)
 	}
 	return r.update(ctx, res, ref, change)
 }
@@ -39,10 +39,10 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 	case sub.Scale != nil:
 		return r.updateScale(ctx, res, sub.Scale, ref, change)
 	case sub.Update != nil:
-		return sub.Update(ctx, r.below(res, sub.Name), ref, change)
+		return sub.Update(ctx, r.subresourceRegistry(res, sub.Name), ref, change)
 	}
-	var reserved held
-	defer reserved.release()
+	var reservations releases
+	defer reservations.run()
 	ctx, done := admission.During(ctx)
 	defer done()
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
@@ -57,7 +57,7 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 			return nil, apierror.BadRequest("an update needs an object")
 		}
 		r.track(ctx, res, ref.Subresource, next, cur)
-		return r.replace(ctx, res, next, cur, ref.Subresource, &reserved)
+		return r.replace(ctx, res, next, cur, ref.Subresource, &reservations)
 	})
 }
 
@@ -65,7 +65,7 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 // if next completes a deletion. It adds to reserved what it allocates. A resourceVersion or UID in
 // next that differs from cur's is a conflict: the optimistic lock.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string,
-	reserved *held) (Object, error) {
+	reservations *releases) (Object, error) {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
 		return nil, apierror.Modified(res, cur.GetName())
 	}
@@ -93,10 +93,10 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	res.PrepareUpdate(next, cur, sub)
 	r.complete(res, next, cur)
 	kind.CutTimes(next)
-	if err := r.reserve(ctx, next, cur, sub, reserved); err != nil {
+	if err := r.reserve(ctx, next, cur, sub, reservations); err != nil {
 		return nil, err
 	}
-	errs := match.LateErrors(ctx, res, next, cur, sub)
+	errs := match.DeferredErrors(ctx, res, next, cur, sub)
 	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
 		return nil, apierror.Invalid(res, cur.GetName(), errs)
 	}
@@ -124,7 +124,7 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref,
 	change client.Change) (Object, error) {
 	ref.Subresource = ""
-	obj, err := r.update(match.AsPart(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
+	obj, err := r.update(match.WithPartOf(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
 		old, err := managed.ScaleOf(res, as, cur)
 		if err != nil {
 			return nil, err

@@ -51,12 +51,12 @@ type Request struct {
 
 	// Requested is the version of the resource that the client uses; nil: Resource.
 	Requested *kind.Resource
-	// Part is the subresource whose write this is a part of, and whose webhooks were called; empty: none.
-	Part string
-	// Again is set by a Mutate that needs a second run of all, and Second is true in that run.
-	Again, Second bool
-	// Kept is what plugins keep between their calls for the request, by their names.
-	Kept map[string]any
+	// PartOf is the subresource whose write this is a part of, and whose webhooks were called; empty: none.
+	PartOf string
+	// Reinvoke is set by a Mutate that needs a second run of all, and Second is true in that run.
+	Reinvoke, Reinvocation bool
+	// PluginState is what plugins keep between their calls for the request, by their names.
+	PluginState map[string]any
 }
 
 // ChangesContainers reports whether the request writes the object itself, or a subresource
@@ -110,10 +110,10 @@ func (c Chain) Without(names []string) Chain {
 // Mutate runs every plugin's Mutate until the first error, and all of them once more if a plugin asks for it.
 func (c Chain) Mutate(ctx context.Context, r *Request) error {
 	err := c.mutate(ctx, r)
-	if err != nil || !r.Again {
+	if err != nil || !r.Reinvoke {
 		return err
 	}
-	r.Second = true
+	r.Reinvocation = true
 	return c.mutate(ctx, r)
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Configuration is what some kinds configure: all their objects are read again when one of them has changed.
 type Configuration struct {
-	Following
+	Follower
 	Kinds []schema.GroupVersionResource
 	Load  func(context.Context) error
 }
@@ -42,7 +42,7 @@ func (cs Configurations) Run(ctx context.Context) error {
 		}
 		for _, gvr := range c.Kinds {
 			group.Do(func() error {
-				return c.Following.Run(ctx, store.Selector{Resource: gvr.Resource}, load, func(*store.Event) { c.again(ctx) })
+				return c.Follower.Run(ctx, store.Selector{Resource: gvr.Resource}, load, func(*store.Event) { c.reload(ctx) })
 			})
 		}
 	}
@@ -53,12 +53,12 @@ func (cs Configurations) Run(ctx context.Context) error {
 func (cs Configurations) Written(ctx context.Context, gvr schema.GroupVersionResource) {
 	for _, c := range cs {
 		if slices.Contains(c.Kinds, gvr) {
-			c.again(ctx)
+			c.reload(ctx)
 		}
 	}
 }
 
-func (c Configuration) again(ctx context.Context) {
+func (c Configuration) reload(ctx context.Context) {
 	if err := c.Load(context.WithoutCancel(ctx)); err != nil {
 		c.Log.Warn("failed to read what configures admission", zap.String("resource", c.Kinds[0].Resource), zap.Error(err))
 	}

@@ -12,8 +12,8 @@ import (
 	"monopod/store"
 )
 
-// Following is what Run needs.
-type Following struct {
+// Follower is what Run needs.
+type Follower struct {
 	Store store.Store
 	Clock clock.WithDelayedExecution
 	Log   *zap.Logger
@@ -21,13 +21,13 @@ type Following struct {
 
 // Run calls load, which returns a revision, and then each for every change of the selected objects after it, until
 // ctx ends.
-func (f Following) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error),
+func (f Follower) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error),
 	each func(*store.Event)) error {
 	retry := backoff.Retry{First: time.Second, Most: time.Minute}
 	for {
 		rev, err := load(ctx)
 		if err == nil {
-			err = f.from(ctx, sel, rev, func(ev *store.Event) { each(ev); retry.Reset() })
+			err = f.watch(ctx, sel, rev, func(ev *store.Event) { each(ev); retry.Reset() })
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -40,7 +40,7 @@ func (f Following) Run(ctx context.Context, sel store.Selector, load func(contex
 	}
 }
 
-func (f Following) from(ctx context.Context, sel store.Selector, rev int64, each func(*store.Event)) error {
+func (f Follower) watch(ctx context.Context, sel store.Selector, rev int64, each func(*store.Event)) error {
 	changes, err := f.Store.Watch(ctx, sel, rev)
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (q *Request) Selected(ctx context.Context, s *Selectors) (bool, error) {
 		return false, apierrors.NewInternalError(s.err)
 	}
 	if !s.objects.Empty() {
-		f := q.In(q.Requested)
+		f := q.Form(q.Requested)
 		if f.Err != nil || !selects(s.objects, f.Object) && !selects(s.objects, f.Old) {
 			return false, f.Err
 		}
@@ -69,9 +69,9 @@ func selects(s labels.Selector, obj runtime.Object) bool {
 	return ok && s.Matches(labels.Set(o.GetLabels()))
 }
 
-// Ruled returns the version by which one of the rules matches: the requested one, or else, unless policy is Exact, an
+// MatchingVersion returns the version by which one of the rules matches: the requested one, or else, unless policy is Exact, an
 // equivalent one; nil for none.
-func (q *Request) Ruled(rules []admissionv1.NamedRuleWithOperations,
+func (q *Request) MatchingVersion(rules []admissionv1.NamedRuleWithOperations,
 	policy *admissionv1.MatchPolicyType) *kind.Resource {
 	for i := range rules {
 		if q.matches(&rules[i], q.Requested.GVR) {
@@ -130,19 +130,19 @@ type Input struct {
 // variable namespaceObject, nil for null.
 func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.Object,
 	namespace *corev1.Namespace) (*Input, error) {
-	f := q.In(res)
+	f := q.Form(res)
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	object, err := celForm(f.Object)
+	object, err := celObject(f.Object)
 	if err != nil {
 		return nil, err
 	}
-	old, err := celForm(f.Old)
+	old, err := celObject(f.Old)
 	if err != nil {
 		return nil, err
 	}
-	if params, err = celForm(params); err != nil {
+	if params, err = celObject(params); err != nil {
 		return nil, err
 	}
 	u := q.User(ctx)
@@ -153,7 +153,7 @@ func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.
 		attributes: &upstream.VersionedAttributes{Attributes: asked,
 			VersionedObject: upstream.NewLazyObject(object), VersionedOldObject: upstream.NewLazyObject(old), VersionedKind: f.Kind},
 		request:   plugincel.CreateAdmissionRequest(asked, metav1.GroupVersionResource(res.GVR), metav1.GroupVersionKind(f.Kind)),
-		variables: plugincel.OptionalVariableBindings{VersionedParams: params, Authorizer: asks{q.cfg.Authorizer}},
+		variables: plugincel.OptionalVariableBindings{VersionedParams: params, Authorizer: celAuthorizer{q.cfg.Authorizer}},
 		namespace: plugincel.CreateNamespaceObject(namespace),
 	}, nil
 }
@@ -166,14 +166,14 @@ func (in *Input) Evaluate(ctx context.Context, expressions plugincel.ConditionEv
 // Patch returns the request's object after a mutation, as a map; the object itself if a test of the patch failed.
 func (in *Input) Patch(ctx context.Context, p patch.Patcher, res *kind.Resource, types managedfields.TypeConverter) (runtime.Object, error) {
 	return p.Patch(ctx, patch.Request{
-		MatchedResource: res.GVR, VersionedAttributes: in.attributes, ObjectInterfaces: maps{}, OptionalVariables: in.variables,
+		MatchedResource: res.GVR, VersionedAttributes: in.attributes, ObjectInterfaces: mapObjects{}, OptionalVariables: in.variables,
 		Namespace: in.namespace, TypeConverter: types,
 	}, celconfig.RuntimeCELCostBudget)
 }
 
-// Meets reports whether the request meets all conditions. The error says which could not be evaluated, if none is
+// MeetsConditions reports whether the request meets all conditions. The error says which could not be evaluated, if none is
 // false.
-func (in *Input) Meets(ctx context.Context, conditions plugincel.ConditionEvaluator) (bool, error) {
+func (in *Input) MeetsConditions(ctx context.Context, conditions plugincel.ConditionEvaluator) (bool, error) {
 	results, _, err := in.Evaluate(ctx, conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
 	var errs []error
 	if err != nil {
@@ -189,8 +189,8 @@ func (in *Input) Meets(ctx context.Context, conditions plugincel.ConditionEvalua
 	return len(errs) == 0, utilerrors.NewAggregate(errs)
 }
 
-// celForm returns an object in a form that CEL reads: a custom one decoded. nil for none.
-func celForm(obj runtime.Object) (runtime.Object, error) {
+// celObject returns an object in a form that CEL reads: a custom one decoded. nil for none.
+func celObject(obj runtime.Object) (runtime.Object, error) {
 	if o, ok := obj.(kind.Untyped); ok {
 		return o.Unstructured()
 	}
@@ -200,11 +200,11 @@ func celForm(obj runtime.Object) (runtime.Object, error) {
 	return obj, nil
 }
 
-// asks is an auth.Authorizer for the variable authorizer of CEL.
-type asks struct{ auth.Authorizer }
+// celAuthorizer is an auth.Authorizer for the variable authorizer of CEL.
+type celAuthorizer struct{ auth.Authorizer }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
-func (a asks) Authorize(ctx context.Context, q authorizer.Attributes) (authorizer.Decision, string, error) {
+func (a celAuthorizer) Authorize(ctx context.Context, q authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.Authorizer == nil {
 		return authorizer.DecisionAllow, "", nil
 	}

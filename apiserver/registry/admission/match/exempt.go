@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// fromWithin reports whether a request comes from this process's parts, or from the agent of a node.
-func fromWithin(ctx context.Context) bool {
+// isInternal reports whether a request comes from this process's parts, or from the agent of a node.
+func isInternal(ctx context.Context) bool {
 	user, known := auth.Known(ctx)
 	return !known || slices.Contains(user.Groups, auth.Nodes)
 }
@@ -25,7 +25,7 @@ func Exempt(ctx context.Context, r *admission.Request) bool {
 	if r.Resource.GVR.Group == client.MutatingWebhookConfigurations.Group {
 		return true
 	}
-	if !fromWithin(ctx) {
+	if !isInternal(ctx) {
 		return false
 	}
 	switch r.Namespace {
@@ -40,8 +40,8 @@ func Exempt(ctx context.Context, r *admission.Request) bool {
 	return r.Subresource != ""
 }
 
-// MustEnd reports whether the request belongs to a deletion by this process or by an agent: a webhook can deny it,
+// FailsOpen reports whether the request belongs to a deletion by this process or by an agent: a webhook can deny it,
 // but it goes on if the webhook cannot be called.
-func MustEnd(ctx context.Context, r *admission.Request) bool {
-	return fromWithin(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
+func FailsOpen(ctx context.Context, r *admission.Request) bool {
+	return isInternal(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
 }

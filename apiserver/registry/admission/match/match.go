@@ -64,15 +64,15 @@ func New(cfg *Config, r *admission.Request, mutating bool) *Request {
 	return q
 }
 
-// Whole reports whether the request's object is of the resource's own kind, which has other versions.
-func (q *Request) Whole() bool {
+// IsWholeObject reports whether the request's object is of the resource's own kind, which has other versions.
+func (q *Request) IsWholeObject() bool {
 	sub := q.R.Resource.Subresource(q.R.Subresource)
 	return q.R.Operation != admission.Connect && (q.R.Subresource == "" || sub != nil && sub.Kind.Empty())
 }
 
 // versions returns the versions besides the requested one.
 func (q *Request) versions() []*kind.Resource {
-	if !q.listed && q.Whole() {
+	if !q.listed && q.IsWholeObject() {
 		for _, res := range q.cfg.Versions(q.R.Resource) {
 			if res.GVR != q.Requested.GVR {
 				q.others = append(q.others, res)
@@ -83,8 +83,8 @@ func (q *Request) versions() []*kind.Resource {
 	return q.others
 }
 
-// In returns the object in a version.
-func (q *Request) In(res *kind.Resource) *Form {
+// Form returns the object in a version.
+func (q *Request) Form(res *kind.Resource) *Form {
 	if f := q.forms[res]; f != nil {
 		return f
 	}
@@ -98,38 +98,38 @@ func (q *Request) In(res *kind.Resource) *Form {
 		}
 		f.Object = Typed(q.R.Options, f.Kind)
 		return f
-	case !q.Whole():
+	case !q.IsWholeObject():
 		f.Kind = sub.KindOf(q.R.Resource)
 	}
 	var errs [2]error
-	f.Object, errs[0] = q.shown(res, q.open(), f.Kind)
-	f.Old, errs[1] = q.shown(res, q.R.Old, f.Kind)
+	f.Object, errs[0] = q.convert(res, q.object(), f.Kind)
+	f.Old, errs[1] = q.convert(res, q.R.Old, f.Kind)
 	f.Err = errors.Join(errs[:]...)
-	if q.R.Operation == admission.Create && !q.Whole() {
+	if q.R.Operation == admission.Create && !q.IsWholeObject() {
 		f.Old = nil // the object above
 	}
 	return f
 }
 
-// open returns the request's object. A new one that may still change is without what the server adds later.
-func (q *Request) open() kind.Object {
+// object returns the request's object. A new one that may still change is without what the server adds later.
+func (q *Request) object() kind.Object {
 	o := q.R.Object
-	if q.Mutating && q.R.Operation == admission.Create && q.Whole() && !none(o) {
+	if q.Mutating && q.R.Operation == admission.Create && q.IsWholeObject() && !isNil(o) {
 		o = o.DeepCopyObject().(kind.Object)
-		q.blank(o)
+		q.clearServerFields(o)
 	}
 	return o
 }
 
-// none reports whether there is no object.
-func none(o kind.Object) bool { return o == nil || reflect.ValueOf(o).IsNil() }
+// isNil reports whether there is no object.
+func isNil(o kind.Object) bool { return o == nil || reflect.ValueOf(o).IsNil() }
 
-// shown returns an object in a version; nil for none.
-func (q *Request) shown(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) (runtime.Object, error) {
-	if none(obj) {
+// convert returns an object in a version; nil for none.
+func (q *Request) convert(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) (runtime.Object, error) {
+	if isNil(obj) {
 		return nil, nil
 	}
-	if res.View != nil && q.Whole() {
+	if res.View != nil && q.IsWholeObject() {
 		var err error
 		if obj, err = res.View.Converted(context.Background(), obj); err != nil {
 			return nil, apierrors.NewInternalError(err)
@@ -151,15 +151,15 @@ func Typed(obj runtime.Object, as schema.GroupVersionKind) runtime.Object {
 // Changed forgets the forms of an object that has changed.
 func (q *Request) Changed() { clear(q.forms) }
 
-// ownUser is the user of the requests of this process's parts, for webhooks and policies.
-var ownUser = auth.User{Name: "system:kube-controller-manager", Groups: []string{auth.Authenticated}}
+// internalUser is the user of the requests of this process's parts, for webhooks and policies.
+var internalUser = auth.User{Name: "system:kube-controller-manager", Groups: []string{auth.Authenticated}}
 
 // User returns who sent the request.
 func (q *Request) User(ctx context.Context) auth.User {
 	if u, ok := auth.Known(ctx); ok {
 		return u
 	}
-	return ownUser
+	return internalUser
 }
 
 // Name returns the object's name; empty while it is not yet generated.

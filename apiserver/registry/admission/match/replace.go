@@ -23,7 +23,7 @@ import (
 func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, error) {
 	is := q.R.Object
 	was := encoded(is)
-	f := q.In(res)
+	f := q.Form(res)
 	if err := bounded.Check(data); err != nil {
 		return false,
 			apierrors.NewInternalError(fmt.Errorf("admission changed the object to one that is not accepted: %w", err))
@@ -35,8 +35,8 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 	if got := next.GetObjectKind().GroupVersionKind(); got != f.Kind {
 		return false, apierrors.NewInternalError(fmt.Errorf("admission changed the kind %v to %v", f.Kind, got))
 	}
-	if q.Whole() {
-		if err := q.keep(next, is); err != nil {
+	if q.IsWholeObject() {
+		if err := q.restoreMetadata(next, is); err != nil {
 			return false, err
 		}
 		if res.View != nil {
@@ -45,10 +45,10 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 			}
 		}
 	}
-	if err := assign(is, next); err != nil {
+	if err := setObject(is, next); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	if q.R.Resource.Default != nil && q.Whole() {
+	if q.R.Resource.Default != nil && q.IsWholeObject() {
 		q.R.Resource.Default(is)
 	}
 	q.Changed()
@@ -81,8 +81,8 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 	return next, err
 }
 
-// blank removes what the server adds to a new object after mutating admission.
-func (q *Request) blank(o kind.Object) {
+// clearServerFields removes what the server adds to a new object after mutating admission.
+func (q *Request) clearServerFields(o kind.Object) {
 	if q.R.Generated {
 		o.SetName("")
 	}
@@ -90,8 +90,8 @@ func (q *Request) blank(o kind.Object) {
 	o.SetCreationTimestamp(metav1.Time{})
 }
 
-// keep restores what admission cannot change.
-func (q *Request) keep(next, is kind.Object) error {
+// restoreMetadata restores what admission cannot change.
+func (q *Request) restoreMetadata(next, is kind.Object) error {
 	if next.GetNamespace() != is.GetNamespace() {
 		return apierrors.NewBadRequest(
 			"the namespace of the provided object does not match the namespace sent on the request")
@@ -105,8 +105,8 @@ func (q *Request) keep(next, is kind.Object) error {
 	return nil
 }
 
-// assign makes one object the other, which must not be used afterwards.
-func assign(to, from kind.Object) error {
+// setObject makes one object the other, which must not be used afterwards.
+func setObject(to, from kind.Object) error {
 	if o, ok := to.(kind.Untyped); ok {
 		other, ok := from.(kind.Untyped)
 		if !ok {
@@ -128,7 +128,7 @@ func assign(to, from kind.Object) error {
 
 // encoded returns an object as JSON, to compare it.
 func encoded(obj kind.Object) []byte {
-	if none(obj) {
+	if isNil(obj) {
 		return nil
 	}
 	data, err := json.Marshal(obj)

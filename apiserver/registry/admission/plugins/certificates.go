@@ -46,7 +46,7 @@ func certificateApproval(roles Roles) admission.Plugin {
 		if !ok || r.Operation != admission.Update || r.Subresource != "approval" {
 			return nil
 		}
-		return mayUse(ctx, roles, r, "approve", old.Spec.SignerName)
+		return requireSignerVerb(ctx, roles, r, "approve", old.Spec.SignerName)
 	}}
 }
 
@@ -59,7 +59,7 @@ func certificateSigning(roles Roles) admission.Plugin {
 			equality.Semantic.DeepEqual(old.Status, next.Status) {
 			return nil
 		}
-		return mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+		return requireSignerVerb(ctx, roles, r, "sign", old.Spec.SignerName)
 	}}
 }
 
@@ -74,7 +74,7 @@ func podCertificateSigning(roles Roles) admission.Plugin {
 				old.Status.CertificateChain == next.Status.CertificateChain {
 				return nil
 			}
-			err := mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+			err := requireSignerVerb(ctx, roles, r, "sign", old.Spec.SignerName)
 			if !apierrors.IsForbidden(err) {
 				return err
 			}
@@ -96,12 +96,12 @@ func trustBundleAttest(roles Roles) admission.Plugin {
 			if old, ok := r.Old.(*certificatesv1.ClusterTrustBundle); ok && old.Spec == next.Spec {
 				return nil
 			}
-			return mayUse(ctx, roles, r, "attest", next.Spec.SignerName)
+			return requireSignerVerb(ctx, roles, r, "attest", next.Spec.SignerName)
 		}}
 }
 
-// mayUse requires a verb on a signer, or on all signers of its domain.
-func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer string) error {
+// requireSignerVerb requires a verb on a signer, or on all signers of its domain.
+func requireSignerVerb(ctx context.Context, roles Roles, r *admission.Request, verb, signer string) error {
 	user, ok := auth.Known(ctx)
 	if roles == nil || !ok || slices.Contains(user.Groups, auth.Masters) {
 		return nil

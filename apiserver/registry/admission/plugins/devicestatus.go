@@ -68,10 +68,10 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 		return errs, nil // with the devices goes what is reported of them
 	}
 	prefixes := []string{resourcev1.VerbPrefixArbitraryNode}
-	if w.isOn(nodeOf(next.Allocation)) {
+	if w.runsOn(nodeOf(next.Allocation)) {
 		prefixes = append(prefixes, resourcev1.VerbPrefixAssociatedNode)
 	}
-	for _, driver := range sets.List(reporters(next.Devices, old.Devices)) {
+	for _, driver := range sets.List(changedDrivers(next.Devices, old.Devices)) {
 		ok, err := w.may(ctx, auth.Attributes{Subresource: resourcev1.SubresourceDriver, Namespace: namespace, Name: driver},
 			prefixes...)
 		if err != nil {
@@ -98,8 +98,8 @@ func (w claimWriter) may(ctx context.Context, what auth.Attributes, prefixes ...
 	return false, nil
 }
 
-// isOn reports whether the user is the service account of a pod on a node.
-func (w claimWriter) isOn(node string) bool {
+// runsOn reports whether the user is the service account of a pod on a node.
+func (w claimWriter) runsOn(node string) bool {
 	_, _, err := serviceaccount.SplitUsername(w.user.Name)
 	on := w.user.Extra[serviceaccount.NodeNameKey]
 	return err == nil && node != "" && len(on) == 1 && on[0] == node
@@ -121,8 +121,8 @@ func nodeOf(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// reporters are the drivers of whose devices something else is reported.
-func reporters(next, old []resourcev1.AllocatedDeviceStatus) sets.Set[string] {
+// changedDrivers are the drivers of whose devices something else is reported.
+func changedDrivers(next, old []resourcev1.AllocatedDeviceStatus) sets.Set[string] {
 	out := sets.New[string]()
 	differ := func(a, b []resourcev1.AllocatedDeviceStatus) {
 		for i := range a {

@@ -19,7 +19,7 @@ func namespaceLifecycle(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *admission.Request) error {
 		switch {
 		case r.Operation == admission.Create && r.Resource.Namespaced && r.Namespace != "": // an empty one fails validation
-			return refuseTerminating(ctx, c, r)
+			return rejectTerminating(ctx, c, r)
 		case r.Operation == admission.Delete && r.Resource.GVR == client.Namespaces:
 			switch r.Name {
 			// Upstream deletes and recreates kube-node-lease.
@@ -31,8 +31,8 @@ func namespaceLifecycle(c client.Client) admission.Plugin {
 	}}
 }
 
-// refuseTerminating rejects a creation in a namespace that is missing or being deleted.
-func refuseTerminating(ctx context.Context, c client.Client, r *admission.Request) error {
+// rejectTerminating rejects a creation in a namespace that is missing or being deleted.
+func rejectTerminating(ctx context.Context, c client.Client, r *admission.Request) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, c, "", r.Namespace)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func nodeRestriction(c client.Client) admission.Plugin {
 		if !ok || name == "" {
 			return r.Forbid(fmt.Errorf("could not determine node from user %q", user.Name))
 		}
-		n := restricted{Request: r, client: c, node: name}
+		n := nodeWrite{Request: r, client: c, node: name}
 		if err := n.check(ctx); err != nil {
 			if api := apierrors.APIStatus(nil); errors.As(err, &api) {
 				return err
@@ -45,14 +45,14 @@ func nodeRestriction(c client.Client) admission.Plugin {
 	}}
 }
 
-// restricted is one write of the agent on node.
-type restricted struct {
+// nodeWrite is one write of the agent on node.
+type nodeWrite struct {
 	*admission.Request
 	client client.Client
 	node   string
 }
 
-func (n restricted) check(ctx context.Context) error {
+func (n nodeWrite) check(ctx context.Context) error {
 	switch n.Resource.GVR {
 	case client.Pods:
 		return n.pod(ctx)
@@ -73,25 +73,25 @@ func (n restricted) check(ctx context.Context) error {
 	return nil
 }
 
-func (n restricted) pod(ctx context.Context) error {
+func (n nodeWrite) pod(ctx context.Context) error {
 	switch {
 	case n.Subresource == "" && n.Operation == admission.Create:
 		return n.mirror(ctx, n.Object.(*corev1.Pod))
 	case n.Subresource == "" && n.Operation == admission.Delete:
-		return n.boundHere("delete pods")
+		return n.requireBoundToNode("delete pods")
 	case n.Subresource == "status":
 		if old := n.Old; old != nil && !maps.Equal(n.Object.GetLabels(), old.GetLabels()) {
 			return fmt.Errorf("node %q cannot update labels through pod status", n.node)
 		}
-		return n.boundHere("update pod status for pods")
+		return n.requireBoundToNode("update pod status for pods")
 	case n.Subresource == "eviction":
-		return n.boundHere("evict pods")
+		return n.requireBoundToNode("evict pods")
 	}
 	return fmt.Errorf(
 		"unexpected operation %q on pods subresource %q, node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
 }
 
-func (n restricted) boundHere(what string) error {
+func (n nodeWrite) requireBoundToNode(what string) error {
 	if pod, ok := n.Old.(*corev1.Pod); !ok || pod.Spec.NodeName != n.node {
 		return fmt.Errorf("node %q can only %s with spec.nodeName set to itself", n.node, what)
 	}
@@ -100,7 +100,7 @@ func (n restricted) boundHere(what string) error {
 
 // mirror allows only mirror pods of this node. They must not refer to objects of the cluster,
 // because the agent could read those objects then.
-func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
+func (n nodeWrite) mirror(ctx context.Context, pod *corev1.Pod) error {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
 		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods",
 			corev1.MirrorPodAnnotationKey, n.node)
@@ -122,7 +122,7 @@ func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // ownerOf requires the node to be the pod's only owner, if it has any.
-func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
+func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.OwnerReferences) == 0 {
 		return nil
 	}
@@ -150,7 +150,7 @@ func refersToObjects(pod *corev1.Pod) bool {
 
 // nodeItself also keeps the agent from changing taints and labels of the cluster, with which it would
 // get other pods.
-func (n restricted) nodeItself() error {
+func (n nodeWrite) nodeItself() error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
 	}
@@ -179,7 +179,7 @@ func forbiddenLabels(next, was map[string]string) []string {
 	var wrong []string
 	for key := range union(next, was) {
 		value, is := next[key]
-		if old, had := was[key]; is == had && value == old || agentsLabel(key) {
+		if old, had := was[key]; is == had && value == old || kubeletLabel(key) {
 			continue
 		}
 		wrong = append(wrong, key)
@@ -195,9 +195,9 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// agentsLabel reports whether a kubelet may set the label on its node: outside of Kubernetes'
+// kubeletLabel reports whether a kubelet may set the label on its node: outside of Kubernetes'
 // domains, or kubelet's own (upstream: kubeletapis.IsKubeletLabel).
-func agentsLabel(key string) bool {
+func kubeletLabel(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	if domain == key || !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io") {
 		return true
@@ -219,7 +219,7 @@ func agentsLabel(key string) bool {
 func inDomain(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 
 // token allows only tokens of the account of a pod on this node, bound to that pod.
-func (n restricted) token(ctx context.Context) error {
+func (n nodeWrite) token(ctx context.Context) error {
 	req, ok := n.Object.(*authenticationv1.TokenRequest)
 	if !ok || n.Subresource != "token" {
 		return nil
@@ -249,7 +249,7 @@ func (n restricted) token(ctx context.Context) error {
 
 // certificate allows only requests for a pod on this node that asks this signer for a certificate, in the names and
 // UIDs of the pod, its service account and this node: a signer believes what the request says of them.
-func (n restricted) certificate(ctx context.Context) error {
+func (n nodeWrite) certificate(ctx context.Context) error {
 	req, ok := n.Object.(*certificatesv1.PodCertificateRequest)
 	if !ok || n.Operation != admission.Create {
 		return nil
@@ -292,7 +292,7 @@ func (n restricted) certificate(ctx context.Context) error {
 	return nil
 }
 
-func (n restricted) lease() error {
+func (n nodeWrite) lease() error {
 	if n.Namespace != corev1.NamespaceNodeLease {
 		return fmt.Errorf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
@@ -303,7 +303,7 @@ func (n restricted) lease() error {
 }
 
 // slice allows only slices of this node.
-func (n restricted) slice() error {
+func (n nodeWrite) slice() error {
 	for _, object := range []client.Object{n.Object, n.Old} {
 		if s, ok := object.(*resourcev1.ResourceSlice); ok && (s.Spec.NodeName == nil || *s.Spec.NodeName != n.node) {
 			return fmt.Errorf("can only create, update and delete ResourceSlices with spec.nodeName %q, its own", n.node)

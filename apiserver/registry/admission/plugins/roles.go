@@ -40,7 +40,7 @@ func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 		case *rbacv1.Role:
 			return e.role(ctx, next.Rules, false)
 		case *rbacv1.ClusterRole:
-			return e.role(ctx, next.Rules, next.AggregationRule != nil || aggregated(r.Old))
+			return e.role(ctx, next.Rules, next.AggregationRule != nil || isAggregated(r.Old))
 		case *rbacv1.RoleBinding:
 			return e.binding(ctx, next.RoleRef, next.Subjects)
 		case *rbacv1.ClusterRoleBinding:
@@ -50,7 +50,7 @@ func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 	}}
 }
 
-func aggregated(old kind.Object) bool {
+func isAggregated(old kind.Object) bool {
 	role, ok := old.(*rbacv1.ClusterRole)
 	return ok && role.AggregationRule != nil
 }
@@ -66,7 +66,7 @@ type escalation struct {
 // role requires the user to have the rules; for an aggregated role, which may get any rule, all
 // permissions.
 func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggregate bool) error {
-	if e.onlyCollected() {
+	if e.onlyMetadataChanged() {
 		return nil
 	}
 	name := ""
@@ -76,14 +76,14 @@ func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggrega
 	if ok, err := e.may(ctx, "escalate", e.Resource.GVR.Resource, name); ok || err != nil {
 		return err
 	}
-	if aggregate && e.missing(ctx, everything()) != nil {
+	if aggregate && e.missing(ctx, clusterAdminRules()) != nil {
 		return e.Forbid(errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return e.confirm(ctx, rules)
 }
 
-// onlyCollected reports whether the update changes only what the garbage collector uses.
-func (e escalation) onlyCollected() bool {
+// onlyMetadataChanged reports whether the update changes only what the garbage collector uses.
+func (e escalation) onlyMetadataChanged() bool {
 	if e.Old == nil {
 		return false
 	}
@@ -97,7 +97,7 @@ func (e escalation) onlyCollected() bool {
 
 // binding requires the user to have the rules of the bound role.
 func (e escalation) binding(ctx context.Context, role rbacv1.RoleRef, subjects []rbacv1.Subject) error {
-	if e.onlyCollected() || e.sameBinding(role, subjects) {
+	if e.onlyMetadataChanged() || e.sameBinding(role, subjects) {
 		return nil
 	}
 	resource := client.ClusterRoles.Resource
@@ -168,8 +168,8 @@ func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) erro
 	return errors.New(text)
 }
 
-// everything returns the rules of a cluster-admin.
-func everything() []rbacv1.PolicyRule {
+// clusterAdminRules returns the rules of a cluster-admin.
+func clusterAdminRules() []rbacv1.PolicyRule {
 	all := []string{"*"}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
 }

@@ -33,7 +33,7 @@ func runtimeClass(c client.Client) admission.Plugin {
 			if err != nil {
 				return err
 			}
-			if err := runAs(pod, class); err != nil {
+			if err := applyRuntimeClass(pod, class); err != nil {
 				return r.Forbid(err)
 			}
 			return nil
@@ -56,8 +56,8 @@ func newPod(r *admission.Request) *corev1.Pod {
 	return pod
 }
 
-// runAs applies the class to the pod.
-func runAs(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+// applyRuntimeClass applies the class to the pod.
+func applyRuntimeClass(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	var overhead corev1.ResourceList
 	if class.Overhead != nil {
 		overhead = class.Overhead.PodFixed

@@ -41,11 +41,11 @@ func serviceAccount(c client.Client) admission.Plugin {
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 			return mirrorAccount(r, pod)
 		}
-		return giveAccount(ctx, c, r, &pod.Spec)
+		return setAccount(ctx, c, r, &pod.Spec)
 	}}
 }
 
-func giveAccount(ctx context.Context, c client.Client, r *admission.Request, spec *corev1.PodSpec) error {
+func setAccount(ctx context.Context, c client.Client, r *admission.Request, spec *corev1.PodSpec) error {
 	if spec.ServiceAccountName == "" {
 		spec.ServiceAccountName = defaultAccount
 	}

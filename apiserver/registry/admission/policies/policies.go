@@ -29,7 +29,7 @@ import (
 // Config of Policies. Kind and Types are required.
 type Config struct {
 	match.Config
-	reload.Following
+	reload.Follower
 	// Kind returns the served resource of a kind; nil: none.
 	Kind func(gvk schema.GroupVersionKind) *kind.Resource
 	// Types returns the converter by which objects of a resource, or of a subresource of it, merge.
@@ -40,8 +40,8 @@ type Config struct {
 type Policies struct {
 	cfg        Config
 	mu         sync.Mutex // guards changes of both sets
-	validating set[*admissionregistration.Expressions]
-	mutating   set[*admissionregistration.Mutations]
+	validating policySet[*admissionregistration.Expressions]
+	mutating   policySet[*admissionregistration.Mutations]
 }
 
 // New returns Policies without policies.
@@ -57,14 +57,14 @@ func (p *Policies) Plugins() (mutating, validating admission.Plugin) {
 }
 
 // Any reports whether a policy is bound.
-func (p *Policies) Any() bool { return p.validating.now.Load() != nil || p.AnyMutating() }
+func (p *Policies) Any() bool { return p.validating.bound.Load() != nil || p.AnyMutating() }
 
 // AnyMutating reports whether a policy is bound that may change objects.
-func (p *Policies) AnyMutating() bool { return p.mutating.now.Load() != nil }
+func (p *Policies) AnyMutating() bool { return p.mutating.bound.Load() != nil }
 
 // Configuration returns what configures the policies.
 func (p *Policies) Configuration() reload.Configuration {
-	return reload.Configuration{Following: p.cfg.Following, Load: p.Load, Kinds: []schema.GroupVersionResource{
+	return reload.Configuration{Follower: p.cfg.Follower, Load: p.Load, Kinds: []schema.GroupVersionResource{
 		client.ValidatingAdmissionPolicies, client.ValidatingAdmissionPolicyBindings,
 		client.MutatingAdmissionPolicies, client.MutatingAdmissionPolicyBindings,
 	}}
@@ -89,10 +89,10 @@ func (p *Policies) loadValidating(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rules []rule[*admissionregistration.Expressions]
+	var rules []storedPolicy[*admissionregistration.Expressions]
 	for _, is := range all {
-		rules = append(rules, rule[*admissionregistration.Expressions]{is,
-			common{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
+		rules = append(rules, storedPolicy[*admissionregistration.Expressions]{is,
+			policyMeta{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
 				onFailure: is.Spec.FailurePolicy},
 			func() (*admissionregistration.Expressions, error) { return admissionregistration.Compile(&is.Spec) }})
 	}
@@ -102,7 +102,7 @@ func (p *Policies) loadValidating(ctx context.Context) error {
 			&binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources,
 				actions: b.Spec.ValidationActions})
 	}
-	p.validating.set(rules, bound)
+	p.validating.replace(rules, bound)
 	return nil
 }
 
@@ -115,10 +115,10 @@ func (p *Policies) loadMutating(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rules []rule[*admissionregistration.Mutations]
+	var rules []storedPolicy[*admissionregistration.Mutations]
 	for _, is := range all {
-		rules = append(rules, rule[*admissionregistration.Mutations]{is,
-			common{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
+		rules = append(rules, storedPolicy[*admissionregistration.Mutations]{is,
+			policyMeta{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
 				onFailure: is.Spec.FailurePolicy},
 			func() (*admissionregistration.Mutations, error) {
 				return admissionregistration.CompileMutations(&is.Spec)
@@ -129,6 +129,6 @@ func (p *Policies) loadMutating(ctx context.Context) error {
 		bound = append(bound,
 			&binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources})
 	}
-	p.mutating.set(rules, bound)
+	p.mutating.replace(rules, bound)
 	return nil
 }

@@ -17,16 +17,16 @@ import (
 )
 
 // review returns the question for a webhook, in a version of the object.
-func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
-	f := v.In(res)
+func (v *dispatcher) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
+	f := v.Form(res)
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	object, err := raw(f.Object)
+	object, err := rawJSON(f.Object)
 	if err != nil {
 		return nil, err
 	}
-	old, err := raw(f.Old)
+	old, err := rawJSON(f.Old)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*revie
 		}
 		who.Extra[key] = values
 	}
-	requested := v.In(v.Requested).Kind
+	requested := v.Form(v.Requested).Kind
 	return &reviewv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: versionFor(h)},
 		Request: &reviewv1.AdmissionRequest{
@@ -76,10 +76,10 @@ func verify(asked, answer *reviewv1.AdmissionReview, mutating bool) error {
 		return nil
 	}
 	if r.UID != asked.Request.UID {
-		return fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, shortened(string(r.UID)))
+		return fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, truncated(string(r.UID)))
 	}
 	if is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); is != want {
-		return fmt.Errorf("expected webhook response of %v, got %v", want, shortened(is.String()))
+		return fmt.Errorf("expected webhook response of %v, got %v", want, truncated(is.String()))
 	}
 	return verifyPatch(r, mutating)
 }
@@ -103,7 +103,7 @@ func verifyPatch(r *reviewv1.AdmissionResponse, mutating bool) error {
 // maxQuoted bounds what an error quotes of an answer.
 const maxQuoted = 256
 
-func shortened(text string) string { return text[:min(len(text), maxQuoted)] }
+func truncated(text string) string { return text[:min(len(text), maxQuoted)] }
 
 // denial returns the error of a request that the webhook denied.
 func denial(name string, result *metav1.Status) error {

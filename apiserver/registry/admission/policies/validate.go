@@ -31,37 +31,37 @@ type decision struct {
 // annotation is one audit annotation of a policy.
 type annotation struct{ key, value string }
 
-// verdict is what a policy says about a request, with one object of parameters.
-type verdict struct {
+// evaluation is what a policy says about a request, with one object of parameters.
+type evaluation struct {
 	decisions   []decision // of the validations
 	annotations []annotation
-	broken      []error // annotations that could not be evaluated
+	annotationErrors      []error // annotations that could not be evaluated
 }
 
 // validate is Validate of the plugin. Every policy has its say, and the first denial is the answer.
 func (p *Policies) validate(ctx context.Context, r *admission.Request) error {
-	now := p.validating.now.Load()
-	if now == nil || r.Part != "" || match.Exempt(ctx, r) {
+	now := p.validating.bound.Load()
+	if now == nil || r.PartOf != "" || match.Exempt(ctx, r) {
 		return nil
 	}
-	v := &validation{visit: p.visit(r, false)}
+	v := &validation{matcher: p.newMatcher(r, false)}
 	for _, policy := range *now {
-		if err := v.policy(ctx, policy); err != nil {
+		if err := v.evaluatePolicy(ctx, policy); err != nil {
 			return err
 		}
 	}
-	return v.end(ctx)
+	return v.err(ctx)
 }
 
 // validation is one request on its way past the validating policies.
 type validation struct {
-	visit
+	matcher
 	outcome
 }
 
-// policy collects what a policy says. The error is that of a request that cannot be judged at all.
-func (v *validation) policy(ctx context.Context, p *policy[*admissionregistration.Expressions]) error {
-	res, err := v.concerned(ctx, p.match, &p.selectors)
+// evaluatePolicy collects what a policy says. The error is that of a request that cannot be judged at all.
+func (v *validation) evaluatePolicy(ctx context.Context, p *policy[*admissionregistration.Expressions]) error {
+	res, err := v.matchingVersion(ctx, p.match, &p.selectors)
 	if err == nil && res == nil {
 		return nil
 	}
@@ -70,23 +70,23 @@ func (v *validation) policy(ctx context.Context, p *policy[*admissionregistratio
 		expressions, err = p.compiled()
 	}
 	if err != nil {
-		v.misconfigured(&p.common, nil, err)
+		v.misconfigured(&p.policyMeta, nil, err)
 		return nil
 	}
 	notes := annotations{}
 	for _, b := range p.bindings {
-		if err := v.binding(ctx, &p.common, b, res, expressions, notes); err != nil {
+		if err := v.evaluateBinding(ctx, &p.policyMeta, b, res, expressions, notes); err != nil {
 			return err
 		}
 	}
-	notes.publish(ctx, p.name)
+	notes.record(ctx, p.name)
 	return nil
 }
 
-// binding collects what a policy says for one binding, once for each object that parameterizes it.
-func (v *validation) binding(ctx context.Context, p *common, b *binding, res *kind.Resource,
+// evaluateBinding collects what a policy says for one binding, once for each object that parameterizes it.
+func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *binding, res *kind.Resource,
 	e *admissionregistration.Expressions, notes annotations) error {
-	all, err := v.bound(ctx, p, b)
+	all, err := v.paramsFor(ctx, p, b)
 	if err != nil {
 		v.misconfigured(p, b, err)
 	}
@@ -101,12 +101,12 @@ func (v *validation) binding(ctx context.Context, p *common, b *binding, res *ki
 		says := v.evaluate(ctx, p, e, res, params, namespace)
 		for i, d := range says.decisions {
 			if d.denied {
-				v.denied(p, b, i, d)
+				v.applyActions(p, b, i, d)
 			}
 		}
-		for _, err := range says.broken { // denied, whatever the binding wants
+		for _, err := range says.annotationErrors { // denied, whatever the binding wants
 			if !p.ignores() {
-				v.deny(denial{by: source(p, b), message: err.Error()})
+				v.deny(denial{source: sourceOf(p, b), message: err.Error()})
 			}
 		}
 		notes.add(says.annotations)
@@ -115,45 +115,45 @@ func (v *validation) binding(ctx context.Context, p *common, b *binding, res *ki
 }
 
 // evaluate evaluates the policy with one object of parameters.
-func (v *validation) evaluate(ctx context.Context, p *common, e *admissionregistration.Expressions, res *kind.Resource,
-	params runtime.Object, namespace *corev1.Namespace) verdict {
+func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionregistration.Expressions, res *kind.Resource,
+	params runtime.Object, namespace *corev1.Namespace) evaluation {
 	in, err := v.Input(ctx, res, params, namespace)
 	if err != nil {
-		return p.failure(fmt.Errorf("failed to convert object version: %w", err))
+		return p.failedEvaluation(fmt.Errorf("failed to convert object version: %w", err))
 	}
 	if len(e.Spec.MatchConditions) > 0 {
-		if ok, err := in.Meets(ctx, e.Conditions); err != nil {
-			return p.failure(err)
+		if ok, err := in.MeetsConditions(ctx, e.Conditions); err != nil {
+			return p.failedEvaluation(err)
 		} else if !ok {
-			return verdict{}
+			return evaluation{}
 		}
 	}
 	results, left, err := in.Evaluate(ctx, e.Validations, celconfig.RuntimeCELCostBudget)
 	if err != nil {
-		return p.failure(err)
+		return p.failedEvaluation(err)
 	}
 	messages, _, err := in.Evaluate(ctx, e.Messages, left)
 	if !errors.Is(err, apiservercel.ErrInternal) && !errors.Is(err, apiservercel.ErrOutOfBudget) {
 		err = nil // the messages are missing
 	}
-	says := verdict{decisions: make([]decision, len(results))}
+	says := evaluation{decisions: make([]decision, len(results))}
 	for i, r := range results {
 		switch {
 		case r.Error != nil:
-			says.decisions[i] = p.failed(r.Error)
+			says.decisions[i] = p.failedDecision(r.Error)
 		case err != nil:
-			says.decisions[i] = p.failed(fmt.Errorf("failed messageExpression: %w", err))
+			says.decisions[i] = p.failedDecision(fmt.Errorf("failed messageExpression: %w", err))
 		case r.EvalResult != types.True:
-			says.decisions[i] = refusal(&e.Spec.Validations[i], messages, i)
+			says.decisions[i] = falseDecision(&e.Spec.Validations[i], messages, i)
 		}
 	}
 	notes, _, err := in.Evaluate(ctx, e.Annotations, celconfig.RuntimeCELCostBudget)
 	if err != nil {
-		return p.failure(err)
+		return p.failedEvaluation(err)
 	}
 	for i, r := range notes {
 		if r.Error != nil {
-			says.broken = append(says.broken, r.Error)
+			says.annotationErrors = append(says.annotationErrors, r.Error)
 		} else if text, _ := r.EvalResult.Value().(string); strings.TrimSpace(text) != "" {
 			says.annotations = append(says.annotations, annotation{e.Spec.AuditAnnotations[i].Key, strings.TrimSpace(text)})
 		}
@@ -161,17 +161,17 @@ func (v *validation) evaluate(ctx context.Context, p *common, e *admissionregist
 	return says
 }
 
-// failure is the verdict where nothing could be evaluated.
-func (p *common) failure(err error) verdict { return verdict{decisions: []decision{p.failed(err)}} }
+// failedEvaluation is the verdict where nothing could be evaluated.
+func (p *policyMeta) failedEvaluation(err error) evaluation { return evaluation{decisions: []decision{p.failedDecision(err)}} }
 
-// failed is the decision about an expression that could not be evaluated.
-func (p *common) failed(err error) decision {
+// failedDecision is the decision about an expression that could not be evaluated.
+func (p *policyMeta) failedDecision(err error) decision {
 	return decision{denied: !p.ignores(), message: err.Error()}
 }
 
-// refusal is the decision about a validation that is false. Its message is the result of messageExpression if that is
+// falseDecision is the decision about a validation that is false. Its message is the result of messageExpression if that is
 // usable, or else the message, or else the expression.
-func refusal(v *admissionv1.Validation, messages []plugincel.EvaluationResult, i int) decision {
+func falseDecision(v *admissionv1.Validation, messages []plugincel.EvaluationResult, i int) decision {
 	d := decision{denied: true, reason: metav1.StatusReasonInvalid}
 	if v.Reason != nil {
 		d.reason = *v.Reason

@@ -25,22 +25,22 @@ const (
 	failedValidating   = "failed-open.validating.webhook.admission.k8s.io/"
 )
 
-// uncallable is the error of a webhook that could not be called, or did not answer as it must.
-type uncallable struct {
+// callError is the error of a webhook that could not be called, or did not answer as it must.
+type callError struct {
 	name   string
 	reason error
 }
 
 // Error implements error.
-func (e uncallable) Error() string {
+func (e callError) Error() string {
 	return fmt.Sprintf("failed calling webhook %q: %v", e.name, e.reason)
 }
 
 // Unwrap returns the reason.
-func (e uncallable) Unwrap() error { return e.reason }
+func (e callError) Unwrap() error { return e.reason }
 
-// ask calls the webhook with the request in a version. The answer allows the request.
-func (v *visit) ask(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
+// callWebhook calls the webhook with the request in a version. The answer allows the request.
+func (v *dispatcher) callWebhook(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
 	asked, err := v.review(ctx, h, res)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -49,7 +49,7 @@ func (v *visit) ask(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1
 }
 
 // post sends a question and returns the answer, or an error if the webhook denies the request.
-func (v *visit) post(ctx context.Context, h *hook,
+func (v *dispatcher) post(ctx context.Context, h *hook,
 	asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
 	if s := h.SideEffects; v.R.DryRun &&
 		(s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
@@ -62,17 +62,17 @@ func (v *visit) post(ctx context.Context, h *hook,
 	}
 	answer := &reviewv1.AdmissionReview{}
 	if err := h.client.Post(ctx, asked, answer); err != nil {
-		return nil, uncallable{h.Name, fmt.Errorf("failed to call webhook: %w", err)}
+		return nil, callError{h.Name, fmt.Errorf("failed to call webhook: %w", err)}
 	}
 	if err := verify(asked, answer, v.Mutating); err != nil {
-		return nil, uncallable{h.Name, fmt.Errorf("received invalid webhook response: %w", err)}
+		return nil, callError{h.Name, fmt.Errorf("received invalid webhook response: %w", err)}
 	}
-	v.log.worked(h)
+	v.log.succeeded(h)
 	return answer.Response, nil
 }
 
-// heard handles what every answer may have: annotations, warnings, and a denial.
-func (v *visit) heard(ctx context.Context, h *hook, r *reviewv1.AdmissionResponse) error {
+// handleResponse handles what every answer may have: annotations, warnings, and a denial.
+func (v *dispatcher) handleResponse(ctx context.Context, h *hook, r *reviewv1.AdmissionResponse) error {
 	record := audit.Of(ctx)
 	for key, value := range r.AuditAnnotations {
 		record.Annotate(h.Name+"/"+key, value)
@@ -86,14 +86,14 @@ func (v *visit) heard(ctx context.Context, h *hook, r *reviewv1.AdmissionRespons
 	return nil
 }
 
-// failed returns what an error of a webhook means for the request: nothing if the webhook may fail. annotation is
+// handleError returns what an error of a webhook means for the request: nothing if the webhook may fail. annotation is
 // that of a webhook that was skipped.
-func (v *visit) failed(ctx context.Context, h *hook, err error, annotation string) error {
-	var call uncallable
+func (v *dispatcher) handleError(ctx context.Context, h *hook, err error, annotation string) error {
+	var call callError
 	if !errors.As(err, &call) {
 		return err
 	}
-	open := h.ignores() || match.MustEnd(ctx, v.R)
+	open := h.ignores() || match.FailsOpen(ctx, v.R)
 	if !errors.Is(err, context.Canceled) { // the client went away
 		outcome := "the request is refused"
 		if open {
@@ -113,26 +113,26 @@ func (v *visit) failed(ctx context.Context, h *hook, err error, annotation strin
 
 // validate is Validate of the plugin: it calls all webhooks at once, and returns the first error by their order.
 func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
-	now := h.now.Load()
-	if now == nil || len(now.validating) == 0 || r.Part != "" || match.Exempt(ctx, r) {
+	now := h.configured.Load()
+	if now == nil || len(now.validating) == 0 || r.PartOf != "" || match.Exempt(ctx, r) {
 		return nil
 	}
-	v := h.visit(r, false)
-	calls, err := v.relevant(ctx, now.validating)
+	v := h.newDispatcher(r, false)
+	calls, err := v.matchingCalls(ctx, now.validating)
 	if err != nil || len(calls) == 0 {
 		return err
 	}
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
-	v.askAll(ctx, calls)
+	v.postAll(ctx, calls)
 	var first error
 	for i := range calls {
 		c := &calls[i]
 		if c.err == nil {
-			c.err = v.heard(ctx, c.hook, c.answer)
+			c.err = v.handleResponse(ctx, c.hook, c.answer)
 		}
-		if err := v.failed(ctx, c.hook, c.err, fmt.Sprintf("%sround_0_index_%d", failedValidating, i)); err != nil &&
+		if err := v.handleError(ctx, c.hook, c.err, fmt.Sprintf("%sround_0_index_%d", failedValidating, i)); err != nil &&
 			first == nil {
 			first = err
 		}
@@ -140,18 +140,18 @@ func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 	return first
 }
 
-// question is a webhook that is called, and its answer.
-type question struct {
+// webhookCall is a webhook that is called, and its answer.
+type webhookCall struct {
 	hook   *hook
-	asked  *reviewv1.AdmissionReview
+	review  *reviewv1.AdmissionReview
 	answer *reviewv1.AdmissionResponse
 	err    error
 }
 
-// relevant returns the webhooks that the request concerns.
-func (v *visit) relevant(ctx context.Context, hooks []*hook) (out []question, err error) {
+// matchingCalls returns the webhooks that the request concerns.
+func (v *dispatcher) matchingCalls(ctx context.Context, hooks []*hook) (out []webhookCall, err error) {
 	for _, h := range hooks {
-		res, err := v.wants(ctx, h)
+		res, err := v.matchingVersion(ctx, h)
 		if err != nil {
 			return nil, err
 		}
@@ -162,22 +162,22 @@ func (v *visit) relevant(ctx context.Context, hooks []*hook) (out []question, er
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		out = append(out, question{hook: h, asked: asked})
+		out = append(out, webhookCall{hook: h, review: asked})
 	}
 	return out, nil
 }
 
-func (v *visit) askAll(ctx context.Context, calls []question) {
+func (v *dispatcher) postAll(ctx context.Context, calls []webhookCall) {
 	if len(calls) == 1 {
-		calls[0].answer, calls[0].err = v.post(ctx, calls[0].hook, calls[0].asked)
+		calls[0].answer, calls[0].err = v.post(ctx, calls[0].hook, calls[0].review)
 		return
 	}
 	group, inner := guard.With(ctx)
 	for i := range calls {
 		c := &calls[i]
-		c.err = uncallable{c.hook.Name, errors.New("the call panicked")}
+		c.err = callError{c.hook.Name, errors.New("the call panicked")}
 		group.Do(func() error {
-			c.answer, c.err = v.post(inner, c.hook, c.asked)
+			c.answer, c.err = v.post(inner, c.hook, c.review)
 			return nil
 		})
 	}

@@ -42,7 +42,7 @@ type outcome struct {
 
 // denial is why a request is denied.
 type denial struct {
-	by, message string
+	source, message string
 	reason      metav1.StatusReason
 }
 
@@ -53,40 +53,40 @@ func (o *outcome) deny(d denial) {
 }
 
 // misconfigured handles an error of a policy, or of its binding if b is not nil.
-func (v *validation) misconfigured(p *common, b *binding, err error) {
+func (v *validation) misconfigured(p *policyMeta, b *binding, err error) {
 	switch {
 	case p.ignores():
 	case b == nil:
-		v.deny(denial{by: source(p, b), message: fmt.Sprintf("failed to configure policy: %v", err)})
+		v.deny(denial{source: sourceOf(p, b), message: fmt.Sprintf("failed to configure policy: %v", err)})
 	default:
-		v.deny(denial{by: source(p, b), message: fmt.Sprintf("failed to configure binding: %v", err)})
+		v.deny(denial{source: sourceOf(p, b), message: fmt.Sprintf("failed to configure binding: %v", err)})
 	}
 }
 
-// source names a policy and its binding.
-func source(p *common, b *binding) string {
+// sourceOf names a policy and its binding.
+func sourceOf(p *policyMeta, b *binding) string {
 	if b == nil {
 		return fmt.Sprintf("%s '%s'", p.kind, p.name)
 	}
 	return fmt.Sprintf("%s '%s' with binding '%s'", p.kind, p.name, b.name)
 }
 
-// denied does what the binding wants to be done about a decision, that of the validation with the index.
-func (v *validation) denied(p *common, b *binding, index int, d decision) {
+// applyActions does what the binding wants to be done about a decision, that of the validation with the index.
+func (v *validation) applyActions(p *policyMeta, b *binding, index int, d decision) {
 	for _, action := range b.actions {
 		switch action {
 		case admissionv1.Deny:
-			v.deny(denial{by: source(p, b), message: d.message, reason: d.reason})
+			v.deny(denial{source: sourceOf(p, b), message: d.message, reason: d.reason})
 		case admissionv1.Warn:
-			v.R.Warn(fmt.Sprintf("Validation failed for %s: %s", source(p, b), d.message))
+			v.R.Warn(fmt.Sprintf("Validation failed for %s: %s", sourceOf(p, b), d.message))
 		case admissionv1.Audit:
 			v.failures = append(v.failures, failure{d.message, p.name, b.name, index, b.actions})
 		}
 	}
 }
 
-// end returns the error of the request, in upstream's words.
-func (v *validation) end(ctx context.Context) error {
+// err returns the error of the request, in upstream's words.
+func (v *validation) err(ctx context.Context) error {
 	if len(v.failures) > 0 {
 		about, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
 		if err != nil {
@@ -97,7 +97,7 @@ func (v *validation) end(ctx context.Context) error {
 	if v.first == nil {
 		return nil
 	}
-	message := fmt.Sprintf("%s denied request: %s", v.first.by, v.first.message)
+	message := fmt.Sprintf("%s denied request: %s", v.first.source, v.first.message)
 	err := v.R.Forbid(errors.New(message))
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -136,7 +136,7 @@ func (a annotations) add(all []annotation) {
 	}
 }
 
-func (a annotations) publish(ctx context.Context, policy string) {
+func (a annotations) record(ctx context.Context, policy string) {
 	for key, values := range a {
 		audit.Of(ctx).Annotate(policy+"/"+key, strings.Join(values, ", "))
 	}

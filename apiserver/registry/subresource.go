@@ -18,8 +18,8 @@ import (
 type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
 	req *authenticationv1.TokenRequest) error
 
-// below returns what Subresource.Update needs for a subresource of res.
-func (r *Registry) below(res *Resource, sub string) kind.Registry {
+// subresourceRegistry returns what Subresource.Update needs for a subresource of res.
+func (r *Registry) subresourceRegistry(res *Resource, sub string) kind.Registry {
 	return kind.Registry{
 		Client: r, Token: r.tokens, DryRun: DryRun, IsDryRun: isDryRun, Now: r.now,
 		Serves: func(gvr schema.GroupVersionResource) bool { return r.Find(gvr) != nil },

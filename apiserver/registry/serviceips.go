@@ -10,11 +10,11 @@ import (
 	"monopod/apiserver/registry/allocate"
 )
 
-// held contains the functions that release the reservations of one write; a retried write has
+// releases contains the functions that release the reservations of one write; a retried write has
 // several.
-type held []func()
+type releases []func()
 
-func (h *held) release() {
+func (h *releases) run() {
 	for _, release := range *h {
 		release()
 	}
@@ -22,14 +22,14 @@ func (h *held) release() {
 
 // reserve allocates the addresses and ports of a Service. They stay reserved until reserved is
 // released; after that they are in use only if next was stored.
-func (r *Registry) reserve(ctx context.Context, next, cur Object, sub string, reserved *held) error {
+func (r *Registry) reserve(ctx context.Context, next, cur Object, sub string, reservations *releases) error {
 	service, ok := next.(*corev1.Service)
 	if !ok || sub != "" {
 		return nil
 	}
 	old, _ := cur.(*corev1.Service)
 	release, err := r.services.Reserve(ctx, service, old)
-	*reserved = append(*reserved, release)
+	*reservations = append(*reservations, release)
 	return err
 }
 
