@@ -141,7 +141,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 		return obj, nil
 	})
 	if err == nil && res.Schema != nil && !isDryRun(ctx) {
-		err = custom.Confirm(ctx, r.store, res, stored)
+		err = custom.ConfirmDefinition(ctx, r.store, res, stored)
 	}
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func (d Definitions) Load(ctx context.Context) (int64, error) {
 	for _, e := range entries {
 		listed[e.Key.Name] = true
 		if len(e.Object.(*custom.Definition).Status.Conditions) == 0 { // it is new: nothing was served by it
-			custom.Sweep(ctx, r.store, e, r.log)
+			custom.RemoveOrphans(ctx, r.store, e, r.log)
 		}
 		d.serve(e)
 	}
@@ -47,7 +47,7 @@ func (d Definitions) Run(ctx context.Context) error {
 		d.Load, func(ev *store.Event) {
 			if ev.New != nil {
 				if ev.Old == nil {
-					custom.Sweep(ctx, d.registry.store, ev.New, d.registry.log)
+					custom.RemoveOrphans(ctx, d.registry.store, ev.New, d.registry.log)
 				}
 				d.serve(ev.New)
 			} else {

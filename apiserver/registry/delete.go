@@ -71,7 +71,7 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
 	grace := res.GraceFor(cur, opts.GracePeriodSeconds)
 	finalizers := res.FinalizersFor(cur, opts)
-	held := len(finalizers) > 0 || (res.Held != nil && res.Held(cur))
+	held := len(finalizers) > 0 || (res.BlocksDeletion != nil && res.BlocksDeletion(cur))
 	if grace == 0 && !held {
 		return nil
 	}
@@ -119,5 +119,5 @@ func setDeletion(obj Object, at time.Time, grace int64) {
 func deletionDone(res *Resource, obj Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 &&
-		(grace == nil || *grace == 0) && (res.Held == nil || !res.Held(obj))
+		(grace == nil || *grace == 0) && (res.BlocksDeletion == nil || !res.BlocksDeletion(obj))
 }

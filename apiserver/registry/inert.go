@@ -17,7 +17,7 @@ const (
 	// onlyStoredReason is the reason of the Events about objects on which nothing acts, and component
 	// their source.
 	onlyStoredReason = "OnlyStored"
-	eventComponent  = "monopod"
+	eventComponent   = "monopod"
 	// maxEventBase leaves space for a UID in an Event's name.
 	maxEventBase = 253 - 33
 )

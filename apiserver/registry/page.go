@@ -35,8 +35,8 @@ type token struct {
 }
 
 const (
-	tokenVersion = "meta.k8s.io/v1"
-	currentRevision       = -1
+	tokenVersion    = "meta.k8s.io/v1"
+	currentRevision = -1
 )
 
 func (t token) encode() string {

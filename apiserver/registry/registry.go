@@ -86,21 +86,21 @@ type Config struct {
 // Registry serves resources from a store. It does not close the store.
 type Registry struct {
 	*Catalogue
-	store     store.Store
-	clock     clock.WithDelayedExecution
-	log       *zap.Logger
-	guard     *guard.Guard
-	admission admission.Chain
-	hooks     *webhooks.Hooks
-	policies  *policies.Policies
-	dynamic   admission.Chain       // the part of admission that users configure: hooks and policies
-	configurations   reload.Configurations // of dynamic
-	tokens    Tokens
-	fields    *managed.Fields
-	services  *allocate.Services
-	kinds     *custom.Kinds
-	off       func(controller string) bool
-	establish time.Duration
+	store          store.Store
+	clock          clock.WithDelayedExecution
+	log            *zap.Logger
+	guard          *guard.Guard
+	admission      admission.Chain
+	hooks          *webhooks.Hooks
+	policies       *policies.Policies
+	dynamic        admission.Chain       // the part of admission that users configure: hooks and policies
+	configurations reload.Configurations // of dynamic
+	tokens         Tokens
+	fields         *managed.Fields
+	services       *allocate.Services
+	kinds          *custom.Kinds
+	off            func(controller string) bool
+	establish      time.Duration
 }
 
 var (

@@ -34,8 +34,8 @@ const (
 // Manager is the value of the label ipaddress.kubernetes.io/managed-by of the IPAddresses of Services (upstream's).
 const Manager = "ipallocator.k8s.io"
 
-// TheService is the Service of the API server, which has the first address.
-const TheService = "kubernetes"
+// APIServerService is the Service of the API server, which has the first address.
+const APIServerService = "kubernetes"
 
 // minHostBits is the size of the smallest range: 8 addresses (upstream's).
 const minHostBits = 3
@@ -130,12 +130,12 @@ func (s *Services) Reserve(ctx context.Context, next, cur *corev1.Service) (rele
 		return func() {}, invalid(next, errs)
 	}
 	c := newReservation(next, cur)
-	if !c.wants(&next.Spec) {
+	if !c.needsAllocation(&next.Spec) {
 		return func() {}, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.seeUsed(ctx, c); err != nil {
+	if err := s.collectUsed(ctx, c); err != nil {
 		return func() {}, err
 	}
 	if err := s.fill(c, next); err != nil {
@@ -158,16 +158,16 @@ func (s *Services) fill(c *reservation, next *corev1.Service) error {
 	return s.ports(c, next)
 }
 
-// seeUsed collects what other Services have or have reserved.
-func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
+// collectUsed collects what other Services have or have reserved.
+func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 	services, err := s.stored.Services(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.seeRanges(ctx, c); err != nil {
+	if err := s.collectRanges(ctx, c); err != nil {
 		return err
 	}
-	s.used.follow(services)
+	s.used.update(services)
 	c.stored = &s.used
 	if !c.created {
 		if i := slices.IndexFunc(services, func(svc *corev1.Service) bool { return svc.UID == c.owner.UID }); i >= 0 {
@@ -185,14 +185,14 @@ func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
 			c.usedPorts[port] = true
 		}
 	}
-	if c.owner.Name != TheService || c.owner.Namespace != metav1.NamespaceDefault {
+	if c.owner.Name != APIServerService || c.owner.Namespace != metav1.NamespaceDefault {
 		c.usedIPs[s.cfg.First()] = true
 	}
 	return nil
 }
 
-// seeRanges collects the ranges, and what is taken of them by others than Services.
-func (s *Services) seeRanges(ctx context.Context, c *reservation) error {
+// collectRanges collects the ranges, and what is taken of them by others than Services.
+func (s *Services) collectRanges(ctx context.Context, c *reservation) error {
 	c.ranges = s.cfg.Addresses
 	if s.stored.Ranges != nil {
 		more, err := s.stored.Ranges(ctx)

@@ -344,7 +344,7 @@ func TestServiceKubernetes(t *testing.T) {
 	if got := c.First().String(); got != "10.96.0.1" {
 		t.Errorf("got %s", got)
 	}
-	c.apply(allocate.TheService, `clusterIP: 10.96.0.1, `+onePort)
+	c.apply(allocate.APIServerService, `clusterIP: 10.96.0.1, `+onePort)
 }
 
 func TestParse(t *testing.T) {

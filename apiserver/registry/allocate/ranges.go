@@ -30,8 +30,8 @@ func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
 	return out, err
 }
 
-// notServices selects the IPAddresses that are not those of Services.
-var notServices = labels.Set{}.AsSelector().Add(
+// userAddresses selects the IPAddresses that are not those of Services.
+var userAddresses = labels.Set{}.AsSelector().Add(
 	*must(labels.NewRequirement(networkingv1.LabelManagedBy, selection.NotEquals, []string{Manager})))
 
 func must(r *labels.Requirement, err error) *labels.Requirement {
@@ -43,7 +43,7 @@ func must(r *labels.Requirement, err error) *labels.Requirement {
 
 // TakenByUsers returns the addresses that users keep from Services.
 func TakenByUsers(ctx context.Context, c client.Client) ([]netip.Addr, error) {
-	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: notServices})
+	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: userAddresses})
 	var out []netip.Addr
 	for _, o := range all {
 		if ip, err := netip.ParseAddr(o.Name); err == nil {

@@ -18,9 +18,9 @@ type usage struct {
 
 func newUsage() usage { return usage{ips: map[netip.Addr]int{}, ports: map[int32]int{}} }
 
-// follow makes now the Services that are counted. Stored objects never change, so it looks only at those between the
+// update makes now the Services that are counted. Stored objects never change, so it looks only at those between the
 // ones that both lists begin and end with: usually a single one has come, gone or changed since the last call.
-func (u *usage) follow(now []*corev1.Service) {
+func (u *usage) update(now []*corev1.Service) {
 	was, head, tail := u.services, 0, 0
 	for least := min(len(was), len(now)); head < least && was[head] == now[head]; {
 		head++

@@ -20,16 +20,16 @@ const (
 
 // annotate stores the fields of a that v1 does not have in out's annotations.
 func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.HorizontalPodAutoscaler) {
-	forget(out)
+	removeAnnotations(out)
 	var others []autoscalingv1.MetricSpec
 	for i := range a.Spec.Metrics {
 		if _, ok := cpuShare(&a.Spec.Metrics[i]); !ok {
-			others = append(others, showMetric(&a.Spec.Metrics[i]))
+			others = append(others, metricToV1(&a.Spec.Metrics[i]))
 		}
 	}
 	var current []autoscalingv1.MetricStatus
 	for i := range a.Status.CurrentMetrics {
-		current = append(current, showStatus(&a.Status.CurrentMetrics[i]))
+		current = append(current, statusToV1(&a.Status.CurrentMetrics[i]))
 	}
 	var conditions []autoscalingv1.HorizontalPodAutoscalerCondition
 	for _, c := range a.Status.Conditions {
@@ -38,15 +38,15 @@ func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.Horiz
 			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
 		})
 	}
-	put(out, metricsAnnotation, others, len(others) > 0)
-	put(out, currentAnnotation, current, len(current) > 0)
-	put(out, conditionsAnnotation, conditions, len(conditions) > 0)
+	setAnnotation(out, metricsAnnotation, others, len(others) > 0)
+	setAnnotation(out, currentAnnotation, current, len(current) > 0)
+	setAnnotation(out, conditionsAnnotation, conditions, len(conditions) > 0)
 	if b := a.Spec.Behavior; b != nil {
-		put(out, behaviorAnnotation, behavior{ScaleUp: showRules(b.ScaleUp), ScaleDown: showRules(b.ScaleDown)}, true)
+		setAnnotation(out, behaviorAnnotation, behavior{ScaleUp: rulesToAnnotation(b.ScaleUp), ScaleDown: rulesToAnnotation(b.ScaleDown)}, true)
 	}
 }
 
-func put(obj metav1.Object, key string, value any, some bool) {
+func setAnnotation(obj metav1.Object, key string, value any, some bool) {
 	if !some {
 		return
 	}
@@ -65,29 +65,29 @@ func put(obj metav1.Object, key string, value any, some bool) {
 // readAnnotations sets fields from out's annotations and removes these. Invalid
 // annotations are ignored, as upstream does.
 func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
-	for _, m := range read[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
-		out.Spec.Metrics = append(out.Spec.Metrics, keepMetric(&m))
+	for _, m := range readAnnotation[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
+		out.Spec.Metrics = append(out.Spec.Metrics, metricFromV1(&m))
 	}
-	if current := read[[]autoscalingv1.MetricStatus](out, currentAnnotation); len(current) > 0 {
+	if current := readAnnotation[[]autoscalingv1.MetricStatus](out, currentAnnotation); len(current) > 0 {
 		out.Status.CurrentMetrics = nil // the annotation is more complete than the field
 		for i := range current {
-			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, keepStatus(&current[i]))
+			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(&current[i]))
 		}
 	}
-	for _, c := range read[[]autoscalingv1.HorizontalPodAutoscalerCondition](out, conditionsAnnotation) {
+	for _, c := range readAnnotation[[]autoscalingv1.HorizontalPodAutoscalerCondition](out, conditionsAnnotation) {
 		out.Status.Conditions = append(out.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{
 			Type: autoscalingv2.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
 			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
 		})
 	}
-	if b := read[*behavior](out, behaviorAnnotation); b != nil {
-		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: keepRules(b.ScaleUp), ScaleDown: keepRules(b.ScaleDown)}
+	if b := readAnnotation[*behavior](out, behaviorAnnotation); b != nil {
+		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rulesFromAnnotation(b.ScaleUp), ScaleDown: rulesFromAnnotation(b.ScaleDown)}
 	}
-	forget(out)
+	removeAnnotations(out)
 }
 
-// read decodes the annotation; it returns the zero value if that fails.
-func read[T any](obj metav1.Object, key string) T {
+// readAnnotation decodes the annotation; it returns the zero value if that fails.
+func readAnnotation[T any](obj metav1.Object, key string) T {
 	var value, nothing T
 	if json.Unmarshal([]byte(obj.GetAnnotations()[key]), &value) != nil {
 		return nothing
@@ -95,7 +95,7 @@ func read[T any](obj metav1.Object, key string) T {
 	return value
 }
 
-func forget(obj metav1.Object) {
+func removeAnnotations(obj metav1.Object) {
 	annotations := obj.GetAnnotations()
 	for _, key := range []string{metricsAnnotation, currentAnnotation, conditionsAnnotation, behaviorAnnotation} {
 		delete(annotations, key)
@@ -122,7 +122,7 @@ type policy struct {
 	PeriodSeconds int32
 }
 
-func showRules(r *autoscalingv2.HPAScalingRules) *rules {
+func rulesToAnnotation(r *autoscalingv2.HPAScalingRules) *rules {
 	if r == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func showRules(r *autoscalingv2.HPAScalingRules) *rules {
 	return out
 }
 
-func keepRules(r *rules) *autoscalingv2.HPAScalingRules {
+func rulesFromAnnotation(r *rules) *autoscalingv2.HPAScalingRules {
 	if r == nil {
 		return nil
 	}

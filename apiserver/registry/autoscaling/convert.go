@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// showMetric converts a metric to v1.
-func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
+// metricToV1 converts a metric to v1.
+func metricToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv1.ObjectMetricSource{
@@ -34,9 +34,9 @@ func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	return out
 }
 
-// keepMetric is the inverse of showMetric; the fields that are set determine the
+// metricFromV1 is the inverse of showMetric; the fields that are set determine the
 // type of the target.
-func keepMetric(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
+func metricFromV1(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv2.ObjectMetricSource{
@@ -83,8 +83,8 @@ func shareTarget(share *int32, average *resource.Quantity) autoscalingv2.MetricT
 	return autoscalingv2.MetricTarget{Type: kind, AverageUtilization: share, AverageValue: average}
 }
 
-// showStatus converts the current value of a metric to v1.
-func showStatus(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
+// statusToV1 converts the current value of a metric to v1.
+func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv1.ObjectMetricStatus{
@@ -110,8 +110,8 @@ func showStatus(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
-// keepStatus is the inverse of showStatus.
-func keepStatus(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
+// statusFromV1 is the inverse of showStatus.
+func statusFromV1(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv2.ObjectMetricStatus{

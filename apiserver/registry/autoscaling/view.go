@@ -23,8 +23,8 @@ func oldAutoscalerResource() kind.Resource {
 		Categories:   r.Categories,
 		Subresources: r.Subresources,
 		New:          func() kind.Object { return new(autoscalingv1.HorizontalPodAutoscaler) },
-		View:         &kind.View{Of: client.HorizontalPodAutoscalers, Show: show, Store: keep},
-		Columns:      columnsOver(keep, r.Columns),
+		View:         &kind.View{Of: client.HorizontalPodAutoscalers, Show: toV1, Store: fromV1},
+		Columns:      columnsOver(fromV1, r.Columns),
 	}
 }
 
@@ -39,9 +39,9 @@ func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) [
 	return out
 }
 
-// show converts an autoscaler to v1. Annotations contain the fields that v1 does not
+// toV1 converts an autoscaler to v1. Annotations contain the fields that v1 does not
 // have, so that keep restores the same object.
-func show(stored kind.Object) kind.Object {
+func toV1(stored kind.Object) kind.Object {
 	a := stored.(*autoscalingv2.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv1.HorizontalPodAutoscaler{
 		ObjectMeta: a.ObjectMeta,
@@ -81,9 +81,9 @@ func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	return m.Resource.Target.AverageUtilization, m.Resource.Target.AverageUtilization != nil
 }
 
-// keep converts an autoscaler of v1 to the stored version. Without metrics, the
+// fromV1 converts an autoscaler of v1 to the stored version. Without metrics, the
 // target is the default CPU utilization.
-func keep(shown kind.Object) kind.Object {
+func fromV1(shown kind.Object) kind.Object {
 	a := shown.(*autoscalingv1.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: a.ObjectMeta,

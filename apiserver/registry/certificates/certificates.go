@@ -28,7 +28,7 @@ func Resources() []kind.Resource {
 		Kind:         "CertificateSigningRequest",
 		Controller:   "csrsigning",
 		ShortNames:   []string{"csr"},
-		Subresources: parts(),
+		Subresources: subresources(),
 		New:          func() kind.Object { return new(request) },
 		Prepare:      prepare,
 		Validate:     validate,
@@ -39,8 +39,8 @@ func Resources() []kind.Resource {
 	}, bundles(), podRequests()}
 }
 
-// parts returns the subresources. Neither can change the spec.
-func parts() []kind.Subresource {
+// subresources returns the subresources. Neither can change the spec.
+func subresources() []kind.Subresource {
 	status := kind.Parts("status")[0]
 	approval := status
 	approval.Name, approval.Merge, status.Merge = "approval", mergeApproval, mergeStatus
@@ -69,12 +69,12 @@ func requestedDuration(r *request) string {
 func condition(r *request) string {
 	text := "Pending"
 	switch {
-	case has(r, certificatesv1.CertificateDenied):
+	case hasCondition(r, certificatesv1.CertificateDenied):
 		text = "Denied"
-	case has(r, certificatesv1.CertificateApproved):
+	case hasCondition(r, certificatesv1.CertificateApproved):
 		text = "Approved"
 	}
-	if has(r, certificatesv1.CertificateFailed) {
+	if hasCondition(r, certificatesv1.CertificateFailed) {
 		text += ",Failed"
 	}
 	if len(r.Status.Certificate) > 0 {
@@ -83,7 +83,7 @@ func condition(r *request) string {
 	return text
 }
 
-func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+func findCondition(r *request, t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == t {
 			return &r.Status.Conditions[i]
@@ -92,7 +92,9 @@ func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.Cer
 	return nil
 }
 
-func has(r *request, t certificatesv1.RequestConditionType) bool { return find(r, t) != nil }
+func hasCondition(r *request, t certificatesv1.RequestConditionType) bool {
+	return findCondition(r, t) != nil
+}
 
 // prepare keeps the spec in all updates, and the status in updates of the object itself.
 func prepare(next, cur kind.Object, subresource string) {
@@ -113,7 +115,7 @@ func mergeApproval(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	conditions := r.Status.Conditions
 	r.Spec, r.Status = old.Spec, old.Status
-	r.Status.Conditions = stamped(conditions, old, now)
+	r.Status.Conditions = withTimes(conditions, old, now)
 	return nil
 }
 
@@ -122,11 +124,11 @@ func mergeStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	r.Spec = old.Spec
 	for i, c := range r.Status.Conditions {
-		if was := find(old, c.Type); was != nil && decision(c.Type) {
+		if was := findCondition(old, c.Type); was != nil && decision(c.Type) {
 			r.Status.Conditions[i] = *was
 		}
 	}
-	r.Status.Conditions = stamped(r.Status.Conditions, old, now)
+	r.Status.Conditions = withTimes(r.Status.Conditions, old, now)
 	return nil
 }
 
@@ -134,8 +136,8 @@ func decision(t certificatesv1.RequestConditionType) bool {
 	return t == certificatesv1.CertificateApproved || t == certificatesv1.CertificateDenied
 }
 
-// stamped sets the times that the client omitted.
-func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old *request,
+// withTimes sets the times that the client omitted.
+func withTimes(conditions []certificatesv1.CertificateSigningRequestCondition, old *request,
 	now metav1.Time) []certificatesv1.CertificateSigningRequestCondition {
 	for i := range conditions {
 		c := &conditions[i]
@@ -146,7 +148,7 @@ func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old
 			continue
 		}
 		c.LastTransitionTime = now
-		if was := find(old, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+		if was := findCondition(old, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}

@@ -23,9 +23,9 @@ const (
 	maxBackdate = 5 * time.Minute
 )
 
-// nearErrors returns an error for a certificate that is issued now and not valid from now on.
-func nearErrors(r, old *podRequest, now metav1.Time) error {
-	if decided(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
+// issueTimeErrors returns an error for a certificate that is issued now and not valid from now on.
+func issueTimeErrors(r, old *podRequest, now metav1.Time) error {
+	if finalCondition(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
 		r.Status.NotBefore == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func issuedErrors(r *podRequest, at *field.Path) (errs field.ErrorList) {
 		return bad(chain, field.OmitValueType{}, "%v", err)
 	}
 	errs = append(errs, leafNameErrors(leaf, chain)...)
-	if key, err := stubKey(r.Spec.StubPKCS10Request); err != nil || !key.Equal(leaf.PublicKey) {
+	if key, err := requestKey(r.Spec.StubPKCS10Request); err != nil || !key.Equal(leaf.PublicKey) {
 		return bad(chain, field.OmitValueType{}, "leaf certificate was not issued to the requested public key")
 	}
 	s := &r.Status

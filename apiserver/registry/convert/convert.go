@@ -20,11 +20,11 @@ func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Objec
 	if err != nil {
 		return nil, err
 	}
-	return named(res, obj, stored), nil
+	return withKind(res, obj, stored), nil
 }
 
-// named returns an object that was converted from stored, with the kind of res.
-func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
+// withKind returns an object that was converted from stored, with the kind of res.
+func withKind(res *kind.Resource, obj, stored kind.Object) kind.Object {
 	// others may share a converted object
 	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() {
 		as.SetGroupVersionKind(res.GVK())
@@ -42,7 +42,7 @@ func Internal(ctx context.Context, res *kind.Resource) bool {
 // Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it
 // is stored.
 func Bare(res *kind.Resource, stored kind.Object) kind.Object {
-	return named(res, res.View.Show(stored), stored)
+	return withKind(res, res.View.Show(stored), stored)
 }
 
 // Entry returns a stored entry as clients of res see it.
@@ -51,7 +51,7 @@ func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entr
 		return e, nil
 	}
 	if res.View.Converter == nil {
-		return shown(res, e, res.View.Show(e.Object))
+		return convertedEntry(res, e, res.View.Show(e.Object))
 	}
 	out, err := Entries(ctx, res, []*store.Entry{e})
 	if err != nil {
@@ -73,7 +73,7 @@ const (
 func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.Seq2[*store.Entry, error] {
 	return func(yield func(*store.Entry, error) bool) {
 		for len(entries) > 0 {
-			shown, err := Entries(ctx, res, entries[:step(res, entries)])
+			shown, err := Entries(ctx, res, entries[:batchSize(res, entries)])
 			if err != nil {
 				yield(nil, err)
 				return
@@ -88,8 +88,8 @@ func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.
 	}
 }
 
-// step returns how many of the entries are converted at the same time.
-func step(res *kind.Resource, entries []*store.Entry) int {
+// batchSize returns how many of the entries are converted at the same time.
+func batchSize(res *kind.Resource, entries []*store.Entry) int {
 	if !Converts(res) {
 		return 1
 	}
@@ -131,19 +131,19 @@ func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([
 			obj = res.View.Show(e.Object)
 		}
 		var err error
-		if out[i], err = shown(res, e, obj); err != nil {
+		if out[i], err = convertedEntry(res, e, obj); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// shown returns the entry of a stored object that is obj for clients of res: the stored one if that is the same object.
-func shown(res *kind.Resource, e *store.Entry, obj kind.Object) (*store.Entry, error) {
+// convertedEntry returns the entry of a stored object that is obj for clients of res: the stored one if that is the same object.
+func convertedEntry(res *kind.Resource, e *store.Entry, obj kind.Object) (*store.Entry, error) {
 	if obj == e.Object {
 		return e, nil
 	}
-	data, err := json.Marshal(named(res, obj, e.Object))
+	data, err := json.Marshal(withKind(res, obj, e.Object))
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func Resources() []kind.Resource {
 		eventResource(),
 		namespaceResource(),
 		nodeResource(),
-		pod.Resource(Subresource()),
+		pod.Resource(evictionSubresource()),
 		podTemplateResource(),
 		secretResource(),
 		serviceAccountResource(),

@@ -25,7 +25,7 @@ func newEventResource() kind.Resource {
 		Kind:       "Event",
 		Namespaced: true,
 		ShortNames: []string{"ev"},
-		View:       &kind.View{Of: client.Events, Show: showEvent, Store: storeEvent},
+		View:       &kind.View{Of: client.Events, Show: toEventsV1, Store: fromEventsV1},
 		New:        func() kind.Object { return new(eventsv1.Event) },
 		Validate:   newEventValidate,
 		Fields:     newEventFields,
@@ -33,7 +33,7 @@ func newEventResource() kind.Resource {
 	}
 }
 
-func showEvent(stored kind.Object) kind.Object {
+func toEventsV1(stored kind.Object) kind.Object {
 	ev := stored.(*corev1.Event).DeepCopy()
 	out := &eventsv1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
@@ -49,10 +49,12 @@ func showEvent(stored kind.Object) kind.Object {
 	return out
 }
 
-func storeEvent(shown kind.Object) kind.Object { return oldEvent(shown.(*eventsv1.Event).DeepCopy()) }
+func fromEventsV1(shown kind.Object) kind.Object {
+	return toCoreEvent(shown.(*eventsv1.Event).DeepCopy())
+}
 
-// oldEvent converts an event to v1. The result shares memory with ev.
-func oldEvent(ev *eventsv1.Event) *corev1.Event {
+// toCoreEvent converts an event to v1. The result shares memory with ev.
+func toCoreEvent(ev *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
 		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
@@ -91,7 +93,7 @@ func newEventColumns() []table.Column {
 	for i := range columns {
 		cell := columns[i].Cell
 		columns[i].Cell = func(obj store.Object, now time.Time) any {
-			return cell(oldEvent(obj.(*eventsv1.Event)), now)
+			return cell(toCoreEvent(obj.(*eventsv1.Event)), now)
 		}
 	}
 	return columns
@@ -100,13 +102,13 @@ func newEventColumns() []table.Column {
 // newEventValidate implements upstream's validation of this version. As in
 // upstream, most errors name the fields of v1.
 func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
-	ev := oldEvent(next.(*eventsv1.Event))
+	ev := toCoreEvent(next.(*eventsv1.Event))
 	errs := eventValidate(ev, "reportingController")
 	if cur == nil {
 		errs = append(errs, eventSeries(ev.Series)...)
 		return append(errs, newEventCreate(ev)...)
 	}
-	old := oldEvent(cur.(*eventsv1.Event))
+	old := toCoreEvent(cur.(*eventsv1.Event))
 	if !equality.Semantic.DeepEqual(ev.Series, old.Series) {
 		errs = append(errs, eventSeries(ev.Series)...)
 	}

@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// Subresource returns the subresource to which Evictions are posted.
-func Subresource() kind.Subresource {
+// evictionSubresource returns the subresource to which Evictions are posted.
+func evictionSubresource() kind.Subresource {
 	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"),
 		func() kind.Object { return new(policyv1.Eviction) })
 	sub.Update = func(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
@@ -76,7 +76,7 @@ func (e *evictor) options(ctx context.Context,
 }
 
 // errAgain: the state on which the decision was based has changed.
-var errAgain = errors.New("the pod has changed")
+var errPodChanged = errors.New("the pod has changed")
 
 // evictionTries is how often a lost race is retried (upstream: EvictionsRetry).
 const evictionTries = 20
@@ -87,7 +87,7 @@ func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.
 	opts metav1.DeleteOptions) error {
 	for try := 1; ; try++ {
 		err := e.evictOnce(ctx, ref, eviction, opts)
-		if !errors.Is(err, errAgain) {
+		if !errors.Is(err, errPodChanged) {
 			return err
 		}
 		if try == evictionTries {
@@ -113,7 +113,7 @@ func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 		_, err := e.Delete(ctx, ref, opts)
 		return err
 	}
-	guarded, err := e.spend(ctx, victim)
+	guarded, err := e.takeDisruption(ctx, victim)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Po
 			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 		}
 		if unguarded && cur.GetResourceVersion() != victim.ResourceVersion {
-			return nil, errAgain
+			return nil, errPodChanged
 		}
 		if err := e.Check(cur, opts.Preconditions); err != nil {
 			return nil, err
@@ -150,7 +150,7 @@ func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Po
 	}
 	_, err = e.Delete(ctx, ref, opts)
 	if unguarded && apierrors.IsConflict(err) {
-		return errAgain
+		return errPodChanged
 	}
 	return err
 }

@@ -27,7 +27,7 @@ func namespaceResource() kind.Resource {
 		Default:      namespaceDefault,
 		Prepare:      namespacePrepare,
 		Validate:     namespaceValidate,
-		Held: func(obj kind.Object) bool {
+		BlocksDeletion: func(obj kind.Object) bool {
 			return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0
 		},
 		Fields: func(obj kind.Object) fields.Set {

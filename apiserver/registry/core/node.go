@@ -141,14 +141,14 @@ func nodeDurability(cur, next kind.Object) store.Durability {
 	if cur == nil || next == nil {
 		return store.Durable
 	}
-	if equality.Semantic.DeepEqual(nodeWithoutBeat(cur.(*corev1.Node)), nodeWithoutBeat(next.(*corev1.Node))) {
+	if equality.Semantic.DeepEqual(withoutHeartbeat(cur.(*corev1.Node)), withoutHeartbeat(next.(*corev1.Node))) {
 		return store.Volatile
 	}
 	return store.Durable
 }
 
-// nodeWithoutBeat returns a shallow copy without the fields that a heartbeat changes.
-func nodeWithoutBeat(node *corev1.Node) *corev1.Node {
+// withoutHeartbeat returns a shallow copy without the fields that a heartbeat changes.
+func withoutHeartbeat(node *corev1.Node) *corev1.Node {
 	still := *node
 	still.ResourceVersion, still.ManagedFields = "", nil
 	still.Status.Conditions = slices.Clone(node.Status.Conditions)

@@ -62,8 +62,8 @@ func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if old.Immutable == nil || !*old.Immutable {
 		return errs
 	}
-	errs = append(errs, frozenFlag(secret.Immutable)...)
-	return append(errs, frozenField("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
+	errs = append(errs, immutableFlagErrors(secret.Immutable)...)
+	return append(errs, immutableFieldErrors("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
 }
 
 // secretKeys checks the names of the keys and the total size of the values, which

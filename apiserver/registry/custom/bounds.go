@@ -21,10 +21,10 @@ const (
 	valueSize = 100
 	// maxPatterns is the maximum size of the compiled patterns of a definition, in instructions of some 40 bytes.
 	maxPatterns = 500_000
-	// perPattern is the size of a pattern in addition to its instructions: each costs a copy of the list of all.
-	perPattern = 200
-	// maxKept is maxPatterns for all definitions since the process started.
-	maxKept = 2 * maxPatterns
+	// patternOverhead is the size of a pattern in addition to its instructions: each costs a copy of the list of all.
+	patternOverhead = 200
+	// maxAllPatterns is maxPatterns for all definitions since the process started.
+	maxAllPatterns = 2 * maxPatterns
 	// maxResults is how many values the JSONPath of a column may find for each value of the object.
 	maxResults = 64
 	// MaxDescent is the maximum size of an object in which a column looks at all levels, in bytes of JSON: the values
@@ -38,11 +38,11 @@ const (
 	RuleTime = 10 * time.Second
 )
 
-// defaults computes the memory for the defaults that a schema adds to an object.
-type defaults struct{ size, lookups int }
+// defaultsCost computes the memory for the defaults that a schema adds to an object.
+type defaultsCost struct{ size, lookups int }
 
 // ofValue adds what the defaults of s add to x; false if that is too much. It follows upstream's defaulting.Default.
-func (d *defaults) ofValue(x any, s *schema.Structural) bool {
+func (d *defaultsCost) ofValue(x any, s *schema.Structural) bool {
 	if s == nil {
 		return true
 	}
@@ -59,7 +59,7 @@ func (d *defaults) ofValue(x any, s *schema.Structural) bool {
 	return true
 }
 
-func (d *defaults) ofObject(x map[string]any, s *schema.Structural) bool {
+func (d *defaultsCost) ofObject(x map[string]any, s *schema.Structural) bool {
 	if d.lookups += len(s.Properties); d.lookups > maxLookups {
 		return false
 	}
@@ -81,7 +81,7 @@ func (d *defaults) ofObject(x map[string]any, s *schema.Structural) bool {
 }
 
 // ofMember is ofValue for a value that may be missing, or null in place of its default.
-func (d *defaults) ofMember(x any, present bool, s *schema.Structural) bool {
+func (d *defaultsCost) ofMember(x any, present bool, s *schema.Structural) bool {
 	if s == nil {
 		return true
 	}
@@ -95,7 +95,7 @@ func (d *defaults) ofMember(x any, present bool, s *schema.Structural) bool {
 }
 
 // add adds the memory of a default.
-func (d *defaults) add(x any) bool {
+func (d *defaultsCost) add(x any) bool {
 	d.size += valueSize
 	switch x := x.(type) {
 	case string:
@@ -118,7 +118,7 @@ func (d *defaults) add(x any) bool {
 
 // Defaults returns the memory for the defaults that the schema adds to a decoded object.
 func Defaults(all map[string]any, s *schema.Structural) (int, error) {
-	var d defaults
+	var d defaultsCost
 	if !d.ofObject(all, s) {
 		return 0, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("the defaults of its schema would add more than %d MiB to the object", maxDefaults>>20))
@@ -142,7 +142,7 @@ func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.E
 			}
 		}
 	}
-	if err := kept.admit(spec); err != nil {
+	if err := admittedPatterns.admit(spec); err != nil {
 		return append(errs, err)
 	}
 	for i := range spec.Versions {

@@ -42,7 +42,7 @@ func FuzzConverted(f *testing.F) {
 		}
 		asked := &apiextensionsv1.ConversionReview{TypeMeta: metav1.TypeMeta{Kind: "ConversionReview",
 			APIVersion: "apiextensions.k8s.io/v1"}, Request: &apiextensionsv1.ConversionRequest{UID: "u"}}
-		objects, err := answered(asked, answer)
+		objects, err := responseObjects(asked, answer)
 		if err != nil {
 			return
 		}

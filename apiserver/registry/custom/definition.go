@@ -35,9 +35,9 @@ func Resources() []kind.Resource {
 		Prepare:  prepare,
 		Validate: Validate,
 		// The first deletion adds a finalizer: the definition stays until its objects are gone.
-		Held:         func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
-		Subresources: kind.Parts("status"),
-		Columns:      []table.Column{table.Name(), table.CreatedAt()},
+		BlocksDeletion: func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
+		Subresources:   kind.Parts("status"),
+		Columns:        []table.Column{table.Name(), table.CreatedAt()},
 	}}
 }
 
@@ -50,7 +50,7 @@ func prepare(next, cur kind.Object, subresource string) {
 	case was == nil:
 		is.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
 		is.Generation = 1
-		keepStored(is)
+		addStoredVersion(is)
 	case subresource == "delete":
 		terminate(is, was)
 	case subresource == "status":
@@ -61,7 +61,7 @@ func prepare(next, cur kind.Object, subresource string) {
 		if !sameSpec(is, was) {
 			is.Generation = was.Generation + 1
 		}
-		keepStored(is)
+		addStoredVersion(is)
 	}
 }
 
@@ -75,8 +75,8 @@ func sameSpec(a, b *crd.Definition) bool {
 	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is.Spec, was.Spec)
 }
 
-// keepStored adds the storage version to those in which objects may be stored.
-func keepStored(def *crd.Definition) {
+// addStoredVersion adds the storage version to those in which objects may be stored.
+func addStoredVersion(def *crd.Definition) {
 	for _, v := range def.Spec.Versions {
 		if v.Storage && !slices.Contains(def.Status.StoredVersions, v.Name) {
 			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
@@ -108,7 +108,7 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	defer cancel()
 	full := (*crd.Definition).Full
 	if subresource == "status" { // which does not look at the schemas
-		full = outline
+		full = withoutSchemas
 	}
 	def, err := full(next.(*crd.Definition))
 	if err != nil {
@@ -123,7 +123,7 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
 	}
 	if cur == nil {
-		return own(validation.ValidateCustomResourceDefinition(ctx, is), is, nil)
+		return withoutMetadataErrors(validation.ValidateCustomResourceDefinition(ctx, is), is, nil)
 	}
 	if def, err = full(cur.(*crd.Definition)); err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
@@ -133,13 +133,13 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	case err != nil:
 		return field.ErrorList{field.InternalError(nil, err)}
 	case subresource == "status":
-		return own(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was), is, was)
+		return withoutMetadataErrors(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was), is, was)
 	}
-	return own(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was), is, was)
+	return withoutMetadataErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was), is, was)
 }
 
-// outline returns a copy of a definition without its schemas.
-func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, error) {
+// withoutSchemas returns a copy of a definition without its schemas.
+func withoutSchemas(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, error) {
 	def := d.CustomResourceDefinition
 	def.Spec.Versions = slices.Clone(def.Spec.Versions)
 	for i := range def.Spec.Versions {
@@ -156,9 +156,9 @@ func internalDefinition(
 		nil)
 }
 
-// own returns errs without those about the metadata that the registry reports for every kind. was is nil for a
+// withoutMetadataErrors returns errs without those about the metadata that the registry reports for every kind. was is nil for a
 // creation.
-func own(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
+func withoutMetadataErrors(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
 	at := field.NewPath("metadata")
 	common := apivalidation.ValidateObjectMeta(&is.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, at)
 	if was != nil {

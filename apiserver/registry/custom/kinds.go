@@ -41,8 +41,8 @@ type Kinds struct {
 	// shared is the schemas to which those of custom kinds refer: of metadata and of lists.
 	shared *idlecache.Value[*definitions.Set]
 	// network is how conversion webhooks are reached.
-	network webhook.Network
-	memory  memory // of what they converted
+	network     webhook.Network
+	conversions conversionCache // of what they converted
 
 	mu       sync.Mutex // guards webhooks
 	webhooks map[string]*conversionWebhook
@@ -104,7 +104,7 @@ func (v *Version) resource() *kind.Resource {
 	}
 	if v.def.DeletionTimestamp != nil {
 		res.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-		res.Ending = ending
+		res.Ending = terminatingMessage
 	}
 	if v.spec.Deprecated {
 		res.Deprecated = fmt.Sprintf("%s/%s %s is deprecated", res.GVR.Group, v.name, res.Kind)
@@ -144,13 +144,13 @@ func (v *Version) served(base *kind.Resource, storage *Version) *kind.Resource {
 		Store: func(shown kind.Object) kind.Object { return storage.show(shown.(*Object)) },
 	}
 	if v.webhook != nil {
-		res.View.Show = func(stored kind.Object) kind.Object { return v.renamed(stored.(*Object)) }
-		res.View.Store = func(shown kind.Object) kind.Object { return storage.renamed(shown.(*Object)) }
+		res.View.Show = func(stored kind.Object) kind.Object { return v.withAPIVersion(stored.(*Object)) }
+		res.View.Store = func(shown kind.Object) kind.Object { return storage.withAPIVersion(shown.(*Object)) }
 		res.View.Converter = conversion{v, storage}
 	}
 	res.Validate = func(next, cur kind.Object, subresource string) field.ErrorList {
 		o := next.(*Object)
-		v.keep(o, asObject(cur), subresource)
+		v.restoreOtherFields(o, asObject(cur), subresource)
 		return v.validate(o, asObject(cur), subresource)
 	}
 	return res
@@ -161,8 +161,8 @@ func asObject(obj kind.Object) *Object {
 	return o
 }
 
-// keep restores what a write to the subresource does not change.
-func (v *Version) keep(next, cur *Object, subresource string) {
+// restoreOtherFields restores what a write to the subresource does not change.
+func (v *Version) restoreOtherFields(next, cur *Object, subresource string) {
 	switch {
 	case subresource == "status":
 		status := next.member("status")
@@ -185,10 +185,10 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 		managers, version := is.ManagedFields, is.ResourceVersion
 		was.ObjectMeta.DeepCopyInto(&is.ObjectMeta)
 		is.ManagedFields, is.ResourceVersion = managers, version
-		v.keep(is, was, subresource)
+		v.restoreOtherFields(is, was, subresource)
 		return
 	}
-	v.keep(is, was, subresource)
+	v.restoreOtherFields(is, was, subresource)
 	switch {
 	case was == nil:
 		is.Generation = 1
@@ -212,7 +212,7 @@ func (v *Version) show(o *Object) *Object {
 	all, err := o.Content()
 	if err == nil {
 		all["apiVersion"] = apiVersion
-		_, err = out.fill(all, free)
+		_, err = out.fill(all, unlimited)
 		out.content = nil
 		o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	}

@@ -44,8 +44,8 @@ type converted struct {
 	next    *converted
 }
 
-// as returns the object as it was converted to a version; nil: it was not.
-func (o *Object) as(v *Version) *Object {
+// convertedTo returns the object as it was converted to a version; nil: it was not.
+func (o *Object) convertedTo(v *Version) *Object {
 	for c := o.converted.Load(); c != nil; c = c.next {
 		if c.version == v {
 			return c.object
@@ -54,8 +54,8 @@ func (o *Object) as(v *Version) *Object {
 	return nil
 }
 
-// remember keeps the object in a version, and drops those of earlier states of the definition.
-func (o *Object) remember(v *Version, object *Object) {
+// cacheConverted keeps the object in a version, and drops those of earlier states of the definition.
+func (o *Object) cacheConverted(v *Version, object *Object) {
 	out := &converted{version: v, object: object}
 	for c := o.converted.Load(); c != nil; c = c.next {
 		if c.version.def == v.def && c.version != v {
@@ -214,8 +214,8 @@ func (o *Object) fill(all map[string]any, admit func(bytes int) error) (unknown 
 	return unknown, o.set(all)
 }
 
-// free admits any size within bounds.Defaults: of an object that is in memory several times already.
-func free(int) error { return nil }
+// unlimited admits any size within bounds.Defaults: of an object that is in memory several times already.
+func unlimited(int) error { return nil }
 
 // set sets the members to those of all, which it takes over.
 func (o *Object) set(all map[string]any) error {
@@ -283,7 +283,7 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 
 // FromUnstructured is the inverse of Unstructured. It sets defaults and removes unknown fields.
 func (o *Object) FromUnstructured(u *unstructured.Unstructured) error {
-	_, err := o.fill(u.Object, free)
+	_, err := o.fill(u.Object, unlimited)
 	return err
 }
 

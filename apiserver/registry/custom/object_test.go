@@ -128,7 +128,7 @@ var objectSpecs = []struct {
 func read(t *testing.T, v *Version, data []byte) bool {
 	t.Helper()
 	o := v.new().(*Object)
-	found, err := o.UnmarshalStrict(data, free)
+	found, err := o.UnmarshalStrict(data, unlimited)
 	if err != nil {
 		return false
 	}
@@ -138,7 +138,7 @@ func read(t *testing.T, v *Version, data []byte) bool {
 		t.Fatalf("%s: %v", data, err)
 	}
 	again := v.new().(*Object)
-	if more, err := again.UnmarshalStrict(text, free); err != nil || len(more) > 0 || !again.Equal(o) {
+	if more, err := again.UnmarshalStrict(text, unlimited); err != nil || len(more) > 0 || !again.Equal(o) {
 		t.Fatalf("%s is read as\n%s, which is read as\n%v (%v, %v)", data, text, again, more, err)
 	}
 	if is := len(v.validate(again, nil, "")) == 0; is != valid {
@@ -172,7 +172,7 @@ func TestObjectsAreReadBySchema(t *testing.T) {
 	}
 	o := v.new().(*Object)
 	if found, err := o.UnmarshalStrict(ofSpec(`{"size":3,"unknown":1,"ports":[{"port":1}],"name":"a","inner":{"b":"x"}}`),
-		free); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
+		unlimited); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
 		t.Errorf("found %v, %v", found, err)
 	}
 	const want = `{"flag":true,"inner":{"a":1,"b":"x"},"mode":"one","name":"a","ports":[{"port":1,"protocol":"TCP"}],"size":3}`

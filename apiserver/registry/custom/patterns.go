@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/registry/expressions"
 )
 
-// kept are the patterns that upstream's validator may keep: it keeps each that it compiled for the life of the process.
-var kept = patterns{known: map[string]bool{}}
+// admittedPatterns are the patterns that upstream's validator may keep: it keeps each that it compiled for the life of the process.
+var admittedPatterns = patterns{known: map[string]bool{}}
 
 // patterns are those of all definitions that were admitted.
 type patterns struct {
@@ -32,7 +32,7 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 					return
 				}
 				if sizes[s.Pattern] == 0 {
-					sizes[s.Pattern] = perPattern + expressions.Parsing(s.Pattern)
+					sizes[s.Pattern] = patternOverhead + expressions.Parsing(s.Pattern)
 					if size+sizes[s.Pattern] <= maxPatterns {
 						sizes[s.Pattern] += sizeOfPattern(s.Pattern)
 					}
@@ -53,9 +53,9 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 			more += n
 		}
 	}
-	if p.size+more > maxKept {
+	if p.size+more > maxAllPatterns {
 		return field.Forbidden(path,
-			fmt.Sprintf("the patterns of all definitions since the server started are compiled to more than %d instructions; restart the server to add others", maxKept))
+			fmt.Sprintf("the patterns of all definitions since the server started are compiled to more than %d instructions; restart the server to add others", maxAllPatterns))
 	}
 	for text := range sizes {
 		p.known[text] = true

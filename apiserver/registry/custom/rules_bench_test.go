@@ -42,7 +42,7 @@ func BenchmarkRules(b *testing.B) {
 			}
 			obj := v.new().(*Object)
 			if _, err := obj.UnmarshalStrict(
-				ofSpec("["+strings.Repeat(`{"a":4,"b":8,"s":"x1"},`, items-1)+`{"a":5,"b":4,"s":"y-"}]`), free); err != nil {
+				ofSpec("["+strings.Repeat(`{"a":4,"b":8,"s":"x1"},`, items-1)+`{"a":5,"b":4,"s":"y-"}]`), unlimited); err != nil {
 				b.Fatal(err)
 			}
 			all, err := obj.Content()

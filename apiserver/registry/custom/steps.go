@@ -45,17 +45,17 @@ func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
 
 // Exceeds returns an error if it takes too long to compare a value with a schema, which says where.
 func (w *Work) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
-	left := walk{w, maxSteps}
+	left := stepBudget{w, maxSteps}
 	return left.exceeds(value, s, at)
 }
 
-// walk is a comparison, and how many steps it has left.
-type walk struct {
+// stepBudget is a comparison, and how many steps it has left.
+type stepBudget struct {
 	*Work
 	left int
 }
 
-func (w *walk) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
+func (w *stepBudget) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
 	where, ok := w.ofValue(x, s)
 	if ok {
 		return nil
@@ -73,7 +73,7 @@ func (w *walk) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
 
 // ofValue takes the steps of a value. If they are more than there are left, it returns the value's fields and indices,
 // the outermost last, and false.
-func (w *walk) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
+func (w *stepBudget) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
 	w.left -= valueSteps + enumSteps*len(s.Enum)
 	switch x := x.(type) {
 	case string:
@@ -104,7 +104,7 @@ func (w *walk) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
 }
 
 // ofObject takes the steps of the fields of an object; it returns nil, or what ofValue returns if they are too many.
-func (w *walk) ofObject(x map[string]any, s *spec.Schema) []any {
+func (w *stepBudget) ofObject(x map[string]any, s *spec.Schema) []any {
 	w.left -= propertySteps * len(s.Properties)
 	for name, value := range x {
 		member, known := s.Properties[name]
@@ -122,7 +122,7 @@ func (w *walk) ofObject(x map[string]any, s *spec.Schema) []any {
 }
 
 // ofList is ofObject for the items of a list.
-func (w *walk) ofList(x []any, s *spec.Schema) []any {
+func (w *stepBudget) ofList(x []any, s *spec.Schema) []any {
 	if s.Items == nil || s.Items.Schema == nil {
 		return nil
 	}
@@ -158,12 +158,12 @@ func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.E
 	if err := validation.ConvertJSONSchemaProps(internal, decoded); err != nil {
 		return field.Invalid(at, nil, err.Error())
 	}
-	left := walk{w, maxSteps}
+	left := stepBudget{w, maxSteps}
 	return left.ofDefaults(decoded, at)
 }
 
 // ofDefaults takes the steps of all defaults in a schema, which are where a structural schema may have them.
-func (w *walk) ofDefaults(s *spec.Schema, at *field.Path) *field.Error {
+func (w *stepBudget) ofDefaults(s *spec.Schema, at *field.Path) *field.Error {
 	if s.Default != nil {
 		if err := w.exceeds(s.Default, s, at.Child("default")); err != nil {
 			return err

@@ -68,10 +68,10 @@ func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
 	if err != nil {
 		return nil, err
 	}
-	return internal(props)
+	return toInternal(props)
 }
 
-func internal(schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, error) {
+func toInternal(schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, error) {
 	if schema == nil {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (v *Version) compile() (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	props, err := internal(read)
+	props, err := toInternal(read)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func Resources() []kind.Resource {
 		{
 			GVR: client.DeviceClasses, Kind: "DeviceClass",
 			New:      func() kind.Object { return new(deviceClass) },
-			Prepare:  generations(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
+			Prepare:  prepareGeneration(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
 			Validate: validateClass,
 			Columns:  []table.Column{table.Name(), table.Age()},
 		},
@@ -42,7 +42,7 @@ func Resources() []kind.Resource {
 			Default:      func(obj kind.Object) { defaultSpec(&obj.(*claim).Spec) },
 			Prepare:      prepareClaim,
 			Validate:     validateClaim,
-			Columns: []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", state),
+			Columns: []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", stateCell),
 				table.Age()},
 		}, {
 			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Controller: controller,
@@ -54,7 +54,7 @@ func Resources() []kind.Resource {
 			GVR: client.ResourceSlices, Kind: "ResourceSlice",
 			New:      func() kind.Object { return new(slice) },
 			Stamp:    stampSlice,
-			Prepare:  generations(func(obj kind.Object) any { return obj.(*slice).Spec }),
+			Prepare:  prepareGeneration(func(obj kind.Object) any { return obj.(*slice).Spec }),
 			Validate: validateSlice,
 			Fields: func(obj kind.Object) fields.Set {
 				s := obj.(*slice)
@@ -87,13 +87,13 @@ func value(s *string) string {
 	return *s
 }
 
-// generations counts the changes of the spec.
-func generations(spec func(kind.Object) any) func(next, cur kind.Object, subresource string) {
+// prepareGeneration counts the changes of the spec.
+func prepareGeneration(spec func(kind.Object) any) func(next, cur kind.Object, subresource string) {
 	return func(next, cur kind.Object, subresource string) {
 		switch {
 		case cur == nil:
 			next.SetGeneration(1)
-		case subresource != "delete" && !same(spec(next), spec(cur)):
+		case subresource != "delete" && !equal(spec(next), spec(cur)):
 			next.SetGeneration(cur.GetGeneration() + 1)
 		}
 	}
@@ -112,21 +112,21 @@ func prepareClaim(next, cur kind.Object, subresource string) {
 	case "delete":
 	case "status":
 		is.Spec = was.Spec
-		stamp(is, was)
+		keepAllocationTime(is, was)
 	default:
 		is.Status = was.Status
 	}
 }
 
-// stamp keeps the time of an allocation.
-func stamp(is, was *claim) {
+// keepAllocationTime keeps the time of an allocation.
+func keepAllocationTime(is, was *claim) {
 	if a, old := is.Status.Allocation, was.Status.Allocation; a != nil && old != nil && a.AllocationTimestamp == nil {
 		a.AllocationTimestamp = old.AllocationTimestamp
 	}
 }
 
-// state is what kubectl shows of a claim.
-func state(c *claim) string {
+// stateCell is what kubectl shows of a claim.
+func stateCell(c *claim) string {
 	var states []string
 	if c.DeletionTimestamp != nil {
 		states = append(states, "deleted")

@@ -106,7 +106,7 @@ func propertyErrors(d *resourcev1.Device, at *field.Path) (errs field.ErrorList)
 	for name, capacity := range d.Capacity {
 		path := at.Child("capacity").Key(string(name))
 		errs = append(errs, qualified(string(name), path)...)
-		errs = append(errs, quantities(capacity.Value, path.Child("value"))...)
+		errs = append(errs, quantityErrors(capacity.Value, path.Child("value"))...)
 	}
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		errs = append(errs, field.Invalid(at, n, "the total number of attributes and capacities must not exceed 32"))
@@ -201,26 +201,26 @@ func counterErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs fie
 	errs = append(errs, atMost(len(spec.SharedCounters), resourcev1.ResourceSliceMaxCounterSets, shared)...)
 	for i, set := range spec.SharedCounters {
 		errs = append(errs, check.Named(shared.Index(i).Child("name"), set.Name, validation.IsDNS1123Label)...)
-		errs = append(errs, counters(set.Counters, shared.Index(i).Child("counters"))...)
+		errs = append(errs, counterValueErrors(set.Counters, shared.Index(i).Child("counters"))...)
 	}
 	for i := range spec.Devices {
 		for j, c := range spec.Devices[i].ConsumesCounters {
 			path := at.Child("devices").Index(i).Child("consumesCounters").Index(j)
 			errs = append(errs, check.Named(path.Child("counterSet"), c.CounterSet, validation.IsDNS1123Label)...)
-			errs = append(errs, counters(c.Counters, path.Child("counters"))...)
+			errs = append(errs, counterValueErrors(c.Counters, path.Child("counters"))...)
 		}
 	}
 	return errs
 }
 
-func counters(all map[string]resourcev1.Counter, at *field.Path) (errs field.ErrorList) {
+func counterValueErrors(all map[string]resourcev1.Counter, at *field.Path) (errs field.ErrorList) {
 	if len(all) == 0 {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	errs = append(errs, atMost(len(all), resourcev1.ResourceSliceMaxCountersPerCounterSet, at)...)
 	for name, c := range all {
 		errs = append(errs, check.Invalid(at.Key(name), name, validation.IsDNS1123Label(name))...)
-		errs = append(errs, quantities(c.Value, at.Key(name).Child("value"))...)
+		errs = append(errs, quantityErrors(c.Value, at.Key(name).Child("value"))...)
 	}
 	return errs
 }

@@ -76,7 +76,7 @@ func prepareRule(next, cur kind.Object, subresource string) {
 		is.Spec = was.Spec
 	default:
 		is.Status = was.Status
-		if !same(is.Spec, was.Spec) {
+		if !equal(is.Spec, was.Spec) {
 			is.Generation = was.Generation + 1
 		}
 	}

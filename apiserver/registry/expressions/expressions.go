@@ -30,10 +30,10 @@ var replaceFunctions = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0),
 		ProgramOptions: []cel.ProgramOption{
-			cel.CostTracking(&costs{}), cel.CustomDecorator(searching), cel.OptimizeRegex(constantPatterns()...)}}
+			cel.CostTracking(&resultCosts{}), cel.CustomDecorator(guardSearches), cel.OptimizeRegex(constantPatterns()...)}}
 	all := base.StoredExpressionsEnv().Functions()
 	for name, check := range checks {
-		option, err := guard(all[name], check)
+		option, err := guardFunction(all[name], check)
 		if err != nil {
 			panic(fmt.Sprintf("function %s of CEL: %v", name, err))
 		}
@@ -46,8 +46,8 @@ var replaceFunctions = sync.OnceFunc(func() {
 	*base = *next
 })
 
-// guard returns a function whose arguments are checked before each call.
-func guard(f *decls.FunctionDecl, check func(args []ref.Val) error) (cel.EnvOption, error) {
+// guardFunction returns a function whose arguments are checked before each call.
+func guardFunction(f *decls.FunctionDecl, check func(args []ref.Val) error) (cel.EnvOption, error) {
 	if f == nil {
 		return nil, fmt.Errorf("unknown")
 	}

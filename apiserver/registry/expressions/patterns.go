@@ -23,15 +23,15 @@ const (
 	maxFinding = 2 * time.Second
 )
 
-// searches are the functions with a regular expression, by the overloads that they have.
-var searches = map[string][]string{
+// regexFunctions are the functions with a regular expression, by the overloads that they have.
+var regexFunctions = map[string][]string{
 	"matches": {"matches", "matches_string"}, "find": {"string_find_string"}, "findAll": {"string_find_all_string", "string_find_all_string_int"},
 }
 
 // constantPatterns compiles constant patterns once, instead of upstream's optimizations of the same purpose, which do
 // not ask what a call costs.
 func constantPatterns() (out []*interpreter.RegexOptimization) {
-	for function, overloads := range searches {
+	for function, overloads := range regexFunctions {
 		for _, overload := range overloads {
 			out = append(out, &interpreter.RegexOptimization{Function: function, OverloadID: overload, RegexIndex: 1,
 				Factory: func(call interpreter.InterpretableCall, text string) (interpreter.InterpretableCall, error) {
@@ -48,10 +48,10 @@ func constantPatterns() (out []*interpreter.RegexOptimization) {
 	return out
 }
 
-// searching replaces the functions whose pattern is known only when they are called.
-func searching(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+// guardSearches replaces the functions whose pattern is known only when they are called.
+func guardSearches(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	call, ok := i.(interpreter.InterpretableCall)
-	if !ok || searches[call.Function()] == nil {
+	if !ok || regexFunctions[call.Function()] == nil {
 		return i, nil
 	}
 	return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
@@ -102,7 +102,7 @@ func (p compiled) call(function string, args []ref.Val) ref.Val {
 		return types.MaybeNoSuchOverloadErr(args[0])
 	}
 	text := string(value)
-	if steps := saturated(len(text), p.size); steps > maxSteps {
+	if steps := saturatedProduct(len(text), p.size); steps > maxSteps {
 		return types.NewErr("a pattern of %d instructions cannot be looked for in %d bytes: it would take more than %d steps", p.size, len(text), maxSteps)
 	}
 	switch function {
@@ -126,8 +126,8 @@ func (p compiled) call(function string, args []ref.Val) ref.Val {
 	return types.NewStringList(types.DefaultTypeAdapter, all)
 }
 
-// enough ends a replacement after the last match that is wanted.
-type enough struct{}
+// stopReplace ends a replacement after the last match that is wanted.
+type stopReplace struct{}
 
 // findAll returns at most n matches, all if n is negative, like FindAllString, which cannot be interrupted.
 func (p compiled) findAll(text string, n int) (all []string, err error) {
@@ -136,7 +136,7 @@ func (p compiled) findAll(text string, n int) (all []string, err error) {
 	}
 	defer func() {
 		if why := recover(); why != nil {
-			if _, ok := why.(enough); !ok {
+			if _, ok := why.(stopReplace); !ok {
 				panic(why)
 			}
 		}
@@ -145,11 +145,11 @@ func (p compiled) findAll(text string, n int) (all []string, err error) {
 	p.ReplaceAllStringFunc(text, func(match string) string {
 		all = append(all, match)
 		if len(all) == n {
-			panic(enough{})
+			panic(stopReplace{})
 		}
 		if time.Since(began) > maxFinding {
 			all, err = nil, fmt.Errorf("the matches of a pattern could not be found within %v", maxFinding)
-			panic(enough{})
+			panic(stopReplace{})
 		}
 		return ""
 	})

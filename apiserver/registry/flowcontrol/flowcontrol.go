@@ -51,7 +51,7 @@ func Resources() []kind.Resource {
 				func(fs *flowSchema) int { return int(fs.Spec.MatchingPrecedence) }),
 			table.Text("DistinguisherMethod", "What makes the requests separate flows.", distinguisher),
 			table.Age(),
-			table.Text("MissingPL", "Whether the priority level does not exist.", missing),
+			table.Text("MissingPL", "Whether the priority level does not exist.", missingLevel),
 		},
 	}, {
 		GVR:          client.PriorityLevelConfigurations,
@@ -94,7 +94,7 @@ func distinguisher(fs *flowSchema) string {
 	return string(fs.Spec.DistinguisherMethod.Type)
 }
 
-func missing(fs *flowSchema) string {
+func missingLevel(fs *flowSchema) string {
 	for _, c := range fs.Status.Conditions {
 		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {
 			return string(c.Status)

@@ -49,7 +49,7 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 				[]flowcontrolv1.PriorityLevelEnablement{flowcontrolv1.PriorityLevelEnablementExempt,
 					flowcontrolv1.PriorityLevelEnablementLimited}))
 	}
-	errs = append(errs, fixedErrors(pl, at)...)
+	errs = append(errs, mandatoryErrors(pl, at)...)
 	types := make([]string, len(pl.Status.Conditions))
 	for i, c := range pl.Status.Conditions {
 		types[i] = string(c.Type)
@@ -57,9 +57,9 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	return append(errs, conditionErrors(types)...)
 }
 
-// fixedErrors requires the mandatory levels to have the value that they have in every cluster, apart from the seats of
+// mandatoryErrors requires the mandatory levels to have the value that they have in every cluster, apart from the seats of
 // exempt.
-func fixedErrors(pl *level, at *field.Path) field.ErrorList {
+func mandatoryErrors(pl *level, at *field.Path) field.ErrorList {
 	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if fixed.Name != pl.Name {
 			continue

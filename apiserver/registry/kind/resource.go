@@ -103,9 +103,9 @@ type Resource struct {
 	// client's, or nil. A nil Grace: no graceful deletion.
 	Grace func(cur Object, asked *int64) int64
 
-	// Held reports whether an object that is being deleted must stay although its
+	// BlocksDeletion reports whether an object that is being deleted must stay although its
 	// metadata has no finalizers; nil: never.
-	Held func(obj Object) bool
+	BlocksDeletion func(obj Object) bool
 
 	// Orphans: a deletion without a propagation policy orphans the dependents, as
 	// upstream still does for its oldest kinds. OrphanWarning is then returned; empty: none.

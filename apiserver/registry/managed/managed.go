@@ -71,7 +71,7 @@ func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 		return nil, err
 	}
 	gvk := t.kind()
-	forms := t.forms()
+	forms := t.newConverter()
 	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource,
 		t.reset())
 }
@@ -113,11 +113,11 @@ func (f *Fields) update(t Target, next, cur kind.Object, manager string) error {
 	if err != nil {
 		return err
 	}
-	was, err := plain(cur)
+	was, err := toMergeable(cur)
 	if err != nil {
 		return err
 	}
-	is, err := plain(next)
+	is, err := toMergeable(next)
 	if err != nil {
 		return err
 	}
@@ -138,10 +138,10 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
-	if cur, err = plain(cur); err != nil {
+	if cur, err = toMergeable(cur); err != nil {
 		return nil, err
 	}
-	if cur, err = begin(m, t, cur); err != nil {
+	if cur, err = beginTracking(m, t, cur); err != nil {
 		return nil, err
 	}
 	applied, err := m.Apply(cur.DeepCopyObject(), patch, manager, force)
@@ -152,20 +152,20 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	if !ok {
 		return nil, apierrors.NewBadRequest("the patch makes no object")
 	}
-	return t.unplain(obj)
+	return t.fromMergeable(obj)
 }
 
-// plain returns an object without a Go type of its own as a map, as merging requires it, and one that is packed in its
+// toMergeable returns an object without a Go type of its own as a map, as merging requires it, and one that is packed in its
 // type; others unchanged.
-func plain(obj kind.Object) (kind.Object, error) {
+func toMergeable(obj kind.Object) (kind.Object, error) {
 	if u, ok := obj.(kind.Untyped); ok {
 		return u.Unstructured()
 	}
 	return kind.Typed(obj)
 }
 
-// unplain is the inverse of plain.
-func (t Target) unplain(obj kind.Object) (kind.Object, error) {
+// fromMergeable is the inverse of plain.
+func (t Target) fromMergeable(obj kind.Object) (kind.Object, error) {
 	if packed, ok := t.Resource.New().(kind.Packed); ok && !t.scales() {
 		return packed, packed.SetTyped(obj)
 	}
@@ -187,7 +187,7 @@ func applyError(err error) error {
 	if errors.As(err, &api) {
 		return err
 	}
-	return apierrors.NewBadRequest(readable(err.Error()))
+	return apierrors.NewBadRequest(readableTypes(err.Error()))
 }
 
 // mismatch is the merge library's message for a value of a wrong type, up to the next field; it contains the value in
@@ -195,8 +195,8 @@ func applyError(err error) error {
 var mismatch = regexp.MustCompile(
 	`(?s)(: expected [^\n]*?, got )(?:&value\.valueUnstructured\{Value:|&\{)?(.*?)(\n  \.|$)`)
 
-// readable names the types of values in the words of JSON and YAML.
-func readable(message string) string {
+// readableTypes names the types of values in the words of JSON and YAML.
+func readableTypes(message string) string {
 	return mismatch.ReplaceAllStringFunc(message, func(text string) string {
 		m := mismatch.FindStringSubmatch(text)
 		return m[1] + typeName(m[2]) + m[3]

@@ -18,8 +18,8 @@ import (
 // IngressClassAnnotation is the deprecated annotation that ingressClassName replaces.
 const IngressClassAnnotation = "kubernetes.io/ingress.class"
 
-// shownHosts is the number of hosts that a cell shows (upstream: pkg/printers).
-const shownHosts = 3
+// maxShownHosts is the number of hosts that a cell shows (upstream: pkg/printers).
+const maxShownHosts = 3
 
 func ingressResource() kind.Resource {
 	return kind.Resource{
@@ -92,7 +92,7 @@ func ingressHosts(i *networkingv1.Ingress) string {
 	var all []string
 	more := false
 	for _, rule := range i.Spec.Rules {
-		more = more || len(all) == shownHosts
+		more = more || len(all) == maxShownHosts
 		if !more && rule.Host != "" {
 			all = append(all, rule.Host)
 		}
@@ -101,7 +101,7 @@ func ingressHosts(i *networkingv1.Ingress) string {
 	case len(all) == 0:
 		return "*"
 	case more:
-		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-shownHosts)
+		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-maxShownHosts)
 	}
 	return strings.Join(all, ",")
 }

@@ -82,10 +82,10 @@ func summarizePod(pod *corev1.Pod) podSummary {
 	}
 	initializing := s.addInit(pod, sidecars)
 	if !initializing || podConditionTrue(pod, corev1.PodInitialized) {
-		s.forgetInit(pod, sidecars)
+		s.dropInitRestarts(pod, sidecars)
 		s.addMain(pod)
 	}
-	s.endIfDeleting(pod)
+	s.markTerminating(pod)
 	return s
 }
 
@@ -145,9 +145,9 @@ func endReason(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// forgetInit drops the restarts of all init containers except sidecars, once the main containers
+// dropInitRestarts drops the restarts of all init containers except sidecars, once the main containers
 // run.
-func (s *podSummary) forgetInit(pod *corev1.Pod, sidecars map[string]bool) {
+func (s *podSummary) dropInitRestarts(pod *corev1.Pod, sidecars map[string]bool) {
 	s.restarts, s.last = 0, time.Time{}
 	for i := range pod.Status.InitContainerStatuses {
 		if c := &pod.Status.InitContainerStatuses[i]; sidecars[c.Name] {
@@ -187,8 +187,8 @@ func (s *podSummary) restarted(c *corev1.ContainerStatus) {
 	}
 }
 
-// endIfDeleting sets the reason Terminating of a pod that is being deleted and has not ended.
-func (s *podSummary) endIfDeleting(pod *corev1.Pod) {
+// markTerminating sets the reason Terminating of a pod that is being deleted and has not ended.
+func (s *podSummary) markTerminating(pod *corev1.Pod) {
 	switch {
 	case pod.DeletionTimestamp == nil:
 	case pod.Status.Reason == podNodeLost:

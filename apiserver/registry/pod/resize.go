@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// takeResources copies resources by the containers' names. resizeUpdate rejects other containers
+// copyResources copies resources by the containers' names. resizeUpdate rejects other containers
 // and another order.
-func takeResources(next, sent *corev1.PodSpec) {
-	takeFrom(next.Containers, sent.Containers)
-	takeFrom(next.InitContainers, sent.InitContainers)
+func copyResources(next, sent *corev1.PodSpec) {
+	copyContainerResources(next.Containers, sent.Containers)
+	copyContainerResources(next.InitContainers, sent.InitContainers)
 	next.Resources = sent.Resources
 	if !sameNames(next.Containers, sent.Containers) {
 		next.Containers = sent.Containers
@@ -23,7 +23,7 @@ func takeResources(next, sent *corev1.PodSpec) {
 	}
 }
 
-func takeFrom(next, sent []corev1.Container) {
+func copyContainerResources(next, sent []corev1.Container) {
 	for i := range sent {
 		at := slices.IndexFunc(next, func(c corev1.Container) bool { return c.Name == sent[i].Name })
 		if at >= 0 {
@@ -39,7 +39,7 @@ func sameNames(a, b []corev1.Container) bool {
 // resizeUpdate returns the errors of an update that may only change cpu and memory (upstream:
 // validation.ValidatePodResize).
 func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
-	if errs := resizable(old); len(errs) > 0 {
+	if errs := resizableErrors(old); len(errs) > 0 {
 		return errs
 	}
 	if !sameNames(pod.Spec.Containers, old.Spec.Containers) {
@@ -54,7 +54,7 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
 		errs = append(errs, field.Invalid(spec, is, "Pod QOS Class may not change as a result of resizing"))
 	}
-	errs = append(errs, levelResize(pod.Spec.Resources, old.Spec.Resources, spec)...)
+	errs = append(errs, podLevelResize(pod.Spec.Resources, old.Spec.Resources, spec)...)
 	for i := range pod.Spec.Containers {
 		at := spec.Child("containers").Index(i).Child("resources")
 		errs = append(errs, containerResize(&pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, at)...)
@@ -62,8 +62,8 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	return append(errs, initResize(pod.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))...)
 }
 
-// resizable returns an error for pods that cannot be resized.
-func resizable(pod *corev1.Pod) field.ErrorList {
+// resizableErrors returns an error for pods that cannot be resized.
+func resizableErrors(pod *corev1.Pod) field.ErrorList {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
 	}
@@ -73,8 +73,8 @@ func resizable(pod *corev1.Pod) field.ErrorList {
 	return nil
 }
 
-// levelResize returns the errors of a change of the resources of the pod itself.
-func levelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
+// podLevelResize returns the errors of a change of the resources of the pod itself.
+func podLevelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
 	if old == nil && next == nil {
 		return nil
 	}
@@ -92,7 +92,7 @@ func levelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field
 	if removed(next.Limits, old.Limits) {
 		errs = append(errs, field.Forbidden(at.Child("limits"), "pod-level resource limits cannot be removed"))
 	}
-	if !equality.Semantic.DeepEqual(otherThanCPUMemory(next), otherThanCPUMemory(old)) {
+	if !equality.Semantic.DeepEqual(unresizableAmounts(next), unresizableAmounts(old)) {
 		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable at pod-level"))
 	}
 	return errs
@@ -122,7 +122,7 @@ func containerResize(next, old *corev1.ResourceRequirements, path *field.Path) f
 	if removed(next.Limits, old.Limits) {
 		errs = append(errs, field.Forbidden(path.Child("limits"), "resource limits cannot be removed"))
 	}
-	if !equality.Semantic.DeepEqual(otherThanCPUMemory(next), otherThanCPUMemory(old)) {
+	if !equality.Semantic.DeepEqual(unresizableAmounts(next), unresizableAmounts(old)) {
 		errs = append(errs, field.Forbidden(path, "only cpu and memory resources are mutable"))
 	}
 	return errs
@@ -130,7 +130,7 @@ func containerResize(next, old *corev1.ResourceRequirements, path *field.Path) f
 
 // removed reports whether cpu or memory was set and no longer is.
 func removed(next, old corev1.ResourceList) bool {
-	for _, name := range resized() {
+	for _, name := range resizableResources() {
 		_, was := old[name]
 		if _, is := next[name]; was && !is {
 			return true
@@ -139,17 +139,17 @@ func removed(next, old corev1.ResourceList) bool {
 	return false
 }
 
-// resized returns the resources that can be resized.
-func resized() []corev1.ResourceName {
+// resizableResources returns the resources that can be resized.
+func resizableResources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 }
 
-// otherThanCPUMemory returns what a resize must not change, for comparison.
-func otherThanCPUMemory(r *corev1.ResourceRequirements) []string {
+// unresizableAmounts returns what a resize must not change, for comparison.
+func unresizableAmounts(r *corev1.ResourceRequirements) []string {
 	var out []string
 	for side, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
 		for name, amount := range list {
-			if !slices.Contains(resized(), name) {
+			if !slices.Contains(resizableResources(), name) {
 				out = append(out, fmt.Sprintf("%s %s %s", side, name, amount.String()))
 			}
 		}

@@ -21,10 +21,10 @@ func subresources() []kind.Subresource {
 	binding.Merge, binding.Validate = mergeBinding, validateBinding
 	return append(kind.Parts("status"),
 		kind.Subresource{Name: "ephemeralcontainers", Part: true, Containers: true,
-			Prepare: partPrepare(takeEphemeral), Validate: partValidate(ephemeralUpdate),
+			Prepare: partPrepare(copyEphemeral), Validate: partValidate(ephemeralUpdate),
 			Reset: fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers"))},
 		kind.Subresource{Name: "resize", Part: true, Containers: true, Amounts: true,
-			Prepare: partPrepare(takeResources), Validate: partValidate(resizeUpdate), Reset: fieldpath.NewIncludeMatcherFilter(
+			Prepare: partPrepare(copyResources), Validate: partValidate(resizeUpdate), Reset: fieldpath.NewIncludeMatcherFilter(
 				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
 				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
 				fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),

@@ -142,7 +142,7 @@ func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 			break
 		}
 	}
-	if !narrower(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
+	if !onlyNarrowed(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
 		at := path.Child("affinity", "nodeAffinity", RequiredTerms, "nodeSelectorTerms")
 		errs = append(errs,
 			field.Invalid(at, "", "only additions are allowed to each of the existing terms (no mutations or deletions)"))
@@ -157,8 +157,8 @@ func requiredNodes(a *corev1.Affinity) *corev1.NodeSelector {
 	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// narrower reports whether every term of old is still there, with requirements only added.
-func narrower(next, old *corev1.NodeSelector) bool {
+// onlyNarrowed reports whether every term of old is still there, with requirements only added.
+func onlyNarrowed(next, old *corev1.NodeSelector) bool {
 	if old == nil {
 		return true
 	}

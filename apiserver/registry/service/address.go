@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-const keptOnceSet = "may not change once set"
+const immutableOnceSet = "may not change once set"
 
 // ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy
 // against each other; path is the path of the spec. It runs before and after
@@ -116,7 +116,7 @@ func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	}
 	if next.Type == corev1.ServiceTypeLoadBalancer && cur.Type == corev1.ServiceTypeLoadBalancer &&
 		!equalPointers(next.LoadBalancerClass, cur.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, keptOnceSet))
+		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, immutableOnceSet))
 	}
 	if NeedsHealthCheck(next) && NeedsHealthCheck(cur) && next.HealthCheckNodePort != cur.HealthCheckNodePort {
 		errs = append(errs, field.Forbidden(path.Child("healthCheckNodePort"), "field is immutable"))
@@ -140,9 +140,9 @@ func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Err
 	case had == 0:
 		return nil
 	case has == had:
-		return keptAll(path.Child("clusterIPs"), next.ClusterIPs, cur.ClusterIPs)
+		return keepsAll(path.Child("clusterIPs"), next.ClusterIPs, cur.ClusterIPs)
 	case next.ClusterIPs[0] != cur.ClusterIPs[0]:
-		errs = append(errs, field.Invalid(first, next.ClusterIPs, keptOnceSet))
+		errs = append(errs, field.Invalid(first, next.ClusterIPs, immutableOnceSet))
 	}
 	if len(next.ClusterIPs) == 1 && !singleStack(next) {
 		errs = append(errs,
@@ -152,11 +152,11 @@ func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Err
 	return errs
 }
 
-func keptAll(path *field.Path, next, cur []string) field.ErrorList {
+func keepsAll(path *field.Path, next, cur []string) field.ErrorList {
 	var errs field.ErrorList
 	for i := range cur {
 		if next[i] != cur[i] {
-			errs = append(errs, field.Invalid(path.Index(i), next, keptOnceSet))
+			errs = append(errs, field.Invalid(path.Index(i), next, immutableOnceSet))
 		}
 	}
 	return errs
@@ -174,7 +174,7 @@ func familiesUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Error
 	var errs field.ErrorList
 	for i := range min(has, had) {
 		if next.IPFamilies[i] != cur.IPFamilies[i] {
-			errs = append(errs, field.Invalid(first, next.IPFamilies, keptOnceSet))
+			errs = append(errs, field.Invalid(first, next.IPFamilies, immutableOnceSet))
 		}
 	}
 	if has < had && !singleStack(next) {

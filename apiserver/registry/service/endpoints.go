@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// shown is the number of list items that a cell shows (upstream: pkg/printers).
-const shown = 3
+// maxShown is the number of list items that a cell shows (upstream: pkg/printers).
+const maxShown = 3
 
 func endpointsResource() kind.Resource {
 	return kind.Resource{
@@ -141,8 +141,8 @@ func firstOf(all []string, none string) string {
 	switch {
 	case len(all) == 0:
 		return none
-	case len(all) > shown:
-		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
+	case len(all) > maxShown:
+		return fmt.Sprintf("%s + %d more...", strings.Join(all[:maxShown], ","), len(all)-maxShown)
 	}
 	return strings.Join(all, ",")
 }

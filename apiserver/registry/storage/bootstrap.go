@@ -15,8 +15,8 @@ import (
 const (
 	// defaultName is the name of the default class of a new cluster.
 	defaultName = "standard"
-	// offered is the annotation of kube-system that records that Bootstrap has run.
-	offered = "monopod.io/default-storage-class"
+	// bootstrapAnnotation is the annotation of kube-system that records that Bootstrap has run.
+	bootstrapAnnotation = "monopod.io/default-storage-class"
 )
 
 // Bootstrap creates the default StorageClass once in the life of a cluster, so that
@@ -24,7 +24,7 @@ const (
 // class. The namespace kube-system must exist.
 func Bootstrap(ctx context.Context, c client.Client) error {
 	system, err := client.Get[*corev1.Namespace](ctx, c, "", metav1.NamespaceSystem)
-	if err != nil || system.Annotations[offered] != "" {
+	if err != nil || system.Annotations[bootstrapAnnotation] != "" {
 		return err
 	}
 	classes, err := client.List[*storagev1.StorageClass](ctx, c, client.Selector{})
@@ -37,7 +37,7 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 		}
 	}
 	_, err = client.Update(ctx, c, system, "", func(n *corev1.Namespace) error {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, offered, defaultName)
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, bootstrapAnnotation, defaultName)
 		return nil
 	})
 	return err

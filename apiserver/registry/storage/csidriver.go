@@ -34,14 +34,14 @@ func csiDriverColumns() []table.Column {
 	type driver = storagev1.CSIDriver
 	return []table.Column{
 		table.Name(),
-		flag("AttachRequired", "Whether volumes are attached to nodes.",
+		boolColumn("AttachRequired", "Whether volumes are attached to nodes.",
 			func(d *driver) *bool { return d.Spec.AttachRequired }, true),
-		flag("PodInfoOnMount", "Whether it gets information about the pod.",
+		boolColumn("PodInfoOnMount", "Whether it gets information about the pod.",
 			func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
-		flag("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity },
+		boolColumn("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity },
 			false),
 		table.Text("TokenRequests", "Audiences of the tokens it wants.", csiDriverTokens),
-		flag("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish },
+		boolColumn("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish },
 			false),
 		table.Text("Modes", "Lives of the volumes it serves.", csiDriverModes),
 		table.Age(),

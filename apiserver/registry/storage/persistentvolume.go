@@ -188,7 +188,7 @@ func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.E
 // volume mode and the node affinity.
 func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	var errs field.ErrorList
-	source, was := spec.PersistentVolumeSource, settableSecret(spec, old)
+	source, was := spec.PersistentVolumeSource, withExpandSecret(spec, old)
 	if !equality.Semantic.DeepEqual(source, was) {
 		changed := check.ChangedFields(source, was, equality.Semantic.DeepEqual)
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
@@ -205,9 +205,9 @@ func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	return errs
 }
 
-// settableSecret returns old's source, with spec's secret for expansion if old has
+// withExpandSecret returns old's source, with spec's secret for expansion if old has
 // none: it can be set once.
-func settableSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
+func withExpandSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
 	source := old.PersistentVolumeSource
 	if source.CSI == nil || spec.CSI == nil {
 		return source

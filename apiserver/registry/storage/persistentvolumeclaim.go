@@ -94,21 +94,21 @@ func claimPrepare(next, cur kind.Object, subresource string) {
 // claimSources sets dataSource and dataSourceRef from each other. dataSource
 // supports only claims and snapshots of the claim's namespace.
 func claimSources(spec *corev1.PersistentVolumeClaimSpec) {
-	if s := spec.DataSource; s != nil && !oldSource(s.Kind, s.APIGroup) {
+	if s := spec.DataSource; s != nil && !dataSourceSupports(s.Kind, s.APIGroup) {
 		spec.DataSource = nil
 	}
 	from, ref := spec.DataSource, spec.DataSourceRef
 	switch {
 	case from != nil && ref == nil:
 		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
-	case from == nil && ref != nil && ref.Namespace == nil && oldSource(ref.Kind, ref.APIGroup):
+	case from == nil && ref != nil && ref.Namespace == nil && dataSourceSupports(ref.Kind, ref.APIGroup):
 		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
 	}
 }
 
-// oldSource reports whether dataSource supports the kind. It returns true for an
+// dataSourceSupports reports whether dataSource supports the kind. It returns true for an
 // empty kind, which Validate rejects.
-func oldSource(kind string, group *string) bool {
+func dataSourceSupports(kind string, group *string) bool {
 	switch kind {
 	case "":
 		return true
@@ -210,7 +210,7 @@ func dataSource(kind, name string, group *string, at *field.Path) field.ErrorLis
 // status.capacity.
 func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
-	if was := claimWas(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
+	if was := allowedClaimSpec(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
 		changed := check.ChangedFields(claim.Spec, was, equality.Semantic.DeepEqual)
 		errs = append(errs,
 			field.Forbidden(field.NewPath("spec"),
@@ -242,10 +242,10 @@ func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	return nil
 }
 
-// claimWas returns old's spec with the changes of claim that are allowed: the volume
+// allowedClaimSpec returns old's spec with the changes of claim that are allowed: the volume
 // and a missing class can be set once; a bound claim can change its attributes class
 // and its requested size.
-func claimWas(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
+func allowedClaimSpec(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
 	was := *old.Spec.DeepCopy()
 	kind.SetIfZero(&was.VolumeName, claim.Spec.VolumeName)
 	if _, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; !annotated {

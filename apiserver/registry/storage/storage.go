@@ -123,8 +123,8 @@ func phaseText[S ~string](obj kind.Object, phase S) string {
 	return string(phase)
 }
 
-// flag returns a column for an optional boolean; missing is the value for nil.
-func flag[T kind.Object](name, description string, get func(T) *bool, missing bool) table.Column {
+// boolColumn returns a column for an optional boolean; missing is the value for nil.
+func boolColumn[T kind.Object](name, description string, get func(T) *bool, missing bool) table.Column {
 	c := table.Name()
 	c.Name, c.Type, c.Format, c.Description = name, "boolean", "", description
 	c.Cell = func(obj store.Object, _ time.Time) any {

@@ -64,7 +64,7 @@ func storageClassColumns() []table.Column {
 			}
 			return string(*c.VolumeBindingMode)
 		}),
-		flag("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion },
+		boolColumn("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion },
 			false),
 		table.Age(),
 	}
@@ -86,15 +86,15 @@ func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	old := cur.(*storagev1.StorageClass)
 	return slices.Concat(errs,
-		frozen("parameters", class.Parameters, old.Parameters),
-		frozen("provisioner", class.Provisioner, old.Provisioner),
-		frozen("reclaimPolicy", class.ReclaimPolicy, old.ReclaimPolicy),
+		immutableErrors("parameters", class.Parameters, old.Parameters),
+		immutableErrors("provisioner", class.Provisioner, old.Provisioner),
+		immutableErrors("reclaimPolicy", class.ReclaimPolicy, old.ReclaimPolicy),
 		check.Immutable(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, old.VolumeBindingMode),
 	)
 }
 
-// frozen returns upstream's error for a changed field of a class.
-func frozen(name string, next, old any) field.ErrorList {
+// immutableErrors returns upstream's error for a changed field of a class.
+func immutableErrors(name string, next, old any) field.ErrorList {
 	if equality.Semantic.DeepEqual(next, old) {
 		return nil
 	}
@@ -198,6 +198,6 @@ func attributesClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 		return errs
 	}
 	old := cur.(*storagev1.VolumeAttributesClass)
-	errs = append(errs, frozen("driverName", class.DriverName, old.DriverName)...)
-	return append(errs, frozen("parameters", class.Parameters, old.Parameters)...)
+	errs = append(errs, immutableErrors("driverName", class.DriverName, old.DriverName)...)
+	return append(errs, immutableErrors("parameters", class.Parameters, old.Parameters)...)
 }

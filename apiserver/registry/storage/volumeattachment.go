@@ -42,7 +42,7 @@ func volumeAttachmentResource() kind.Resource {
 				return *a.Spec.Source.PersistentVolumeName
 			}),
 			table.Text("Node", "Where it is attached.", func(a *attachment) string { return a.Spec.NodeName }),
-			flag("Attached", "Whether it is attached by now.", func(a *attachment) *bool { return &a.Status.Attached }, false),
+			boolColumn("Attached", "Whether it is attached by now.", func(a *attachment) *bool { return &a.Status.Attached }, false),
 			table.Age(),
 		},
 	}

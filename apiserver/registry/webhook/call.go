@@ -31,8 +31,8 @@ import (
 )
 
 const (
-	// maxAnswer is the size of the largest answer: a patch that replaces the largest object, in base64.
-	maxAnswer = 8 << 20
+	// maxResponse is the size of the largest answer: a patch that replaces the largest object, in base64.
+	maxResponse = 8 << 20
 	// idleConnections of a webhook are kept for idleTime.
 	idleConnections = 4
 	idleTime        = time.Minute
@@ -90,7 +90,7 @@ func New(to Target, network Network) *Client {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
-	c := &Client{url: clean(to.URL)}
+	c := &Client{url: cleanURL(to.URL)}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(to.CABundle) > 0 {
 		secure.RootCAs = x509.NewCertPool()
@@ -113,8 +113,8 @@ func New(to Target, network Network) *Client {
 	return c
 }
 
-// clean returns a URL with a clean path, as upstream's client has it: many servers answer others with a redirect.
-func clean(address string) string {
+// cleanURL returns a URL with a clean path, as upstream's client has it: many servers answer others with a redirect.
+func cleanURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Path == "" {
 		return address
@@ -127,7 +127,7 @@ func clean(address string) string {
 func (t *Target) Address() (address, name string) {
 	name = t.Service + "." + t.Namespace + ".svc"
 	u := url.URL{Scheme: "https", Host: net.JoinHostPort(name, strconv.Itoa(int(t.port()))), Path: t.Path}
-	return clean(u.String()), name
+	return cleanURL(u.String()), name
 }
 
 func (t *Target) port() int32 {
@@ -186,7 +186,7 @@ func (c *Client) Post(ctx context.Context, body, answer any) error {
 		return err
 	}
 	defer response.Body.Close()
-	return c.read(response, answer)
+	return c.decode(response, answer)
 }
 
 // timeout returns the query that tells the webhook how long the caller waits: whole seconds, rounded up.
@@ -199,19 +199,19 @@ func timeout(ctx context.Context) string {
 	return "?timeout=" + ((left + time.Second - 1).Truncate(time.Second)).String()
 }
 
-func (c *Client) read(response *http.Response, answer any) error {
-	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxAnswer)
-	if response.ContentLength > maxAnswer {
+func (c *Client) decode(response *http.Response, answer any) error {
+	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxResponse)
+	if response.ContentLength > maxResponse {
 		return errTooLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return err
-	case len(data) > maxAnswer:
+	case len(data) > maxResponse:
 		return errTooLarge
 	case response.StatusCode < http.StatusOK || response.StatusCode > http.StatusPartialContent:
-		return failed(response.StatusCode, data)
+		return statusError(response.StatusCode, data)
 	}
 	if _, err := c.answers.JSON(data, answer); err != nil { // 8 MiB of "0," take 1 GiB to decode
 		return fmt.Errorf("the response is not accepted: %w", err)
@@ -222,15 +222,15 @@ func (c *Client) read(response *http.Response, answer any) error {
 	return nil
 }
 
-// maxShown is how much of an answer an error quotes.
-const maxShown = 2048
+// maxQuoted is how much of an answer an error quotes.
+const maxQuoted = 2048
 
-// failed returns the error of an answer that is not a success, as client-go would.
-func failed(code int, data []byte) error {
+// statusError returns the error of an answer that is not a success, as client-go would.
+func statusError(code int, data []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
-	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), ""))
+	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxQuoted)]), ""))
 	return apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{}, "", text, 0, true)
 }

@@ -117,7 +117,7 @@ func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList
 		errs = append(errs, field.Invalid(at, s, "empty selector is invalid for daemonset"))
 	}
 	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "DaemonSet")...)
+	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "DaemonSet")...)
 	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, daemonSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
 	return append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)

@@ -99,7 +99,7 @@ func deploymentSpec(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorLi
 	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "deployment")...)
 	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
+	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
 	errs = append(errs, deploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
 	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)

@@ -96,7 +96,7 @@ func replicationControllerValidate(next, _ kind.Object, subresource string) fiel
 	}
 	errs = append(errs, labelErrors(labels.Set(spec.Selector).AsSelectorPreValidated(), spec.Template, at)...)
 	errs = append(errs, pod.ValidateTemplate(spec.Template, at)...)
-	return append(errs, foreverErrors(spec.Template, at, "ReplicationController")...)
+	return append(errs, runForeverErrors(spec.Template, at, "ReplicationController")...)
 }
 
 // replicationControllerStatus checks a status by the rules for ReplicaSets.

@@ -33,7 +33,7 @@ func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.Error
 	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "statefulset")...)
 	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, pod.ValidateTemplate(withClaims(spec), path.Child("template"))...)
-	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
+	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
 	for i := range spec.VolumeClaimTemplates {
 		errs = append(errs,
 			storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec,

@@ -39,9 +39,9 @@ func labelErrors(selector labels.Selector, template *corev1.PodTemplateSpec, pat
 		"`selector` does not match template `labels`")}
 }
 
-// foreverErrors requires a template whose pods run until they are deleted. kind is
+// runForeverErrors requires a template whose pods run until they are deleted. kind is
 // upstream's name of the controller in the error.
-func foreverErrors(template *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
+func runForeverErrors(template *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
 	var errs field.ErrorList
 	spec := path.Child("spec")
 	if policy := template.Spec.RestartPolicy; policy != corev1.RestartPolicyAlways {

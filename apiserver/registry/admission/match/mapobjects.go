@@ -7,8 +7,7 @@ import (
 	upstream "k8s.io/apiserver/pkg/admission"
 )
 
-// mapObjects lets upstream's patches make maps, whatever the kind: Replace turns them into objects, with this server's
-// checks.
+// mapObjects makes upstream's patches return maps for all kinds. Replace decodes the maps with this server's checks.
 type mapObjects struct{}
 
 var _ upstream.ObjectInterfaces = mapObjects{}

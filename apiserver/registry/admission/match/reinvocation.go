@@ -6,15 +6,15 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// Reinvocation is what a mutating plugin remembers between the two runs of a request.
+// Reinvocation is the state that a mutating plugin keeps between the two runs of a request.
 type Reinvocation struct {
-	r       *admission.Request
-	invoked map[string]bool // webhooks or policies that may be invoked again
-	reinvoked   map[string]bool // those that are, because the object changed after them
-	output  []byte          // the object after the first run
+	r         *admission.Request
+	invoked   map[string]bool // IDs of webhooks or policies that allow a reinvocation
+	reinvoked map[string]bool // IDs of those after which the object changed
+	output    []byte          // the object after the first run
 }
 
-// ReinvocationOf returns what the plugin with the name remembers of a request, at the start of each of its runs.
+// ReinvocationOf returns the plugin's state for a request. The plugin must call it at the start of each run.
 func ReinvocationOf(r *admission.Request, plugin string) *Reinvocation {
 	s, _ := r.PluginState[plugin].(*Reinvocation)
 	if s == nil {
@@ -30,7 +30,7 @@ func ReinvocationOf(r *admission.Request, plugin string) *Reinvocation {
 	return s
 }
 
-// reinvoke marks all that were invoked to be invoked again.
+// reinvoke schedules all invoked webhooks or policies for a reinvocation.
 func (s *Reinvocation) reinvoke() {
 	for id := range s.invoked {
 		s.reinvoked[id] = true
@@ -38,13 +38,13 @@ func (s *Reinvocation) reinvoke() {
 	clear(s.invoked)
 }
 
-// Skips reports whether this run is the second one and does not concern the webhook or policy with the id.
+// Skips reports whether this run is the reinvocation and skips the webhook or policy with the id.
 func (s *Reinvocation) Skips(id string) bool { return s.r.Reinvocation && !s.reinvoked[id] }
 
-// Invoked marks one that may be invoked again.
+// Invoked records the invocation of a webhook or policy whose reinvocationPolicy is IfNeeded.
 func (s *Reinvocation) Invoked(id string) { s.invoked[id] = true }
 
-// Changed must be called when the object has changed: there is a second run of all plugins.
+// Changed requests a second run of all plugins. The plugin must call it when it has changed the object.
 func (s *Reinvocation) Changed() {
 	s.reinvoke()
 	s.r.Reinvoke = true

@@ -18,15 +18,14 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Replace sets the request's object to one in a version, as JSON, and reports whether it changed. strict: unknown
-// fields are errors.
+// Replace sets the request's object to data, the JSON of an object in a version, and reports whether the object changed.
+// If strict is set, unknown fields are errors.
 func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, error) {
 	is := q.R.Object
 	was := encoded(is)
 	f := q.Form(res)
 	if err := bounded.Check(data); err != nil {
-		return false,
-			apierrors.NewInternalError(fmt.Errorf("admission changed the object to one that is not accepted: %w", err))
+		return false, apierrors.NewInternalError(fmt.Errorf("admission returned an invalid object: %w", err))
 	}
 	next, err := q.decode(res, data, strict)
 	if err != nil {
@@ -65,7 +64,7 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 	if o, ok := next.(interface {
 		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
 	}); ok {
-		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // its defaults were admitted with the request
+		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // the memory for its defaults is reserved with the request
 		return next, err
 	}
 	if err := bounded.CheckJSONQuantities(data, next); err != nil {
@@ -81,7 +80,7 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 	return next, err
 }
 
-// clearServerFields removes what the server adds to a new object after mutating admission.
+// clearServerFields clears the fields of a new object that mutating admission does not see.
 func (q *Request) clearServerFields(o kind.Object) {
 	if q.R.Generated {
 		o.SetName("")
@@ -90,7 +89,7 @@ func (q *Request) clearServerFields(o kind.Object) {
 	o.SetCreationTimestamp(metav1.Time{})
 }
 
-// restoreMetadata restores what admission cannot change.
+// restoreMetadata restores the metadata that admission must not change.
 func (q *Request) restoreMetadata(next, is kind.Object) error {
 	if next.GetNamespace() != is.GetNamespace() {
 		return apierrors.NewBadRequest(
@@ -105,7 +104,7 @@ func (q *Request) restoreMetadata(next, is kind.Object) error {
 	return nil
 }
 
-// setObject makes one object the other, which must not be used afterwards.
+// setObject sets to to the content of from. The caller must not use from afterwards.
 func setObject(to, from kind.Object) error {
 	if o, ok := to.(kind.Untyped); ok {
 		other, ok := from.(kind.Untyped)
@@ -126,14 +125,14 @@ func setObject(to, from kind.Object) error {
 	return nil
 }
 
-// encoded returns an object as JSON, to compare it.
+// encoded returns the JSON of an object, for comparisons.
 func encoded(obj kind.Object) []byte {
 	if isNil(obj) {
 		return nil
 	}
 	data, err := json.Marshal(obj)
 	if err != nil {
-		return nil // the reader of the object reports it
+		return nil // encoding the response returns the error
 	}
 	return data
 }

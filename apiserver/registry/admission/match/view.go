@@ -8,18 +8,19 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// viewKey is the context key of the view through which an object is written.
+// viewKey is the context key of viewWrite.
 type viewKey struct{}
 
+// viewWrite is a write of a stored resource through one of its views.
 type viewWrite struct {
 	view, base *kind.Resource
-	deferred       bool
+	deferred   bool
 }
 
-// WithView returns the context of a write of base through a view. late: the view validates after the mutating
-// webhooks, which may complete the object.
-func WithView(ctx context.Context, view, base *kind.Resource, late bool) context.Context {
-	return context.WithValue(ctx, viewKey{}, viewWrite{view, base, late})
+// WithView returns the context of a write of base through a view. If deferred is set, the view's validation runs after
+// the mutating webhooks, because these may complete the object.
+func WithView(ctx context.Context, view, base *kind.Resource, deferred bool) context.Context {
+	return context.WithValue(ctx, viewKey{}, viewWrite{view, base, deferred})
 }
 
 // Requested returns the version through which a write of res came; nil: res.
@@ -30,7 +31,7 @@ func Requested(ctx context.Context, res *kind.Resource) *kind.Resource {
 	return nil
 }
 
-// DeferredErrors returns the errors of the view's validation, if it was left until now.
+// DeferredErrors runs the deferred validation of WithView and returns its errors.
 func DeferredErrors(ctx context.Context, res *kind.Resource, next, cur kind.Object, sub string) field.ErrorList {
 	t, _ := ctx.Value(viewKey{}).(viewWrite)
 	if !t.deferred || t.base != res || t.view.Validate == nil {
@@ -49,15 +50,15 @@ func DeferredErrors(ctx context.Context, res *kind.Resource, next, cur kind.Obje
 	return t.view.Validate(next, cur, sub)
 }
 
-// partKey is the context key of the subresource that a write is a part of.
+// partKey is the context key of WithPartOf.
 type partKey struct{}
 
-// WithPartOf returns the context of a write that is a part of a write to the subresource, whose webhooks were called.
+// WithPartOf returns the context of a write on behalf of a write to the subresource, see admission.Request.PartOf.
 func WithPartOf(ctx context.Context, sub string) context.Context {
 	return context.WithValue(ctx, partKey{}, sub)
 }
 
-// PartOf returns the subresource of AsPart; empty: none.
+// PartOf returns the subresource of WithPartOf; empty: none.
 func PartOf(ctx context.Context) string {
 	sub, _ := ctx.Value(partKey{}).(string)
 	return sub

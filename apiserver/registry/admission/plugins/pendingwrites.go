@@ -10,14 +10,13 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// pendingWrites contains the admitted writes that a list of the stored objects may not show yet. A check
-// begins before it lists, so that it sees each write that ends later; an object that is both
-// listed and in the ledger is recognized by its UID.
+// pendingWrites contains admitted writes that a list of the stored objects may not contain yet. A check begins before
+// it lists, so that it sees each write that ends later. If an object is both listed and pending, its UID identifies it.
 type pendingWrites struct {
-	mu       sync.Mutex // guards the rest; never held over I/O
-	time     int64      // number of begins and ends
-	checking []int64    // begins of the running checks, oldest first
-	writes    []*pendingWrite
+	mu       sync.Mutex // guards the fields below; never held over I/O
+	time     int64      // logical clock: ticks at each begin and release
+	checking []int64    // start times of the running checks, oldest first
+	writes   []*pendingWrite
 }
 
 // pendingWrite is an admitted object that is being stored.
@@ -27,7 +26,7 @@ type pendingWrite struct {
 	ended    int64       // 0: not ended
 }
 
-// begin starts a check, which end ends.
+// begin starts a check and returns its start time, which the caller must pass to end.
 func (l *pendingWrites) begin() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,8 +42,8 @@ func (l *pendingWrites) end(began int64) {
 	l.forget()
 }
 
-// admit calls allow with what a list made since begin may lack, and adds h if it agrees; a nil h
-// adds nothing. Calls run one after the other.
+// admit calls allow with the writes that a list made since began may lack. If allow returns nil, admit adds h unless it
+// is nil. Calls are serialized.
 func (l *pendingWrites) admit(began int64, h *pendingWrite, allow func(pending []*pendingWrite) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *pendingWrites) admit(began int64, h *pendingWrite, allow func(pending [
 	return nil
 }
 
-// release ends a write; checks that began earlier still see it.
+// release ends a write. Checks that began earlier still see it.
 func (l *pendingWrites) release(h *pendingWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +71,7 @@ func (l *pendingWrites) release(h *pendingWrite) {
 	l.forget()
 }
 
-// forget removes the writes that no running check can miss.
+// forget removes the ended writes that all running checks can see in their lists.
 func (l *pendingWrites) forget() {
 	oldest := int64(math.MaxInt64)
 	if len(l.checking) > 0 {

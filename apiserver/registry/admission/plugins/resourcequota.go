@@ -18,16 +18,16 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// quotas charges writes to the quotas of their namespace. The usage is the sum of what is stored
-// and being stored, so that nothing must be written for it.
+// quotas charges writes to the quotas of their namespace. The usage is the sum over stored and pending objects, so that
+// the plugin need not write it.
 type quotas struct {
-	api    client.Client
-	clock  clock.PassiveClock
+	api     client.Client
+	clock   clock.PassiveClock
 	pending pendingWrites
 }
 
-// ResourceQuota rejects writes that exceed a quota. It must be the last plugin: what it admits
-// counts at once.
+// ResourceQuota returns the plugin that rejects writes that exceed a quota. It must be the last plugin, because the
+// objects that it admits count at once.
 func ResourceQuota(c client.Client) admission.Plugin {
 	q := &quotas{api: c, clock: clock.RealClock{}}
 	return admission.Plugin{Name: "ResourceQuota", Validate: q.validate}
@@ -48,8 +48,8 @@ func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
 	return q.charge(ctx, r, demands)
 }
 
-// isCharged reports whether the request creates an object or may use more. Updates of pods, services
-// and claims only may use more.
+// isCharged reports whether the request can increase the usage of a quota: a creation, or an update of a pod, a Service
+// or a claim.
 func isCharged(r *admission.Request) bool {
 	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
 		return false
@@ -66,16 +66,16 @@ func isCharged(r *admission.Request) bool {
 	return false
 }
 
-// demand is what a request needs of one quota.
+// demand is the additional usage that a request needs from one quota.
 type demand struct {
-	quota        *corev1.ResourceQuota
+	quota     *corev1.ResourceQuota
 	requested corev1.ResourceList // all above zero
 	used      corev1.ResourceList // current usage of the requested resources
 	resource  schema.GroupResource
 	now       time.Time
 }
 
-// demandsOf returns what the request needs of each quota that applies.
+// demandsOf returns the demands of the request, one for each quota that applies.
 func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
 	gr := r.Resource.GVR.GroupResource()
 	var demands []*demand
@@ -104,7 +104,7 @@ func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time)
 	return demands, nil
 }
 
-// use returns what obj, which may be nil, uses of the quota's resources in mask.
+// use returns the amounts of the resources in mask that obj, which may be nil, uses of the quota.
 func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceList {
 	if obj == nil || !quota.Matches(&d.quota.Spec, obj) {
 		return nil
@@ -112,8 +112,7 @@ func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceL
 	return quota.Of(d.resource, obj, mask, d.now)
 }
 
-// charge admits the demands if the usage allows them, and counts the object until it is stored or
-// has failed.
+// charge admits the demands if the quotas allow them, and counts the object until its write ends.
 func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*demand) error {
 	began := q.pending.begin()
 	defer q.pending.end(began)
@@ -130,12 +129,12 @@ func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*de
 	}
 	err = q.pending.admit(began, h, func(pending []*pendingWrite) error { return allow(r, demands, stored, pending) })
 	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.pending.release(h) }) {
-		q.pending.release(h) // outside of During nothing ends the write
+		q.pending.release(h) // without During, nothing ends the write
 	}
 	return err
 }
 
-// allow adds what is being stored to the usage, and returns an error if the quota is exceeded.
+// allow adds pending writes to the usage, and returns an error if a quota is exceeded.
 func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*pendingWrite) error {
 	for _, h := range pending {
 		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace ||
@@ -155,7 +154,7 @@ func allow(r *admission.Request, demands []*demand, stored []kind.Object, pendin
 	return nil
 }
 
-// storedVersion returns the stored version of obj in a list sorted by name; nil: none.
+// storedVersion returns the stored version of obj from a list sorted by name; nil: none.
 func storedVersion(stored []kind.Object, obj kind.Object) kind.Object {
 	i, found := slices.BinarySearchFunc(stored, obj.GetName(), func(o kind.Object, name string) int {
 		return strings.Compare(o.GetName(), name)
@@ -184,7 +183,7 @@ func (d *demand) exceeded() error {
 		", used: " + amountsText(d.used, over) + ", limited: " + amountsText(d.quota.Spec.Hard, over))
 }
 
-// amountsText returns "cpu=1,memory=1Gi".
+// amountsText formats amounts as "cpu=1,memory=1Gi".
 func amountsText(amounts corev1.ResourceList, names []corev1.ResourceName) string {
 	parts := make([]string, len(names))
 	for i, name := range names {

@@ -18,14 +18,14 @@ import (
 
 // Upstream's limits (apiserver/pkg/admission/plugin/policy/validating).
 const (
-	maxFailures        = 50        // in the audit annotation
-	maxAnnotationValue = 10 * 1024 // bytes of an audit annotation
+	maxFailures        = 50        // entries of the audit annotation
+	maxAnnotationValue = 10 * 1024 // bytes of one audit annotation
 )
 
-// failureAnnotation is the audit annotation with the failures of bindings that ask for it.
+// failureAnnotation is the audit annotation with the failures of bindings whose actions include Audit.
 const failureAnnotation = "validation.policy.admission.k8s.io/validation_failure"
 
-// failure is one entry of that annotation.
+// failure is one entry of failureAnnotation.
 type failure struct {
 	Message           string                         `json:"message"`
 	Policy            string                         `json:"policy"`
@@ -34,16 +34,16 @@ type failure struct {
 	ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 }
 
-// outcome collects what the policies say about a request.
+// outcome collects the results of all policies for a request.
 type outcome struct {
 	first    *denial // nil: allowed
 	failures []failure
 }
 
-// denial is why a request is denied.
+// denial is the reason why a policy denies a request.
 type denial struct {
 	source, message string
-	reason      metav1.StatusReason
+	reason          metav1.StatusReason
 }
 
 func (o *outcome) deny(d denial) {
@@ -71,7 +71,8 @@ func sourceOf(p *policyMeta, b *binding) string {
 	return fmt.Sprintf("%s '%s' with binding '%s'", p.kind, p.name, b.name)
 }
 
-// applyActions does what the binding wants to be done about a decision, that of the validation with the index.
+// applyActions applies the binding's actions to a denied validation. index is the position of the validation in the
+// policy.
 func (v *validation) applyActions(p *policyMeta, b *binding, index int, d decision) {
 	for _, action := range b.actions {
 		switch action {
@@ -85,7 +86,7 @@ func (v *validation) applyActions(p *policyMeta, b *binding, index int, d decisi
 	}
 }
 
-// err returns the error of the request, in upstream's words.
+// err returns the error of the request, in upstream's words. It records the failures in the audit event.
 func (v *validation) err(ctx context.Context) error {
 	if len(v.failures) > 0 {
 		about, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
@@ -124,7 +125,7 @@ func codeOf(r metav1.StatusReason) int32 {
 	return http.StatusUnprocessableEntity
 }
 
-// annotations are the audit annotations of a policy: the different values of each key.
+// annotations are the audit annotations of a policy: the distinct values of each key.
 type annotations map[string][]string
 
 func (a annotations) add(all []annotation) {

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// matcher is one request on its way past the policies of a kind.
+// matcher matches one request against the policies of a kind.
 type matcher struct {
 	*Policies
 	*match.Request
@@ -23,7 +23,8 @@ func (p *Policies) newMatcher(r *admission.Request, mutating bool) matcher {
 	return matcher{p, match.New(&p.cfg.Config, r, mutating)}
 }
 
-// matchingVersion returns the version in which a policy or a binding concerns the request; nil: it does not.
+// matchingVersion returns the version of the object that a policy or a binding matches; nil: it does not match the
+// request.
 func (v *matcher) matchingVersion(ctx context.Context, m *admissionv1.MatchResources,
 	s *match.Selectors) (*kind.Resource, error) {
 	if m == nil {
@@ -42,7 +43,7 @@ func (v *matcher) matchingVersion(ctx context.Context, m *admissionv1.MatchResou
 	return res, nil
 }
 
-// paramsFor returns the objects with which a policy is evaluated for a binding; none if the binding does not concern the
+// paramsFor returns the parameters of a binding, one object for each evaluation; none if the binding does not match the
 // request.
 func (v *matcher) paramsFor(ctx context.Context, p *policyMeta, b *binding) ([]runtime.Object, error) {
 	if res, err := v.matchingVersion(ctx, b.match, &b.selectors); err != nil || res == nil {
@@ -51,7 +52,7 @@ func (v *matcher) paramsFor(ctx context.Context, p *policyMeta, b *binding) ([]r
 	return v.params(ctx, p.params, b.params)
 }
 
-// namespaceObject returns the variable of that name: nil for a request without a namespace.
+// namespaceObject returns the CEL variable namespaceObject: nil for a request without a namespace.
 func (v *matcher) namespaceObject(ctx context.Context) (*corev1.Namespace, error) {
 	if v.Request.Namespace == "" || v.R.Resource.GVR == client.Namespaces {
 		return nil, nil

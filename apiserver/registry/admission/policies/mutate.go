@@ -22,7 +22,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// mutate is Mutate of the plugin: one policy after the other changes the object.
+// mutate implements admission.Plugin. It applies the policies one after the other.
 func (p *Policies) mutate(ctx context.Context, r *admission.Request) error {
 	now := p.mutating.bound.Load()
 	if now == nil || r.Operation == admission.Delete || r.PartOf != "" || match.Exempt(ctx, r) {
@@ -38,14 +38,14 @@ func (p *Policies) mutate(ctx context.Context, r *admission.Request) error {
 	return m.err()
 }
 
-// mutation is one request on its way past the mutating policies.
+// mutation is one request with the errors of its mutating policies.
 type mutation struct {
 	matcher
 	reinvocation *match.Reinvocation
-	denied []denial
+	denied       []denial
 }
 
-// applyPolicy changes the object as a policy says. The error ends the request at once.
+// applyPolicy applies a policy to the object. An error ends the request at once.
 func (m *mutation) applyPolicy(ctx context.Context, p *policy[*admissionregistration.Mutations]) error {
 	res, err := m.matchingVersion(ctx, p.match, &p.selectors)
 	if err == nil && res == nil {
@@ -73,7 +73,7 @@ func (m *mutation) applyPolicy(ctx context.Context, p *policy[*admissionregistra
 	return nil
 }
 
-// fail records an error of a policy, unless it is ignored.
+// fail records an error of a policy, unless its failurePolicy is Ignore.
 func (m *mutation) fail(p *policyMeta, b *binding, err error, reason metav1.StatusReason) {
 	if p.ignores() {
 		return
@@ -85,16 +85,16 @@ func (m *mutation) fail(p *policyMeta, b *binding, err error, reason metav1.Stat
 	m.denied = append(m.denied, denial{source: by, message: err.Error(), reason: reason})
 }
 
-// invocation is a policy that concerns the request in a version, for one binding and one object of parameters.
+// invocation is the application of a matching policy for one binding and one object of parameters.
 type invocation struct {
 	*policyMeta
-	binding *binding
-	mutations      *admissionregistration.Mutations
-	res     *kind.Resource
-	params  runtime.Object
+	binding   *binding
+	mutations *admissionregistration.Mutations
+	res       *kind.Resource
+	params    runtime.Object
 }
 
-// id identifies it in both runs of a request.
+// id identifies the invocation in both runs of a request.
 func (i *invocation) id() string {
 	id := i.name + "/" + i.binding.name
 	if o, ok := i.params.(metav1.Object); ok {
@@ -165,7 +165,7 @@ func (m *mutation) apply(ctx context.Context, i *invocation, patcher patch.Patch
 	}
 	u, ok := after.(*unstructured.Unstructured)
 	if !ok {
-		return false, nil // a test in the patch failed
+		return false, nil // a test operation of the patch failed
 	}
 	data, err := json.Marshal(u.Object)
 	if err != nil {

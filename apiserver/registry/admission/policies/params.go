@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// params returns the objects with which a policy is evaluated for a binding: one nil without parameters, none if there
-// are none and the binding allows that. The errors have upstream's words.
+// params returns the parameters of a binding: a single nil if the policy has none, an empty list if no object exists
+// and the binding allows that. The errors have upstream's words.
 func (v *matcher) params(ctx context.Context, of *admissionv1.ParamKind,
 	ref *admissionv1.ParamRef) ([]runtime.Object, error) {
 	if of == nil || ref == nil {
@@ -41,7 +41,7 @@ func (v *matcher) params(ctx context.Context, of *admissionv1.ParamKind,
 	return found, nil
 }
 
-// paramsNamespace returns where the parameters are: by default in the request's namespace.
+// paramsNamespace returns the namespace of the parameters, by default the request's.
 func (v *matcher) paramsNamespace(res *kind.Resource, ref *admissionv1.ParamRef) (string, error) {
 	switch {
 	case !res.Namespaced && ref.Namespace != "":

@@ -1,13 +1,13 @@
 // Package policies evaluates ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 //
 //   - Policies: the policies that have bindings, in the order of their names.
-//   - set.go: those of one kind, compiled when they are needed first.
-//   - visit.go: which policies and bindings concern a request, with which parameters.
-//   - decide.go: what a validating policy and its bindings say about a request.
-//   - outcome.go: what becomes of the decisions: an error, warnings, annotations.
-//   - mutate.go: what mutating policies change.
+//   - set.go: the compiled policies of one kind.
+//   - matcher.go: matches policies and bindings to a request.
+//   - validate.go: evaluates validating policies.
+//   - actions.go: turns failed validations into an error, warnings and audit annotations.
+//   - mutate.go: applies mutating policies.
 //
-// A request costs one atomic load for each kind if nothing is configured.
+// Without a policy, a request costs one atomic load for each kind.
 package policies
 
 import (
@@ -30,16 +30,16 @@ import (
 type Config struct {
 	match.Config
 	reload.Follower
-	// Kind returns the served resource of a kind; nil: none.
+	// Kind returns the served resource of a kind; nil: not served.
 	Kind func(gvk schema.GroupVersionKind) *kind.Resource
-	// Types returns the converter by which objects of a resource, or of a subresource of it, merge.
+	// Types returns the converter by which objects of a resource or a subresource merge.
 	Types func(res *kind.Resource, subresource string) (managedfields.TypeConverter, error)
 }
 
 // Policies contains the configured policies.
 type Policies struct {
 	cfg        Config
-	mu         sync.Mutex // guards changes of both sets
+	mu         sync.Mutex // serializes changes of both sets
 	validating policySet[*admissionregistration.Expressions]
 	mutating   policySet[*admissionregistration.Mutations]
 }
@@ -47,22 +47,21 @@ type Policies struct {
 // New returns Policies without policies.
 func New(cfg Config) *Policies { return &Policies{cfg: cfg} }
 
-// mutatingName is the name of the plugin that changes objects.
 const mutatingName = "MutatingAdmissionPolicy"
 
-// Plugins returns the plugins that evaluate the policies: the mutating and the validating one.
+// Plugins returns the mutating and the validating plugin.
 func (p *Policies) Plugins() (mutating, validating admission.Plugin) {
 	return admission.Plugin{Name: mutatingName, Mutate: p.mutate},
 		admission.Plugin{Name: "ValidatingAdmissionPolicy", Validate: p.validate}
 }
 
-// Any reports whether a policy is bound.
+// Any reports whether any policy has a binding.
 func (p *Policies) Any() bool { return p.validating.bound.Load() != nil || p.AnyMutating() }
 
-// AnyMutating reports whether a policy is bound that may change objects.
+// AnyMutating reports whether any mutating policy has a binding.
 func (p *Policies) AnyMutating() bool { return p.mutating.bound.Load() != nil }
 
-// Configuration returns what configures the policies.
+// Configuration returns the kinds that configure the policies.
 func (p *Policies) Configuration() reload.Configuration {
 	return reload.Configuration{Follower: p.cfg.Follower, Load: p.Load, Kinds: []schema.GroupVersionResource{
 		client.ValidatingAdmissionPolicies, client.ValidatingAdmissionPolicyBindings,
@@ -70,7 +69,7 @@ func (p *Policies) Configuration() reload.Configuration {
 	}}
 }
 
-// Load reads the policies and their bindings. It must be called when one has changed.
+// Load reads the policies and their bindings. The caller must call it after each change of one.
 func (p *Policies) Load(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// policySet is the policies of one kind that have bindings, in the order of their names. E is what a policy is compiled to.
+// policySet contains the policies of one kind that have bindings, in the order of their names. E is the compiled form.
 type policySet[E any] struct {
-	bound   atomic.Pointer[[]*policy[E]] // nil: no policy is bound
-	compiled map[string]func() (E, error) // by the UID and the resourceVersion
+	bound    atomic.Pointer[[]*policy[E]] // nil: no policy has a binding
+	compiled map[string]func() (E, error) // by UID and resourceVersion
 }
 
-// storedPolicy is a stored policy.
+// storedPolicy is a policy without its bindings.
 type storedPolicy[E any] struct {
-	object      kind.Object
+	object  kind.Object
 	common  policyMeta
 	compile func() (E, error)
 }
@@ -29,10 +29,10 @@ type storedPolicy[E any] struct {
 // policy is a policy with its bindings.
 type policy[E any] struct {
 	policyMeta
-	compiled func() (E, error) // compiles it when it is called first
+	compiled func() (E, error) // compiles the policy on its first call
 }
 
-// policyMeta is what policies of both kinds have.
+// policyMeta contains the fields that policies of both kinds have.
 type policyMeta struct {
 	name, kind string
 	params     *admissionv1.ParamKind
@@ -42,7 +42,7 @@ type policyMeta struct {
 	bindings   []*binding // in the order of their names
 }
 
-// binding is a binding of either kind; a mutating one has no actions.
+// binding is a binding of either kind. A mutating one has no actions.
 type binding struct {
 	name, policy string
 	params       *admissionv1.ParamRef
@@ -51,10 +51,10 @@ type binding struct {
 	selectors    match.Selectors
 }
 
-// ignores reports whether the policy is skipped where it cannot be evaluated.
+// ignores reports whether the failurePolicy is Ignore.
 func (p *policyMeta) ignores() bool { return p.onFailure != nil && *p.onFailure == admissionv1.Ignore }
 
-// replace replaces the policies. Those that are known stay compiled.
+// replace sets the policies. Unchanged policies stay compiled.
 func (s *policySet[E]) replace(all []storedPolicy[E], bindings []*binding) {
 	slices.SortFunc(bindings, func(a, b *binding) int { return cmp.Compare(a.name, b.name) })
 	bound := map[string][]*binding{}
@@ -94,5 +94,5 @@ func selectorsOf(m *admissionv1.MatchResources) match.Selectors {
 	return match.NewSelectors(cmp.Or(m.NamespaceSelector, everySelector), cmp.Or(m.ObjectSelector, everySelector))
 }
 
-// everySelector is the selector that is not set.
+// everySelector selects everything. It is the default of both selectors.
 var everySelector = new(metav1.LabelSelector)

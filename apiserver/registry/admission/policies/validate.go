@@ -21,7 +21,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// decision is what one validation says.
+// decision is the result of one validation.
 type decision struct {
 	denied  bool
 	message string
@@ -31,14 +31,14 @@ type decision struct {
 // annotation is one audit annotation of a policy.
 type annotation struct{ key, value string }
 
-// evaluation is what a policy says about a request, with one object of parameters.
+// evaluation is the result of a policy for a request with one object of parameters.
 type evaluation struct {
-	decisions   []decision // of the validations
-	annotations []annotation
-	annotationErrors      []error // annotations that could not be evaluated
+	decisions        []decision // one for each validation
+	annotations      []annotation
+	annotationErrors []error
 }
 
-// validate is Validate of the plugin. Every policy has its say, and the first denial is the answer.
+// validate implements admission.Plugin. It evaluates all policies; the first denial becomes the error.
 func (p *Policies) validate(ctx context.Context, r *admission.Request) error {
 	now := p.validating.bound.Load()
 	if now == nil || r.PartOf != "" || match.Exempt(ctx, r) {
@@ -53,13 +53,13 @@ func (p *Policies) validate(ctx context.Context, r *admission.Request) error {
 	return v.err(ctx)
 }
 
-// validation is one request on its way past the validating policies.
+// validation is one request with the results of its validating policies.
 type validation struct {
 	matcher
 	outcome
 }
 
-// evaluatePolicy collects what a policy says. The error is that of a request that cannot be judged at all.
+// evaluatePolicy collects the results of a policy. It returns an error if the request itself fails.
 func (v *validation) evaluatePolicy(ctx context.Context, p *policy[*admissionregistration.Expressions]) error {
 	res, err := v.matchingVersion(ctx, p.match, &p.selectors)
 	if err == nil && res == nil {
@@ -83,7 +83,7 @@ func (v *validation) evaluatePolicy(ctx context.Context, p *policy[*admissionreg
 	return nil
 }
 
-// evaluateBinding collects what a policy says for one binding, once for each object that parameterizes it.
+// evaluateBinding collects the results of a policy for one binding, one for each object of parameters.
 func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *binding, res *kind.Resource,
 	e *admissionregistration.Expressions, notes annotations) error {
 	all, err := v.paramsFor(ctx, p, b)
@@ -104,7 +104,7 @@ func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *bind
 				v.applyActions(p, b, i, d)
 			}
 		}
-		for _, err := range says.annotationErrors { // denied, whatever the binding wants
+		for _, err := range says.annotationErrors { // denies whatever the binding's actions are
 			if !p.ignores() {
 				v.deny(denial{source: sourceOf(p, b), message: err.Error()})
 			}
@@ -134,7 +134,7 @@ func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionre
 	}
 	messages, _, err := in.Evaluate(ctx, e.Messages, left)
 	if !errors.Is(err, apiservercel.ErrInternal) && !errors.Is(err, apiservercel.ErrOutOfBudget) {
-		err = nil // the messages are missing
+		err = nil // without messages, the static ones apply
 	}
 	says := evaluation{decisions: make([]decision, len(results))}
 	for i, r := range results {
@@ -161,16 +161,18 @@ func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionre
 	return says
 }
 
-// failedEvaluation is the verdict where nothing could be evaluated.
-func (p *policyMeta) failedEvaluation(err error) evaluation { return evaluation{decisions: []decision{p.failedDecision(err)}} }
+// failedEvaluation is the result of a policy that failed as a whole.
+func (p *policyMeta) failedEvaluation(err error) evaluation {
+	return evaluation{decisions: []decision{p.failedDecision(err)}}
+}
 
-// failedDecision is the decision about an expression that could not be evaluated.
+// failedDecision is the result of an expression that failed to evaluate.
 func (p *policyMeta) failedDecision(err error) decision {
 	return decision{denied: !p.ignores(), message: err.Error()}
 }
 
-// falseDecision is the decision about a validation that is false. Its message is the result of messageExpression if that is
-// usable, or else the message, or else the expression.
+// falseDecision is the result of a validation that is false. Its message is the result of messageExpression if that is
+// valid, or else the message, or else the expression.
 func falseDecision(v *admissionv1.Validation, messages []plugincel.EvaluationResult, i int) decision {
 	d := decision{denied: true, reason: metav1.StatusReasonInvalid}
 	if v.Reason != nil {

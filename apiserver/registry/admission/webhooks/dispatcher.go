@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// dispatcher is one request on its way past the webhooks.
+// dispatcher calls the webhooks of one request.
 type dispatcher struct {
 	*Hooks
 	*match.Request
@@ -22,7 +22,7 @@ func (h *Hooks) newDispatcher(r *admission.Request, mutating bool) *dispatcher {
 	return &dispatcher{h, match.New(&h.cfg.Config, r, mutating)}
 }
 
-// matchingVersion returns the version in which the webhook gets the request; nil: it is not called.
+// matchingVersion returns the version of the object that the webhook gets; nil: the webhook does not match the request.
 func (v *dispatcher) matchingVersion(ctx context.Context, h *hook) (*kind.Resource, error) {
 	res := v.MatchingVersion(h.rules, h.MatchPolicy)
 	if res == nil {

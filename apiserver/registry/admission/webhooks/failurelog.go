@@ -10,20 +10,21 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// failureLog logs failed calls of webhooks, at a growing distance for each webhook until it works again.
+// failureLog logs failed calls of webhooks. The interval between the messages about a webhook grows until a call
+// succeeds.
 type failureLog struct {
 	clock clock.PassiveClock
 	log   *zap.Logger
 
-	mu   sync.Mutex // guards webs
+	mu        sync.Mutex // guards byWebhook
 	byWebhook map[string]*webhookFailures
 }
 
-// webhookFailures is a webhook that fails.
+// webhookFailures counts the failures of one webhook.
 type webhookFailures struct {
-	pause  backoff.Retry
-	next   time.Time // of the next message
-	suppressed int       // failures since the last message
+	pause      backoff.Retry
+	next       time.Time // earliest time of the next message
+	suppressed int       // failures without a message since the last one
 }
 
 func newFailures(clock clock.PassiveClock, log *zap.Logger) *failureLog {
@@ -39,7 +40,7 @@ func (f *failureLog) failed(h *hook, err error, outcome string) {
 	}
 }
 
-// count counts a failure, and reports whether a message is due and how many failures had none.
+// count counts a failure. It reports whether a message is due, and how many failures had none.
 func (f *failureLog) count(name string) (silent int, due bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,14 +58,14 @@ func (f *failureLog) count(name string) (silent int, due bool) {
 	return silent, true
 }
 
-// succeeded makes the next failure of the hook a message again.
+// succeeded resets the interval of the hook.
 func (f *failureLog) succeeded(h *hook) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.byWebhook, h.Name)
 }
 
-// retain forgets the webhooks that are not named.
+// retain drops the state of all webhooks except the named ones.
 func (f *failureLog) retain(names map[string]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,9 +1,9 @@
 // Package webhooks calls admission webhooks.
 //
 //   - Hooks: the webhooks of all configurations, in the order in which they are called.
-//   - visit: one request on its way past them.
+//   - dispatcher: one request and the calls for it.
 //
-// A request costs one atomic load if nothing is configured.
+// Without a webhook, a request costs one atomic load.
 package webhooks
 
 import (
@@ -36,16 +36,16 @@ type Config struct {
 
 // Hooks contains the configured webhooks.
 type Hooks struct {
-	cfg   Config
-	log   *failureLog
-	configured   atomic.Pointer[hookLists] // nil: no webhook is configured
-	mu    sync.Mutex                 // guards known, and changes of now
-	compiled map[string][]*hook         // by the UID and the resourceVersion of the configuration
+	cfg        Config
+	log        *failureLog
+	configured atomic.Pointer[hookLists] // nil: no webhook is configured
+	mu         sync.Mutex                // guards compiled, and serializes changes of configured
+	compiled   map[string][]*hook        // by UID and resourceVersion of the configuration
 }
 
 type hookLists struct{ mutating, validating []*hook }
 
-// hook is one webhook.
+// hook is one compiled webhook.
 type hook struct {
 	admissionregistration.Hook
 	configuration string
@@ -71,7 +71,7 @@ func (h *Hooks) Plugins() admission.Chain {
 	}
 }
 
-// Configuration returns what configures the webhooks.
+// Configuration returns the kinds that configure the webhooks.
 func (h *Hooks) Configuration() reload.Configuration {
 	return reload.Configuration{Follower: h.cfg.Follower, Load: h.Load,
 		Kinds: []schema.GroupVersionResource{client.MutatingWebhookConfigurations, client.ValidatingWebhookConfigurations}}
@@ -86,7 +86,7 @@ func (h *Hooks) AnyMutating() bool {
 	return now != nil && len(now.mutating) > 0
 }
 
-// Load reads the configurations. It must be called when one has changed.
+// Load reads the configurations. The caller must call it after each change of one.
 func (h *Hooks) Load(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +120,7 @@ func (h *Hooks) Load(ctx context.Context) error {
 	return nil
 }
 
-// list returns the webhooks of a kind by the names of their configurations, and adds them to known.
+// list returns the webhooks of a kind by the names of their configurations, and adds them to compiled.
 func (h *Hooks) list(ctx context.Context, known map[string][]*hook, of client.Selector) (out []*hook, err error) {
 	configurations, _, err := h.cfg.API.List(ctx, of)
 	if err != nil {
@@ -160,7 +160,7 @@ func (h *Hooks) compile(c kind.Object) []*hook {
 	return out
 }
 
-// ignores reports whether the webhook is skipped when it cannot be called.
+// ignores reports whether the failurePolicy is Ignore.
 func (h *hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionv1.Ignore
 }

@@ -22,7 +22,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// mutate is Mutate of the plugin: it calls one webhook after the other.
+// mutate implements admission.Plugin. It calls the webhooks one after the other.
 func (h *Hooks) mutate(ctx context.Context, r *admission.Request) error {
 	now := h.configured.Load()
 	if now == nil || len(now.mutating) == 0 || r.PartOf != "" || match.Exempt(ctx, r) {
@@ -39,7 +39,7 @@ func (h *Hooks) mutate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// mutate calls a webhook, unless the request does not concern it, and applies its patch.
+// mutate calls a webhook that matches the request, and applies its patch.
 func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation, index int) error {
 	res, err := v.matchingVersion(ctx, h)
 	if err != nil || res == nil {
@@ -60,7 +60,7 @@ func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation,
 	if err == nil {
 		changed, err = v.apply(ctx, h, res, answer, place)
 	}
-	about, _ := json.Marshal(mutationAnnotationValue{h.configuration, h.Name, changed}) // of strings, which can be encoded
+	about, _ := json.Marshal(mutationAnnotationValue{h.configuration, h.Name, changed}) // cannot fail: strings and a bool
 	audit.Of(ctx).Annotate(mutationAnnotation+place, string(about))
 	if changed {
 		s.Changed()
@@ -71,14 +71,14 @@ func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation,
 	return v.handleError(ctx, h, err, failedMutating+place)
 }
 
-// mutationAnnotationValue is the value of the annotation about a call of a mutating webhook.
+// mutationAnnotationValue is the audit annotation about a call of a mutating webhook.
 type mutationAnnotationValue struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 	Mutated       bool   `json:"mutated"`
 }
 
-// patchAnnotationValue is the value of the annotation about a patch.
+// patchAnnotationValue is the audit annotation about a patch.
 type patchAnnotationValue struct {
 	Configuration string          `json:"configuration"`
 	Webhook       string          `json:"webhook"`
@@ -86,7 +86,7 @@ type patchAnnotationValue struct {
 	PatchType     string          `json:"patchType"`
 }
 
-// apply applies the patch of an answer to the request's object, and reports whether the object changed.
+// apply applies the patch of a response to the request's object, and reports whether the object changed.
 func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, answer *reviewv1.AdmissionResponse,
 	place string) (bool, error) {
 	if len(answer.Patch) == 0 {
@@ -124,7 +124,7 @@ func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, ans
 	return v.Replace(res, after, false)
 }
 
-// patchError returns the error of a patch without the text of the API's error, which is about a client's patch.
+// patchError returns the error of a patch without the text of the API error, which is about a client's patch.
 func patchError(err error) error {
 	if _, why, ok := strings.Cut(err.Error(), "did not return more information: "); ok {
 		return errors.New(why)

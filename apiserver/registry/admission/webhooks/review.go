@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// review returns the question for a webhook, in a version of the object.
+// review returns the AdmissionReview for a webhook, with the object in a version.
 func (v *dispatcher) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
 	f := v.Form(res)
 	if f.Err != nil {
@@ -52,8 +52,8 @@ func (v *dispatcher) review(ctx context.Context, h *hook, res *kind.Resource) (*
 	}, nil
 }
 
-// versionFor returns the first version of AdmissionReview that the webhook and this server know; validation
-// requires one. Both have the same fields.
+// versionFor returns the first version of AdmissionReview that both the webhook and this server support; validation
+// requires one. The versions have the same fields.
 func versionFor(h *hook) string {
 	for _, version := range h.AdmissionReviewVersions {
 		if version == "v1" || version == "v1beta1" {
@@ -63,7 +63,7 @@ func versionFor(h *hook) string {
 	return reviewv1.SchemeGroupVersion.String()
 }
 
-// verify returns why an answer is invalid, in upstream's words.
+// verify returns an error, in upstream's words, if a response is invalid.
 func verify(asked, answer *reviewv1.AdmissionReview, mutating bool) error {
 	r := answer.Response
 	if r == nil {
@@ -100,7 +100,7 @@ func verifyPatch(r *reviewv1.AdmissionResponse, mutating bool) error {
 	return nil
 }
 
-// maxQuoted bounds what an error quotes of an answer.
+// maxQuoted is the maximum length of a response's text in an error, in bytes.
 const maxQuoted = 256
 
 func truncated(text string) string { return text[:min(len(text), maxQuoted)] }
@@ -129,5 +129,5 @@ func denial(name string, result *metav1.Status) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// maxCode is the highest code that an HTTP response may have.
+// maxCode is the highest status code of an HTTP response.
 const maxCode = 599

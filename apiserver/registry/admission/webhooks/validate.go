@@ -25,7 +25,7 @@ const (
 	failedValidating   = "failed-open.validating.webhook.admission.k8s.io/"
 )
 
-// callError is the error of a webhook that could not be called, or did not answer as it must.
+// callError is the error of a webhook that could not be called, or whose response is invalid.
 type callError struct {
 	name   string
 	reason error
@@ -39,7 +39,7 @@ func (e callError) Error() string {
 // Unwrap returns the reason.
 func (e callError) Unwrap() error { return e.reason }
 
-// callWebhook calls the webhook with the request in a version. The answer allows the request.
+// callWebhook sends the request in a version. It returns the response even if that denies the request.
 func (v *dispatcher) callWebhook(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
 	asked, err := v.review(ctx, h, res)
 	if err != nil {
@@ -48,7 +48,7 @@ func (v *dispatcher) callWebhook(ctx context.Context, h *hook, res *kind.Resourc
 	return v.post(ctx, h, asked)
 }
 
-// post sends a question and returns the answer, or an error if the webhook denies the request.
+// post sends a review and returns the response, or a callError.
 func (v *dispatcher) post(ctx context.Context, h *hook,
 	asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
 	if s := h.SideEffects; v.R.DryRun &&
@@ -71,7 +71,7 @@ func (v *dispatcher) post(ctx context.Context, h *hook,
 	return answer.Response, nil
 }
 
-// handleResponse handles what every answer may have: annotations, warnings, and a denial.
+// handleResponse records audit annotations and warnings. It returns an error if the webhook denies the request.
 func (v *dispatcher) handleResponse(ctx context.Context, h *hook, r *reviewv1.AdmissionResponse) error {
 	record := audit.Of(ctx)
 	for key, value := range r.AuditAnnotations {
@@ -86,18 +86,18 @@ func (v *dispatcher) handleResponse(ctx context.Context, h *hook, r *reviewv1.Ad
 	return nil
 }
 
-// handleError returns what an error of a webhook means for the request: nothing if the webhook may fail. annotation is
-// that of a webhook that was skipped.
+// handleError returns the error of the request for an error of a webhook: nil if the webhook fails open. annotation is
+// the key of the audit annotation that then names the webhook.
 func (v *dispatcher) handleError(ctx context.Context, h *hook, err error, annotation string) error {
 	var call callError
 	if !errors.As(err, &call) {
 		return err
 	}
 	open := h.ignores() || match.FailsOpen(ctx, v.R)
-	if !errors.Is(err, context.Canceled) { // the client went away
-		outcome := "the request is refused"
+	if !errors.Is(err, context.Canceled) { // the client has closed the connection
+		outcome := "the request fails"
 		if open {
-			outcome = "the request goes on without the webhook"
+			outcome = "the request continues without the webhook"
 		}
 		v.log.failed(h, call.reason, outcome)
 	}
@@ -111,7 +111,7 @@ func (v *dispatcher) handleError(ctx context.Context, h *hook, err error, annota
 	return nil
 }
 
-// validate is Validate of the plugin: it calls all webhooks at once, and returns the first error by their order.
+// validate implements admission.Plugin. It calls all webhooks at once, and returns the first error in their order.
 func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 	now := h.configured.Load()
 	if now == nil || len(now.validating) == 0 || r.PartOf != "" || match.Exempt(ctx, r) {
@@ -140,15 +140,15 @@ func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 	return first
 }
 
-// webhookCall is a webhook that is called, and its answer.
+// webhookCall is one call of a webhook, with its result.
 type webhookCall struct {
 	hook   *hook
-	review  *reviewv1.AdmissionReview
+	review *reviewv1.AdmissionReview
 	answer *reviewv1.AdmissionResponse
 	err    error
 }
 
-// matchingCalls returns the webhooks that the request concerns.
+// matchingCalls returns the calls of the webhooks that match the request.
 func (v *dispatcher) matchingCalls(ctx context.Context, hooks []*hook) (out []webhookCall, err error) {
 	for _, h := range hooks {
 		res, err := v.matchingVersion(ctx, h)
@@ -181,5 +181,5 @@ func (v *dispatcher) postAll(ctx context.Context, calls []webhookCall) {
 			return nil
 		})
 	}
-	_ = group.Wait() // a panic, which its call has as its error
+	_ = group.Wait() // the only error is a panic, which c.err already reports
 }
