@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/policy"
 )
 
-// createSystemObjects creates what every cluster has: four namespaces, each with its default service
-// account, and two priority classes. Existing objects do not change.
+// createSystemObjects creates the objects of a new cluster: four namespaces with their default service accounts, and
+// two priority classes. It does not change existing objects.
 func createSystemObjects(ctx context.Context, c client.Client) error {
 	var all []client.Object
 	for _, name := range systemNamespaces() {
@@ -50,7 +50,7 @@ func createMissing(ctx context.Context, c client.Client, all []client.Object) er
 	return group.Wait()
 }
 
-// systemNamespaces returns the names of the namespaces of every cluster.
+// systemNamespaces returns the names of the namespaces of a new cluster.
 func systemNamespaces() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 }

@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// Connect runs admission for a stream or a proxy to the subresource ref, and returns the object.
+// Connect runs admission for a stream or a proxy to the subresource ref, and returns the parent object.
 func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (Object, error) {
 	res, err := r.FindStored(ref.Resource)
 	if err != nil {

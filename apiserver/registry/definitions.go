@@ -9,13 +9,13 @@ import (
 	"monopod/store"
 )
 
-// Definitions keeps the custom kinds of a registry up to date with their definitions.
+// Definitions keeps the custom kinds of a registry in sync with the CustomResourceDefinitions.
 type Definitions struct{ registry *Registry }
 
 // NewDefinitions returns the Definitions of r.
 func NewDefinitions(r *Registry) Definitions { return Definitions{r} }
 
-// Load begins to serve the custom kinds that are defined now, and returns the revision of the list.
+// Load serves the custom kinds of all stored CustomResourceDefinitions, and returns the revision of the list.
 func (d Definitions) Load(ctx context.Context) (int64, error) {
 	r := d.registry
 	entries, rev, err := r.store.List(ctx, definitionSelector())
@@ -25,7 +25,7 @@ func (d Definitions) Load(ctx context.Context) (int64, error) {
 	listed := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		listed[e.Key.Name] = true
-		if len(e.Object.(*custom.Definition).Status.Conditions) == 0 { // it is new: nothing was served by it
+		if len(e.Object.(*custom.Definition).Status.Conditions) == 0 { // new: no object of it exists yet
 			custom.RemoveOrphans(ctx, r.store, e, r.log)
 		}
 		d.serve(e)
@@ -40,8 +40,7 @@ func (d Definitions) Load(ctx context.Context) (int64, error) {
 
 func definitionSelector() store.Selector { return store.Selector{Resource: custom.DefinitionsName} }
 
-// Run serves the custom kinds that definitions make, until ctx ends: a definition that is new,
-// changes or goes takes effect at once.
+// Run applies each change of a CustomResourceDefinition at once, until ctx ends.
 func (d Definitions) Run(ctx context.Context) error {
 	return reload.Follower{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitionSelector(),
 		d.Load, func(ev *store.Event) {
@@ -56,7 +55,8 @@ func (d Definitions) Run(ctx context.Context) error {
 		})
 }
 
-// waitServed waits until a new definition makes kinds: not for long, because its names may be in use.
+// waitServed waits until the kinds of a new CustomResourceDefinition are served, for at most Config.Establish: they
+// never are if its names are in use.
 func (r *Registry) waitServed(ctx context.Context, name string) {
 	limit := r.clock.NewTimer(r.establish)
 	defer limit.Stop()
@@ -71,13 +71,13 @@ func (r *Registry) waitServed(ctx context.Context, name string) {
 	}
 }
 
-// remove ends what a definition made.
+// remove stops serving the kinds of the named CustomResourceDefinition.
 func (d Definitions) remove(name string) {
 	d.registry.Install(name, nil)
 	d.registry.kinds.Forget(name)
 }
 
-// serve serves what the definition makes.
+// serve serves the kinds of the CustomResourceDefinition.
 func (d Definitions) serve(e *store.Entry) {
 	d.registry.Install(e.Key.Name, d.registry.kinds.Of(e.Object.(*custom.Definition)))
 }

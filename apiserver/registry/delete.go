@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/apierror"
 )
 
-// Delete implements client.Client: it marks the object for deletion, or removes it if nothing
-// holds it. It returns the stored object, or the last state of a removed one.
+// Delete implements client.Client. It removes the object, or marks it for deletion if it has a grace period or
+// finalizers. It returns the marked object, or the last state of the removed one.
 func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res, err := r.FindStored(ref.Resource)
 	if err != nil {
@@ -26,7 +26,7 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 	return r.remove(ctx, res, ref, opts)
 }
 
-// remove is Delete of a resource that is not a view.
+// remove is Delete for a resource that is not a view.
 func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref,
 	opts metav1.DeleteOptions) (Object, error) {
 	if res.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
@@ -66,13 +66,13 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 	return nil
 }
 
-// deleted returns what replaces cur: nil if it is removed at once, cur if nothing changes, else
-// cur with its deletion scheduled.
+// deleted returns the object that replaces cur: nil if the deletion is immediate, cur if nothing changes, otherwise a
+// copy with a deletionTimestamp.
 func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
 	grace := res.GraceFor(cur, opts.GracePeriodSeconds)
 	finalizers := res.FinalizersFor(cur, opts)
-	held := len(finalizers) > 0 || (res.BlocksDeletion != nil && res.BlocksDeletion(cur))
-	if grace == 0 && !held {
+	blocked := len(finalizers) > 0 || (res.BlocksDeletion != nil && res.BlocksDeletion(cur))
+	if grace == 0 && !blocked {
 		return nil
 	}
 	next := cur.DeepCopyObject().(Object)
@@ -86,8 +86,8 @@ func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions)
 	return next
 }
 
-// schedule sets next's deletionTimestamp to grace seconds after the first request, and reports
-// whether it changed. A repeated request can only shorten the grace period.
+// schedule sets next's deletionTimestamp to the end of the grace period, and reports whether it changed. A repeated
+// deletion can only shorten the grace period.
 func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 	when := cur.GetDeletionTimestamp()
 	if when == nil {
@@ -115,7 +115,7 @@ func setDeletion(obj Object, at time.Time, grace int64) {
 	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
-// deletionDone reports whether obj is being deleted and nothing holds it.
+// deletionDone reports whether obj is being deleted and neither grace period nor finalizers remain.
 func deletionDone(res *Resource, obj Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 &&

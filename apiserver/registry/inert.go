@@ -18,12 +18,12 @@ const (
 	// their source.
 	onlyStoredReason = "OnlyStored"
 	eventComponent   = "monopod"
-	// maxEventBase leaves space for a UID in an Event's name.
+	// maxEventBase is the maximum length of an Event's name without a dot and a UID.
 	maxEventBase = 253 - 33
 )
 
-// warnInert tells the client who created obj that nothing acts on it, with a warning and an Event.
-// This process's own objects get neither.
+// warnInert tells the client that created obj that no controller acts on the kind, by a warning and an Event. Objects
+// that this process creates get neither.
 func (r *Registry) warnInert(ctx context.Context, res *Resource, obj Object) {
 	why := res.Inert
 	if why == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
@@ -38,7 +38,7 @@ func (r *Registry) warnInert(ctx context.Context, res *Resource, obj Object) {
 	}
 	about, now := record.ReferenceTo(obj), r.now()
 	name := about.Name[:min(len(about.Name), maxEventBase)] + "." + strings.ReplaceAll(string(about.UID), "-", "")
-	// The server writes the Event for itself: the client's permissions and deadline are for obj.
+	// A context of its own: the permissions and the deadline of the client apply to obj, not to the Event.
 	_, err := r.Create(context.Background(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},
 		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStoredReason, Message: "Only stored: " + why,

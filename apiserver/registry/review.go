@@ -1,5 +1,3 @@
-// The server answers them and stores nothing.
-
 package registry
 
 import (
@@ -10,7 +8,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// reviewResources are the kinds of this package, in the order discovery lists them.
+// reviewResources returns the reviews of users and their permissions. The server answers them and stores nothing.
 func reviewResources() []kind.Resource {
 	who, may := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
 	local := reviewResource(may, "localsubjectaccessreviews", "LocalSubjectAccessReview",

@@ -10,8 +10,7 @@ import (
 	"monopod/apiserver/registry/allocate"
 )
 
-// releases contains the functions that release the reservations of one write; a retried write has
-// several.
+// releases contains the functions that release the reservations of one write. A retried write has several.
 type releases []func()
 
 func (h *releases) run() {
@@ -20,8 +19,8 @@ func (h *releases) run() {
 	}
 }
 
-// reserve allocates the addresses and ports of a Service. They stay reserved until reserved is
-// released; after that they are in use only if next was stored.
+// reserve allocates the addresses and ports of a Service. The reservations last until their release; after that the
+// addresses and ports are in use only if next was stored.
 func (r *Registry) reserve(ctx context.Context, next, cur Object, sub string, reservations *releases) error {
 	service, ok := next.(*corev1.Service)
 	if !ok || sub != "" {

@@ -13,12 +13,11 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Tokens completes a request for a service account's token. It reads the object that the token is
-// bound to from c.
+// Tokens completes a TokenRequest for a service account. It reads the object that the token is bound to from c.
 type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
 	req *authenticationv1.TokenRequest) error
 
-// subresourceRegistry returns what Subresource.Update needs for a subresource of res.
+// subresourceRegistry returns the functions that Subresource.Update of a subresource of res needs.
 func (r *Registry) subresourceRegistry(res *Resource, sub string) kind.Registry {
 	return kind.Registry{
 		Client: r, Token: r.tokens, DryRun: DryRun, IsDryRun: isDryRun, Now: r.now,

@@ -29,7 +29,7 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 	return r.update(ctx, res, ref, change)
 }
 
-// update is Update of a resource that is not a view.
+// update is Update for a resource that is not a view.
 func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
 	sub := res.Subresource(ref.Subresource)
 	switch {
@@ -61,9 +61,9 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 	})
 }
 
-// replace returns the object that replaces cur: next after admission and validation, or nil
-// if next completes a deletion. It adds to reserved what it allocates. A resourceVersion or UID in
-// next that differs from cur's is a conflict: the optimistic lock.
+// replace returns the object that replaces cur: next after admission and validation, or nil if next completes a
+// deletion. It adds the addresses and ports that it allocates to reservations. The resourceVersion and the UID of next
+// are preconditions: it returns a conflict if they differ from cur's.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string,
 	reservations *releases) (Object, error) {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
@@ -75,7 +75,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	operation := admission.Update
 	part := res.Subresource(sub)
-	if part != nil && !part.Can("update") { // the subresource is posted
+	if part != nil && !part.Can("update") { // a POST to the subresource
 		operation = admission.Create
 	}
 	admitted := r.request(ctx, operation, res, sub, next, cur)

@@ -1,4 +1,4 @@
-// Package reload keeps what configures the API up to date with the store.
+// Package reload keeps configuration that is stored in the API up to date with the store.
 package reload
 
 import (
@@ -12,15 +12,15 @@ import (
 	"monopod/store"
 )
 
-// Follower is what Run needs.
+// Follower follows changes in a store.
 type Follower struct {
 	Store store.Store
 	Clock clock.WithDelayedExecution
 	Log   *zap.Logger
 }
 
-// Run calls load, which returns a revision, and then each for every change of the selected objects after it, until
-// ctx ends.
+// Run calls load, which returns a revision, and then calls each for every later change of the selected objects. After
+// an error it waits and starts again. It returns when ctx ends.
 func (f Follower) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error),
 	each func(*store.Event)) error {
 	retry := backoff.Retry{First: time.Second, Most: time.Minute}
@@ -32,7 +32,7 @@ func (f Follower) Run(ctx context.Context, sel store.Selector, load func(context
 		if ctx.Err() != nil {
 			return nil
 		}
-		f.Log.Warn("failed to follow what configures the API, trying again", zap.String("resource", sel.Resource),
+		f.Log.Warn("failed to watch API configuration, retrying", zap.String("resource", sel.Resource),
 			zap.Error(err))
 		if !retry.Wait(ctx, f.Clock) {
 			return nil

@@ -15,11 +15,11 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// limitRangerAnnotation names the defaults that were set.
+// limitRangerAnnotation lists the defaults that LimitRanger has set.
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// LimitRanger sets default requests and limits of containers from the namespace's LimitRanges, and
-// rejects pods and claims outside of them.
+// LimitRanger returns the plugin that sets default requests and limits of containers from the namespace's LimitRanges,
+// and rejects pods and claims that violate them.
 func LimitRanger(c client.Client) admission.Plugin {
 	ranges := func(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {
 		return client.List[*corev1.LimitRange](ctx, c, client.Selector{Namespace: r.Namespace})
@@ -50,8 +50,8 @@ func LimitRanger(c client.Client) admission.Plugin {
 	}
 }
 
-// limitsApply reports whether the LimitRanges apply: to pods when they are created or resized, to
-// claims always, and never to objects that are being deleted.
+// limitsApply reports whether LimitRanges apply to the request: creations and resizes of pods, and all writes of
+// claims, except those of objects that are being deleted.
 func limitsApply(r *admission.Request) bool {
 	if r.Operation != admission.Create && r.Operation != admission.Update ||
 		r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
@@ -87,7 +87,7 @@ func checkRanges(r *admission.Request, all []*corev1.LimitRange) error {
 	return nil
 }
 
-// limitDefaults sets the defaults of the pod's containers, and names them in an annotation.
+// limitDefaults sets the defaults of the pod's containers and lists them in the annotation.
 func limitDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range lr.Spec.Limits {
@@ -123,7 +123,7 @@ func containerDefaults(c *corev1.Container, requests, limits corev1.ResourceList
 	return notes
 }
 
-// fillIn adds missing resources and returns their names.
+// fillIn adds the defaults of missing resources and returns their names.
 func fillIn(amounts *corev1.ResourceList, defaults corev1.ResourceList) string {
 	var set []string
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
@@ -155,7 +155,7 @@ func checkPod(pod *corev1.Pod, l *corev1.LimitRangeItem) []error {
 	return errs
 }
 
-// checkAmounts returns the errors of requests and limits against min, max and ratio.
+// checkAmounts returns the violations of min, max and maxLimitRequestRatio.
 func checkAmounts(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.Min)) {
@@ -170,7 +170,7 @@ func checkAmounts(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList
 	return errs
 }
 
-// oneError returns a list of one error, or none.
+// oneError returns err as a list; an empty one for nil.
 func oneError(err error) []error {
 	if err == nil {
 		return nil
@@ -225,7 +225,7 @@ func checkRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, li
 	return nil
 }
 
-// checkClaim returns the errors of a claim's request; claims have no limits.
+// checkClaim returns the violations of a claim's request; claims have no limits.
 func checkClaim(claim *corev1.PersistentVolumeClaim, l *corev1.LimitRangeItem) []error {
 	if l.Type != corev1.LimitTypePersistentVolumeClaim {
 		return nil

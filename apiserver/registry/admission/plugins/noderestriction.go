@@ -21,9 +21,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// nodeRestriction restricts an agent, which is system:node:NAME of group system:nodes, to its own
-// Node and Lease, the status of the pods bound to it, its mirror pods, and tokens for its pods
-// (upstream: plugin/pkg/admission/noderestriction).
+// nodeRestriction restricts an agent, the user system:node:NAME in group system:nodes, to its own Node and Lease, the
+// status of its pods, its mirror pods, and tokens for its pods (upstream: plugin/pkg/admission/noderestriction).
 func nodeRestriction(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NodeRestriction", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
@@ -45,7 +44,7 @@ func nodeRestriction(c client.Client) admission.Plugin {
 	}}
 }
 
-// nodeWrite is one write of the agent on node.
+// nodeWrite is one write by the agent of node.
 type nodeWrite struct {
 	*admission.Request
 	client client.Client
@@ -88,7 +87,8 @@ func (n nodeWrite) pod(ctx context.Context) error {
 		return n.requireBoundToNode("evict pods")
 	}
 	return fmt.Errorf(
-		"unexpected operation %q on pods subresource %q, node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
+		"unexpected operation %q on pods subresource %q, "+
+			"node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
 }
 
 func (n nodeWrite) requireBoundToNode(what string) error {
@@ -98,8 +98,8 @@ func (n nodeWrite) requireBoundToNode(what string) error {
 	return nil
 }
 
-// mirror allows only mirror pods of this node. They must not refer to objects of the cluster,
-// because the agent could read those objects then.
+// mirror allows only mirror pods of this node. They must not refer to API objects, because the agent could then read
+// those objects.
 func (n nodeWrite) mirror(ctx context.Context, pod *corev1.Pod) error {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
 		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods",
@@ -121,7 +121,7 @@ func (n nodeWrite) mirror(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// ownerOf requires the node to be the pod's only owner, if it has any.
+// ownerOf requires that the node is the pod's only owner, if the pod has owners.
 func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.OwnerReferences) == 0 {
 		return nil
@@ -141,15 +141,15 @@ func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// refersToObjects reports whether the pod reads objects of its namespace.
+// refersToObjects reports whether the pod refers to objects of its namespace.
 func refersToObjects(pod *corev1.Pod) bool {
 	found := len(pod.Spec.ResourceClaims) > 0
 	volume.All().References(pod, func(string, string) { found = true })
 	return found
 }
 
-// nodeItself also keeps the agent from changing taints and labels of the cluster, with which it would
-// get other pods.
+// nodeItself allows the agent to write its own Node, except for taints and labels of the cluster: these would attract
+// other pods.
 func (n nodeWrite) nodeItself() error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
@@ -174,7 +174,7 @@ func (n nodeWrite) nodeItself() error {
 	return nil
 }
 
-// forbiddenLabels returns the changed labels that the agent must not set.
+// forbiddenLabels returns the changed labels that an agent must not set.
 func forbiddenLabels(next, was map[string]string) []string {
 	var wrong []string
 	for key := range union(next, was) {
@@ -195,8 +195,8 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// kubeletLabel reports whether a kubelet may set the label on its node: outside of Kubernetes'
-// domains, or kubelet's own (upstream: kubeletapis.IsKubeletLabel).
+// kubeletLabel reports whether a kubelet may set the label on its Node: labels outside of Kubernetes' domains, and the
+// kubelet's own (upstream: kubeletapis.IsKubeletLabel).
 func kubeletLabel(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	if domain == key || !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io") {
@@ -218,7 +218,7 @@ func kubeletLabel(key string) bool {
 
 func inDomain(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 
-// token allows only tokens of the account of a pod on this node, bound to that pod.
+// token allows only tokens of a pod's service account that are bound to the pod, for pods on this node.
 func (n nodeWrite) token(ctx context.Context) error {
 	req, ok := n.Object.(*authenticationv1.TokenRequest)
 	if !ok || n.Subresource != "token" {
@@ -237,7 +237,8 @@ func (n nodeWrite) token(ctx context.Context) error {
 		return err
 	case pod.UID != ref.UID:
 		return fmt.Errorf(
-			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+			"the UID in the bound object reference (%s) does not match the UID in record. "+
+				"The object might have been deleted and then recreated", ref.UID)
 	case pod.Spec.NodeName != n.node:
 		return errors.New("node requested token bound to a pod scheduled on a different node")
 	case pod.Spec.ServiceAccountName != n.Name:
@@ -247,8 +248,8 @@ func (n nodeWrite) token(ctx context.Context) error {
 	return nil
 }
 
-// certificate allows only requests for a pod on this node that asks this signer for a certificate, in the names and
-// UIDs of the pod, its service account and this node: a signer believes what the request says of them.
+// certificate allows only PodCertificateRequests for a pod on this node whose volumes use the signer. The request must
+// contain the names and UIDs of the pod, its service account and this node, because the signer trusts them.
 func (n nodeWrite) certificate(ctx context.Context) error {
 	req, ok := n.Object.(*certificatesv1.PodCertificateRequest)
 	if !ok || n.Operation != admission.Create {
@@ -302,7 +303,7 @@ func (n nodeWrite) lease() error {
 	return nil
 }
 
-// slice allows only slices of this node.
+// slice allows only ResourceSlices of this node.
 func (n nodeWrite) slice() error {
 	for _, object := range []client.Object{n.Object, n.Old} {
 		if s, ok := object.(*resourcev1.ResourceSlice); ok && (s.Spec.NodeName == nil || *s.Spec.NodeName != n.node) {

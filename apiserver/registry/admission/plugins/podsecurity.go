@@ -19,16 +19,16 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// podSecurity checks pods against the Pod Security Standards in the labels of their namespace;
-// without labels the level is privileged.
+// podSecurity checks pods against the Pod Security Standards in the labels of their namespace. Without labels the level
+// is privileged.
 type podSecurity struct {
 	api client.Client
-	// evaluator is created for the first namespace that needs it.
+	// evaluator creates the evaluator on its first call.
 	evaluator func() (policy.Evaluator, error)
 }
 
-// NewPodSecurity returns the plugin PodSecurity. It rejects pods that violate a namespace's enforce level,
-// and warns about pods, templates and labels that violate other levels.
+// NewPodSecurity returns the plugin PodSecurity. It rejects pods that violate the enforce level of their namespace, and
+// warns about pods, templates and labels that violate other levels.
 func NewPodSecurity(c client.Client) admission.Plugin {
 	s := &podSecurity{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
@@ -54,7 +54,7 @@ func (s *podSecurity) validate(ctx context.Context, r *admission.Request) error 
 
 // privileged returns the policy of a namespace without labels.
 func privileged() api.Policy {
-	latest, _ := api.ParseVersion(api.VersionLatest) // a constant, which is valid
+	latest, _ := api.ParseVersion(api.VersionLatest) // VersionLatest is valid
 	level := api.LevelVersion{Level: api.LevelPrivileged, Version: latest}
 	return api.Policy{Enforce: level, Audit: level, Warn: level}
 }
@@ -69,8 +69,8 @@ func (s *podSecurity) pod(ctx context.Context, r *admission.Request, pod *corev1
 	return s.check(ctx, r, checkedPod{&pod.ObjectMeta, &pod.Spec}, true)
 }
 
-// imagesChanged reports whether an update adds a container or an image. The standards check nothing
-// else that can change.
+// imagesChanged reports whether an update adds a container or changes an image. The standards check no other mutable
+// field.
 func imagesChanged(next, old *corev1.PodSpec) bool {
 	had := map[string]string{}
 	for name, image := range images(old) {
@@ -84,7 +84,7 @@ func imagesChanged(next, old *corev1.PodSpec) bool {
 	return false
 }
 
-// checkedPod is a pod or a template.
+// checkedPod is a pod or a pod template.
 type checkedPod struct {
 	meta *metav1.ObjectMeta
 	spec *corev1.PodSpec
@@ -131,12 +131,12 @@ func (s *podSecurity) violations(level api.LevelVersion, pod checkedPod) (string
 func (s *podSecurity) evaluate(level api.LevelVersion, pod checkedPod) (policy.AggregateCheckResult, error) {
 	evaluator, err := s.evaluator()
 	if err != nil {
-		return policy.AggregateCheckResult{}, errors.Join(errors.New("the Pod Security Standards cannot be read"), err)
+		return policy.AggregateCheckResult{}, errors.Join(errors.New("failed to load the Pod Security Standards"), err)
 	}
 	return policy.AggregateCheckResults(evaluator.EvaluatePod(level, pod.meta, pod.spec)), nil
 }
 
-// templateOf returns the pod template of a workload; nil: not a workload.
+// templateOf returns the pod template of a workload; nil: obj is not a workload.
 func templateOf(obj kind.Object) *corev1.PodTemplateSpec {
 	switch o := obj.(type) {
 	case *corev1.PodTemplate:

@@ -19,12 +19,11 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// maxPodsChecked is how many pods a new enforce level is checked against (upstream:
+// maxPodsChecked is the maximum number of pods that are checked against a new enforce level (upstream:
 // defaultNamespaceMaxPodsToCheck).
 const maxPodsChecked = 3000
 
-// namespace requires valid labels, and warns about existing pods that a stricter enforce level
-// would reject.
+// namespace rejects invalid labels, and warns about existing pods that violate a stricter enforce level.
 func (s *podSecurity) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
 	if r.Subresource != "" {
 		return nil
@@ -58,8 +57,8 @@ func stricter(next, old api.LevelVersion) bool {
 	return next.Version != old.Version || api.CompareLevels(next.Level, old.Level) > 0
 }
 
-// warnExisting warns about the pods of a namespace that violate its new level; pods with the same
-// violations share a warning.
+// warnExisting warns about the namespace's pods that violate its new level. Pods with the same violations share a
+// warning.
 func (s *podSecurity) warnExisting(ctx context.Context, r *admission.Request, namespace string, level api.LevelVersion) error {
 	pods, err := client.List[*corev1.Pod](ctx, s.api, client.Selector{Namespace: namespace})
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *podSecurity) warnExisting(ctx context.Context, r *admission.Request, na
 		r.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods),
 			all))
 	}
-	names := map[string][]string{} // pods by violations
+	names := map[string][]string{} // names of pods by violations
 	for _, pod := range pods {
 		found, err := s.evaluate(level, checkedPod{&pod.ObjectMeta, &pod.Spec})
 		if err != nil {
@@ -91,8 +90,8 @@ func (s *podSecurity) warnExisting(ctx context.Context, r *admission.Request, na
 	return nil
 }
 
-// onePerController moves one pod of each controller before the controller's other pods, which have
-// the same template.
+// onePerController moves one pod of each controller to the front, because a controller's pods usually have the same
+// template.
 func onePerController(pods []*corev1.Pod) []*corev1.Pod {
 	seen := map[types.UID]bool{}
 	var first, alike []*corev1.Pod
@@ -128,7 +127,7 @@ func violationLines(names map[string][]string) []string {
 	return lines
 }
 
-// images returns the images of all containers of a pod by container name.
+// images iterates over the names and images of all containers of a pod.
 func images(spec *corev1.PodSpec) iter.Seq2[string, string] {
 	return func(yield func(name, image string) bool) {
 		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {

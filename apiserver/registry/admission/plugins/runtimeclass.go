@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// runtimeClass sets a new pod's overhead and node selection from its class. Users must not set an
-// overhead.
+// runtimeClass sets the overhead and the node selection of a new pod from its RuntimeClass. Users must not set an
+// overhead themselves.
 func runtimeClass(c client.Client) admission.Plugin {
 	return admission.Plugin{
 		Name: "RuntimeClass",
