@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// onlyStoredReason is the reason of the Events about objects on which nothing acts, and component
-	// their source.
+	// onlyStoredReason and eventComponent are the reason and the source of Events about objects of inert kinds.
 	onlyStoredReason = "OnlyStored"
 	eventComponent   = "monopod"
 	// maxEventBase is the maximum length of an Event's name without a dot and a UID.

@@ -11,10 +11,10 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Hook is a webhook of either kind: a validating one has no reinvocationPolicy.
+// Hook is a webhook of either kind. A validating one has no reinvocationPolicy.
 type Hook = admissionv1.MutatingWebhook
 
-// webhookResources are the kinds of this package.
+// webhookResources returns the kinds of webhook configurations.
 func webhookResources() []kind.Resource {
 	return []kind.Resource{
 		resource(kind.Resource{
@@ -42,7 +42,7 @@ func resource(r kind.Resource) kind.Resource {
 	return r
 }
 
-// Of returns the webhooks of a configuration. They share its fields, which must not be modified.
+// Of returns the webhooks of a configuration. They share its fields; the caller must not modify them.
 func Of(obj kind.Object) []Hook {
 	switch c := obj.(type) {
 	case *admissionv1.MutatingWebhookConfiguration:
@@ -122,7 +122,7 @@ func validate(next, cur kind.Object, _ string) (errs field.ErrorList) {
 		was = Of(cur)
 	}
 	is := Of(next)
-	conditions := len(is) != len(was) // those of an update are compiled if one changes
+	conditions := len(is) != len(was) // an update compiles the conditions only if one changes
 	for i := 0; i < len(is) && !conditions; i++ {
 		conditions = !equality.Semantic.DeepEqual(is[i].MatchConditions, was[i].MatchConditions)
 	}

@@ -10,8 +10,8 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// families sets ipFamilyPolicy and ipFamilies from the request, the stored Service and the
-// configured ranges. It follows upstream's initIPFamilyFields.
+// families sets ipFamilyPolicy and ipFamilies from the request, the stored Service and the configured ranges (upstream:
+// initIPFamilyFields).
 func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	spec, path := &next.Spec, field.NewPath("spec")
 	if !service.NeedsAddress(spec) || cur != nil && keepsFamilies(spec, &cur.Spec) {
@@ -28,7 +28,7 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 		return errs
 	}
 	if spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0 {
-		s.addFamilies(spec, 2) // its endpoints are not pods, and may have any family
+		s.addFamilies(spec, 2) // a headless Service without selector may have endpoints of any family
 		return nil
 	}
 	if errs := s.checkConfigured(spec, path); len(errs) > 0 {
@@ -38,7 +38,7 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// keepsFamilies reports whether the Service keeps its families although the cluster gets another one.
+// keepsFamilies reports whether the Service keeps its families when the cluster gets a second one.
 func keepsFamilies(next, cur *corev1.ServiceSpec) bool {
 	return familyPolicyOf(next) == corev1.IPFamilyPolicyPreferDualStack &&
 		familyPolicyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
@@ -64,8 +64,8 @@ func familyPolicy(spec *corev1.ServiceSpec, cur *corev1.Service) {
 	}
 }
 
-// dropSecondFamily removes the second family if the policy is SingleStack. It returns an error if a client
-// omits it with another policy.
+// dropSecondFamily removes the second family if the policy is SingleStack. With another policy, it returns an error if
+// the client omits it.
 func dropSecondFamily(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) field.ErrorList {
 	if cur == nil {
 		return nil
@@ -129,7 +129,7 @@ func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) fie
 	return errs
 }
 
-// checkConfigured returns errors for families without a range.
+// checkConfigured returns errors for families without a configured range.
 func (s *Services) checkConfigured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if familyPolicyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
@@ -145,8 +145,8 @@ func (s *Services) checkConfigured(spec *corev1.ServiceSpec, path *field.Path) f
 	return errs
 }
 
-// addFamilies completes the families: the default one, and for policies of two families the other
-// if it is configured.
+// addFamilies completes the families: with the default family, and with the other one if the policy is dual-stack and a
+// range is configured.
 func (s *Services) addFamilies(spec *corev1.ServiceSpec, there int) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{familyOf(s.cfg.Addresses[0])}

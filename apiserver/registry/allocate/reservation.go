@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// The texts are upstream's (ipallocator, portallocator), because clients match on them.
+// Upstream's errors (ipallocator, portallocator): clients match on them.
 var (
 	errFull       = errors.New("range is full")
 	errTakenIP    = errors.New("provided IP is already allocated")
@@ -24,7 +24,7 @@ var (
 	errTakenPort  = errors.New("provided port is already allocated")
 )
 
-// reservation is what one write allocates.
+// reservation contains the addresses and ports that one write allocates.
 type reservation struct {
 	owner struct {
 		types.NamespacedName
@@ -32,12 +32,12 @@ type reservation struct {
 	}
 	created bool
 
-	// kept is what the stored Service has, which it may keep.
+	// Addresses and ports of the stored Service, which it may keep.
 	currentIPs   map[netip.Addr]bool
 	currentPorts map[int32]bool
 
 	ranges []netip.Prefix
-	// What is in use: by the stored Services except previous, by reservations and by users.
+	// Addresses and ports in use: by the stored Services except previous, by reservations and by users.
 	stored    *usage
 	previous  usage
 	usedIPs   map[netip.Addr]bool
@@ -78,7 +78,7 @@ func (c *reservation) portUsed(port int32) bool {
 	return c.usedPorts[port] || c.stored.ports[port] > c.previous.ports[port]
 }
 
-// needsAllocation reports whether the Service needs anything that it does not have.
+// needsAllocation reports whether the Service lacks an address or a port that it needs.
 func (c *reservation) needsAllocation(spec *corev1.ServiceSpec) bool {
 	if needsIPs(spec) {
 		if len(spec.ClusterIPs) < len(spec.IPFamilies) {
@@ -102,8 +102,7 @@ func needsIPs(spec *corev1.ServiceSpec) bool {
 	return service.NeedsAddress(spec) && !service.Headless(spec)
 }
 
-// allocatesNodePorts reports whether the Service needs node ports: a load balancer that reaches pods
-// directly may do without.
+// allocatesNodePorts reports whether the Service needs node ports: allocateLoadBalancerNodePorts may disable them.
 func allocatesNodePorts(spec *corev1.ServiceSpec) bool {
 	give := spec.AllocateLoadBalancerNodePorts
 	return spec.Type == corev1.ServiceTypeNodePort ||
@@ -111,7 +110,7 @@ func allocatesNodePorts(spec *corev1.ServiceSpec) bool {
 }
 
 func parse(text string) (netip.Addr, error) {
-	ip := netutils.ParseIPSloppy(text) // as validation parses it
+	ip := netutils.ParseIPSloppy(text) // as validation does
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
 		return addr, fmt.Errorf("%q is not an IP address", text)
@@ -119,7 +118,7 @@ func parse(text string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// addresses allocates one address of each family of the Service.
+// addresses allocates one address for each family of the Service.
 func (s *Services) addresses(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
 	if !needsIPs(spec) {
@@ -182,8 +181,8 @@ func (c *reservation) takeIP(ip netip.Addr) {
 	c.ips, c.usedIPs[ip] = append(c.ips, ip), true
 }
 
-// usable reports whether an address can be allocated: the first of a range is the network's, the
-// last of IPv4 the broadcast address.
+// usable reports whether an address can be allocated: not the network address, which is the first of a range, nor the
+// broadcast address, which is the last of an IPv4 range.
 func usable(from netip.Prefix, ip netip.Addr) bool {
 	if !from.Contains(ip) || ip == from.Addr() {
 		return false
@@ -191,7 +190,7 @@ func usable(from netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || from.Contains(ip.Next())
 }
 
-// takeFreeIP takes a free address of the first range of a family that has one.
+// takeFreeIP allocates a free address from the first range of the family that has one.
 func (c *reservation) takeFreeIP(family corev1.IPFamily) (netip.Addr, error) {
 	for _, from := range c.ranges {
 		if familyOf(from) != family {
@@ -218,7 +217,7 @@ func (c *reservation) anyOf(from netip.Prefix) (netip.Addr, error) {
 	return ip, nil
 }
 
-// sizeOf returns the size of a range; of a large one, as much as matters.
+// sizeOf returns the number of addresses of a range, capped at a maximum.
 func sizeOf(prefix netip.Prefix) uint64 {
 	return 1 << min(prefix.Addr().BitLen()-prefix.Bits(), 32)
 }
@@ -235,7 +234,7 @@ func addressAt(prefix netip.Prefix, i uint64) netip.Addr {
 	return addr
 }
 
-// lowerBandSize returns the size of the lower part of a range: a share of it, at least 16 (upstream:
+// lowerBandSize returns the size of the lower part of a range: a share of the range, at least 16 (upstream:
 // calculateRangeOffset).
 func lowerBandSize(size, share, most uint64) uint64 {
 	if size <= 16 {
@@ -276,13 +275,13 @@ func (s *Services) ports(c *reservation, svc *corev1.Service) error {
 	return s.port(c, svc, path, &spec.HealthCheckNodePort)
 }
 
-// nodePorts allocates one node port for both TCP and UDP of the same port.
+// nodePorts allocates node ports. TCP and UDP on the same port of the Service share a node port.
 func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
-	given := map[int32]int32{} // by port of the Service
+	byPort := map[int32]int32{} // node ports by port of the Service
 	for _, p := range slices.Backward(spec.Ports) {
 		if p.NodePort != 0 {
-			given[p.Port] = p.NodePort
+			byPort[p.Port] = p.NodePort
 		}
 	}
 	done := map[int32]int32{}
@@ -292,7 +291,7 @@ func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 			continue
 		}
 		if p.NodePort == 0 {
-			p.NodePort = given[p.Port]
+			p.NodePort = byPort[p.Port]
 		}
 		if p.NodePort != 0 && done[p.Port] == p.NodePort {
 			continue
@@ -300,12 +299,12 @@ func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 		if err := s.port(c, svc, field.NewPath("spec", "ports").Index(i).Child("nodePort"), &p.NodePort); err != nil {
 			return err
 		}
-		given[p.Port], done[p.Port] = p.NodePort, p.NodePort
+		byPort[p.Port], done[p.Port] = p.NodePort, p.NodePort
 	}
 	return nil
 }
 
-// port allocates the requested port, or any if *port is 0.
+// port allocates the requested node port, or a free one if *port is 0.
 func (s *Services) port(c *reservation, svc *corev1.Service, path *field.Path, port *int32) error {
 	if *port == 0 {
 		found, err := c.takeFreePort(s)

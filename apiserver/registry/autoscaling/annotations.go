@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations for the fields of v2 that autoscaling/v1 does not have (upstream:
-// pkg/apis/autoscaling).
+// Annotations for the fields of v2 that autoscaling/v1 does not have (upstream: pkg/apis/autoscaling).
 const (
 	metricsAnnotation    = "autoscaling.alpha.kubernetes.io/metrics"
 	currentAnnotation    = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -51,7 +50,7 @@ func setAnnotation(obj metav1.Object, key string, value any, some bool) {
 		return
 	}
 	text, err := json.Marshal(value)
-	if err != nil { // none of these types can fail
+	if err != nil { // these types never fail
 		return
 	}
 	annotations := obj.GetAnnotations()
@@ -62,8 +61,8 @@ func setAnnotation(obj metav1.Object, key string, value any, some bool) {
 	obj.SetAnnotations(annotations)
 }
 
-// readAnnotations sets fields from out's annotations and removes these. Invalid
-// annotations are ignored, as upstream does.
+// readAnnotations sets fields from out's annotations and removes the annotations. As upstream, it ignores invalid
+// annotations.
 func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
 	for _, m := range readAnnotation[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
 		out.Spec.Metrics = append(out.Spec.Metrics, metricFromV1(&m))
@@ -86,7 +85,7 @@ func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
 	removeAnnotations(out)
 }
 
-// readAnnotation decodes the annotation; it returns the zero value if that fails.
+// readAnnotation decodes the annotation. It returns the zero value for an invalid one.
 func readAnnotation[T any](obj metav1.Object, key string) T {
 	var value, nothing T
 	if json.Unmarshal([]byte(obj.GetAnnotations()[key]), &value) != nil {
@@ -105,8 +104,7 @@ func removeAnnotations(obj metav1.Object) {
 	}
 }
 
-// behavior is the format of the annotation: upstream encodes its internal type,
-// which has no JSON tags.
+// behavior is the format of the annotation: upstream encodes its internal type, which has no JSON tags.
 type behavior struct{ ScaleUp, ScaleDown *rules }
 
 type rules struct {

@@ -1,5 +1,5 @@
-// Package autoscaling defines HorizontalPodAutoscaler: autoscaling/v2 is stored,
-// autoscaling/v1 is a view of it.
+// Package autoscaling contains the kind HorizontalPodAutoscaler. autoscaling/v2 is stored, autoscaling/v1 is a view of
+// it.
 package autoscaling
 
 import "monopod/apiserver/registry/kind"

@@ -34,8 +34,7 @@ func metricToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	return out
 }
 
-// metricFromV1 is the inverse of showMetric; the fields that are set determine the
-// type of the target.
+// metricFromV1 is the inverse of metricToV1. The fields that are set determine the type of the target.
 func metricFromV1(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
@@ -110,7 +109,7 @@ func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
-// statusFromV1 is the inverse of showStatus.
+// statusFromV1 is the inverse of statusToV1.
 func statusFromV1(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// maxShownTargets is the number of metrics that a cell shows.
+// maxShownTargets is the maximum number of metrics in a cell.
 const maxShownTargets = 2
 
 // autoscalerTargets returns the first metrics as "current/target".
@@ -52,8 +52,8 @@ func target(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) 
 	return amount(have, false) + "/" + text(want.Value)
 }
 
-// targetOf returns the metric's target, and the name of the resource for a resource
-// metric; ok is false for an unknown type.
+// targetOf returns the metric's target, and for a resource metric the name of the resource. ok is false for an unknown
+// type.
 func targetOf(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget, name string, ok bool) {
 	switch {
 	case spec.Type == autoscalingv2.ExternalMetricSourceType && spec.External != nil:
@@ -104,7 +104,7 @@ func percent(have *autoscalingv2.MetricValueStatus, unset string) string {
 	return fmt.Sprintf("%d%%", *have.AverageUtilization)
 }
 
-// text formats a quantity, and nil as upstream does.
+// text formats a quantity; nil as upstream does.
 func text(q *resource.Quantity) string {
 	if q == nil {
 		return "<nil>"

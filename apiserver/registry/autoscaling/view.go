@@ -28,7 +28,7 @@ func oldAutoscalerResource() kind.Resource {
 	}
 }
 
-// columnsOver returns the columns for objects that stored converts first.
+// columnsOver returns columns that convert objects by stored first.
 func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) []table.Column {
 	out := make([]table.Column, len(columns))
 	for i, c := range columns {
@@ -39,8 +39,8 @@ func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) [
 	return out
 }
 
-// toV1 converts an autoscaler to v1. Annotations contain the fields that v1 does not
-// have, so that keep restores the same object.
+// toV1 converts an autoscaler to v1. Annotations contain the fields that v1 does not have, so that fromV1 restores the
+// same object.
 func toV1(stored kind.Object) kind.Object {
 	a := stored.(*autoscalingv2.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv1.HorizontalPodAutoscaler{
@@ -73,7 +73,7 @@ func toV1(stored kind.Object) kind.Object {
 	return out
 }
 
-// cpuShare returns the target of a CPU utilization metric, which v1 has a field for.
+// cpuShare returns the target of a CPU utilization metric, for which v1 has a field.
 func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
 		return nil, false
@@ -81,8 +81,7 @@ func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	return m.Resource.Target.AverageUtilization, m.Resource.Target.AverageUtilization != nil
 }
 
-// fromV1 converts an autoscaler of v1 to the stored version. Without metrics, the
-// target is the default CPU utilization.
+// fromV1 converts an autoscaler of v1 to v2. Without metrics, the target is the default CPU utilization.
 func fromV1(shown kind.Object) kind.Object {
 	a := shown.(*autoscalingv1.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv2.HorizontalPodAutoscaler{
