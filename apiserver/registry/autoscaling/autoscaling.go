@@ -4,7 +4,7 @@ package autoscaling
 
 import "monopod/apiserver/registry/kind"
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		autoscalerResource(),

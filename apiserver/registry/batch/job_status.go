@@ -13,9 +13,8 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// jobStatus checks a status, which may come from an external controller
-// (spec.managedBy). Rules that a change of the spec can break apply only when
-// that part of the status changes.
+// jobStatus checks a status, which an external controller may have written (spec.managedBy). A rule that a change of
+// the spec can violate applies only when its part of the status changes.
 func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		jobCounts(&job.Status, path),
@@ -66,7 +65,7 @@ func jobFinished(job *batchv1.Job) bool {
 	return hasCondition(job, batchv1.JobComplete) || hasCondition(job, batchv1.JobFailed)
 }
 
-// jobEnd checks that a finished job has a start time and no pods left.
+// jobEnd checks that a finished job has a start time and no active pods.
 func jobEnd(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if !jobFinished(job) {
 		return nil
@@ -116,8 +115,7 @@ func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return append(errs, jobStart(job, old, path.Child("startTime"))...)
 }
 
-// jobStart rejects a change of startTime once it is set, unless the job is suspended
-// or this change resumes it.
+// jobStart rejects a change of startTime, unless the job is suspended or the change resumes it.
 func jobStart(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	start, was := job.Status.StartTime, old.Status.StartTime
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
@@ -161,8 +159,7 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// indexesBelow parses a list of the job's indexes. It returns nil without a list
-// or without completions.
+// indexesBelow parses a list of the job's indexes. It returns nil without a list or without completions.
 func indexesBelow(spec *batchv1.JobSpec, text *string) (batch.Indexes, error) {
 	if text == nil || spec.Completions == nil {
 		return nil, nil
@@ -174,7 +171,7 @@ func samePointer[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// jobConditions rejects conditions that contradict each other.
+// jobConditions rejects contradictory conditions.
 func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	say := func(message string) {
@@ -200,9 +197,8 @@ func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// jobProgress checks that terminal conditions stay true and that counts do not
-// decrease. Only an indexed job with completions equal to parallelism can shrink,
-// which decreases succeeded.
+// jobProgress checks that terminal conditions stay true and counts do not decrease. Only an indexed job with
+// completions equal to parallelism can shrink, which decreases succeeded.
 func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	conditions := path.Child("conditions")

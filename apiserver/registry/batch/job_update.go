@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// jobUpdate returns errors for changes of immutable fields.
+// jobUpdate rejects changes of immutable fields.
 func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	next, cur := &job.Spec, &old.Spec
 	errs := jobCompletionsUpdate(next, cur, path)
@@ -25,8 +25,7 @@ func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return append(errs, check.Immutable(path.Child("successPolicy"), next.SuccessPolicy, cur.SuccessPolicy)...)
 }
 
-// jobCompletionsUpdate allows a change of completions only for an indexed job, and
-// only to the value of parallelism.
+// jobCompletionsUpdate allows a change of completions only for an indexed job, and only to the value of parallelism.
 func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	at := path.Child("completions")
 	switch {
@@ -40,8 +39,8 @@ func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.Er
 	return nil
 }
 
-// allowedJobTemplate returns the template that next must equal: old's, and if
-// jobRests, with next's labels, annotations, scheduling fields and resources.
+// allowedJobTemplate returns old's template with the allowed changes of next: none, or if jobTemplateMutable the
+// labels, annotations, scheduling fields and resources.
 func allowedJobTemplate(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.PodTemplateSpec {
 	template := old.Spec.Template.DeepCopy()
 	if !jobTemplateMutable(old) {
@@ -57,9 +56,8 @@ func allowedJobTemplate(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.
 	return template
 }
 
-// jobTemplateMutable reports whether the job is suspended, and never started or has no
-// active pods any more (upstream's MutableSchedulingDirectivesForSuspendedJobs and
-// MutablePodResourcesForSuspendedJobs, on since 1.36).
+// jobTemplateMutable reports whether the job is suspended, and has not started or has no active pods (upstream's
+// MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs, on since 1.36).
 func jobTemplateMutable(job *batchv1.Job) bool {
 	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
 		return false

@@ -18,10 +18,9 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// request is the short name of the kind's type.
 type request = certificatesv1.CertificateSigningRequest
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{{
 		GVR:          client.CertificateSigningRequests,
@@ -39,7 +38,7 @@ func Resources() []kind.Resource {
 	}, bundles(), podRequests()}
 }
 
-// subresources returns the subresources. Neither can change the spec.
+// subresources returns approval and status. Neither can change the spec.
 func subresources() []kind.Subresource {
 	status := kind.Parts("status")[0]
 	approval := status
@@ -96,7 +95,7 @@ func hasCondition(r *request, t certificatesv1.RequestConditionType) bool {
 	return findCondition(r, t) != nil
 }
 
-// prepare keeps the spec in all updates, and the status in updates of the object itself.
+// prepare keeps the spec in all updates, and the status in updates without a subresource.
 func prepare(next, cur kind.Object, subresource string) {
 	r := next.(*request)
 	if cur == nil {
@@ -110,7 +109,7 @@ func prepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mergeApproval keeps everything but the conditions.
+// mergeApproval takes only the conditions from next.
 func mergeApproval(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	conditions := r.Status.Conditions
@@ -119,7 +118,8 @@ func mergeApproval(next, cur kind.Object, now metav1.Time) error {
 	return nil
 }
 
-// mergeStatus keeps the spec, and the decisions as they are. One that is added or missing stays so: it is an error.
+// mergeStatus keeps the spec and the existing decisions. It keeps an added or missing decision, too, which validation
+// rejects.
 func mergeStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	r.Spec = old.Spec
@@ -155,7 +155,7 @@ func withTimes(conditions []certificatesv1.CertificateSigningRequestCondition, o
 	return conditions
 }
 
-// parse returns the request in a PEM block.
+// parse decodes a PEM-encoded request.
 func parse(text []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {

@@ -24,7 +24,6 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// podRequest is the short name of the kind's type.
 type podRequest = certificatesv1.PodCertificateRequest
 
 // Upstream's limits of a request for a pod (pkg/apis/certificates).
@@ -68,7 +67,7 @@ func podRequests() kind.Resource {
 	}
 }
 
-// podState is the type of the only condition.
+// podState returns the type of the condition that ended the request, or Pending.
 func podState(r *podRequest) string {
 	if c := finalCondition(r); c != nil {
 		return c.Type
@@ -76,7 +75,7 @@ func podState(r *podRequest) string {
 	return "Pending"
 }
 
-// finalConditionTypes are the types of the conditions that end a request.
+// finalConditionTypes returns the types of conditions that end a request.
 func finalConditionTypes() []string {
 	return []string{certificatesv1.PodCertificateRequestConditionTypeIssued,
 		certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
@@ -105,8 +104,8 @@ func preparePodRequest(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mergePodStatus keeps the conditions that exist and sets the times that the client omitted. What depends on the time
-// of the write is checked here, and the rest with the object.
+// mergePodStatus keeps existing conditions and sets missing times. It also makes the checks that depend on the time of
+// the write; validation makes the others.
 func mergePodStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*podRequest), cur.(*podRequest)
 	for i := range r.Status.Conditions {
@@ -166,10 +165,10 @@ func podSpecErrors(spec *certificatesv1.PodCertificateRequestSpec, at *field.Pat
 	return errs
 }
 
-// publicKey is what all supported keys can do.
+// publicKey is implemented by all supported public keys.
 type publicKey interface{ Equal(crypto.PublicKey) bool }
 
-// requestKey returns the public key of a PKCS#10 request whose signature proves that its sender has the private one.
+// requestKey returns the public key of a PKCS#10 request. The signature proves that the sender has the private key.
 func requestKey(der []byte) (publicKey, error) {
 	r, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -195,8 +194,8 @@ func requestKey(der []byte) (publicKey, error) {
 	return nil, fmt.Errorf("unknown public key type %T; supported types are Ed25519, ECDSA, and RSA", r.PublicKey)
 }
 
-// podStatusErrors checks a status: at most one outcome, which is final, and only an issued certificate has other
-// fields.
+// podStatusErrors checks a status: at most one final condition, which is immutable; other fields only if the
+// certificate is issued.
 func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) {
 	ends := 0
 	for i, c := range r.Status.Conditions {

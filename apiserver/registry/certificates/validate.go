@@ -81,7 +81,7 @@ func usages() []certificatesv1.KeyUsage {
 	}
 }
 
-// conditionErrors checks the conditions, regardless of the stored ones.
+// conditionErrors checks the conditions without regard to the stored ones.
 func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[certificatesv1.RequestConditionType]bool{}
@@ -108,7 +108,8 @@ func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// decisionErrors rejects the removal of a decision or a failure, the change of a decision, and a decision that is no approval.
+// decisionErrors rejects the removal of a decision or a failure, the change of a decision, and a new decision outside
+// of the subresource approval.
 func decisionErrors(r, old *request, at *field.Path, subresource string) field.ErrorList {
 	var errs field.ErrorList
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
@@ -146,7 +147,7 @@ func certificateErrors(r, old *request, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// checkCertificateBlocks checks that a text has at least one PEM block, and only certificates.
+// checkCertificateBlocks requires one or more PEM blocks, all of type CERTIFICATE.
 func checkCertificateBlocks(text []byte) error {
 	for n := 0; ; n++ {
 		block, rest := pem.Decode(text)

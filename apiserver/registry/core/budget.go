@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// maxDisrupted is how many evicted pods may wait for the disruption controller (upstream:
+	// maxDisrupted is the maximum number of evicted pods that the disruption controller has not seen yet (upstream:
 	// MaxDisruptedPodSize).
 	maxDisrupted = 2000
-	// budgetRetry is the Retry-After in seconds for a budget that the disruption controller has
-	// not seen yet.
+	// budgetRetry is the Retry-After in seconds for a budget that the disruption controller has not seen yet.
 	budgetRetry = 10
 )
 
-// takeDisruption takes one disruption from the budget of the pod. unguarded: the budget exists, but allows
-// the eviction of a pod that is not ready.
+// takeDisruption takes one disruption from the pod's budget. unguarded reports that the budget allows the eviction
+// without one, because the pod is not ready.
 func (e *evictor) takeDisruption(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
 	budgets, err := e.budgetsOf(ctx, victim)
 	switch {
@@ -66,15 +65,14 @@ func (e *evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv
 	for _, obj := range all {
 		b := obj.(*policyv1.PodDisruptionBudget)
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(victim.Labels)) { // an invalid one matches nothing
+		if err == nil && selector.Matches(labels.Set(victim.Labels)) { // an invalid selector matches nothing
 			out = append(out, b)
 		}
 	}
 	return out, nil
 }
 
-// allowsUnhealthy reports whether the budget allows the eviction of a pod that is not ready without a
-// disruption.
+// allowsUnhealthy reports whether the budget allows the eviction of a pod that is not ready without a disruption.
 func allowsUnhealthy(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 	if pod.Ready(victim) {
 		return false
@@ -85,7 +83,7 @@ func allowsUnhealthy(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
 }
 
-// recordDisruption records one disruption in the budget, or returns the reason why none is allowed.
+// recordDisruption records one disruption in the budget. It returns an error if the budget allows none.
 func (e *evictor) recordDisruption(b *policyv1.PodDisruptionBudget, victim string) error {
 	s := &b.Status
 	switch {
@@ -123,7 +121,7 @@ func noDisruptionReason(b *policyv1.PodDisruptionBudget) string {
 		b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
-// tooManyRequests returns the 429 after which drains retry.
+// tooManyRequests returns 429, after which kubectl drain retries.
 func tooManyRequests(seconds int, why string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,

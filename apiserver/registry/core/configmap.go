@@ -46,8 +46,7 @@ func configMapValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return append(errs, immutableFieldErrors("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
 }
 
-// configMapKeys checks the names of the keys and the total size of the values,
-// which is limited to 1 MiB.
+// configMapKeys checks the keys, and the total size of the values, which is limited to 1 MiB.
 func configMapKeys(config *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	size := 0
@@ -75,8 +74,7 @@ func configKey(path *field.Path, key string) field.ErrorList {
 
 const immutableMessage = "field is immutable when `immutable` is set"
 
-// immutableFlagErrors returns an error if the update of an immutable ConfigMap or Secret
-// clears the flag.
+// immutableFlagErrors rejects an update of an immutable ConfigMap or Secret that clears the flag.
 func immutableFlagErrors(next *bool) field.ErrorList {
 	return immutableFieldErrors("immutable", next != nil && *next)
 }

@@ -17,8 +17,8 @@ import (
 	"monopod/store"
 )
 
-// newEventResource describes Event of events.k8s.io/v1: the same events as in v1,
-// with different field names and stricter validation.
+// newEventResource returns Event of events.k8s.io/v1: the events of v1 with different field names and stricter
+// validation.
 func newEventResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.NewEvents,
@@ -99,8 +99,7 @@ func newEventColumns() []table.Column {
 	return columns
 }
 
-// newEventValidate implements upstream's validation of this version. As in
-// upstream, most errors name the fields of v1.
+// newEventValidate implements upstream's validation of this version. As upstream, most errors name the fields of v1.
 func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
 	ev := toCoreEvent(next.(*eventsv1.Event))
 	errs := eventValidate(ev, "reportingController")
@@ -129,8 +128,8 @@ func eventSeries(series *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// newEventCreate requires eventTime and a valid type, and rejects the deprecated
-// fields that eventTime and series replace.
+// newEventCreate requires eventTime and a valid type, and rejects the deprecated fields that eventTime and series
+// replace.
 func newEventCreate(ev *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if ev.EventTime.IsZero() {
@@ -155,8 +154,8 @@ func newEventCreate(ev *corev1.Event) field.ErrorList {
 	return errs
 }
 
-// newEventUpdate rejects changes except to the series and the metadata. It compares
-// eventTime in microseconds, because some clients send a higher precision.
+// newEventUpdate rejects changes except to the series and the metadata. It compares eventTime in microseconds, because
+// some clients send a higher precision.
 func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
 	errs := check.Immutable(field.NewPath("involvedObject"), ev.InvolvedObject, old.InvolvedObject)
 	errs = append(errs, check.Immutable(field.NewPath("reason"), ev.Reason, old.Reason)...)

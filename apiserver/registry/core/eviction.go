@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// evictionSubresource returns the subresource to which Evictions are posted.
+// evictionSubresource returns the subresource eviction.
 func evictionSubresource() kind.Subresource {
 	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"),
 		func() kind.Object { return new(policyv1.Eviction) })
@@ -26,11 +26,11 @@ func evictionSubresource() kind.Subresource {
 	return sub
 }
 
-// evictor deletes pods as their disruption budgets allow.
+// evictor deletes pods within their disruption budgets.
 type evictor struct{ kind.Registry }
 
-// update implements Subresource.Update: change gets an empty Eviction, and update returns its
-// result once the pod is being deleted.
+// update implements Subresource.Update. change gets an empty Eviction. update returns change's result when the pod is
+// being deleted.
 func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
 	empty := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
@@ -54,8 +54,7 @@ func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Chan
 	return eviction, e.evict(ctx, ref.Sub(""), eviction, opts)
 }
 
-// options returns the options of the deletion. The request, the eviction or both may ask for a dry
-// run.
+// options returns the options of the deletion. The request, the Eviction or both may ask for a dry run.
 func (e *evictor) options(ctx context.Context,
 	eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
 	var opts metav1.DeleteOptions
@@ -75,14 +74,13 @@ func (e *evictor) options(ctx context.Context,
 	return ctx, opts, nil
 }
 
-// errAgain: the state on which the decision was based has changed.
+// errPodChanged reports that the pod has changed since the decision.
 var errPodChanged = errors.New("the pod has changed")
 
-// evictionTries is how often a lost race is retried (upstream: EvictionsRetry).
+// evictionTries is the maximum number of attempts after conflicts (upstream: EvictionsRetry).
 const evictionTries = 20
 
-// evict deletes the pod if its disruption budget allows it, and sets the condition
-// DisruptionTarget.
+// evict deletes the pod if its disruption budget allows it, and sets the condition DisruptionTarget.
 func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction,
 	opts metav1.DeleteOptions) error {
 	for try := 1; ; try++ {
@@ -120,8 +118,8 @@ func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 	return e.disrupt(ctx, ref, victim, opts, guarded)
 }
 
-// disrupt sets the pod's condition DisruptionTarget, and deletes the pod. A pod that no budget
-// guarded because it was not ready must not have changed.
+// disrupt sets the pod's condition DisruptionTarget and deletes the pod. If no disruption was taken because the pod was
+// not ready, the pod must not have changed.
 func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions,
 	unguarded bool) error {
 	marked, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {

@@ -3,17 +3,16 @@ package custom
 import "sync"
 
 const (
-	// maxCached bounds what is kept of the objects that webhooks have converted, for all definitions together, in
-	// bytes.
+	// maxCached is the maximum size of all cached conversions, in bytes.
 	maxCached = 32 << 20
-	// metadataSize is what an object takes besides its members: its metadata and the records about it.
+	// metadataSize is the memory of an object besides its members, in bytes.
 	metadataSize = 2 << 10
 )
 
-// conversionCache keeps converted objects with the stored ones that they were made of, the latest ones, so that a webhook
-// converts an object once for all that read it, and not more than it can answer stays in memory.
+// conversionCache keeps the latest conversions with their stored objects, so that readers of an object share one
+// conversion. The size limit holds for all definitions together.
 type conversionCache struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	bytes int
 	all   []cachedConversion // oldest first
 }
@@ -23,7 +22,7 @@ type cachedConversion struct {
 	bytes  int
 }
 
-// add remembers that stored is converted to object in the version v.
+// add caches the conversion of stored to object in the version v.
 func (m *conversionCache) add(stored *Object, v *Version, object *Object) {
 	size := metadataSize + stored.size() + object.size()
 	if size > maxCached/4 {
@@ -41,7 +40,7 @@ func (m *conversionCache) add(stored *Object, v *Version, object *Object) {
 	}
 }
 
-// size is the length of the members, in bytes.
+// size returns the length of the members in bytes.
 func (o *Object) size() (n int) {
 	for _, m := range o.members {
 		n += len(m.name) + len(m.json)

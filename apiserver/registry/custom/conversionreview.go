@@ -15,13 +15,13 @@ import (
 	"monopod/apiserver/kit/bounded"
 )
 
-// maxQuoted bounds what an error quotes of an answer.
+// maxQuoted is the maximum length of a response's text in an error, in bytes.
 const maxQuoted = 256
 
-// responseObjects returns the objects of an answer, or why it is none, in upstream's words.
+// responseObjects returns the objects of a response, or an error in upstream's words if the response is invalid.
 func responseObjects(asked, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
 	r := answer.Response
-	strict := asked.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 had no rules
+	strict := asked.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 does not require these fields
 	switch is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); {
 	case strict && is != want:
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, truncated(is.String()))
@@ -39,7 +39,8 @@ func responseObjects(asked, answer *apiextensionsv1.ConversionReview) ([]runtime
 
 func truncated(text string) string { return text[:min(len(text), maxQuoted)] }
 
-// accept returns the object that a webhook made of in. Its metadata is that of in, except labels and annotations.
+// accept returns the object that a webhook converted from in. It takes only labels and annotations of the metadata from
+// the response.
 func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, error) {
 	if err := bounded.Check(answer.Raw); err != nil {
 		return nil, err

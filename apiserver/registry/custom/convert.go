@@ -22,27 +22,26 @@ import (
 )
 
 const (
-	// callTime bounds one call of a conversion webhook (upstream: the same).
+	// callTime is the timeout of one call of a conversion webhook (upstream: the same).
 	callTime = 30 * time.Second
-	// A call converts at most maxObjects objects, and those that together have at most maxBytes. An object of this size
-	// alone has its own call.
+	// A call converts at most maxObjects objects of maxBytes in total, or a single larger object.
 	maxObjects = 500
 	maxBytes   = 2 << 20
-	// maxCalls are the calls of a webhook at the same time.
+	// maxCalls is the maximum number of concurrent calls of a webhook.
 	maxCalls = 32
 )
 
 // conversionWebhook converts the objects of one definition.
 type conversionWebhook struct {
 	spec     *apiextensionsv1.CustomResourceConversion
-	version  string // of ConversionReview, which the webhook and this server know
+	version  string // of ConversionReview that both the webhook and this server support
 	client   *webhook.Client
-	slots    chan struct{}      // of calls that run
-	inFlight singleflight.Group // of single objects
+	slots    chan struct{}      // semaphore of running calls
+	inFlight singleflight.Group // conversions of single objects
 	memory   *conversionCache
 }
 
-// webhook returns the webhook of a definition, with its connections if it was known; nil: it has none.
+// webhook returns the conversion webhook of a definition; nil: it has none. An unchanged webhook keeps its connections.
 func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,7 +59,7 @@ func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	w := &conversionWebhook{spec: spec, memory: &k.conversions, slots: make(chan struct{}, maxCalls),
 		client: webhook.New(webhook.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
 	for _, version := range spec.Webhook.ConversionReviewVersions {
-		if version == "v1" || version == "v1beta1" { // which have the same fields
+		if version == "v1" || version == "v1beta1" { // both have the same fields
 			w.version = version
 			break
 		}
@@ -69,7 +68,7 @@ func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	return w
 }
 
-// closeWebhook forgets the webhook of a definition. The caller holds mu.
+// closeWebhook closes the webhook of a definition. The caller must hold mu.
 func (k *Kinds) closeWebhook(definition string) {
 	if w := k.webhooks[definition]; w != nil {
 		w.client.Close()
@@ -77,20 +76,19 @@ func (k *Kinds) closeWebhook(definition string) {
 	}
 }
 
-// Forget releases what belongs to a definition that no longer exists.
+// Forget releases the resources of a definition that no longer exists.
 func (k *Kinds) Forget(definition string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closeWebhook(definition)
 }
 
-// conversion implements kind.Converter for a served version by the webhook.
+// conversion implements kind.Converter for a served version by the definition's webhook.
 type conversion struct{ v, storage *Version }
 
 var _ kind.Converter = conversion{}
 
-// Show implements kind.Converter. What the webhook returns stays with the stored objects for a while, as in upstream's
-// cache of each version.
+// Show implements kind.Converter. The cache of conversions keeps its results (upstream: a cache for each version).
 func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Object, error) {
 	out := make([]kind.Object, len(stored))
 	var missing []*Object
@@ -134,7 +132,7 @@ func (c conversion) Store(ctx context.Context, shown kind.Object) (kind.Object, 
 	return c.storage.convertMutable(ctx, shown.(*Object))
 }
 
-// convertMutable returns an object that may still change in this version.
+// convertMutable converts an object that may still change to this version, without the cache.
 func (v *Version) convertMutable(ctx context.Context, o *Object) (kind.Object, error) {
 	if !v.needsConversion(o) {
 		return v.show(o), nil
@@ -146,7 +144,7 @@ func (v *Version) convertMutable(ctx context.Context, o *Object) (kind.Object, e
 	return out[0], nil
 }
 
-// convertOnce converts a stored object once for all that ask at the same time.
+// convertOnce converts a stored object. Concurrent callers share one call.
 func (v *Version) convertOnce(ctx context.Context, o *Object) (*Object, error) {
 	flight := v.webhook.inFlight.DoChan(fmt.Sprintf("%s %p", v.name, o), func() (any, error) {
 		if as := o.convertedTo(v); as != nil {
@@ -170,13 +168,13 @@ func (v *Version) convertOnce(ctx context.Context, o *Object) (*Object, error) {
 	}
 }
 
-// needsConversion reports whether the webhook must convert an object to this version. An object without content needs only
-// another apiVersion (upstream: isEmptyUnstructuredObject).
+// needsConversion reports whether the webhook must convert an object to this version. For an object without content a
+// new apiVersion is sufficient (upstream: isEmptyUnstructuredObject).
 func (v *Version) needsConversion(o *Object) bool {
 	return o.APIVersion != v.apiVersion() && (len(o.members) > 0 || o.Name != "" || o.GenerateName != "")
 }
 
-// withAPIVersion returns an object with the version's apiVersion, but with its content as it is.
+// withAPIVersion returns an object with the version's apiVersion but unconverted content.
 func (v *Version) withAPIVersion(o *Object) *Object {
 	if o.APIVersion == v.apiVersion() {
 		return o
@@ -186,7 +184,7 @@ func (v *Version) withAPIVersion(o *Object) *Object {
 	return out
 }
 
-// convert converts objects of other versions by the webhook, in as few calls as its limits allow.
+// convert converts objects of other versions by the webhook, in as few calls as the limits allow.
 func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) {
 	out := make([]*Object, 0, len(in))
 	for len(in) > 0 {
@@ -221,14 +219,15 @@ func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) 
 	return out, nil
 }
 
-// conversionError returns the error of a conversion of o: as upstream one without a reason, whatever the webhook's own code is.
+// conversionError returns the error of a conversion of o. As upstream, it has no reason, whatever code the webhook
+// returns.
 func conversionError(o *Object, format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
 		Code:    http.StatusInternalServerError,
 		Message: fmt.Sprintf("conversion webhook for %v "+format, append([]any{o.GroupVersionKind()}, args...)...)}}
 }
 
-// withOwnDefaults returns an object with the defaults of the version that it has, as it is sent to the webhook.
+// withOwnDefaults returns an object with the defaults of its own version, in the form that the webhook gets.
 func (v *Version) withOwnDefaults(o *Object) *Object {
 	if o.version != nil {
 		return o
@@ -241,7 +240,7 @@ func (v *Version) withOwnDefaults(o *Object) *Object {
 	return o
 }
 
-// callWebhook sends objects to the webhook, and returns its answer.
+// callWebhook sends objects to the webhook and returns the converted objects.
 func (v *Version) callWebhook(ctx context.Context, objects []runtime.RawExtension) ([]runtime.RawExtension, error) {
 	w := v.webhook
 	if w.version == "" {

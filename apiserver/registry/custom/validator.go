@@ -9,15 +9,15 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// maxErrors is how many invalid values of an object have errors of their own: upstream's validator compares each error
-// with all others.
+// maxErrors is the maximum number of invalid values with an error of their own. Upstream's validator compares each
+// error with all others.
 const maxErrors = 200
 
 // errMoreInvalid is the error of further invalid values.
 var errMoreInvalid = errors.New("more values are invalid")
 
-// Validator returns a validator of one value for a schema; nil for a nil schema. What is valid does not depend on the
-// limit of errors.
+// Validator returns a validator of one value for a schema; nil for a nil schema. The limit of errors does not affect
+// which values are valid.
 func Validator(s *spec.Schema) validation.SchemaValidator {
 	if s == nil {
 		return nil
@@ -29,8 +29,8 @@ func Validator(s *spec.Schema) validation.SchemaValidator {
 // errorLimit counts the invalid values of one validation.
 type errorLimit struct{ left int }
 
-// apply is an option: it makes the validators of fields and items count. Upstream does not pass options on to these, so
-// they get it here; validators that ratchet are kept.
+// apply is an option that makes the validators of fields and items count. Upstream does not pass options on to them.
+// apply keeps ratcheting validators.
 func (l *errorLimit) apply(o *validate.SchemaValidatorOptions) {
 	field, index := o.NewValidatorForField, o.NewValidatorForIndex
 	o.NewValidatorForField = func(name string, s *spec.Schema, root any, path string, formats strfmt.Registry,
@@ -51,7 +51,7 @@ func (l *errorLimit) apply(o *validate.SchemaValidatorOptions) {
 	}
 }
 
-// limitedValidator is the validator of a field or an item.
+// limitedValidator validates a field or an item unless the limit is reached.
 type limitedValidator struct {
 	validate.ValueValidator
 	limit *errorLimit

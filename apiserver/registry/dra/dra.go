@@ -24,7 +24,7 @@ type (
 	deviceClass = resourcev1.DeviceClass
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		{

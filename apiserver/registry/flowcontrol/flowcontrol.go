@@ -27,7 +27,7 @@ const (
 	defaultQueueLength = 50
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{{
 		GVR:          client.FlowSchemas,

@@ -3,7 +3,7 @@ package network
 
 import "monopod/apiserver/registry/kind"
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		ingressResource(),

@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		clusterRoleBindingResource(),

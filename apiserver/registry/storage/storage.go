@@ -20,7 +20,7 @@ import (
 	"monopod/store"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		persistentVolumeClaimResource(),

@@ -84,7 +84,7 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 	return errs, nil
 }
 
-// may reports whether the user may update or patch. A verb with one of the prefixes is sufficient, too.
+// may reports whether the user has the verb update or patch with one of the prefixes.
 func (w claimWriter) may(ctx context.Context, what auth.Attributes, prefixes ...string) (bool, error) {
 	what.User, what.Group, what.Version, what.Resource = w.user, resourcev1.GroupName, "v1", "resourceclaims"
 	for _, prefix := range prefixes {
