@@ -38,7 +38,7 @@ func poolErrors(p *resourcev1.ResourcePool, at *field.Path) (errs field.ErrorLis
 	return append(errs, check.NonNegative(at.Child("generation"), p.Generation)...)
 }
 
-// placeErrors requires exactly one way to say on which nodes the devices are.
+// placeErrors requires exactly one field that selects the nodes of the devices.
 func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field.ErrorList) {
 	var set []string
 	if spec.NodeName != nil {
@@ -47,7 +47,7 @@ func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field
 	}
 	if spec.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
-		if len(spec.NodeSelector.NodeSelectorTerms) != 1 { // so that the terms of several slices can be combined
+		if len(spec.NodeSelector.NodeSelectorTerms) != 1 { // the scheduler combines the terms of several slices
 			errs = append(errs,
 				field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), spec.NodeSelector.NodeSelectorTerms,
 					"must have exactly one node selector term"))
@@ -161,7 +161,7 @@ func taintError(t *resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList
 			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
-// bindingErrors checks the conditions for which the scheduler waits before it binds a pod with the device.
+// bindingErrors checks the conditions that the scheduler waits for before it binds a pod to the device.
 func bindingErrors(wait, fail []string, at *field.Path) (errs field.ErrorList) {
 	const required = " are required to use "
 	waits, fails := at.Child("bindingConditions"), at.Child("bindingFailureConditions")

@@ -57,7 +57,7 @@ func validateTemplate(next, cur kind.Object, _ string) field.ErrorList {
 	return errs
 }
 
-// specErrors checks the requests of a claim, and what refers to them.
+// specErrors checks the requests of a claim, and the references to them.
 func specErrors(spec *resourcev1.ResourceClaimSpec, at *field.Path) (errs field.ErrorList) {
 	at, d := at.Child("devices"), &spec.Devices
 	names := sets.New[string]()
@@ -116,7 +116,7 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 	return errs
 }
 
-// deviceRequirements is what a request and an alternative have in common.
+// deviceRequirements contains the fields that a request and an alternative have in common.
 type deviceRequirements struct {
 	class       string
 	selectors   []resourcev1.DeviceSelector
@@ -180,7 +180,7 @@ func constraintErrors(c *resourcev1.DeviceConstraint, at *field.Path, names sets
 	return errs
 }
 
-// referenceErrors checks names of requests, which may be those of alternatives: request/alternative.
+// referenceErrors checks references to requests, by name or as request/alternative.
 func referenceErrors(requests []string, at *field.Path, names sets.Set[string]) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(requests), resourcev1.DeviceRequestsMaxSize, at)...)
 	seen := sets.New[string]()
@@ -290,7 +290,7 @@ func identifier(id string, at *field.Path) field.ErrorList {
 	return check.Invalid(at, id, validation.IsCIdentifier(id))
 }
 
-// statusErrors checks an allocation, who has reserved it, and what drivers report about its devices.
+// statusErrors checks the allocation, the reservations and the drivers' device status.
 func statusErrors(is, was *claim) (errs field.ErrorList) {
 	at, status := field.NewPath("status"), &is.Status
 	names := sets.New[string]()
@@ -351,8 +351,8 @@ func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names,
 	return errs
 }
 
-// reservationErrors checks who uses a claim: only an allocated one can be used, and not by somebody new while it is being
-// deleted.
+// reservationErrors checks reservations: only an allocated claim can be reserved, and a claim that is being deleted
+// cannot get new reservations.
 func reservationErrors(is, was *resourcev1.ResourceClaimStatus, deleting bool, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(is.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize, at)...)
 	known := sets.New[string]()
@@ -382,7 +382,7 @@ func reservationErrors(is, was *resourcev1.ResourceClaimStatus, deleting bool, a
 	return errs
 }
 
-// poolName checks a pool's name: DNS subdomains with slashes between them.
+// poolName checks a pool's name, which consists of DNS subdomains separated by slashes.
 func poolName(name string, at *field.Path) (errs field.ErrorList) {
 	switch {
 	case name == "":
@@ -396,7 +396,7 @@ func poolName(name string, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// quantityErrors checks amounts that must not be negative.
+// quantityErrors rejects negative amounts.
 func quantityErrors(q resource.Quantity, at *field.Path) field.ErrorList {
 	if q.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("must be greater than or equal to %d", 0))}

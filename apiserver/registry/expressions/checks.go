@@ -16,19 +16,20 @@ import (
 )
 
 const (
-	// maxText is the maximum length of a text that one call returns, more than fits in an object.
+	// maxText is the maximum length of a string that one call returns. It is larger than an object.
 	maxText = 4 << 20
-	// maxPrecision is the maximum number of digits after the point in a formatted text.
+	// maxPrecision is the maximum number of decimal places in a formatted string.
 	maxPrecision = 100
-	// maxComparisons is the maximum number of comparisons in one call: less than a second.
+	// maxComparisons is the maximum number of comparisons in one call. They take less than a second.
 	maxComparisons = 10_000_000
 	// maxRange is the maximum length of a list of numbers.
 	maxRange = 100_000
-	// costOfByte is upstream's cost of a byte of text, read and written.
+	// costOfByte is upstream's cost to read or write a byte of a string.
 	costOfByte = 0.2
 )
 
-// checks are asked before a function is called. The types of the arguments are those of the function's declarations.
+// checks are the checks that run before each call of a function. The declarations of the function guarantee the types
+// of the arguments.
 var checks = map[string]func(args []ref.Val) error{
 	"quantity": checkQuantity, "isQuantity": checkQuantity,
 	"replace": checkReplace, "join": checkJoin, "format": checkFormat,
@@ -37,7 +38,7 @@ var checks = map[string]func(args []ref.Val) error{
 	"sets.contains": checkSets, "sets.equivalent": checkSets, "sets.intersects": checkSets,
 }
 
-// checkQuantity refuses a quantity with so many digits that comparing it takes minutes.
+// checkQuantity rejects a quantity with so many digits that a comparison takes minutes.
 func checkQuantity(args []ref.Val) error {
 	if text, ok := args[0].(types.String); ok && bounded.SuspiciousQuantity([]byte(text)) {
 		return fmt.Errorf("the quantity is out of range")
@@ -67,7 +68,7 @@ func checkJoin(args []ref.Val) error {
 	return checkLength(n + size(args[0], maxText+1))
 }
 
-// precisions finds the precisions of a format.
+// precisions matches the precisions in a format string.
 var precisions = regexp.MustCompile(`\.([0-9]+)`)
 
 func checkFormat(args []ref.Val) error {
@@ -119,10 +120,10 @@ func saturatedProduct(a, b int) int {
 	return a * b
 }
 
-// scalar is the size of a value that is neither text nor a list nor a map: a number with all its binary digits.
+// scalar is the size of a value that is neither a string nor a list nor a map: a number with all its binary digits.
 const scalar = 64
 
-// size returns the length of all texts in a value, or at least most if they are longer.
+// size returns the total length of all strings in a value. It stops at most.
 func size(v ref.Val, most int) int {
 	switch v := v.(type) {
 	case types.String:
@@ -146,14 +147,15 @@ func size(v ref.Val, most int) int {
 	return scalar
 }
 
-// resultCosts charges what upstream charges, and results by their size: what an expression keeps is bounded by its budget.
+// resultCosts charges upstream's cost plus the size of the result, so that the budget limits the memory of an
+// expression.
 type resultCosts struct{ library.CostEstimator }
 
 // CallCost implements interpreter.ActualCostEstimator.
 func (c *resultCosts) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	theirs := c.CostEstimator.CallCost(function, overload, args, result)
 	if types.IsError(result) {
-		return theirs // it was refused
+		return theirs // checks rejected the call
 	}
 	var ours uint64
 	switch function {

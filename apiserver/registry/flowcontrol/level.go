@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// maxQueues is upstream's limit.
+// maxQueues is the maximum number of queues (upstream: the same).
 const maxQueues = 10 * 1000 * 1000
 
 func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
@@ -57,8 +57,7 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	return append(errs, conditionErrors(types)...)
 }
 
-// mandatoryErrors requires the mandatory levels to have the value that they have in every cluster, apart from the seats of
-// exempt.
+// mandatoryErrors requires that mandatory levels have their fixed spec, apart from the seats of exempt.
 func mandatoryErrors(pl *level, at *field.Path) field.ErrorList {
 	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if fixed.Name != pl.Name {

@@ -14,21 +14,18 @@ import (
 )
 
 const (
-	// clientSide is the manager of fields that kubectl applied client-side (upstream: kubectl's
-	// FieldManagerClientSideApply).
+	// clientSide is the manager of fields that kubectl applied client-side (upstream: FieldManagerClientSideApply).
 	clientSide = "kubectl-client-side-apply"
-	// beforeFirst is the manager of all other fields of an untracked object (upstream:
-	// skipNonAppliedManager).
+	// beforeFirst is the manager of all other fields of an untracked object (upstream: skipNonAppliedManager).
 	beforeFirst = "before-first-apply"
-	// temporaryManager is a temporary entry with which a field manager starts to track an object.
+	// temporaryManager is the manager of an entry by which upstream's field manager starts to track an object.
 	temporaryManager = "opening"
 )
 
-// beginTracking adds the first managers to an untracked object that kubectl applied client-side: kubectl
-// manages the fields that still have the applied values, beforeFirst the others. At its first
-// server-side apply kubectl takes over its own fields and removes those that are not in the
-// manifest; fields that controllers, admission or kubectl scale have set must not be among them.
-// Without the annotation of kubectl cur does not change.
+// beginTracking adds the first managers to an untracked object that kubectl applied client-side: kubectl for the fields
+// that still have the applied values, beforeFirst for the others. At its first server-side apply kubectl takes over its
+// own fields and removes those that are not in the manifest; these must not include fields that controllers, admission
+// or kubectl scale have set. Without kubectl's annotation, beginTracking returns cur unchanged.
 func beginTracking(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Object, error) {
 	applied := t.lastApplied(cur)
 	if len(cur.GetManagedFields()) > 0 || applied == nil {
@@ -49,8 +46,8 @@ func beginTracking(m *managedfields.FieldManager, t Target, cur kind.Object) (ki
 	return next, nil
 }
 
-// lastApplied returns the object of the last client-side apply, with defaults; nil: there is none
-// in this version, or the annotation is invalid.
+// lastApplied returns the object of the last client-side apply, with defaults; nil: there is none in this version, or
+// the annotation is invalid.
 func (t Target) lastApplied(cur kind.Object) kind.Object {
 	text := cur.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
 	if text == "" || t.Subresource != "" || bounded.CheckJSONQuantities([]byte(text), t.Resource.New()) != nil {

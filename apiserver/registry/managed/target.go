@@ -13,11 +13,11 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Target identifies the kind and the part of an object that a write changes.
+// Target identifies the kind and the subresource of a write.
 type Target struct {
 	Resource    *kind.Resource
 	Subresource string
-	// Views are the views of the stored resource, whose fields managedFields may name.
+	// Views are the views of the stored resource, which managedFields may name.
 	Views []*kind.Resource
 }
 
@@ -35,7 +35,7 @@ func (t Target) scales() bool {
 	return sub != nil && sub.Scale != nil
 }
 
-// untyped reports whether the written objects have no Go type of their own: they are merged as maps.
+// untyped reports whether the written objects are Untyped, so that they are merged as maps.
 func (t Target) untyped() bool { return t.Resource.Schema != nil && !t.scales() }
 
 // empty returns an empty object.
@@ -54,14 +54,14 @@ func (t Target) empty() kind.Object {
 // newTyped returns an empty object in its upstream Go type.
 func newTyped(res *kind.Resource) kind.Object {
 	obj := res.New()
-	if typed, err := kind.Typed(obj); err == nil { // nothing is packed in it that could fail
+	if typed, err := kind.Typed(obj); err == nil { // cannot fail for an empty object
 		return typed
 	}
 	return obj
 }
 
-// reset returns the fields that the write ignores, so that its manager does not own them
-// (upstream: each strategy's GetResetFields).
+// reset returns the fields that the write ignores, so that its manager does not own them (upstream: each strategy's
+// GetResetFields).
 func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	version := fieldpath.APIVersion(t.kind().GroupVersion().String())
 	filter := func(f fieldpath.Filter) map[fieldpath.APIVersion]fieldpath.Filter {
@@ -76,8 +76,8 @@ func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	return nil
 }
 
-// converter converts objects of the target between the stored resource and its views, typed and
-// untyped. Upstream's field manager uses it in place of a runtime.Scheme.
+// converter converts objects of the target between the stored resource and its views, typed and untyped. Upstream's
+// field manager uses it in place of a runtime.Scheme.
 type converter struct{ target Target }
 
 var (
@@ -115,7 +115,7 @@ func (f converter) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Default implements runtime.ObjectDefaulter. It does nothing: the registry sets the defaults.
+// Default implements runtime.ObjectDefaulter. It does nothing, because the registry sets the defaults.
 func (f converter) Default(runtime.Object) {}
 
 // ConvertToVersion implements runtime.ObjectConvertor.
@@ -136,7 +136,7 @@ func (f converter) ConvertToVersion(in runtime.Object, to runtime.GroupVersioner
 	return nil, runtime.NewNotRegisteredErrForTarget("managed", nil, to)
 }
 
-// typed returns an object that may be a map as its Go type.
+// typed returns an object, which may be a map, as its Go type.
 func (f converter) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -180,7 +180,7 @@ func (f converter) convert(obj kind.Object, from, to *kind.Resource) (runtime.Ob
 	return obj, nil
 }
 
-// convertUntyped converts an object without a Go type.
+// convertUntyped converts an Untyped object.
 func (f converter) convertUntyped(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
 	u := obj.DeepCopyObject().(*unstructured.Unstructured)
 	convert := from != nil && to.View != nil && to.View.Converter != nil
