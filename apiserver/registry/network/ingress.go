@@ -18,7 +18,7 @@ import (
 // IngressClassAnnotation is the deprecated annotation that ingressClassName replaces.
 const IngressClassAnnotation = "kubernetes.io/ingress.class"
 
-// maxShownHosts is the number of hosts that a cell shows (upstream: pkg/printers).
+// maxShownHosts is the maximum number of hosts in a cell (upstream: pkg/printers).
 const maxShownHosts = 3
 
 func ingressResource() kind.Resource {
@@ -36,10 +36,10 @@ func ingressResource() kind.Resource {
 		Warnings:     ingressWarnings,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Class", "Which controller it is for.", ingressClassOf),
-			table.Text("Hosts", "Names it answers to.", ingressHosts),
-			table.Text("Address", "Where it is reached.", ingressAddress),
-			table.Text("Ports", "Ports it listens on.", func(i *networkingv1.Ingress) string {
+			table.Text("Class", "The IngressClass.", ingressClassOf),
+			table.Text("Hosts", "Hosts of the rules.", ingressHosts),
+			table.Text("Address", "Addresses of the load balancer.", ingressAddress),
+			table.Text("Ports", "Listening ports.", func(i *networkingv1.Ingress) string {
 				if len(i.Spec.TLS) > 0 {
 					return "80, 443"
 				}
@@ -86,8 +86,7 @@ func ingressClassOf(i *networkingv1.Ingress) string {
 	return *i.Spec.IngressClassName
 }
 
-// ingressHosts lists the first hosts. The number of omitted ones includes rules
-// without a host, as in upstream.
+// ingressHosts lists the first hosts. As upstream, the number of omitted ones includes rules without a host.
 func ingressHosts(i *networkingv1.Ingress) string {
 	var all []string
 	more := false

@@ -1,4 +1,4 @@
-// Package network defines Ingress, IngressClass, NetworkPolicy, ServiceCIDR and IPAddress.
+// Package network contains the kinds Ingress, IngressClass, NetworkPolicy, ServiceCIDR and IPAddress.
 package network
 
 import "monopod/apiserver/registry/kind"

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podOSValidate returns errors for settings of another operating system than the pod's.
+// podOSValidate rejects fields that belong to another operating system than the pod's.
 func podOSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.OS == nil {
 		return nil
@@ -38,7 +38,7 @@ func onlyWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// containerSecurities returns the security contexts of all containers, with their paths.
+// containerSecurities iterates over the security contexts of all containers with their paths.
 func containerSecurities(spec *corev1.PodSpec,
 	path *field.Path) func(yield func(*field.Path, *corev1.SecurityContext) bool) {
 	return func(yield func(*field.Path, *corev1.SecurityContext) bool) {
@@ -91,7 +91,7 @@ func forbidSet(path *field.Path, set map[string]bool) field.ErrorList {
 	return errs
 }
 
-// appArmorAnnotations validates the annotations that appArmorProfile has replaced.
+// appArmorAnnotations validates the annotations that the field appArmorProfile has replaced.
 func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// copyResources copies resources by the containers' names. resizeUpdate rejects other containers
-// and another order.
+// copyResources copies resources by the containers' names. resizeUpdate rejects other containers and another order.
 func copyResources(next, sent *corev1.PodSpec) {
 	copyContainerResources(next.Containers, sent.Containers)
 	copyContainerResources(next.InitContainers, sent.InitContainers)
@@ -36,7 +35,7 @@ func sameNames(a, b []corev1.Container) bool {
 	return slices.EqualFunc(a, b, func(x, y corev1.Container) bool { return x.Name == y.Name })
 }
 
-// resizeUpdate returns the errors of an update that may only change cpu and memory (upstream:
+// resizeUpdate returns the errors of an update, which may only change cpu and memory (upstream:
 // validation.ValidatePodResize).
 func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if errs := resizableErrors(old); len(errs) > 0 {
@@ -73,7 +72,7 @@ func resizableErrors(pod *corev1.Pod) field.ErrorList {
 	return nil
 }
 
-// podLevelResize returns the errors of a change of the resources of the pod itself.
+// podLevelResize checks a change of the pod-level resources.
 func podLevelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
 	if old == nil && next == nil {
 		return nil
@@ -98,7 +97,7 @@ func podLevelResize(next, old *corev1.ResourceRequirements, spec *field.Path) fi
 	return errs
 }
 
-// initResize refuses to resize an init container by a restart: it would run again from its start.
+// initResize rejects a resize of an init container by a restart, because the container would run a second time.
 func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range next {
@@ -128,7 +127,7 @@ func containerResize(next, old *corev1.ResourceRequirements, path *field.Path) f
 	return errs
 }
 
-// removed reports whether cpu or memory was set and no longer is.
+// removed reports whether an update removes cpu or memory.
 func removed(next, old corev1.ResourceList) bool {
 	for _, name := range resizableResources() {
 		_, was := old[name]
@@ -139,12 +138,12 @@ func removed(next, old corev1.ResourceList) bool {
 	return false
 }
 
-// resizableResources returns the resources that can be resized.
+// resizableResources returns the resources that a resize can change.
 func resizableResources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 }
 
-// unresizableAmounts returns what a resize must not change, for comparison.
+// unresizableAmounts returns the amounts that a resize must not change, for comparisons.
 func unresizableAmounts(r *corev1.ResourceRequirements) []string {
 	var out []string
 	for side, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {

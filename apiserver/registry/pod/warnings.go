@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// podWarnings returns the warnings for new pods only, as upstream: programs write most updates.
+// podWarnings returns warnings only for new pods. As upstream, updates get none, because most come from programs.
 func podWarnings(next, cur kind.Object) []string {
 	if cur != nil {
 		return nil
@@ -23,8 +23,7 @@ func podWarnings(next, cur kind.Object) []string {
 	return Warnings(nil, &pod.ObjectMeta, &pod.Spec)
 }
 
-// Warnings returns warnings about a valid pod, or about the template at path (upstream:
-// pkg/api/pod).
+// Warnings returns warnings about a valid pod, or about the template at path (upstream: pkg/api/pod).
 func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []string {
 	notes := warningList{}
 	notes.schedulingWarnings(spec, path.Child("spec"))
@@ -45,14 +44,14 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	return notes.lines
 }
 
-// warningList collects warnings, each with its field.
+// warningList collects warnings with their fields.
 type warningList struct{ lines []string }
 
 func (n *warningList) add(path *field.Path, format string, args ...any) {
 	n.lines = append(n.lines, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// newerLabel has the successors of deprecated node labels.
+// newerLabel returns a warning with the successor of a deprecated node label; empty: the label is not deprecated.
 func newerLabel(key string) string {
 	const deprecated = "deprecated since v1.%d; use %q instead"
 	switch key {
@@ -136,8 +135,8 @@ func (n *warningList) nodeTerm(term *corev1.NodeSelectorTerm, path *field.Path) 
 	}
 }
 
-// annotationWarnings warns about annotations that have become fields. AppArmor's still works in
-// pods, so that only templates get the warning.
+// annotationWarnings warns about annotations that fields have replaced. AppArmor's annotation still works in pods, so
+// that only templates get its warning.
 func (n *warningList) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) {
 	at := path.Child("metadata", "annotations")
 	old := func(key, format string, args ...any) {
@@ -196,7 +195,7 @@ func (n *warningList) amountWarnings(path *field.Path, list corev1.ResourceList)
 	}
 }
 
-// envWarnings warns about duplicate names, unless the later value uses the earlier one.
+// envWarnings warns about duplicate names, unless the later value refers to the earlier one.
 func (n *warningList) envWarnings(env []corev1.EnvVar, path *field.Path) {
 	seen := map[string]bool{}
 	for i, e := range env {
@@ -234,7 +233,7 @@ func (n *warningList) portWarnings(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-// portClash returns a warning for two definitions of one port.
+// portClash returns a warning about two definitions of the same port.
 func portClash(a, b *portPlace) string {
 	switch {
 	case a.HostIP == b.HostIP && a.HostPort == b.HostPort:

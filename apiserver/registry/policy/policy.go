@@ -1,5 +1,4 @@
-// Package policy contains PodDisruptionBudget, LimitRange, ResourceQuota,
-// PriorityClass and RuntimeClass.
+// Package policy contains the kinds PodDisruptionBudget, LimitRange, ResourceQuota, PriorityClass and RuntimeClass.
 package policy
 
 import "monopod/apiserver/registry/kind"

@@ -38,7 +38,7 @@ func clusterRoleBindingResource() kind.Resource {
 	}
 }
 
-// bindingFields contains the common fields of both kinds of binding.
+// bindingFields contains the fields that both kinds of bindings have.
 type bindingFields struct {
 	role       *rbacv1.RoleRef
 	subjects   []rbacv1.Subject
@@ -63,8 +63,7 @@ func (b bindingFields) setDefaults() {
 	}
 }
 
-// bindingValidate checks the role and the subjects. roleRef is immutable; subjects
-// may change.
+// bindingValidate checks the role and the subjects. roleRef is immutable.
 func bindingValidate(next, cur kind.Object, _ string) field.ErrorList {
 	b := fieldsOf(next)
 	errs := b.roleErrors(field.NewPath("roleRef"))
@@ -89,8 +88,8 @@ func (b bindingFields) roleErrors(at *field.Path) field.ErrorList {
 	})...)
 }
 
-// subject checks a user, group or service account. A ClusterRoleBinding must name
-// the namespace of a service account.
+// subject checks a user, group or service account. A ClusterRoleBinding must contain the namespace of a service
+// account.
 func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
 	errs := check.Required(at.Child("name"), s.Name)
 	switch s.Kind {
@@ -113,8 +112,7 @@ func serviceAccountName(name string) []string {
 	return validation.ValidateServiceAccountName(name, false)
 }
 
-// supported returns NotSupported also for an empty value, as upstream does for these
-// fields.
+// supported returns NotSupported even for an empty value, as upstream does for these fields.
 func supported(at *field.Path, value string, allowed ...string) field.ErrorList {
 	for _, a := range allowed {
 		if value == a {
@@ -127,7 +125,7 @@ func supported(at *field.Path, value string, allowed ...string) field.ErrorList 
 func bindingColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("Role", "What is granted.", func(obj kind.Object) string {
+		table.Text("Role", "The granted role.", func(obj kind.Object) string {
 			role := fieldsOf(obj).role
 			return role.Kind + "/" + role.Name
 		}),
@@ -139,7 +137,7 @@ func bindingColumns() []table.Column {
 }
 
 func subjectColumn(name, of string) table.Column {
-	return table.Text(name, "Whom it is granted to.", func(obj kind.Object) string {
+	return table.Text(name, "Subjects of the binding.", func(obj kind.Object) string {
 		var names []string
 		for _, s := range fieldsOf(obj).subjects {
 			switch {
