@@ -13,12 +13,11 @@ import (
 
 const immutableOnceSet = "may not change once set"
 
-// ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy
-// against each other; path is the path of the spec. It runs before and after
-// addresses are allocated.
+// ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy against each other, before and after
+// the allocation of addresses. path is the path of the spec.
 func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if spec.Type == corev1.ServiceTypeExternalName {
-		return nil // an ExternalName Service has no address
+		return nil // an ExternalName Service has no addresses
 	}
 	ips := path.Child("clusterIPs")
 	errs := clusterIPsAgree(spec, ips)
@@ -106,8 +105,8 @@ func FamilyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// serviceUpdate rejects changes of immutable fields. While the Service has cluster
-// IPs, only the secondary one may be added or removed.
+// serviceUpdate rejects changes of immutable fields. While the Service has cluster IPs, an update can only add or
+// remove the secondary one.
 func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if NeedsAddress(next) && NeedsAddress(cur) {

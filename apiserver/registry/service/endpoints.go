@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// maxShown is the number of list items that a cell shows (upstream: pkg/printers).
+// maxShown is the maximum number of list items in a cell (upstream: pkg/printers).
 const maxShown = 3
 
 func endpointsResource() kind.Resource {
@@ -37,7 +37,7 @@ func endpointsResource() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Endpoints", "Addresses with ports that traffic goes to.", endpointsList),
+			table.Text("Endpoints", "Ready addresses with their ports.", endpointsList),
 			table.Age(),
 		},
 	}

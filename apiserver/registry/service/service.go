@@ -1,7 +1,6 @@
-// Package service defines Service, Endpoints and EndpointSlice.
+// Package service contains the kinds Service, Endpoints and EndpointSlice.
 //
-// Package allocate chooses the cluster IPs and node ports of a Service before
-// Validate runs.
+// Package allocate allocates the cluster IPs and node ports of a Service before Validate runs.
 package service
 
 import "monopod/apiserver/registry/kind"

@@ -36,14 +36,14 @@ func csiDriverColumns() []table.Column {
 		table.Name(),
 		boolColumn("AttachRequired", "Whether volumes are attached to nodes.",
 			func(d *driver) *bool { return d.Spec.AttachRequired }, true),
-		boolColumn("PodInfoOnMount", "Whether it gets information about the pod.",
+		boolColumn("PodInfoOnMount", "Whether the driver gets information about the pod.",
 			func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
-		boolColumn("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity },
+		boolColumn("StorageCapacity", "Whether the driver publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity },
 			false),
-		table.Text("TokenRequests", "Audiences of the tokens it wants.", csiDriverTokens),
-		boolColumn("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish },
+		table.Text("TokenRequests", "Audiences of the requested tokens.", csiDriverTokens),
+		boolColumn("RequiresRepublish", "Whether NodePublishVolume is called periodically.", func(d *driver) *bool { return d.Spec.RequiresRepublish },
 			false),
-		table.Text("Modes", "Lives of the volumes it serves.", csiDriverModes),
+		table.Text("Modes", "Supported volume lifecycle modes.", csiDriverModes),
 		table.Age(),
 	}
 }
@@ -128,8 +128,7 @@ func csiDriverSpec(spec *storagev1.CSIDriverSpec, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// tokenRequests allows one token for each audience, valid for 10 minutes to 2^32
-// seconds.
+// tokenRequests allows one token for each audience, valid for 10 minutes to 2^32 seconds.
 func tokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}

@@ -51,20 +51,20 @@ func storageClassColumns() []table.Column {
 	name.Format = "name"
 	return []table.Column{
 		name,
-		table.Text("Provisioner", "Who makes volumes of the class.", func(c *class) string { return c.Provisioner }),
-		table.Text("ReclaimPolicy", "What becomes of its volumes.", func(c *class) string {
+		table.Text("Provisioner", "The provisioner of the volumes.", func(c *class) string { return c.Provisioner }),
+		table.Text("ReclaimPolicy", "What happens to a volume when its claim is deleted.", func(c *class) string {
 			if c.ReclaimPolicy == nil {
 				return string(corev1.PersistentVolumeReclaimDelete)
 			}
 			return string(*c.ReclaimPolicy)
 		}),
-		table.Text("VolumeBindingMode", "When claims are bound.", func(c *class) string {
+		table.Text("VolumeBindingMode", "When claims are bound to volumes.", func(c *class) string {
 			if c.VolumeBindingMode == nil {
 				return string(storagev1.VolumeBindingImmediate)
 			}
 			return string(*c.VolumeBindingMode)
 		}),
-		boolColumn("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion },
+		boolColumn("AllowVolumeExpansion", "Whether volumes can be expanded.", func(c *class) *bool { return c.AllowVolumeExpansion },
 			false),
 		table.Age(),
 	}
@@ -175,13 +175,13 @@ func volumeAttributesClassResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.VolumeAttributesClasses,
 		Kind:       "VolumeAttributesClass",
-		Inert:      "no driver changes volumes by it",
+		Inert:      "no driver applies its attributes",
 		ShortNames: []string{"vac"},
 		New:        func() kind.Object { return new(class) },
 		Validate:   attributesClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("DriverName", "The driver that knows the attributes.", func(c *class) string { return c.DriverName }),
+			table.Text("DriverName", "The driver of the attributes.", func(c *class) string { return c.DriverName }),
 			table.Age(),
 		},
 	}

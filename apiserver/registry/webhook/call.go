@@ -1,5 +1,5 @@
-// Package webhook sends requests to webhooks: over TLS, to a URL or to an endpoint of a Service, within a time, and
-// for an answer of bounded size, nesting and length of lists.
+// Package webhook calls webhooks over TLS, by URL or at an endpoint of a Service. It limits the time of a call, and the
+// size and complexity of the response.
 package webhook
 
 import (
@@ -31,25 +31,25 @@ import (
 )
 
 const (
-	// maxResponse is the size of the largest answer: a patch that replaces the largest object, in base64.
+	// maxResponse is the maximum size of a response in bytes. It has room for a base64 patch that replaces the largest object.
 	maxResponse = 8 << 20
-	// idleConnections of a webhook are kept for idleTime.
+	// idleConnections is the maximum number of idle connections of a webhook, which close after idleTime.
 	idleConnections = 4
 	idleTime        = time.Minute
-	// defaultPort is a Service's port if the configuration has none.
+	// defaultPort is the default port of a Service.
 	defaultPort = 443
 )
 
 // Dial connects to an address.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Network is what a Client needs of its surroundings.
+// Network connects Clients to their targets.
 type Network struct {
-	API  endpoint.Reader // to find the endpoints of Services
-	Dial Dial            // nil: the system's
+	API  endpoint.Reader // finds the endpoints of Services
+	Dial Dial            // nil: the system's dialer
 }
 
-// Target is what is called: a URL, or a path of a Service.
+// Target is the address of a webhook: a URL, or a Service with a path.
 type Target struct {
 	URL                      string // empty: the Service
 	Namespace, Service, Path string
@@ -75,11 +75,11 @@ func TargetOf(url *string, service *admissionv1.ServiceReference, ca []byte) Tar
 	return to
 }
 
-// Client calls one Target. It keeps connections between calls; Close must follow.
+// Client calls one Target. It keeps connections between calls until Close.
 type Client struct {
 	url  string
 	http http.Client
-	err  error // of a target that cannot be called
+	err  error // the target is invalid
 
 	answers bounded.Weigher
 }
@@ -107,13 +107,13 @@ func New(to Target, network Network) *Client {
 			DialContext: dial, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
 			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10,
 		},
-		// A webhook must not send the server elsewhere.
+		// A webhook must not redirect the server to other addresses.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c
 }
 
-// cleanURL returns a URL with a clean path, as upstream's client has it: many servers answer others with a redirect.
+// cleanURL returns a URL with a clean path, as upstream's client does: many servers redirect other paths.
 func cleanURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Path == "" {
@@ -123,7 +123,7 @@ func cleanURL(address string) string {
 	return u.String()
 }
 
-// Address returns the URL of a Service, and the name that its certificate must have.
+// Address returns the URL of a Service, and the name in its certificate.
 func (t *Target) Address() (address, name string) {
 	name = t.Service + "." + t.Namespace + ".svc"
 	u := url.URL{Scheme: "https", Host: net.JoinHostPort(name, strconv.Itoa(int(t.port()))), Path: t.Path}
@@ -137,7 +137,7 @@ func (t *Target) port() int32 {
 	return t.Port
 }
 
-// Dialer returns a Dial that connects to an endpoint of the Service. Each connection may lead to another one.
+// Dialer returns a Dial that connects to an endpoint of the Service. Each connection may use another endpoint.
 func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
 	ref := client.Ref{Resource: client.Services, Namespace: t.Namespace, Name: t.Service}
 	port := strconv.Itoa(int(t.port()))
@@ -161,11 +161,11 @@ func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
 	}
 }
 
-// Close closes idle connections. Calls that run finish.
+// Close closes idle connections. Running calls continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post sends body as JSON and decodes the answer into the value at answer. ctx should have a deadline, which is passed
-// on to the webhook.
+// Post sends body as JSON and decodes the response into answer, a pointer. ctx should have a deadline, which Post also
+// sends to the webhook.
 func (c *Client) Post(ctx context.Context, body, answer any) error {
 	if c.err != nil {
 		return c.err
@@ -189,7 +189,7 @@ func (c *Client) Post(ctx context.Context, body, answer any) error {
 	return c.decode(response, answer)
 }
 
-// timeout returns the query that tells the webhook how long the caller waits: whole seconds, rounded up.
+// timeout returns the query parameter with the caller's timeout in whole seconds, rounded up.
 func timeout(ctx context.Context) string {
 	at, ok := ctx.Deadline()
 	left := time.Until(at)
@@ -222,10 +222,10 @@ func (c *Client) decode(response *http.Response, answer any) error {
 	return nil
 }
 
-// maxQuoted is how much of an answer an error quotes.
+// maxQuoted is the maximum length of a response's text in an error, in bytes.
 const maxQuoted = 2048
 
-// statusError returns the error of an answer that is not a success, as client-go would.
+// statusError returns client-go's error for a response without success.
 func statusError(code int, data []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {

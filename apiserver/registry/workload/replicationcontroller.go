@@ -56,8 +56,8 @@ func replicationControllerColumns() []table.Column {
 		func(r *corev1.ReplicationController) string { return labels.FormatLabels(r.Spec.Selector) })
 }
 
-// replicationControllerDefault is upstream's SetDefaults_ReplicationController: the
-// template's labels are the default of the selector and of the labels.
+// replicationControllerDefault implements upstream's SetDefaults_ReplicationController: the template's labels are the
+// default of the selector and of the labels.
 func replicationControllerDefault(obj kind.Object) {
 	rc := obj.(*corev1.ReplicationController)
 	kind.SetIfNil(&rc.Spec.Replicas, 1)

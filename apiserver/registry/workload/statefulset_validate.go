@@ -70,8 +70,8 @@ func statefulSetRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPol
 		check.UnsetOr(path.Child("whenScaled"), p.WhenScaled, retain, remove)...)
 }
 
-// withClaims returns the template with a volume for each claim template, as the pods
-// will have it. The volume replaces one of the same name.
+// withClaims returns the template with a volume for each claim template, as in the pods. The volume replaces one of the
+// same name.
 func withClaims(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	if len(spec.VolumeClaimTemplates) == 0 {
 		return &spec.Template
