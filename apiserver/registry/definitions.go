@@ -42,17 +42,17 @@ func definitionSelector() store.Selector { return store.Selector{Resource: custo
 
 // Run applies each change of a CustomResourceDefinition at once, until ctx ends.
 func (d Definitions) Run(ctx context.Context) error {
-	return reload.Follower{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitionSelector(),
-		d.Load, func(ev *store.Event) {
-			if ev.New != nil {
-				if ev.Old == nil {
-					custom.RemoveOrphans(ctx, d.registry.store, ev.New, d.registry.log)
-				}
-				d.serve(ev.New)
-			} else {
-				d.remove(ev.Key.Name)
+	follower := reload.Follower{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}
+	return follower.Run(ctx, definitionSelector(), d.Load, func(ev *store.Event) {
+		if ev.New != nil {
+			if ev.Old == nil {
+				custom.RemoveOrphans(ctx, d.registry.store, ev.New, d.registry.log)
 			}
-		})
+			d.serve(ev.New)
+		} else {
+			d.remove(ev.Key.Name)
+		}
+	})
 }
 
 // waitServed waits until the kinds of a new CustomResourceDefinition are served, for at most Config.Establish: they

@@ -69,7 +69,8 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 			return true
 		}
 		as, err := convert.Of(context.Background(), res, obj)
-		return err != nil || matchFields(f, res, as) // on an error select the object: its conversion for the response fails, too
+		// on an error select the object: its conversion for the response fails, too
+		return err != nil || matchFields(f, res, as)
 	}
 }
 

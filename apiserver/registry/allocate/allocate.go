@@ -54,7 +54,8 @@ type Ranges struct{ Addresses, Ports string }
 // Flags adds kube-apiserver's flags.
 func (r *Ranges) Flags(f *pflag.FlagSet) {
 	f.StringVar(&r.Addresses, "service-cluster-ip-range", DefaultAddresses,
-		"CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, Services can be dual-stack.")
+		"CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, "+
+			"Services can be dual-stack.")
 	f.StringVar(&r.Ports, "service-node-port-range", DefaultPorts,
 		"Port range of Services of type NodePort, both ends included.")
 }

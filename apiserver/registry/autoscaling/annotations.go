@@ -34,14 +34,16 @@ func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.Horiz
 	for _, c := range a.Status.Conditions {
 		conditions = append(conditions, autoscalingv1.HorizontalPodAutoscalerCondition{
 			Type: autoscalingv1.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
-			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			ObservedGeneration: c.ObservedGeneration,
 		})
 	}
 	setAnnotation(out, metricsAnnotation, others, len(others) > 0)
 	setAnnotation(out, currentAnnotation, current, len(current) > 0)
 	setAnnotation(out, conditionsAnnotation, conditions, len(conditions) > 0)
 	if b := a.Spec.Behavior; b != nil {
-		setAnnotation(out, behaviorAnnotation, behavior{ScaleUp: rulesToAnnotation(b.ScaleUp), ScaleDown: rulesToAnnotation(b.ScaleDown)}, true)
+		setAnnotation(out, behaviorAnnotation,
+			behavior{ScaleUp: rulesToAnnotation(b.ScaleUp), ScaleDown: rulesToAnnotation(b.ScaleDown)}, true)
 	}
 }
 
@@ -76,11 +78,13 @@ func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
 	for _, c := range readAnnotation[[]autoscalingv1.HorizontalPodAutoscalerCondition](out, conditionsAnnotation) {
 		out.Status.Conditions = append(out.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{
 			Type: autoscalingv2.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
-			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			ObservedGeneration: c.ObservedGeneration,
 		})
 	}
 	if b := readAnnotation[*behavior](out, behaviorAnnotation); b != nil {
-		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rulesFromAnnotation(b.ScaleUp), ScaleDown: rulesFromAnnotation(b.ScaleDown)}
+		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
+			ScaleUp: rulesFromAnnotation(b.ScaleUp), ScaleDown: rulesFromAnnotation(b.ScaleDown)}
 	}
 	removeAnnotations(out)
 }
@@ -124,7 +128,8 @@ func rulesToAnnotation(r *autoscalingv2.HPAScalingRules) *rules {
 	if r == nil {
 		return nil
 	}
-	out := &rules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	out := &rules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy,
+		Tolerance: r.Tolerance}
 	for _, p := range r.Policies {
 		out.Policies = append(out.Policies, policy(p))
 	}
@@ -135,7 +140,8 @@ func rulesFromAnnotation(r *rules) *autoscalingv2.HPAScalingRules {
 	if r == nil {
 		return nil
 	}
-	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds,
+		SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
 	for _, p := range r.Policies {
 		out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy(p))
 	}

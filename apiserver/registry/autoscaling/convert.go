@@ -25,11 +25,13 @@ func metricToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricSource{
-			Name: s.Name, Container: s.Container, TargetAverageUtilization: s.Target.AverageUtilization, TargetAverageValue: s.Target.AverageValue}
+			Name: s.Name, Container: s.Container, TargetAverageUtilization: s.Target.AverageUtilization,
+			TargetAverageValue: s.Target.AverageValue}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv1.ExternalMetricSource{
-			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, TargetValue: s.Target.Value, TargetAverageValue: s.Target.AverageValue}
+			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, TargetValue: s.Target.Value,
+			TargetAverageValue: s.Target.AverageValue}
 	}
 	return out
 }
@@ -51,7 +53,8 @@ func metricFromV1(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		}
 	}
 	if s := m.Resource; s != nil {
-		out.Resource = &autoscalingv2.ResourceMetricSource{Name: s.Name, Target: shareTarget(s.TargetAverageUtilization, s.TargetAverageValue)}
+		out.Resource = &autoscalingv2.ResourceMetricSource{Name: s.Name,
+			Target: shareTarget(s.TargetAverageUtilization, s.TargetAverageValue)}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
@@ -92,19 +95,23 @@ func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 		}
 	}
 	if s := m.Pods; s != nil {
-		out.Pods = &autoscalingv1.PodsMetricStatus{MetricName: s.Metric.Name, CurrentAverageValue: orZero(s.Current.AverageValue), Selector: s.Metric.Selector}
+		out.Pods = &autoscalingv1.PodsMetricStatus{MetricName: s.Metric.Name,
+			CurrentAverageValue: orZero(s.Current.AverageValue), Selector: s.Metric.Selector}
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv1.ResourceMetricStatus{
-			Name: s.Name, CurrentAverageUtilization: s.Current.AverageUtilization, CurrentAverageValue: orZero(s.Current.AverageValue)}
+			Name: s.Name, CurrentAverageUtilization: s.Current.AverageUtilization,
+			CurrentAverageValue: orZero(s.Current.AverageValue)}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
-			Name: s.Name, Container: s.Container, CurrentAverageUtilization: s.Current.AverageUtilization, CurrentAverageValue: orZero(s.Current.AverageValue)}
+			Name: s.Name, Container: s.Container, CurrentAverageUtilization: s.Current.AverageUtilization,
+			CurrentAverageValue: orZero(s.Current.AverageValue)}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv1.ExternalMetricStatus{
-			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, CurrentValue: orZero(s.Current.Value), CurrentAverageValue: s.Current.AverageValue}
+			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, CurrentValue: orZero(s.Current.Value),
+			CurrentAverageValue: s.Current.AverageValue}
 	}
 	return out
 }
@@ -127,11 +134,13 @@ func statusFromV1(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv2.ResourceMetricStatus{
-			Name: s.Name, Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization, AverageValue: notZero(s.CurrentAverageValue)}}
+			Name: s.Name, Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization,
+				AverageValue: notZero(s.CurrentAverageValue)}}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: s.Name, Container: s.Container,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization, AverageValue: notZero(s.CurrentAverageValue)}}
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization,
+				AverageValue: notZero(s.CurrentAverageValue)}}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv2.ExternalMetricStatus{

@@ -71,7 +71,8 @@ func targetOf(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget,
 }
 
 // currentOf returns the current value of a metric of the type; nil: none yet.
-func currentOf(kind autoscalingv2.MetricSourceType, status *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
+func currentOf(kind autoscalingv2.MetricSourceType,
+	status *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
 	switch {
 	case kind == autoscalingv2.ExternalMetricSourceType && status.External != nil:
 		return &status.External.Current

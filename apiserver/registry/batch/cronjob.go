@@ -57,13 +57,15 @@ func cronJobColumns() []table.Column {
 			return *c.Spec.TimeZone
 		}),
 		suspend,
-		table.Number("Active", "Number of running jobs.", func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
-		table.Timed("Last Schedule", "Time since the last job was scheduled.", func(c *batchv1.CronJob, now time.Time) string {
-			if c.Status.LastScheduleTime == nil {
-				return table.None
-			}
-			return table.Since(c.Status.LastScheduleTime.Time, now)
-		}),
+		table.Number("Active", "Number of running jobs.",
+			func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
+		table.Timed("Last Schedule", "Time since the last job was scheduled.",
+			func(c *batchv1.CronJob, now time.Time) string {
+				if c.Status.LastScheduleTime == nil {
+					return table.None
+				}
+				return table.Since(c.Status.LastScheduleTime.Time, now)
+			}),
 		table.Age(),
 	}, func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template },
 		func(c *batchv1.CronJob) string {

@@ -16,7 +16,8 @@ func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	next, cur := &job.Spec, &old.Spec
 	errs := jobCompletionsUpdate(next, cur, path)
 	errs = append(errs, check.Immutable(path.Child("selector"), next.Selector, cur.Selector)...)
-	errs = append(errs, check.Immutable(path.Child("template"), &next.Template, allowedJobTemplate(&next.Template, old))...)
+	errs = append(errs, check.Immutable(path.Child("template"), &next.Template,
+		allowedJobTemplate(&next.Template, old))...)
 	errs = append(errs, check.Immutable(path.Child("completionMode"), next.CompletionMode, cur.CompletionMode)...)
 	errs = append(errs, check.Immutable(path.Child("podFailurePolicy"), next.PodFailurePolicy, cur.PodFailurePolicy)...)
 	errs = append(errs,

@@ -88,7 +88,8 @@ func (e *evictor) recordDisruption(b *policyv1.PodDisruptionBudget, victim strin
 	s := &b.Status
 	switch {
 	case s.ObservedGeneration < b.Generation:
-		return tooManyRequests(budgetRetry, fmt.Sprintf("The disruption budget %s is still being processed by the server.", b.Name))
+		return tooManyRequests(budgetRetry,
+			fmt.Sprintf("The disruption budget %s is still being processed by the server.", b.Name))
 	case s.DisruptionsAllowed < 0:
 		return budgetForbids(b, "pdb disruptions allowed is negative")
 	case len(s.DisruptedPods) > maxDisrupted:

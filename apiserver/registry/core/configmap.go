@@ -43,7 +43,8 @@ func configMapValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	errs = append(errs, immutableFlagErrors(config.Immutable)...)
 	errs = append(errs, immutableFieldErrors("data", maps.Equal(config.Data, old.Data))...)
-	return append(errs, immutableFieldErrors("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
+	return append(errs,
+		immutableFieldErrors("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
 }
 
 // configMapKeys checks the keys, and the total size of the values, which is limited to 1 MiB.

@@ -38,7 +38,8 @@ func toEventsV1(stored kind.Object) kind.Object {
 	out := &eventsv1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
 		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
-		Action: ev.Action, Reason: ev.Reason, Regarding: ev.InvolvedObject, Related: ev.Related, Note: ev.Message, Type: ev.Type,
+		Action: ev.Action, Reason: ev.Reason, Regarding: ev.InvolvedObject, Related: ev.Related,
+		Note: ev.Message, Type: ev.Type,
 		DeprecatedSource: ev.Source, DeprecatedFirstTimestamp: ev.FirstTimestamp,
 		DeprecatedLastTimestamp: ev.LastTimestamp, DeprecatedCount: ev.Count,
 	}
@@ -58,7 +59,8 @@ func toCoreEvent(ev *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
 		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
-		Action: ev.Action, Reason: ev.Reason, InvolvedObject: ev.Regarding, Related: ev.Related, Message: ev.Note, Type: ev.Type,
+		Action: ev.Action, Reason: ev.Reason, InvolvedObject: ev.Regarding, Related: ev.Related,
+		Message: ev.Note, Type: ev.Type,
 		Source: ev.DeprecatedSource, FirstTimestamp: ev.DeprecatedFirstTimestamp,
 		LastTimestamp: ev.DeprecatedLastTimestamp, Count: ev.DeprecatedCount,
 	}
@@ -170,6 +172,8 @@ func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
 	}
 	errs = append(errs, check.Immutable(field.NewPath("action"), ev.Action, old.Action)...)
 	errs = append(errs, check.Immutable(field.NewPath("related"), ev.Related, old.Related)...)
-	errs = append(errs, check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController)...)
-	return append(errs, check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance)...)
+	errs = append(errs,
+		check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController)...)
+	return append(errs,
+		check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance)...)
 }

@@ -51,7 +51,8 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *l
 	var path *jsonpath.JSONPath // parsed when the first object is printed
 	var mu sync.Mutex           // guards path, whose evaluation has state
 	return table.Column{
-		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format, Description: about, Priority: def.Priority},
+		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format,
+			Description: about, Priority: def.Priority},
 		Cell: func(obj store.Object, now time.Time) any {
 			if isAge(def) {
 				return table.Since(obj.GetCreationTimestamp().Time, now)

@@ -109,7 +109,8 @@ func mergedMetadata(in *Object, u *unstructured.Unstructured) (*metav1.ObjectMet
 	if err != nil {
 		return nil, err
 	}
-	if meta.Annotations, err = stringMap(is, "annotations"); err == nil && !equalStringMaps(meta.Annotations, in.Annotations) {
+	meta.Annotations, err = stringMap(is, "annotations")
+	if err == nil && !equalStringMaps(meta.Annotations, in.Annotations) {
 		err = apivalidation.ValidateAnnotations(meta.Annotations, field.NewPath("metadata", "annotation")).ToAggregate()
 	}
 	return meta, err
@@ -141,7 +142,8 @@ func stringMap(meta map[string]any, name string) (map[string]string, error) {
 	for key, value := range all {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, truncated(key), value)
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object",
+				name, truncated(key), value)
 		}
 		out[key] = text
 	}

@@ -42,7 +42,8 @@ func Resources() []kind.Resource {
 			Default:      func(obj kind.Object) { defaultSpec(&obj.(*claim).Spec) },
 			Prepare:      prepareClaim,
 			Validate:     validateClaim,
-			Columns: []table.Column{table.Name(), table.Text("State", "Whether the claim is allocated, reserved or pending.", stateCell),
+			Columns: []table.Column{table.Name(),
+				table.Text("State", "Whether the claim is allocated, reserved or pending.", stateCell),
 				table.Age()},
 		}, {
 			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Controller: controller,

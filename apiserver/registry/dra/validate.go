@@ -98,7 +98,8 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 	}
 	if e := r.Exactly; e != nil {
 		return append(errs,
-			deviceRequirements{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations}.errors(at.Child("exactly"))...)
+			deviceRequirements{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count,
+				e.Tolerations}.errors(at.Child("exactly"))...)
 	}
 	errs = append(errs,
 		atMost(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"))...)
@@ -111,7 +112,8 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 		}
 		names.Insert(full)
 		errs = append(errs,
-			deviceRequirements{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count, sub.Tolerations}.errors(path)...)
+			deviceRequirements{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count,
+				sub.Tolerations}.errors(path)...)
 	}
 	return errs
 }

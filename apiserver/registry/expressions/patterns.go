@@ -11,7 +11,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// The time of a search is proportional to the size of the pattern and the length of the text, and upstream's costs limit
+// The time of a search is proportional to the size of the pattern and the length of the text. Upstream's costs limit
 // neither: a pattern of 20 KB that repeats a{1000} 3,000 times takes an hour for a text of 1 MB.
 const (
 	// maxPattern is the maximum length of a pattern in bytes, maxInstructions the maximum size of the compiled pattern.
@@ -41,9 +41,10 @@ func constantPatterns() (out []*interpreter.RegexOptimization) {
 					if err != nil {
 						return nil, err
 					}
-					return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
-						return p.call(call.Function(), args)
-					}), nil
+					return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(),
+						func(args ...ref.Val) ref.Val {
+							return p.call(call.Function(), args)
+						}), nil
 				}})
 		}
 	}
@@ -83,8 +84,8 @@ func compilePattern(text string) (compiled, error) {
 		return compiled{}, fmt.Errorf("a pattern of %d bytes exceeds the maximum of %d", len(text), maxPattern)
 	}
 	if parsing := Parsing(text); parsing > maxInstructions {
-		return compiled{}, fmt.Errorf("the pattern is too expensive to parse: its cost of %d instructions exceeds the maximum of %d",
-			parsing, maxInstructions)
+		return compiled{}, fmt.Errorf("the pattern is too expensive to parse: its cost of %d instructions "+
+			"exceeds the maximum of %d", parsing, maxInstructions)
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {

@@ -90,7 +90,8 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 // temporaryEntry manages a field that no object has.
 func temporaryEntry(t Target) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{
-		Manager: temporaryManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.kind().GroupVersion().String(),
+		Manager: temporaryManager, Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: t.kind().GroupVersion().String(),
 		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:opening":{}}}}`),
 	}}
 }

@@ -32,9 +32,10 @@ func networkPolicyResource() kind.Resource {
 		Warnings:   networkPolicyWarnings,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Pod-Selector", "Selector of the pods that the policy applies to.", func(p *networkingv1.NetworkPolicy) string {
-				return metav1.FormatLabelSelector(&p.Spec.PodSelector)
-			}),
+			table.Text("Pod-Selector", "Selector of the pods that the policy applies to.",
+				func(p *networkingv1.NetworkPolicy) string {
+					return metav1.FormatLabelSelector(&p.Spec.PodSelector)
+				}),
 			table.Age(),
 		},
 	}

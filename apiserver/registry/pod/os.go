@@ -63,17 +63,20 @@ func onlyLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, forbidSet(at, map[string]bool{"shareProcessNamespace": spec.ShareProcessNamespace != nil})...)
 	if s := spec.SecurityContext; s != nil {
 		errs = append(errs, forbidSet(at, map[string]bool{
-			"appArmorProfile": s.AppArmorProfile != nil, "seLinuxOptions": s.SELinuxOptions != nil, "seccompProfile": s.SeccompProfile != nil,
-			"fsGroup": s.FSGroup != nil, "fsGroupChangePolicy": s.FSGroupChangePolicy != nil, "sysctls": len(s.Sysctls) > 0,
-			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil, "supplementalGroups": s.SupplementalGroups != nil,
-			"supplementalGroupsPolicy": s.SupplementalGroupsPolicy != nil, "seLinuxChangePolicy": s.SELinuxChangePolicy != nil,
+			"appArmorProfile": s.AppArmorProfile != nil, "seccompProfile": s.SeccompProfile != nil,
+			"seLinuxOptions": s.SELinuxOptions != nil, "seLinuxChangePolicy": s.SELinuxChangePolicy != nil,
+			"fsGroup": s.FSGroup != nil, "fsGroupChangePolicy": s.FSGroupChangePolicy != nil,
+			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil, "sysctls": len(s.Sysctls) > 0,
+			"supplementalGroups":       s.SupplementalGroups != nil,
+			"supplementalGroupsPolicy": s.SupplementalGroupsPolicy != nil,
 		})...)
 	}
 	for at, s := range containerSecurities(spec, path) {
 		errs = append(errs, forbidSet(at, map[string]bool{
-			"appArmorProfile": s.AppArmorProfile != nil, "seLinuxOptions": s.SELinuxOptions != nil, "seccompProfile": s.SeccompProfile != nil,
-			"capabilities": s.Capabilities != nil, "readOnlyRootFilesystem": s.ReadOnlyRootFilesystem != nil, "privileged": s.Privileged != nil,
-			"allowPrivilegeEscalation": s.AllowPrivilegeEscalation != nil, "procMount": s.ProcMount != nil,
+			"appArmorProfile": s.AppArmorProfile != nil, "seccompProfile": s.SeccompProfile != nil,
+			"seLinuxOptions": s.SELinuxOptions != nil, "capabilities": s.Capabilities != nil,
+			"readOnlyRootFilesystem": s.ReadOnlyRootFilesystem != nil, "procMount": s.ProcMount != nil,
+			"privileged": s.Privileged != nil, "allowPrivilegeEscalation": s.AllowPrivilegeEscalation != nil,
 			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil,
 		})...)
 	}

@@ -39,7 +39,8 @@ func priorityClassResource() kind.Resource {
 			table.Text("Global-Default", "Whether this is the class of pods without a class.",
 				func(p *schedulingv1.PriorityClass) string { return fmt.Sprint(p.GlobalDefault) }),
 			table.Age(),
-			table.Text("PreemptionPolicy", "Whether pods of this class preempt pods of lower priority.", priorityClassPreemption),
+			table.Text("PreemptionPolicy", "Whether pods of this class preempt pods of lower priority.",
+				priorityClassPreemption),
 		},
 	}
 }

@@ -213,7 +213,8 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 		changed := check.ChangedFields(claim.Spec, was, equality.Semantic.DeepEqual)
 		errs = append(errs,
 			field.Forbidden(field.NewPath("spec"),
-				"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\nchanged: "+strings.Join(changed, ", ")))
+				"spec is immutable after creation except resources.requests and volumeAttributesClassName "+
+					"for bound claims\nchanged: "+strings.Join(changed, ", ")))
 	}
 	size, had := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if size.Cmp(had) < 0 && size.Cmp(old.Status.Capacity[corev1.ResourceStorage]) <= 0 {

@@ -64,7 +64,8 @@ func storageClassColumns() []table.Column {
 			}
 			return string(*c.VolumeBindingMode)
 		}),
-		boolColumn("AllowVolumeExpansion", "Whether volumes can be expanded.", func(c *class) *bool { return c.AllowVolumeExpansion },
+		boolColumn("AllowVolumeExpansion", "Whether volumes can be expanded.",
+			func(c *class) *bool { return c.AllowVolumeExpansion },
 			false),
 		table.Age(),
 	}

@@ -34,15 +34,18 @@ func volumeAttachmentResource() kind.Resource {
 		Validate:     attachmentValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Attacher", "The driver that attaches the volume.", func(a *attachment) string { return a.Spec.Attacher }),
+			table.Text("Attacher", "The driver that attaches the volume.",
+				func(a *attachment) string { return a.Spec.Attacher }),
 			table.Text("PV", "The volume.", func(a *attachment) string {
 				if a.Spec.Source.PersistentVolumeName == nil {
 					return ""
 				}
 				return *a.Spec.Source.PersistentVolumeName
 			}),
-			table.Text("Node", "The node that the volume is attached to.", func(a *attachment) string { return a.Spec.NodeName }),
-			boolColumn("Attached", "Whether the volume is attached.", func(a *attachment) *bool { return &a.Status.Attached }, false),
+			table.Text("Node", "The node that the volume is attached to.",
+				func(a *attachment) string { return a.Spec.NodeName }),
+			boolColumn("Attached", "Whether the volume is attached.",
+				func(a *attachment) *bool { return &a.Status.Attached }, false),
 			table.Age(),
 		},
 	}

@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// maxResponse is the maximum size of a response in bytes. It has room for a base64 patch that replaces the largest object.
+	// maxResponse is the maximum size of a response in bytes: a base64 patch that replaces the largest object fits.
 	maxResponse = 8 << 20
 	// idleConnections is the maximum number of idle connections of a webhook, which close after idleTime.
 	idleConnections = 4

@@ -19,8 +19,8 @@ import (
 )
 
 // statefulSetMayChange is upstream's error for a change of an immutable field.
-const statefulSetMayChange = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', " +
-	"'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+const statefulSetMayChange = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', " +
+	"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 
 func statefulSetResource() kind.Resource {
 	return kind.Resource{

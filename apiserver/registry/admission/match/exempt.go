@@ -40,8 +40,8 @@ func Exempt(ctx context.Context, r *admission.Request) bool {
 	return r.Subresource != ""
 }
 
-// FailsOpen reports whether the request succeeds when a webhook cannot be called, whatever its failurePolicy. This holds
-// for deletions by this process or by an agent. A webhook that answers can still deny them.
+// FailsOpen reports whether the request succeeds when a webhook cannot be called, regardless of its failurePolicy. This
+// applies to deletions by this process or by an agent. A webhook that answers can still deny them.
 func FailsOpen(ctx context.Context, r *admission.Request) bool {
 	return isInternal(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
 }

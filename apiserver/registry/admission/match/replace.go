@@ -18,8 +18,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Replace sets the request's object to data, the JSON of an object in a version, and reports whether the object changed.
-// If strict is set, unknown fields are errors.
+// Replace sets the request's object to data, the JSON of an object in a version, and reports whether the object
+// changed. If strict is set, unknown fields are errors.
 func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, error) {
 	is := q.R.Object
 	was := encoded(is)
@@ -64,7 +64,8 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 	if o, ok := next.(interface {
 		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
 	}); ok {
-		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // the memory for its defaults is reserved with the request
+		// The memory for the defaults is reserved with the request.
+		_, err := o.UnmarshalStrict(data, func(int) error { return nil })
 		return next, err
 	}
 	if err := bounded.CheckJSONQuantities(data, next); err != nil {

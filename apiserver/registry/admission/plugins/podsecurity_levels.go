@@ -59,7 +59,8 @@ func stricter(next, old api.LevelVersion) bool {
 
 // warnExisting warns about the namespace's pods that violate its new level. Pods with the same violations share a
 // warning.
-func (s *podSecurity) warnExisting(ctx context.Context, r *admission.Request, namespace string, level api.LevelVersion) error {
+func (s *podSecurity) warnExisting(ctx context.Context, r *admission.Request, namespace string,
+	level api.LevelVersion) error {
 	pods, err := client.List[*corev1.Pod](ctx, s.api, client.Selector{Namespace: namespace})
 	if err != nil {
 		return err

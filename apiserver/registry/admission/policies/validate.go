@@ -115,8 +115,8 @@ func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *bind
 }
 
 // evaluate evaluates the policy with one object of parameters.
-func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionregistration.Expressions, res *kind.Resource,
-	params runtime.Object, namespace *corev1.Namespace) evaluation {
+func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionregistration.Expressions,
+	res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) evaluation {
 	in, err := v.Input(ctx, res, params, namespace)
 	if err != nil {
 		return p.failedEvaluation(fmt.Errorf("failed to convert object version: %w", err))

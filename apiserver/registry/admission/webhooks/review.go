@@ -45,9 +45,10 @@ func (v *dispatcher) review(ctx context.Context, h *hook, res *kind.Resource) (*
 		Request: &reviewv1.AdmissionRequest{
 			UID:  types.UID(uuid.NewString()),
 			Kind: metav1.GroupVersionKind(f.Kind), Resource: metav1.GroupVersionResource(res.GVR), SubResource: v.R.Subresource,
-			RequestKind: new(metav1.GroupVersionKind(requested)), RequestResource: new(metav1.GroupVersionResource(v.Requested.GVR)),
-			RequestSubResource: v.R.Subresource, Name: v.Name(), Namespace: v.Namespace, Operation: reviewv1.Operation(v.R.Operation),
-			UserInfo: who, Object: object, OldObject: old, DryRun: &v.R.DryRun, Options: runtime.RawExtension{Object: options},
+			RequestKind:     new(metav1.GroupVersionKind(requested)),
+			RequestResource: new(metav1.GroupVersionResource(v.Requested.GVR)), RequestSubResource: v.R.Subresource,
+			Name: v.Name(), Namespace: v.Namespace, Operation: reviewv1.Operation(v.R.Operation), UserInfo: who,
+			Object: object, OldObject: old, DryRun: &v.R.DryRun, Options: runtime.RawExtension{Object: options},
 		},
 	}, nil
 }

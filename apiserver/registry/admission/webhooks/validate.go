@@ -40,7 +40,8 @@ func (e callError) Error() string {
 func (e callError) Unwrap() error { return e.reason }
 
 // callWebhook sends the request in a version. It returns the response even if that denies the request.
-func (v *dispatcher) callWebhook(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
+func (v *dispatcher) callWebhook(ctx context.Context, h *hook,
+	res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
 	asked, err := v.review(ctx, h, res)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
