@@ -106,8 +106,10 @@ func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 			errs = append(errs, field.Invalid(path.Key(key), name, "container not found"))
 		}
 		switch p := annotations[key]; {
-		case p == "", p == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, p == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
-		case len(p) > len(corev1.DeprecatedAppArmorBetaProfileNamePrefix) && strings.HasPrefix(p, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
+		case p == "", p == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
+			p == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		case len(p) > len(corev1.DeprecatedAppArmorBetaProfileNamePrefix) &&
+			strings.HasPrefix(p, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
 		default:
 			errs = append(errs, field.Invalid(path.Key(key), p, fmt.Sprintf("invalid AppArmor profile name: %q", p)))
 		}
