@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestUsageFollows: after any changes, the counts are those of a new usage.
+// TestUsageFollows checks that the counts after any changes equal those of a new usage.
 func TestUsageFollows(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Only a bounded part of what webhooks have converted is remembered: the latest objects, and none that alone is large.
+// The cache keeps the latest conversions up to its limit, and no large object.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	var m conversionCache

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// objectSchema has most of what a schema may say.
+// objectSchema uses most features of schemas.
 const objectSchema = `
 type: object
 required: [spec]
@@ -69,7 +69,7 @@ func objectVersion(tb testing.TB) *Version {
 	return NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 }
 
-// objectSpecs are specs, and whether they are valid and have no unknown field.
+// objectSpecs are specs with whether they are valid and have no unknown field.
 var objectSpecs = []struct {
 	spec  string
 	valid bool
@@ -123,8 +123,8 @@ var objectSpecs = []struct {
 	{`7`, false},
 }
 
-// read reads and validates an object as a creation does, and reports whether it is valid. What was read must be encoded
-// and read again as it is.
+// read decodes and validates an object as a creation does, and reports whether it is valid. It checks that encoding and
+// decoding does not change the object.
 func read(t *testing.T, v *Version, data []byte) bool {
 	t.Helper()
 	o := v.new().(*Object)
@@ -181,7 +181,7 @@ func TestObjectsAreReadBySchema(t *testing.T) {
 	}
 }
 
-// FuzzObject: whatever is read is encoded and read again as it is.
+// FuzzObject checks that encoding and decoding does not change an object.
 func FuzzObject(f *testing.F) {
 	for _, c := range objectSpecs {
 		f.Add([]byte(c.spec))

@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// BenchmarkRules evaluates the rules of an object with a hundred items, of which each has one. The CPU time of an
-// evaluation includes its part of what is done once for the object.
+// BenchmarkRules evaluates the rules of an object with a hundred items, each with one rule. The CPU time of an evaluation
+// includes its share of the work for the object.
 func BenchmarkRules(b *testing.B) {
 	const items = 100
 	for name, rule := range map[string]string{
@@ -61,7 +61,7 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// processorTime returns that of the process, in seconds.
+// processorTime returns the CPU time of the process in seconds.
 func processorTime() float64 {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
