@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
@@ -119,7 +120,7 @@ func cronJobValidate(next, cur kind.Object, subresource string) field.ErrorList 
 func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
 	errs := scheduleErrors(spec, strings.Contains(old.Schedule, "TZ"), path.Child("schedule"))
 	errs = append(errs, check.NilOrNonNegative(path.Child("startingDeadlineSeconds"), spec.StartingDeadlineSeconds)...)
-	if zone := spec.TimeZone; zone != nil && !samePointer(zone, old.TimeZone) {
+	if zone := spec.TimeZone; zone != nil && !ptr.Equal(zone, old.TimeZone) {
 		errs = append(errs, zoneErrors(*zone, path.Child("timeZone"))...)
 	}
 	errs = append(errs, check.OneOf(path.Child("concurrencyPolicy"), spec.ConcurrencyPolicy,

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/batch"
 	"monopod/apiserver/kit/check"
@@ -131,7 +132,7 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	done, lost := path.Child("completedIndexes"), path.Child("failedIndexes")
 	status, spec := &job.Status, &job.Spec
 	doneChanged := status.CompletedIndexes != old.Status.CompletedIndexes
-	lostChanged := !samePointer(status.FailedIndexes, old.Status.FailedIndexes)
+	lostChanged := !ptr.Equal(status.FailedIndexes, old.Status.FailedIndexes)
 	completed, doneErr := indexesBelow(spec, &status.CompletedIndexes)
 	failed, lostErr := indexesBelow(spec, status.FailedIndexes)
 	if doneChanged && doneErr != nil {
@@ -165,10 +166,6 @@ func indexesBelow(spec *batchv1.JobSpec, text *string) (batch.Indexes, error) {
 		return nil, nil
 	}
 	return batch.ParseIndexes(*text, *spec.Completions)
-}
-
-func samePointer[T comparable](a, b *T) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }
 
 // jobConditions rejects contradictory conditions.
@@ -211,7 +208,7 @@ func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if job.Status.Failed < old.Status.Failed {
 		errs = append(errs, field.Invalid(path.Child("failed"), job.Status.Failed, "cannot decrease the failed counter"))
 	}
-	elastic := isIndexed(&job.Spec) && samePointer(job.Spec.Completions, job.Spec.Parallelism)
+	elastic := isIndexed(&job.Spec) && ptr.Equal(job.Spec.Completions, job.Spec.Parallelism)
 	if job.Status.Succeeded < old.Status.Succeeded && !elastic {
 		errs = append(errs,
 			field.Invalid(path.Child("succeeded"), job.Status.Succeeded, "cannot decrease the succeeded counter"))

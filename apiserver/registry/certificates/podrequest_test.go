@@ -110,7 +110,7 @@ func tampered(der []byte) []byte {
 	return out
 }
 
-// issue returns a change that writes an issued certificate for the key into the status, after f has modified it.
+// issue returns an update that writes an issued certificate for the key into the status, modified by change.
 func issue(t *testing.T, key crypto.Signer, from time.Time, life time.Duration, change ...func(*certificatesv1.PodCertificateRequestStatus)) func(*podRequest) error {
 	t.Helper()
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from.UTC().Truncate(time.Second), NotAfter: from.UTC().Truncate(time.Second).Add(life)}

@@ -13,10 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/kit/bounded"
+	"monopod/apiserver/registry/webhook"
 )
-
-// maxQuoted is the maximum length of a response's text in an error, in bytes.
-const maxQuoted = 256
 
 // responseObjects returns the objects of a response, or an error in upstream's words if the response is invalid.
 func responseObjects(asked, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
@@ -24,20 +22,18 @@ func responseObjects(asked, answer *apiextensionsv1.ConversionReview) ([]runtime
 	strict := asked.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 does not require these fields
 	switch is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); {
 	case strict && is != want:
-		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, truncated(is.String()))
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	case r == nil:
 		return nil, errors.New("no response provided")
 	case strict && r.UID != asked.Request.UID:
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, truncated(string(r.UID)))
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, webhook.Truncate(string(r.UID)))
 	case r.Result.Status == metav1.StatusSuccess:
 		return r.ConvertedObjects, nil
 	case r.Result.Message != "":
-		return nil, errors.New(truncated(r.Result.Message))
+		return nil, errors.New(webhook.Truncate(r.Result.Message))
 	}
-	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", truncated(r.Result.Status))
+	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", webhook.Truncate(r.Result.Status))
 }
-
-func truncated(text string) string { return text[:min(len(text), maxQuoted)] }
 
 // accept returns the object that a webhook converted from in. It takes only labels and annotations of the metadata from
 // the response.
@@ -47,7 +43,7 @@ func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, err
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(answer.Raw); err != nil {
-		return nil, errors.New(truncated(err.Error()))
+		return nil, errors.New(webhook.Truncate(err.Error()))
 	}
 	if err := v.verify(in, u); err != nil {
 		return nil, err
@@ -76,16 +72,16 @@ func (v *Version) verify(in *Object, u *unstructured.Unstructured) error {
 	case u.IsList():
 		return errors.New("it is a list")
 	case gv.String() != v.apiVersion():
-		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion(), truncated(gv.String()))
+		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion(), webhook.Truncate(gv.String()))
 	case u.GetKind() != in.Kind:
-		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, truncated(u.GetKind()))
+		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, webhook.Truncate(u.GetKind()))
 	}
 	for _, f := range []struct{ name, is, was string }{
 		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace},
 		{"UID", string(u.GetUID()), string(in.UID)},
 	} {
 		if f.is != f.was {
-			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, truncated(f.is))
+			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, webhook.Truncate(f.is))
 		}
 	}
 	return nil
@@ -143,7 +139,7 @@ func stringMap(meta map[string]any, name string) (map[string]string, error) {
 		text, ok := value.(string)
 		if !ok {
 			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object",
-				name, truncated(key), value)
+				name, webhook.Truncate(key), value)
 		}
 		out[key] = text
 	}

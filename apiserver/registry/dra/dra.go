@@ -65,20 +65,13 @@ func Resources() []kind.Resource {
 			},
 			Columns: []table.Column{
 				table.Name(),
-				table.Text("Node", "The node of the devices.", func(s *slice) string { return orUnset(s.Spec.NodeName) }),
+				table.Text("Node", "The node of the devices.", func(s *slice) string { return table.OrUnset(s.Spec.NodeName) }),
 				table.Text("Driver", "The driver that publishes the devices.", func(s *slice) string { return s.Spec.Driver }),
 				table.Text("Pool", "The pool of the devices.", func(s *slice) string { return s.Spec.Pool.Name }),
 				table.Age(),
 			},
 		},
 	}
-}
-
-func orUnset(s *string) string {
-	if s == nil {
-		return "<unset>"
-	}
-	return *s
 }
 
 func value(s *string) string {

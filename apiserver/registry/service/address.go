@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 )
@@ -114,17 +115,13 @@ func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, familiesUpdate(next, cur, path)...)
 	}
 	if next.Type == corev1.ServiceTypeLoadBalancer && cur.Type == corev1.ServiceTypeLoadBalancer &&
-		!equalPointers(next.LoadBalancerClass, cur.LoadBalancerClass) {
+		!ptr.Equal(next.LoadBalancerClass, cur.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, immutableOnceSet))
 	}
 	if NeedsHealthCheck(next) && NeedsHealthCheck(cur) && next.HealthCheckNodePort != cur.HealthCheckNodePort {
 		errs = append(errs, field.Forbidden(path.Child("healthCheckNodePort"), "field is immutable"))
 	}
 	return errs
-}
-
-func equalPointers[T comparable](a, b *T) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }
 
 func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {

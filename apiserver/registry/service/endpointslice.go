@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -209,7 +210,7 @@ func endpointSlicePorts(slice *discoveryv1.EndpointSlice) string {
 			all = append(all, "*")
 		}
 	}
-	return unset(firstOf(all, ""))
+	return cmp.Or(firstOf(all, ""), table.Unset)
 }
 
 func endpointSliceAddresses(slice *discoveryv1.EndpointSlice) string {
@@ -217,12 +218,5 @@ func endpointSliceAddresses(slice *discoveryv1.EndpointSlice) string {
 	for _, endpoint := range slice.Endpoints {
 		all = append(all, endpoint.Addresses...)
 	}
-	return unset(firstOf(all, ""))
-}
-
-func unset(text string) string {
-	if text == "" {
-		return "<unset>"
-	}
-	return text
+	return cmp.Or(firstOf(all, ""), table.Unset)
 }

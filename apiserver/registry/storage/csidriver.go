@@ -52,7 +52,7 @@ func csiDriverColumns() []table.Column {
 
 func csiDriverTokens(d *storagev1.CSIDriver) string {
 	if d.Spec.TokenRequests == nil {
-		return unset
+		return table.Unset
 	}
 	var audiences []string
 	for _, t := range d.Spec.TokenRequests {

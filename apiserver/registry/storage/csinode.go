@@ -111,7 +111,7 @@ func csiStorageCapacityResource() kind.Resource {
 			table.Text("StorageClassName", "The StorageClass.", func(c *capacity) string { return c.StorageClassName }),
 			table.Text("Capacity", "Available capacity.", func(c *capacity) string {
 				if c.Capacity == nil {
-					return unset
+					return table.Unset
 				}
 				return c.Capacity.String()
 			}),

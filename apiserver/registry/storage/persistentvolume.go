@@ -49,11 +49,11 @@ func volumeColumns() []table.Column {
 		table.Text("Claim", "The claim that the volume is bound to.", volumeClaim),
 		table.Text("StorageClass", "Its class.", claim.VolumeClass),
 		table.Text("VolumeAttributesClass", "The VolumeAttributesClass.",
-			func(v *volume) string { return orUnset(v.Spec.VolumeAttributesClassName) }),
+			func(v *volume) string { return table.OrUnset(v.Spec.VolumeAttributesClassName) }),
 		table.Text("Reason", "The reason of the phase.", func(v *volume) string { return v.Status.Reason }),
 		table.Age(),
 		table.Text("VolumeMode", "Filesystem or Block.",
-			func(v *volume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
+			func(v *volume) string { return table.OrUnset(v.Spec.VolumeMode) }).Wide(),
 	}
 }
 

@@ -60,10 +60,10 @@ func claimColumns() []table.Column {
 		}),
 		table.Text("StorageClass", "The requested StorageClass.", claims.Class),
 		table.Text("VolumeAttributesClass", "The requested VolumeAttributesClass.",
-			func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
+			func(c *claim) string { return table.OrUnset(c.Spec.VolumeAttributesClassName) }),
 		table.Age(),
 		table.Text("VolumeMode", "Filesystem or Block.",
-			func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
+			func(c *claim) string { return table.OrUnset(c.Spec.VolumeMode) }).Wide(),
 	}
 }
 

@@ -95,17 +95,6 @@ func protect(obj kind.Object, finalizer string) {
 	}
 }
 
-// unset is the cell of an optional field without a value, as kubectl shows it.
-const unset = "<unset>"
-
-// orUnset returns the value, or "<unset>" for nil.
-func orUnset[S ~string](value *S) string {
-	if value == nil {
-		return unset
-	}
-	return string(*value)
-}
-
 // classWarning warns about the annotation that storageClassName has replaced.
 func classWarning(obj kind.Object) []string {
 	if _, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; !ok {

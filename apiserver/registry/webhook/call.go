@@ -222,8 +222,14 @@ func (c *Client) decode(response *http.Response, answer any) error {
 	return nil
 }
 
-// maxQuoted is the maximum length of a response's text in an error, in bytes.
-const maxQuoted = 2048
+// Maximum lengths of texts that errors quote from a response, in bytes.
+const (
+	maxField = 256
+	maxBody  = 2048
+)
+
+// Truncate shortens a field of a response for an error.
+func Truncate(text string) string { return text[:min(len(text), maxField)] }
 
 // statusError returns client-go's error for a response without success.
 func statusError(code int, data []byte) error {
@@ -231,6 +237,6 @@ func statusError(code int, data []byte) error {
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
-	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxQuoted)]), ""))
+	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxBody)]), ""))
 	return apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{}, "", text, 0, true)
 }

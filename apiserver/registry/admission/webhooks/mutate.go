@@ -20,6 +20,7 @@ import (
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook"
 )
 
 // mutate implements admission.Plugin. It calls the webhooks one after the other.
@@ -104,7 +105,7 @@ func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, ans
 				fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation",
 					h.Name))
 	case *answer.PatchType != reviewv1.PatchTypeJSONPatch:
-		return false, callError{h.Name, fmt.Errorf("unsupported patch type %q", truncated(string(*answer.PatchType)))}
+		return false, callError{h.Name, fmt.Errorf("unsupported patch type %q", webhook.Truncate(string(*answer.PatchType)))}
 	}
 	before, err := rawJSON(v.Form(res).Object)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook"
 )
 
 // review returns the AdmissionReview for a webhook, with the object in a version.
@@ -77,10 +78,10 @@ func verify(asked, answer *reviewv1.AdmissionReview, mutating bool) error {
 		return nil
 	}
 	if r.UID != asked.Request.UID {
-		return fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, truncated(string(r.UID)))
+		return fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, webhook.Truncate(string(r.UID)))
 	}
 	if is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); is != want {
-		return fmt.Errorf("expected webhook response of %v, got %v", want, truncated(is.String()))
+		return fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	}
 	return verifyPatch(r, mutating)
 }
@@ -100,11 +101,6 @@ func verifyPatch(r *reviewv1.AdmissionResponse, mutating bool) error {
 	}
 	return nil
 }
-
-// maxQuoted is the maximum length of a response's text in an error, in bytes.
-const maxQuoted = 256
-
-func truncated(text string) string { return text[:min(len(text), maxQuoted)] }
 
 // denial returns the error of a request that the webhook denied.
 func denial(name string, result *metav1.Status) error {

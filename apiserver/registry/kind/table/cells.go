@@ -10,10 +10,11 @@ import (
 	"monopod/store"
 )
 
-// Unknown is the cell of a missing time, None of a missing name.
+// Unknown is the cell of a missing time, None of a missing name, Unset of an optional field without a value.
 const (
 	Unknown = "<unknown>"
 	None    = "<none>"
+	Unset   = "<unset>"
 )
 
 // Text returns a column of strings.
@@ -85,6 +86,14 @@ func OrUnknown(s string) string {
 		return Unknown
 	}
 	return s
+}
+
+// OrUnset returns the value, or "<unset>" for nil.
+func OrUnset[S ~string](value *S) string {
+	if value == nil {
+		return Unset
+	}
+	return string(*value)
 }
 
 // Ago returns a count with the time since the last occurrence, such as "3 (5s ago)"; only the count if it or the time
