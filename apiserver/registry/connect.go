@@ -19,10 +19,10 @@ func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Obj
 	if err != nil {
 		return nil, err
 	}
-	asked := r.request(ctx, admission.Connect, res, ref.Subresource, nil, obj)
-	asked.Options = opts
-	if err := r.admission.Mutate(ctx, asked); err != nil {
+	req := r.request(ctx, admission.Connect, res, ref.Subresource, nil, obj)
+	req.Options = opts
+	if err := r.admission.Mutate(ctx, req); err != nil {
 		return nil, err
 	}
-	return obj, r.admission.Validate(ctx, asked)
+	return obj, r.admission.Validate(ctx, req)
 }

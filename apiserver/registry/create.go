@@ -65,7 +65,7 @@ func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Objec
 }
 
 // prepareCreate sets the metadata that only the server sets, runs mutating admission and sets the defaults.
-func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
+func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object, req *admission.Request) error {
 	if !res.Namespaced {
 		obj.SetNamespace("")
 	}
@@ -77,7 +77,7 @@ func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object,
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
 	r.track(ctx, res, "", obj, nil)
 	r.complete(res, obj, nil)
-	if err := r.admission.Mutate(ctx, admitted); err != nil {
+	if err := r.admission.Mutate(ctx, req); err != nil {
 		return err
 	}
 	if res.Prepare != nil {
@@ -102,9 +102,9 @@ func (r *Registry) complete(res *Resource, next, cur Object) {
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, generated bool) (Object, error) {
 	ctx, done := admission.During(ctx)
 	defer done()
-	admitted := r.request(ctx, admission.Create, res, "", obj, nil)
-	admitted.Generated = generated
-	if err := r.prepareCreate(ctx, res, obj, admitted); err != nil {
+	req := r.request(ctx, admission.Create, res, "", obj, nil)
+	req.Generated = generated
+	if err := r.prepareCreate(ctx, res, obj, req); err != nil {
 		return nil, err
 	}
 	var reservations releases
@@ -124,7 +124,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 	if len(errs) > 0 {
 		return nil, apierror.Invalid(res, nameOr(obj), errs)
 	}
-	if err := r.admission.Validate(ctx, admitted); err != nil {
+	if err := r.admission.Validate(ctx, req); err != nil {
 		return nil, err
 	}
 	if obj.GetResourceVersion() != "" && !isDryRun(ctx) { // after validation and not for dry runs, as upstream's storage

@@ -39,12 +39,12 @@ func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref,
 		if err := preconditions(res, cur, opts.Preconditions); err != nil {
 			return nil, err
 		}
-		admitted := r.request(ctx, admission.Delete, res, "", nil, cur)
-		admitted.Options = &opts
-		if err := r.admission.Mutate(ctx, admitted); err != nil {
+		req := r.request(ctx, admission.Delete, res, "", nil, cur)
+		req.Options = &opts
+		if err := r.admission.Mutate(ctx, req); err != nil {
 			return nil, err
 		}
-		if err := r.admission.Validate(ctx, admitted); err != nil {
+		if err := r.admission.Validate(ctx, req); err != nil {
 			return nil, err
 		}
 		return r.deleted(res, cur, opts), nil
@@ -101,8 +101,8 @@ func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 	if grace >= had {
 		return false
 	}
-	asked := when.Add(-time.Duration(had) * time.Second)
-	due := asked.Add(time.Duration(grace) * time.Second)
+	firstRequest := when.Add(-time.Duration(had) * time.Second)
+	due := firstRequest.Add(time.Duration(grace) * time.Second)
 	if due.Before(now.Time) {
 		due = now.Time
 	}

@@ -35,12 +35,12 @@ func (r *Registry) warnInert(ctx context.Context, res *Resource, obj Object) {
 	if isDryRun(ctx) {
 		return
 	}
-	about, now := record.ReferenceTo(obj), r.now()
-	name := about.Name[:min(len(about.Name), maxEventBase)] + "." + strings.ReplaceAll(string(about.UID), "-", "")
+	object, now := record.ReferenceTo(obj), r.now()
+	name := object.Name[:min(len(object.Name), maxEventBase)] + "." + strings.ReplaceAll(string(object.UID), "-", "")
 	// A context of its own: the permissions and the deadline of the client apply to obj, not to the Event.
 	_, err := r.Create(context.Background(), &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},
-		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStoredReason, Message: "Only stored: " + why,
+		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault), Name: name},
+		InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: onlyStoredReason, Message: "Only stored: " + why,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: corev1.EventSource{Component: eventComponent}, ReportingController: eventComponent,
 	})

@@ -24,11 +24,11 @@ func (r *Registry) subresourceRegistry(res *Resource, sub string) kind.Registry 
 		Serves: func(gvr schema.GroupVersionResource) bool { return r.Find(gvr) != nil },
 		Check:  func(obj Object, p *metav1.Preconditions) error { return preconditions(res, obj, p) },
 		Admit: func(ctx context.Context, obj, old Object) error {
-			asked := r.request(ctx, admission.Create, res, sub, obj, old)
-			if err := r.admission.Mutate(ctx, asked); err != nil {
+			req := r.request(ctx, admission.Create, res, sub, obj, old)
+			if err := r.admission.Mutate(ctx, req); err != nil {
 				return err
 			}
-			return r.admission.Validate(ctx, asked)
+			return r.admission.Validate(ctx, req)
 		},
 	}
 }

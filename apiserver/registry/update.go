@@ -78,7 +78,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if part != nil && !part.Can("update") { // a POST to the subresource
 		operation = admission.Create
 	}
-	admitted := r.request(ctx, operation, res, sub, next, cur)
+	req := r.request(ctx, operation, res, sub, next, cur)
 	if part != nil && part.Merge != nil {
 		if err := part.Merge(next, cur, r.now()); err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	next.GetObjectKind().SetGroupVersionKind(res.GVK())
 	next.SetGenerateName(cur.GetGenerateName())
 	kind.KeepMetadata(next, cur)
-	if err := r.admission.Mutate(ctx, admitted); err != nil {
+	if err := r.admission.Mutate(ctx, req); err != nil {
 		return nil, err
 	}
 	res.PrepareUpdate(next, cur, sub)
@@ -100,7 +100,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
 		return nil, apierror.Invalid(res, cur.GetName(), errs)
 	}
-	if err := r.admission.Validate(ctx, admitted); err != nil {
+	if err := r.admission.Validate(ctx, req); err != nil {
 		return nil, err
 	}
 	if sub == "" {
@@ -137,8 +137,8 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 		if !ok {
 			return nil, apierror.BadRequest(fmt.Sprintf("scale takes a Scale of autoscaling/v1, not a %T", scale))
 		}
-		asked := r.request(ctx, admission.Update, res, "scale", s, old)
-		if err := r.dynamic.Mutate(ctx, asked); err != nil {
+		req := r.request(ctx, admission.Update, res, "scale", s, old)
+		if err := r.dynamic.Mutate(ctx, req); err != nil {
 			return nil, err
 		}
 		if s.Spec.Replicas < 0 {
@@ -146,7 +146,7 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 				field.ErrorList{
 					field.Invalid(field.NewPath("spec", "replicas"), s.Spec.Replicas, validation.IsNegativeErrorMsg)})
 		}
-		if err := r.dynamic.Validate(ctx, asked); err != nil {
+		if err := r.dynamic.Validate(ctx, req); err != nil {
 			return nil, err
 		}
 		next := cur.DeepCopyObject().(Object)

@@ -71,7 +71,7 @@ func (cfg *Config) check(spec *admissionv1.ValidatingAdmissionPolicySpec) []admi
 	}
 	var out []admissionv1.ExpressionWarning
 	checks := 0
-	about := func(at *field.Path, expression string) {
+	warn := func(at *field.Path, expression string) {
 		if checks += len(checkers); expression == "" || checks > maxChecks {
 			return
 		}
@@ -87,8 +87,8 @@ func (cfg *Config) check(spec *admissionv1.ValidatingAdmissionPolicySpec) []admi
 	}
 	for i, v := range spec.Validations {
 		at := field.NewPath("spec", "validations").Index(i)
-		about(at.Child("expression"), v.Expression)
-		about(at.Child("messageExpression"), v.MessageExpression)
+		warn(at.Child("expression"), v.Expression)
+		warn(at.Child("messageExpression"), v.MessageExpression)
 	}
 	return out
 }

@@ -56,12 +56,12 @@ func newReservation(next, cur *corev1.Service) *reservation {
 	c.owner.NamespacedName = types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
 	c.owner.UID = next.UID
 	if cur != nil {
-		kept := newUsage()
-		kept.add(&cur.Spec, 1)
-		for ip := range kept.ips {
+		current := newUsage()
+		current.add(&cur.Spec, 1)
+		for ip := range current.ips {
 			c.currentIPs[ip] = true
 		}
-		for port := range kept.ports {
+		for port := range current.ports {
 			c.currentPorts[port] = port != 0
 		}
 	}

@@ -95,8 +95,8 @@ func Modified(res *kind.Resource, name string) error {
 }
 
 // FutureRevision returns the error for a request at a revision that does not exist yet.
-func FutureRevision(asked, now int64) error {
-	return Future(fmt.Errorf("%d, current: %d", asked, now))
+func FutureRevision(requested, now int64) error {
+	return Future(fmt.Errorf("%d, current: %d", requested, now))
 }
 
 // Creation returns the error for a resource that does not support the creation of the named object: 405, or 403 while

@@ -37,18 +37,18 @@ func eventResource() kind.Resource {
 
 func eventFields(obj kind.Object) fields.Set {
 	ev := obj.(*corev1.Event)
-	about, source := &ev.InvolvedObject, ev.Source.Component
+	object, source := &ev.InvolvedObject, ev.Source.Component
 	if source == "" {
 		source = ev.ReportingController
 	}
 	return fields.Set{
-		"involvedObject.kind":            about.Kind,
-		"involvedObject.namespace":       about.Namespace,
-		"involvedObject.name":            about.Name,
-		"involvedObject.uid":             string(about.UID),
-		"involvedObject.apiVersion":      about.APIVersion,
-		"involvedObject.resourceVersion": about.ResourceVersion,
-		"involvedObject.fieldPath":       about.FieldPath,
+		"involvedObject.kind":            object.Kind,
+		"involvedObject.namespace":       object.Namespace,
+		"involvedObject.name":            object.Name,
+		"involvedObject.uid":             string(object.UID),
+		"involvedObject.apiVersion":      object.APIVersion,
+		"involvedObject.resourceVersion": object.ResourceVersion,
+		"involvedObject.fieldPath":       object.FieldPath,
 		"reason":                         ev.Reason,
 		"reportingComponent":             ev.ReportingController,
 		"source":                         source,
@@ -155,14 +155,14 @@ func eventLength(name, value string, most int) field.ErrorList {
 // eventNamespace requires that an event is in the namespace of its object, or in default for a cluster-scoped object.
 // An event with eventTime about a cluster-scoped object may also be in kube-system.
 func eventNamespace(ev *corev1.Event) field.ErrorList {
-	about, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
-	ok := about == ev.Namespace || newer
-	if about == "" {
+	namespace, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
+	ok := namespace == ev.Namespace || newer
+	if namespace == "" {
 		ok = ev.Namespace == metav1.NamespaceDefault || newer && ev.Namespace == metav1.NamespaceSystem
 	}
 	if ok {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about,
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), namespace,
 		"does not match event.namespace")}
 }

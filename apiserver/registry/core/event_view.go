@@ -74,15 +74,15 @@ func toCoreEvent(ev *eventsv1.Event) *corev1.Event {
 // newEventFields returns the fields of upstream's AddFieldLabelConversionsForEvent.
 func newEventFields(obj kind.Object) fields.Set {
 	ev := obj.(*eventsv1.Event)
-	about := &ev.Regarding
+	object := &ev.Regarding
 	return fields.Set{
-		"regarding.kind":            about.Kind,
-		"regarding.namespace":       about.Namespace,
-		"regarding.name":            about.Name,
-		"regarding.uid":             string(about.UID),
-		"regarding.apiVersion":      about.APIVersion,
-		"regarding.resourceVersion": about.ResourceVersion,
-		"regarding.fieldPath":       about.FieldPath,
+		"regarding.kind":            object.Kind,
+		"regarding.namespace":       object.Namespace,
+		"regarding.name":            object.Name,
+		"regarding.uid":             string(object.UID),
+		"regarding.apiVersion":      object.APIVersion,
+		"regarding.resourceVersion": object.ResourceVersion,
+		"regarding.fieldPath":       object.FieldPath,
 		"reason":                    ev.Reason,
 		"reportingController":       ev.ReportingController,
 		"type":                      ev.Type,

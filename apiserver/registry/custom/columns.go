@@ -44,15 +44,15 @@ func isAge(def apiextensionsv1.CustomResourceColumnDefinition) bool {
 }
 
 func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *lastRow) table.Column {
-	about := def.Description
-	if about == "" {
-		about = "Custom resource definition column (in JSONPath format): " + def.JSONPath
+	description := def.Description
+	if description == "" {
+		description = "Custom resource definition column (in JSONPath format): " + def.JSONPath
 	}
 	var path *jsonpath.JSONPath // parsed when the first object is printed
 	var mu sync.Mutex           // guards path, whose evaluation has state
 	return table.Column{
 		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format,
-			Description: about, Priority: def.Priority},
+			Description: description, Priority: def.Priority},
 		Cell: func(obj store.Object, now time.Time) any {
 			if isAge(def) {
 				return table.Since(obj.GetCreationTimestamp().Time, now)

@@ -17,16 +17,16 @@ import (
 )
 
 // responseObjects returns the objects of a response, or an error in upstream's words if the response is invalid.
-func responseObjects(asked, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
+func responseObjects(review, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
 	r := answer.Response
-	strict := asked.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 does not require these fields
-	switch is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); {
+	strict := review.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 does not require these fields
+	switch is, want := answer.GroupVersionKind(), review.GroupVersionKind(); {
 	case strict && is != want:
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	case r == nil:
 		return nil, errors.New("no response provided")
-	case strict && r.UID != asked.Request.UID:
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, webhook.Truncate(string(r.UID)))
+	case strict && r.UID != review.Request.UID:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", review.Request.UID, webhook.Truncate(string(r.UID)))
 	case r.Result.Status == metav1.StatusSuccess:
 		return r.ConvertedObjects, nil
 	case r.Result.Message != "":

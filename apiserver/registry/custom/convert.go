@@ -254,14 +254,14 @@ func (v *Version) callWebhook(ctx context.Context, objects []runtime.RawExtensio
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	asked := &apiextensionsv1.ConversionReview{
+	review := &apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: apiextensionsv1.GroupName + "/" + w.version},
 		Request: &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion(),
 			Objects: objects},
 	}
 	answer := &apiextensionsv1.ConversionReview{}
-	if err := w.client.Post(ctx, asked, answer); err != nil {
+	if err := w.client.Post(ctx, review, answer); err != nil {
 		return nil, err
 	}
-	return responseObjects(asked, answer)
+	return responseObjects(review, answer)
 }

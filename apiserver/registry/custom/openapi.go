@@ -111,9 +111,9 @@ func reference(prefix, name, description string) spec.Schema {
 }
 
 func addTypeMeta(s *spec.Schema) {
-	about := metav1.TypeMeta{}.SwaggerDoc()
+	docs := metav1.TypeMeta{}.SwaggerDoc()
 	for _, name := range []string{"apiVersion", "kind"} {
-		s.SetProperty(name, *spec.StringProperty().WithDescription(about[name]))
+		s.SetProperty(name, *spec.StringProperty().WithDescription(docs[name]))
 	}
 }
 

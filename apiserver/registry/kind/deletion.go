@@ -10,17 +10,17 @@ import (
 const maxGrace = 100 * 365 * 24 * 60 * 60
 
 // GraceFor returns the grace period of a deletion in seconds.
-func (r *Resource) GraceFor(cur Object, asked *int64) int64 {
+func (r *Resource) GraceFor(cur Object, requested *int64) int64 {
 	if r.Grace == nil {
 		return 0
 	}
-	if asked != nil && *asked < 0 {
-		asked = new(int64(1)) // as upstream does
+	if requested != nil && *requested < 0 {
+		requested = new(int64(1)) // as upstream does
 	}
-	if asked == nil && cur.GetDeletionTimestamp() != nil {
-		asked = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
+	if requested == nil && cur.GetDeletionTimestamp() != nil {
+		requested = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
 	}
-	return min(r.Grace(cur, asked), maxGrace)
+	return min(r.Grace(cur, requested), maxGrace)
 }
 
 // FinalizersFor returns the object's finalizers with those of the garbage collector for the propagation policy.

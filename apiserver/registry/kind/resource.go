@@ -95,9 +95,9 @@ type Resource struct {
 	// Validate returns all errors of next; cur is the stored object, nil for a creation.
 	Validate func(next, cur Object, subresource string) field.ErrorList
 
-	// Grace returns the grace period of a deletion in seconds, 0 for none. asked is the client's grace period or nil. A
-	// nil Grace means no graceful deletion.
-	Grace func(cur Object, asked *int64) int64
+	// Grace returns the grace period of a deletion in seconds, 0 for none. requested is the grace period of the request,
+	// or nil. A nil Grace means no graceful deletion.
+	Grace func(cur Object, requested *int64) int64
 
 	// BlocksDeletion reports whether an object that is being deleted must remain although it has no metadata.finalizers;
 	// nil: never.

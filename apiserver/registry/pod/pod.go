@@ -116,15 +116,15 @@ func Bind(pod *corev1.Pod, target string, now metav1.Time) {
 
 // podGrace returns the requested grace period, or by default the pod's. Pods without a node have none. A negative one
 // becomes one second.
-func podGrace(cur kind.Object, asked *int64) int64 {
+func podGrace(cur kind.Object, requested *int64) int64 {
 	pod := cur.(*corev1.Pod)
 	if pod.Spec.NodeName == "" || podDone(pod) {
 		return 0
 	}
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	switch {
-	case asked != nil:
-		grace = *asked
+	case requested != nil:
+		grace = *requested
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
@@ -206,9 +206,9 @@ func resourcesQOS(r *corev1.ResourceRequirements) corev1.PodQOSClass {
 	guaranteed, said := true, false
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		limit := r.Limits[name]
-		request, asked := r.Requests[name]
+		request, ok := r.Requests[name]
 		said = said || !limit.IsZero() || !request.IsZero()
-		guaranteed = guaranteed && !limit.IsZero() && (!asked || request.Cmp(limit) == 0)
+		guaranteed = guaranteed && !limit.IsZero() && (!ok || request.Cmp(limit) == 0)
 	}
 	switch {
 	case !said:

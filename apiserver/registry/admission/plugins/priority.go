@@ -54,10 +54,10 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 			policy = *class.PreemptionPolicy
 		}
 	}
-	if asked := pod.Spec.Priority; asked != nil && *asked != value {
+	if requested := pod.Spec.Priority; requested != nil && *requested != value {
 		return r.Forbid(
 			fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; "+
-				"priority admission controller computed %d from the given PriorityClass name", *asked, value))
+				"priority admission controller computed %d from the given PriorityClass name", *requested, value))
 	}
 	pod.Spec.Priority = &value
 	if pod.Spec.PreemptionPolicy == nil {

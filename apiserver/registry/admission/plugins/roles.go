@@ -190,15 +190,15 @@ func describeRules(rules []rbacv1.PolicyRule) []string {
 				parts = append(parts, fmt.Sprintf("%s:%q", field.name, field.values))
 			}
 		}
-		about := strings.Join(parts, ", ")
-		if verbs[about] == nil {
-			order = append(order, about)
+		rule := strings.Join(parts, ", ")
+		if verbs[rule] == nil {
+			order = append(order, rule)
 		}
-		verbs[about] = append(verbs[about], r.Verbs...)
+		verbs[rule] = append(verbs[rule], r.Verbs...)
 	}
 	slices.Sort(order)
-	for i, about := range order {
-		order[i] = fmt.Sprintf("{%s, Verbs:%q}", about, verbs[about])
+	for i, rule := range order {
+		order[i] = fmt.Sprintf("{%s, Verbs:%q}", rule, verbs[rule])
 	}
 	return order
 }

@@ -89,11 +89,11 @@ func (v *validation) applyActions(p *policyMeta, b *binding, index int, d decisi
 // err returns the error of the request, in upstream's words. It records the failures in the audit event.
 func (v *validation) err(ctx context.Context) error {
 	if len(v.failures) > 0 {
-		about, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
+		entries, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
-		audit.Of(ctx).Annotate(failureAnnotation, string(about))
+		audit.Of(ctx).Annotate(failureAnnotation, string(entries))
 	}
 	if v.first == nil {
 		return nil

@@ -98,18 +98,18 @@ func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *bind
 		return err
 	}
 	for _, params := range all {
-		says := v.evaluate(ctx, p, e, res, params, namespace)
-		for i, d := range says.decisions {
+		result := v.evaluate(ctx, p, e, res, params, namespace)
+		for i, d := range result.decisions {
 			if d.denied {
 				v.applyActions(p, b, i, d)
 			}
 		}
-		for _, err := range says.annotationErrors { // denies whatever the binding's actions are
+		for _, err := range result.annotationErrors { // denies whatever the binding's actions are
 			if !p.ignores() {
 				v.deny(denial{source: sourceOf(p, b), message: err.Error()})
 			}
 		}
-		notes.add(says.annotations)
+		notes.add(result.annotations)
 	}
 	return nil
 }
@@ -136,15 +136,15 @@ func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionre
 	if !errors.Is(err, apiservercel.ErrInternal) && !errors.Is(err, apiservercel.ErrOutOfBudget) {
 		err = nil // without messages, the static ones apply
 	}
-	says := evaluation{decisions: make([]decision, len(results))}
+	result := evaluation{decisions: make([]decision, len(results))}
 	for i, r := range results {
 		switch {
 		case r.Error != nil:
-			says.decisions[i] = p.failedDecision(r.Error)
+			result.decisions[i] = p.failedDecision(r.Error)
 		case err != nil:
-			says.decisions[i] = p.failedDecision(fmt.Errorf("failed messageExpression: %w", err))
+			result.decisions[i] = p.failedDecision(fmt.Errorf("failed messageExpression: %w", err))
 		case r.EvalResult != types.True:
-			says.decisions[i] = falseDecision(&e.Spec.Validations[i], messages, i)
+			result.decisions[i] = falseDecision(&e.Spec.Validations[i], messages, i)
 		}
 	}
 	notes, _, err := in.Evaluate(ctx, e.Annotations, celconfig.RuntimeCELCostBudget)
@@ -153,12 +153,12 @@ func (v *validation) evaluate(ctx context.Context, p *policyMeta, e *admissionre
 	}
 	for i, r := range notes {
 		if r.Error != nil {
-			says.annotationErrors = append(says.annotationErrors, r.Error)
+			result.annotationErrors = append(result.annotationErrors, r.Error)
 		} else if text, _ := r.EvalResult.Value().(string); strings.TrimSpace(text) != "" {
-			says.annotations = append(says.annotations, annotation{e.Spec.AuditAnnotations[i].Key, strings.TrimSpace(text)})
+			result.annotations = append(result.annotations, annotation{e.Spec.AuditAnnotations[i].Key, strings.TrimSpace(text)})
 		}
 	}
-	return says
+	return result
 }
 
 // failedEvaluation is the result of a policy that failed as a whole.

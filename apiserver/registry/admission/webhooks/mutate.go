@@ -61,8 +61,9 @@ func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation,
 	if err == nil {
 		changed, err = v.apply(ctx, h, res, answer, place)
 	}
-	about, _ := json.Marshal(mutationAnnotationValue{h.configuration, h.Name, changed}) // cannot fail: strings and a bool
-	audit.Of(ctx).Annotate(mutationAnnotation+place, string(about))
+	// Marshal cannot fail: strings and a bool.
+	annotation, _ := json.Marshal(mutationAnnotationValue{h.configuration, h.Name, changed})
+	audit.Of(ctx).Annotate(mutationAnnotation+place, string(annotation))
 	if changed {
 		s.Changed()
 	}
@@ -116,8 +117,8 @@ func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, ans
 		return false, apierrors.NewInternalError(patchError(err))
 	}
 	if record := audit.Of(ctx); record.Wants(audit.Request) {
-		about, _ := json.Marshal(patchAnnotationValue{h.configuration, h.Name, answer.Patch, "JSONPatch"}) // valid JSON
-		record.Annotate(patchAnnotation+place, string(about))
+		annotation, _ := json.Marshal(patchAnnotationValue{h.configuration, h.Name, answer.Patch, "JSONPatch"}) // valid JSON
+		record.Annotate(patchAnnotation+place, string(annotation))
 	}
 	if bytes.Equal(before.Raw, after) {
 		return false, nil

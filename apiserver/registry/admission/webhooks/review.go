@@ -66,21 +66,21 @@ func versionFor(h *hook) string {
 }
 
 // verify returns an error, in upstream's words, if a response is invalid.
-func verify(asked, answer *reviewv1.AdmissionReview, mutating bool) error {
+func verify(review, answer *reviewv1.AdmissionReview, mutating bool) error {
 	r := answer.Response
 	if r == nil {
 		return fmt.Errorf("webhook response was absent")
 	}
-	if asked.APIVersion != reviewv1.SchemeGroupVersion.String() { // v1beta1 had no rules
+	if review.APIVersion != reviewv1.SchemeGroupVersion.String() { // v1beta1 does not require these fields
 		if r.PatchType == nil && len(r.Patch) > 0 {
 			r.PatchType = new(reviewv1.PatchTypeJSONPatch)
 		}
 		return nil
 	}
-	if r.UID != asked.Request.UID {
-		return fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, webhook.Truncate(string(r.UID)))
+	if r.UID != review.Request.UID {
+		return fmt.Errorf("expected response.uid=%q, got %q", review.Request.UID, webhook.Truncate(string(r.UID)))
 	}
-	if is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); is != want {
+	if is, want := answer.GroupVersionKind(), review.GroupVersionKind(); is != want {
 		return fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	}
 	return verifyPatch(r, mutating)

@@ -42,16 +42,16 @@ func (e callError) Unwrap() error { return e.reason }
 // callWebhook sends the request in a version. It returns the response even if that denies the request.
 func (v *dispatcher) callWebhook(ctx context.Context, h *hook,
 	res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
-	asked, err := v.review(ctx, h, res)
+	review, err := v.review(ctx, h, res)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	return v.post(ctx, h, asked)
+	return v.post(ctx, h, review)
 }
 
 // post sends a review and returns the response, or a callError.
 func (v *dispatcher) post(ctx context.Context, h *hook,
-	asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
+	review *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
 	if s := h.SideEffects; v.R.DryRun &&
 		(s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.Name))
@@ -62,10 +62,10 @@ func (v *dispatcher) post(ctx context.Context, h *hook,
 		defer cancel()
 	}
 	answer := &reviewv1.AdmissionReview{}
-	if err := h.client.Post(ctx, asked, answer); err != nil {
+	if err := h.client.Post(ctx, review, answer); err != nil {
 		return nil, callError{h.Name, fmt.Errorf("failed to call webhook: %w", err)}
 	}
-	if err := verify(asked, answer, v.Mutating); err != nil {
+	if err := verify(review, answer, v.Mutating); err != nil {
 		return nil, callError{h.Name, fmt.Errorf("received invalid webhook response: %w", err)}
 	}
 	v.log.succeeded(h)
@@ -159,11 +159,11 @@ func (v *dispatcher) matchingCalls(ctx context.Context, hooks []*hook) (out []we
 		if res == nil {
 			continue
 		}
-		asked, err := v.review(ctx, h, res)
+		review, err := v.review(ctx, h, res)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		out = append(out, webhookCall{hook: h, review: asked})
+		out = append(out, webhookCall{hook: h, review: review})
 	}
 	return out, nil
 }
