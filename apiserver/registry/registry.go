@@ -227,9 +227,9 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 		return nil, "", err
 	}
 	objs := make([]Object, len(entries))
-	if convert.Internal(ctx, res) {
+	if convert.SkipsConversion(ctx, res) {
 		for i, e := range entries {
-			objs[i] = convert.Bare(res, e.Object)
+			objs[i] = convert.Unconverted(res, e.Object)
 		}
 		return objs, formatRevision(rev), nil
 	}
@@ -330,8 +330,8 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
 	typ, e := Seen(s, ev)
-	if convert.Internal(ctx, res) {
-		return watch.Event{Type: typ, Object: convert.Bare(res, e.Object)}
+	if convert.SkipsConversion(ctx, res) {
+		return watch.Event{Type: typ, Object: convert.Unconverted(res, e.Object)}
 	}
 	obj, err := convert.Of(ctx, res, e.Object)
 	if err != nil {

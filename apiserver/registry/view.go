@@ -94,7 +94,7 @@ func (v viewRegistry) update(ctx context.Context, ref client.Ref, change client.
 // remove deletes the stored object of the view.
 func (v viewRegistry) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
-	self := convert.Internal(ctx, res)
+	self := convert.SkipsConversion(ctx, res)
 	if convert.Converts(res) && !self { // delete only if the result can be converted
 		if _, err := v.Entry(ctx, ref); err != nil {
 			return nil, err
@@ -106,7 +106,7 @@ func (v viewRegistry) remove(ctx context.Context, ref client.Ref, opts metav1.De
 		return nil, err
 	}
 	if self {
-		return convert.Bare(res, last), nil
+		return convert.Unconverted(res, last), nil
 	}
 	return convert.Of(ctx, res, last)
 }

@@ -32,15 +32,15 @@ func withKind(res *kind.Resource, obj, stored kind.Object) kind.Object {
 	return obj
 }
 
-// Internal reports whether this process itself reads objects of res, and a webhook converts them. This process then
+// SkipsConversion reports whether this process itself reads objects of res, and a webhook converts them. This process then
 // gets unconverted objects, of which it uses only the metadata, so that it works without the webhook.
-func Internal(ctx context.Context, res *kind.Resource) bool {
+func SkipsConversion(ctx context.Context, res *kind.Resource) bool {
 	_, known := auth.Known(ctx)
 	return !known && Converts(res)
 }
 
-// Bare returns a stored object with the kind of res but with its content unconverted.
-func Bare(res *kind.Resource, stored kind.Object) kind.Object {
+// Unconverted returns a stored object with the kind of res but with its content unconverted.
+func Unconverted(res *kind.Resource, stored kind.Object) kind.Object {
 	return withKind(res, res.View.Show(stored), stored)
 }
 

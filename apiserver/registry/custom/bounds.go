@@ -136,7 +136,7 @@ func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.E
 			continue
 		}
 		for n, column := range v.AdditionalPrinterColumns {
-			if !Cheap(column.JSONPath) {
+			if !HasBoundedResults(column.JSONPath) {
 				errs = append(errs,
 					field.Invalid(path.Child("additionalPrinterColumns").Index(n).Child("jsonPath"), column.JSONPath,
 						"must not select a value several times"))
@@ -189,15 +189,15 @@ func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSON
 	}
 }
 
-// Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name
+// HasBoundedResults reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name
 // doubles the results at each level, and so does a recursive descent within the results of another one.
-func Cheap(path string) bool {
+func HasBoundedResults(path string) bool {
 	parsed, err := jsonpath.Parse("path", "{"+path+"}")
 	return err != nil || results(parsed.Root) <= maxResults // validation or the column reports an error
 }
 
-// Descends reports whether a JSONPath contains a recursive descent.
-func Descends(path string) bool { return strings.Contains(path, "..") }
+// HasRecursiveDescent reports whether a JSONPath contains a recursive descent.
+func HasRecursiveDescent(path string) bool { return strings.Contains(path, "..") }
 
 // results returns the maximum number of values that a path finds for each value of the object.
 func results(list *jsonpath.ListNode) int {

@@ -64,13 +64,13 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *l
 			defer mu.Unlock()
 			if path == nil {
 				path = jsonpath.New(def.Name).AllowMissingKeys(true)
-				if !Cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+				if !HasBoundedResults(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
 					path = nil
 					return nil // validation rejects it
 				}
 			}
 			o := obj.(*Object)
-			if Descends(def.JSONPath) && o.size() > MaxDescent {
+			if HasRecursiveDescent(def.JSONPath) && o.size() > MaxDescent {
 				return nil
 			}
 			return cell(path, rows.content(o), def.Type, now)

@@ -33,7 +33,7 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 					return
 				}
 				if sizes[s.Pattern] == 0 {
-					sizes[s.Pattern] = patternOverhead + expressions.Parsing(s.Pattern)
+					sizes[s.Pattern] = patternOverhead + expressions.ParseCost(s.Pattern)
 					if size+sizes[s.Pattern] <= maxPatterns {
 						sizes[s.Pattern] += sizeOfPattern(s.Pattern)
 					}

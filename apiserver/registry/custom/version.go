@@ -50,7 +50,7 @@ type compiled struct {
 	defaulted      bool               // the schema has defaults
 	values, status *spec.Schema       // for objects, and for a status that is validated alone
 	rules          *cel.Validator     // nil: the schema has no rules
-	work           *Work              // steps to validate objects
+	cost           *ValidationCost    // steps to validate objects
 }
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -103,7 +103,7 @@ func (v *Version) compile() (*compiled, error) {
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
-	c.work = WorkOf(read)
+	c.cost = ValidationCostOf(read)
 	EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
@@ -209,14 +209,14 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 // exceeds returns an error if the validation of an object, or of its status, takes too many steps.
 func (c *compiled) exceeds(is map[string]any, subresource string) *field.Error {
 	switch {
-	case c.work == nil:
+	case c.cost == nil:
 		return nil
 	case subresource != "status":
-		return c.work.Exceeds(is, c.values, nil)
+		return c.cost.Exceeds(is, c.values, nil)
 	case c.status == nil:
 		return nil
 	}
-	return c.work.Exceeds(is["status"], c.status, field.NewPath("status"))
+	return c.cost.Exceeds(is["status"], c.status, field.NewPath("status"))
 }
 
 // checkUpdate returns the errors of an update. unchanged reports that the content has not changed: then only the scale

@@ -83,7 +83,7 @@ func compilePattern(text string) (compiled, error) {
 	if len(text) > maxPattern {
 		return compiled{}, fmt.Errorf("a pattern of %d bytes exceeds the maximum of %d", len(text), maxPattern)
 	}
-	if parsing := Parsing(text); parsing > maxInstructions {
+	if parsing := ParseCost(text); parsing > maxInstructions {
 		return compiled{}, fmt.Errorf("the pattern is too expensive to parse: its cost of %d instructions "+
 			"exceeds the maximum of %d", parsing, maxInstructions)
 	}

@@ -34,10 +34,10 @@ func PatternSize(re *syntax.Regexp) int {
 
 var foldsCase = regexp.MustCompile(`\(\?[msU]*i`)
 
-// Parsing returns the extra cost to parse an expression, in instructions that could be compiled in the same time. A
+// ParseCost returns the extra cost to parse an expression, in instructions that could be compiled in the same time. A
 // Unicode class has hundreds of ranges, and if case is ignored, the parser visits each character of a range: 8 KB of
 // such ranges take three seconds.
-func Parsing(expression string) int {
+func ParseCost(expression string) int {
 	n := 130 * (strings.Count(expression, `\p`) + strings.Count(expression, `\P`))
 	if !foldsCase.MatchString(expression) {
 		return n

@@ -19,17 +19,17 @@ const (
 	valueSteps, propertySteps, enumSteps = 400, 80, 10
 )
 
-// Work estimates the steps to validate values against a schema. A schema of 3 MB with a megabyte of patterns takes
+// ValidationCost estimates the steps to validate values against a schema. A schema of 3 MB with a megabyte of patterns takes
 // hours for a text of 1 MB.
-type Work struct {
+type ValidationCost struct {
 	patterns map[string]int // sizes by pattern
 	size     int            // of all patterns and enumerations
 	values   int            // steps for a value that every part of the schema checks
 }
 
-// WorkOf returns the Work of a schema.
-func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
-	w := &Work{patterns: map[string]int{}}
+// ValidationCostOf returns the ValidationCost of a schema.
+func ValidationCostOf(s *apiextensionsv1.JSONSchemaProps) *ValidationCost {
+	w := &ValidationCost{patterns: map[string]int{}}
 	EachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {
 		if s.Pattern != "" {
 			if w.patterns[s.Pattern] == 0 {
@@ -44,14 +44,14 @@ func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
 }
 
 // Exceeds returns an error with the path of the value if the validation of value takes more than maxSteps.
-func (w *Work) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
+func (w *ValidationCost) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
 	left := stepBudget{w, maxSteps}
 	return left.exceeds(value, s, at)
 }
 
 // stepBudget counts the remaining steps of one validation.
 type stepBudget struct {
-	*Work
+	*ValidationCost
 	left int
 }
 
@@ -146,7 +146,7 @@ func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.E
 	if bytes == 0 {
 		return nil
 	}
-	w := WorkOf(s)
+	w := ValidationCostOf(s)
 	if (w.size == 0 || bytes <= maxSteps/w.size) && bytes <= maxSteps/w.values { // no default can exceed the limit
 		return nil
 	}
