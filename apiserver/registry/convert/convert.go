@@ -32,8 +32,8 @@ func withKind(res *kind.Resource, obj, stored kind.Object) kind.Object {
 	return obj
 }
 
-// SkipsConversion reports whether this process itself reads objects of res, and a webhook converts them. This process then
-// gets unconverted objects, of which it uses only the metadata, so that it works without the webhook.
+// SkipsConversion reports whether this process itself reads objects of res, and a webhook converts them. This process
+// then gets unconverted objects, of which it uses only the metadata, so that it works without the webhook.
 func SkipsConversion(ctx context.Context, res *kind.Resource) bool {
 	_, known := auth.Known(ctx)
 	return !known && Converts(res)

@@ -189,8 +189,8 @@ func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSON
 	}
 }
 
-// HasBoundedResults reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name
-// doubles the results at each level, and so does a recursive descent within the results of another one.
+// HasBoundedResults reports whether the result of a JSONPath is not much larger than the object. A union that repeats a
+// name doubles the results at each level, and so does a recursive descent within the results of another one.
 func HasBoundedResults(path string) bool {
 	parsed, err := jsonpath.Parse("path", "{"+path+"}")
 	return err != nil || results(parsed.Root) <= maxResults // validation or the column reports an error

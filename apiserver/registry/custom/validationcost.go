@@ -19,8 +19,8 @@ const (
 	valueSteps, propertySteps, enumSteps = 400, 80, 10
 )
 
-// ValidationCost estimates the steps to validate values against a schema. A schema of 3 MB with a megabyte of patterns takes
-// hours for a text of 1 MB.
+// ValidationCost estimates the steps to validate values against a schema. A schema of 3 MB with a megabyte of patterns
+// takes hours for a text of 1 MB.
 type ValidationCost struct {
 	patterns map[string]int // sizes by pattern
 	size     int            // of all patterns and enumerations
