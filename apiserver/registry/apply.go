@@ -14,19 +14,19 @@ import (
 	"monopod/apiserver/registry/managed"
 )
 
-// writer identifies the writer of a request, for managedFields.
+// writer identifies the field manager of a write.
 type writer struct {
 	manager string
-	tracked bool // the write updates managedFields itself
+	tracked bool // the write has already updated managedFields
 }
 
 type writerKey struct{}
 
-// ownManager is the field manager of this process's own writes.
+// ownManager is the field manager of writes by this process.
 const ownManager = "monopod"
 
-// WithFieldManager returns a context whose writes are recorded under manager in the managedFields
-// of tracked objects (see package managed).
+// WithFieldManager returns a context whose writes record manager in the managedFields of tracked objects (see package
+// managed).
 func WithFieldManager(ctx context.Context, manager string) context.Context {
 	return context.WithValue(ctx, writerKey{}, writer{manager: manager})
 }
@@ -43,18 +43,17 @@ func untracked(ctx context.Context) context.Context {
 	return context.WithValue(ctx, writerKey{}, writer{writerOf(ctx).manager, true})
 }
 
-// ApplyOptions are the options of an apply.
+// ApplyOptions are the options of Apply.
 type ApplyOptions struct {
 	Manager string // required
-	Force   bool   // take ownership of other managers' fields
-	// MayCreate returns an error if the user must not create a missing object; nil: anyone may.
+	Force   bool   // take over fields of other managers
+	// MayCreate returns an error if the user must not create the object; nil: creation is always allowed.
 	MayCreate func() error
 }
 
-// Apply is server-side apply. It sets the fields of patch, which the manager then owns, and
-// removes the manager's fields that patch no longer has. It returns a conflict (409) if fields of
-// other managers would change, unless forced. It creates a missing object, and then returns
-// created as true.
+// Apply implements server-side apply. It sets the fields of patch, which opts.Manager then owns, and removes the
+// manager's fields that patch no longer contains. Unless forced, it returns a conflict (409) if fields of other
+// managers would change. It creates the object if it does not exist, and then reports created.
 func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructured.Unstructured,
 	opts ApplyOptions) (obj Object, created bool, err error) {
 	res, err := r.Resource(ref.Resource)
@@ -75,7 +74,7 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 		if !apierrors.IsNotFound(err) || ref.Subresource != "" {
 			return obj, false, err
 		}
-		if _, missing := r.Get(ctx, ref); !apierrors.IsNotFound(missing) { // it was the namespace or the kind
+		if _, missing := r.Get(ctx, ref); !apierrors.IsNotFound(missing) { // the namespace or the kind is missing
 			return obj, false, err
 		}
 		if opts.MayCreate != nil {
@@ -97,21 +96,21 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 	}
 }
 
-// maxApplied is the largest object that applies may create, in bytes of protobuf: each apply adds
-// fields, so that a limit on bodies is not enough.
+// maxApplied is the maximum size of an applied object, in bytes of protobuf. Each apply adds fields, so that the limit
+// on request bodies is not enough.
 const maxApplied = 3 << 20
 
 // tooLarge returns 413 if the object is larger than maxApplied.
 func tooLarge(obj Object) error {
 	if o, ok := obj.(interface{ Size() int }); ok && o.Size() > maxApplied {
 		return apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", o.Size(), maxApplied))
+			fmt.Sprintf("the patch results in an object of %d bytes, limit is %d", o.Size(), maxApplied))
 	}
 	return nil
 }
 
-// track records in next's managedFields who wrote it. cur is nil for a creation. Objects that were
-// never applied do not change.
+// track records the writer in next's managedFields; cur is nil for a creation. It ignores objects that have never been
+// applied.
 func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, cur Object) {
 	w := writerOf(ctx)
 	if w.tracked || !managed.Tracked(next, cur) {
@@ -119,7 +118,7 @@ func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, c
 	}
 	r.complete(res, next, cur)
 	if err := r.fields.Update(r.Target(res, sub), next, cur, w.manager); err != nil {
-		r.log.Warn("the fields of a write cannot be tracked", zap.String("resource", res.GVR.Resource),
+		r.log.Warn("failed to update managedFields", zap.String("resource", res.GVR.Resource),
 			zap.String("namespace", next.GetNamespace()), zap.String("name", next.GetName()), zap.Error(err))
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"monopod/apiserver/registry/policy"
 )
 
-// createBasics creates what every cluster has: four namespaces, each with its default service
-// account, and two priority classes. Existing objects do not change.
-func createBasics(ctx context.Context, c client.Client) error {
+// createSystemObjects creates the objects of a new cluster: four namespaces with their default service accounts, and
+// two priority classes. It does not change existing objects.
+func createSystemObjects(ctx context.Context, c client.Client) error {
 	var all []client.Object
-	for _, name := range everyNamespace() {
+	for _, name := range systemNamespaces() {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	all = append(all,
@@ -26,18 +26,18 @@ func createBasics(ctx context.Context, c client.Client) error {
 		priorityClassOf(policy.SystemClusterCritical,
 			"Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
-	if err := createAll(ctx, c, all); err != nil {
+	if err := createMissing(ctx, c, all); err != nil {
 		return err
 	}
 	var accounts []client.Object // their namespaces must exist first
-	for _, name := range everyNamespace() {
+	for _, name := range systemNamespaces() {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	}
-	return createAll(ctx, c, accounts)
+	return createMissing(ctx, c, accounts)
 }
 
-// createAll creates the missing objects concurrently, so that they share a commit.
-func createAll(ctx context.Context, c client.Client, all []client.Object) error {
+// createMissing creates the missing objects concurrently, so that they share a commit.
+func createMissing(ctx context.Context, c client.Client, all []client.Object) error {
 	group, ctx := guard.With(ctx)
 	for _, obj := range all {
 		group.Do(func() error {
@@ -50,8 +50,8 @@ func createAll(ctx context.Context, c client.Client, all []client.Object) error 
 	return group.Wait()
 }
 
-// everyNamespace returns the names of the namespaces of every cluster.
-func everyNamespace() []string {
+// systemNamespaces returns the names of the namespaces of a new cluster.
+func systemNamespaces() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 }
 

@@ -17,29 +17,29 @@ import (
 	"monopod/apiserver/registry/managed"
 )
 
-// Catalogue contains the served resources. Those of custom kinds come and go with their definitions.
+// Catalogue contains the served resources: the built-in ones, and those of CustomResourceDefinitions.
 type Catalogue struct {
-	fixed []kind.Resource
+	builtIn []kind.Resource
 
-	mu     sync.Mutex                  // guards custom, and changes of now
-	custom map[string][]*kind.Resource // by the name of the definition
+	mu     sync.Mutex                  // guards custom, and serializes changes of current
+	custom map[string][]*kind.Resource // by the name of the CustomResourceDefinition
 
-	now atomic.Pointer[contents]
+	current atomic.Pointer[snapshot]
 }
 
-// contents is a state of the catalogue. It is immutable.
-type contents struct {
+// snapshot is an immutable state of the catalogue.
+type snapshot struct {
 	resources []kind.Resource
 	byGVR     map[schema.GroupVersionResource]*kind.Resource
 	byType    map[reflect.Type]*kind.Resource
-	byKind    map[schema.GroupVersionKind]*kind.Resource // of custom kinds, whose objects share one type
-	changed   chan struct{}                              // closed when another state replaces this one
+	byKind    map[schema.GroupVersionKind]*kind.Resource // custom kinds only: their objects share one Go type
+	changed   chan struct{}                              // closed when another snapshot replaces this one
 }
 
-// newCatalogue returns a Catalogue of the built-in kinds.
+// newCatalogue returns a Catalogue of the built-in resources.
 func newCatalogue(resources []kind.Resource) *Catalogue {
-	c := &Catalogue{fixed: slices.Clone(resources), custom: map[string][]*kind.Resource{}}
-	c.now.Store(c.contents())
+	c := &Catalogue{builtIn: slices.Clone(resources), custom: map[string][]*kind.Resource{}}
+	c.current.Store(c.snapshot())
 	if p := c.Find(client.ValidatingAdmissionPolicies); p != nil {
 		p.Prepare = admissionregistration.Prepare(p.Prepare,
 			admissionregistration.Config{Served: c.Resources, Definitions: openapi.Read})
@@ -47,24 +47,24 @@ func newCatalogue(resources []kind.Resource) *Catalogue {
 	return c
 }
 
-// contents returns the state of the catalogue. The caller holds mu, or has not shared c yet.
-func (c *Catalogue) contents() *contents {
-	n := &contents{
-		resources: slices.Clone(c.fixed),
-		byGVR:     make(map[schema.GroupVersionResource]*kind.Resource, len(c.fixed)),
-		byType:    make(map[reflect.Type]*kind.Resource, len(c.fixed)),
+// snapshot returns the current state. The caller must hold mu, unless c is not shared yet.
+func (c *Catalogue) snapshot() *snapshot {
+	n := &snapshot{
+		resources: slices.Clone(c.builtIn),
+		byGVR:     make(map[schema.GroupVersionResource]*kind.Resource, len(c.builtIn)),
+		byType:    make(map[reflect.Type]*kind.Resource, len(c.builtIn)),
 		byKind:    map[schema.GroupVersionKind]*kind.Resource{},
 		changed:   make(chan struct{}),
 	}
-	for i := range c.fixed {
-		res := &c.fixed[i]
+	for i := range c.builtIn {
+		res := &c.builtIn[i]
 		n.byGVR[res.GVR] = res
 		n.byType[reflect.TypeOf(res.New())] = res
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.custom)) {
 		for _, res := range c.custom[name] {
 			if n.byGVR[res.GVR] != nil {
-				continue // built-in kinds win
+				continue // built-in kinds take precedence
 			}
 			n.resources = append(n.resources, *res)
 			n.byGVR[res.GVR], n.byKind[res.GVK()] = res, res
@@ -73,7 +73,7 @@ func (c *Catalogue) contents() *contents {
 	return n
 }
 
-// Install sets the resources that a definition makes; none removes them.
+// Install sets the resources of a CustomResourceDefinition; an empty list removes them.
 func (c *Catalogue) Install(definition string, resources []*kind.Resource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,23 +84,24 @@ func (c *Catalogue) Install(definition string, resources []*kind.Resource) {
 	if len(resources) == 0 {
 		delete(c.custom, definition)
 	}
-	old := c.now.Load()
-	c.now.Store(c.contents())
+	old := c.current.Load()
+	c.current.Store(c.snapshot())
 	close(old.changed)
 }
 
-// Announce makes those who wait for Changed look again: something else that they depend on has changed.
+// Announce closes the channel of Changed. Callers use it when a condition changes that waiters check besides the
+// resources.
 func (c *Catalogue) Announce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.now.Load()
+	old := c.current.Load()
 	next := *old
 	next.changed = make(chan struct{})
-	c.now.Store(&next)
+	c.current.Store(&next)
 	close(old.changed)
 }
 
-// Defined returns the names of the definitions that make resources.
+// Defined returns the names of the CustomResourceDefinitions whose resources are served.
 func (c *Catalogue) Defined() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,12 +110,12 @@ func (c *Catalogue) Defined() []string {
 
 // Find returns a served resource, or nil.
 func (c *Catalogue) Find(gvr schema.GroupVersionResource) *kind.Resource {
-	return c.now.Load().byGVR[gvr]
+	return c.current.Load().byGVR[gvr]
 }
 
 // FindFor returns the resource of an object, or nil.
 func (c *Catalogue) FindFor(obj kind.Object) *kind.Resource {
-	n := c.now.Load()
+	n := c.current.Load()
 	if res := n.byType[reflect.TypeOf(obj)]; res != nil {
 		return res
 	}
@@ -126,12 +127,12 @@ func (c *Catalogue) FindFor(obj kind.Object) *kind.Resource {
 
 // FindKind returns the resource of a kind, or nil.
 func (c *Catalogue) FindKind(gvk schema.GroupVersionKind) *kind.Resource {
-	n := c.now.Load()
+	n := c.current.Load()
 	if res := n.byKind[gvk]; res != nil {
 		return res
 	}
-	for i := range c.fixed {
-		if res := &c.fixed[i]; res.GVK() == gvk && !res.Virtual {
+	for i := range c.builtIn {
+		if res := &c.builtIn[i]; res.GVK() == gvk && !res.Virtual {
 			return res
 		}
 	}
@@ -139,16 +140,16 @@ func (c *Catalogue) FindKind(gvk schema.GroupVersionKind) *kind.Resource {
 }
 
 // Resources returns the served resources, for discovery.
-func (c *Catalogue) Resources() []kind.Resource { return c.now.Load().resources }
+func (c *Catalogue) Resources() []kind.Resource { return c.current.Load().resources }
 
-// Changed returns a channel that is closed when Resources returns something else, and by Announce.
-func (c *Catalogue) Changed() <-chan struct{} { return c.now.Load().changed }
+// Changed returns a channel that closes when Resources changes, and on Announce.
+func (c *Catalogue) Changed() <-chan struct{} { return c.current.Load().changed }
 
-// Stored returns the names of the resources whose objects are stored.
+// Stored returns the names of the built-in resources whose objects are stored.
 func (c *Catalogue) Stored() []schema.GroupResource {
 	var out []schema.GroupResource
-	for i := range c.fixed {
-		if res := &c.fixed[i]; res.Stored() {
+	for i := range c.builtIn {
+		if res := &c.builtIn[i]; res.Stored() {
 			out = append(out, res.GVR.GroupResource())
 		}
 	}
@@ -163,7 +164,7 @@ func (c *Catalogue) Resource(gvr schema.GroupVersionResource) (*kind.Resource, e
 	return nil, apierror.NoResource(gvr)
 }
 
-// FindStored returns a resource that is stored or a view of a stored one, or an error.
+// FindStored returns a resource that is stored, or a view of one; otherwise 404.
 func (c *Catalogue) FindStored(gvr schema.GroupVersionResource) (*kind.Resource, error) {
 	res, err := c.Resource(gvr)
 	if err == nil && (res.Virtual || c.Base(res) == nil) {
@@ -172,7 +173,7 @@ func (c *Catalogue) FindStored(gvr schema.GroupVersionResource) (*kind.Resource,
 	return res, err
 }
 
-// Base returns the resource under which the objects are stored: that of its View for a view.
+// Base returns the resource as which the objects of res are stored: res itself unless it is a view.
 func (c *Catalogue) Base(res *kind.Resource) *kind.Resource {
 	switch {
 	case res.View == nil:
@@ -186,7 +187,7 @@ func (c *Catalogue) Base(res *kind.Resource) *kind.Resource {
 // Versions returns the served versions of a resource, in no order.
 func (c *Catalogue) Versions(res *kind.Resource) (out []*kind.Resource) {
 	of := c.Base(res)
-	for _, other := range c.now.Load().byGVR {
+	for _, other := range c.current.Load().byGVR {
 		if c.Base(other) == of {
 			out = append(out, other)
 		}

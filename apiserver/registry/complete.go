@@ -9,8 +9,8 @@ import (
 	"monopod/apiserver/registry/apierror"
 )
 
-// Complete sets the defaults of an object that does not come through the API and returns the
-// errors of its validation. Admission does not run.
+// Complete sets the defaults of an object that does not come through the API, and validates it. It does not run
+// admission.
 func (r *Registry) Complete(obj Object) error {
 	res := r.FindFor(obj)
 	if res == nil {

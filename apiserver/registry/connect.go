@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// Connect runs admission for a stream or a proxy to the subresource ref, and returns the object.
+// Connect runs admission for a stream or a proxy to the subresource ref, and returns the parent object.
 func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (Object, error) {
 	res, err := r.FindStored(ref.Resource)
 	if err != nil {
@@ -19,10 +19,10 @@ func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Obj
 	if err != nil {
 		return nil, err
 	}
-	asked := r.request(ctx, admission.Connect, res, ref.Subresource, nil, obj)
-	asked.Options = opts
-	if err := r.admission.Mutate(ctx, asked); err != nil {
+	req := r.request(ctx, admission.Connect, res, ref.Subresource, nil, obj)
+	req.Options = opts
+	if err := r.admission.Mutate(ctx, req); err != nil {
 		return nil, err
 	}
-	return obj, r.admission.Validate(ctx, asked)
+	return obj, r.admission.Validate(ctx, req)
 }

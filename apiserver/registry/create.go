@@ -25,12 +25,10 @@ import (
 )
 
 const (
-	// suffixLength and maxBase limit a generated name to 63 characters (upstream:
-	// names.SimpleNameGenerator).
+	// suffixLength and maxBase limit a generated name to 63 characters (upstream: names.SimpleNameGenerator).
 	suffixLength = 5
 	maxBase      = 63 - suffixLength
-	// generateTries is how many names are generated until one is free (upstream:
-	// registry.maxNameGenerationCreateAttempts).
+	// generateTries is the maximum number of generated names (upstream: registry.maxNameGenerationCreateAttempts).
 	generateTries = 8
 )
 
@@ -44,12 +42,12 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 		return nil, apierror.NoResource(res.GVR)
 	}
 	if res.View != nil {
-		return viewed{r, res}.create(ctx, obj)
+		return viewRegistry{r, res}.create(ctx, obj)
 	}
 	return r.create(ctx, res, obj)
 }
 
-// create stores an object of a resource that is not a view, with a generated name if it has none.
+// create stores an object of a resource that is not a view. It generates a name if the object has none.
 func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Object, error) {
 	base := obj.GetGenerateName()
 	if obj.GetName() != "" || base == "" {
@@ -66,9 +64,8 @@ func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Objec
 	}
 }
 
-// readyForCreate sets the metadata that only the server sets, runs admission and sets the
-// defaults.
-func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
+// prepareCreate sets the metadata that only the server sets, runs mutating admission and sets the defaults.
+func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object, req *admission.Request) error {
 	if !res.Namespaced {
 		obj.SetNamespace("")
 	}
@@ -80,18 +77,18 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
 	r.track(ctx, res, "", obj, nil)
 	r.complete(res, obj, nil)
-	if err := r.admission.Mutate(ctx, admitted); err != nil {
+	if err := r.admission.Mutate(ctx, req); err != nil {
 		return err
 	}
 	if res.Prepare != nil {
 		res.Prepare(obj, nil, "")
 	}
-	r.complete(res, obj, nil) // also for fields that admission set, and for the status
+	r.complete(res, obj, nil) // again, for fields that admission or Prepare set
 	kind.CutTimes(obj)
 	return nil
 }
 
-// complete sets the defaults and times of next, which replaces cur; nil: it is new.
+// complete sets the defaults and timestamps of next, which replaces cur; cur is nil for a creation.
 func (r *Registry) complete(res *Resource, next, cur Object) {
 	if res.Default != nil {
 		res.Default(next)
@@ -101,24 +98,24 @@ func (r *Registry) complete(res *Resource, next, cur Object) {
 	}
 }
 
-// insert completes and validates obj, and stores it unless the name, which may be generated, is taken.
+// insert prepares, validates and stores obj. It returns 409 if the name is in use.
 func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, generated bool) (Object, error) {
 	ctx, done := admission.During(ctx)
 	defer done()
-	admitted := r.request(ctx, admission.Create, res, "", obj, nil)
-	admitted.Generated = generated
-	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
+	req := r.request(ctx, admission.Create, res, "", obj, nil)
+	req.Generated = generated
+	if err := r.prepareCreate(ctx, res, obj, req); err != nil {
 		return nil, err
 	}
-	var reserved held
-	defer reserved.release()
-	if err := r.reserve(ctx, obj, nil, "", &reserved); err != nil {
+	var reservations releases
+	defer reservations.run()
+	if err := r.reserve(ctx, obj, nil, "", &reservations); err != nil {
 		return nil, err
 	}
-	errs := match.LateErrors(ctx, res, obj, nil, "")
+	errs := match.DeferredErrors(ctx, res, obj, nil, "")
 	errs = append(errs,
 		validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
-	if res.Schema == nil { // as upstream; about those of custom objects there are warnings
+	if res.Schema == nil { // as upstream: for custom objects, warnings report them
 		errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
 	}
 	if res.Validate != nil {
@@ -127,10 +124,10 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 	if len(errs) > 0 {
 		return nil, apierror.Invalid(res, nameOr(obj), errs)
 	}
-	if err := r.admission.Validate(ctx, admitted); err != nil {
+	if err := r.admission.Validate(ctx, req); err != nil {
 		return nil, err
 	}
-	if obj.GetResourceVersion() != "" && !isDryRun(ctx) { // late and not for dry runs, as upstream's storage
+	if obj.GetResourceVersion() != "" && !isDryRun(ctx) { // after validation and not for dry runs, as upstream's storage
 		return nil, apierror.BadRequest("resourceVersion should not be set on objects to be created")
 	}
 	warnings(ctx, res, obj, nil)
@@ -141,33 +138,33 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 		return obj, nil
 	})
 	if err == nil && res.Schema != nil && !isDryRun(ctx) {
-		err = custom.Confirm(ctx, r.store, res, stored)
+		err = custom.ConfirmDefinition(ctx, r.store, res, stored)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.tellInert(ctx, res, stored)
+	r.warnInert(ctx, res, stored)
 	if r.establish > 0 && res.GVR == client.CustomResourceDefinitions && !isDryRun(ctx) {
-		r.established(ctx, stored.GetName())
+		r.waitServed(ctx, stored.GetName())
 	}
 	return stored, nil
 }
 
 // request returns the admission request of a write.
-func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, sub string, obj,
-	old Object) *admission.Request {
-	about := obj
-	if about == nil {
-		about = old
+func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, sub string,
+	obj, old Object) *admission.Request {
+	named := obj
+	if named == nil {
+		named = old
 	}
 	return &admission.Request{
-		Operation: op, Resource: res, Subresource: sub, Namespace: about.GetNamespace(), Name: about.GetName(),
+		Operation: op, Resource: res, Subresource: sub, Namespace: named.GetNamespace(), Name: named.GetName(),
 		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
-		Warning: func(text string) { Warn(ctx, text) }, Requested: match.Requested(ctx, res), Part: match.PartOf(ctx),
+		Warning: func(text string) { Warn(ctx, text) }, Requested: match.Requested(ctx, res), PartOf: match.PartOf(ctx),
 	}
 }
 
-// nameOr returns the object's name, or the prefix of a generated name, for a message.
+// nameOr returns the object's name or generateName, for a message.
 func nameOr(obj metav1.Object) string {
 	if obj.GetName() == "" {
 		return obj.GetGenerateName()
@@ -175,8 +172,8 @@ func nameOr(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// write is the only way into the store: it handles dry runs and translates errors. For a removed
-// object it returns the last state.
+// write is the only function that writes to the store. It handles dry runs and translates errors. For a removed object
+// it returns the last state.
 func (r *Registry) write(ctx context.Context, res *Resource, namespace, name string,
 	change store.Change) (Object, error) {
 	run := change
@@ -187,18 +184,18 @@ func (r *Registry) write(ctx context.Context, res *Resource, namespace, name str
 				next = cur
 			}
 			if err == nil {
-				err = errDry{next}
+				err = dryRunResult{next}
 			}
 			return nil, err
 		}
 	}
 	e, err := r.store.Update(ctx, res.Key(namespace, name), run)
-	if dry := (errDry{}); errors.As(err, &dry) {
+	if dry := (dryRunResult{}); errors.As(err, &dry) {
 		return dry.obj, nil
 	}
 	if err != nil {
 		return nil, apierror.Of(err, res, name)
 	}
-	r.follows.Written(ctx, res.GVR)
+	r.configurations.Written(ctx, res.GVR)
 	return e.Object, nil
 }

@@ -9,55 +9,55 @@ import (
 	"monopod/store"
 )
 
-// Definitions keeps the custom kinds of a registry up to date with their definitions.
+// Definitions keeps the custom kinds of a registry in sync with the CustomResourceDefinitions.
 type Definitions struct{ registry *Registry }
 
 // NewDefinitions returns the Definitions of r.
 func NewDefinitions(r *Registry) Definitions { return Definitions{r} }
 
-// Load begins to serve the custom kinds that are defined now, and returns the revision of the list.
+// Load serves the custom kinds of all stored CustomResourceDefinitions, and returns the revision of the list.
 func (d Definitions) Load(ctx context.Context) (int64, error) {
 	r := d.registry
-	entries, rev, err := r.store.List(ctx, definitions())
+	entries, rev, err := r.store.List(ctx, definitionSelector())
 	if err != nil {
 		return 0, err
 	}
 	listed := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		listed[e.Key.Name] = true
-		if len(e.Object.(*custom.Definition).Status.Conditions) == 0 { // it is new: nothing was served by it
-			custom.Sweep(ctx, r.store, e, r.log)
+		if len(e.Object.(*custom.Definition).Status.Conditions) == 0 { // new: no object of it exists yet
+			custom.RemoveOrphans(ctx, r.store, e, r.log)
 		}
-		d.define(e)
+		d.serve(e)
 	}
 	for _, name := range r.Defined() {
 		if !listed[name] {
-			d.forget(name)
+			d.remove(name)
 		}
 	}
 	return rev, nil
 }
 
-func definitions() store.Selector { return store.Selector{Resource: custom.DefinitionsName} }
+func definitionSelector() store.Selector { return store.Selector{Resource: custom.DefinitionsName} }
 
-// Run serves the custom kinds that definitions make, until ctx ends: a definition that is new,
-// changes or goes takes effect at once.
+// Run applies each change of a CustomResourceDefinition at once, until ctx ends.
 func (d Definitions) Run(ctx context.Context) error {
-	return reload.Following{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitions(),
-		d.Load, func(ev *store.Event) {
-			if ev.New != nil {
-				if ev.Old == nil {
-					custom.Sweep(ctx, d.registry.store, ev.New, d.registry.log)
-				}
-				d.define(ev.New)
-			} else {
-				d.forget(ev.Key.Name)
+	follower := reload.Follower{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}
+	return follower.Run(ctx, definitionSelector(), d.Load, func(ev *store.Event) {
+		if ev.New != nil {
+			if ev.Old == nil {
+				custom.RemoveOrphans(ctx, d.registry.store, ev.New, d.registry.log)
 			}
-		})
+			d.serve(ev.New)
+		} else {
+			d.remove(ev.Key.Name)
+		}
+	})
 }
 
-// established waits until a new definition makes kinds: not for long, because its names may be in use.
-func (r *Registry) established(ctx context.Context, name string) {
+// waitServed waits until the kinds of a new CustomResourceDefinition are served, for at most Config.Establish: they
+// never are if its names are in use.
+func (r *Registry) waitServed(ctx context.Context, name string) {
 	limit := r.clock.NewTimer(r.establish)
 	defer limit.Stop()
 	for changed := r.Changed(); !slices.Contains(r.Defined(), name); changed = r.Changed() {
@@ -71,13 +71,13 @@ func (r *Registry) established(ctx context.Context, name string) {
 	}
 }
 
-// forget ends what a definition made.
-func (d Definitions) forget(name string) {
+// remove stops serving the kinds of the named CustomResourceDefinition.
+func (d Definitions) remove(name string) {
 	d.registry.Install(name, nil)
 	d.registry.kinds.Forget(name)
 }
 
-// define serves what the definition makes.
-func (d Definitions) define(e *store.Entry) {
+// serve serves the kinds of the CustomResourceDefinition.
+func (d Definitions) serve(e *store.Entry) {
 	d.registry.Install(e.Key.Name, d.registry.kinds.Of(e.Object.(*custom.Definition)))
 }

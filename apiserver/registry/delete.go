@@ -13,20 +13,20 @@ import (
 	"monopod/apiserver/registry/apierror"
 )
 
-// Delete implements client.Client: it marks the object for deletion, or removes it if nothing
-// holds it. It returns the stored object, or the last state of a removed one.
+// Delete implements client.Client. It removes the object, or marks it for deletion if it has a grace period or
+// finalizers. It returns the marked object, or the last state of the removed one.
 func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res, err := r.FindStored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
 	if res.View != nil {
-		return viewed{r, res}.remove(ctx, ref, opts)
+		return viewRegistry{r, res}.remove(ctx, ref, opts)
 	}
 	return r.remove(ctx, res, ref, opts)
 }
 
-// remove is Delete of a resource that is not a view.
+// remove is Delete for a resource that is not a view.
 func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref,
 	opts metav1.DeleteOptions) (Object, error) {
 	if res.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
@@ -39,12 +39,12 @@ func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref,
 		if err := preconditions(res, cur, opts.Preconditions); err != nil {
 			return nil, err
 		}
-		admitted := r.request(ctx, admission.Delete, res, "", nil, cur)
-		admitted.Options = &opts
-		if err := r.admission.Mutate(ctx, admitted); err != nil {
+		req := r.request(ctx, admission.Delete, res, "", nil, cur)
+		req.Options = &opts
+		if err := r.admission.Mutate(ctx, req); err != nil {
 			return nil, err
 		}
-		if err := r.admission.Validate(ctx, admitted); err != nil {
+		if err := r.admission.Validate(ctx, req); err != nil {
 			return nil, err
 		}
 		return r.deleted(res, cur, opts), nil
@@ -66,13 +66,13 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 	return nil
 }
 
-// deleted returns what replaces cur: nil if it is removed at once, cur if nothing changes, else
-// cur with its deletion scheduled.
+// deleted returns the object that replaces cur: nil if the deletion is immediate, cur if nothing changes, otherwise a
+// copy with a deletionTimestamp.
 func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
 	grace := res.GraceFor(cur, opts.GracePeriodSeconds)
 	finalizers := res.FinalizersFor(cur, opts)
-	held := len(finalizers) > 0 || (res.Held != nil && res.Held(cur))
-	if grace == 0 && !held {
+	blocked := len(finalizers) > 0 || (res.BlocksDeletion != nil && res.BlocksDeletion(cur))
+	if grace == 0 && !blocked {
 		return nil
 	}
 	next := cur.DeepCopyObject().(Object)
@@ -86,8 +86,8 @@ func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions)
 	return next
 }
 
-// schedule sets next's deletionTimestamp to grace seconds after the first request, and reports
-// whether it changed. A repeated request can only shorten the grace period.
+// schedule sets next's deletionTimestamp to the end of the grace period, and reports whether it changed. A repeated
+// deletion can only shorten the grace period.
 func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 	when := cur.GetDeletionTimestamp()
 	if when == nil {
@@ -101,8 +101,8 @@ func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 	if grace >= had {
 		return false
 	}
-	asked := when.Add(-time.Duration(had) * time.Second)
-	due := asked.Add(time.Duration(grace) * time.Second)
+	firstRequest := when.Add(-time.Duration(had) * time.Second)
+	due := firstRequest.Add(time.Duration(grace) * time.Second)
 	if due.Before(now.Time) {
 		due = now.Time
 	}
@@ -115,9 +115,9 @@ func setDeletion(obj Object, at time.Time, grace int64) {
 	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
-// deletionDone reports whether obj is being deleted and nothing holds it.
+// deletionDone reports whether obj is being deleted and neither grace period nor finalizers remain.
 func deletionDone(res *Resource, obj Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 &&
-		(grace == nil || *grace == 0) && (res.Held == nil || !res.Held(obj))
+		(grace == nil || *grace == 0) && (res.BlocksDeletion == nil || !res.BlocksDeletion(obj))
 }

@@ -33,7 +33,7 @@ func withBudgets() []registry.Resource {
 			New: func() registry.Object { return &policyv1.PodDisruptionBudget{} }})
 }
 
-// evicting returns a registry with one pod "p", which has the label app=a and is in phase.
+// evicting returns a registry with one pod "p", which has the label app=a and the phase.
 func evicting(t *testing.T, phase corev1.PodPhase, ready bool,
 	all ...*policyv1.PodDisruptionBudget) *registry.Registry {
 	t.Helper()

@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// onlyStored is the reason of the Events about objects on which nothing acts, and component
-	// their source.
-	onlyStored = "OnlyStored"
-	component  = "monopod"
-	// maxEventBase leaves space for a UID in an Event's name.
+	// onlyStoredReason and eventComponent are the reason and the source of Events about objects of inert kinds.
+	onlyStoredReason = "OnlyStored"
+	eventComponent   = "monopod"
+	// maxEventBase is the maximum length of an Event's name without a dot and a UID.
 	maxEventBase = 253 - 33
 )
 
-// tellInert tells the client who created obj that nothing acts on it, with a warning and an Event.
-// This process's own objects get neither.
-func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
+// warnInert tells the client that created obj that no controller acts on the kind, by a warning and an Event. Objects
+// that this process creates get neither.
+func (r *Registry) warnInert(ctx context.Context, res *Resource, obj Object) {
 	why := res.Inert
 	if why == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
 		why = cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
@@ -36,14 +35,14 @@ func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 	if isDryRun(ctx) {
 		return
 	}
-	about, now := record.ReferenceTo(obj), r.now()
-	name := about.Name[:min(len(about.Name), maxEventBase)] + "." + strings.ReplaceAll(string(about.UID), "-", "")
-	// The server writes the Event for itself: the client's permissions and deadline are for obj.
+	object, now := record.ReferenceTo(obj), r.now()
+	name := object.Name[:min(len(object.Name), maxEventBase)] + "." + strings.ReplaceAll(string(object.UID), "-", "")
+	// A context of its own: the permissions and the deadline of the client apply to obj, not to the Event.
 	_, err := r.Create(context.Background(), &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},
-		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStored, Message: "Only stored: " + why,
+		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault), Name: name},
+		InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: onlyStoredReason, Message: "Only stored: " + why,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source: corev1.EventSource{Component: component}, ReportingController: component,
+		Source: corev1.EventSource{Component: eventComponent}, ReportingController: eventComponent,
 	})
 	if err != nil {
 		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()),

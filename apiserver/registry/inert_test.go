@@ -19,8 +19,7 @@ import (
 	"monopod/store"
 )
 
-// A client that creates an object of an inert kind gets a warning and an Event; this process gets
-// neither.
+// A client that creates an object of an inert kind gets a warning and an Event; this process gets neither.
 func TestStoredOnlyKindsWarn(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()

@@ -152,25 +152,25 @@ func TestNamespaceLife(t *testing.T) {
 	t.Parallel()
 	r := resourceOf(t, "Namespace")
 	ns := kindtest.Create(t, r, `{metadata: {name: a}, status: {phase: Terminating}}`).(*corev1.Namespace)
-	if ns.Status.Phase != corev1.NamespaceActive || ns.Labels[corev1.LabelMetadataName] != "a" || !r.Held(ns) {
+	if ns.Status.Phase != corev1.NamespaceActive || ns.Labels[corev1.LabelMetadataName] != "a" || !r.BlocksDeletion(ns) {
 		t.Fatalf("got %+v", ns)
 	}
 	dying := ns.DeepCopy()
 	dying.DeletionTimestamp = new(metav1.NewTime(kindtest.Now()))
 	r.Prepare(dying, ns, "delete")
-	if dying.Status.Phase != corev1.NamespaceTerminating || !r.Held(dying) {
+	if dying.Status.Phase != corev1.NamespaceTerminating || !r.BlocksDeletion(dying) {
 		t.Fatalf("got %+v", dying)
 	}
 	kindtest.WantErrors(t, r.Validate(dying, ns, "status"))
 	empty := dying.DeepCopy()
 	empty.Spec.Finalizers = nil
 	r.Prepare(empty, dying, "")
-	if !r.Held(empty) {
+	if !r.BlocksDeletion(empty) {
 		t.Error("an update took the finalizer away")
 	}
 	empty.Spec.Finalizers = nil
 	r.Prepare(empty, dying, "finalize")
-	if r.Held(empty) {
+	if r.BlocksDeletion(empty) {
 		t.Error("finalize did not take the finalizer away")
 	}
 	back := dying.DeepCopy()

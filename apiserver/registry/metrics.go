@@ -1,5 +1,3 @@
-// The agent computes the objects for each request.
-
 package registry
 
 import (
@@ -10,7 +8,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// metricsResources are the kinds of this package, in the order discovery lists them.
+// metricsResources returns the kinds of metrics.k8s.io. The agent computes the objects for each request.
 func metricsResources() []kind.Resource {
 	return []kind.Resource{
 		{
@@ -34,10 +32,10 @@ func metricsResources() []kind.Resource {
 func columns[T kind.Object](usage func(T) corev1.ResourceList, window func(T) string) []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("CPU", "Processor time used, in cores.", func(m T) string { return amount(usage(m), corev1.ResourceCPU) }),
-		table.Text("Memory", "Memory in use that the kernel cannot reclaim at once.",
+		table.Text("CPU", "CPU usage, in cores.", func(m T) string { return amount(usage(m), corev1.ResourceCPU) }),
+		table.Text("Memory", "Working set: memory that the kernel cannot reclaim immediately.",
 			func(m T) string { return amount(usage(m), corev1.ResourceMemory) }),
-		table.Text("Window", "The time that the use of the processor is the mean of.", window),
+		table.Text("Window", "Interval over which the CPU usage is averaged.", window),
 	}
 }
 

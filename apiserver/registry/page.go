@@ -11,32 +11,32 @@ import (
 	"monopod/store"
 )
 
-// Page is the requested part of a list. The zero value is the whole list at the current revision.
+// Page selects a part of a list. The zero value selects the whole list at the current revision.
 type Page struct {
 	Limit    int    // maximum number of objects; 0: no limit
-	Continue string // token of the previous page
+	Continue string // continue token of the previous page
 	At       int64  // revision; 0: the current one
 }
 
-// Listed is a list or a page of it.
+// Listed is a list or one page of it.
 type Listed struct {
 	Entries  []*store.Entry
 	Revision int64
-	Continue string // token of the next page; empty: this is the last page
+	Continue string // continue token of the next page; empty: no further pages
 	// Remaining is the number of objects after this page; nil: unknown.
 	Remaining *int64
 }
 
-// token is upstream's format of the continue token.
+// token is the content of a continue token, in upstream's format.
 type token struct {
 	APIVersion string `json:"v"`
-	Revision   int64  `json:"rv"` // latest: the current one
+	Revision   int64  `json:"rv"` // or currentRevision
 	Start      string `json:"start"`
 }
 
 const (
-	tokenVersion = "meta.k8s.io/v1"
-	latest       = -1
+	tokenVersion    = "meta.k8s.io/v1"
+	currentRevision = -1
 )
 
 func (t token) encode() string {
@@ -53,15 +53,15 @@ func decodeToken(s string) (token, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &t)
 	}
-	if err != nil || t.APIVersion != tokenVersion || t.Start == "" || (t.Revision < 1 && t.Revision != latest) {
+	if err != nil || t.APIVersion != tokenVersion || t.Start == "" || (t.Revision < 1 && t.Revision != currentRevision) {
 		return t, apierror.BadRequest("continue key is not valid: use the token that the page before came with")
 	}
 	return t, nil
 }
 
-// Page returns a page of the list that sel selects. All pages show one revision, while the history
-// contains it. After that the error is 410 with a token with which the client can continue at the
-// current revision. Its entries are the stored ones (see view.Each).
+// Page returns one page of the selected list. All pages show the same revision. When the history no longer contains it,
+// Page returns 410 with a token that continues at the current revision. The entries are as stored; convert.Each
+// converts them.
 func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
 	res, err := r.FindStored(sel.Resource)
 	if err != nil {
@@ -85,18 +85,21 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 	entries, rev, err := r.store.List(ctx, s)
 	if errors.Is(err, store.ErrExpired) && page.Continue != "" {
 		e := apierror.Expired("The provided continue parameter is too old to display a consistent list result. " +
-			"You can start a new list without the continue parameter, or use the continue token in this response to go on with what is newest.")
-		e.ErrStatus.Continue = token{tokenVersion, latest, s.After}.encode()
+			"You can start a new list without the continue parameter, or use the continue token in this response to " +
+			"retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - " +
+			"objects that were created, modified, or deleted between the time the first chunk was returned and now " +
+			"may show up in the list.")
+		e.ErrStatus.Continue = token{tokenVersion, currentRevision, s.After}.encode()
 		return Listed{}, e
 	}
 	if err != nil {
 		return Listed{}, apierror.Of(err, res, "")
 	}
-	return r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
+	return r.paginate(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
 }
 
-// cut makes a page of the objects that were read for it.
-func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
+// paginate cuts a list to limit entries and sets the continue token.
+func (r *Registry) paginate(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
 	if limit <= 0 || len(l.Entries) <= limit {
 		return l
 	}

@@ -1,14 +1,13 @@
-// Package registry is the API without HTTP: everything between a client's request and the store.
+// Package registry implements the API without HTTP: everything between a client's request and the store.
 //
-// A Registry reads []Resource, one for each kind, and implements client.Client for all of them:
-// admission, metadata, defaults, validation, optimistic locking, subresources, and deletion in two
-// phases. Errors are those of k8s.io/apimachinery/pkg/api/errors; only this package translates
-// errors of the store.
+// A Registry implements client.Client for a list of Resources, one for each kind: admission, metadata, defaults,
+// validation, optimistic locking, subresources, and deletion in two phases. Its errors are those of
+// k8s.io/apimachinery/pkg/api/errors; package apierror translates errors of the store.
 //
-//   - bootstrap.go: creates the objects that every cluster has
-//   - catalogue.go: knows which resources are served: the built-in ones, and those of custom kinds, which come and go
+//   - bootstrap.go: creates the objects of a new cluster
+//   - catalogue.go: the served resources, built-in and custom
 //   - metrics.go: the kinds of metrics.k8s.io
-//   - review.go: the kinds that ask who a user is and what a user may do
+//   - review.go: the kinds of authentication.k8s.io and authorization.k8s.io
 package registry
 
 import (
@@ -55,59 +54,58 @@ type (
 	Object = kind.Object
 )
 
-// Config of a Registry. The zero value works.
+// Config configures a Registry. The zero value is valid.
 type Config struct {
-	// Roles rejects roles that grant more than their author has; nil: users may grant everything.
+	// Roles resolves the permissions of users, so that a role cannot grant more than its author has; nil: users may grant
+	// everything.
 	Roles plugins.Roles
-	// Tokens issues service account tokens; nil: none are issued.
+	// Tokens issues service account tokens; nil: the registry issues none.
 	Tokens Tokens
 	Clock  clock.WithDelayedExecution // nil: the system's
 	Log    *zap.Logger                // nil: no logs
-	// Guard counts and logs the panics of watches; nil: they are only logged.
+	// Guard counts and logs the panics of watches; nil: the registry only logs them.
 	Guard *guard.Guard
 
-	// Dial connects to webhooks; nil: the system does.
+	// Dial connects to webhooks; nil: the system's dialer.
 	Dial webhook.Dial
 
 	Services allocate.Config // ranges of Services' addresses and ports
 
-	// Establish is how long the creation of a definition of custom kinds waits at most until they are served, so that its
-	// author finds them; 0: nothing establishes definitions.
+	// Establish is the maximum time that the creation of a CustomResourceDefinition waits until its kinds are served; 0:
+	// the creation does not wait.
 	Establish time.Duration
 
-	// Off reports whether the controller with the name in --controllers is off; nil: all run.
+	// Off reports whether --controllers disables the named controller; nil: all controllers run.
 	Off func(controller string) bool
-	// DisabledPlugins are the names of admission plugins that do not run.
+	// DisabledPlugins are the names of disabled admission plugins.
 	DisabledPlugins []string
-	// Tolerations are those that pods get for nodes that fail.
+	// Tolerations are the default tolerations of pods for failed nodes.
 	Tolerations plugins.TolerationSeconds
 }
 
 // Registry serves resources from a store. It does not close the store.
 type Registry struct {
 	*Catalogue
-	store     store.Store
-	clock     clock.WithDelayedExecution
-	log       *zap.Logger
-	guard     *guard.Guard
-	admission admission.Chain
-	hooks     *webhooks.Hooks
-	policies  *policies.Policies
-	dynamic   admission.Chain       // the part of admission that users configure: hooks and policies
-	follows   reload.Configurations // of dynamic
-	tokens    Tokens
-	fields    *managed.Fields
-	services  *allocate.Services
-	kinds     *custom.Kinds
-	off       func(controller string) bool
-	establish time.Duration
+	store          store.Store
+	clock          clock.WithDelayedExecution
+	log            *zap.Logger
+	guard          *guard.Guard
+	admission      admission.Chain
+	hooks          *webhooks.Hooks
+	policies       *policies.Policies
+	dynamic        admission.Chain       // hooks and policies
+	configurations reload.Configurations // the kinds that configure dynamic
+	tokens         Tokens
+	fields         *managed.Fields
+	services       *allocate.Services
+	kinds          *custom.Kinds
+	off            func(controller string) bool
+	establish      time.Duration
 }
 
-var (
-	_ client.Ordered = (*Registry)(nil)
-)
+var _ client.Ordered = (*Registry)(nil)
 
-// Kinds returns what a store must know about resources, for store.Config.Kind.
+// Kinds returns store.Config.Kind for a store of the resources.
 func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 	kinds := make(map[string]store.Kind, len(resources))
 	for _, r := range resources {
@@ -118,7 +116,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 	}
 	return func(resource string) (store.Kind, bool) {
 		k, ok := kinds[resource]
-		if !ok && strings.Contains(resource, ".") { // of a custom kind, whose definition is stored itself
+		if !ok && strings.Contains(resource, ".") { // a custom kind
 			return store.Kind{New: custom.New}, true
 		}
 		return k, ok
@@ -128,7 +126,8 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New returns a Registry that serves resources from s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, establish: cfg.Establish, Catalogue: newCatalogue(resources),
+		Catalogue: newCatalogue(resources), store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard,
+		tokens: cfg.Tokens, off: cfg.Off, establish: cfg.Establish,
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
@@ -147,19 +146,19 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	return r
 }
 
-// configure makes the part of admission that users configure.
+// configure creates the admission plugins that users configure: webhooks and policies.
 func (r *Registry) configure(s store.Store, cfg *Config) {
-	of := match.Config{API: r, Versions: r.Versions, Authorizer: cfg.Roles}
-	in := reload.Following{Store: s, Clock: r.clock, Log: r.log}
-	r.hooks = webhooks.New(webhooks.Config{Config: of, Following: in, Dial: cfg.Dial})
+	matching := match.Config{API: r, Versions: r.Versions, Authorizer: cfg.Roles}
+	follower := reload.Follower{Store: s, Clock: r.clock, Log: r.log}
+	r.hooks = webhooks.New(webhooks.Config{Config: matching, Follower: follower, Dial: cfg.Dial})
 	types := func(res *Resource, sub string) (managedfields.TypeConverter, error) {
 		return r.fields.Types(managed.Target{Resource: res, Subresource: sub})
 	}
-	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.FindKind, Types: types})
+	r.policies = policies.New(policies.Config{Config: matching, Follower: follower, Kind: r.FindKind, Types: types})
 	mutating, validating := r.policies.Plugins()
 	chain := r.hooks.Plugins() // mutating, validating
 	r.dynamic = slices.Insert(slices.Insert(chain, 1, validating), 0, mutating).Without(cfg.DisabledPlugins)
-	r.follows = reload.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
+	r.configurations = reload.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
 }
 
 // Entry is Get with the encoded object.
@@ -198,7 +197,7 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	return e.Object, nil
 }
 
-// Entries is List with the encoded objects as they are stored (see view.Each).
+// Entries is List with the encoded objects as stored; convert.Each converts them.
 func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error) {
 	_, entries, rev, err := r.entries(ctx, sel)
 	return entries, rev, err
@@ -228,9 +227,9 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 		return nil, "", err
 	}
 	objs := make([]Object, len(entries))
-	if convert.Internal(ctx, res) {
+	if convert.SkipsConversion(ctx, res) {
 		for i, e := range entries {
-			objs[i] = convert.Bare(res, e.Object)
+			objs[i] = convert.Unconverted(res, e.Object)
 		}
 		return objs, formatRevision(rev), nil
 	}
@@ -243,10 +242,10 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 	return objs, formatRevision(rev), nil
 }
 
-// Changes is Watch with encoded objects, and with the progress of the watch. Its entries are the
-// stored ones (see view.Entry). It also returns the store's selector, with which Seen translates
-// events.
-func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (*store.Changes, store.Selector, error) {
+// Changes is Watch with encoded objects and progress events. Its entries are as stored; convert.Entry converts them.
+// Seen translates its events by the returned selector.
+func (r *Registry) Changes(ctx context.Context, sel client.Selector,
+	rev int64) (*store.Changes, store.Selector, error) {
 	res, err := r.FindStored(sel.Resource)
 	if err != nil {
 		return nil, store.Selector{}, err
@@ -259,8 +258,8 @@ func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) 
 	return changes, s, apierror.Of(err, res, "")
 }
 
-// Seen translates an event for a watch on sel: an object that starts to match is added, one that
-// stops matching is deleted.
+// Seen translates an event for a watch on sel: an object that starts to match is added, an object that stops matching
+// is deleted.
 func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 	switch was, is := sel.Matches(ev.Old), sel.Matches(ev.New); {
 	case was && is:
@@ -305,8 +304,10 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	return out, nil
 }
 
-// guardedEvent returns what a watch sees of a change; !ok: a panic, which is the watch's last event.
-func guardedEvent(ctx context.Context, g *guard.Guard, res *Resource, s store.Selector, ev *store.Event) (e watch.Event, ok bool) {
+// guardedEvent is watchEvent with recovery from panics. After a panic it returns an Error event and false, which ends
+// the watch.
+func guardedEvent(ctx context.Context, g *guard.Guard, res *Resource, s store.Selector,
+	ev *store.Event) (e watch.Event, ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			g.Caught("watch", res.GVR.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
@@ -317,6 +318,7 @@ func guardedEvent(ctx context.Context, g *guard.Guard, res *Resource, s store.Se
 	return watchEvent(ctx, res, s, ev), true
 }
 
+// watchEvent converts a change to the event that the client of a watch gets.
 func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.Event) watch.Event {
 	if ev.Lagged() {
 		status := apierror.Expired("too old resource version: the watch fell behind").Status()
@@ -328,8 +330,8 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
 	typ, e := Seen(s, ev)
-	if convert.Internal(ctx, res) {
-		return watch.Event{Type: typ, Object: convert.Bare(res, e.Object)}
+	if convert.SkipsConversion(ctx, res) {
+		return watch.Event{Type: typ, Object: convert.Unconverted(res, e.Object)}
 	}
 	obj, err := convert.Of(ctx, res, e.Object)
 	if err != nil {
@@ -348,7 +350,7 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// Newest implements client.Ordered if the store is in memory.
+// Newest implements client.Ordered. It returns false if the store is not in memory.
 func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	s, ok := r.store.(interface{ Newest(resource string) int64 })
 	if !ok {
@@ -361,16 +363,17 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	return s.Newest(r.Base(res).Key("", "").Resource), true
 }
 
-// Bootstrap creates what every cluster has.
-func (r *Registry) Bootstrap(ctx context.Context) error { return createBasics(ctx, r) }
+// Bootstrap creates the objects of a new cluster.
+func (r *Registry) Bootstrap(ctx context.Context) error { return createSystemObjects(ctx, r) }
 
-// ConfiguredAdmission returns what configures webhooks and policies of r; it must be loaded at the start.
-func ConfiguredAdmission(r *Registry) reload.Configurations { return r.follows }
+// ConfiguredAdmission returns the configuration of r's webhooks and policies. The caller must load it before r serves
+// requests.
+func ConfiguredAdmission(r *Registry) reload.Configurations { return r.configurations }
 
 // Revision returns the current revision.
 func (r *Registry) Revision() int64 { return r.store.Revision() }
 
-// JSON returns obj encoded: the store's bytes if obj came from there.
+// JSON returns the encoding of obj: the store's bytes if obj is the stored object.
 func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
 	if res := r.FindFor(obj); res != nil && !res.Virtual && r.Base(res) != nil {
 		e, err := r.store.Get(ctx, r.Base(res).Key(obj.GetNamespace(), obj.GetName()))
@@ -386,7 +389,7 @@ func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
 // dryRunKey is the context key of writes that are validated but not stored.
 type dryRunKey struct{}
 
-// DryRun returns a context in which Create, Update and Delete do everything except store.
+// DryRun returns a context in which Create, Update and Delete do everything but store the result.
 func DryRun(ctx context.Context) context.Context { return context.WithValue(ctx, dryRunKey{}, true) }
 
 func isDryRun(ctx context.Context) bool { return ctx.Value(dryRunKey{}) != nil }
@@ -394,8 +397,7 @@ func isDryRun(ctx context.Context) bool { return ctx.Value(dryRunKey{}) != nil }
 // warnKey is the context key of the function for warnings.
 type warnKey struct{}
 
-// WithWarnings returns a context whose warnings go to warn. A write that runs again may repeat its
-// warnings.
+// WithWarnings returns a context whose warnings go to warn. A retried write may repeat its warnings.
 func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
 	return context.WithValue(ctx, warnKey{}, warn)
 }
@@ -417,10 +419,10 @@ func warnings(ctx context.Context, res *Resource, next, cur Object) {
 	}
 }
 
-// errDry carries the result of a dry run out of a Change, so that the store writes nothing.
-type errDry struct{ obj Object }
+// dryRunResult carries the result of a dry run out of a store.Change as an error, so that the store writes nothing.
+type dryRunResult struct{ obj Object }
 
-func (errDry) Error() string { return "dry run" }
+func (dryRunResult) Error() string { return "dry run" }
 
-// now returns the time with the precision of metadata: whole seconds.
+// now returns the time in the precision of metadata: whole seconds.
 func (r *Registry) now() metav1.Time { return metav1.NewTime(r.clock.Now()).Rfc3339Copy() }

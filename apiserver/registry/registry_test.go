@@ -112,7 +112,7 @@ func TestPanicInWatch(t *testing.T) {
 	}
 }
 
-// The time of a precise clock is stored as clients see it: what they write back is no change of it.
+// Times are stored in the precision that clients see, so that writing them back changes nothing.
 func TestTimesOfOurOwnWriters(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -27,7 +27,7 @@ import (
 // Resources returns all served kinds.
 func Resources() []Resource {
 	var all []Resource
-	// Users may install a server of metrics.k8s.io.
+	// metrics.k8s.io is not built in, because users may install a server for it.
 	builtIn := func(gv schema.GroupVersion) bool {
 		return gv != usage.GroupVersion() &&
 			slices.ContainsFunc(all, func(r Resource) bool { return r.GVR.GroupVersion() == gv })
@@ -54,7 +54,7 @@ func Resources() []Resource {
 	return all
 }
 
-// ServedBy returns the kinds that r serves, for controllers that work on objects of all kinds.
+// ServedBy returns the kinds that r serves, for controllers that handle all kinds.
 func ServedBy(r *Registry) client.Kinds {
 	return func() ([]client.Kind, <-chan struct{}) {
 		changed := r.Changed()
@@ -62,11 +62,11 @@ func ServedBy(r *Registry) client.Kinds {
 	}
 }
 
-// Served returns the resources that are stored under their own name, for controllers that work on
-// objects of all kinds.
+// Served returns the stored resources, for controllers that handle all kinds. A custom kind has one entry for all its
+// versions.
 func Served(resources []Resource) []client.Kind {
 	var out []client.Kind
-	seen := map[schema.GroupResource]int{} // of custom kinds, of which each version is a resource
+	seen := map[schema.GroupResource]int{} // custom kinds, which have one Resource for each version
 	for i := range resources {
 		r := &resources[i]
 		at, again := seen[r.GVR.GroupResource()]

@@ -1,5 +1,3 @@
-// The server answers them and stores nothing.
-
 package registry
 
 import (
@@ -10,26 +8,26 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// reviewResources are the kinds of this package, in the order discovery lists them.
+// reviewResources returns the reviews of users and their permissions. The server answers them and stores nothing.
 func reviewResources() []kind.Resource {
 	who, may := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
-	local := question(may, "localsubjectaccessreviews", "LocalSubjectAccessReview",
+	local := reviewResource(may, "localsubjectaccessreviews", "LocalSubjectAccessReview",
 		func() kind.Object { return new(authorizationv1.LocalSubjectAccessReview) })
 	local.Namespaced = true
 	return []kind.Resource{
-		question(who, "selfsubjectreviews", "SelfSubjectReview",
+		reviewResource(who, "selfsubjectreviews", "SelfSubjectReview",
 			func() kind.Object { return new(authenticationv1.SelfSubjectReview) }),
-		question(who, "tokenreviews", "TokenReview", func() kind.Object { return new(authenticationv1.TokenReview) }),
+		reviewResource(who, "tokenreviews", "TokenReview", func() kind.Object { return new(authenticationv1.TokenReview) }),
 		local,
-		question(may, "selfsubjectaccessreviews", "SelfSubjectAccessReview",
+		reviewResource(may, "selfsubjectaccessreviews", "SelfSubjectAccessReview",
 			func() kind.Object { return new(authorizationv1.SelfSubjectAccessReview) }),
-		question(may, "selfsubjectrulesreviews", "SelfSubjectRulesReview",
+		reviewResource(may, "selfsubjectrulesreviews", "SelfSubjectRulesReview",
 			func() kind.Object { return new(authorizationv1.SelfSubjectRulesReview) }),
-		question(may, "subjectaccessreviews", "SubjectAccessReview",
+		reviewResource(may, "subjectaccessreviews", "SubjectAccessReview",
 			func() kind.Object { return new(authorizationv1.SubjectAccessReview) }),
 	}
 }
 
-func question(gv schema.GroupVersion, resource, name string, empty func() kind.Object) kind.Resource {
+func reviewResource(gv schema.GroupVersion, resource, name string, empty func() kind.Object) kind.Resource {
 	return kind.Resource{GVR: gv.WithResource(resource), Kind: name, Verbs: []string{"create"}, Virtual: true, New: empty}
 }

@@ -14,15 +14,15 @@ import (
 	"monopod/store"
 )
 
-// selectorOf translates a client's selector for the store; the objects of res are stored as base. It returns an
-// error for unknown fields.
+// selectorOf translates a client's selector for the store, which stores the objects of res as base. It returns an error
+// for unsupported fields.
 func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error) {
 	s := store.Selector{Resource: base.StoreName(), Namespace: sel.Namespace, Progress: sel.Bookmarks}
 	var wanted fields.Requirements
 	if sel.Fields != nil {
 		wanted = sel.Fields.Requirements()
 	}
-	if err := knows(res, wanted); err != nil {
+	if err := checkFields(res, wanted); err != nil {
 		return s, err
 	}
 	var rest fields.Requirements
@@ -38,12 +38,12 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 	return s, nil
 }
 
-// knows returns an error for field requirements that the kind does not support.
-func knows(r *Resource, wanted fields.Requirements) error {
+// checkFields returns an error for field requirements that the kind does not support.
+func checkFields(r *Resource, wanted fields.Requirements) error {
 	var known fields.Set
 	for _, q := range wanted {
 		if q.Field == "metadata.name" || q.Field == "metadata.namespace" {
-			continue // every kind has them, and controllers select by them at each change
+			continue // every kind supports them
 		}
 		if known == nil {
 			known = r.FieldsOf(r.New())
@@ -55,7 +55,7 @@ func knows(r *Resource, wanted fields.Requirements) error {
 	return nil
 }
 
-// matcher returns the part of a selection that needs the object; nil: none.
+// matcher returns the function that checks label and field requirements; nil: there are none.
 func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store.Object) bool {
 	byLabel := l != nil && !l.Empty()
 	if !byLabel && len(f) == 0 {
@@ -69,7 +69,8 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 			return true
 		}
 		as, err := convert.Of(context.Background(), res, obj)
-		return err != nil || matchFields(f, res, as) // the error ends the request when it shows the object
+		// on an error select the object: its conversion for the response fails, too
+		return err != nil || matchFields(f, res, as)
 	}
 }
 

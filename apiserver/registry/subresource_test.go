@@ -15,7 +15,7 @@ import (
 	"monopod/store"
 )
 
-// The entry of a subresource alone defines what an update does.
+// The entry of a subresource alone defines its update.
 func TestSubresourceIsOneEntry(t *testing.T) {
 	t.Parallel()
 	asKind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -87,7 +87,7 @@ func TestSubresourceIsOneEntry(t *testing.T) {
 	}
 }
 
-// All requests have a deadline, except watches and these.
+// All requests except watches and these have a deadline.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	var streams []string

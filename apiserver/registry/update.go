@@ -24,12 +24,12 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 		return nil, err
 	}
 	if res.View != nil {
-		return viewed{r, res}.update(ctx, ref, change)
+		return viewRegistry{r, res}.update(ctx, ref, change)
 	}
 	return r.update(ctx, res, ref, change)
 }
 
-// update is Update of a resource that is not a view.
+// update is Update for a resource that is not a view.
 func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
 	sub := res.Subresource(ref.Subresource)
 	switch {
@@ -39,10 +39,10 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 	case sub.Scale != nil:
 		return r.updateScale(ctx, res, sub.Scale, ref, change)
 	case sub.Update != nil:
-		return sub.Update(ctx, r.below(res, sub.Name), ref, change)
+		return sub.Update(ctx, r.subresourceRegistry(res, sub.Name), ref, change)
 	}
-	var reserved held
-	defer reserved.release()
+	var reservations releases
+	defer reservations.run()
 	ctx, done := admission.During(ctx)
 	defer done()
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
@@ -57,15 +57,15 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 			return nil, apierror.BadRequest("an update needs an object")
 		}
 		r.track(ctx, res, ref.Subresource, next, cur)
-		return r.replace(ctx, res, next, cur, ref.Subresource, &reserved)
+		return r.replace(ctx, res, next, cur, ref.Subresource, &reservations)
 	})
 }
 
-// replace returns the object that replaces cur: next after admission and validation, or nil
-// if next completes a deletion. It adds to reserved what it allocates. A resourceVersion or UID in
-// next that differs from cur's is a conflict: the optimistic lock.
+// replace returns the object that replaces cur: next after admission and validation, or nil if next completes a
+// deletion. It adds the addresses and ports that it allocates to reservations. The resourceVersion and the UID of next
+// are preconditions: it returns a conflict if they differ from cur's.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string,
-	reserved *held) (Object, error) {
+	reservations *releases) (Object, error) {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
 		return nil, apierror.Modified(res, cur.GetName())
 	}
@@ -75,10 +75,10 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	operation := admission.Update
 	part := res.Subresource(sub)
-	if part != nil && !part.Can("update") { // the subresource is posted
+	if part != nil && !part.Can("update") { // a POST to the subresource
 		operation = admission.Create
 	}
-	admitted := r.request(ctx, operation, res, sub, next, cur)
+	req := r.request(ctx, operation, res, sub, next, cur)
 	if part != nil && part.Merge != nil {
 		if err := part.Merge(next, cur, r.now()); err != nil {
 			return nil, err
@@ -87,20 +87,20 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	next.GetObjectKind().SetGroupVersionKind(res.GVK())
 	next.SetGenerateName(cur.GetGenerateName())
 	kind.KeepMetadata(next, cur)
-	if err := r.admission.Mutate(ctx, admitted); err != nil {
+	if err := r.admission.Mutate(ctx, req); err != nil {
 		return nil, err
 	}
 	res.PrepareUpdate(next, cur, sub)
 	r.complete(res, next, cur)
 	kind.CutTimes(next)
-	if err := r.reserve(ctx, next, cur, sub, reserved); err != nil {
+	if err := r.reserve(ctx, next, cur, sub, reservations); err != nil {
 		return nil, err
 	}
-	errs := match.LateErrors(ctx, res, next, cur, sub)
+	errs := match.DeferredErrors(ctx, res, next, cur, sub)
 	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
 		return nil, apierror.Invalid(res, cur.GetName(), errs)
 	}
-	if err := r.admission.Validate(ctx, admitted); err != nil {
+	if err := r.admission.Validate(ctx, req); err != nil {
 		return nil, err
 	}
 	if sub == "" {
@@ -124,7 +124,7 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref,
 	change client.Change) (Object, error) {
 	ref.Subresource = ""
-	obj, err := r.update(match.AsPart(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
+	obj, err := r.update(match.WithPartOf(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
 		old, err := managed.ScaleOf(res, as, cur)
 		if err != nil {
 			return nil, err
@@ -137,8 +137,8 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 		if !ok {
 			return nil, apierror.BadRequest(fmt.Sprintf("scale takes a Scale of autoscaling/v1, not a %T", scale))
 		}
-		asked := r.request(ctx, admission.Update, res, "scale", s, old)
-		if err := r.dynamic.Mutate(ctx, asked); err != nil {
+		req := r.request(ctx, admission.Update, res, "scale", s, old)
+		if err := r.dynamic.Mutate(ctx, req); err != nil {
 			return nil, err
 		}
 		if s.Spec.Replicas < 0 {
@@ -146,7 +146,7 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 				field.ErrorList{
 					field.Invalid(field.NewPath("spec", "replicas"), s.Spec.Replicas, validation.IsNegativeErrorMsg)})
 		}
-		if err := r.dynamic.Validate(ctx, asked); err != nil {
+		if err := r.dynamic.Validate(ctx, req); err != nil {
 			return nil, err
 		}
 		next := cur.DeepCopyObject().(Object)

@@ -11,15 +11,15 @@ import (
 	"monopod/apiserver/registry/convert"
 )
 
-// viewed is a resource that is a view, for writes.
-type viewed struct {
+// viewRegistry writes objects of a resource that is a view.
+type viewRegistry struct {
 	*Registry
 	res *Resource
 }
 
-// create creates the stored object of a view. The view's defaults and validation run first,
-// because their errors name the client's fields.
-func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
+// create stores an object of the view. The view's defaults and validation run first, because their errors name the
+// client's fields.
+func (v viewRegistry) create(ctx context.Context, obj Object) (Object, error) {
 	res := v.res
 	if !res.Can("create") {
 		return nil, apierror.Creation(res, obj.GetName())
@@ -27,8 +27,8 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	if res.Default != nil {
 		res.Default(obj)
 	}
-	ctx, late := v.through(ctx, res)
-	if res.Validate != nil && !late {
+	ctx, deferred := v.admissionContext(ctx, res)
+	if res.Validate != nil && !deferred {
 		if errs := res.Validate(obj, nil, ""); len(errs) > 0 {
 			return nil, apierror.Invalid(res, nameOr(obj), errs)
 		}
@@ -44,23 +44,24 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	return convert.Of(ctx, res, stored)
 }
 
-// through returns the context of a write through the view. late: the view validates after mutating admission.
-func (v viewed) through(ctx context.Context, res *Resource) (_ context.Context, late bool) {
+// admissionContext returns the context of a write through the view. deferred reports whether the view's validation must
+// run after mutating admission.
+func (v viewRegistry) admissionContext(ctx context.Context, res *Resource) (_ context.Context, deferred bool) {
 	if !v.hooks.Any() && !v.policies.Any() {
 		return ctx, false
 	}
-	late = res.Schema != nil && (v.hooks.AnyMutating() || v.policies.AnyMutating())
-	return match.Through(ctx, res, v.Base(res), late), late
+	deferred = res.Schema != nil && (v.hooks.AnyMutating() || v.policies.AnyMutating())
+	return match.WithView(ctx, res, v.Base(res), deferred), deferred
 }
 
 // update runs change on the view of the stored object.
-func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
+func (v viewRegistry) update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
 	res := v.res
 	sub := v.Base(res).Subresource(ref.Subresource)
 	scales := sub != nil && sub.Scale != nil
-	ctx, late := v.through(ctx, res)
+	ctx, deferred := v.admissionContext(ctx, res)
 	stored, err := v.Registry.update(ctx, v.Base(res), ref, func(cur Object) (Object, error) {
-		if scales { // a Scale is the same in every view
+		if scales { // all views have the same Scale
 			return change(cur)
 		}
 		old, err := convert.Of(ctx, res, cur)
@@ -77,7 +78,7 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 		if res.Default != nil {
 			res.Default(next)
 		}
-		if res.Validate != nil && !late {
+		if res.Validate != nil && !deferred {
 			if errs := res.Validate(next, old, ref.Subresource); len(errs) > 0 {
 				return nil, apierror.Invalid(res, ref.Name, errs)
 			}
@@ -90,22 +91,22 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 	return convert.Of(ctx, res, stored)
 }
 
-// remove deletes the stored object of a view.
-func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
+// remove deletes the stored object of the view.
+func (v viewRegistry) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
-	self := convert.Internal(ctx, res)
-	if convert.Converts(res) && !self { // an object that cannot be returned is not deleted
+	self := convert.SkipsConversion(ctx, res)
+	if convert.Converts(res) && !self { // delete only if the result can be converted
 		if _, err := v.Entry(ctx, ref); err != nil {
 			return nil, err
 		}
 	}
-	ctx, _ = v.through(ctx, res)
+	ctx, _ = v.admissionContext(ctx, res)
 	last, err := v.Registry.remove(ctx, v.Base(res), ref, opts)
 	if err != nil {
 		return nil, err
 	}
 	if self {
-		return convert.Bare(res, last), nil
+		return convert.Unconverted(res, last), nil
 	}
 	return convert.Of(ctx, res, last)
 }

@@ -1,9 +1,7 @@
-// Package admission defines the chain of plugins that every write passes: each Plugin may
-// change the object or reject it.
+// Package admission defines the chain of plugins that every write passes. Each Plugin may change or reject the object.
 //
-// Package plugins contains the chain. The kind's defaults come first, then every Plugin's
-// Mutate, the kind's validation, and every Plugin's Validate. Requests for subresources pass
-// the chain, too; most plugins ignore them.
+// Package plugins builds the chain. A write runs the kind's defaults, every Plugin's Mutate, the kind's validation and
+// every Plugin's Validate, in this order. Writes to subresources pass the chain, too; most plugins ignore them.
 package admission
 
 import (
@@ -35,12 +33,10 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string
-	// Generated: the server makes the name of the new object. Webhooks and policies see it only once the object is
-	// complete.
+	// Generated reports whether the server generated Name. Mutating webhooks and policies do not see a generated name.
 	Generated bool
-	// Object may be modified by Mutate; nil for deletions and connections. Old is shared,
-	// and nil for a creation. A request to create a subresource (a binding, an eviction)
-	// has the object above it as Old.
+	// Mutate may modify Object, which is nil for deletions and connections. Old is shared, and nil for a creation. For
+	// the creation of a subresource (a binding, an eviction) Old is the parent object.
 	Object, Old kind.Object
 	// Options are the options of a deletion or a connection; nil for other requests.
 	Options runtime.Object
@@ -51,30 +47,29 @@ type Request struct {
 
 	// Requested is the version of the resource that the client uses; nil: Resource.
 	Requested *kind.Resource
-	// Part is the subresource whose write this is a part of, and whose webhooks were called; empty: none.
-	Part string
-	// Again is set by a Mutate that needs a second run of all, and Second is true in that run.
-	Again, Second bool
-	// Kept is what plugins keep between their calls for the request, by their names.
-	Kept map[string]any
+	// PartOf is the subresource on whose behalf the registry writes the parent object; empty: none. The webhooks of the
+	// subresource have already been called.
+	PartOf string
+	// A Mutate sets Reinvoke to request a second run of all plugins. Reinvocation is true in that run.
+	Reinvoke, Reinvocation bool
+	// PluginState contains the state that plugins keep between their calls for this request, by the plugins' names.
+	PluginState map[string]any
 }
 
-// ChangesContainers reports whether the request writes the object itself, or a subresource
-// that can change containers.
+// ChangesContainers reports whether the request writes the object itself, or a subresource that can change containers.
 func (r *Request) ChangesContainers() bool {
 	sub := r.Resource.Subresource(r.Subresource)
 	return r.Subresource == "" || sub != nil && sub.Containers
 }
 
-// ChangesAmounts reports whether the request writes the object itself, or a subresource that
-// can change requests and limits.
+// ChangesAmounts reports whether the request writes the object itself, or a subresource that can change requests and
+// limits.
 func (r *Request) ChangesAmounts() bool {
 	sub := r.Resource.Subresource(r.Subresource)
 	return r.Subresource == "" || sub != nil && sub.Amounts
 }
 
-// Forbid returns the 403 error of a plugin. It shows a generated name as the prefix that
-// the client sent.
+// Forbid returns the 403 error of a plugin. It replaces a generated name by the prefix that the client sent.
 func (r *Request) Forbid(why error) error {
 	name := r.Name
 	if r.Generated {
@@ -90,9 +85,8 @@ func (r *Request) Warn(text string) {
 	}
 }
 
-// Plugin is one admission plugin. Either function may be nil. To reject a request it returns
-// an API error, see Request.Forbid. A write that loses a race passes the chain again with
-// the newer stored object.
+// Plugin is one admission plugin. Either function may be nil. To reject a request it returns an API error, see
+// Request.Forbid. A write that loses a race runs the chain again with the newer stored object.
 type Plugin struct {
 	Name     string
 	Mutate   func(ctx context.Context, r *Request) error
@@ -102,18 +96,18 @@ type Plugin struct {
 // Chain runs its plugins in order.
 type Chain []Plugin
 
-// Without returns the chain without the plugins of these names.
+// Without returns the chain without the named plugins.
 func (c Chain) Without(names []string) Chain {
 	return slices.DeleteFunc(c, func(p Plugin) bool { return slices.Contains(names, p.Name) })
 }
 
-// Mutate runs every plugin's Mutate until the first error, and all of them once more if a plugin asks for it.
+// Mutate runs every plugin's Mutate until the first error. It runs them a second time if a plugin sets Reinvoke.
 func (c Chain) Mutate(ctx context.Context, r *Request) error {
 	err := c.mutate(ctx, r)
-	if err != nil || !r.Again {
+	if err != nil || !r.Reinvoke {
 		return err
 	}
-	r.Second = true
+	r.Reinvocation = true
 	return c.mutate(ctx, r)
 }
 

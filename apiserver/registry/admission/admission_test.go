@@ -21,8 +21,7 @@ import (
 	"monopod/store"
 )
 
-// open is a registry with the namespaces that every cluster has, and "tenant"
-// with an account of each kind.
+// open returns a registry with the system namespaces, and "tenant" with an account of each kind.
 func open(t *testing.T, labels map[string]string) *registry.Registry {
 	t.Helper()
 	resources := registry.Resources()
@@ -56,7 +55,7 @@ func mustCreate(t *testing.T, r *registry.Registry, objs ...client.Object) {
 	}
 }
 
-// parse reads the spec of a pod "p" in "tenant".
+// parse decodes the spec of a pod "p" in "tenant".
 func parse(t *testing.T, spec string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "p"}}
@@ -69,7 +68,7 @@ func parse(t *testing.T, spec string) *corev1.Pod {
 	return pod
 }
 
-// collecting collects the warnings of a request.
+// collecting returns a context that collects the warnings of a request.
 func collecting(ctx context.Context) (context.Context, *[]string) {
 	var all []string
 	return registry.WithWarnings(ctx, func(text string) {
@@ -79,7 +78,7 @@ func collecting(ctx context.Context) (context.Context, *[]string) {
 	}), &all
 }
 
-// wantRefusal checks the code and the words of a refusal; an empty text wants none.
+// wantRefusal checks the code and the message of a rejection; an empty text expects none.
 func wantRefusal(t *testing.T, err error, code int32, text string) {
 	t.Helper()
 	if text == "" {
@@ -120,7 +119,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	wantRefusal(t, err, http.StatusNotFound, `namespaces "nowhere" not found`)
 }
 
-// TestConfiguredTolerationSeconds: the flags change how long pods stay.
+// TestConfiguredTolerationSeconds checks that the flags set the default tolerationSeconds.
 func TestConfiguredTolerationSeconds(t *testing.T) {
 	t.Parallel()
 	for want, seconds := range map[string]plugins.TolerationSeconds{"300 300": {},
@@ -235,7 +234,7 @@ func TestServiceAccount(t *testing.T) {
 	}
 }
 
-// A pod that comes before a controller made its namespace's account waits for it.
+// A new pod waits until a controller has created the default account of its namespace.
 func TestServiceAccountOfNewNamespace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"monopod/store"
 )
 
-// BenchmarkQuota creates a pod in a namespace with 110 others, as many as a node holds, with
-// and without a quota.
+// BenchmarkQuota creates a pod in a namespace with 110 others, the maximum of a node, with and without a quota.
 func BenchmarkQuota(b *testing.B) {
 	for name, hard := range map[string]string{"none": "", "pods": `{hard: {pods: 1M}}`,
 		"cpu": `{hard: {pods: 1M, requests.cpu: 1M, limits.memory: 1Ti}}`} {

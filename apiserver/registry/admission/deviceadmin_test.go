@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Administrative access to devices is only for namespaces with the label.
+// Admin access to devices needs the label of the namespace.
 func TestDeviceAdminAccess(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)

@@ -58,7 +58,7 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// A workload is admitted with a warning: only its pods are refused.
+// A violating workload is admitted with a warning: only its pods are rejected.
 func TestPodSecurityOfTemplates(t *testing.T) {
 	t.Parallel()
 	r := open(t, levels("enforce", "baseline"))

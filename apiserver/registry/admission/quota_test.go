@@ -19,7 +19,7 @@ import (
 	"monopod/store"
 )
 
-// object reads one of "tenant".
+// object decodes an object of "tenant".
 func object[T client.Object](t testing.TB, into T, text string) T {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
@@ -40,7 +40,7 @@ func podOf(t testing.TB, name, resources string) *corev1.Pod {
 		`}, spec: {containers: [{name: c, image: "web:1", resources: `+resources+`}]}}`)
 }
 
-// script creates objects in their order and wants the last to be refused so.
+// script creates objects in their order. The last one must be rejected with the error.
 func script(t *testing.T, want string, objs ...client.Object) {
 	t.Helper()
 	r := open(t, nil)
@@ -136,7 +136,7 @@ func TestFailedWriteReleasesQuota(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, quotaOf(t, "q", `{hard: {configmaps: 2}}`), object(t, new(corev1.ConfigMap), `{metadata: {name: a}}`))
-	for range 3 { // taken names: charged, then refused by the store
+	for range 3 { // names in use: charged, then rejected by the store
 		if _, err := r.Create(t.Context(), object(t, new(corev1.ConfigMap), `{metadata: {name: a}}`)); !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestClaimsExpandOnlyIfClassAllows(t *testing.T) {
 	wantRefusal(t, err, http.StatusForbidden, `persistentvolumeclaims "a" is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize`)
 }
 
-// gated is a store that stores pods when its gate opens.
+// gated is a store that stores pods only when its gate is open.
 type gated struct {
 	store.Store
 	gate chan struct{}
@@ -232,7 +232,7 @@ func TestConcurrentWritesStayWithinQuota(t *testing.T) {
 			answers <- err
 		}()
 	}
-	for range 54 { // nothing is stored yet: those let through count by being on their way
+	for range 54 { // nothing is stored yet: admitted pods count as pending writes
 		wantRefusal(t, <-answers, http.StatusForbidden, "exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=5, limited: requests.cpu=5")
 	}
 	close(g.gate)

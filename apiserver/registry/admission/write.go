@@ -2,16 +2,16 @@ package admission
 
 import "context"
 
-// writeKey is the context key of the write.
+// writeKey is the context key of writeContext.
 type writeKey struct{}
 
-// write is one write, from admission to its end.
-type write struct{ ended []func() }
+// writeContext collects the functions that run at the end of one write.
+type writeContext struct{ ended []func() }
 
-// During returns the context of one write. done must be called when the write has succeeded
-// or failed permanently; it runs the functions of OnEnd.
+// During returns the context of one write. The caller must call done when the write has succeeded or failed
+// permanently. done runs the functions that were passed to OnEnd.
 func During(ctx context.Context) (_ context.Context, done func()) {
-	w := &write{}
+	w := &writeContext{}
 	return context.WithValue(ctx, writeKey{}, w), func() {
 		for _, f := range w.ended {
 			f()
@@ -19,10 +19,10 @@ func During(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// OnEnd calls f when the write of ctx has succeeded or failed. It returns false, and never
-// calls f, if ctx is not the context of a write.
+// OnEnd calls f when the write of ctx has succeeded or failed. If ctx does not come from During, it returns false and
+// never calls f.
 func OnEnd(ctx context.Context, f func()) bool {
-	w, _ := ctx.Value(writeKey{}).(*write)
+	w, _ := ctx.Value(writeKey{}).(*writeContext)
 	if w != nil {
 		w.ended = append(w.ended, f)
 	}

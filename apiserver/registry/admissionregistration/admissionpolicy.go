@@ -1,7 +1,7 @@
-// Package admissionregistration contains the kinds that configure admission: webhooks, and policies of CEL expressions.
-// The packages webhooks and policies below admission call and evaluate them. typecheck.go checks the expressions of a
-// ValidatingAdmissionPolicy against the schemas of the kinds that it matches; what it finds is in the policy's status,
-// and never keeps the policy from being stored.
+// Package admissionregistration contains the kinds that configure admission: webhooks and policies of CEL expressions.
+// The packages webhooks and policies below admission apply them. typecheck.go checks the expressions of a
+// ValidatingAdmissionPolicy against the schemas of the kinds that it matches; its warnings go to the policy's status
+// and never reject the policy.
 package admissionregistration
 
 import (
@@ -60,7 +60,7 @@ func validatingResources() []kind.Resource {
 	}
 }
 
-// bindingColumns are the columns of bindings of a kind.
+// bindingColumns returns the columns of a kind of binding.
 func bindingColumns[T kind.Object](policy func(T) string, params func(T) *admissionv1.ParamRef) []table.Column {
 	return []table.Column{
 		table.Name(),
@@ -113,15 +113,14 @@ func defaultMatch(m *admissionv1.MatchResources) {
 	}
 }
 
-// prepared keeps spec and status apart.
+// prepared keeps a write of the spec from changing the status, and vice versa.
 var prepared = kind.SpecAndStatus(
 	func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
 		p := obj.(*policy)
 		return &p.Spec, &p.Status
 	}, policyDefault)
 
-// policyPrepare: a policy is compiled before it is stored, and applies from then on, so a generation is observed at
-// once.
+// policyPrepare sets observedGeneration at once, because a policy is compiled before it is stored.
 func policyPrepare(next, cur kind.Object, subresource string) {
 	prepared(next, cur, subresource)
 	if p := next.(*policy); subresource == "" {
@@ -129,7 +128,7 @@ func policyPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// bindingPrepare counts the changes of the spec; a binding has no status.
+// bindingPrepare increments the generation when the spec changes; a binding has no status.
 var bindingPrepare = kind.SpecAndStatus(
 	func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicyBindingSpec, *struct{}) {
 		return &obj.(*binding).Spec, new(struct{})

@@ -13,9 +13,9 @@ import (
 	"monopod/apiserver/registry/expressions"
 )
 
-// expression is an expression of a policy.
+// expression is a CEL expression of a policy.
 type expression struct {
-	text, name string // name is that of a variable
+	text, name string // name is empty except for variables
 	returns    []*cel.Type
 }
 
@@ -43,7 +43,7 @@ func variable(v *admissionv1.Variable) expression {
 	return expression{text: v.Expression, name: v.Name, returns: []*cel.Type{cel.AnyType, cel.DynType}}
 }
 
-// Expressions are the expressions of a validating policy, compiled. Messages has as many as Validations.
+// Expressions are the compiled expressions of a validating policy. Messages has the length of Validations.
 type Expressions struct {
 	Spec *admissionv1.ValidatingAdmissionPolicySpec
 
@@ -53,11 +53,11 @@ type Expressions struct {
 // compiler compiles the expressions of one policy.
 type compiler struct {
 	plugincel.Compiler
-	composed *plugincel.CompositedCompiler // of a policy with variables
+	composed *plugincel.CompositedCompiler // nil: the policy has no variables
 	may      plugincel.OptionalVariableDeclarations
 }
 
-// newCompiler returns the compiler of a policy's expressions. That of a policy without variables is shared.
+// newCompiler returns the compiler of a policy's expressions. All policies without variables share one.
 func newCompiler(params *admissionv1.ParamKind, variables []admissionv1.Variable) (*compiler, error) {
 	c := &compiler{Compiler: Compiler(),
 		may: plugincel.OptionalVariableDeclarations{HasParams: params != nil, HasAuthorizer: true}}
@@ -72,12 +72,12 @@ func newCompiler(params *admissionv1.ParamKind, variables []admissionv1.Variable
 	return c, nil
 }
 
-// messages returns what the expressions of messages may use: not the authorizer.
+// messages returns the declarations for message expressions, which cannot use the authorizer.
 func (c *compiler) messages() plugincel.OptionalVariableDeclarations {
 	return plugincel.OptionalVariableDeclarations{HasParams: c.may.HasParams}
 }
 
-// all returns the evaluator of stored expressions; one that does not compile fails when it is evaluated.
+// all returns the evaluator of stored expressions. An expression that does not compile fails at evaluation.
 func (c *compiler) all(expressions []plugincel.ExpressionAccessor,
 	may plugincel.OptionalVariableDeclarations) plugincel.ConditionEvaluator {
 	if c.composed != nil {
@@ -92,7 +92,7 @@ func (c *compiler) all(expressions []plugincel.ExpressionAccessor,
 	return plugincel.NewCondition(results)
 }
 
-// stored returns the compiler of a stored policy, with its variables, and its match conditions.
+// stored returns the compiler of a stored policy with its variables, and the policy's match conditions.
 func stored(params *admissionv1.ParamKind, variables []admissionv1.Variable,
 	match []admissionv1.MatchCondition) (*compiler, plugincel.ConditionEvaluator, error) {
 	c, err := newCompiler(params, variables)
@@ -109,7 +109,7 @@ func stored(params *admissionv1.ParamKind, variables []admissionv1.Variable,
 	return c, c.all(conditions, c.may), nil
 }
 
-// Compile returns the expressions of a stored policy.
+// Compile compiles the expressions of a stored policy.
 func Compile(spec *admissionv1.ValidatingAdmissionPolicySpec) (*Expressions, error) {
 	c, conditions, err := stored(spec.ParamKind, spec.Variables, spec.MatchConditions)
 	if err != nil {
@@ -133,15 +133,15 @@ func Compile(spec *admissionv1.ValidatingAdmissionPolicySpec) (*Expressions, err
 	}, nil
 }
 
-// Mutations are the match conditions and mutations of a policy, compiled.
+// Mutations are the compiled match conditions and mutations of a policy.
 type Mutations struct {
 	Spec       *admissionv1.MutatingAdmissionPolicySpec
 	Conditions plugincel.ConditionEvaluator
-	Patchers   []patch.Patcher // as many as Spec.Mutations
+	Patchers   []patch.Patcher // one for each of Spec.Mutations
 	composed   *plugincel.CompositedCompiler
 }
 
-// Context returns the context in which one of the patchers must be called: in it the policy's variables have values.
+// Context returns the context in which Patchers evaluate the policy's variables.
 func (m *Mutations) Context(ctx context.Context) context.Context {
 	if m.composed == nil {
 		return ctx
@@ -149,7 +149,7 @@ func (m *Mutations) Context(ctx context.Context) context.Context {
 	return m.composed.CreateContext(ctx)
 }
 
-// CompileMutations returns the expressions of a stored policy.
+// CompileMutations compiles the expressions of a stored policy.
 func CompileMutations(spec *admissionv1.MutatingAdmissionPolicySpec) (*Mutations, error) {
 	c, conditions, err := stored(spec.ParamKind, spec.Variables, spec.MatchConditions)
 	if err != nil {
@@ -165,13 +165,13 @@ func CompileMutations(spec *admissionv1.MutatingAdmissionPolicySpec) (*Mutations
 			out.Patchers[i] = patch.NewApplyConfigurationPatcher(
 				c.mutation(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}))
 		default:
-			return nil, fmt.Errorf("mutation %d has no expression of the type %q", i, m.PatchType)
+			return nil, fmt.Errorf("mutation %d has no expression of type %q", i, m.PatchType)
 		}
 	}
 	return out, nil
 }
 
-// patches returns what the expressions of mutations may use: also the types of patches.
+// patches returns the declarations for mutations, which include the types of patches.
 func (c *compiler) patches() plugincel.OptionalVariableDeclarations {
 	may := c.may
 	may.HasPatchTypes = true

@@ -16,10 +16,10 @@ import (
 	"monopod/apiserver/registry/expressions"
 )
 
-// maxConditions is how many match conditions a webhook may have.
+// maxConditions is the maximum number of match conditions of a webhook.
 const maxConditions = 64
 
-// condition is a match condition as an expression.
+// condition is the expression of a match condition.
 type condition string
 
 // GetExpression implements cel.ExpressionAccessor.
@@ -28,16 +28,15 @@ func (c condition) GetExpression() string { return string(c) }
 // ReturnTypes implements cel.ExpressionAccessor.
 func (condition) ReturnTypes() []*cel.Type { return []*cel.Type{cel.BoolType} }
 
-// variables are those that a match condition may use besides object, oldObject and request.
+// variables are the variables of match conditions besides object, oldObject and request.
 var variables = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
 
-// Compiler returns the compiler of expressions without variables of their own, which is made for the first one.
+// Compiler returns the compiler of expressions without composed variables. It is created on first use.
 var Compiler = sync.OnceValue(func() plugincel.Compiler {
 	return plugincel.NewCompiler(expressions.Base())
 })
 
-// CompileConditions returns the evaluator of match conditions. An expression that does not compile fails when it is
-// evaluated.
+// CompileConditions returns the evaluator of match conditions. An expression that does not compile fails at evaluation.
 func CompileConditions(conditions []admissionv1.MatchCondition) plugincel.ConditionEvaluator {
 	results := make([]plugincel.CompilationResult, len(conditions))
 	for i, c := range conditions {
@@ -46,10 +45,10 @@ func CompileConditions(conditions []admissionv1.MatchCondition) plugincel.Condit
 	return plugincel.NewCondition(results)
 }
 
-// ValidateConditions checks match conditions; params: they may use the variable of that name.
+// ValidateConditions checks match conditions. params reports whether they may use the variable params.
 func ValidateConditions(conditions []admissionv1.MatchCondition, params bool, path *field.Path) (errs field.ErrorList) {
 	if len(conditions) > maxConditions {
-		return field.ErrorList{field.TooMany(path, len(conditions), maxConditions)} // none is compiled
+		return field.ErrorList{field.TooMany(path, len(conditions), maxConditions)} // compile none
 	}
 	may := variables
 	may.HasParams = params
@@ -78,7 +77,7 @@ func ValidateConditions(conditions []admissionv1.MatchCondition, params bool, pa
 	return errs
 }
 
-// Errors returns the error of an expression that did not compile.
+// Errors returns the compilation error of an expression.
 func Errors(result plugincel.CompilationResult, path *field.Path) field.ErrorList {
 	switch err := result.Error; {
 	case err == nil:

@@ -19,7 +19,7 @@ type (
 	mutatingBinding = admissionv1.MutatingAdmissionPolicyBinding
 )
 
-// mutatingResources are the kinds of policies that change objects.
+// mutatingResources returns the kinds of mutating policies.
 func mutatingResources() []kind.Resource {
 	return []kind.Resource{
 		{
@@ -64,7 +64,7 @@ func mutatingBindingDefault(obj kind.Object) {
 	defaultMatch(obj.(*mutatingBinding).Spec.MatchResources)
 }
 
-// mutatingPrepare counts the changes of the spec; these policies have no status.
+// mutatingPrepare increments the generation when the spec changes; these policies have no status.
 var mutatingPrepare = kind.SpecAndStatus(func(obj kind.Object) (*admissionv1.MutatingAdmissionPolicySpec, *struct{}) {
 	return &obj.(*mutating).Spec, new(struct{})
 }, mutatingDefault)
@@ -101,7 +101,7 @@ func mutatingValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return c.errs
 }
 
-// mutable refuses operations that have no object that could change.
+// mutable rejects operations without an object that could change.
 func mutable(m *admissionv1.MatchResources, at *field.Path) (errs field.ErrorList) {
 	if m == nil {
 		return nil

@@ -16,15 +16,15 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// schemas are the schemas of the served kinds.
+// schemas resolves the schemas of the served kinds.
 type schemas struct {
 	set    *definitions.Set
 	served []kind.Resource
-	read   map[string]*spec.Schema // by name, with references
+	read   map[string]*spec.Schema // by name, references unresolved
 	types  int
 }
 
-// typeOf returns the type of a kind's objects; nil: unknown, so that everything is allowed.
+// typeOf returns the CEL type of a kind's objects; nil: unknown, so that expressions are not checked against it.
 func (s *schemas) typeOf(gvk schema.GroupVersionKind) *apiservercel.DeclType {
 	for i := range s.served {
 		if res := &s.served[i]; res.Schema != nil && res.GVK() == gvk {
@@ -49,8 +49,8 @@ func (s *schemas) typeOf(gvk schema.GroupVersionKind) *apiservercel.DeclType {
 	return t.MaybeAssignTypeName(fmt.Sprintf("%s%d", gvk.Kind, s.types))
 }
 
-// named returns a definition without references; within are the definitions around it. What contains itself is an
-// object of any kind.
+// named returns a definition with its references resolved. within contains the enclosing definitions; a recursive
+// reference becomes an object of any kind.
 func (s *schemas) named(name string, within map[string]bool) *spec.Schema {
 	if within[name] {
 		return &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
@@ -72,7 +72,7 @@ func (s *schemas) named(name string, within map[string]bool) *spec.Schema {
 	return s.whole(plain, within)
 }
 
-// whole returns a schema without references.
+// whole returns a schema with its references resolved.
 func (s *schemas) whole(of *spec.Schema, within map[string]bool) *spec.Schema {
 	if name := reference(of); name != "" {
 		return s.named(name, within)
@@ -95,7 +95,7 @@ func (s *schemas) whole(of *spec.Schema, within map[string]bool) *spec.Schema {
 	return &out
 }
 
-// reference returns the name of the definition that a schema refers to, also in an allOf; empty: it does not.
+// reference returns the name of the definition that a schema refers to, directly or by allOf; empty: none.
 func reference(of *spec.Schema) string {
 	if text := of.Ref.String(); text != "" {
 		return path.Base(text)

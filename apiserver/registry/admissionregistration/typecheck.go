@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	maxKinds = 10 // that a policy is checked against, as upstream
-	// maxChecks bounds the work for one policy: expressions times kinds. The rest is not checked.
+	maxKinds = 10 // kinds that a policy is checked against (upstream: the same)
+	// maxChecks is the maximum number of checks for one policy: expressions times kinds. The rest is not checked.
 	maxChecks = 1000
 )
 
-// Config says what the checks need.
+// Config contains the dependencies of the checks.
 type Config struct {
 	Served      func() []kind.Resource           // the served resources
-	Definitions func() (*definitions.Set, error) // the schemas of Kubernetes' own kinds
+	Definitions func() (*definitions.Set, error) // the schemas of built-in kinds
 }
 
-// Prepare returns the Prepare of policies that also checks a new spec.
+// Prepare extends the Prepare of policies: it also checks a new spec.
 func Prepare(next func(obj, cur kind.Object, subresource string),
 	cfg Config) func(obj, cur kind.Object, subresource string) {
 	return func(obj, cur kind.Object, subresource string) {
@@ -47,7 +47,7 @@ func Prepare(next func(obj, cur kind.Object, subresource string),
 	}
 }
 
-// check returns the warnings about all expressions that are evaluated for requests.
+// check returns the warnings about the expressions that are evaluated for requests.
 func (cfg *Config) check(spec *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
 	served := cfg.Served()
 	kinds := matched(spec.MatchConstraints, served)
@@ -56,7 +56,7 @@ func (cfg *Config) check(spec *admissionv1.ValidatingAdmissionPolicySpec) []admi
 	}
 	set, err := cfg.Definitions()
 	if err != nil {
-		return nil // as for kinds without a schema
+		return nil // skip the checks, as for kinds without a schema
 	}
 	known := &schemas{set: set, served: served, read: map[string]*openapispec.Schema{}}
 	var params *apiservercel.DeclType
@@ -71,7 +71,7 @@ func (cfg *Config) check(spec *admissionv1.ValidatingAdmissionPolicySpec) []admi
 	}
 	var out []admissionv1.ExpressionWarning
 	checks := 0
-	about := func(at *field.Path, expression string) {
+	warn := func(at *field.Path, expression string) {
 		if checks += len(checkers); expression == "" || checks > maxChecks {
 			return
 		}
@@ -87,8 +87,8 @@ func (cfg *Config) check(spec *admissionv1.ValidatingAdmissionPolicySpec) []admi
 	}
 	for i, v := range spec.Validations {
 		at := field.NewPath("spec", "validations").Index(i)
-		about(at.Child("expression"), v.Expression)
-		about(at.Child("messageExpression"), v.MessageExpression)
+		warn(at.Child("expression"), v.Expression)
+		warn(at.Child("messageExpression"), v.MessageExpression)
 	}
 	return out
 }
@@ -117,7 +117,7 @@ func matched(m *admissionv1.MatchResources, served []kind.Resource) (out []schem
 	return out
 }
 
-// checker checks expressions for the objects of one kind.
+// checker checks expressions against the schema of one kind.
 type checker struct {
 	gvk schema.GroupVersionKind
 	env *plugincel.CompositedCompiler
@@ -142,7 +142,7 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	return c
 }
 
-// variableTypes are those that expressions may use.
+// variableTypes declares the variables of expressions.
 func variableTypes(object, params *apiservercel.DeclType, parameterized bool) environment.VersionedOptions {
 	out := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0)}
 	declare := func(of *apiservercel.DeclType, names ...string) {
@@ -165,7 +165,7 @@ func variableTypes(object, params *apiservercel.DeclType, parameterized bool) en
 	return out
 }
 
-// check returns what is wrong with an expression; empty: nothing.
+// check returns the error of an expression; empty: none.
 func (c *checker) check(text string) string {
 	err := c.err
 	if err == nil {
@@ -178,7 +178,7 @@ func (c *checker) check(text string) string {
 	return fmt.Sprintf("%v: type checking error: %v\n", c.gvk, err)
 }
 
-// CompileCELExpression implements plugincel.Compiler. It makes no program.
+// CompileCELExpression implements plugincel.Compiler. It checks the expression and returns no program.
 func (c *checker) CompileCELExpression(e plugincel.ExpressionAccessor, _ plugincel.OptionalVariableDeclarations,
 	mode environment.Type) plugincel.CompilationResult {
 	env, err := c.env.Env(mode)
@@ -194,7 +194,7 @@ func (c *checker) CompileCELExpression(e plugincel.ExpressionAccessor, _ pluginc
 	return plugincel.CompilationResult{OutputType: ast.OutputType()}
 }
 
-// typedExpression is an expression, or a variable with a name.
+// typedExpression is an expression. Its name is empty except for variables.
 type typedExpression struct{ text, name string }
 
 // GetExpression implements plugincel.ExpressionAccessor.

@@ -27,16 +27,16 @@ const (
 	maxAnnotationExpression = 5 * 1024 // in bytes
 )
 
-// identifier is an identifier of CEL; reserved are those that are none.
+// identifier matches a CEL identifier; reserved contains the reserved words.
 var identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
 var reserved = map[string]bool{
-	"true": true, "false": true, "null": true, "in": true, "as": true, "break": true, "const": true, "continue": true, "else": true,
-	"for": true, "function": true, "if": true, "import": true, "let": true, "loop": true, "package": true, "namespace": true,
-	"return": true, "var": true, "void": true, "while": true,
+	"true": true, "false": true, "null": true, "in": true, "as": true, "break": true, "const": true, "continue": true,
+	"else": true, "for": true, "function": true, "if": true, "import": true, "let": true, "loop": true, "package": true,
+	"namespace": true, "return": true, "var": true, "void": true, "while": true,
 }
 
-// checks is the validation of one policy.
+// checks collects the validation errors of one policy.
 type checks struct {
 	*compiler
 	errs field.ErrorList
@@ -44,7 +44,7 @@ type checks struct {
 
 func (c *checks) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
-// policySpec is what policies of both kinds have.
+// policySpec contains the fields that the specs of both kinds of policies have.
 type policySpec struct {
 	failure    *admissionv1.FailurePolicyType
 	params     *admissionv1.ParamKind
@@ -53,7 +53,7 @@ type policySpec struct {
 	variables  []admissionv1.Variable
 }
 
-// check checks what policies of both kinds have.
+// check checks the fields that the specs of both kinds have.
 func (p *policySpec) check(at *field.Path) *checks {
 	compiler, err := newCompiler(p.params, p.variables)
 	if err != nil {
@@ -83,7 +83,9 @@ func policyValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		return nil
 	}
 	at := field.NewPath("spec")
-	c := (&policySpec{p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.Variables}).check(at)
+	spec := &policySpec{p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions,
+		p.Spec.Variables}
+	c := spec.check(at)
 	if c.compiler == nil {
 		return c.errs
 	}
@@ -121,7 +123,8 @@ func paramKindErrors(k *admissionv1.ParamKind, at *field.Path) (errs field.Error
 		return append(errs, field.Required(at.Child("kind"), ""))
 	}
 	if why := validation.IsDNS1035Label(strings.ToLower(k.Kind)); len(why) > 0 {
-		errs = append(errs, field.Invalid(at.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(why, ",")))
+		errs = append(errs, field.Invalid(at.Child("kind"), k.Kind,
+			"may have mixed case, but should otherwise match: "+strings.Join(why, ",")))
 	}
 	return errs
 }
@@ -132,7 +135,8 @@ func matchErrors(m *admissionv1.MatchResources, at *field.Path) (errs field.Erro
 	}
 	errs = append(errs, OneOf(m.MatchPolicy, at.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)...)
 	strict := metav1validation.LabelSelectorValidationOptions{}
-	errs = append(errs, metav1validation.ValidateLabelSelector(m.NamespaceSelector, strict, at.Child("namespaceSelector"))...)
+	errs = append(errs,
+		metav1validation.ValidateLabelSelector(m.NamespaceSelector, strict, at.Child("namespaceSelector"))...)
 	errs = append(errs, metav1validation.ValidateLabelSelector(m.ObjectSelector, strict, at.Child("objectSelector"))...)
 	for i := range m.ResourceRules {
 		errs = append(errs, ruleErrors(&m.ResourceRules[i], at.Child("resourceRules").Index(i))...)
@@ -171,7 +175,8 @@ func (c *checks) variable(v *admissionv1.Variable, at *field.Path) {
 		c.add(field.Required(at.Child("expression"), "expression is not specified"))
 		return
 	}
-	c.add(Errors(c.composed.CompileAndStoreVariable(variable(v), c.may, environment.NewExpressions), at.Child("expression"))...)
+	result := c.composed.CompileAndStoreVariable(variable(v), c.may, environment.NewExpressions)
+	c.add(Errors(result, at.Child("expression"))...)
 }
 
 func (c *checks) validation(v *admissionv1.Validation, at *field.Path) {
@@ -192,13 +197,14 @@ func (c *checks) validation(v *admissionv1.Validation, at *field.Path) {
 		c.add(field.Invalid(at.Child("message"), v.Message, "message must not contain line breaks"))
 	}
 	c.add(OneOf(v.Reason, at.Child("reason"),
-		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized)...)
+		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+		metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized)...)
 }
 
 func (c *checks) annotations(policy string, all []admissionv1.AuditAnnotation, at *field.Path) {
 	if len(all) > maxAnnotations {
 		c.add(field.Invalid(at, len(all), fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations)))
-		return // none is compiled
+		return // compile none
 	}
 	seen := map[string]bool{}
 	for i, a := range all {
@@ -213,7 +219,8 @@ func (c *checks) annotations(policy string, all []admissionv1.AuditAnnotation, a
 		case value == "":
 			c.add(field.Required(at.Child("valueExpression"), "valueExpression is not specified"))
 		case len(value) > maxAnnotationExpression:
-			c.add(field.Required(at.Child("valueExpression"), fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression)))
+			c.add(field.Required(at.Child("valueExpression"),
+				fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression)))
 		default:
 			c.compiles(textOrNull(value), c.may, at.Child("valueExpression"))
 		}
@@ -226,8 +233,9 @@ func bindingValidate(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	return append(errs, actionErrors(spec.ValidationActions, at.Child("validationActions"))...)
 }
 
-// bindingErrors checks what bindings of both kinds have.
-func bindingErrors(policy string, params *admissionv1.ParamRef, match *admissionv1.MatchResources, at *field.Path) (errs field.ErrorList) {
+// bindingErrors checks the fields that the specs of both kinds of bindings have.
+func bindingErrors(policy string, params *admissionv1.ParamRef, match *admissionv1.MatchResources,
+	at *field.Path) (errs field.ErrorList) {
 	if policy == "" {
 		errs = append(errs, field.Required(at.Child("policyName"), ""))
 	} else {
@@ -244,7 +252,8 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 	if r.Name != "" {
 		errs = append(errs, check.Invalid(at.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
 	}
-	errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector, metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector,
+		metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
 	switch {
 	case r.Name != "" && r.Selector != nil:
 		for _, name := range []string{"name", "selector"} {
@@ -256,7 +265,8 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 	if r.ParameterNotFoundAction == nil || *r.ParameterNotFoundAction == "" {
 		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))
 	}
-	return append(errs, OneOf(r.ParameterNotFoundAction, at.Child("parameterNotFoundAction"), admissionv1.AllowAction, admissionv1.DenyAction)...)
+	return append(errs, OneOf(r.ParameterNotFoundAction, at.Child("parameterNotFoundAction"),
+		admissionv1.AllowAction, admissionv1.DenyAction)...)
 }
 
 func actionErrors(actions []admissionv1.ValidationAction, at *field.Path) (errs field.ErrorList) {
@@ -270,7 +280,8 @@ func actionErrors(actions []admissionv1.ValidationAction, at *field.Path) (errs 
 	}
 	if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
 		errs = append(errs, field.Invalid(at, actions,
-			"must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"))
+			"must not contain both Deny and Warn (repeating the same validation failure information "+
+				"in the API response and headers serves no purpose)"))
 	}
 	if len(actions) == 0 {
 		errs = append(errs, field.Required(at, "at least one validation action is required"))

@@ -11,10 +11,10 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Hook is a webhook of either kind: a validating one has no reinvocationPolicy.
+// Hook is a webhook of either kind. A validating one has no reinvocationPolicy.
 type Hook = admissionv1.MutatingWebhook
 
-// webhookResources are the kinds of this package.
+// webhookResources returns the kinds of webhook configurations.
 func webhookResources() []kind.Resource {
 	return []kind.Resource{
 		resource(kind.Resource{
@@ -42,7 +42,7 @@ func resource(r kind.Resource) kind.Resource {
 	return r
 }
 
-// Of returns the webhooks of a configuration. They share its fields, which must not be modified.
+// Of returns the webhooks of a configuration. They share its fields; the caller must not modify them.
 func Of(obj kind.Object) []Hook {
 	switch c := obj.(type) {
 	case *admissionv1.MutatingWebhookConfiguration:
@@ -59,16 +59,18 @@ func Of(obj kind.Object) []Hook {
 
 func fromValidating(w *admissionv1.ValidatingWebhook) Hook {
 	return Hook{
-		Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
-		NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
+		Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy,
+		MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector,
+		SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
 		AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
 	}
 }
 
 func toValidating(h *Hook) admissionv1.ValidatingWebhook {
 	return admissionv1.ValidatingWebhook{
-		Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, FailurePolicy: h.FailurePolicy, MatchPolicy: h.MatchPolicy,
-		NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector, SideEffects: h.SideEffects, TimeoutSeconds: h.TimeoutSeconds,
+		Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, FailurePolicy: h.FailurePolicy,
+		MatchPolicy: h.MatchPolicy, NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector,
+		SideEffects: h.SideEffects, TimeoutSeconds: h.TimeoutSeconds,
 		AdmissionReviewVersions: h.AdmissionReviewVersions, MatchConditions: h.MatchConditions,
 	}
 }
@@ -122,7 +124,7 @@ func validate(next, cur kind.Object, _ string) (errs field.ErrorList) {
 		was = Of(cur)
 	}
 	is := Of(next)
-	conditions := len(is) != len(was) // those of an update are compiled if one changes
+	conditions := len(is) != len(was) // an update compiles the conditions only if one changes
 	for i := 0; i < len(is) && !conditions; i++ {
 		conditions = !equality.Semantic.DeepEqual(is[i].MatchConditions, was[i].MatchConditions)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-// longestTimeout is the longest timeoutSeconds.
+// longestTimeout is the maximum of timeoutSeconds.
 const longestTimeout = 30
 
 func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs field.ErrorList) {
@@ -48,7 +48,7 @@ func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs fi
 	return errs
 }
 
-// OneOf returns an error for a value that is set and not supported.
+// OneOf returns an error for a value that is set but not supported.
 func OneOf[T ~string](value *T, path *field.Path, supported ...T) field.ErrorList {
 	if value == nil || slices.Contains(supported, *value) {
 		return nil
@@ -70,7 +70,7 @@ func validateClient(c *admissionv1.WebhookClientConfig, path *field.Path) field.
 	return webhook.ValidateWebhookService(path.Child("service"), c.Service.Namespace, c.Service.Name, c.Service.Path, port)
 }
 
-// validateVersions requires a version of AdmissionReview that this server sends.
+// validateVersions requires a version of AdmissionReview that this server supports.
 func validateVersions(versions []string, path *field.Path) (errs field.ErrorList) {
 	known := []string{"v1", "v1beta1"}
 	if len(versions) == 0 {
@@ -113,7 +113,7 @@ func ValidateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs fie
 		OneOf(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
 }
 
-// wildcards requires values, and no other value in addition to "*".
+// wildcards requires at least one value, and no other value beside "*".
 func wildcards[T ~string](values []T, path *field.Path, what string) field.ErrorList {
 	switch {
 	case len(values) == 0:
@@ -124,12 +124,12 @@ func wildcards[T ~string](values []T, path *field.Path, what string) field.Error
 	return nil
 }
 
-// validateResources refuses resources that a wildcard before them covers.
+// validateResources rejects resources that an earlier wildcard covers.
 func validateResources(resources []string, path *field.Path) (errs field.ErrorList) {
 	if len(resources) == 0 {
 		errs = append(errs, field.Required(path, ""))
 	}
-	ofResource, ofSub := map[string]bool{}, map[string]bool{} // those of "resource/*" and "*/sub"
+	ofResource, ofSub := map[string]bool{}, map[string]bool{} // seen as "resource/*" and "*/sub"
 	var plain bool                                            // the last resource without a subresource is not "*"
 	for i, r := range resources {
 		if r == "" {

@@ -1,11 +1,11 @@
 // Package allocate allocates cluster IPs and node ports to Services.
 //
-// The stored Services say what is in use, and the IPAddresses that users create; those of Services only show
-// what is stored. The ranges are the configured ones and those of ServiceCIDRs. Claim reserves its choice in
-// memory until the write of the Service is over and returns a function that releases the
-// reservation. Choices follow upstream's allocators: at random in the upper part of a range; the
-// lower part, for requests with a fixed number, only if the upper one is full. Processes that
-// share a store do not see each other's reservations.
+// Addresses and ports of stored Services are in use, and so are addresses of the IPAddresses that users create; the
+// IPAddresses of Services only mirror the Services. The ranges are the configured ones and those of ServiceCIDRs.
+// Reserve reserves addresses and ports in memory and returns a function that releases the reservation, which the caller
+// calls after the write of the Service. As upstream's allocators, it chooses at random in the upper part of a range;
+// the lower part, which is for requests of specific numbers, is used when the upper part is full. Processes that share
+// a store do not see each other's reservations.
 package allocate
 
 import (
@@ -24,36 +24,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// DefaultAddresses is outside the pods' 10.88.0.0/13 (upstream has no general default; kubeadm's
-// 10.96.0.0/12 begins here, too). DefaultPorts is upstream's.
+// DefaultAddresses does not overlap the pod range 10.88.0.0/13. Upstream has no default; that of kubeadm, 10.96.0.0/12,
+// starts at the same address. DefaultPorts is upstream's default.
 const (
 	DefaultAddresses = "10.96.0.0/16"
 	DefaultPorts     = "30000-32767"
 )
 
-// Manager is the value of the label ipaddress.kubernetes.io/managed-by of the IPAddresses of Services (upstream's).
+// Manager is the value of the label ipaddress.kubernetes.io/managed-by for IPAddresses of Services (upstream: the
+// same).
 const Manager = "ipallocator.k8s.io"
 
-// TheService is the Service of the API server, which has the first address.
-const TheService = "kubernetes"
+// APIServerService is the Service of the API server. It gets the first address.
+const APIServerService = "kubernetes"
 
-// minHostBits is the size of the smallest range: 8 addresses (upstream's).
+// minHostBits is the number of host bits of the smallest range, which has 8 addresses (upstream: the same).
 const minHostBits = 3
 
-// Config contains the ranges. The zero value has the defaults.
+// Config contains the ranges. Zero fields have defaults.
 type Config struct {
-	// Addresses is one range, or one of each family; the first is the default family.
+	// Addresses has one range, or one range of each IP family. The first family is the default.
 	Addresses []netip.Prefix
 	Ports     utilnet.PortRange
 }
 
-// Ranges is a Config as flags: "10.96.0.0/16,fd00:96::/108", "30000-32767".
+// Ranges is a Config as flag values, such as "10.96.0.0/16,fd00:96::/108" and "30000-32767".
 type Ranges struct{ Addresses, Ports string }
 
 // Flags adds kube-apiserver's flags.
 func (r *Ranges) Flags(f *pflag.FlagSet) {
 	f.StringVar(&r.Addresses, "service-cluster-ip-range", DefaultAddresses,
-		"CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, Services can be dual-stack.")
+		"CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, "+
+			"Services can be dual-stack.")
 	f.StringVar(&r.Ports, "service-node-port-range", DefaultPorts,
 		"Port range of Services of type NodePort, both ends included.")
 }
@@ -85,7 +87,7 @@ func (r Ranges) Parse() (Config, error) {
 	return cfg, nil
 }
 
-// Complete returns the config with defaults.
+// Complete returns the config with its defaults.
 func (c Config) Complete() Config {
 	if len(c.Addresses) == 0 {
 		c.Addresses = []netip.Prefix{netip.MustParsePrefix(DefaultAddresses)}
@@ -96,46 +98,46 @@ func (c Config) Complete() Config {
 	return c
 }
 
-// First returns the address of the API server's Service.
+// First returns the first address, that of the API server's Service.
 func (c Config) First() netip.Addr { return c.Complete().Addresses[0].Addr().Next() }
 
-// Stored are the stored objects that allocations depend on. Services is required.
+// Stored reads the stored objects that allocations depend on. Services is required.
 type Stored struct {
 	Services func(ctx context.Context) ([]*corev1.Service, error)
 	// Ranges returns the ranges besides the configured ones; nil: none.
 	Ranges func(ctx context.Context) ([]netip.Prefix, error)
-	// Taken returns the addresses that no Service has and that are not allocated; nil: none.
+	// Taken returns the addresses that users reserve with IPAddresses; nil: none.
 	Taken func(ctx context.Context) ([]netip.Addr, error)
 }
 
-// Services allocates. Its methods are safe for concurrent use.
+// Services allocates addresses and ports. Its methods are safe for concurrent use.
 type Services struct {
 	cfg    Config
 	stored Stored
 
-	mu       sync.Mutex // guards what follows, and makes choices one after the other
+	mu       sync.Mutex // guards the fields below, and serializes allocations
 	reserved map[*reservation]struct{}
 	used     usage
 }
 
-// New returns Services that allocate from cfg what is not in use.
+// New returns Services that allocate from cfg what stored does not use.
 func New(cfg Config, stored Stored) *Services {
 	return &Services{cfg: cfg.Complete(), stored: stored, reserved: map[*reservation]struct{}{}, used: newUsage()}
 }
 
-// Reserve sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The
-// error is an API error; release is never nil.
+// Reserve sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The error is an API
+// error. release is never nil.
 func (s *Services) Reserve(ctx context.Context, next, cur *corev1.Service) (release func(), err error) {
 	if errs := s.families(next, cur); len(errs) > 0 {
 		return func() {}, invalid(next, errs)
 	}
 	c := newReservation(next, cur)
-	if !c.wants(&next.Spec) {
+	if !c.needsAllocation(&next.Spec) {
 		return func() {}, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.seeUsed(ctx, c); err != nil {
+	if err := s.collectUsed(ctx, c); err != nil {
 		return func() {}, err
 	}
 	if err := s.fill(c, next); err != nil {
@@ -158,16 +160,16 @@ func (s *Services) fill(c *reservation, next *corev1.Service) error {
 	return s.ports(c, next)
 }
 
-// seeUsed collects what other Services have or have reserved.
-func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
+// collectUsed collects the addresses and ports of other Services, stored or reserved.
+func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 	services, err := s.stored.Services(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.seeRanges(ctx, c); err != nil {
+	if err := s.collectRanges(ctx, c); err != nil {
 		return err
 	}
-	s.used.follow(services)
+	s.used.update(services)
 	c.stored = &s.used
 	if !c.created {
 		if i := slices.IndexFunc(services, func(svc *corev1.Service) bool { return svc.UID == c.owner.UID }); i >= 0 {
@@ -185,14 +187,14 @@ func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
 			c.usedPorts[port] = true
 		}
 	}
-	if c.owner.Name != TheService || c.owner.Namespace != metav1.NamespaceDefault {
+	if c.owner.Name != APIServerService || c.owner.Namespace != metav1.NamespaceDefault {
 		c.usedIPs[s.cfg.First()] = true
 	}
 	return nil
 }
 
-// seeRanges collects the ranges, and what is taken of them by others than Services.
-func (s *Services) seeRanges(ctx context.Context, c *reservation) error {
+// collectRanges collects the ranges, and the addresses that users reserve.
+func (s *Services) collectRanges(ctx context.Context, c *reservation) error {
 	c.ranges = s.cfg.Addresses
 	if s.stored.Ranges != nil {
 		more, err := s.stored.Ranges(ctx)
@@ -215,5 +217,5 @@ func invalid(svc *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
 }
 
-// First returns the address of the API server's Service.
+// First returns the first address, that of the API server's Service.
 func (s *Services) First() netip.Addr { return s.cfg.First() }

@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// cluster stores Services and allocates for them, as the registry does.
+// cluster stores Services and allocates for them as the registry does.
 type cluster struct {
 	t *testing.T
 	*allocate.Services
@@ -49,7 +49,7 @@ func (c *cluster) list(context.Context) ([]*corev1.Service, error) {
 	return all, nil
 }
 
-// read is a Service as it comes to allocation. Its UID is its name.
+// read returns a Service as allocation gets it. Its UID is its name.
 func (c *cluster) read(name, spec string) *corev1.Service {
 	c.t.Helper()
 	svc := &corev1.Service{}
@@ -236,7 +236,7 @@ func TestInvalidAllocations(t *testing.T) {
 	}
 }
 
-// what is the part of a Service that is allocated.
+// what returns the allocated fields of a Service.
 func what(s *corev1.Service) string {
 	text := fmt.Sprint(s.Spec.ClusterIPs, s.Spec.IPFamilies)
 	if p := s.Spec.IPFamilyPolicy; p != nil {
@@ -344,7 +344,7 @@ func TestServiceKubernetes(t *testing.T) {
 	if got := c.First().String(); got != "10.96.0.1" {
 		t.Errorf("got %s", got)
 	}
-	c.apply(allocate.TheService, `clusterIP: 10.96.0.1, `+onePort)
+	c.apply(allocate.APIServerService, `clusterIP: 10.96.0.1, `+onePort)
 }
 
 func TestParse(t *testing.T) {

@@ -10,42 +10,42 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// families sets ipFamilyPolicy and ipFamilies from the request, the stored Service and the
-// configured ranges. It follows upstream's initIPFamilyFields.
+// families sets ipFamilyPolicy and ipFamilies from the request, the stored Service and the configured ranges (upstream:
+// initIPFamilyFields).
 func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	spec, path := &next.Spec, field.NewPath("spec")
-	if !service.NeedsAddress(spec) || cur != nil && settled(spec, &cur.Spec) {
+	if !service.NeedsAddress(spec) || cur != nil && keepsFamilies(spec, &cur.Spec) {
 		return nil
 	}
 	familyPolicy(spec, cur)
 	if errs := service.ValidateClusterIPs(spec, path); len(errs) > 0 {
 		return errs
 	}
-	errs := shrink(spec, cur, path)
+	errs := dropSecondFamily(spec, cur, path)
 	errs = append(errs, onePolicy(spec, path)...)
 	errs = append(errs, s.inferFamilies(spec, path)...)
 	if len(errs) > 0 {
 		return errs
 	}
 	if spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0 {
-		s.addFamilies(spec, 2) // its endpoints are not pods, and may have any family
+		s.addFamilies(spec, 2) // a headless Service without selector may have endpoints of any family
 		return nil
 	}
-	if errs := s.configured(spec, path); len(errs) > 0 {
+	if errs := s.checkConfigured(spec, path); len(errs) > 0 {
 		return errs
 	}
 	s.addFamilies(spec, len(s.cfg.Addresses))
 	return nil
 }
 
-// settled reports whether the Service keeps its families although the cluster gets another one.
-func settled(next, cur *corev1.ServiceSpec) bool {
-	return policyOf(next) == corev1.IPFamilyPolicyPreferDualStack &&
-		policyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
+// keepsFamilies reports whether the Service keeps its families when the cluster gets a second one.
+func keepsFamilies(next, cur *corev1.ServiceSpec) bool {
+	return familyPolicyOf(next) == corev1.IPFamilyPolicyPreferDualStack &&
+		familyPolicyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
 		slices.Equal(next.ClusterIPs, cur.ClusterIPs) && slices.Equal(next.IPFamilies, cur.IPFamilies)
 }
 
-func policyOf(spec *corev1.ServiceSpec) corev1.IPFamilyPolicy {
+func familyPolicyOf(spec *corev1.ServiceSpec) corev1.IPFamilyPolicy {
 	if spec.IPFamilyPolicy == nil {
 		return ""
 	}
@@ -64,14 +64,14 @@ func familyPolicy(spec *corev1.ServiceSpec, cur *corev1.Service) {
 	}
 }
 
-// shrink removes the second family if the policy is SingleStack. It returns an error if a client
-// omits it with another policy.
-func shrink(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) field.ErrorList {
+// dropSecondFamily removes the second family if the policy is SingleStack. With another policy, it returns an error if
+// the client omits it.
+func dropSecondFamily(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) field.ErrorList {
 	if cur == nil {
 		return nil
 	}
 	old, at := &cur.Spec, path.Child("ipFamilyPolicy")
-	if policyOf(spec) == corev1.IPFamilyPolicySingleStack {
+	if familyPolicyOf(spec) == corev1.IPFamilyPolicySingleStack {
 		if slices.Equal(spec.ClusterIPs, old.ClusterIPs) && len(spec.ClusterIPs) > 1 {
 			spec.ClusterIPs = spec.ClusterIPs[:1]
 		}
@@ -94,7 +94,7 @@ func shrink(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) fie
 
 // onePolicy returns the errors of a SingleStack Service with several families or addresses.
 func onePolicy(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	if policyOf(spec) != corev1.IPFamilyPolicySingleStack {
+	if familyPolicyOf(spec) != corev1.IPFamilyPolicySingleStack {
 		return nil
 	}
 	const two = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
@@ -129,10 +129,10 @@ func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) fie
 	return errs
 }
 
-// configured returns errors for families without a range.
-func (s *Services) configured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+// checkConfigured returns errors for families without a configured range.
+func (s *Services) checkConfigured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if policyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
+	if familyPolicyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
 		errs = append(errs,
 			field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
 				"this cluster is not configured for dual-stack services"))
@@ -145,13 +145,13 @@ func (s *Services) configured(spec *corev1.ServiceSpec, path *field.Path) field.
 	return errs
 }
 
-// addFamilies completes the families: the default one, and for policies of two families the other
-// if it is configured.
+// addFamilies completes the families: with the default family, and with the other one if the policy is dual-stack and a
+// range is configured.
 func (s *Services) addFamilies(spec *corev1.ServiceSpec, there int) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{familyOf(s.cfg.Addresses[0])}
 	}
-	if policyOf(spec) == corev1.IPFamilyPolicySingleStack || len(spec.IPFamilies) > 1 || there < 2 {
+	if familyPolicyOf(spec) == corev1.IPFamilyPolicySingleStack || len(spec.IPFamilies) > 1 || there < 2 {
 		return
 	}
 	other := corev1.IPv4Protocol

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// ReadyRanges returns the ranges of ServiceCIDRs that are ready, by name.
+// ReadyRanges returns the ranges of all ready ServiceCIDRs, sorted by name.
 func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
 	all, err := client.List[*networkingv1.ServiceCIDR](ctx, c, client.Selector{})
 	var out []netip.Prefix
@@ -30,8 +30,8 @@ func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
 	return out, err
 }
 
-// notServices selects the IPAddresses that are not those of Services.
-var notServices = labels.Set{}.AsSelector().Add(
+// userAddresses selects the IPAddresses that do not belong to Services.
+var userAddresses = labels.Set{}.AsSelector().Add(
 	*must(labels.NewRequirement(networkingv1.LabelManagedBy, selection.NotEquals, []string{Manager})))
 
 func must(r *labels.Requirement, err error) *labels.Requirement {
@@ -41,9 +41,9 @@ func must(r *labels.Requirement, err error) *labels.Requirement {
 	return r
 }
 
-// TakenByUsers returns the addresses that users keep from Services.
+// TakenByUsers returns the addresses that users reserve with IPAddresses.
 func TakenByUsers(ctx context.Context, c client.Client) ([]netip.Addr, error) {
-	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: notServices})
+	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: userAddresses})
 	var out []netip.Addr
 	for _, o := range all {
 		if ip, err := netip.ParseAddr(o.Name); err == nil {

@@ -16,15 +16,15 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// The texts are upstream's (ipallocator, portallocator), because clients match on them.
+// Upstream's errors (ipallocator, portallocator): clients match on them.
 var (
-	errFull      = errors.New("range is full")
-	errTakenIP   = errors.New("provided IP is already allocated")
-	errForeignIP = errors.New("the provided network does not match the current range")
-	errTakenPort = errors.New("provided port is already allocated")
+	errFull       = errors.New("range is full")
+	errTakenIP    = errors.New("provided IP is already allocated")
+	errOutOfRange = errors.New("the provided network does not match the current range")
+	errTakenPort  = errors.New("provided port is already allocated")
 )
 
-// reservation is what one write allocates.
+// reservation contains the addresses and ports that one write allocates.
 type reservation struct {
 	owner struct {
 		types.NamespacedName
@@ -32,12 +32,12 @@ type reservation struct {
 	}
 	created bool
 
-	// kept is what the stored Service has, which it may keep.
-	keptIPs   map[netip.Addr]bool
-	keptPorts map[int32]bool
+	// Addresses and ports of the stored Service, which it may keep.
+	currentIPs   map[netip.Addr]bool
+	currentPorts map[int32]bool
 
 	ranges []netip.Prefix
-	// What is in use: by the stored Services except previous, by reservations and by users.
+	// Addresses and ports in use: by the stored Services except previous, by reservations and by users.
 	stored    *usage
 	previous  usage
 	usedIPs   map[netip.Addr]bool
@@ -49,20 +49,20 @@ type reservation struct {
 
 func newReservation(next, cur *corev1.Service) *reservation {
 	c := &reservation{
-		created: cur == nil,
-		keptIPs: map[netip.Addr]bool{}, keptPorts: map[int32]bool{},
+		created:    cur == nil,
+		currentIPs: map[netip.Addr]bool{}, currentPorts: map[int32]bool{},
 		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{}, previous: newUsage(),
 	}
 	c.owner.NamespacedName = types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
 	c.owner.UID = next.UID
 	if cur != nil {
-		kept := newUsage()
-		kept.add(&cur.Spec, 1)
-		for ip := range kept.ips {
-			c.keptIPs[ip] = true
+		current := newUsage()
+		current.add(&cur.Spec, 1)
+		for ip := range current.ips {
+			c.currentIPs[ip] = true
 		}
-		for port := range kept.ports {
-			c.keptPorts[port] = port != 0
+		for port := range current.ports {
+			c.currentPorts[port] = port != 0
 		}
 	}
 	return c
@@ -78,23 +78,23 @@ func (c *reservation) portUsed(port int32) bool {
 	return c.usedPorts[port] || c.stored.ports[port] > c.previous.ports[port]
 }
 
-// wants reports whether the Service needs anything that it does not have.
-func (c *reservation) wants(spec *corev1.ServiceSpec) bool {
+// needsAllocation reports whether the Service lacks an address or a port that it needs.
+func (c *reservation) needsAllocation(spec *corev1.ServiceSpec) bool {
 	if needsIPs(spec) {
 		if len(spec.ClusterIPs) < len(spec.IPFamilies) {
 			return true
 		}
 		for _, text := range spec.ClusterIPs {
-			if ip, err := parse(text); err != nil || !c.keptIPs[ip] {
+			if ip, err := parse(text); err != nil || !c.currentIPs[ip] {
 				return true
 			}
 		}
 	}
-	if service.NeedsHealthCheck(spec) && !c.keptPorts[spec.HealthCheckNodePort] {
+	if service.NeedsHealthCheck(spec) && !c.currentPorts[spec.HealthCheckNodePort] {
 		return true
 	}
 	return service.NeedsNodePorts(spec) && slices.ContainsFunc(spec.Ports, func(p corev1.ServicePort) bool {
-		return !c.keptPorts[p.NodePort] && (p.NodePort != 0 || givesNodePorts(spec))
+		return !c.currentPorts[p.NodePort] && (p.NodePort != 0 || allocatesNodePorts(spec))
 	})
 }
 
@@ -102,16 +102,15 @@ func needsIPs(spec *corev1.ServiceSpec) bool {
 	return service.NeedsAddress(spec) && !service.Headless(spec)
 }
 
-// givesNodePorts reports whether the Service needs node ports: a load balancer that reaches pods
-// directly may do without.
-func givesNodePorts(spec *corev1.ServiceSpec) bool {
+// allocatesNodePorts reports whether the Service needs node ports: allocateLoadBalancerNodePorts may disable them.
+func allocatesNodePorts(spec *corev1.ServiceSpec) bool {
 	give := spec.AllocateLoadBalancerNodePorts
 	return spec.Type == corev1.ServiceTypeNodePort ||
 		spec.Type == corev1.ServiceTypeLoadBalancer && (give == nil || *give)
 }
 
 func parse(text string) (netip.Addr, error) {
-	ip := netutils.ParseIPSloppy(text) // as validation parses it
+	ip := netutils.ParseIPSloppy(text) // as validation does
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
 		return addr, fmt.Errorf("%q is not an IP address", text)
@@ -119,7 +118,7 @@ func parse(text string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// addresses allocates one address of each family of the Service.
+// addresses allocates one address for each family of the Service.
 func (s *Services) addresses(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
 	if !needsIPs(spec) {
@@ -127,14 +126,14 @@ func (s *Services) addresses(c *reservation, svc *corev1.Service) error {
 	}
 	for i, family := range spec.IPFamilies {
 		if i == len(spec.ClusterIPs) {
-			ip, err := c.anyIP(family)
+			ip, err := c.takeFreeIP(family)
 			if err != nil {
 				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 			}
 			spec.ClusterIPs = append(spec.ClusterIPs, ip.String())
 			continue
 		}
-		if err := c.thisIP(family, spec.ClusterIPs[i]); err != nil {
+		if err := c.takeRequestedIP(family, spec.ClusterIPs[i]); err != nil {
 			return invalid(svc, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs,
 				fmt.Sprintf("failed to allocate IP %s: %v", spec.ClusterIPs[i], err))})
 		}
@@ -161,16 +160,16 @@ func familyOf(prefix netip.Prefix) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-func (c *reservation) thisIP(family corev1.IPFamily, text string) error {
+func (c *reservation) takeRequestedIP(family corev1.IPFamily, text string) error {
 	ip, err := parse(text)
 	switch {
 	case err != nil:
 		return err
-	case c.keptIPs[ip]:
+	case c.currentIPs[ip]:
 		return nil
 	case !slices.ContainsFunc(c.ranges,
 		func(from netip.Prefix) bool { return familyOf(from) == family && usable(from, ip) }):
-		return errForeignIP
+		return errOutOfRange
 	case c.ipUsed(ip):
 		return errTakenIP
 	}
@@ -182,8 +181,8 @@ func (c *reservation) takeIP(ip netip.Addr) {
 	c.ips, c.usedIPs[ip] = append(c.ips, ip), true
 }
 
-// usable reports whether an address can be allocated: the first of a range is the network's, the
-// last of IPv4 the broadcast address.
+// usable reports whether an address can be allocated: not the network address, which is the first of a range, nor the
+// broadcast address, which is the last of an IPv4 range.
 func usable(from netip.Prefix, ip netip.Addr) bool {
 	if !from.Contains(ip) || ip == from.Addr() {
 		return false
@@ -191,8 +190,8 @@ func usable(from netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || from.Contains(ip.Next())
 }
 
-// anyIP takes a free address of the first range of a family that has one.
-func (c *reservation) anyIP(family corev1.IPFamily) (netip.Addr, error) {
+// takeFreeIP allocates a free address from the first range of the family that has one.
+func (c *reservation) takeFreeIP(family corev1.IPFamily) (netip.Addr, error) {
 	for _, from := range c.ranges {
 		if familyOf(from) != family {
 			continue
@@ -205,26 +204,26 @@ func (c *reservation) anyIP(family corev1.IPFamily) (netip.Addr, error) {
 }
 
 func (c *reservation) anyOf(from netip.Prefix) (netip.Addr, error) {
-	size := addresses(from)
-	offset, found := anyOf(size, band(size, 16, 256), func(i uint64) bool {
-		ip := at(from, i)
-		return usable(from, ip) && !c.ipUsed(ip) && !c.keptIPs[ip]
+	size := sizeOf(from)
+	offset, found := randomFree(size, lowerBandSize(size, 16, 256), func(i uint64) bool {
+		ip := addressAt(from, i)
+		return usable(from, ip) && !c.ipUsed(ip) && !c.currentIPs[ip]
 	})
 	if !found {
 		return netip.Addr{}, errFull
 	}
-	ip := at(from, offset)
+	ip := addressAt(from, offset)
 	c.takeIP(ip)
 	return ip, nil
 }
 
-// addresses returns the size of a range; of a large one, as much as matters.
-func addresses(prefix netip.Prefix) uint64 {
+// sizeOf returns the number of addresses of a range, capped at a maximum.
+func sizeOf(prefix netip.Prefix) uint64 {
 	return 1 << min(prefix.Addr().BitLen()-prefix.Bits(), 32)
 }
 
-// at returns the i-th address of a range.
-func at(prefix netip.Prefix, i uint64) netip.Addr {
+// addressAt returns the i-th address of a range.
+func addressAt(prefix netip.Prefix, i uint64) netip.Addr {
 	raw := prefix.Addr().AsSlice()
 	for b := len(raw) - 1; i > 0 && b >= 0; b-- {
 		i += uint64(raw[b])
@@ -235,17 +234,17 @@ func at(prefix netip.Prefix, i uint64) netip.Addr {
 	return addr
 }
 
-// band returns the size of the lower part of a range: a share of it, at least 16 (upstream:
+// lowerBandSize returns the size of the lower part of a range: a share of the range, at least 16 (upstream:
 // calculateRangeOffset).
-func band(size, share, most uint64) uint64 {
+func lowerBandSize(size, share, most uint64) uint64 {
 	if size <= 16 {
 		return 0
 	}
 	return min(max(size/share, 16), most)
 }
 
-// anyOf returns a random free place from lower up to size, else below lower.
-func anyOf(size, lower uint64, free func(uint64) bool) (uint64, bool) {
+// randomFree returns a random free place from lower up to size, else below lower.
+func randomFree(size, lower uint64, free func(uint64) bool) (uint64, bool) {
 	for _, part := range [][2]uint64{{lower, size}, {0, lower}} {
 		count := part[1] - part[0]
 		if count == 0 {
@@ -276,23 +275,23 @@ func (s *Services) ports(c *reservation, svc *corev1.Service) error {
 	return s.port(c, svc, path, &spec.HealthCheckNodePort)
 }
 
-// nodePorts allocates one node port for both TCP and UDP of the same port.
+// nodePorts allocates node ports. TCP and UDP on the same port of the Service share a node port.
 func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
-	given := map[int32]int32{} // by port of the Service
+	byPort := map[int32]int32{} // node ports by port of the Service
 	for _, p := range slices.Backward(spec.Ports) {
 		if p.NodePort != 0 {
-			given[p.Port] = p.NodePort
+			byPort[p.Port] = p.NodePort
 		}
 	}
 	done := map[int32]int32{}
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
-		if p.NodePort == 0 && !givesNodePorts(spec) {
+		if p.NodePort == 0 && !allocatesNodePorts(spec) {
 			continue
 		}
 		if p.NodePort == 0 {
-			p.NodePort = given[p.Port]
+			p.NodePort = byPort[p.Port]
 		}
 		if p.NodePort != 0 && done[p.Port] == p.NodePort {
 			continue
@@ -300,30 +299,30 @@ func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 		if err := s.port(c, svc, field.NewPath("spec", "ports").Index(i).Child("nodePort"), &p.NodePort); err != nil {
 			return err
 		}
-		given[p.Port], done[p.Port] = p.NodePort, p.NodePort
+		byPort[p.Port], done[p.Port] = p.NodePort, p.NodePort
 	}
 	return nil
 }
 
-// port allocates the requested port, or any if *port is 0.
+// port allocates the requested node port, or a free one if *port is 0.
 func (s *Services) port(c *reservation, svc *corev1.Service, path *field.Path, port *int32) error {
 	if *port == 0 {
-		found, err := c.anyPort(s)
+		found, err := c.takeFreePort(s)
 		if err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
 		}
 		*port = found
 		return nil
 	}
-	if err := c.thisPort(s, *port); err != nil {
+	if err := c.takeRequestedPort(s, *port); err != nil {
 		return invalid(svc, field.ErrorList{field.Invalid(path, *port, err.Error())})
 	}
 	return nil
 }
 
-func (c *reservation) thisPort(s *Services, port int32) error {
+func (c *reservation) takeRequestedPort(s *Services, port int32) error {
 	switch {
-	case c.keptPorts[port]:
+	case c.currentPorts[port]:
 		return nil
 	case slices.Contains(c.ports, port) && !c.created:
 		return nil // validation checks the protocols
@@ -340,11 +339,11 @@ func (c *reservation) takePort(port int32) {
 	c.ports, c.usedPorts[port] = append(c.ports, port), true
 }
 
-func (c *reservation) anyPort(s *Services) (int32, error) {
+func (c *reservation) takeFreePort(s *Services) (int32, error) {
 	first, size := int32(s.cfg.Ports.Base), uint64(s.cfg.Ports.Size)
-	place, found := anyOf(size, band(size, 32, 128), func(i uint64) bool {
+	place, found := randomFree(size, lowerBandSize(size, 32, 128), func(i uint64) bool {
 		port := first + int32(i)
-		return !c.portUsed(port) && !c.keptPorts[port]
+		return !c.portUsed(port) && !c.currentPorts[port]
 	})
 	if !found {
 		return 0, errFull

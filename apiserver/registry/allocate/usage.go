@@ -8,19 +8,19 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// usage counts the Services that have an address or a port.
+// usage counts how many Services have each address and port.
 type usage struct {
 	ips   map[netip.Addr]int
 	ports map[int32]int
 
-	services []*corev1.Service // that are counted
+	services []*corev1.Service // the counted Services
 }
 
 func newUsage() usage { return usage{ips: map[netip.Addr]int{}, ports: map[int32]int{}} }
 
-// follow makes now the Services that are counted. Stored objects never change, so it looks only at those between the
-// ones that both lists begin and end with: usually a single one has come, gone or changed since the last call.
-func (u *usage) follow(now []*corev1.Service) {
+// update replaces the counted Services by now. Stored objects are immutable, so it skips the common prefix and suffix
+// of both lists: usually a single Service differs.
+func (u *usage) update(now []*corev1.Service) {
 	was, head, tail := u.services, 0, 0
 	for least := min(len(was), len(now)); head < least && was[head] == now[head]; {
 		head++
@@ -37,7 +37,7 @@ func (u *usage) follow(now []*corev1.Service) {
 	u.services = now
 }
 
-// add counts what a Service has, by more or less.
+// add adds by to the counts of a Service's addresses and ports.
 func (u *usage) add(spec *corev1.ServiceSpec, by int) {
 	for _, text := range spec.ClusterIPs {
 		if ip, err := parse(text); err == nil {

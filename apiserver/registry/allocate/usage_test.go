@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestUsageFollows: after any changes, the counts are those of a new usage.
+// TestUsageFollows checks that the counts after any changes equal those of a new usage.
 func TestUsageFollows(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -35,14 +35,14 @@ func TestUsageFollows(t *testing.T) {
 				services = slices.Delete(services, at, at+1)
 			}
 		}
-		u.follow(services)
+		u.update(services)
 		want := newUsage()
-		want.follow(services)
+		want.update(services)
 		if !maps.Equal(u.ips, want.ips) || !maps.Equal(u.ports, want.ports) {
 			t.Fatalf("counted %v %v, want %v %v", u.ips, u.ports, want.ips, want.ports)
 		}
 	}
-	if u.follow(nil); len(u.ips)+len(u.ports) > 0 {
+	if u.update(nil); len(u.ips)+len(u.ports) > 0 {
 		t.Errorf("without Services, %v and %v are used", u.ips, u.ports)
 	}
 }

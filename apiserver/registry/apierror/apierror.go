@@ -1,4 +1,4 @@
-// Package apierror makes the API errors of the registry, and translates those of the store.
+// Package apierror creates the API errors of the registry, and translates errors of the store.
 package apierror
 
 import (
@@ -16,7 +16,7 @@ import (
 	"monopod/store"
 )
 
-// Of translates an error of the store. It returns any other error, and nil, unchanged.
+// Of translates an error of the store. It returns nil and other errors unchanged.
 func Of(err error, res *kind.Resource, name string) error {
 	switch {
 	case err == nil:
@@ -37,11 +37,10 @@ func Of(err error, res *kind.Resource, name string) error {
 	return err
 }
 
-// Expired returns 410: the client must list again.
+// Expired returns 410, after which the client must list again.
 func Expired(message string) *apierrors.StatusError { return apierrors.NewResourceExpired(message) }
 
-// Future returns upstream's error for a future revision: a timeout after which the client
-// retries.
+// Future returns upstream's error for a future revision: a timeout, after which the client retries.
 func Future(err error) error {
 	e := apierrors.NewTimeoutError("Too large resource version: "+err.Error(), 1)
 	e.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -49,7 +48,7 @@ func Future(err error) error {
 	return e
 }
 
-// NoSpace returns 507: the disk is full.
+// NoSpace returns 507 for a full disk.
 func NoSpace(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
@@ -68,39 +67,40 @@ func NoResource(gvr schema.GroupVersionResource) error {
 	return e
 }
 
-// NoSubresource returns 404 for a subresource that its resource does not have.
+// NoSubresource returns 404 for a subresource that the resource does not have.
 func NoSubresource(ref client.Ref) error {
 	e := apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 	e.ErrStatus.Message = fmt.Sprintf("%s has no subresource %q", ref.Resource.GroupResource(), ref.Subresource)
 	return e
 }
 
-// maxCauses limits the errors in one response, because the time for its message grows with their
+// maxCauses is the maximum number of field errors in one response. The time to build the message grows with their
 // square.
 const maxCauses = 256
 
-// Invalid returns 422 with the invalid fields.
+// Invalid returns 422 with the field errors.
 func Invalid(res *kind.Resource, name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(res.GVK().GroupKind(), name, errs[:min(len(errs), maxCauses)])
 }
 
-// Conflict returns 409 for an object that is not in the state that the client expects.
+// Conflict returns 409 for an object whose state differs from what the client expects.
 func Conflict(res *kind.Resource, name, why string) error {
 	return apierrors.NewConflict(res.GVR.GroupResource(), name, errors.New(why))
 }
 
-// Modified returns the conflict after which clients read the object again.
+// Modified returns the conflict after which clients get the object and retry.
 func Modified(res *kind.Resource, name string) error {
 	return Conflict(res, name,
 		"the object has been modified; please apply your changes to the latest version and try again")
 }
 
-// FutureRevision returns the error for a request at a future revision.
-func FutureRevision(asked, now int64) error {
-	return Future(fmt.Errorf("%d, current: %d", asked, now))
+// FutureRevision returns the error for a request at a revision that does not exist yet.
+func FutureRevision(requested, now int64) error {
+	return Future(fmt.Errorf("%d, current: %d", requested, now))
 }
 
-// Creation returns 405 for a resource that does not support the creation of the named object; 403 if it ends.
+// Creation returns the error for a resource that does not support the creation of the named object: 405, or 403 while
+// the resource is terminating.
 func Creation(res *kind.Resource, name string) error {
 	if res.Ending == "" {
 		return apierrors.NewMethodNotSupported(res.GVR.GroupResource(), "create")

@@ -1,5 +1,5 @@
-// Package apiservice contains the kind APIService: which server serves a group and version. Package aggregate passes
-// the requests on.
+// Package apiservice contains the kind APIService, which names the server of a group and version. Package aggregate
+// forwards the requests.
 package apiservice
 
 import (
@@ -19,17 +19,17 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Service is the kind.
+// Service is an APIService.
 type Service = apiregistrationv1.APIService
 
-// Highest priorities.
+// Maximum priorities.
 const (
 	maxGroupPriority   = 20000
 	maxVersionPriority = 1000
 )
 
-// Resources are the kinds of this package. builtIn reports whether this server itself serves a group and version, and
-// never lets another serve it.
+// Resources returns the kind APIService. builtIn reports whether this server serves a group and version itself, so that
+// no other server can.
 func Resources(builtIn func(schema.GroupVersion) bool) []kind.Resource {
 	return []kind.Resource{{
 		GVR:        client.APIServices,
@@ -110,14 +110,14 @@ func prepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// Local returns the condition of a group and version that this server serves.
+// Local returns the condition Available of a group and version that this server serves.
 func Local(now metav1.Time) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available,
 		Status: apiregistrationv1.ConditionTrue, LastTransitionTime: now,
 		Reason: "Local", Message: "Local APIServices are always available"}
 }
 
-// validateBuiltIn refuses another server for a group and version that this one serves.
+// validateBuiltIn rejects another server for a group and version that this server serves.
 func validateBuiltIn(s *Service, subresource string, builtIn func(schema.GroupVersion) bool) field.ErrorList {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	if subresource != "" || s.Spec.Service == nil || !builtIn(gv) {

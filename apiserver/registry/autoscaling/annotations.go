@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations for the fields of v2 that autoscaling/v1 does not have (upstream:
-// pkg/apis/autoscaling).
+// Annotations for the fields of v2 that autoscaling/v1 does not have (upstream: pkg/apis/autoscaling).
 const (
 	metricsAnnotation    = "autoscaling.alpha.kubernetes.io/metrics"
 	currentAnnotation    = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -20,38 +19,40 @@ const (
 
 // annotate stores the fields of a that v1 does not have in out's annotations.
 func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.HorizontalPodAutoscaler) {
-	forget(out)
+	removeAnnotations(out)
 	var others []autoscalingv1.MetricSpec
 	for i := range a.Spec.Metrics {
 		if _, ok := cpuShare(&a.Spec.Metrics[i]); !ok {
-			others = append(others, showMetric(&a.Spec.Metrics[i]))
+			others = append(others, metricToV1(&a.Spec.Metrics[i]))
 		}
 	}
 	var current []autoscalingv1.MetricStatus
 	for i := range a.Status.CurrentMetrics {
-		current = append(current, showStatus(&a.Status.CurrentMetrics[i]))
+		current = append(current, statusToV1(&a.Status.CurrentMetrics[i]))
 	}
 	var conditions []autoscalingv1.HorizontalPodAutoscalerCondition
 	for _, c := range a.Status.Conditions {
 		conditions = append(conditions, autoscalingv1.HorizontalPodAutoscalerCondition{
 			Type: autoscalingv1.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
-			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			ObservedGeneration: c.ObservedGeneration,
 		})
 	}
-	put(out, metricsAnnotation, others, len(others) > 0)
-	put(out, currentAnnotation, current, len(current) > 0)
-	put(out, conditionsAnnotation, conditions, len(conditions) > 0)
+	setAnnotation(out, metricsAnnotation, others, len(others) > 0)
+	setAnnotation(out, currentAnnotation, current, len(current) > 0)
+	setAnnotation(out, conditionsAnnotation, conditions, len(conditions) > 0)
 	if b := a.Spec.Behavior; b != nil {
-		put(out, behaviorAnnotation, behavior{ScaleUp: showRules(b.ScaleUp), ScaleDown: showRules(b.ScaleDown)}, true)
+		setAnnotation(out, behaviorAnnotation,
+			behavior{ScaleUp: rulesToAnnotation(b.ScaleUp), ScaleDown: rulesToAnnotation(b.ScaleDown)}, true)
 	}
 }
 
-func put(obj metav1.Object, key string, value any, some bool) {
+func setAnnotation(obj metav1.Object, key string, value any, some bool) {
 	if !some {
 		return
 	}
 	text, err := json.Marshal(value)
-	if err != nil { // none of these types can fail
+	if err != nil { // these types never fail
 		return
 	}
 	annotations := obj.GetAnnotations()
@@ -62,32 +63,34 @@ func put(obj metav1.Object, key string, value any, some bool) {
 	obj.SetAnnotations(annotations)
 }
 
-// readAnnotations sets fields from out's annotations and removes these. Invalid
-// annotations are ignored, as upstream does.
+// readAnnotations sets fields from out's annotations and removes the annotations. As upstream, it ignores invalid
+// annotations.
 func readAnnotations(out *autoscalingv2.HorizontalPodAutoscaler) {
-	for _, m := range read[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
-		out.Spec.Metrics = append(out.Spec.Metrics, keepMetric(&m))
+	for _, m := range readAnnotation[[]autoscalingv1.MetricSpec](out, metricsAnnotation) {
+		out.Spec.Metrics = append(out.Spec.Metrics, metricFromV1(&m))
 	}
-	if current := read[[]autoscalingv1.MetricStatus](out, currentAnnotation); len(current) > 0 {
+	if current := readAnnotation[[]autoscalingv1.MetricStatus](out, currentAnnotation); len(current) > 0 {
 		out.Status.CurrentMetrics = nil // the annotation is more complete than the field
 		for i := range current {
-			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, keepStatus(&current[i]))
+			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(&current[i]))
 		}
 	}
-	for _, c := range read[[]autoscalingv1.HorizontalPodAutoscalerCondition](out, conditionsAnnotation) {
+	for _, c := range readAnnotation[[]autoscalingv1.HorizontalPodAutoscalerCondition](out, conditionsAnnotation) {
 		out.Status.Conditions = append(out.Status.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{
 			Type: autoscalingv2.HorizontalPodAutoscalerConditionType(c.Type), Status: c.Status,
-			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			ObservedGeneration: c.ObservedGeneration,
 		})
 	}
-	if b := read[*behavior](out, behaviorAnnotation); b != nil {
-		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: keepRules(b.ScaleUp), ScaleDown: keepRules(b.ScaleDown)}
+	if b := readAnnotation[*behavior](out, behaviorAnnotation); b != nil {
+		out.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
+			ScaleUp: rulesFromAnnotation(b.ScaleUp), ScaleDown: rulesFromAnnotation(b.ScaleDown)}
 	}
-	forget(out)
+	removeAnnotations(out)
 }
 
-// read decodes the annotation; it returns the zero value if that fails.
-func read[T any](obj metav1.Object, key string) T {
+// readAnnotation decodes the annotation. It returns the zero value for an invalid one.
+func readAnnotation[T any](obj metav1.Object, key string) T {
 	var value, nothing T
 	if json.Unmarshal([]byte(obj.GetAnnotations()[key]), &value) != nil {
 		return nothing
@@ -95,7 +98,7 @@ func read[T any](obj metav1.Object, key string) T {
 	return value
 }
 
-func forget(obj metav1.Object) {
+func removeAnnotations(obj metav1.Object) {
 	annotations := obj.GetAnnotations()
 	for _, key := range []string{metricsAnnotation, currentAnnotation, conditionsAnnotation, behaviorAnnotation} {
 		delete(annotations, key)
@@ -105,8 +108,7 @@ func forget(obj metav1.Object) {
 	}
 }
 
-// behavior is the format of the annotation: upstream encodes its internal type,
-// which has no JSON tags.
+// behavior is the format of the annotation: upstream encodes its internal type, which has no JSON tags.
 type behavior struct{ ScaleUp, ScaleDown *rules }
 
 type rules struct {
@@ -122,22 +124,24 @@ type policy struct {
 	PeriodSeconds int32
 }
 
-func showRules(r *autoscalingv2.HPAScalingRules) *rules {
+func rulesToAnnotation(r *autoscalingv2.HPAScalingRules) *rules {
 	if r == nil {
 		return nil
 	}
-	out := &rules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	out := &rules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy,
+		Tolerance: r.Tolerance}
 	for _, p := range r.Policies {
 		out.Policies = append(out.Policies, policy(p))
 	}
 	return out
 }
 
-func keepRules(r *rules) *autoscalingv2.HPAScalingRules {
+func rulesFromAnnotation(r *rules) *autoscalingv2.HPAScalingRules {
 	if r == nil {
 		return nil
 	}
-	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds,
+		SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
 	for _, p := range r.Policies {
 		out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy(p))
 	}

@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// defaultUtilization is the target CPU utilization, in percent of the requests, of
-// an autoscaler without metrics (upstream: autoscaling.DefaultCPUUtilization).
+// defaultUtilization is the target CPU utilization of an autoscaler without metrics, in percent of the requests
+// (upstream: autoscaling.DefaultCPUUtilization).
 const defaultUtilization = 80
 
 func autoscalerResource() kind.Resource {
@@ -35,14 +35,14 @@ func autoscalerResource() kind.Resource {
 func autoscalerColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("Reference", "What it scales.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
+		table.Text("Reference", "The scaled object.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
 			return a.Spec.ScaleTargetRef.Kind + "/" + a.Spec.ScaleTargetRef.Name
 		}),
-		table.Text("Targets", "What is measured, of what is wanted.", autoscalerTargets),
+		table.Text("Targets", "Current and target values of the metrics.", autoscalerTargets),
 		table.Text("MinPods", "Fewest pods.", autoscalerMin),
 		table.Count("MaxPods", "Most pods.",
 			func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
-		table.Count("Replicas", "Pods there are.",
+		table.Count("Replicas", "Current number of pods.",
 			func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
 		table.Age(),
 	}
@@ -88,8 +88,8 @@ func utilization(percent int32) autoscalingv2.MetricSpec {
 	}
 }
 
-// rulesDefault sets the default scaling rules. Only nil policies get the default:
-// validation rejects an empty list.
+// rulesDefault sets the default scaling rules. Only nil policies get the default, because validation rejects an empty
+// list.
 func rulesDefault(at **autoscalingv2.HPAScalingRules, window *int32, policies ...autoscalingv2.HPAScalingPolicy) {
 	kind.SetIfNil(at, autoscalingv2.HPAScalingRules{})
 	rules := *at

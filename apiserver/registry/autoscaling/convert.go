@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// showMetric converts a metric to v1.
-func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
+// metricToV1 converts a metric to v1.
+func metricToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv1.ObjectMetricSource{
@@ -25,18 +25,19 @@ func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricSource{
-			Name: s.Name, Container: s.Container, TargetAverageUtilization: s.Target.AverageUtilization, TargetAverageValue: s.Target.AverageValue}
+			Name: s.Name, Container: s.Container, TargetAverageUtilization: s.Target.AverageUtilization,
+			TargetAverageValue: s.Target.AverageValue}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv1.ExternalMetricSource{
-			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, TargetValue: s.Target.Value, TargetAverageValue: s.Target.AverageValue}
+			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, TargetValue: s.Target.Value,
+			TargetAverageValue: s.Target.AverageValue}
 	}
 	return out
 }
 
-// keepMetric is the inverse of showMetric; the fields that are set determine the
-// type of the target.
-func keepMetric(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
+// metricFromV1 is the inverse of metricToV1. The fields that are set determine the type of the target.
+func metricFromV1(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv2.ObjectMetricSource{
@@ -52,7 +53,8 @@ func keepMetric(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		}
 	}
 	if s := m.Resource; s != nil {
-		out.Resource = &autoscalingv2.ResourceMetricSource{Name: s.Name, Target: shareTarget(s.TargetAverageUtilization, s.TargetAverageValue)}
+		out.Resource = &autoscalingv2.ResourceMetricSource{Name: s.Name,
+			Target: shareTarget(s.TargetAverageUtilization, s.TargetAverageValue)}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
@@ -83,8 +85,8 @@ func shareTarget(share *int32, average *resource.Quantity) autoscalingv2.MetricT
 	return autoscalingv2.MetricTarget{Type: kind, AverageUtilization: share, AverageValue: average}
 }
 
-// showStatus converts the current value of a metric to v1.
-func showStatus(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
+// statusToV1 converts the current value of a metric to v1.
+func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv1.ObjectMetricStatus{
@@ -93,25 +95,29 @@ func showStatus(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 		}
 	}
 	if s := m.Pods; s != nil {
-		out.Pods = &autoscalingv1.PodsMetricStatus{MetricName: s.Metric.Name, CurrentAverageValue: orZero(s.Current.AverageValue), Selector: s.Metric.Selector}
+		out.Pods = &autoscalingv1.PodsMetricStatus{MetricName: s.Metric.Name,
+			CurrentAverageValue: orZero(s.Current.AverageValue), Selector: s.Metric.Selector}
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv1.ResourceMetricStatus{
-			Name: s.Name, CurrentAverageUtilization: s.Current.AverageUtilization, CurrentAverageValue: orZero(s.Current.AverageValue)}
+			Name: s.Name, CurrentAverageUtilization: s.Current.AverageUtilization,
+			CurrentAverageValue: orZero(s.Current.AverageValue)}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
-			Name: s.Name, Container: s.Container, CurrentAverageUtilization: s.Current.AverageUtilization, CurrentAverageValue: orZero(s.Current.AverageValue)}
+			Name: s.Name, Container: s.Container, CurrentAverageUtilization: s.Current.AverageUtilization,
+			CurrentAverageValue: orZero(s.Current.AverageValue)}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv1.ExternalMetricStatus{
-			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, CurrentValue: orZero(s.Current.Value), CurrentAverageValue: s.Current.AverageValue}
+			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, CurrentValue: orZero(s.Current.Value),
+			CurrentAverageValue: s.Current.AverageValue}
 	}
 	return out
 }
 
-// keepStatus is the inverse of showStatus.
-func keepStatus(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
+// statusFromV1 is the inverse of statusToV1.
+func statusFromV1(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv2.ObjectMetricStatus{
@@ -128,11 +134,13 @@ func keepStatus(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv2.ResourceMetricStatus{
-			Name: s.Name, Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization, AverageValue: notZero(s.CurrentAverageValue)}}
+			Name: s.Name, Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization,
+				AverageValue: notZero(s.CurrentAverageValue)}}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: s.Name, Container: s.Container,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization, AverageValue: notZero(s.CurrentAverageValue)}}
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization,
+				AverageValue: notZero(s.CurrentAverageValue)}}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv2.ExternalMetricStatus{

@@ -13,8 +13,7 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// metrics requires an Object or External metric if minReplicas is 0: without pods,
-// the other metrics have no values.
+// metrics requires an Object or External metric if minReplicas is 0: without pods, other metrics have no values.
 func metrics(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	outside := false
@@ -60,12 +59,12 @@ func metric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// memberOf returns the field of a type: "pods" for "Pods".
+// memberOf returns the field name of a type: "pods" for "Pods".
 func memberOf(kind autoscalingv2.MetricSourceType) string {
 	return strings.ToLower(string(kind[:1])) + string(kind[1:])
 }
 
-// source checks the first of the sources that are set.
+// source checks the first source that is set.
 func source(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	switch {
 	case m.Object != nil:

@@ -10,8 +10,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// shownTargets is the number of metrics that a cell shows.
-const shownTargets = 2
+// maxShownTargets is the maximum number of metrics in a cell.
+const maxShownTargets = 2
 
 // autoscalerTargets returns the first metrics as "current/target".
 func autoscalerTargets(a *autoscalingv2.HorizontalPodAutoscaler) string {
@@ -26,18 +26,18 @@ func autoscalerTargets(a *autoscalingv2.HorizontalPodAutoscaler) string {
 		}
 		list = append(list, target(&a.Spec.Metrics[i], &current))
 	}
-	if more := len(list) - shownTargets; more > 0 {
-		return fmt.Sprintf("%s + %d more...", strings.Join(list[:shownTargets], ", "), more)
+	if more := len(list) - maxShownTargets; more > 0 {
+		return fmt.Sprintf("%s + %d more...", strings.Join(list[:maxShownTargets], ", "), more)
 	}
 	return strings.Join(list, ", ")
 }
 
 func target(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
-	want, name, ok := wanted(spec)
+	want, name, ok := targetOf(spec)
 	if !ok {
 		return "<unknown type>"
 	}
-	have := current(spec.Type, status)
+	have := currentOf(spec.Type, status)
 	switch {
 	case name != "" && want.AverageValue == nil:
 		return fmt.Sprintf("%s: %s/%s", name, percent(have, table.Unknown),
@@ -52,9 +52,9 @@ func target(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) 
 	return amount(have, false) + "/" + text(want.Value)
 }
 
-// wanted returns the metric's target, and the name of the resource for a resource
-// metric; ok is false for an unknown type.
-func wanted(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget, name string, ok bool) {
+// targetOf returns the metric's target, and for a resource metric the name of the resource. ok is false for an unknown
+// type.
+func targetOf(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget, name string, ok bool) {
 	switch {
 	case spec.Type == autoscalingv2.ExternalMetricSourceType && spec.External != nil:
 		return &spec.External.Target, "", true
@@ -70,8 +70,9 @@ func wanted(spec *autoscalingv2.MetricSpec) (want *autoscalingv2.MetricTarget, n
 	return nil, "", false
 }
 
-// current returns the current value of a metric of the type; nil: none yet.
-func current(kind autoscalingv2.MetricSourceType, status *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
+// currentOf returns the current value of a metric of the type; nil: none yet.
+func currentOf(kind autoscalingv2.MetricSourceType,
+	status *autoscalingv2.MetricStatus) *autoscalingv2.MetricValueStatus {
 	switch {
 	case kind == autoscalingv2.ExternalMetricSourceType && status.External != nil:
 		return &status.External.Current
@@ -104,7 +105,7 @@ func percent(have *autoscalingv2.MetricValueStatus, unset string) string {
 	return fmt.Sprintf("%d%%", *have.AverageUtilization)
 }
 
-// text formats a quantity, and nil as upstream does.
+// text formats a quantity; nil as upstream does.
 func text(q *resource.Quantity) string {
 	if q == nil {
 		return "<nil>"

@@ -54,8 +54,7 @@ func specErrors(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.
 	return errs
 }
 
-// scaleTarget requires an API group, except for ReplicationControllers. An update
-// may keep the stored reference.
+// scaleTarget requires an API group except for ReplicationControllers. An update may keep the stored reference.
 func scaleTarget(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
 	ref := &spec.ScaleTargetRef
 	errs := reference(ref, at)

@@ -23,12 +23,12 @@ func oldAutoscalerResource() kind.Resource {
 		Categories:   r.Categories,
 		Subresources: r.Subresources,
 		New:          func() kind.Object { return new(autoscalingv1.HorizontalPodAutoscaler) },
-		View:         &kind.View{Of: client.HorizontalPodAutoscalers, Show: show, Store: keep},
-		Columns:      columnsOver(keep, r.Columns),
+		View:         &kind.View{Of: client.HorizontalPodAutoscalers, Show: toV1, Store: fromV1},
+		Columns:      columnsOver(fromV1, r.Columns),
 	}
 }
 
-// columnsOver returns the columns for objects that stored converts first.
+// columnsOver returns columns that convert objects by stored first.
 func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) []table.Column {
 	out := make([]table.Column, len(columns))
 	for i, c := range columns {
@@ -39,9 +39,9 @@ func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) [
 	return out
 }
 
-// show converts an autoscaler to v1. Annotations contain the fields that v1 does not
-// have, so that keep restores the same object.
-func show(stored kind.Object) kind.Object {
+// toV1 converts an autoscaler to v1. Annotations contain the fields that v1 does not have, so that fromV1 restores the
+// same object.
+func toV1(stored kind.Object) kind.Object {
 	a := stored.(*autoscalingv2.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv1.HorizontalPodAutoscaler{
 		ObjectMeta: a.ObjectMeta,
@@ -73,7 +73,7 @@ func show(stored kind.Object) kind.Object {
 	return out
 }
 
-// cpuShare returns the target of a CPU utilization metric, which v1 has a field for.
+// cpuShare returns the target of a CPU utilization metric, for which v1 has a field.
 func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
 		return nil, false
@@ -81,9 +81,8 @@ func cpuShare(m *autoscalingv2.MetricSpec) (*int32, bool) {
 	return m.Resource.Target.AverageUtilization, m.Resource.Target.AverageUtilization != nil
 }
 
-// keep converts an autoscaler of v1 to the stored version. Without metrics, the
-// target is the default CPU utilization.
-func keep(shown kind.Object) kind.Object {
+// fromV1 converts an autoscaler of v1 to v2. Without metrics, the target is the default CPU utilization.
+func fromV1(shown kind.Object) kind.Object {
 	a := shown.(*autoscalingv1.HorizontalPodAutoscaler).DeepCopy()
 	out := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: a.ObjectMeta,

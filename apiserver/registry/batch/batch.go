@@ -1,9 +1,9 @@
-// Package batch contains the kinds whose pods run to completion: Job and CronJob.
+// Package batch contains the kinds Job and CronJob, whose pods run to completion.
 package batch
 
 import "monopod/apiserver/registry/kind"
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		cronJobResource(),

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
@@ -18,8 +19,7 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// maxCronJobName leaves room for the 11 characters that the controller appends to
-// name a job: "-" and the minutes since 1970.
+// maxCronJobName leaves 11 characters for the suffix of a job's name: "-" and the minutes since 1970.
 const maxCronJobName = validation.DNS1035LabelMaxLength - 11
 
 func cronJobResource() kind.Resource {
@@ -46,25 +46,27 @@ func cronJobHalves(obj kind.Object) (*batchv1.CronJobSpec, *batchv1.CronJobStatu
 }
 
 func cronJobColumns() []table.Column {
-	suspend := table.Text("Suspend", "Whether it starts no jobs for now.", cronJobSuspend)
+	suspend := table.Text("Suspend", "Whether new jobs are suspended.", cronJobSuspend)
 	suspend.Type = "boolean" // upstream declares the text as boolean
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
-		table.Text("Schedule", "When it starts jobs.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
-		table.Text("Timezone", "Whose time the schedule means.", func(c *batchv1.CronJob) string {
+		table.Text("Schedule", "The schedule in cron format.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
+		table.Text("Timezone", "The time zone of the schedule.", func(c *batchv1.CronJob) string {
 			if c.Spec.TimeZone == nil {
 				return table.None
 			}
 			return *c.Spec.TimeZone
 		}),
 		suspend,
-		table.Number("Active", "Jobs of it that run.", func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
-		table.Timed("Last Schedule", "When it started the last job.", func(c *batchv1.CronJob, now time.Time) string {
-			if c.Status.LastScheduleTime == nil {
-				return table.None
-			}
-			return table.Since(c.Status.LastScheduleTime.Time, now)
-		}),
+		table.Number("Active", "Number of running jobs.",
+			func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
+		table.Timed("Last Schedule", "Time since the last job was scheduled.",
+			func(c *batchv1.CronJob, now time.Time) string {
+				if c.Status.LastScheduleTime == nil {
+					return table.None
+				}
+				return table.Since(c.Status.LastScheduleTime.Time, now)
+			}),
 		table.Age(),
 	}, func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template },
 		func(c *batchv1.CronJob) string {
@@ -82,8 +84,8 @@ func cronJobSuspend(c *batchv1.CronJob) string {
 	return "False"
 }
 
-// cronJobDefault is upstream's SetDefaults_CronJob. The job template gets its
-// other defaults when it becomes a job.
+// cronJobDefault implements upstream's SetDefaults_CronJob. The job template gets its other defaults when it becomes a
+// job.
 func cronJobDefault(obj kind.Object) {
 	spec := &obj.(*batchv1.CronJob).Spec
 	kind.SetIfZero(&spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
@@ -118,7 +120,7 @@ func cronJobValidate(next, cur kind.Object, subresource string) field.ErrorList 
 func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
 	errs := scheduleErrors(spec, strings.Contains(old.Schedule, "TZ"), path.Child("schedule"))
 	errs = append(errs, check.NilOrNonNegative(path.Child("startingDeadlineSeconds"), spec.StartingDeadlineSeconds)...)
-	if zone := spec.TimeZone; zone != nil && !samePointer(zone, old.TimeZone) {
+	if zone := spec.TimeZone; zone != nil && !ptr.Equal(zone, old.TimeZone) {
 		errs = append(errs, zoneErrors(*zone, path.Child("timeZone"))...)
 	}
 	errs = append(errs, check.OneOf(path.Child("concurrencyPolicy"), spec.ConcurrencyPolicy,
@@ -129,8 +131,7 @@ func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	return append(errs, check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
 }
 
-// jobTemplate checks a job template. It must not have a selector, because each
-// job gets its own.
+// jobTemplate checks a job template. It must not have a selector, because each job gets its own.
 func jobTemplate(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := jobSpec(spec, path)
 	if spec.Selector != nil {

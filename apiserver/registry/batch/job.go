@@ -19,8 +19,7 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// oldUIDLabel and oldNameLabel are the old labels of a job's pods, without a domain.
-// Upstream still sets and checks them.
+// oldUIDLabel and oldNameLabel are the deprecated labels of a job's pods. As upstream, jobs still get them.
 const (
 	oldUIDLabel  = "controller-uid"
 	oldNameLabel = "job-name"
@@ -57,9 +56,9 @@ func jobHalves(obj kind.Object) (*batchv1.JobSpec, *batchv1.JobStatus) {
 func jobColumns() []table.Column {
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
-		table.Text("Status", "What has become of it.", jobState),
-		table.Text("Completions", "Pods that succeeded, of those needed.", jobCompletions),
-		table.Timed("Duration", "Time it took, or has taken so far.", jobDuration),
+		table.Text("Status", "The state of the job, such as Running, Complete or Failed.", jobState),
+		table.Text("Completions", "Succeeded pods and required completions.", jobCompletions),
+		table.Timed("Duration", "Time from start to completion, or until now.", jobDuration),
 		table.Age(),
 	}, func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
 		func(j *batchv1.Job) string { return metav1.FormatLabelSelector(j.Spec.Selector) })
@@ -115,7 +114,7 @@ func jobDuration(job *batchv1.Job, now time.Time) string {
 	return duration.HumanDuration(now.Sub(start.Time))
 }
 
-// jobDefault is upstream's SetDefaults_Job.
+// jobDefault implements upstream's SetDefaults_Job.
 func jobDefault(obj kind.Object) {
 	job := obj.(*batchv1.Job)
 	spec := &job.Spec
@@ -132,7 +131,7 @@ func jobDefault(obj kind.Object) {
 	}
 	kind.SetIfNil(&spec.CompletionMode, batchv1.NonIndexedCompletion)
 	kind.SetIfNil(&spec.Suspend, false)
-	if spec.PodFailurePolicy != nil { // the policy needs the final state of a pod
+	if spec.PodFailurePolicy != nil { // the policy evaluates the final state of a pod
 		kind.SetIfNil(&spec.PodReplacementPolicy, batchv1.Failed)
 	}
 	kind.SetIfNil(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
@@ -140,7 +139,7 @@ func jobDefault(obj kind.Object) {
 	jobSpecDefault(spec)
 }
 
-// jobSpecDefault sets the defaults that the job template of a CronJob has too.
+// jobSpecDefault sets the defaults that jobs and the job templates of CronJobs have in common.
 func jobSpecDefault(spec *batchv1.JobSpec) {
 	pod.DefaultTemplate(&spec.Template)
 	if spec.PodFailurePolicy == nil {
@@ -154,23 +153,23 @@ func jobSpecDefault(spec *batchv1.JobSpec) {
 	}
 }
 
-// jobPrepare sets the selector and labels of a new job, unless manualSelector is
-// set. It drops the field scheduling, whose feature gate is alpha and off.
+// jobPrepare sets the selector and labels of a new job, unless manualSelector is set. It drops the field scheduling,
+// whose feature gate is alpha and off.
 func jobPrepare(next, cur kind.Object, subresource string) {
 	job := next.(*batchv1.Job)
 	job.Spec.Scheduling = nil
 	if cur == nil && (job.Spec.ManualSelector == nil || !*job.Spec.ManualSelector) {
 		inherits := maps.Equal(job.Labels, job.Spec.Template.Labels)
 		jobSelect(job)
-		if inherits { // set by default: the default must include the new labels
+		if inherits { // a selector by default must include the new labels
 			job.Labels = nil
 		}
 	}
 	kind.SpecAndStatus(jobHalves, jobDefault)(next, cur, subresource)
 }
 
-// jobSelect labels the job's pods with its name and UID and selects them by the
-// UID. It keeps values that the client set; Validate rejects different ones.
+// jobSelect labels the job's pods with its name and UID and selects them by the UID. It keeps values that the client
+// set; validation rejects different ones.
 func jobSelect(job *batchv1.Job) {
 	set := func(at *map[string]string, key, value string) {
 		if *at == nil {

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/batch"
 	"monopod/apiserver/kit/check"
 )
 
-// jobStatus checks a status, which may come from an external controller
-// (spec.managedBy). Rules that a change of the spec can break apply only when
-// that part of the status changes.
+// jobStatus checks a status, which an external controller may have written (spec.managedBy). A rule that a change of
+// the spec can violate applies only when its part of the status changes.
 func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		jobCounts(&job.Status, path),
@@ -66,7 +66,7 @@ func jobFinished(job *batchv1.Job) bool {
 	return hasCondition(job, batchv1.JobComplete) || hasCondition(job, batchv1.JobFailed)
 }
 
-// jobEnd checks that a finished job has a start time and no pods left.
+// jobEnd checks that a finished job has a start time and no active pods.
 func jobEnd(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if !jobFinished(job) {
 		return nil
@@ -116,8 +116,7 @@ func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return append(errs, jobStart(job, old, path.Child("startTime"))...)
 }
 
-// jobStart rejects a change of startTime once it is set, unless the job is suspended
-// or this change resumes it.
+// jobStart rejects a change of startTime, unless the job is suspended or the change resumes it.
 func jobStart(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	start, was := job.Status.StartTime, old.Status.StartTime
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
@@ -133,7 +132,7 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	done, lost := path.Child("completedIndexes"), path.Child("failedIndexes")
 	status, spec := &job.Status, &job.Spec
 	doneChanged := status.CompletedIndexes != old.Status.CompletedIndexes
-	lostChanged := !samePointer(status.FailedIndexes, old.Status.FailedIndexes)
+	lostChanged := !ptr.Equal(status.FailedIndexes, old.Status.FailedIndexes)
 	completed, doneErr := indexesBelow(spec, &status.CompletedIndexes)
 	failed, lostErr := indexesBelow(spec, status.FailedIndexes)
 	if doneChanged && doneErr != nil {
@@ -161,8 +160,7 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// indexesBelow parses a list of the job's indexes. It returns nil without a list
-// or without completions.
+// indexesBelow parses a list of the job's indexes. It returns nil without a list or without completions.
 func indexesBelow(spec *batchv1.JobSpec, text *string) (batch.Indexes, error) {
 	if text == nil || spec.Completions == nil {
 		return nil, nil
@@ -170,11 +168,7 @@ func indexesBelow(spec *batchv1.JobSpec, text *string) (batch.Indexes, error) {
 	return batch.ParseIndexes(*text, *spec.Completions)
 }
 
-func samePointer[T comparable](a, b *T) bool {
-	return a == b || a != nil && b != nil && *a == *b
-}
-
-// jobConditions rejects conditions that contradict each other.
+// jobConditions rejects contradictory conditions.
 func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	say := func(message string) {
@@ -200,9 +194,8 @@ func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// jobProgress checks that terminal conditions stay true and that counts do not
-// decrease. Only an indexed job with completions equal to parallelism can shrink,
-// which decreases succeeded.
+// jobProgress checks that terminal conditions stay true and counts do not decrease. Only an indexed job with
+// completions equal to parallelism can shrink, which decreases succeeded.
 func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	conditions := path.Child("conditions")
@@ -215,7 +208,7 @@ func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if job.Status.Failed < old.Status.Failed {
 		errs = append(errs, field.Invalid(path.Child("failed"), job.Status.Failed, "cannot decrease the failed counter"))
 	}
-	elastic := isIndexed(&job.Spec) && samePointer(job.Spec.Completions, job.Spec.Parallelism)
+	elastic := isIndexed(&job.Spec) && ptr.Equal(job.Spec.Completions, job.Spec.Parallelism)
 	if job.Status.Succeeded < old.Status.Succeeded && !elastic {
 		errs = append(errs,
 			field.Invalid(path.Child("succeeded"), job.Status.Succeeded, "cannot decrease the succeeded counter"))

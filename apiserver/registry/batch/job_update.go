@@ -11,12 +11,13 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// jobUpdate returns errors for changes of immutable fields.
+// jobUpdate rejects changes of immutable fields.
 func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	next, cur := &job.Spec, &old.Spec
 	errs := jobCompletionsUpdate(next, cur, path)
 	errs = append(errs, check.Immutable(path.Child("selector"), next.Selector, cur.Selector)...)
-	errs = append(errs, check.Immutable(path.Child("template"), &next.Template, jobTemplateMayBe(&next.Template, old))...)
+	errs = append(errs, check.Immutable(path.Child("template"), &next.Template,
+		allowedJobTemplate(&next.Template, old))...)
 	errs = append(errs, check.Immutable(path.Child("completionMode"), next.CompletionMode, cur.CompletionMode)...)
 	errs = append(errs, check.Immutable(path.Child("podFailurePolicy"), next.PodFailurePolicy, cur.PodFailurePolicy)...)
 	errs = append(errs,
@@ -25,8 +26,7 @@ func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	return append(errs, check.Immutable(path.Child("successPolicy"), next.SuccessPolicy, cur.SuccessPolicy)...)
 }
 
-// jobCompletionsUpdate allows a change of completions only for an indexed job, and
-// only to the value of parallelism.
+// jobCompletionsUpdate allows a change of completions only for an indexed job, and only to the value of parallelism.
 func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	at := path.Child("completions")
 	switch {
@@ -40,11 +40,11 @@ func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.Er
 	return nil
 }
 
-// jobTemplateMayBe returns the template that next must equal: old's, and if
-// jobRests, with next's labels, annotations, scheduling fields and resources.
-func jobTemplateMayBe(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.PodTemplateSpec {
+// allowedJobTemplate returns old's template with the allowed changes of next: none, or if jobTemplateMutable the
+// labels, annotations, scheduling fields and resources.
+func allowedJobTemplate(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.PodTemplateSpec {
 	template := old.Spec.Template.DeepCopy()
-	if !jobRests(old) {
+	if !jobTemplateMutable(old) {
 		return template
 	}
 	template.Annotations, template.Labels = next.Annotations, next.Labels
@@ -52,15 +52,14 @@ func jobTemplateMayBe(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.Po
 	spec.NodeSelector, spec.Tolerations, spec.SchedulingGates = next.Spec.NodeSelector, next.Spec.Tolerations,
 		next.Spec.SchedulingGates
 	spec.Affinity = withNodeAffinity(spec.Affinity, next.Spec.Affinity)
-	takeResources(spec.Containers, next.Spec.Containers)
-	takeResources(spec.InitContainers, next.Spec.InitContainers)
+	copyResources(spec.Containers, next.Spec.Containers)
+	copyResources(spec.InitContainers, next.Spec.InitContainers)
 	return template
 }
 
-// jobRests reports whether the job is suspended, and never started or has no
-// active pods any more (upstream's MutableSchedulingDirectivesForSuspendedJobs and
-// MutablePodResourcesForSuspendedJobs, on since 1.36).
-func jobRests(job *batchv1.Job) bool {
+// jobTemplateMutable reports whether the job is suspended, and has not started or has no active pods (upstream's
+// MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs, on since 1.36).
+func jobTemplateMutable(job *batchv1.Job) bool {
 	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
 		return false
 	}
@@ -83,8 +82,8 @@ func withNodeAffinity(old, next *corev1.Affinity) *corev1.Affinity {
 	return &out
 }
 
-// takeResources copies next's requests and limits to containers, but not claims.
-func takeResources(containers, next []corev1.Container) {
+// copyResources copies next's requests and limits to containers, but not claims.
+func copyResources(containers, next []corev1.Container) {
 	for i := range min(len(containers), len(next)) {
 		containers[i].Resources.Requests = next[i].Resources.Requests
 		containers[i].Resources.Limits = next[i].Resources.Limits

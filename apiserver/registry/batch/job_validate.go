@@ -17,8 +17,7 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// Upstream's limits (pkg/apis/batch/validation). They limit the lists of completed
-// and failed indexes in the status.
+// Upstream's limits (pkg/apis/batch/validation) for the lists of completed and failed indexes in the status.
 const (
 	maxIndexedParallelism = 100_000
 	maxFailedIndexes      = 100_000
@@ -44,8 +43,7 @@ func jobValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	return errs
 }
 
-// jobSelected checks the labels and the selector that jobSelect sets, so that no
-// two jobs select the same pod.
+// jobSelected checks the labels and the selector that jobSelect sets, so that no pod matches two jobs.
 func jobSelected(job *batchv1.Job, path *field.Path) field.ErrorList {
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector || job.Spec.Selector == nil {
 		return nil
@@ -94,8 +92,7 @@ func jobSelector(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// jobHostnames checks the hostnames of an indexed job's pods: the job's name and
-// the index.
+// jobHostnames checks the hostnames of an indexed job's pods, which consist of the job's name and the index.
 func jobHostnames(job *batchv1.Job) field.ErrorList {
 	n := job.Spec.Completions
 	if !isIndexed(&job.Spec) || n == nil || *n <= 0 {

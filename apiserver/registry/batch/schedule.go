@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scheduleErrors parses the schedule as the controller does. A time zone belongs
-// in timeZone; zoneMayStay allows one in the schedule, as in the stored one.
+// scheduleErrors parses the schedule as the controller does. The time zone belongs to timeZone; zoneMayStay allows one
+// in the schedule if the stored schedule has it.
 func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Path) field.ErrorList {
 	schedule := spec.Schedule
 	if schedule == "" {
@@ -31,8 +31,7 @@ func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Pat
 	return errs
 }
 
-// parseSchedule rejects a time zone without a schedule, on which the parser
-// panics.
+// parseSchedule rejects a time zone without a schedule, on which the parser panics.
 func parseSchedule(schedule string) error {
 	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) &&
 		!strings.Contains(schedule, " ") {
@@ -42,8 +41,8 @@ func parseSchedule(schedule string) error {
 	return err
 }
 
-// zoneErrors checks that the zone is in the IANA time zone database. It rejects
-// names that could be paths to other files.
+// zoneErrors checks that the zone is in the IANA time zone database. It rejects names that could be paths to other
+// files.
 func zoneErrors(zone string, path *field.Path) field.ErrorList {
 	if zone == "" {
 		return field.ErrorList{field.Invalid(path, zone, "timeZone must be nil or non-empty string")}
@@ -64,8 +63,8 @@ func zoneErrors(zone string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// isZonePart reports whether part has 1 to 14 letters, digits and ".-_+", is not
-// "." or "..", and does not begin with "-".
+// isZonePart reports whether part has 1 to 14 letters, digits and ".-_+", is not "." or "..", and does not begin with
+// "-".
 func isZonePart(part string) bool {
 	if part == "" || len(part) > 14 || part == "." || part == ".." || part[0] == '-' {
 		return false

@@ -25,8 +25,8 @@ func cronJobWarnings(next, cur kind.Object) []string {
 	return warnings
 }
 
-// specWarnings returns the warnings for the name of a new object, and for the
-// job's spec at path if the object is new or its spec changed.
+// specWarnings returns warnings about the name of a new object, and about the job's spec at path if the spec is new or
+// changed.
 func specWarnings(next, cur kind.Object, spec *batchv1.JobSpec, path *field.Path) []string {
 	if cur != nil && next.GetGeneration() == cur.GetGeneration() {
 		return nil

@@ -18,7 +18,6 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// bundle is the short name of the kind's type.
 type bundle = certificatesv1.ClusterTrustBundle
 
 // maxBundle is the maximum size of a bundle in bytes (upstream: 1 MB in etcd).
@@ -30,7 +29,7 @@ func bundles() kind.Resource {
 		Kind:      "ClusterTrustBundle",
 		New:       func() kind.Object { return new(bundle) },
 		Validate:  bundleErrors,
-		ValidName: func(string, bool) []string { return nil }, // depends on the signer
+		ValidName: func(string, bool) []string { return nil }, // bundleErrors checks it against the signer
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"spec.signerName": obj.(*bundle).Spec.SignerName}
 		},
@@ -65,7 +64,7 @@ func bundleErrors(next, cur kind.Object, _ string) (errs field.ErrorList) {
 	return errs
 }
 
-// bundleNameErrors returns why a bundle of a signer cannot have a name; signer is empty for a bundle without one.
+// bundleNameErrors checks the name of a bundle against its signer, which is empty for a bundle without one.
 func bundleNameErrors(name, signer string) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
@@ -81,7 +80,7 @@ func bundleNameErrors(name, signer string) []string {
 	return apivalidation.NameIsDNSSubdomain(rest, false)
 }
 
-// anchorErrors checks the certificates of a bundle, in upstream's words, which do not quote it.
+// anchorErrors checks the certificates of a bundle. As upstream's, its errors do not quote the bundle.
 func anchorErrors(text string, at *field.Path) (errs field.ErrorList) {
 	if len(text) > maxBundle {
 		return field.ErrorList{field.TooLong(at, fmt.Sprintf("<value omitted, len %d>", len(text)), maxBundle)}

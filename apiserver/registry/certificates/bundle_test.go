@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/registry/kind/kindtest"
 )
 
-// anchor returns a certificate, PEM.
+// anchor returns a PEM-encoded certificate.
 func anchor(t *testing.T, ca bool) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,17 +18,16 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// request is the short name of the kind's type.
 type request = certificatesv1.CertificateSigningRequest
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{{
 		GVR:          client.CertificateSigningRequests,
 		Kind:         "CertificateSigningRequest",
 		Controller:   "csrsigning",
 		ShortNames:   []string{"csr"},
-		Subresources: parts(),
+		Subresources: subresources(),
 		New:          func() kind.Object { return new(request) },
 		Prepare:      prepare,
 		Validate:     validate,
@@ -39,8 +38,8 @@ func Resources() []kind.Resource {
 	}, bundles(), podRequests()}
 }
 
-// parts returns the subresources. Neither can change the spec.
-func parts() []kind.Subresource {
+// subresources returns approval and status. Neither can change the spec.
+func subresources() []kind.Subresource {
 	status := kind.Parts("status")[0]
 	approval := status
 	approval.Name, approval.Merge, status.Merge = "approval", mergeApproval, mergeStatus
@@ -69,12 +68,12 @@ func requestedDuration(r *request) string {
 func condition(r *request) string {
 	text := "Pending"
 	switch {
-	case has(r, certificatesv1.CertificateDenied):
+	case hasCondition(r, certificatesv1.CertificateDenied):
 		text = "Denied"
-	case has(r, certificatesv1.CertificateApproved):
+	case hasCondition(r, certificatesv1.CertificateApproved):
 		text = "Approved"
 	}
-	if has(r, certificatesv1.CertificateFailed) {
+	if hasCondition(r, certificatesv1.CertificateFailed) {
 		text += ",Failed"
 	}
 	if len(r.Status.Certificate) > 0 {
@@ -83,7 +82,8 @@ func condition(r *request) string {
 	return text
 }
 
-func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
+func findCondition(r *request,
+	t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == t {
 			return &r.Status.Conditions[i]
@@ -92,9 +92,11 @@ func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.Cer
 	return nil
 }
 
-func has(r *request, t certificatesv1.RequestConditionType) bool { return find(r, t) != nil }
+func hasCondition(r *request, t certificatesv1.RequestConditionType) bool {
+	return findCondition(r, t) != nil
+}
 
-// prepare keeps the spec in all updates, and the status in updates of the object itself.
+// prepare keeps the spec in all updates, and the status in updates without a subresource.
 func prepare(next, cur kind.Object, subresource string) {
 	r := next.(*request)
 	if cur == nil {
@@ -108,25 +110,26 @@ func prepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mergeApproval keeps everything but the conditions.
+// mergeApproval takes only the conditions from next.
 func mergeApproval(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	conditions := r.Status.Conditions
 	r.Spec, r.Status = old.Spec, old.Status
-	r.Status.Conditions = stamped(conditions, old, now)
+	r.Status.Conditions = withTimes(conditions, old, now)
 	return nil
 }
 
-// mergeStatus keeps the spec, and the decisions as they are. One that is added or missing stays so: it is an error.
+// mergeStatus keeps the spec and the existing decisions. It keeps an added or missing decision, too, which validation
+// rejects.
 func mergeStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	r.Spec = old.Spec
 	for i, c := range r.Status.Conditions {
-		if was := find(old, c.Type); was != nil && decision(c.Type) {
+		if was := findCondition(old, c.Type); was != nil && decision(c.Type) {
 			r.Status.Conditions[i] = *was
 		}
 	}
-	r.Status.Conditions = stamped(r.Status.Conditions, old, now)
+	r.Status.Conditions = withTimes(r.Status.Conditions, old, now)
 	return nil
 }
 
@@ -134,8 +137,8 @@ func decision(t certificatesv1.RequestConditionType) bool {
 	return t == certificatesv1.CertificateApproved || t == certificatesv1.CertificateDenied
 }
 
-// stamped sets the times that the client omitted.
-func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old *request,
+// withTimes sets the times that the client omitted.
+func withTimes(conditions []certificatesv1.CertificateSigningRequestCondition, old *request,
 	now metav1.Time) []certificatesv1.CertificateSigningRequestCondition {
 	for i := range conditions {
 		c := &conditions[i]
@@ -146,14 +149,14 @@ func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old
 			continue
 		}
 		c.LastTransitionTime = now
-		if was := find(old, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+		if was := findCondition(old, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}
 	return conditions
 }
 
-// parse returns the request in a PEM block.
+// parse decodes a PEM-encoded request.
 func parse(text []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {

@@ -19,13 +19,13 @@ import (
 const (
 	maxChain    = 100 << 10
 	minLife     = time.Hour
-	refreshGap  = 10 * time.Minute // between the ends of the validity and the refresh
+	refreshGap  = 10 * time.Minute // minimum between beginRefreshAt and notBefore or notAfter
 	maxBackdate = 5 * time.Minute
 )
 
-// nearErrors returns an error for a certificate that is issued now and not valid from now on.
-func nearErrors(r, old *podRequest, now metav1.Time) error {
-	if decided(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
+// issueTimeErrors requires that the validity of a newly issued certificate begins about now.
+func issueTimeErrors(r, old *podRequest, now metav1.Time) error {
+	if finalCondition(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
 		r.Status.NotBefore == nil {
 		return nil
 	}
@@ -38,8 +38,8 @@ func nearErrors(r, old *podRequest, now metav1.Time) error {
 				"must be set to within 5 minutes of kube-apiserver's current time")})
 }
 
-// issuedErrors checks an issued certificate: that it is for the key of the request, no longer valid than requested, and
-// what the status says of it. As upstream, one error at a time where the next check needs the former.
+// issuedErrors checks an issued certificate: the public key, the lifetime and the times in the status. As upstream, it
+// stops at an error on which later checks depend.
 func issuedErrors(r *podRequest, at *field.Path) (errs field.ErrorList) {
 	chain := at.Child("certificateChain")
 	bad := func(at *field.Path, value any, format string, args ...any) field.ErrorList {
@@ -53,7 +53,7 @@ func issuedErrors(r *podRequest, at *field.Path) (errs field.ErrorList) {
 		return bad(chain, field.OmitValueType{}, "%v", err)
 	}
 	errs = append(errs, leafNameErrors(leaf, chain)...)
-	if key, err := stubKey(r.Spec.StubPKCS10Request); err != nil || !key.Equal(leaf.PublicKey) {
+	if key, err := requestKey(r.Spec.StubPKCS10Request); err != nil || !key.Equal(leaf.PublicKey) {
 		return bad(chain, field.OmitValueType{}, "leaf certificate was not issued to the requested public key")
 	}
 	s := &r.Status
@@ -88,7 +88,7 @@ func issuedErrors(r *podRequest, at *field.Path) (errs field.ErrorList) {
 	return nil
 }
 
-// parseChain returns the first certificate of a chain, all of which must parse.
+// parseChain parses all certificates of a chain and returns the leaf.
 func parseChain(text string) (leaf *x509.Certificate, err error) {
 	for rest := []byte(text); ; {
 		var block *pem.Block
@@ -113,7 +113,7 @@ func parseChain(text string) (leaf *x509.Certificate, err error) {
 	}
 }
 
-// leafNameErrors checks the alternative names that Go's parser accepts and other clients refuse.
+// leafNameErrors checks alternative names that Go's parser accepts and other clients reject.
 func leafNameErrors(leaf *x509.Certificate, at *field.Path) (errs field.ErrorList) {
 	for _, name := range leaf.DNSNames {
 		switch {

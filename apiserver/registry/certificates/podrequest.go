@@ -24,7 +24,6 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// podRequest is the short name of the kind's type.
 type podRequest = certificatesv1.PodCertificateRequest
 
 // Upstream's limits of a request for a pod (pkg/apis/certificates).
@@ -68,24 +67,24 @@ func podRequests() kind.Resource {
 	}
 }
 
-// podState is the type of the only condition.
+// podState returns the type of the condition that ended the request, or Pending.
 func podState(r *podRequest) string {
-	if c := decided(r); c != nil {
+	if c := finalCondition(r); c != nil {
 		return c.Type
 	}
 	return "Pending"
 }
 
-// outcomes are the types of the conditions that end a request.
-func outcomes() []string {
+// finalConditionTypes returns the types of conditions that end a request.
+func finalConditionTypes() []string {
 	return []string{certificatesv1.PodCertificateRequestConditionTypeIssued,
 		certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
 }
 
-// decided returns the condition that ended the request; nil: it is pending.
-func decided(r *podRequest) *metav1.Condition {
+// finalCondition returns the condition that ended the request; nil: it is pending.
+func finalCondition(r *podRequest) *metav1.Condition {
 	for i := range r.Status.Conditions {
-		if c := &r.Status.Conditions[i]; c.Status == metav1.ConditionTrue && slices.Contains(outcomes(), c.Type) {
+		if c := &r.Status.Conditions[i]; c.Status == metav1.ConditionTrue && slices.Contains(finalConditionTypes(), c.Type) {
 			return c
 		}
 	}
@@ -105,8 +104,8 @@ func preparePodRequest(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mergePodStatus keeps the conditions that exist and sets the times that the client omitted. What depends on the time
-// of the write is checked here, and the rest with the object.
+// mergePodStatus keeps existing conditions and sets missing times. It also makes the checks that depend on the time of
+// the write; validation makes the others.
 func mergePodStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*podRequest), cur.(*podRequest)
 	for i := range r.Status.Conditions {
@@ -120,7 +119,7 @@ func mergePodStatus(next, cur kind.Object, now metav1.Time) error {
 			c.LastTransitionTime = now
 		}
 	}
-	return nearErrors(r, old, now)
+	return issueTimeErrors(r, old, now)
 }
 
 func podRequestErrors(next, cur kind.Object, subresource string) field.ErrorList {
@@ -160,17 +159,17 @@ func podSpecErrors(spec *certificatesv1.PodCertificateRequestSpec, at *field.Pat
 	if len(spec.StubPKCS10Request) > maxStub {
 		return append(errs, field.TooLong(at.Child("stubPKCS10Request"), "", maxStub))
 	}
-	if _, err := stubKey(spec.StubPKCS10Request); err != nil {
+	if _, err := requestKey(spec.StubPKCS10Request); err != nil {
 		errs = append(errs, field.Invalid(at.Child("stubPKCS10Request"), field.OmitValueType{}, err.Error()))
 	}
 	return errs
 }
 
-// publicKey is what all supported keys can do.
+// publicKey is implemented by all supported public keys.
 type publicKey interface{ Equal(crypto.PublicKey) bool }
 
-// stubKey returns the public key of a PKCS#10 request whose signature proves that its sender has the private one.
-func stubKey(der []byte) (publicKey, error) {
+// requestKey returns the public key of a PKCS#10 request. The signature proves that the sender has the private key.
+func requestKey(der []byte) (publicKey, error) {
 	r, err := x509.ParseCertificateRequest(der)
 	if err != nil {
 		return nil, fmt.Errorf("must be a DER-encoded PKCS#10 certificate signing request: %w", err)
@@ -195,14 +194,14 @@ func stubKey(der []byte) (publicKey, error) {
 	return nil, fmt.Errorf("unknown public key type %T; supported types are Ed25519, ECDSA, and RSA", r.PublicKey)
 }
 
-// podStatusErrors checks a status: at most one outcome, which is final, and only an issued certificate has other
-// fields.
+// podStatusErrors checks a status: at most one final condition, which is immutable; other fields only if the
+// certificate is issued.
 func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) {
 	ends := 0
 	for i, c := range r.Status.Conditions {
 		at := at.Child("conditions").Index(i)
-		if !slices.Contains(outcomes(), c.Type) {
-			errs = append(errs, field.NotSupported(at.Child("type"), c.Type, outcomes()))
+		if !slices.Contains(finalConditionTypes(), c.Type) {
+			errs = append(errs, field.NotSupported(at.Child("type"), c.Type, finalConditionTypes()))
 			continue
 		}
 		if ends++; ends > 1 {
@@ -216,14 +215,14 @@ func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) 
 		errs) > 0 {
 		return errs
 	}
-	if decided(old) != nil {
+	if finalCondition(old) != nil {
 		if !equality.Semantic.DeepEqual(r.Status, old.Status) {
 			return field.ErrorList{field.Invalid(at, field.OmitValueType{},
 				"immutable after PodCertificateRequest is issued, denied, or failed")}
 		}
 		return nil
 	}
-	end := decided(r)
+	end := finalCondition(r)
 	if end != nil && end.Type == certificatesv1.PodCertificateRequestConditionTypeIssued {
 		return issuedErrors(r, at)
 	}

@@ -103,14 +103,14 @@ func TestPodRequests(t *testing.T) {
 
 const longUID = "123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"
 
-// tampered returns a request whose signature is another one.
+// tampered returns a request with an invalid signature.
 func tampered(der []byte) []byte {
 	out := append([]byte(nil), der...)
 	out[len(out)-1] ^= 1
 	return out
 }
 
-// issue returns what writes an issued certificate for the key into the status, after a change.
+// issue returns an update that writes an issued certificate for the key into the status, modified by change.
 func issue(t *testing.T, key crypto.Signer, from time.Time, life time.Duration, change ...func(*certificatesv1.PodCertificateRequestStatus)) func(*podRequest) error {
 	t.Helper()
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from.UTC().Truncate(time.Second), NotAfter: from.UTC().Truncate(time.Second).Add(life)}
@@ -132,7 +132,7 @@ func issue(t *testing.T, key crypto.Signer, from time.Time, life time.Duration, 
 	}
 }
 
-// ended returns what writes another outcome.
+// ended returns a change that writes another final condition.
 func ended(types ...string) func(*podRequest) error {
 	return func(r *podRequest) error {
 		for _, typ := range types {
@@ -142,7 +142,7 @@ func ended(types ...string) func(*podRequest) error {
 	}
 }
 
-// Only who may sign for the signer issues a certificate, only for the key of the request, and once.
+// A certificate needs the verb sign on the signer and the key of the request, and is issued once.
 func TestPodCertificates(t *testing.T) {
 	t.Parallel()
 	key, other, now := ecKey(t, elliptic.P256()), ecKey(t, elliptic.P256()), time.Now()

@@ -31,7 +31,7 @@ func validate(next, cur kind.Object, subresource string) field.ErrorList {
 	}
 	at := field.NewPath("status")
 	errs := append(conditionErrors(r, at.Child("conditions")),
-		kept(r, cur.(*request), at.Child("conditions"), subresource)...)
+		decisionErrors(r, cur.(*request), at.Child("conditions"), subresource)...)
 	if subresource == "status" {
 		errs = append(errs, certificateErrors(r, cur.(*request), at.Child("certificate"))...)
 	}
@@ -81,7 +81,7 @@ func usages() []certificatesv1.KeyUsage {
 	}
 }
 
-// conditionErrors checks the conditions, regardless of the stored ones.
+// conditionErrors checks the conditions without regard to the stored ones.
 func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[certificatesv1.RequestConditionType]bool{}
@@ -108,12 +108,13 @@ func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// kept rejects the removal of a decision or a failure, the change of a decision, and a decision that is no approval.
-func kept(r, old *request, at *field.Path, subresource string) field.ErrorList {
+// decisionErrors rejects the removal of a decision or a failure, the change of a decision, and a new decision outside
+// of the subresource approval.
+func decisionErrors(r, old *request, at *field.Path, subresource string) field.ErrorList {
 	var errs field.ErrorList
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
 		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
-		was, is := find(old, t), find(r, t)
+		was, is := findCondition(old, t), findCondition(r, t)
 		switch {
 		case was == nil && is == nil:
 		case was == nil:
@@ -140,14 +141,14 @@ func certificateErrors(r, old *request, at *field.Path) field.ErrorList {
 	if len(r.Status.Certificate) == 0 {
 		return nil
 	}
-	if err := blocks(r.Status.Certificate); err != nil {
+	if err := checkCertificateBlocks(r.Status.Certificate); err != nil {
 		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, fmt.Sprint(err))}
 	}
 	return nil
 }
 
-// blocks checks that a text has at least one PEM block, and only certificates.
-func blocks(text []byte) error {
+// checkCertificateBlocks requires one or more PEM blocks, all of type CERTIFICATE.
+func checkCertificateBlocks(text []byte) error {
 	for n := 0; ; n++ {
 		block, rest := pem.Decode(text)
 		if block == nil {

@@ -1,4 +1,4 @@
-// Package convert shows stored objects as clients see them: in the version that they ask for.
+// Package convert converts stored objects to the version that clients request.
 package convert
 
 import (
@@ -11,7 +11,7 @@ import (
 	"monopod/store"
 )
 
-// Of returns a stored object as clients of res see it.
+// Of converts a stored object to the version of res.
 func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Object, error) {
 	if res.View == nil || stored == nil {
 		return stored, nil
@@ -20,38 +20,37 @@ func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Objec
 	if err != nil {
 		return nil, err
 	}
-	return named(res, obj, stored), nil
+	return withKind(res, obj, stored), nil
 }
 
-// named returns an object that was converted from stored, with the kind of res.
-func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
-	// others may share a converted object
+// withKind sets the kind of res in obj, which was converted from stored.
+func withKind(res *kind.Resource, obj, stored kind.Object) kind.Object {
+	// a copy: others may share a converted object
 	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() {
 		as.SetGroupVersionKind(res.GVK())
 	}
 	return obj
 }
 
-// Internal reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only
-// their metadata, and must work when the webhook does not.
-func Internal(ctx context.Context, res *kind.Resource) bool {
+// SkipsConversion reports whether this process itself reads objects of res, and a webhook converts them. This process
+// then gets unconverted objects, of which it uses only the metadata, so that it works without the webhook.
+func SkipsConversion(ctx context.Context, res *kind.Resource) bool {
 	_, known := auth.Known(ctx)
 	return !known && Converts(res)
 }
 
-// Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it
-// is stored.
-func Bare(res *kind.Resource, stored kind.Object) kind.Object {
-	return named(res, res.View.Show(stored), stored)
+// Unconverted returns a stored object with the kind of res but with its content unconverted.
+func Unconverted(res *kind.Resource, stored kind.Object) kind.Object {
+	return withKind(res, res.View.Show(stored), stored)
 }
 
-// Entry returns a stored entry as clients of res see it.
+// Entry converts a stored entry to the version of res.
 func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entry, error) {
 	if res.View == nil {
 		return e, nil
 	}
 	if res.View.Converter == nil {
-		return shown(res, e, res.View.Show(e.Object))
+		return convertedEntry(res, e, res.View.Show(e.Object))
 	}
 	out, err := Entries(ctx, res, []*store.Entry{e})
 	if err != nil {
@@ -60,20 +59,18 @@ func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entr
 	return out[0], nil
 }
 
-// A webhook converts at most atOnce entries of a list at the same time, which together have atOnceBytes as they are
-// stored, or one.
+// A batch has at most atOnce entries of atOnceBytes in total as stored, or a single larger entry.
 const (
 	atOnce      = 500
 	atOnceBytes = 2 << 20
 )
 
-// Each returns the entries of a list as clients of res see them, one after the other, until an error. They are made
-// when they are asked for, because the list as a whole may be much larger than what is stored: by the defaults of its
-// schema, or by a webhook.
+// Each converts the entries of a list one after the other, until an error. It converts lazily, because the converted
+// list can be much larger than the stored one: by the defaults of its schema, or by a webhook.
 func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.Seq2[*store.Entry, error] {
 	return func(yield func(*store.Entry, error) bool) {
 		for len(entries) > 0 {
-			shown, err := Entries(ctx, res, entries[:step(res, entries)])
+			shown, err := Entries(ctx, res, entries[:batchSize(res, entries)])
 			if err != nil {
 				yield(nil, err)
 				return
@@ -88,8 +85,8 @@ func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.
 	}
 }
 
-// step returns how many of the entries are converted at the same time.
-func step(res *kind.Resource, entries []*store.Entry) int {
+// batchSize returns the number of entries of the next batch.
+func batchSize(res *kind.Resource, entries []*store.Entry) int {
 	if !Converts(res) {
 		return 1
 	}
@@ -131,19 +128,19 @@ func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([
 			obj = res.View.Show(e.Object)
 		}
 		var err error
-		if out[i], err = shown(res, e, obj); err != nil {
+		if out[i], err = convertedEntry(res, e, obj); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// shown returns the entry of a stored object that is obj for clients of res: the stored one if that is the same object.
-func shown(res *kind.Resource, e *store.Entry, obj kind.Object) (*store.Entry, error) {
+// convertedEntry returns the entry of obj, which was converted from e: e itself if obj is the stored object.
+func convertedEntry(res *kind.Resource, e *store.Entry, obj kind.Object) (*store.Entry, error) {
 	if obj == e.Object {
 		return e, nil
 	}
-	data, err := json.Marshal(named(res, obj, e.Object))
+	data, err := json.Marshal(withKind(res, obj, e.Object))
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"monopod/store"
 )
 
-// converter counts the objects of its calls.
+// converter records the number of objects of its calls.
 type converter struct {
 	kind.Converter
 	calls []int
@@ -24,7 +24,7 @@ func (c *converter) Show(_ context.Context, stored []kind.Object) ([]kind.Object
 	return stored, nil
 }
 
-// A webhook converts a part of a list when it is asked for, in parts that are bounded in number and size.
+// A webhook converts a list lazily, in batches of limited number and size.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	entry := func(size int) *store.Entry {

@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// maxDisrupted is how many evicted pods may wait for the disruption controller (upstream:
+	// maxDisrupted is the maximum number of evicted pods that the disruption controller has not seen yet (upstream:
 	// MaxDisruptedPodSize).
 	maxDisrupted = 2000
-	// budgetRetry is the Retry-After in seconds for a budget that the disruption controller has
-	// not seen yet.
+	// budgetRetry is the Retry-After in seconds for a budget that the disruption controller has not seen yet.
 	budgetRetry = 10
 )
 
-// spend takes one disruption from the budget of the pod. unguarded: the budget exists, but allows
-// the eviction of a pod that is not ready.
-func (e *evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
+// takeDisruption takes one disruption from the pod's budget. unguarded reports that the budget allows the eviction
+// without one, because the pod is not ready.
+func (e *evictor) takeDisruption(ctx context.Context, victim *corev1.Pod) (unguarded bool, err error) {
 	budgets, err := e.budgetsOf(ctx, victim)
 	switch {
 	case err != nil || len(budgets) == 0:
@@ -37,12 +36,12 @@ func (e *evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
 			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 		}}
-	case lets(budgets[0], victim):
+	case allowsUnhealthy(budgets[0], victim):
 		return true, nil
 	}
 	_, err = e.Update(ctx, budgetRef(budgets[0]).Status(), func(cur client.Object) (client.Object, error) {
 		next := cur.DeepCopyObject().(*policyv1.PodDisruptionBudget)
-		return next, e.take(next, victim.Name)
+		return next, e.recordDisruption(next, victim.Name)
 	})
 	return false, err
 }
@@ -66,16 +65,15 @@ func (e *evictor) budgetsOf(ctx context.Context, victim *corev1.Pod) ([]*policyv
 	for _, obj := range all {
 		b := obj.(*policyv1.PodDisruptionBudget)
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(victim.Labels)) { // an invalid one matches nothing
+		if err == nil && selector.Matches(labels.Set(victim.Labels)) { // an invalid selector matches nothing
 			out = append(out, b)
 		}
 	}
 	return out, nil
 }
 
-// lets reports whether the budget allows the eviction of a pod that is not ready without a
-// disruption.
-func lets(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
+// allowsUnhealthy reports whether the budget allows the eviction of a pod that is not ready without a disruption.
+func allowsUnhealthy(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 	if pod.Ready(victim) {
 		return false
 	}
@@ -85,18 +83,19 @@ func lets(b *policyv1.PodDisruptionBudget, victim *corev1.Pod) bool {
 	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
 }
 
-// take records one disruption in the budget, or returns the reason why none is allowed.
-func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
+// recordDisruption records one disruption in the budget. It returns an error if the budget allows none.
+func (e *evictor) recordDisruption(b *policyv1.PodDisruptionBudget, victim string) error {
 	s := &b.Status
 	switch {
 	case s.ObservedGeneration < b.Generation:
-		return tooMany(budgetRetry, fmt.Sprintf("The disruption budget %s is still being processed by the server.", b.Name))
+		return tooManyRequests(budgetRetry,
+			fmt.Sprintf("The disruption budget %s is still being processed by the server.", b.Name))
 	case s.DisruptionsAllowed < 0:
 		return budgetForbids(b, "pdb disruptions allowed is negative")
 	case len(s.DisruptedPods) > maxDisrupted:
 		return budgetForbids(b, "DisruptedPods map too big - too many evictions not confirmed by PDB controller")
 	case s.DisruptionsAllowed == 0:
-		return tooMany(0, whyNone(b))
+		return tooManyRequests(0, noDisruptionReason(b))
 	}
 	s.DisruptionsAllowed--
 	if s.DisruptionsAllowed == 0 {
@@ -112,8 +111,8 @@ func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	return nil
 }
 
-// whyNone returns the reason why a budget allows no disruption.
-func whyNone(b *policyv1.PodDisruptionBudget) string {
+// noDisruptionReason returns the reason why a budget allows no disruption.
+func noDisruptionReason(b *policyv1.PodDisruptionBudget) string {
 	failed := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	if failed != nil && failed.Status == metav1.ConditionFalse && failed.Reason == policyv1.SyncFailedReason {
 		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v",
@@ -123,8 +122,8 @@ func whyNone(b *policyv1.PodDisruptionBudget) string {
 		b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
-// tooMany returns the 429 after which drains retry.
-func tooMany(seconds int, why string) error {
+// tooManyRequests returns 429, after which kubectl drain retries.
+func tooManyRequests(seconds int, why string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
 		metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})

@@ -41,13 +41,13 @@ func configMapValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if old.Immutable == nil || !*old.Immutable {
 		return errs
 	}
-	errs = append(errs, frozenFlag(config.Immutable)...)
-	errs = append(errs, frozenField("data", maps.Equal(config.Data, old.Data))...)
-	return append(errs, frozenField("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
+	errs = append(errs, immutableFlagErrors(config.Immutable)...)
+	errs = append(errs, immutableFieldErrors("data", maps.Equal(config.Data, old.Data))...)
+	return append(errs,
+		immutableFieldErrors("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
 }
 
-// configMapKeys checks the names of the keys and the total size of the values,
-// which is limited to 1 MiB.
+// configMapKeys checks the keys, and the total size of the values, which is limited to 1 MiB.
 func configMapKeys(config *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	size := 0
@@ -73,17 +73,16 @@ func configKey(path *field.Path, key string) field.ErrorList {
 	return check.Invalid(path.Key(key), key, validation.IsConfigMapKey(key))
 }
 
-const frozenMessage = "field is immutable when `immutable` is set"
+const immutableMessage = "field is immutable when `immutable` is set"
 
-// frozenFlag returns an error if the update of an immutable ConfigMap or Secret
-// clears the flag.
-func frozenFlag(next *bool) field.ErrorList {
-	return frozenField("immutable", next != nil && *next)
+// immutableFlagErrors rejects an update of an immutable ConfigMap or Secret that clears the flag.
+func immutableFlagErrors(next *bool) field.ErrorList {
+	return immutableFieldErrors("immutable", next != nil && *next)
 }
 
-func frozenField(name string, unchanged bool) field.ErrorList {
+func immutableFieldErrors(name string, unchanged bool) field.ErrorList {
 	if unchanged {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath(name), frozenMessage)}
+	return field.ErrorList{field.Forbidden(field.NewPath(name), immutableMessage)}
 }

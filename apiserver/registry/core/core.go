@@ -1,7 +1,7 @@
-// Package core defines the basic kinds: namespaces, nodes, pods, ConfigMaps,
-// Secrets, service accounts, events and leases.
+// Package core contains the basic kinds: namespaces, nodes, pods, ConfigMaps, Secrets, service accounts, events and
+// leases.
 //
-//   - eviction.go: implements the pods' subresource eviction: the pod is deleted if its disruption budget allows it
+//   - eviction.go: the pods' subresource eviction, which deletes a pod if its disruption budget allows it
 package core
 
 import (
@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		bindingResource(),
@@ -18,7 +18,7 @@ func Resources() []kind.Resource {
 		eventResource(),
 		namespaceResource(),
 		nodeResource(),
-		pod.Resource(Subresource()),
+		pod.Resource(evictionSubresource()),
 		podTemplateResource(),
 		secretResource(),
 		serviceAccountResource(),

@@ -37,18 +37,18 @@ func eventResource() kind.Resource {
 
 func eventFields(obj kind.Object) fields.Set {
 	ev := obj.(*corev1.Event)
-	about, source := &ev.InvolvedObject, ev.Source.Component
+	object, source := &ev.InvolvedObject, ev.Source.Component
 	if source == "" {
 		source = ev.ReportingController
 	}
 	return fields.Set{
-		"involvedObject.kind":            about.Kind,
-		"involvedObject.namespace":       about.Namespace,
-		"involvedObject.name":            about.Name,
-		"involvedObject.uid":             string(about.UID),
-		"involvedObject.apiVersion":      about.APIVersion,
-		"involvedObject.resourceVersion": about.ResourceVersion,
-		"involvedObject.fieldPath":       about.FieldPath,
+		"involvedObject.kind":            object.Kind,
+		"involvedObject.namespace":       object.Namespace,
+		"involvedObject.name":            object.Name,
+		"involvedObject.uid":             string(object.UID),
+		"involvedObject.apiVersion":      object.APIVersion,
+		"involvedObject.resourceVersion": object.ResourceVersion,
+		"involvedObject.fieldPath":       object.FieldPath,
 		"reason":                         ev.Reason,
 		"reportingComponent":             ev.ReportingController,
 		"source":                         source,
@@ -59,16 +59,16 @@ func eventFields(obj kind.Object) fields.Set {
 func eventColumns() []table.Column {
 	name := table.Name()
 	return []table.Column{
-		table.Timed("Last Seen", "Time since it happened last.", eventLastSeen),
+		table.Timed("Last Seen", "Time since the last occurrence.", eventLastSeen),
 		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
-		table.Text("Reason", "Why, in one word.", func(e *corev1.Event) string { return e.Reason }),
-		table.Text("Object", "What it is about.", eventObject),
-		table.Text("Subobject", "The part of the object it is about.",
+		table.Text("Reason", "Reason in CamelCase.", func(e *corev1.Event) string { return e.Reason }),
+		table.Text("Object", "The object of the event.", eventObject),
+		table.Text("Subobject", "The part of the object, such as a container.",
 			func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }).Wide(),
-		table.Text("Source", "Who reported it.", eventSource).Wide(),
+		table.Text("Source", "The component that reported the event.", eventSource).Wide(),
 		table.Text("Message", "What happened.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }),
-		table.Timed("First Seen", "Time since it happened first.", eventFirstSeen).Wide(),
-		table.Number("Count", "How often it happened.", eventCount).Wide(),
+		table.Timed("First Seen", "Time since the first occurrence.", eventFirstSeen).Wide(),
+		table.Number("Count", "Number of occurrences.", eventCount).Wide(),
 		name.Wide(),
 	}
 }
@@ -120,15 +120,14 @@ func eventSource(ev *corev1.Event) string {
 	return component + ", " + host
 }
 
-// Maximum lengths of texts in events with eventTime, in bytes (upstream:
-// pkg/apis/core/validation/events.go).
+// Maximum lengths of texts in events with eventTime, in bytes (upstream: pkg/apis/core/validation/events.go).
 const (
 	maxEventText = 128
 	maxEventNote = 1024
 )
 
-// eventValidate implements upstream's rules for events of both versions; reporter
-// is the version's name of the field for the reporting controller.
+// eventValidate implements upstream's rules for events of both versions. reporter is the version's name of the field
+// for the reporting controller.
 func eventValidate(ev *corev1.Event, reporter string) field.ErrorList {
 	errs := eventNamespace(ev)
 	if ev.EventTime.IsZero() {
@@ -153,18 +152,17 @@ func eventLength(name, value string, most int) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most))}
 }
 
-// eventNamespace requires an event to be in the namespace of its object, or in
-// default if the object is cluster-scoped. An event with eventTime may be in any
-// namespace, or for a cluster-scoped object also in kube-system.
+// eventNamespace requires that an event is in the namespace of its object, or in default for a cluster-scoped object.
+// An event with eventTime about a cluster-scoped object may also be in kube-system.
 func eventNamespace(ev *corev1.Event) field.ErrorList {
-	about, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
-	ok := about == ev.Namespace || newer
-	if about == "" {
+	namespace, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
+	ok := namespace == ev.Namespace || newer
+	if namespace == "" {
 		ok = ev.Namespace == metav1.NamespaceDefault || newer && ev.Namespace == metav1.NamespaceSystem
 	}
 	if ok {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about,
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), namespace,
 		"does not match event.namespace")}
 }

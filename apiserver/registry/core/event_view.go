@@ -17,15 +17,15 @@ import (
 	"monopod/store"
 )
 
-// newEventResource describes Event of events.k8s.io/v1: the same events as in v1,
-// with different field names and stricter validation.
+// newEventResource returns Event of events.k8s.io/v1: the events of v1 with different field names and stricter
+// validation.
 func newEventResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.NewEvents,
 		Kind:       "Event",
 		Namespaced: true,
 		ShortNames: []string{"ev"},
-		View:       &kind.View{Of: client.Events, Show: showEvent, Store: storeEvent},
+		View:       &kind.View{Of: client.Events, Show: toEventsV1, Store: fromEventsV1},
 		New:        func() kind.Object { return new(eventsv1.Event) },
 		Validate:   newEventValidate,
 		Fields:     newEventFields,
@@ -33,12 +33,13 @@ func newEventResource() kind.Resource {
 	}
 }
 
-func showEvent(stored kind.Object) kind.Object {
+func toEventsV1(stored kind.Object) kind.Object {
 	ev := stored.(*corev1.Event).DeepCopy()
 	out := &eventsv1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
 		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
-		Action: ev.Action, Reason: ev.Reason, Regarding: ev.InvolvedObject, Related: ev.Related, Note: ev.Message, Type: ev.Type,
+		Action: ev.Action, Reason: ev.Reason, Regarding: ev.InvolvedObject, Related: ev.Related,
+		Note: ev.Message, Type: ev.Type,
 		DeprecatedSource: ev.Source, DeprecatedFirstTimestamp: ev.FirstTimestamp,
 		DeprecatedLastTimestamp: ev.LastTimestamp, DeprecatedCount: ev.Count,
 	}
@@ -49,14 +50,17 @@ func showEvent(stored kind.Object) kind.Object {
 	return out
 }
 
-func storeEvent(shown kind.Object) kind.Object { return oldEvent(shown.(*eventsv1.Event).DeepCopy()) }
+func fromEventsV1(shown kind.Object) kind.Object {
+	return toCoreEvent(shown.(*eventsv1.Event).DeepCopy())
+}
 
-// oldEvent converts an event to v1. The result shares memory with ev.
-func oldEvent(ev *eventsv1.Event) *corev1.Event {
+// toCoreEvent converts an event to v1. The result shares memory with ev.
+func toCoreEvent(ev *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		TypeMeta: ev.TypeMeta, ObjectMeta: ev.ObjectMeta,
 		EventTime: ev.EventTime, ReportingController: ev.ReportingController, ReportingInstance: ev.ReportingInstance,
-		Action: ev.Action, Reason: ev.Reason, InvolvedObject: ev.Regarding, Related: ev.Related, Message: ev.Note, Type: ev.Type,
+		Action: ev.Action, Reason: ev.Reason, InvolvedObject: ev.Regarding, Related: ev.Related,
+		Message: ev.Note, Type: ev.Type,
 		Source: ev.DeprecatedSource, FirstTimestamp: ev.DeprecatedFirstTimestamp,
 		LastTimestamp: ev.DeprecatedLastTimestamp, Count: ev.DeprecatedCount,
 	}
@@ -70,15 +74,15 @@ func oldEvent(ev *eventsv1.Event) *corev1.Event {
 // newEventFields returns the fields of upstream's AddFieldLabelConversionsForEvent.
 func newEventFields(obj kind.Object) fields.Set {
 	ev := obj.(*eventsv1.Event)
-	about := &ev.Regarding
+	object := &ev.Regarding
 	return fields.Set{
-		"regarding.kind":            about.Kind,
-		"regarding.namespace":       about.Namespace,
-		"regarding.name":            about.Name,
-		"regarding.uid":             string(about.UID),
-		"regarding.apiVersion":      about.APIVersion,
-		"regarding.resourceVersion": about.ResourceVersion,
-		"regarding.fieldPath":       about.FieldPath,
+		"regarding.kind":            object.Kind,
+		"regarding.namespace":       object.Namespace,
+		"regarding.name":            object.Name,
+		"regarding.uid":             string(object.UID),
+		"regarding.apiVersion":      object.APIVersion,
+		"regarding.resourceVersion": object.ResourceVersion,
+		"regarding.fieldPath":       object.FieldPath,
 		"reason":                    ev.Reason,
 		"reportingController":       ev.ReportingController,
 		"type":                      ev.Type,
@@ -91,22 +95,21 @@ func newEventColumns() []table.Column {
 	for i := range columns {
 		cell := columns[i].Cell
 		columns[i].Cell = func(obj store.Object, now time.Time) any {
-			return cell(oldEvent(obj.(*eventsv1.Event)), now)
+			return cell(toCoreEvent(obj.(*eventsv1.Event)), now)
 		}
 	}
 	return columns
 }
 
-// newEventValidate implements upstream's validation of this version. As in
-// upstream, most errors name the fields of v1.
+// newEventValidate implements upstream's validation of this version. As upstream, most errors name the fields of v1.
 func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
-	ev := oldEvent(next.(*eventsv1.Event))
+	ev := toCoreEvent(next.(*eventsv1.Event))
 	errs := eventValidate(ev, "reportingController")
 	if cur == nil {
 		errs = append(errs, eventSeries(ev.Series)...)
 		return append(errs, newEventCreate(ev)...)
 	}
-	old := oldEvent(cur.(*eventsv1.Event))
+	old := toCoreEvent(cur.(*eventsv1.Event))
 	if !equality.Semantic.DeepEqual(ev.Series, old.Series) {
 		errs = append(errs, eventSeries(ev.Series)...)
 	}
@@ -127,8 +130,8 @@ func eventSeries(series *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// newEventCreate requires eventTime and a valid type, and rejects the deprecated
-// fields that eventTime and series replace.
+// newEventCreate requires eventTime and a valid type, and rejects the deprecated fields that eventTime and series
+// replace.
 func newEventCreate(ev *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if ev.EventTime.IsZero() {
@@ -153,8 +156,8 @@ func newEventCreate(ev *corev1.Event) field.ErrorList {
 	return errs
 }
 
-// newEventUpdate rejects changes except to the series and the metadata. It compares
-// eventTime in microseconds, because some clients send a higher precision.
+// newEventUpdate rejects changes except to the series and the metadata. It compares eventTime in microseconds, because
+// some clients send a higher precision.
 func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
 	errs := check.Immutable(field.NewPath("involvedObject"), ev.InvolvedObject, old.InvolvedObject)
 	errs = append(errs, check.Immutable(field.NewPath("reason"), ev.Reason, old.Reason)...)
@@ -169,6 +172,8 @@ func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
 	}
 	errs = append(errs, check.Immutable(field.NewPath("action"), ev.Action, old.Action)...)
 	errs = append(errs, check.Immutable(field.NewPath("related"), ev.Related, old.Related)...)
-	errs = append(errs, check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController)...)
-	return append(errs, check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance)...)
+	errs = append(errs,
+		check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController)...)
+	return append(errs,
+		check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance)...)
 }

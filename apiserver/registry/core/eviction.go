@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// Subresource returns the subresource to which Evictions are posted.
-func Subresource() kind.Subresource {
+// evictionSubresource returns the subresource eviction.
+func evictionSubresource() kind.Subresource {
 	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"),
 		func() kind.Object { return new(policyv1.Eviction) })
 	sub.Update = func(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
@@ -26,11 +26,11 @@ func Subresource() kind.Subresource {
 	return sub
 }
 
-// evictor deletes pods as their disruption budgets allow.
+// evictor deletes pods within their disruption budgets.
 type evictor struct{ kind.Registry }
 
-// update implements Subresource.Update: change gets an empty Eviction, and update returns its
-// result once the pod is being deleted.
+// update implements Subresource.Update. change gets an empty Eviction. update returns change's result when the pod is
+// being deleted.
 func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
 	empty := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
@@ -54,8 +54,7 @@ func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Chan
 	return eviction, e.evict(ctx, ref.Sub(""), eviction, opts)
 }
 
-// options returns the options of the deletion. The request, the eviction or both may ask for a dry
-// run.
+// options returns the options of the deletion. The request, the Eviction or both may ask for a dry run.
 func (e *evictor) options(ctx context.Context,
 	eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
 	var opts metav1.DeleteOptions
@@ -75,19 +74,18 @@ func (e *evictor) options(ctx context.Context,
 	return ctx, opts, nil
 }
 
-// errAgain: the state on which the decision was based has changed.
-var errAgain = errors.New("the pod has changed")
+// errPodChanged reports that the pod has changed since the decision.
+var errPodChanged = errors.New("the pod has changed")
 
-// evictionTries is how often a lost race is retried (upstream: EvictionsRetry).
+// evictionTries is the maximum number of attempts after conflicts (upstream: EvictionsRetry).
 const evictionTries = 20
 
-// evict deletes the pod if its disruption budget allows it, and sets the condition
-// DisruptionTarget.
+// evict deletes the pod if its disruption budget allows it, and sets the condition DisruptionTarget.
 func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction,
 	opts metav1.DeleteOptions) error {
 	for try := 1; ; try++ {
 		err := e.evictOnce(ctx, ref, eviction, opts)
-		if !errors.Is(err, errAgain) {
+		if !errors.Is(err, errPodChanged) {
 			return err
 		}
 		if try == evictionTries {
@@ -113,15 +111,15 @@ func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 		_, err := e.Delete(ctx, ref, opts)
 		return err
 	}
-	guarded, err := e.spend(ctx, victim)
+	guarded, err := e.takeDisruption(ctx, victim)
 	if err != nil {
 		return err
 	}
 	return e.disrupt(ctx, ref, victim, opts, guarded)
 }
 
-// disrupt sets the pod's condition DisruptionTarget, and deletes the pod. A pod that no budget
-// guarded because it was not ready must not have changed.
+// disrupt sets the pod's condition DisruptionTarget and deletes the pod. If no disruption was taken because the pod was
+// not ready, the pod must not have changed.
 func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions,
 	unguarded bool) error {
 	marked, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
@@ -129,7 +127,7 @@ func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Po
 			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 		}
 		if unguarded && cur.GetResourceVersion() != victim.ResourceVersion {
-			return nil, errAgain
+			return nil, errPodChanged
 		}
 		if err := e.Check(cur, opts.Preconditions); err != nil {
 			return nil, err
@@ -150,7 +148,7 @@ func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Po
 	}
 	_, err = e.Delete(ctx, ref, opts)
 	if unguarded && apierrors.IsConflict(err) {
-		return errAgain
+		return errPodChanged
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func leaseResource() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Holder", "Who holds the lease.", leaseHolder),
+			table.Text("Holder", "The holder of the lease.", leaseHolder),
 			table.Age(),
 		},
 		Durability: func(_, _ kind.Object) store.Durability { return store.Volatile },

@@ -27,7 +27,7 @@ func namespaceResource() kind.Resource {
 		Default:      namespaceDefault,
 		Prepare:      namespacePrepare,
 		Validate:     namespaceValidate,
-		Held: func(obj kind.Object) bool {
+		BlocksDeletion: func(obj kind.Object) bool {
 			return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0
 		},
 		Fields: func(obj kind.Object) fields.Set {
@@ -35,7 +35,7 @@ func namespaceResource() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Status", "Active, or Terminating while it is emptied.",
+			table.Text("Status", "Active or Terminating.",
 				func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
 			table.Age(),
 		},
@@ -54,8 +54,8 @@ func namespaceDefault(obj kind.Object) {
 	ns.Labels[corev1.LabelMetadataName] = ns.Name
 }
 
-// namespacePrepare allows only "finalize" to change the finalizers in the spec. It
-// sets the phase to Terminating in the first phase of the deletion.
+// namespacePrepare allows only the subresource finalize to change spec.finalizers. It sets the phase to Terminating
+// when the deletion begins.
 func namespacePrepare(next, cur kind.Object, subresource string) {
 	ns := next.(*corev1.Namespace)
 	if cur == nil {
@@ -89,8 +89,7 @@ func namespaceValidate(next, cur kind.Object, subresource string) field.ErrorLis
 	return append(errs, namespacePhase(ns)...)
 }
 
-// namespaceFinalizer checks the name of a finalizer; only "kubernetes" needs no
-// domain prefix.
+// namespaceFinalizer checks the name of a finalizer. Only "kubernetes" needs no domain prefix.
 func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
 	if name == string(corev1.FinalizerKubernetes) {
 		return nil
@@ -101,8 +100,7 @@ func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
 	return validation.IsDomainPrefixedKey(path, name)
 }
 
-// namespacePhase requires Terminating while the namespace is being deleted, and
-// Active otherwise.
+// namespacePhase requires Terminating while the namespace is being deleted, and Active otherwise.
 func namespacePhase(ns *corev1.Namespace) field.ErrorList {
 	path, deleting := field.NewPath("status", "phase"), ns.DeletionTimestamp != nil
 	if deleting && ns.Status.Phase != corev1.NamespaceTerminating {

@@ -44,8 +44,8 @@ func nodeResource() kind.Resource {
 func nodeColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("Status", "Whether pods can run here.", nodeStatus),
-		table.Text("Roles", "From node-role.kubernetes.io labels.", nodeRoles),
+		table.Text("Status", "Ready, NotReady or Unknown; SchedulingDisabled if cordoned.", nodeStatus),
+		table.Text("Roles", "Roles from the labels node-role.kubernetes.io.", nodeRoles),
 		table.Age(),
 		table.Text("Version", "The agent's version.",
 			func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
@@ -58,13 +58,12 @@ func nodeColumns() []table.Column {
 }
 
 func nodeInfo(name string, get func(*corev1.NodeSystemInfo) string) table.Column {
-	return table.Text(name, "As the node reports it.", func(n *corev1.Node) string {
+	return table.Text(name, "As reported by the node.", func(n *corev1.Node) string {
 		return table.OrUnknown(get(&n.Status.NodeInfo))
 	}).Wide()
 }
 
-// nodeStatus returns Ready, NotReady or Unknown, with SchedulingDisabled for a
-// cordoned node.
+// nodeStatus returns Ready, NotReady or Unknown, with SchedulingDisabled for a cordoned node.
 func nodeStatus(node *corev1.Node) string {
 	status := "Unknown"
 	for _, c := range node.Status.Conditions {
@@ -81,8 +80,7 @@ func nodeStatus(node *corev1.Node) string {
 	return status
 }
 
-// nodeRoles returns the roles from the labels node-role.kubernetes.io/<role> and
-// kubernetes.io/role=<role>.
+// nodeRoles returns the roles from the labels node-role.kubernetes.io/<role> and kubernetes.io/role=<role>.
 func nodeRoles(node *corev1.Node) string {
 	roles := map[string]bool{}
 	for key, value := range node.Labels {
@@ -108,8 +106,7 @@ func nodeAddress(kind corev1.NodeAddressType) func(*corev1.Node) string {
 	}
 }
 
-// nodeDefault sets podCIDR and podCIDRs from each other. Allocatable defaults to
-// the capacity.
+// nodeDefault sets podCIDR and podCIDRs from each other. The default of allocatable is the capacity.
 func nodeDefault(obj kind.Object) {
 	node := obj.(*corev1.Node)
 	switch {
@@ -136,19 +133,19 @@ func nodePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// nodeDurability makes updates that only renew heartbeats volatile, to avoid disk writes.
+// nodeDurability makes heartbeats volatile, to avoid disk writes.
 func nodeDurability(cur, next kind.Object) store.Durability {
 	if cur == nil || next == nil {
 		return store.Durable
 	}
-	if equality.Semantic.DeepEqual(nodeWithoutBeat(cur.(*corev1.Node)), nodeWithoutBeat(next.(*corev1.Node))) {
+	if equality.Semantic.DeepEqual(withoutHeartbeat(cur.(*corev1.Node)), withoutHeartbeat(next.(*corev1.Node))) {
 		return store.Volatile
 	}
 	return store.Durable
 }
 
-// nodeWithoutBeat returns a shallow copy without the fields that a heartbeat changes.
-func nodeWithoutBeat(node *corev1.Node) *corev1.Node {
+// withoutHeartbeat returns a shallow copy without the fields that a heartbeat changes.
+func withoutHeartbeat(node *corev1.Node) *corev1.Node {
 	still := *node
 	still.ResourceVersion, still.ManagedFields = "", nil
 	still.Status.Conditions = slices.Clone(node.Status.Conditions)
@@ -182,7 +179,7 @@ func nodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if cur == nil {
 		return errs
 	}
-	old := &cur.(*corev1.Node).Spec // podCIDRs and providerID do not change once they are set
+	old := &cur.(*corev1.Node).Spec // podCIDRs and providerID are immutable once set
 	if len(old.PodCIDRs) > 0 && !slices.Equal(node.Spec.PodCIDRs, old.PodCIDRs) {
 		errs = append(errs, field.Forbidden(list, "node updates may not change podCIDR except from \"\" to valid"))
 	}

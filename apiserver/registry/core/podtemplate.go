@@ -47,7 +47,7 @@ func podTemplatePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// podTemplateColumns are always shown; for controllers they need -o wide.
+// podTemplateColumns returns columns that are always shown; for controllers they need -o wide.
 func podTemplateColumns() []table.Column {
 	columns := []table.Column{table.Name()}
 	for _, c := range pod.TemplateColumns(func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }) {

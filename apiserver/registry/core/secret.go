@@ -29,7 +29,7 @@ func secretResource() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Type", "What the data is for.", func(s *corev1.Secret) string { return string(s.Type) }),
+			table.Text("Type", "The type of the data.", func(s *corev1.Secret) string { return string(s.Type) }),
 			table.Count("Data", "Number of keys.", func(s *corev1.Secret) int { return len(s.Data) }),
 			table.Age(),
 		},
@@ -62,12 +62,11 @@ func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if old.Immutable == nil || !*old.Immutable {
 		return errs
 	}
-	errs = append(errs, frozenFlag(secret.Immutable)...)
-	return append(errs, frozenField("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
+	errs = append(errs, immutableFlagErrors(secret.Immutable)...)
+	return append(errs, immutableFieldErrors("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
 }
 
-// secretKeys checks the names of the keys and the total size of the values, which
-// is limited to 1 MiB.
+// secretKeys checks the keys, and the total size of the values, which is limited to 1 MiB.
 func secretKeys(secret *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	path, size := field.NewPath("data"), 0

@@ -23,7 +23,7 @@ func serviceAccountResource() kind.Resource {
 
 		Columns: []table.Column{
 			table.Name(),
-			table.Count("Secrets", "Number of secrets its pods may use.",
+			table.Count("Secrets", "Number of secrets that its pods may use.",
 				func(s *corev1.ServiceAccount) int { return len(s.Secrets) }),
 			table.Age(),
 		},

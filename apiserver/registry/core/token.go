@@ -20,9 +20,8 @@ func tokenSubresource() kind.Subresource {
 	return sub
 }
 
-// requestToken creates a token for a service account: change gets an empty
-// TokenRequest and returns the client's, to which the token is added. Nothing is
-// stored; a dry run returns no token.
+// requestToken issues a token for a service account. change gets an empty TokenRequest and returns the client's, to
+// which requestToken adds the token. It stores nothing; a dry run returns no token.
 func requestToken(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, in, ref.Namespace, ref.Name)
 	if err != nil {
@@ -37,13 +36,13 @@ func requestToken(ctx context.Context, in kind.Registry, ref client.Ref, change 
 	}
 	req, ok := asked.(*authenticationv1.TokenRequest)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("a token is asked for with a TokenRequest, not with a %T", asked))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the subresource token takes a TokenRequest, not a %T", asked))
 	}
 	if err := in.Admit(ctx, req, account); err != nil {
 		return nil, err
 	}
 	if in.Token == nil {
-		return nil, apierrors.NewServiceUnavailable("no tokens are issued here")
+		return nil, apierrors.NewServiceUnavailable("the server issues no service account tokens")
 	}
 	if err := in.Token(ctx, in.Client, account, req); err != nil {
 		return nil, err

@@ -8,8 +8,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// componentStatusResource describes ComponentStatus, the health of the components;
-// it is checked for each request.
+// componentStatusResource returns ComponentStatus, the health of the components. The server checks it for each request.
 func componentStatusResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.ComponentStatuses,
@@ -22,9 +21,9 @@ func componentStatusResource() kind.Resource {
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Status", "Healthy, Unhealthy or Unknown.", componentHealth),
-			table.Text("Message", "What it said.",
+			table.Text("Message", "The result of the health check.",
 				func(c *corev1.ComponentStatus) string { return componentCondition(c).Message }),
-			table.Text("Error", "Why it is not healthy.",
+			table.Text("Error", "The error of the health check.",
 				func(c *corev1.ComponentStatus) string { return componentCondition(c).Error }),
 		},
 	}
@@ -49,8 +48,8 @@ func componentHealth(c *corev1.ComponentStatus) string {
 	return "Unknown"
 }
 
-// bindingResource is the older way to bind a pod: a POST to the bindings of the
-// namespace instead of the binding subresource of the pod.
+// bindingResource returns Binding, the older way to bind a pod: a POST to the bindings of the namespace instead of the
+// subresource binding of the pod.
 func bindingResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.Bindings,

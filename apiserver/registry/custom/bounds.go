@@ -13,36 +13,37 @@ import (
 )
 
 const (
-	// maxDefaults is the maximum memory for the defaults that a schema adds to an object, in bytes.
+	// maxDefaults is the maximum memory of the defaults that a schema adds to an object, in bytes.
 	maxDefaults = 8 << 20
-	// maxLookups is the maximum number of properties that are looked up for the defaults of an object.
+	// maxLookups is the maximum number of property lookups to compute the defaults of an object.
 	maxLookups = 20_000_000
-	// valueSize is the memory for a value that is added, apart from its text.
+	// valueSize is the memory of a default, apart from its text, in bytes.
 	valueSize = 100
 	// maxPatterns is the maximum size of the compiled patterns of a definition, in instructions of some 40 bytes.
 	maxPatterns = 500_000
-	// perPattern is the size of a pattern in addition to its instructions: each costs a copy of the list of all.
-	perPattern = 200
-	// maxKept is maxPatterns for all definitions since the process started.
-	maxKept = 2 * maxPatterns
-	// maxResults is how many values the JSONPath of a column may find for each value of the object.
+	// patternOverhead is added to the size of each pattern: upstream copies the list of all patterns for a new one.
+	patternOverhead = 200
+	// maxAllPatterns is maxPatterns for all definitions since the process started.
+	maxAllPatterns = 2 * maxPatterns
+	// maxResults is the maximum number of values that the JSONPath of a column may find for each value of the object.
 	maxResults = 64
-	// MaxDescent is the maximum size of an object in which a column looks at all levels, in bytes of JSON: the values
-	// found on the way take a hundred times as much.
+	// MaxDescent is the maximum size of an object that a column with a recursive descent reads, in bytes of JSON. The
+	// intermediate results take a hundred times as much memory.
 	MaxDescent = 64 << 10
-	// MaxColumns is the maximum number of columns of a version. Each list that kubectl prints has them for each object.
+	// MaxColumns is the maximum number of columns of a version.
 	MaxColumns = 100
-	// MaxCell is the maximum size of the text of a cell, in bytes; more is cut off.
+	// MaxCell is the maximum size of the text of a cell, in bytes. Longer texts are truncated.
 	MaxCell = 16 << 10
-	// RuleTime is the maximum time for the rules of an object: the budget of upstream bounds only the estimated cost.
+	// RuleTime is the time limit for the rules of an object. Upstream's budget limits only the estimated cost.
 	RuleTime = 10 * time.Second
 )
 
-// defaults computes the memory for the defaults that a schema adds to an object.
-type defaults struct{ size, lookups int }
+// defaultsCost computes the memory of the defaults that a schema adds to an object.
+type defaultsCost struct{ size, lookups int }
 
-// ofValue adds what the defaults of s add to x; false if that is too much. It follows upstream's defaulting.Default.
-func (d *defaults) ofValue(x any, s *schema.Structural) bool {
+// ofValue adds the memory of the defaults that s adds to x; false if a limit is exceeded. It follows upstream's
+// defaulting.Default.
+func (d *defaultsCost) ofValue(x any, s *schema.Structural) bool {
 	if s == nil {
 		return true
 	}
@@ -59,7 +60,7 @@ func (d *defaults) ofValue(x any, s *schema.Structural) bool {
 	return true
 }
 
-func (d *defaults) ofObject(x map[string]any, s *schema.Structural) bool {
+func (d *defaultsCost) ofObject(x map[string]any, s *schema.Structural) bool {
 	if d.lookups += len(s.Properties); d.lookups > maxLookups {
 		return false
 	}
@@ -80,8 +81,8 @@ func (d *defaults) ofObject(x map[string]any, s *schema.Structural) bool {
 	return true
 }
 
-// ofMember is ofValue for a value that may be missing, or null in place of its default.
-func (d *defaults) ofMember(x any, present bool, s *schema.Structural) bool {
+// ofMember is ofValue for a value that may be missing, or null instead of its default.
+func (d *defaultsCost) ofMember(x any, present bool, s *schema.Structural) bool {
 	if s == nil {
 		return true
 	}
@@ -94,8 +95,8 @@ func (d *defaults) ofMember(x any, present bool, s *schema.Structural) bool {
 	return d.ofValue(x, s)
 }
 
-// add adds the memory of a default.
-func (d *defaults) add(x any) bool {
+// add adds the memory of one default.
+func (d *defaultsCost) add(x any) bool {
 	d.size += valueSize
 	switch x := x.(type) {
 	case string:
@@ -116,9 +117,9 @@ func (d *defaults) add(x any) bool {
 	return d.size <= maxDefaults
 }
 
-// Defaults returns the memory for the defaults that the schema adds to a decoded object.
+// Defaults returns the memory of the defaults that the schema adds to a decoded object.
 func Defaults(all map[string]any, s *schema.Structural) (int, error) {
-	var d defaults
+	var d defaultsCost
 	if !d.ofObject(all, s) {
 		return 0, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("the defaults of its schema would add more than %d MiB to the object", maxDefaults>>20))
@@ -126,7 +127,7 @@ func Defaults(all map[string]any, s *schema.Structural) (int, error) {
 	return d.size, nil
 }
 
-// CheckCost returns the errors of a definition that would cost too much.
+// CheckCost returns the errors of a definition that exceeds the limits of this file.
 func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.ErrorList) {
 	for i := range spec.Versions {
 		v, path := &spec.Versions[i], field.NewPath("spec", "versions").Index(i)
@@ -135,14 +136,14 @@ func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.E
 			continue
 		}
 		for n, column := range v.AdditionalPrinterColumns {
-			if !Cheap(column.JSONPath) {
+			if !HasBoundedResults(column.JSONPath) {
 				errs = append(errs,
 					field.Invalid(path.Child("additionalPrinterColumns").Index(n).Child("jsonPath"), column.JSONPath,
 						"must not select a value several times"))
 			}
 		}
 	}
-	if err := kept.admit(spec); err != nil {
+	if err := admittedPatterns.admit(spec); err != nil {
 		return append(errs, err)
 	}
 	for i := range spec.Versions {
@@ -156,7 +157,7 @@ func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.E
 	return errs
 }
 
-// EachSchema calls f for a schema and all in it.
+// EachSchema calls f for a schema and all schemas in it.
 func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
 	f(s)
 	for _, properties := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties,
@@ -188,17 +189,17 @@ func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSON
 	}
 }
 
-// Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name
-// doubles the results at each level, and so does a recursive descent within the results of another one.
-func Cheap(path string) bool {
+// HasBoundedResults reports whether the result of a JSONPath is not much larger than the object. A union that repeats a
+// name doubles the results at each level, and so does a recursive descent within the results of another one.
+func HasBoundedResults(path string) bool {
 	parsed, err := jsonpath.Parse("path", "{"+path+"}")
 	return err != nil || results(parsed.Root) <= maxResults // validation or the column reports an error
 }
 
-// Descends reports whether a JSONPath looks for values at all levels of an object.
-func Descends(path string) bool { return strings.Contains(path, "..") }
+// HasRecursiveDescent reports whether a JSONPath contains a recursive descent.
+func HasRecursiveDescent(path string) bool { return strings.Contains(path, "..") }
 
-// results returns how many values a path may find for each value of the object.
+// results returns the maximum number of values that a path finds for each value of the object.
 func results(list *jsonpath.ListNode) int {
 	n := 1
 	for _, node := range list.Nodes {
@@ -212,7 +213,7 @@ func results(list *jsonpath.ListNode) int {
 			}
 			n *= max(sum, 1)
 		case *jsonpath.RecursiveNode:
-			n *= maxResults/2 + 1 // one descent, and no second
+			n *= maxResults/2 + 1 // allows a single descent
 		case *jsonpath.FilterNode:
 			n *= max(results(node.Left), results(node.Right))
 		}

@@ -16,7 +16,7 @@ import (
 	"monopod/store"
 )
 
-// columnsOf returns the columns of a version: the name, then those of its definition, or else the age.
+// columnsOf returns the columns of a version: the name, then those of its definition, or by default the age.
 func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) []table.Column {
 	return columnsWith(spec, &lastRow{})
 }
@@ -29,7 +29,7 @@ func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *la
 				JSONPath: ".metadata.creationTimestamp"}}
 	}
 	columns := []table.Column{table.Name()}
-	for i, def := range more[:min(len(more), MaxColumns)] { // an earlier build may have stored more
+	for i, def := range more[:min(len(more), MaxColumns)] { // an earlier release may have stored more
 		if !isAge(def) {
 			rows.last = i
 		}
@@ -38,20 +38,21 @@ func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *la
 	return columns
 }
 
-// isAge reports whether a column is the age of the object, which needs none of its members.
+// isAge reports whether a column shows the age of the object, which needs no member.
 func isAge(def apiextensionsv1.CustomResourceColumnDefinition) bool {
 	return def.JSONPath == ".metadata.creationTimestamp" && def.Type == "date"
 }
 
 func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *lastRow) table.Column {
-	about := def.Description
-	if about == "" {
-		about = "Custom resource definition column (in JSONPath format): " + def.JSONPath
+	description := def.Description
+	if description == "" {
+		description = "Custom resource definition column (in JSONPath format): " + def.JSONPath
 	}
 	var path *jsonpath.JSONPath // parsed when the first object is printed
-	var mu sync.Mutex           // guards path, which keeps state while it evaluates
+	var mu sync.Mutex           // guards path, whose evaluation has state
 	return table.Column{
-		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format, Description: about, Priority: def.Priority},
+		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format,
+			Description: description, Priority: def.Priority},
 		Cell: func(obj store.Object, now time.Time) any {
 			if isAge(def) {
 				return table.Since(obj.GetCreationTimestamp().Time, now)
@@ -63,13 +64,13 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *l
 			defer mu.Unlock()
 			if path == nil {
 				path = jsonpath.New(def.Name).AllowMissingKeys(true)
-				if !Cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+				if !HasBoundedResults(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
 					path = nil
-					return nil // validation refuses it
+					return nil // validation rejects it
 				}
 			}
 			o := obj.(*Object)
-			if Descends(def.JSONPath) && o.size() > MaxDescent {
+			if HasRecursiveDescent(def.JSONPath) && o.size() > MaxDescent {
 				return nil
 			}
 			return cell(path, rows.content(o), def.Type, now)
@@ -77,11 +78,11 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *l
 	}
 }
 
-// lastRow is the last printed object decoded, for the next column of the same row.
+// lastRow caches the last printed object in decoded form, for the other columns of the same row.
 type lastRow struct {
-	last int // the column after which the row is complete
+	last int // index of the last column that needs the object
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	obj *Object
 	all map[string]any
 }
@@ -99,14 +100,14 @@ func (r *lastRow) content(o *Object) map[string]any {
 	return r.all
 }
 
-// end forgets the object: decoded, it takes several times as much as it is stored in, until the kind is printed again.
+// end drops the object. Its decoded form takes several times the memory of the stored one.
 func (r *lastRow) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.obj, r.all = nil, nil
 }
 
-// cell returns the value at path as a cell of a column of the type; nil: the object has none.
+// cell returns the value at path as a cell of a column of the type; nil: there is none.
 func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time) any {
 	results, err := path.FindResults(all)
 	if err != nil || len(results) == 0 || len(results[0]) == 0 {
@@ -126,7 +127,7 @@ func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time
 	return cut(text.String())
 }
 
-// cut returns a text that is not longer than a cell may be.
+// cut truncates a text to MaxCell.
 func cut(text string) string {
 	if len(text) <= MaxCell {
 		return text

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// A column looks at all levels of small objects only, and nothing of a printed object stays decoded.
+// Recursive descents work only for small objects, and no printed object stays decoded.
 func TestColumnsOfLargeObjects(t *testing.T) {
 	t.Parallel()
 	spec := &apiextensionsv1.CustomResourceDefinitionVersion{AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{

@@ -22,27 +22,26 @@ import (
 )
 
 const (
-	// callTime bounds one call of a conversion webhook (upstream: the same).
+	// callTime is the timeout of one call of a conversion webhook (upstream: the same).
 	callTime = 30 * time.Second
-	// A call converts at most maxObjects objects, and those that together have at most maxBytes. An object of this size
-	// alone has its own call.
+	// A call converts at most maxObjects objects of maxBytes in total, or a single larger object.
 	maxObjects = 500
 	maxBytes   = 2 << 20
-	// maxCalls are the calls of a webhook at the same time.
+	// maxCalls is the maximum number of concurrent calls of a webhook.
 	maxCalls = 32
 )
 
 // conversionWebhook converts the objects of one definition.
 type conversionWebhook struct {
-	spec    *apiextensionsv1.CustomResourceConversion
-	version string // of ConversionReview, which the webhook and this server know
-	client  *webhook.Client
-	places  chan struct{}      // of calls that run
-	flights singleflight.Group // of single objects
-	memory  *memory
+	spec     *apiextensionsv1.CustomResourceConversion
+	version  string // of ConversionReview that both the webhook and this server support
+	client   *webhook.Client
+	slots    chan struct{}      // semaphore of running calls
+	inFlight singleflight.Group // conversions of single objects
+	memory   *conversionCache
 }
 
-// webhook returns the webhook of a definition, with its connections if it was known; nil: it has none.
+// webhook returns the conversion webhook of a definition; nil: it has none. An unchanged webhook keeps its connections.
 func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,16 +50,16 @@ func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	if spec != nil && known != nil && equality.Semantic.DeepEqual(known.spec, spec) {
 		return known
 	}
-	k.drop(def.Name)
+	k.closeWebhook(def.Name)
 	if spec == nil || spec.Strategy != apiextensionsv1.WebhookConverter || spec.Webhook == nil ||
 		spec.Webhook.ClientConfig == nil {
 		return nil
 	}
 	c := spec.Webhook.ClientConfig
-	w := &conversionWebhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls),
+	w := &conversionWebhook{spec: spec, memory: &k.conversions, slots: make(chan struct{}, maxCalls),
 		client: webhook.New(webhook.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
 	for _, version := range spec.Webhook.ConversionReviewVersions {
-		if version == "v1" || version == "v1beta1" { // which have the same fields
+		if version == "v1" || version == "v1beta1" { // both have the same fields
 			w.version = version
 			break
 		}
@@ -69,44 +68,43 @@ func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	return w
 }
 
-// drop forgets the webhook of a definition. The caller holds mu.
-func (k *Kinds) drop(definition string) {
+// closeWebhook closes the webhook of a definition. The caller must hold mu.
+func (k *Kinds) closeWebhook(definition string) {
 	if w := k.webhooks[definition]; w != nil {
 		w.client.Close()
 		delete(k.webhooks, definition)
 	}
 }
 
-// Forget releases what belongs to a definition that no longer exists.
+// Forget releases the resources of a definition that no longer exists.
 func (k *Kinds) Forget(definition string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.drop(definition)
+	k.closeWebhook(definition)
 }
 
-// conversion implements kind.Converter for a served version by the webhook.
+// conversion implements kind.Converter for a served version by the definition's webhook.
 type conversion struct{ v, storage *Version }
 
 var _ kind.Converter = conversion{}
 
-// Show implements kind.Converter. What the webhook returns stays with the stored objects for a while, as in upstream's
-// cache of each version.
+// Show implements kind.Converter. The cache of conversions keeps its results (upstream: a cache for each version).
 func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Object, error) {
 	out := make([]kind.Object, len(stored))
 	var missing []*Object
 	var places []int
 	for i, obj := range stored {
 		o := obj.(*Object)
-		if !c.v.foreign(o) {
+		if !c.v.needsConversion(o) {
 			out[i] = c.v.show(o)
-		} else if as := o.as(c.v); as != nil {
+		} else if as := o.convertedTo(c.v); as != nil {
 			out[i] = as
 		} else {
 			missing, places = append(missing, o), append(places, i)
 		}
 	}
 	if len(missing) == 1 {
-		obj, err := c.v.fly(ctx, missing[0])
+		obj, err := c.v.convertOnce(ctx, missing[0])
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +116,7 @@ func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Obje
 		return nil, err
 	}
 	for i, obj := range converted {
-		c.v.webhook.memory.keep(missing[i], c.v, obj)
+		c.v.webhook.memory.add(missing[i], c.v, obj)
 		out[places[i]] = obj
 	}
 	return out, nil
@@ -126,17 +124,17 @@ func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Obje
 
 // Convert implements kind.Converter.
 func (c conversion) Convert(ctx context.Context, obj kind.Object) (kind.Object, error) {
-	return c.v.fresh(ctx, obj.(*Object))
+	return c.v.convertMutable(ctx, obj.(*Object))
 }
 
 // Store implements kind.Converter.
 func (c conversion) Store(ctx context.Context, shown kind.Object) (kind.Object, error) {
-	return c.storage.fresh(ctx, shown.(*Object))
+	return c.storage.convertMutable(ctx, shown.(*Object))
 }
 
-// fresh returns an object that may still change in this version.
-func (v *Version) fresh(ctx context.Context, o *Object) (kind.Object, error) {
-	if !v.foreign(o) {
+// convertMutable converts an object that may still change to this version, without the cache.
+func (v *Version) convertMutable(ctx context.Context, o *Object) (kind.Object, error) {
+	if !v.needsConversion(o) {
 		return v.show(o), nil
 	}
 	out, err := v.convert(ctx, []*Object{o})
@@ -146,17 +144,17 @@ func (v *Version) fresh(ctx context.Context, o *Object) (kind.Object, error) {
 	return out[0], nil
 }
 
-// fly converts a stored object once for all that ask at the same time.
-func (v *Version) fly(ctx context.Context, o *Object) (*Object, error) {
-	flight := v.webhook.flights.DoChan(fmt.Sprintf("%s %p", v.name, o), func() (any, error) {
-		if as := o.as(v); as != nil {
+// convertOnce converts a stored object. Concurrent callers share one call.
+func (v *Version) convertOnce(ctx context.Context, o *Object) (*Object, error) {
+	flight := v.webhook.inFlight.DoChan(fmt.Sprintf("%s %p", v.name, o), func() (any, error) {
+		if as := o.convertedTo(v); as != nil {
 			return as, nil
 		}
 		out, err := v.convert(context.WithoutCancel(ctx), []*Object{o})
 		if err != nil {
 			return nil, err
 		}
-		v.webhook.memory.keep(o, v, out[0])
+		v.webhook.memory.add(o, v, out[0])
 		return out[0], nil
 	})
 	select {
@@ -170,14 +168,14 @@ func (v *Version) fly(ctx context.Context, o *Object) (*Object, error) {
 	}
 }
 
-// foreign reports whether the webhook must convert an object to this version. An object without content needs only
-// another apiVersion (upstream: isEmptyUnstructuredObject).
-func (v *Version) foreign(o *Object) bool {
+// needsConversion reports whether the webhook must convert an object to this version. For an object without content a
+// new apiVersion is sufficient (upstream: isEmptyUnstructuredObject).
+func (v *Version) needsConversion(o *Object) bool {
 	return o.APIVersion != v.apiVersion() && (len(o.members) > 0 || o.Name != "" || o.GenerateName != "")
 }
 
-// renamed returns an object with the version's apiVersion, but with its content as it is.
-func (v *Version) renamed(o *Object) *Object {
+// withAPIVersion returns an object with the version's apiVersion but unconverted content.
+func (v *Version) withAPIVersion(o *Object) *Object {
 	if o.APIVersion == v.apiVersion() {
 		return o
 	}
@@ -186,14 +184,14 @@ func (v *Version) renamed(o *Object) *Object {
 	return out
 }
 
-// convert converts objects of other versions by the webhook, in as few calls as its limits allow.
+// convert converts objects of other versions by the webhook, in as few calls as the limits allow.
 func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) {
 	out := make([]*Object, 0, len(in))
 	for len(in) > 0 {
 		var batch []runtime.RawExtension
 		size := 0
 		for _, o := range in {
-			data, err := json.Marshal(v.original(o))
+			data, err := json.Marshal(v.withOwnDefaults(o))
 			if err != nil {
 				return nil, err
 			}
@@ -202,17 +200,17 @@ func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) 
 			}
 			batch, size = append(batch, runtime.RawExtension{Raw: data}), size+len(data)
 		}
-		answers, err := v.ask(ctx, batch)
+		answers, err := v.callWebhook(ctx, batch)
 		if err != nil {
-			return nil, failure(in[0], "failed: %v", err)
+			return nil, conversionError(in[0], "failed: %v", err)
 		}
 		if len(answers) != len(batch) {
-			return nil, failure(in[0], "returned %d objects, expected %d", len(answers), len(batch))
+			return nil, conversionError(in[0], "returned %d objects, expected %d", len(answers), len(batch))
 		}
 		for i := range answers {
 			o, err := v.accept(in[i], &answers[i])
 			if err != nil {
-				return nil, failure(in[i], "returned invalid object at index %d: %v", i, err)
+				return nil, conversionError(in[i], "returned invalid object at index %d: %v", i, err)
 			}
 			out = append(out, o)
 		}
@@ -221,15 +219,16 @@ func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) 
 	return out, nil
 }
 
-// failure returns the error of a conversion of o: as upstream one without a reason, whatever the webhook's own code is.
-func failure(o *Object, format string, args ...any) error {
+// conversionError returns the error of a conversion of o. As upstream, it has no reason, whatever code the webhook
+// returns.
+func conversionError(o *Object, format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
 		Code:    http.StatusInternalServerError,
 		Message: fmt.Sprintf("conversion webhook for %v "+format, append([]any{o.GroupVersionKind()}, args...)...)}}
 }
 
-// original returns an object with the defaults of the version that it has, as it is sent to the webhook.
-func (v *Version) original(o *Object) *Object {
+// withOwnDefaults returns an object with the defaults of its own version, in the form that the webhook gets.
+func (v *Version) withOwnDefaults(o *Object) *Object {
 	if o.version != nil {
 		return o
 	}
@@ -241,8 +240,8 @@ func (v *Version) original(o *Object) *Object {
 	return o
 }
 
-// ask sends objects to the webhook, and returns its answer.
-func (v *Version) ask(ctx context.Context, objects []runtime.RawExtension) ([]runtime.RawExtension, error) {
+// callWebhook sends objects to the webhook and returns the converted objects.
+func (v *Version) callWebhook(ctx context.Context, objects []runtime.RawExtension) ([]runtime.RawExtension, error) {
 	w := v.webhook
 	if w.version == "" {
 		return nil, fmt.Errorf("no supported conversion review versions")
@@ -250,19 +249,19 @@ func (v *Version) ask(ctx context.Context, objects []runtime.RawExtension) ([]ru
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	select {
-	case w.places <- struct{}{}:
-		defer func() { <-w.places }()
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	asked := &apiextensionsv1.ConversionReview{
+	review := &apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: apiextensionsv1.GroupName + "/" + w.version},
 		Request: &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion(),
 			Objects: objects},
 	}
 	answer := &apiextensionsv1.ConversionReview{}
-	if err := w.client.Post(ctx, asked, answer); err != nil {
+	if err := w.client.Post(ctx, review, answer); err != nil {
 		return nil, err
 	}
-	return answered(asked, answer)
+	return responseObjects(review, answer)
 }

@@ -11,8 +11,7 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// FuzzConverted: whatever a conversion webhook answers, the object is refused, or it is the one that was sent, and can
-// be stored.
+// FuzzConverted checks that any response of a conversion webhook is rejected, or is the same object and can be stored.
 func FuzzConverted(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"}},"spec":{"a":1},"more":[1]}`,
@@ -42,7 +41,7 @@ func FuzzConverted(f *testing.F) {
 		}
 		asked := &apiextensionsv1.ConversionReview{TypeMeta: metav1.TypeMeta{Kind: "ConversionReview",
 			APIVersion: "apiextensions.k8s.io/v1"}, Request: &apiextensionsv1.ConversionRequest{UID: "u"}}
-		objects, err := answered(asked, answer)
+		objects, err := responseObjects(asked, answer)
 		if err != nil {
 			return
 		}

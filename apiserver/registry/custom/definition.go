@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Resources are the kinds of this package.
+// Resources returns the kind CustomResourceDefinition.
 func Resources() []kind.Resource {
 	return []kind.Resource{{
 		GVR:        client.CustomResourceDefinitions,
@@ -34,10 +34,10 @@ func Resources() []kind.Resource {
 		},
 		Prepare:  prepare,
 		Validate: Validate,
-		// The first deletion adds a finalizer: the definition stays until its objects are gone.
-		Held:         func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
-		Subresources: kind.Parts("status"),
-		Columns:      []table.Column{table.Name(), table.CreatedAt()},
+		// The deletion first adds a finalizer, which remains until all objects of the kind are deleted.
+		BlocksDeletion: func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
+		Subresources:   kind.Parts("status"),
+		Columns:        []table.Column{table.Name(), table.CreatedAt()},
 	}}
 }
 
@@ -50,7 +50,7 @@ func prepare(next, cur kind.Object, subresource string) {
 	case was == nil:
 		is.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
 		is.Generation = 1
-		keepStored(is)
+		addStoredVersion(is)
 	case subresource == "delete":
 		terminate(is, was)
 	case subresource == "status":
@@ -61,11 +61,11 @@ func prepare(next, cur kind.Object, subresource string) {
 		if !sameSpec(is, was) {
 			is.Generation = was.Generation + 1
 		}
-		keepStored(is)
+		addStoredVersion(is)
 	}
 }
 
-// sameSpec reports whether both definitions have the same spec, schemas included.
+// sameSpec reports whether both definitions have the same spec, including the schemas.
 func sameSpec(a, b *crd.Definition) bool {
 	if a.SharesSchemas(b) {
 		return equality.Semantic.DeepEqual(a.Spec, b.Spec)
@@ -75,8 +75,8 @@ func sameSpec(a, b *crd.Definition) bool {
 	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is.Spec, was.Spec)
 }
 
-// keepStored adds the storage version to those in which objects may be stored.
-func keepStored(def *crd.Definition) {
+// addStoredVersion adds the storage version to status.storedVersions.
+func addStoredVersion(def *crd.Definition) {
 	for _, v := range def.Spec.Versions {
 		if v.Storage && !slices.Contains(def.Status.StoredVersions, v.Name) {
 			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
@@ -84,7 +84,7 @@ func keepStored(def *crd.Definition) {
 	}
 }
 
-// terminate begins the deletion: the finalizer holds the definition until its objects are deleted.
+// terminate begins the deletion: it adds the finalizer that remains until all objects are deleted.
 func terminate(next, cur *crd.Definition) {
 	if cur.DeletionTimestamp != nil {
 		return
@@ -98,24 +98,24 @@ func terminate(next, cur *crd.Definition) {
 	})
 }
 
-// validationTime bounds the validation of one definition, whose rules are compiled.
+// validationTime is the time limit for the validation of one definition, which compiles its rules.
 const validationTime = 30 * time.Second
 
-// Validate returns the errors of a definition. A schema that is too large or too deep is refused before its rules are
-// compiled.
+// Validate returns the errors of a definition. It rejects a schema that is too large or too deep before it compiles the
+// rules.
 func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
 	defer cancel()
 	full := (*crd.Definition).Full
-	if subresource == "status" { // which does not look at the schemas
-		full = outline
+	if subresource == "status" { // the schemas are not checked
+		full = withoutSchemas
 	}
 	def, err := full(next.(*crd.Definition))
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	if errs := CheckCost(&def.Spec); errs != nil && (cur == nil || subresource == "") {
-		return errs // nothing is compiled
+		return errs // compile nothing
 	}
 	expressions.Base()
 	is, err := internalDefinition(def)
@@ -123,7 +123,7 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
 	}
 	if cur == nil {
-		return own(validation.ValidateCustomResourceDefinition(ctx, is), is, nil)
+		return withoutMetadataErrors(validation.ValidateCustomResourceDefinition(ctx, is), is, nil)
 	}
 	if def, err = full(cur.(*crd.Definition)); err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
@@ -133,13 +133,13 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	case err != nil:
 		return field.ErrorList{field.InternalError(nil, err)}
 	case subresource == "status":
-		return own(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was), is, was)
+		return withoutMetadataErrors(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was), is, was)
 	}
-	return own(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was), is, was)
+	return withoutMetadataErrors(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was), is, was)
 }
 
-// outline returns a copy of a definition without its schemas.
-func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, error) {
+// withoutSchemas returns a copy of a definition without its schemas.
+func withoutSchemas(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, error) {
 	def := d.CustomResourceDefinition
 	def.Spec.Versions = slices.Clone(def.Spec.Versions)
 	for i := range def.Spec.Versions {
@@ -148,7 +148,8 @@ func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, erro
 	return def.DeepCopy(), nil
 }
 
-// internalDefinition returns a definition, which it takes over, in the form that upstream's validation takes.
+// internalDefinition converts a definition to the internal type that upstream's validation takes. The caller must not
+// use the definition afterwards.
 func internalDefinition(
 	def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
 	out := &apiextensions.CustomResourceDefinition{}
@@ -156,9 +157,9 @@ func internalDefinition(
 		nil)
 }
 
-// own returns errs without those about the metadata that the registry reports for every kind. was is nil for a
-// creation.
-func own(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
+// withoutMetadataErrors returns errs without the errors about metadata, which the registry reports for all kinds. was
+// is nil for a creation.
+func withoutMetadataErrors(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
 	at := field.NewPath("metadata")
 	common := apivalidation.ValidateObjectMeta(&is.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, at)
 	if was != nil {

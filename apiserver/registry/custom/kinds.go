@@ -1,14 +1,14 @@
-// Package custom contains the custom kinds: CustomResourceDefinitions, and what a definition makes.
+// Package custom contains the kind CustomResourceDefinition and the custom kinds that definitions define.
 //
-//   - Object: an object of a custom kind, which stays encoded.
-//   - Version: a version of a kind, with its compiled schema.
-//   - Kinds: the resources that a definition makes.
+//   - Object: an object of a custom kind, in encoded form.
+//   - Version: a version of a custom kind with its compiled schema.
+//   - Kinds: the resources of definitions.
 //
 // The schemas are those of k8s.io/apiextensions-apiserver. They are compiled on first use and released when idle.
 //
-//   - bounds.go: limits what definitions of custom kinds, and what they make of objects, cost: a few KB can take
-//     gigabytes or minutes, and upstream's packages limit only the cost of rules
-//   - definition.go: the kind CustomResourceDefinition: what prepares and validates its objects
+//   - bounds.go: limits of the memory and time that definitions and their objects cost. A definition of a few KB can
+//     take gigabytes or minutes, and upstream's packages limit only the cost of rules
+//   - definition.go: the kind CustomResourceDefinition
 package custom
 
 import (
@@ -35,14 +35,14 @@ import (
 // Definition is a CustomResourceDefinition.
 type Definition = crd.Definition
 
-// Kinds makes the resources of definitions.
+// Kinds creates the resources of definitions.
 type Kinds struct {
 	clock clock.WithDelayedExecution
-	// shared is the schemas to which those of custom kinds refer: of metadata and of lists.
+	// shared contains the schemas of metadata and lists, to which those of custom kinds refer.
 	shared *idlecache.Value[*definitions.Set]
-	// network is how conversion webhooks are reached.
-	network webhook.Network
-	memory  memory // of what they converted
+	// network connects to conversion webhooks.
+	network     webhook.Network
+	conversions conversionCache // results of conversion webhooks
 
 	mu       sync.Mutex // guards webhooks
 	webhooks map[string]*conversionWebhook
@@ -54,8 +54,8 @@ func NewKinds(clock clock.WithDelayedExecution, network webhook.Network) *Kinds 
 		webhooks: map[string]*conversionWebhook{}}
 }
 
-// Of returns the resources that a definition makes: one for each served version, all of them views of the
-// stored one; nil if its names are not accepted. The definition must not be modified afterwards.
+// Of returns the resources of a definition: one for each served version, all of them views of the stored one; nil if
+// the definition's names are not accepted. The caller must not modify the definition afterwards.
 func (k *Kinds) Of(def *Definition) []*kind.Resource {
 	if d := &def.CustomResourceDefinition; !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) &&
 		!apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
@@ -71,27 +71,29 @@ func (k *Kinds) Of(def *Definition) []*kind.Resource {
 		}
 	}
 	if storage == nil {
-		return nil // validation refuses it
+		return nil // validation rejects it
 	}
 	base := storage.base()
 	webhook := k.webhook(def)
 	var out []*kind.Resource
 	for _, v := range all {
 		v.webhook, v.siblings = webhook, all
-		if v.spec.Served || v.spec.Storage && def.DeletionTimestamp != nil { // its objects are deleted through it
+		if v.spec.Served || v.spec.Storage && def.DeletionTimestamp != nil { // the deletion of the objects needs it
 			out = append(out, v.served(base, storage))
 		}
 	}
 	return out
 }
 
-// resource returns what the stored and the served resource of a version have in common.
+// resource returns the fields that the stored and the served resource of a version have in common.
 func (v *Version) resource() *kind.Resource {
 	names := v.def.Status.AcceptedNames
 	res := &kind.Resource{
 		GVR:  schema.GroupVersionResource{Group: v.def.Spec.Group, Version: v.name, Resource: names.Plural},
-		Kind: names.Kind, ListKind: names.ListKind, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
-		Namespaced: v.def.Spec.Scope == apiextensionsv1.NamespaceScoped, Qualified: true, StoredAs: names.Plural + "." + v.def.Spec.Group, Schema: v,
+		Kind: names.Kind, ListKind: names.ListKind, Singular: names.Singular,
+		ShortNames: names.ShortNames, Categories: names.Categories,
+		Namespaced: v.def.Spec.Scope == apiextensionsv1.NamespaceScoped, Qualified: true,
+		StoredAs: names.Plural + "." + v.def.Spec.Group, Schema: v,
 		New:    v.new,
 		Fields: fieldsOf(v.spec), Columns: columnsOf(v.spec),
 	}
@@ -104,7 +106,7 @@ func (v *Version) resource() *kind.Resource {
 	}
 	if v.def.DeletionTimestamp != nil {
 		res.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-		res.Ending = ending
+		res.Ending = terminatingMessage
 	}
 	if v.spec.Deprecated {
 		res.Deprecated = fmt.Sprintf("%s/%s %s is deprecated", res.GVR.Group, v.name, res.Kind)
@@ -121,7 +123,7 @@ func (v *Version) new() kind.Object {
 	return o
 }
 
-// base returns the resource as which objects are stored.
+// base returns the stored resource.
 func (v *Version) base() *kind.Resource {
 	res := v.resource()
 	res.Prepare = v.prepare
@@ -144,13 +146,13 @@ func (v *Version) served(base *kind.Resource, storage *Version) *kind.Resource {
 		Store: func(shown kind.Object) kind.Object { return storage.show(shown.(*Object)) },
 	}
 	if v.webhook != nil {
-		res.View.Show = func(stored kind.Object) kind.Object { return v.renamed(stored.(*Object)) }
-		res.View.Store = func(shown kind.Object) kind.Object { return storage.renamed(shown.(*Object)) }
+		res.View.Show = func(stored kind.Object) kind.Object { return v.withAPIVersion(stored.(*Object)) }
+		res.View.Store = func(shown kind.Object) kind.Object { return storage.withAPIVersion(shown.(*Object)) }
 		res.View.Converter = conversion{v, storage}
 	}
 	res.Validate = func(next, cur kind.Object, subresource string) field.ErrorList {
 		o := next.(*Object)
-		v.keep(o, asObject(cur), subresource)
+		v.restoreOtherFields(o, asObject(cur), subresource)
 		return v.validate(o, asObject(cur), subresource)
 	}
 	return res
@@ -161,8 +163,8 @@ func asObject(obj kind.Object) *Object {
 	return o
 }
 
-// keep restores what a write to the subresource does not change.
-func (v *Version) keep(next, cur *Object, subresource string) {
+// restoreOtherFields restores the fields that a write to the subresource does not change.
+func (v *Version) restoreOtherFields(next, cur *Object, subresource string) {
 	switch {
 	case subresource == "status":
 		status := next.member("status")
@@ -181,14 +183,14 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 	switch subresource {
 	case "delete":
 		return
-	case "status": // a write of the status changes nothing else, not even labels
+	case "status": // restore everything else, including labels
 		managers, version := is.ManagedFields, is.ResourceVersion
 		was.ObjectMeta.DeepCopyInto(&is.ObjectMeta)
 		is.ManagedFields, is.ResourceVersion = managers, version
-		v.keep(is, was, subresource)
+		v.restoreOtherFields(is, was, subresource)
 		return
 	}
-	v.keep(is, was, subresource)
+	v.restoreOtherFields(is, was, subresource)
 	switch {
 	case was == nil:
 		is.Generation = 1
@@ -197,8 +199,8 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// show returns an object in this version: with another apiVersion, its defaults, and without fields that it does
-// not have. It returns the object itself if nothing changes.
+// show returns an object in this version: with the version's apiVersion and defaults, and without unknown fields. It
+// returns the object itself if nothing changes.
 func (v *Version) show(o *Object) *Object {
 	apiVersion := v.apiVersion()
 	if o.APIVersion == apiVersion && (o.version == v || o.unchanged.Load() == v) {
@@ -212,11 +214,11 @@ func (v *Version) show(o *Object) *Object {
 	all, err := o.Content()
 	if err == nil {
 		all["apiVersion"] = apiVersion
-		_, err = out.fill(all, free)
+		_, err = out.fill(all, unlimited)
 		out.content = nil
 		o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	}
-	if err != nil { // a schema that does not compile shows what is stored
+	if err != nil { // show the stored content if the schema does not compile
 		out.members = o.members
 		return out
 	}
@@ -230,7 +232,7 @@ func (v *Version) show(o *Object) *Object {
 	return out
 }
 
-// fieldsOf returns the values of a version's selectable fields.
+// fieldsOf returns the function that reads a version's selectable fields.
 func fieldsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) func(kind.Object) fields.Set {
 	if len(spec.SelectableFields) == 0 {
 		return nil

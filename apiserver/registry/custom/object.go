@@ -17,35 +17,34 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Object is an object of a custom kind. Its metadata is decoded; the rest, its members, stays encoded until
-// something reads it.
+// Object is an object of a custom kind. Its metadata is decoded; its other fields, the members, stay encoded until they
+// are read.
 type Object struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 
-	version *Version // the schema that the members match; nil: unknown
+	version *Version // version whose schema the members match; nil: unknown
 	members []member // sorted by name, compact; shared by copies
 
-	// content is the decoded members of an object that is being written, so that its validation does not decode
-	// them again. It must match the members.
+	// content caches the decoded members while the object is being written, for its validation. It must match the members.
 	content map[string]any
-	// valid: the object was validated by its version.
+	// valid reports whether the object was validated by its version.
 	valid bool
-	// unchanged is a version to which the object converts without a change other than its apiVersion.
+	// unchanged is a version to which the object converts by a new apiVersion alone.
 	unchanged atomic.Pointer[Version]
-	// converted is the stored object in other versions, as the webhook converted it.
+	// converted contains the stored object in other versions, as converted by the webhook.
 	converted atomic.Pointer[converted]
 }
 
-// converted is an object in a version, and in others.
+// converted is a list of conversions of an object.
 type converted struct {
 	version *Version
 	object  *Object
 	next    *converted
 }
 
-// as returns the object as it was converted to a version; nil: it was not.
-func (o *Object) as(v *Version) *Object {
+// convertedTo returns the cached conversion to a version; nil: there is none.
+func (o *Object) convertedTo(v *Version) *Object {
 	for c := o.converted.Load(); c != nil; c = c.next {
 		if c.version == v {
 			return c.object
@@ -54,8 +53,8 @@ func (o *Object) as(v *Version) *Object {
 	return nil
 }
 
-// remember keeps the object in a version, and drops those of earlier states of the definition.
-func (o *Object) remember(v *Version, object *Object) {
+// cacheConverted caches the object in a version, and drops conversions by earlier states of the definition.
+func (o *Object) cacheConverted(v *Version, object *Object) {
 	out := &converted{version: v, object: object}
 	for c := o.converted.Load(); c != nil; c = c.next {
 		if c.version.def == v.def && c.version != v {
@@ -65,7 +64,7 @@ func (o *Object) remember(v *Version, object *Object) {
 	o.converted.Store(out)
 }
 
-// member is a field of an object besides apiVersion, kind and metadata.
+// member is a field of an object other than apiVersion, kind and metadata.
 type member struct {
 	name string
 	json json.RawMessage
@@ -77,17 +76,17 @@ var (
 	_ json.Unmarshaler = (*Object)(nil)
 )
 
-// New returns an empty object, for a store.
+// New returns an empty object for the store.
 func New() kind.Object { return &Object{} }
 
-// DeepCopyObject implements runtime.Object. The copy shares the encoded members, which must not be modified.
+// DeepCopyObject implements runtime.Object. The copy shares the encoded members, which are immutable.
 func (o *Object) DeepCopyObject() runtime.Object {
 	out := &Object{TypeMeta: o.TypeMeta, version: o.version, members: o.members}
 	o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	return out
 }
 
-// MarshalJSON implements json.Marshaler: kind, apiVersion, metadata, then the members by name.
+// MarshalJSON implements json.Marshaler. It writes kind, apiVersion, metadata, then the members by name.
 func (o *Object) MarshalJSON() ([]byte, error) {
 	meta, err := json.Marshal(&o.ObjectMeta)
 	if err != nil {
@@ -112,7 +111,7 @@ func (o *Object) MarshalJSON() ([]byte, error) {
 func appendString(b []byte, s string) []byte {
 	text, err := json.Marshal(s)
 	if err != nil {
-		return append(b, `""`...) // a string can always be encoded
+		return append(b, `""`...) // never: encoding a string cannot fail
 	}
 	return append(b, text...)
 }
@@ -149,7 +148,7 @@ func (o *Object) sort() {
 	slices.SortFunc(o.members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 }
 
-// interned returns the name of a member; the usual names need no memory.
+// interned returns the name of a member. Common names share memory.
 func interned(name string) string {
 	switch name {
 	case "spec":
@@ -160,7 +159,7 @@ func interned(name string) string {
 	return strings.Clone(name)
 }
 
-// compact returns valid JSON without spaces.
+// compact removes white space from valid JSON.
 func compact(text json.RawMessage) json.RawMessage {
 	var out bytes.Buffer
 	if json.Compact(&out, text) != nil || out.Len() == len(text) {
@@ -169,9 +168,9 @@ func compact(text json.RawMessage) json.RawMessage {
 	return out.Bytes()
 }
 
-// UnmarshalStrict decodes an object that a client sent: it sets the defaults of its version and removes the
-// fields that its schema does not have. It returns these and the fields that occur twice. admit is asked for the memory
-// that the defaults take in addition to the data.
+// UnmarshalStrict decodes an object that a client sent. It sets the defaults of the version and removes unknown fields.
+// found contains errors for unknown and duplicate fields. UnmarshalStrict calls admit with the memory that the defaults
+// take in addition to data.
 func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error) {
 	all := map[string]any{}
 	found, err = kjson.UnmarshalStrict(data, &all)
@@ -188,7 +187,8 @@ func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (foun
 	return found, err
 }
 
-// fill sets the object to what all contains, and returns the fields that were removed. It takes over all.
+// fill sets the object to the content of all, and returns the paths of removed fields. The caller must not use all
+// afterwards.
 func (o *Object) fill(all map[string]any, admit func(bytes int) error) (unknown []string, err error) {
 	c, err := o.version.compiled()
 	if err != nil {
@@ -214,10 +214,10 @@ func (o *Object) fill(all map[string]any, admit func(bytes int) error) (unknown 
 	return unknown, o.set(all)
 }
 
-// free admits any size within bounds.Defaults: of an object that is in memory several times already.
-func free(int) error { return nil }
+// unlimited admits any size up to the limit of Defaults. It is for objects that are already in memory.
+func unlimited(int) error { return nil }
 
-// set sets the members to those of all, which it takes over.
+// set sets the members to those of all. The caller must not use all afterwards.
 func (o *Object) set(all map[string]any) error {
 	o.members, o.content, o.valid = make([]member, 0, len(all)), all, false
 	for name, value := range all {
@@ -234,10 +234,10 @@ func (o *Object) set(all map[string]any) error {
 	return nil
 }
 
-// isMeta reports whether a field of an object is not one of its members.
+// isMeta reports whether a field is not a member.
 func isMeta(name string) bool { return name == "kind" || name == "apiVersion" || name == "metadata" }
 
-// Content returns the object decoded: kind, apiVersion, metadata and the members. The caller may modify it.
+// Content returns the decoded object: kind, apiVersion, metadata and the members. The caller may modify it.
 func (o *Object) Content() (map[string]any, error) {
 	all := make(map[string]any, len(o.members)+3)
 	for _, m := range o.members {
@@ -267,7 +267,7 @@ func (o *Object) withMeta(all map[string]any) (map[string]any, error) {
 	return all, nil
 }
 
-// current returns Content, from the object's cache if it has one. The caller must not modify the members.
+// current is Content, from the object's cache if it has one. The caller must not modify the members.
 func (o *Object) current() (map[string]any, error) {
 	if o.content == nil {
 		return o.Content()
@@ -275,7 +275,7 @@ func (o *Object) current() (map[string]any, error) {
 	return o.withMeta(o.content)
 }
 
-// Unstructured returns the object decoded, for server-side apply.
+// Unstructured returns the decoded object for server-side apply.
 func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	all, err := o.Content()
 	return &unstructured.Unstructured{Object: all}, err
@@ -283,7 +283,7 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 
 // FromUnstructured is the inverse of Unstructured. It sets defaults and removes unknown fields.
 func (o *Object) FromUnstructured(u *unstructured.Unstructured) error {
-	_, err := o.fill(u.Object, free)
+	_, err := o.fill(u.Object, unlimited)
 	return err
 }
 
@@ -294,14 +294,14 @@ func (o *Object) Equal(other kind.Object) bool {
 		equality.Semantic.DeepEqual(&o.ObjectMeta, &with.ObjectMeta)
 }
 
-// Same reports whether both objects have the same content, metadata aside.
+// Same reports whether both objects have the same content apart from their metadata.
 func (o *Object) Same(other *Object) bool {
 	return slices.EqualFunc(o.members, other.members, func(a, b member) bool {
 		return a.name == b.name && bytes.Equal(a.json, b.json)
 	})
 }
 
-// member returns a member encoded, nil if the object does not have it.
+// member returns the encoded value of a member; nil if the object does not have it.
 func (o *Object) member(name string) json.RawMessage {
 	for _, m := range o.members {
 		if m.name == name {

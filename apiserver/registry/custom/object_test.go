@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// objectSchema has most of what a schema may say.
+// objectSchema uses most features of schemas.
 const objectSchema = `
 type: object
 required: [spec]
@@ -69,7 +69,7 @@ func objectVersion(tb testing.TB) *Version {
 	return NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 }
 
-// objectSpecs are specs, and whether they are valid and have no unknown field.
+// objectSpecs are specs with whether they are valid and have no unknown field.
 var objectSpecs = []struct {
 	spec  string
 	valid bool
@@ -123,12 +123,12 @@ var objectSpecs = []struct {
 	{`7`, false},
 }
 
-// read reads and validates an object as a creation does, and reports whether it is valid. What was read must be encoded
-// and read again as it is.
+// read decodes and validates an object as a creation does, and reports whether it is valid. It checks that encoding and
+// decoding does not change the object.
 func read(t *testing.T, v *Version, data []byte) bool {
 	t.Helper()
 	o := v.new().(*Object)
-	found, err := o.UnmarshalStrict(data, free)
+	found, err := o.UnmarshalStrict(data, unlimited)
 	if err != nil {
 		return false
 	}
@@ -138,7 +138,7 @@ func read(t *testing.T, v *Version, data []byte) bool {
 		t.Fatalf("%s: %v", data, err)
 	}
 	again := v.new().(*Object)
-	if more, err := again.UnmarshalStrict(text, free); err != nil || len(more) > 0 || !again.Equal(o) {
+	if more, err := again.UnmarshalStrict(text, unlimited); err != nil || len(more) > 0 || !again.Equal(o) {
 		t.Fatalf("%s is read as\n%s, which is read as\n%v (%v, %v)", data, text, again, more, err)
 	}
 	if is := len(v.validate(again, nil, "")) == 0; is != valid {
@@ -172,7 +172,7 @@ func TestObjectsAreReadBySchema(t *testing.T) {
 	}
 	o := v.new().(*Object)
 	if found, err := o.UnmarshalStrict(ofSpec(`{"size":3,"unknown":1,"ports":[{"port":1}],"name":"a","inner":{"b":"x"}}`),
-		free); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
+		unlimited); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
 		t.Errorf("found %v, %v", found, err)
 	}
 	const want = `{"flag":true,"inner":{"a":1,"b":"x"},"mode":"one","name":"a","ports":[{"port":1,"protocol":"TCP"}],"size":3}`
@@ -181,7 +181,7 @@ func TestObjectsAreReadBySchema(t *testing.T) {
 	}
 }
 
-// FuzzObject: whatever is read is encoded and read again as it is.
+// FuzzObject checks that encoding and decoding does not change an object.
 func FuzzObject(f *testing.F) {
 	for _, c := range objectSpecs {
 		f.Add([]byte(c.spec))

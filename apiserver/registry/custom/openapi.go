@@ -25,7 +25,7 @@ const (
 	preserved = "x-kubernetes-preserve-unknown-fields"
 )
 
-// Revision identifies what Definitions returns: it changes with the definition.
+// Revision identifies the result of Definitions. It changes with the definition.
 func (v *Version) Revision() string {
 	return fmt.Sprintf("%s/%s/%d/%s", v.def.UID, v.name, v.def.Generation, v.def.Status.AcceptedNames.Kind)
 }
@@ -54,7 +54,7 @@ func (v *Version) Definitions() ([]*definitions.Definition, error) {
 	return []*definitions.Definition{one, list}, err
 }
 
-// structural returns the schema as a structural one; nil: there is none.
+// structural returns the schema as a structural schema; nil: there is none.
 func (v *Version) structural() (*schema.Structural, error) {
 	props, err := v.internalSchema()
 	if props == nil || err != nil {
@@ -69,14 +69,14 @@ func (v *Version) kindsOf(kind string) []metav1.GroupVersionKind {
 	return []metav1.GroupVersionKind{{Group: v.def.Spec.Group, Version: v.name, Kind: kind}}
 }
 
-// modelName returns the definition's name: com.example.v1.Widget for widgets of example.com.
+// modelName returns the name of the OpenAPI definition: com.example.v1.Widget for widgets of example.com.
 func (v *Version) modelName() string {
 	parts := strings.Split(v.def.Spec.Group, ".")
 	slices.Reverse(parts)
 	return strings.Join(append(parts, v.name, v.def.Status.AcceptedNames.Kind), ".")
 }
 
-// model returns the schema of the kind for OpenAPI v3 or v2, by the prefix of its references.
+// model returns the schema of the kind. The prefix of its references selects OpenAPI v3 or v2.
 func (v *Version) model(s *schema.Structural, prefix string) *spec.Schema {
 	version2 := prefix == prefixV2
 	out := &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
@@ -100,7 +100,7 @@ func addMeta(s *spec.Schema, prefix string) {
 	addTypeMeta(s)
 }
 
-// reference returns the schema of a property with a schema of its own. In OpenAPI v3, readers drop what stands beside a
+// reference returns the schema of a property that refers to another schema. In OpenAPI v3, readers ignore siblings of a
 // reference.
 func reference(prefix, name, description string) spec.Schema {
 	ref := spec.RefSchema(prefix + metaV1 + name)
@@ -111,13 +111,13 @@ func reference(prefix, name, description string) spec.Schema {
 }
 
 func addTypeMeta(s *spec.Schema) {
-	about := metav1.TypeMeta{}.SwaggerDoc()
+	docs := metav1.TypeMeta{}.SwaggerDoc()
 	for _, name := range []string{"apiVersion", "kind"} {
-		s.SetProperty(name, *spec.StringProperty().WithDescription(about[name]))
+		s.SetProperty(name, *spec.StringProperty().WithDescription(docs[name]))
 	}
 }
 
-// addEmbedded adds them to the embedded objects in a schema.
+// addEmbedded adds these fields to the embedded objects in a schema.
 func addEmbedded(s *spec.Schema, prefix string) {
 	for name, property := range s.Properties {
 		addEmbedded(&property, prefix)
@@ -130,7 +130,7 @@ func addEmbedded(s *spec.Schema, prefix string) {
 		addEmbedded(s.AdditionalProperties.Schema, prefix)
 	}
 	if open, _ := s.Extensions.GetBool(preserved); open && prefix == prefixV2 {
-		return // kubectl would refuse the fields that are not listed
+		return // otherwise kubectl rejects fields that are not listed
 	}
 	if is, _ := s.Extensions.GetBool(embedded); !is {
 		return
@@ -166,7 +166,7 @@ func (v *Version) newTypes() (managedfields.TypeConverter, error) {
 		return nil, err
 	}
 	schemas := map[string]*spec.Schema{}
-	for i := range v.def.Spec.Versions { // managers may have written any of them
+	for i := range v.def.Spec.Versions { // managedFields may name any version
 		other := &Version{def: v.def, spec: &v.def.Spec.Versions[i], name: v.def.Spec.Versions[i].Name}
 		structural, err := other.structural()
 		if err != nil {

@@ -13,15 +13,16 @@ import (
 	"monopod/store"
 )
 
-// DefinitionsName is the store's name of definitions. The name of a definition is that of the objects of its kind.
+// DefinitionsName is the store's name of the resource CustomResourceDefinition. The name of a definition is the store's
+// name of the resource that it defines.
 var DefinitionsName = client.CustomResourceDefinitions.Resource + "." + client.CustomResourceDefinitions.Group
 
-// ending is the message for a creation while the definition is deleted.
-const ending = "create not allowed while custom resource definition is terminating"
+// terminatingMessage is the error of a creation while the definition is being deleted.
+const terminatingMessage = "create not allowed while custom resource definition is terminating"
 
-// Confirm returns an error, and removes the new object of a custom kind, if its definition was deleted while the object
-// was created: the deletion of the definition's objects may have ended before the object was stored.
-func Confirm(ctx context.Context, s store.Store, res *kind.Resource, stored kind.Object) error {
+// ConfirmDefinition removes a new object of a custom kind and returns an error if the definition was deleted during the
+// creation: the deletion of the definition's objects may have missed the object.
+func ConfirmDefinition(ctx context.Context, s store.Store, res *kind.Resource, stored kind.Object) error {
 	def, err := s.Get(ctx, store.Key{Resource: DefinitionsName, Name: res.StoreName()})
 	if err == nil && def.Object.GetDeletionTimestamp() == nil {
 		return nil
@@ -37,16 +38,16 @@ func Confirm(ctx context.Context, s store.Store, res *kind.Resource, stored kind
 	case removal != nil:
 		return apierrors.NewInternalError(removal)
 	case err == nil:
-		return apierrors.NewForbidden(res.GVR.GroupResource(), stored.GetName(), errors.New(ending))
+		return apierrors.NewForbidden(res.GVR.GroupResource(), stored.GetName(), errors.New(terminatingMessage))
 	}
 	gone := apierrors.NewGenericServerResponse(http.StatusNotFound, "", res.GVR.GroupResource(), "", "", 0, false)
 	gone.ErrStatus.Message = "the server could not find the requested resource"
 	return gone
 }
 
-// Sweep removes the objects that are older than their new definition e. A process that was killed while it refused one
-// of an earlier definition of the same name can leave them behind.
-func Sweep(ctx context.Context, s store.Store, e *store.Entry, log *zap.Logger) {
+// RemoveOrphans removes objects that are older than their new definition e. They remain if the process was killed
+// between the creation of an object of an earlier definition and ConfirmDefinition.
+func RemoveOrphans(ctx context.Context, s store.Store, e *store.Entry, log *zap.Logger) {
 	old, _, err := s.List(ctx, store.Selector{Resource: e.Key.Name})
 	for _, orphan := range old {
 		if orphan.Rev > e.Rev {

@@ -11,17 +11,18 @@ import (
 	"monopod/apiserver/registry/expressions"
 )
 
-// kept are the patterns that upstream's validator may keep: it keeps each that it compiled for the life of the process.
-var kept = patterns{known: map[string]bool{}}
+// admittedPatterns are the patterns that upstream's validator may have compiled: it caches them until the process ends.
+var admittedPatterns = patterns{known: map[string]bool{}}
 
-// patterns are those of all definitions that were admitted.
+// patterns contains the patterns of all admitted definitions.
 type patterns struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	known map[string]bool
 	size  int // in instructions
 }
 
-// admit adds the patterns of a definition. It returns an error if these, or all together, are too large.
+// admit adds the patterns of a definition. It returns an error if their size, or that of all patterns, exceeds the
+// limit.
 func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *field.Error {
 	path := field.NewPath("spec", "versions")
 	sizes, size := map[string]int{}, 0
@@ -32,7 +33,7 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 					return
 				}
 				if sizes[s.Pattern] == 0 {
-					sizes[s.Pattern] = perPattern + expressions.Parsing(s.Pattern)
+					sizes[s.Pattern] = patternOverhead + expressions.ParseCost(s.Pattern)
 					if size+sizes[s.Pattern] <= maxPatterns {
 						sizes[s.Pattern] += sizeOfPattern(s.Pattern)
 					}
@@ -43,7 +44,7 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 	}
 	if size > maxPatterns {
 		return field.Forbidden(path,
-			fmt.Sprintf("the patterns of all versions are compiled to more than %d instructions", maxPatterns))
+			fmt.Sprintf("the compiled patterns of all versions exceed %d instructions", maxPatterns))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,9 +54,10 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 			more += n
 		}
 	}
-	if p.size+more > maxKept {
+	if p.size+more > maxAllPatterns {
 		return field.Forbidden(path,
-			fmt.Sprintf("the patterns of all definitions since the server started are compiled to more than %d instructions; restart the server to add others", maxKept))
+			fmt.Sprintf("the compiled patterns of all definitions since the start of the server exceed %d instructions; "+
+				"restart the server to add more", maxAllPatterns))
 	}
 	for text := range sizes {
 		p.known[text] = true
@@ -68,7 +70,7 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 func sizeOfPattern(expression string) int {
 	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
-		return 0 // validation refuses it
+		return 0 // validation rejects it
 	}
 	return expressions.PatternSize(parsed)
 }

@@ -18,7 +18,7 @@ func specOf(expressions ...string) *apiextensionsv1.CustomResourceDefinitionSpec
 		{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}}}
 }
 
-// Patterns that take minutes to parse or to compile, or much memory, are refused at once.
+// Patterns that take minutes to parse or to compile, or much memory, are rejected at once.
 func TestCostlyPatterns(t *testing.T) {
 	t.Parallel()
 	for expression, refused := range map[string]bool{
@@ -42,7 +42,8 @@ func TestCostlyPatterns(t *testing.T) {
 	}
 }
 
-// Upstream's validator keeps each pattern, so all together are bounded; the same ones may be defined again.
+// The size of all patterns together is limited, because upstream's validator caches them. Known patterns do not count
+// again.
 func TestPatternsOfAllDefinitions(t *testing.T) {
 	t.Parallel()
 	p := patterns{known: map[string]bool{}}

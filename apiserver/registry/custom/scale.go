@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// checkScale returns the errors of the fields that the scale subresource shows.
+// checkScale returns the errors of the fields that the subresource scale maps.
 func (v *Version) checkScale(all map[string]any, spec bool) (errs field.ErrorList) {
 	scale := v.scale()
 	if scale == nil {
@@ -46,10 +46,10 @@ func checkReplicas(all map[string]any, at string) field.ErrorList {
 	return nil
 }
 
-// pathOf returns the fields of a simple JSONPath: .spec.replicas.
+// pathOf returns the fields of a simple JSONPath such as .spec.replicas.
 func pathOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
-// scaleOf returns the functions of the scale subresource.
+// scaleOf returns the subresource scale.
 func scaleOf(paths *apiextensionsv1.CustomResourceSubresourceScale) *kind.Scale {
 	return &kind.Scale{
 		Of:  func(obj kind.Object) *autoscalingv1.Scale { return toScale(obj.(*Object), paths) },
@@ -61,7 +61,8 @@ func toScale(o *Object, paths *apiextensionsv1.CustomResourceSubresourceScale) *
 	scale := &autoscalingv1.Scale{
 		TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: autoscalingv1.SchemeGroupVersion.String()},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp},
+			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+			CreationTimestamp: o.CreationTimestamp},
 	}
 	all, err := o.Content()
 	if err != nil {
@@ -76,7 +77,7 @@ func toScale(o *Object, paths *apiextensionsv1.CustomResourceSubresourceScale) *
 	return scale
 }
 
-// fromScale sets the replicas in the first member of their path.
+// fromScale sets the replicas in the member that contains their path.
 func fromScale(o *Object, scale *autoscalingv1.Scale, paths *apiextensionsv1.CustomResourceSubresourceScale) {
 	path := pathOf(paths.SpecReplicasPath)
 	within := map[string]any{}

@@ -27,8 +27,8 @@ var schemaSeeds = [][2]string{
 	{`{"type":"object","default":{},"properties":{"a":{"type":"array","default":[{},{"b":"y"}],"items":{"type":"object","properties":{"b":{"type":"string","default":"x"}}}}}}`, `{}`},
 }
 
-// FuzzSchema: a schema, rules included, is refused with errors, or it compiles, and then what is read by it is read
-// again as it is.
+// FuzzSchema checks that a schema with rules is rejected with errors, or compiles. Encoding and decoding then does not
+// change an object.
 func FuzzSchema(f *testing.F) {
 	for _, seed := range schemaSeeds {
 		f.Add([]byte(seed[0]), []byte(seed[1]))
@@ -51,7 +51,7 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-// schemaDefinition is a definition whose spec has the schema.
+// schemaDefinition returns a definition whose spec has the schema.
 func schemaDefinition(props *apiextensionsv1.JSONSchemaProps) *Definition {
 	def := &Definition{}
 	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{

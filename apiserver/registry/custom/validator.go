@@ -9,62 +9,62 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// maxErrors is how many invalid values of an object have errors of their own: upstream's validator compares each error
-// with all others.
+// maxErrors is the maximum number of invalid values with an error of their own. Upstream's validator compares each
+// error with all others.
 const maxErrors = 200
 
-// errMore is the error of further invalid values.
-var errMore = errors.New("more values are invalid")
+// errMoreInvalid is the error of further invalid values.
+var errMoreInvalid = errors.New("more values are invalid")
 
-// Validator returns a validator of one value for a schema; nil for a nil schema. What is valid does not depend on the
-// limit of errors.
+// Validator returns a validator of one value for a schema; nil for a nil schema. The limit of errors does not affect
+// which values are valid.
 func Validator(s *spec.Schema) validation.SchemaValidator {
 	if s == nil {
 		return nil
 	}
-	l := &limit{left: maxErrors}
+	l := &errorLimit{left: maxErrors}
 	return validation.NewRatchetingSchemaValidator(s, nil, "", strfmt.Default, l.apply)
 }
 
-// limit counts the invalid values of one validation.
-type limit struct{ left int }
+// errorLimit counts the invalid values of one validation.
+type errorLimit struct{ left int }
 
-// apply is an option: it makes the validators of fields and items count. Upstream does not pass options on to these, so
-// they get it here; validators that ratchet are kept.
-func (l *limit) apply(o *validate.SchemaValidatorOptions) {
+// apply is an option that makes the validators of fields and items count. Upstream does not pass options on to them.
+// apply keeps ratcheting validators.
+func (l *errorLimit) apply(o *validate.SchemaValidatorOptions) {
 	field, index := o.NewValidatorForField, o.NewValidatorForIndex
 	o.NewValidatorForField = func(name string, s *spec.Schema, root any, path string, formats strfmt.Registry,
 		opts ...validate.Option) validate.ValueValidator {
 		opts = append(opts, l.apply)
 		if field == nil {
-			return limited{validate.NewSchemaValidator(s, root, path, formats, opts...), l}
+			return limitedValidator{validate.NewSchemaValidator(s, root, path, formats, opts...), l}
 		}
-		return limited{field(name, s, root, path, formats, opts...), l}
+		return limitedValidator{field(name, s, root, path, formats, opts...), l}
 	}
 	o.NewValidatorForIndex = func(i int, s *spec.Schema, root any, path string, formats strfmt.Registry,
 		opts ...validate.Option) validate.ValueValidator {
 		opts = append(opts, l.apply)
 		if index == nil {
-			return limited{validate.NewSchemaValidator(s, root, path, formats, opts...), l}
+			return limitedValidator{validate.NewSchemaValidator(s, root, path, formats, opts...), l}
 		}
-		return limited{index(i, s, root, path, formats, opts...), l}
+		return limitedValidator{index(i, s, root, path, formats, opts...), l}
 	}
 }
 
-// limited is the validator of a field or an item.
-type limited struct {
+// limitedValidator validates a field or an item unless the limit is reached.
+type limitedValidator struct {
 	validate.ValueValidator
-	limit *limit
+	limit *errorLimit
 }
 
 // Validate implements validate.ValueValidator.
-func (v limited) Validate(value any) *validate.Result {
+func (v limitedValidator) Validate(value any) *validate.Result {
 	full := v.limit.left <= 0
 	r := v.ValueValidator.Validate(value)
 	switch {
 	case len(r.Errors) == 0:
 	case full:
-		r.Errors = []error{errMore}
+		r.Errors = []error{errMoreInvalid}
 	default:
 		v.limit.left--
 	}

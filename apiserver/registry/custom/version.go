@@ -26,31 +26,31 @@ import (
 	"monopod/apiserver/registry/expressions"
 )
 
-// idle is how long a compiled schema stays in memory after its last use.
+// idle is the time that a compiled schema stays in memory after its last use.
 const idle = 5 * time.Minute
 
-// Version is a version of a custom kind: what its schema says. The schema is compiled on first use.
+// Version is a version of a custom kind. Its schema is compiled on first use.
 type Version struct {
 	kinds   *Kinds
 	name    string
-	api     string // the apiVersion of the version's objects
+	api     string // the apiVersion of the objects
 	def     *Definition
 	spec    *apiextensionsv1.CustomResourceDefinitionVersion
 	schemas *idlecache.Value[*compiled]
 	types   *idlecache.Value[managedfields.TypeConverter]
-	// webhook converts objects of other versions; nil: versions differ only in what their schemas say.
+	// webhook converts objects of other versions; nil: conversion changes only the apiVersion and applies the schema.
 	webhook  *conversionWebhook
 	siblings []*Version // all versions of the definition
 }
 
-// compiled is a schema in the forms in which it is used.
+// compiled contains the compiled forms of a schema.
 type compiled struct {
 	structural     *schema.Structural // nil: fields are neither removed nor defaulted
 	preserve       bool               // unknown fields stay
 	defaulted      bool               // the schema has defaults
-	values, status *spec.Schema       // of objects, and of their status if that is validated by itself
+	values, status *spec.Schema       // for objects, and for a status that is validated alone
 	rules          *cel.Validator     // nil: the schema has no rules
-	work           *Work              // of comparing objects with the schema
+	cost           *ValidationCost    // steps to validate objects
 }
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -62,16 +62,16 @@ func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResource
 
 func (v *Version) compiled() (*compiled, error) { return v.schemas.Get() }
 
-// internalSchema returns the schema in the form that upstream's packages use; nil: there is none.
+// internalSchema returns the schema in upstream's internal type; nil: there is none.
 func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
 	props, err := v.def.SchemaOf(v.spec)
 	if err != nil {
 		return nil, err
 	}
-	return internal(props)
+	return toInternal(props)
 }
 
-func internal(schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, error) {
+func toInternal(schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, error) {
 	if schema == nil {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (v *Version) compile() (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	props, err := internal(read)
+	props, err := toInternal(read)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (v *Version) compile() (*compiled, error) {
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
-	c.work = WorkOf(read)
+	c.cost = ValidationCostOf(read)
 	EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
@@ -124,9 +124,9 @@ func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 	return v.spec.Subresources.Scale
 }
 
-// normalize sets the defaults in a decoded object and removes what its schema does not have; it returns the
-// paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object. admit is
-// asked for the memory of the defaults.
+// normalize sets the defaults in a decoded object and removes unknown fields. It returns the metadata, which it removes
+// from the object (nil: there is none), and the paths of the unknown fields. It calls admit with the memory of the
+// defaults.
 func (c *compiled) normalize(all map[string]any, admit func(bytes int) error) (*metav1.ObjectMeta, []string, error) {
 	if c.defaulted {
 		size, err := Defaults(all, c.structural)
@@ -167,8 +167,8 @@ func (c *compiled) prune(all map[string]any) (*metav1.ObjectMeta, []string, erro
 	return meta, append(unknown, more...), nil
 }
 
-// validate returns the errors of next by the schema and its rules, and by its scale. cur is the object that it
-// replaces, nil for a creation; subresource is "" or "status".
+// validate returns the errors of next by the schema, its rules and the scale. cur is the stored object, nil for a
+// creation. subresource is "" or "status".
 func (v *Version) validate(next, cur *Object, subresource string) field.ErrorList {
 	errs, err := v.check(next, cur, subresource)
 	if err != nil {
@@ -184,7 +184,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return nil, err
 	}
 	is, err := next.current()
-	next.content = nil // the stored object keeps only its encoded members
+	next.content = nil // the stored object has no cache
 	if err != nil {
 		return nil, err
 	}
@@ -206,21 +206,21 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 	return v.checkUpdate(c, is, was, subresource, exceeds != nil), nil
 }
 
-// exceeds returns an error if it takes too long to compare an object, or its status, with the schema.
+// exceeds returns an error if the validation of an object, or of its status, takes too many steps.
 func (c *compiled) exceeds(is map[string]any, subresource string) *field.Error {
 	switch {
-	case c.work == nil:
+	case c.cost == nil:
 		return nil
 	case subresource != "status":
-		return c.work.Exceeds(is, c.values, nil)
+		return c.cost.Exceeds(is, c.values, nil)
 	case c.status == nil:
 		return nil
 	}
-	return c.work.Exceeds(is["status"], c.status, field.NewPath("status"))
+	return c.cost.Exceeds(is["status"], c.status, field.NewPath("status"))
 }
 
-// checkUpdate returns the errors of an update. unchanged: its content has not changed, so that it need not match the
-// schema; only its scale and the rules are left.
+// checkUpdate returns the errors of an update. unchanged reports that the content has not changed: then only the scale
+// and the rules are checked.
 func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string,
 	unchanged bool) (errs field.ErrorList) {
 	same := common.NewCorrelatedObject(is, was, &model.Structural{Structural: c.structural})
@@ -249,8 +249,7 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 	return c.checkRules(errs, is, was, cel.WithRatcheting(same))
 }
 
-// checkRules adds the errors of the schema's rules. They do not run on an object whose other errors could
-// mislead them.
+// checkRules adds the errors of the schema's rules. It skips the rules if other errors could mislead them.
 func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, options ...cel.Option) field.ErrorList {
 	if c.rules == nil {
 		return errs
@@ -261,7 +260,8 @@ func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, opti
 			field.ErrorTypeTypeInvalid:
 			return append(errs,
 				field.Invalid(nil, nil,
-					"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+					"some validation rules were not checked because the object was invalid; "+
+						"correct the existing errors to complete validation"))
 		}
 	}
 	var old any

@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// finalizerWarnings returns warnings about finalizers that cur does not have and whose names may conflict with
-// those of other writers (upstream: validateKubeFinalizerName).
+// finalizerWarnings returns warnings about new finalizers whose names may conflict with other writers (upstream:
+// validateKubeFinalizerName).
 func finalizerWarnings(next, cur kind.Object) (out []string) {
 	const at = "metadata.finalizers"
 	for _, name := range slices.Sorted(slices.Values(next.GetFinalizers())) {
@@ -28,10 +28,12 @@ func finalizerWarnings(next, cur kind.Object) (out []string) {
 			name == string(corev1.FinalizerKubernetes):
 		case strings.Contains(name, "."):
 			out = append(out,
-				fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", at, name))
+				fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name including a path (/) "+
+					"to avoid accidental conflicts with other finalizer writers", at, name))
 		default:
 			out = append(out,
-				fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", at, name))
+				fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name "+
+					"to avoid accidental conflicts with other finalizer writers", at, name))
 		}
 	}
 	return out

@@ -1,9 +1,9 @@
 // Package definitions contains the OpenAPI schemas of Kubernetes' types.
 //
-// The program contains them compressed (definitions.zst, written by testdata/openapi from the modules k8s.io/api
-// and k8s.io/apimachinery): a line with the versions of these modules, then a line of JSON for each definition.
-// Nothing of it is in memory until Read. The kinds of metrics.k8s.io, which are in neither module, are in
-// metrics.jsonl, which is written by hand.
+// definitions.zst, which testdata/openapi generates from the modules k8s.io/api and k8s.io/apimachinery, is a
+// compressed file: a line with the versions of these modules, then a line of JSON for each definition. Read
+// decompresses it; before, it takes no memory. metrics.jsonl is written by hand: neither module contains
+// metrics.k8s.io.
 package definitions
 
 import (
@@ -25,7 +25,7 @@ var compressed []byte
 //go:embed metrics.jsonl
 var metrics []byte
 
-// Definition is a schema for OpenAPI v3 and v2. Both are shared and must not be modified.
+// Definition is a schema for OpenAPI v3 and v2. Both are shared; callers must not modify them.
 type Definition struct {
 	Name  string                    `json:"name"`
 	Kinds []metav1.GroupVersionKind `json:"kinds"`
@@ -36,14 +36,14 @@ type Definition struct {
 
 // Set is a complete set of definitions: each refers only to others of the set.
 type Set struct {
-	// Modules are the versions of the modules of the definitions.
+	// Modules are the versions of the modules that contain the types.
 	Modules map[string]string
 
 	byName map[string]*Definition
 	byKind map[schema.GroupVersionKind]*Definition
 }
 
-// Read decompresses the definitions, some 2 MB.
+// Read decompresses the definitions, about 2 MB.
 func Read() (*Set, error) {
 	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -70,7 +70,7 @@ func parse(plain []byte) (*Set, error) {
 	return s, s.addAll("definitions.zst", rest)
 }
 
-// addAll adds the definitions of a file, one per line.
+// addAll adds the definitions of a file, one for each line.
 func (s *Set) addAll(file string, lines []byte) error {
 	for line := range bytes.Lines(lines) {
 		d := &Definition{}
@@ -89,7 +89,7 @@ func (s *Set) add(d *Definition) {
 	}
 }
 
-// With returns the set with more definitions.
+// With returns the set with additional definitions.
 func (s *Set) With(more ...*Definition) *Set {
 	if len(more) == 0 {
 		return s
@@ -101,17 +101,16 @@ func (s *Set) With(more ...*Definition) *Set {
 	return out
 }
 
-// Names returns those of all definitions, sorted.
+// Names returns the names of all definitions, sorted.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-// Get returns the definition of that name, or nil.
+// Get returns the named definition, or nil.
 func (s *Set) Get(name string) *Definition { return s.byName[name] }
 
 // OfKind returns the definition of a kind, or nil.
 func (s *Set) OfKind(gvk schema.GroupVersionKind) *Definition { return s.byKind[gvk] }
 
-// Closure returns the definitions of these names and all that they refer to, sorted by name. Unknown names are
-// skipped.
+// Closure returns the named definitions and all definitions that they refer to, sorted by name. It skips unknown names.
 func (s *Set) Closure(names ...string) []*Definition {
 	seen := map[string]*Definition{}
 	var visit func(name string)

@@ -22,8 +22,8 @@ func read(t *testing.T) *definitions.Set {
 	return set
 }
 
-// The versions of the file are those that the program is built with. If this fails: go -C testdata/openapi get
-// those versions, then make openapi.
+// The file has the versions of the modules in go.mod. If this fails: go -C testdata/openapi get those versions, then
+// make openapi.
 func TestGeneratedFromModulesInUse(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("../../../go.mod")
@@ -58,8 +58,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// What clients read in the schemas: how lists merge, required fields, defaults, formats. The texts are
-// upstream's published ones.
+// The schemas contain the parts that clients use: merge keys, required fields, defaults and formats. The descriptions
+// are those that upstream publishes.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	set := read(t)

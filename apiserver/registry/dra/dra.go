@@ -1,5 +1,5 @@
-// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them, for
-// which the scheduler chooses devices that the node's drivers prepare.
+// Package dra contains the kinds of dynamic resource allocation. Drivers publish devices, and claims request them. The
+// scheduler allocates devices to claims, and the node's drivers prepare them.
 package dra
 
 import (
@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// controller creates the claims of pods from templates, and releases claims.
+// controller creates claims of pods from templates, and releases claims.
 const controller = "resourceclaim-controller"
 
 type (
@@ -24,13 +24,13 @@ type (
 	deviceClass = resourcev1.DeviceClass
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		{
 			GVR: client.DeviceClasses, Kind: "DeviceClass",
 			New:      func() kind.Object { return new(deviceClass) },
-			Prepare:  generations(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
+			Prepare:  prepareGeneration(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
 			Validate: validateClass,
 			Columns:  []table.Column{table.Name(), table.Age()},
 		},
@@ -42,7 +42,8 @@ func Resources() []kind.Resource {
 			Default:      func(obj kind.Object) { defaultSpec(&obj.(*claim).Spec) },
 			Prepare:      prepareClaim,
 			Validate:     validateClaim,
-			Columns: []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", state),
+			Columns: []table.Column{table.Name(),
+				table.Text("State", "Whether the claim is allocated, reserved or pending.", stateCell),
 				table.Age()},
 		}, {
 			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Controller: controller,
@@ -54,7 +55,7 @@ func Resources() []kind.Resource {
 			GVR: client.ResourceSlices, Kind: "ResourceSlice",
 			New:      func() kind.Object { return new(slice) },
 			Stamp:    stampSlice,
-			Prepare:  generations(func(obj kind.Object) any { return obj.(*slice).Spec }),
+			Prepare:  prepareGeneration(func(obj kind.Object) any { return obj.(*slice).Spec }),
 			Validate: validateSlice,
 			Fields: func(obj kind.Object) fields.Set {
 				s := obj.(*slice)
@@ -64,20 +65,13 @@ func Resources() []kind.Resource {
 			},
 			Columns: []table.Column{
 				table.Name(),
-				table.Text("Node", "The node whose devices these are.", func(s *slice) string { return orUnset(s.Spec.NodeName) }),
-				table.Text("Driver", "The driver that publishes them.", func(s *slice) string { return s.Spec.Driver }),
-				table.Text("Pool", "The pool to which they belong.", func(s *slice) string { return s.Spec.Pool.Name }),
+				table.Text("Node", "The node of the devices.", func(s *slice) string { return table.OrUnset(s.Spec.NodeName) }),
+				table.Text("Driver", "The driver that publishes the devices.", func(s *slice) string { return s.Spec.Driver }),
+				table.Text("Pool", "The pool of the devices.", func(s *slice) string { return s.Spec.Pool.Name }),
 				table.Age(),
 			},
 		},
 	}
-}
-
-func orUnset(s *string) string {
-	if s == nil {
-		return "<unset>"
-	}
-	return *s
 }
 
 func value(s *string) string {
@@ -87,20 +81,19 @@ func value(s *string) string {
 	return *s
 }
 
-// generations counts the changes of the spec.
-func generations(spec func(kind.Object) any) func(next, cur kind.Object, subresource string) {
+// prepareGeneration returns a Prepare that increments the generation when the spec changes.
+func prepareGeneration(spec func(kind.Object) any) func(next, cur kind.Object, subresource string) {
 	return func(next, cur kind.Object, subresource string) {
 		switch {
 		case cur == nil:
 			next.SetGeneration(1)
-		case subresource != "delete" && !same(spec(next), spec(cur)):
+		case subresource != "delete" && !equal(spec(next), spec(cur)):
 			next.SetGeneration(cur.GetGeneration() + 1)
 		}
 	}
 }
 
-// prepareClaim keeps the status from writes of the spec, and the spec from those of the status. A claim that is not
-// allocated is reserved for nobody.
+// prepareClaim keeps a write of the spec from changing the status, and vice versa.
 func prepareClaim(next, cur kind.Object, subresource string) {
 	is := next.(*claim)
 	if cur == nil {
@@ -112,21 +105,21 @@ func prepareClaim(next, cur kind.Object, subresource string) {
 	case "delete":
 	case "status":
 		is.Spec = was.Spec
-		stamp(is, was)
+		keepAllocationTime(is, was)
 	default:
 		is.Status = was.Status
 	}
 }
 
-// stamp keeps the time of an allocation.
-func stamp(is, was *claim) {
+// keepAllocationTime keeps the timestamp of an existing allocation.
+func keepAllocationTime(is, was *claim) {
 	if a, old := is.Status.Allocation, was.Status.Allocation; a != nil && old != nil && a.AllocationTimestamp == nil {
 		a.AllocationTimestamp = old.AllocationTimestamp
 	}
 }
 
-// state is what kubectl shows of a claim.
-func state(c *claim) string {
+// stateCell returns the state of a claim as kubectl shows it.
+func stateCell(c *claim) string {
 	var states []string
 	if c.DeletionTimestamp != nil {
 		states = append(states, "deleted")
@@ -144,7 +137,7 @@ func state(c *claim) string {
 	return strings.Join(states, ",")
 }
 
-// defaultSpec sets upstream's defaults: exactly one device, and tolerations of equal values.
+// defaultSpec sets upstream's defaults: one device, and tolerations with the operator Equal.
 func defaultSpec(spec *resourcev1.ResourceClaimSpec) {
 	for i := range spec.Devices.Requests {
 		r := &spec.Devices.Requests[i]
@@ -172,7 +165,7 @@ func defaultRequest(mode *resourcev1.DeviceAllocationMode, count *int64, tolerat
 	}
 }
 
-// stampSlice sets the times of taints.
+// stampSlice sets the times of new taints.
 func stampSlice(next, _ kind.Object, now metav1.Time) {
 	s := next.(*slice)
 	for i := range s.Spec.Devices {

@@ -29,7 +29,7 @@ func resourceOf(t *testing.T, name string) kind.Resource {
 // since is the time of the writes of tests.
 var since = metav1.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// object returns a new object of a kind with defaults.
+// object returns a new object of a kind with its defaults.
 func object(t *testing.T, res kind.Resource, text string) kind.Object {
 	t.Helper()
 	obj := res.New()
@@ -52,12 +52,12 @@ const (
 	nodes   = "spec: {driver: d.example.com, nodeName: node, pool: {name: p, resourceSliceCount: 1}, "
 )
 
-// claimed is a claim whose devices have this content besides one request.
+// claimed returns a claim with one request and this additional content of its devices.
 func claimed(more string) string {
 	return "spec: {devices: {requests: [" + request + "], " + more + "}}"
 }
 
-// exactly is a claim with this request.
+// exactly returns a claim with this request.
 func exactly(more string) string {
 	return "spec: {devices: {requests: [{name: r, exactly: {" + more + "}}]}}"
 }
@@ -324,7 +324,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// The time of a taint is that of its effect, and a write of the status changes nothing else.
+// timeAdded of a taint changes with its effect, and a write of the status changes nothing else.
 func TestTimeOfRules(t *testing.T) {
 	t.Parallel()
 	res := resourceOf(t, "DeviceTaintRule")

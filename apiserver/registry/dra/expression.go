@@ -7,8 +7,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// expression checks that a selector compiles to a boolean and is not too expensive. Names of attributes are not
-// checked: they depend on the driver. The compiler is created on first use.
+// expression checks that a selector compiles to a boolean and that its cost is within the limit. It does not check
+// names of attributes, which depend on the driver. The compiler is created on first use.
 func expression(text string, at *field.Path) field.ErrorList {
 	switch {
 	case text == "":

@@ -38,7 +38,7 @@ func poolErrors(p *resourcev1.ResourcePool, at *field.Path) (errs field.ErrorLis
 	return append(errs, check.NonNegative(at.Child("generation"), p.Generation)...)
 }
 
-// placeErrors requires exactly one way to say on which nodes the devices are.
+// placeErrors requires exactly one field that selects the nodes of the devices.
 func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field.ErrorList) {
 	var set []string
 	if spec.NodeName != nil {
@@ -47,7 +47,7 @@ func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field
 	}
 	if spec.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
-		if len(spec.NodeSelector.NodeSelectorTerms) != 1 { // so that the terms of several slices can be combined
+		if len(spec.NodeSelector.NodeSelectorTerms) != 1 { // the scheduler combines the terms of several slices
 			errs = append(errs,
 				field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), spec.NodeSelector.NodeSelectorTerms,
 					"must have exactly one node selector term"))
@@ -106,7 +106,7 @@ func propertyErrors(d *resourcev1.Device, at *field.Path) (errs field.ErrorList)
 	for name, capacity := range d.Capacity {
 		path := at.Child("capacity").Key(string(name))
 		errs = append(errs, qualified(string(name), path)...)
-		errs = append(errs, quantities(capacity.Value, path.Child("value"))...)
+		errs = append(errs, quantityErrors(capacity.Value, path.Child("value"))...)
 	}
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		errs = append(errs, field.Invalid(at, n, "the total number of attributes and capacities must not exceed 32"))
@@ -161,7 +161,7 @@ func taintError(t *resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList
 			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
-// bindingErrors checks the conditions for which the scheduler waits before it binds a pod with the device.
+// bindingErrors checks the conditions that the scheduler waits for before it binds a pod to the device.
 func bindingErrors(wait, fail []string, at *field.Path) (errs field.ErrorList) {
 	const required = " are required to use "
 	waits, fails := at.Child("bindingConditions"), at.Child("bindingFailureConditions")
@@ -201,26 +201,26 @@ func counterErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs fie
 	errs = append(errs, atMost(len(spec.SharedCounters), resourcev1.ResourceSliceMaxCounterSets, shared)...)
 	for i, set := range spec.SharedCounters {
 		errs = append(errs, check.Named(shared.Index(i).Child("name"), set.Name, validation.IsDNS1123Label)...)
-		errs = append(errs, counters(set.Counters, shared.Index(i).Child("counters"))...)
+		errs = append(errs, counterValueErrors(set.Counters, shared.Index(i).Child("counters"))...)
 	}
 	for i := range spec.Devices {
 		for j, c := range spec.Devices[i].ConsumesCounters {
 			path := at.Child("devices").Index(i).Child("consumesCounters").Index(j)
 			errs = append(errs, check.Named(path.Child("counterSet"), c.CounterSet, validation.IsDNS1123Label)...)
-			errs = append(errs, counters(c.Counters, path.Child("counters"))...)
+			errs = append(errs, counterValueErrors(c.Counters, path.Child("counters"))...)
 		}
 	}
 	return errs
 }
 
-func counters(all map[string]resourcev1.Counter, at *field.Path) (errs field.ErrorList) {
+func counterValueErrors(all map[string]resourcev1.Counter, at *field.Path) (errs field.ErrorList) {
 	if len(all) == 0 {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	errs = append(errs, atMost(len(all), resourcev1.ResourceSliceMaxCountersPerCounterSet, at)...)
 	for name, c := range all {
 		errs = append(errs, check.Invalid(at.Key(name), name, validation.IsDNS1123Label(name))...)
-		errs = append(errs, quantities(c.Value, at.Key(name).Child("value"))...)
+		errs = append(errs, quantityErrors(c.Value, at.Key(name).Child("value"))...)
 	}
 	return errs
 }

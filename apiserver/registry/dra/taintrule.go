@@ -29,9 +29,9 @@ func taintRules() kind.Resource {
 			table.Name(),
 			table.Text("Key", "The key of the taint.", func(r *taintRule) string { return r.Spec.Taint.Key }),
 			table.Text("Value", "The value of the taint.", func(r *taintRule) string { return r.Spec.Taint.Value }),
-			table.Text("Effect", "What the taint does to pods that do not tolerate it.",
+			table.Text("Effect", "The effect on pods that do not tolerate the taint.",
 				func(r *taintRule) string { return string(r.Spec.Taint.Effect) }),
-			table.Timed("TimeAdded", "How long ago the taint was added.", func(r *taintRule, now time.Time) string {
+			table.Timed("TimeAdded", "Time since the taint was added.", func(r *taintRule, now time.Time) string {
 				if added := r.Spec.Taint.TimeAdded; added != nil {
 					return table.Since(added.Time, now)
 				}
@@ -49,8 +49,7 @@ func stampTaint(taint *resourcev1.DeviceTaint, now metav1.Time) {
 	}
 }
 
-// stampRule sets the time of the taint, which is that of its effect: a change of the effect sets it, unless the client
-// does.
+// stampRule sets the taint's timeAdded to the time of the last change of the effect, unless the client sets it.
 func stampRule(next, cur kind.Object, now metav1.Time) {
 	taint := &next.(*taintRule).Spec.Taint
 	if cur != nil {
@@ -62,7 +61,7 @@ func stampRule(next, cur kind.Object, now metav1.Time) {
 	stampTaint(taint, now)
 }
 
-// prepareRule keeps the status from writes of the spec, and the spec from those of the status.
+// prepareRule keeps a write of the spec from changing the status, and vice versa.
 func prepareRule(next, cur kind.Object, subresource string) {
 	is := next.(*taintRule)
 	if cur == nil {
@@ -76,7 +75,7 @@ func prepareRule(next, cur kind.Object, subresource string) {
 		is.Spec = was.Spec
 	default:
 		is.Status = was.Status
-		if !same(is.Spec, was.Spec) {
+		if !equal(is.Spec, was.Spec) {
 			is.Generation = was.Generation + 1
 		}
 	}

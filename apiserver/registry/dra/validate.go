@@ -18,14 +18,14 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
 func validateClass(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*deviceClass).Spec, field.NewPath("spec")
-	errs = append(errs, selectors(spec.Selectors, at.Child("selectors"))...)
+	errs = append(errs, selectorErrors(spec.Selectors, at.Child("selectors"))...)
 	errs = append(errs, atMost(len(spec.Config), resourcev1.DeviceConfigMaxSize, at.Child("config"))...)
 	for i := range spec.Config {
-		errs = append(errs, configuration(&spec.Config[i].DeviceConfiguration, at.Child("config").Index(i))...)
+		errs = append(errs, configurationErrors(&spec.Config[i].DeviceConfiguration, at.Child("config").Index(i))...)
 	}
 	if name := spec.ExtendedResourceName; name != nil {
 		errs = append(errs, check.ContainerResourceName(at.Child("extendedResourceName"), corev1.ResourceName(*name))...)
@@ -57,7 +57,7 @@ func validateTemplate(next, cur kind.Object, _ string) field.ErrorList {
 	return errs
 }
 
-// specErrors checks the requests of a claim, and what refers to them.
+// specErrors checks the requests of a claim, and the references to them.
 func specErrors(spec *resourcev1.ResourceClaimSpec, at *field.Path) (errs field.ErrorList) {
 	at, d := at.Child("devices"), &spec.Devices
 	names := sets.New[string]()
@@ -80,8 +80,8 @@ func specErrors(spec *resourcev1.ResourceClaimSpec, at *field.Path) (errs field.
 	errs = append(errs, atMost(len(d.Config), resourcev1.DeviceConfigMaxSize, at.Child("config"))...)
 	for i := range d.Config {
 		path := at.Child("config").Index(i)
-		errs = append(errs, references(d.Config[i].Requests, path.Child("requests"), names)...)
-		errs = append(errs, configuration(&d.Config[i].DeviceConfiguration, path)...)
+		errs = append(errs, referenceErrors(d.Config[i].Requests, path.Child("requests"), names)...)
+		errs = append(errs, configurationErrors(&d.Config[i].DeviceConfiguration, path)...)
 	}
 	return errs
 }
@@ -98,7 +98,8 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 	}
 	if e := r.Exactly; e != nil {
 		return append(errs,
-			wanted{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations}.errors(at.Child("exactly"))...)
+			deviceRequirements{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count,
+				e.Tolerations}.errors(at.Child("exactly"))...)
 	}
 	errs = append(errs,
 		atMost(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"))...)
@@ -111,13 +112,14 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 		}
 		names.Insert(full)
 		errs = append(errs,
-			wanted{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count, sub.Tolerations}.errors(path)...)
+			deviceRequirements{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count,
+				sub.Tolerations}.errors(path)...)
 	}
 	return errs
 }
 
-// wanted is what a request and an alternative have in common.
-type wanted struct {
+// deviceRequirements contains the fields that a request and an alternative have in common.
+type deviceRequirements struct {
 	class       string
 	selectors   []resourcev1.DeviceSelector
 	mode        resourcev1.DeviceAllocationMode
@@ -125,9 +127,9 @@ type wanted struct {
 	tolerations []resourcev1.DeviceToleration
 }
 
-func (w wanted) errors(at *field.Path) (errs field.ErrorList) {
+func (w deviceRequirements) errors(at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, check.Named(at.Child("deviceClassName"), w.class, check.Subdomain)...)
-	errs = append(errs, selectors(w.selectors, at.Child("selectors"))...)
+	errs = append(errs, selectorErrors(w.selectors, at.Child("selectors"))...)
 	errs = append(errs,
 		check.OneOf(at.Child("allocationMode"), w.mode, resourcev1.DeviceAllocationModeAll,
 			resourcev1.DeviceAllocationModeExactCount)...)
@@ -168,7 +170,7 @@ func requestName(name string, at *field.Path) field.ErrorList {
 }
 
 func constraintErrors(c *resourcev1.DeviceConstraint, at *field.Path, names sets.Set[string]) (errs field.ErrorList) {
-	errs = append(errs, references(c.Requests, at.Child("requests"), names)...)
+	errs = append(errs, referenceErrors(c.Requests, at.Child("requests"), names)...)
 	switch {
 	case c.MatchAttribute != nil:
 		errs = append(errs, fullyQualified(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
@@ -180,22 +182,22 @@ func constraintErrors(c *resourcev1.DeviceConstraint, at *field.Path, names sets
 	return errs
 }
 
-// references checks names of requests, which may be those of alternatives: request/alternative.
-func references(requests []string, at *field.Path, names sets.Set[string]) (errs field.ErrorList) {
+// referenceErrors checks references to requests, by name or as request/alternative.
+func referenceErrors(requests []string, at *field.Path, names sets.Set[string]) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(requests), resourcev1.DeviceRequestsMaxSize, at)...)
 	seen := sets.New[string]()
 	for i, name := range requests {
 		if seen.Has(name) {
 			errs = append(errs, field.Duplicate(at.Index(i), name))
 		} else {
-			errs = append(errs, reference(name, at.Index(i), names)...)
+			errs = append(errs, referenceError(name, at.Index(i), names)...)
 		}
 		seen.Insert(name)
 	}
 	return errs
 }
 
-func reference(name string, at *field.Path, names sets.Set[string]) field.ErrorList {
+func referenceError(name string, at *field.Path, names sets.Set[string]) field.ErrorList {
 	if names.Has(name) {
 		return nil
 	}
@@ -203,7 +205,7 @@ func reference(name string, at *field.Path, names sets.Set[string]) field.ErrorL
 		"must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")}
 }
 
-func configuration(c *resourcev1.DeviceConfiguration, at *field.Path) (errs field.ErrorList) {
+func configurationErrors(c *resourcev1.DeviceConfiguration, at *field.Path) (errs field.ErrorList) {
 	if c.Opaque == nil {
 		return field.ErrorList{field.Required(at, "exactly one of: `opaque` is required, but no configuration specified")}
 	}
@@ -236,7 +238,7 @@ func driverName(name string, at *field.Path) field.ErrorList {
 	return check.Named(at, name, validation.IsDNS1123Subdomain)
 }
 
-func selectors(all []resourcev1.DeviceSelector, at *field.Path) (errs field.ErrorList) {
+func selectorErrors(all []resourcev1.DeviceSelector, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(all), resourcev1.DeviceSelectorsMaxSize, at)...)
 	for i, s := range all {
 		path := at.Index(i)
@@ -290,7 +292,7 @@ func identifier(id string, at *field.Path) field.ErrorList {
 	return check.Invalid(at, id, validation.IsCIdentifier(id))
 }
 
-// statusErrors checks an allocation, who has reserved it, and what drivers report about its devices.
+// statusErrors checks the allocation, the reservations and the drivers' device status.
 func statusErrors(is, was *claim) (errs field.ErrorList) {
 	at, status := field.NewPath("status"), &is.Status
 	names := sets.New[string]()
@@ -304,11 +306,11 @@ func statusErrors(is, was *claim) (errs field.ErrorList) {
 	devices := sets.New[string]()
 	if a := status.Allocation; a != nil {
 		errs = append(errs, allocationErrors(a, at.Child("allocation"), names, devices)...)
-		if old := was.Status.Allocation; old != nil && !same(a, old) {
+		if old := was.Status.Allocation; old != nil && !equal(a, old) {
 			errs = append(errs, field.Invalid(at.Child("allocation"), "<value omitted>", "field is immutable"))
 		}
 	}
-	errs = append(errs, reservations(status, &was.Status, is.DeletionTimestamp != nil, at.Child("reservedFor"))...)
+	errs = append(errs, reservationErrors(status, &was.Status, is.DeletionTimestamp != nil, at.Child("reservedFor"))...)
 	for i := range status.Devices {
 		d, path := &status.Devices[i], at.Child("devices").Index(i)
 		id := d.Driver + "/" + d.Pool + "/" + d.Device
@@ -331,7 +333,7 @@ func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names,
 	errs = append(errs, atMost(len(a.Devices.Results), resourcev1.AllocationResultsMaxSize, results)...)
 	for i := range a.Devices.Results {
 		r, path := &a.Devices.Results[i], results.Index(i)
-		errs = append(errs, reference(r.Request, path.Child("request"), names)...)
+		errs = append(errs, referenceError(r.Request, path.Child("request"), names)...)
 		errs = append(errs, driverName(r.Driver, path.Child("driver"))...)
 		errs = append(errs, poolName(r.Pool, path.Child("pool"))...)
 		errs = append(errs, check.Named(path.Child("device"), r.Device, validation.IsDNS1123Label)...)
@@ -345,15 +347,15 @@ func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names,
 		errs = append(errs,
 			check.OneOf(path.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
 				resourcev1.AllocationConfigSourceClass)...)
-		errs = append(errs, references(c.Requests, path.Child("requests"), names)...)
-		errs = append(errs, configuration(&c.DeviceConfiguration, path)...)
+		errs = append(errs, referenceErrors(c.Requests, path.Child("requests"), names)...)
+		errs = append(errs, configurationErrors(&c.DeviceConfiguration, path)...)
 	}
 	return errs
 }
 
-// reservations checks who uses a claim: only an allocated one can be used, and not by somebody new while it is being
-// deleted.
-func reservations(is, was *resourcev1.ResourceClaimStatus, deleting bool, at *field.Path) (errs field.ErrorList) {
+// reservationErrors checks reservations: only an allocated claim can be reserved, and a claim that is being deleted
+// cannot get new reservations.
+func reservationErrors(is, was *resourcev1.ResourceClaimStatus, deleting bool, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(is.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize, at)...)
 	known := sets.New[string]()
 	for i, r := range is.ReservedFor {
@@ -382,7 +384,7 @@ func reservations(is, was *resourcev1.ResourceClaimStatus, deleting bool, at *fi
 	return errs
 }
 
-// poolName checks a pool's name: DNS subdomains with slashes between them.
+// poolName checks a pool's name, which consists of DNS subdomains separated by slashes.
 func poolName(name string, at *field.Path) (errs field.ErrorList) {
 	switch {
 	case name == "":
@@ -396,8 +398,8 @@ func poolName(name string, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// quantities checks amounts that must not be negative.
-func quantities(q resource.Quantity, at *field.Path) field.ErrorList {
+// quantityErrors rejects negative amounts.
+func quantityErrors(q resource.Quantity, at *field.Path) field.ErrorList {
 	if q.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("must be greater than or equal to %d", 0))}
 	}

@@ -16,36 +16,37 @@ import (
 )
 
 const (
-	// maxText is the maximum length of a text that one call returns, more than fits in an object.
+	// maxText is the maximum length of a string that one call returns. It is larger than an object.
 	maxText = 4 << 20
-	// maxPrecision is the maximum number of digits after the point in a formatted text.
+	// maxPrecision is the maximum number of decimal places in a formatted string.
 	maxPrecision = 100
-	// maxComparisons is the maximum number of comparisons in one call: less than a second.
+	// maxComparisons is the maximum number of comparisons in one call. They take less than a second.
 	maxComparisons = 10_000_000
 	// maxRange is the maximum length of a list of numbers.
 	maxRange = 100_000
-	// costOfByte is upstream's cost of a byte of text, read and written.
+	// costOfByte is upstream's cost to read or write a byte of a string.
 	costOfByte = 0.2
 )
 
-// checks are asked before a function is called. The types of the arguments are those of the function's declarations.
+// checks are the checks that run before each call of a function. The declarations of the function guarantee the types
+// of the arguments.
 var checks = map[string]func(args []ref.Val) error{
-	"quantity": number, "isQuantity": number,
-	"replace": replaced, "join": joined, "format": formatted,
-	"lists.range":   ranged,
-	"distinct":      func(args []ref.Val) error { return compared(args[0], args[0]) },
-	"sets.contains": pairs, "sets.equivalent": pairs, "sets.intersects": pairs,
+	"quantity": checkQuantity, "isQuantity": checkQuantity,
+	"replace": checkReplace, "join": checkJoin, "format": checkFormat,
+	"lists.range":   checkRange,
+	"distinct":      func(args []ref.Val) error { return checkComparisons(args[0], args[0]) },
+	"sets.contains": checkSets, "sets.equivalent": checkSets, "sets.intersects": checkSets,
 }
 
-// number refuses a quantity with so many digits that comparing it takes minutes.
-func number(args []ref.Val) error {
+// checkQuantity rejects a quantity with so many digits that a comparison takes minutes.
+func checkQuantity(args []ref.Val) error {
 	if text, ok := args[0].(types.String); ok && bounded.SuspiciousQuantity([]byte(text)) {
 		return fmt.Errorf("the quantity is out of range")
 	}
 	return nil
 }
 
-func replaced(args []ref.Val) error {
+func checkReplace(args []ref.Val) error {
 	text, old, with := string(args[0].(types.String)), string(args[1].(types.String)), string(args[2].(types.String))
 	if len(with) <= len(old) {
 		return nil
@@ -56,47 +57,47 @@ func replaced(args []ref.Val) error {
 			times = int(min(int64(times), n))
 		}
 	}
-	return long(len(text) + saturated(times, len(with)-len(old)))
+	return checkLength(len(text) + saturatedProduct(times, len(with)-len(old)))
 }
 
-func joined(args []ref.Val) error {
+func checkJoin(args []ref.Val) error {
 	n := 0
 	if len(args) > 1 {
-		n = saturated(length(args[0]), len(args[1].(types.String)))
+		n = saturatedProduct(length(args[0]), len(args[1].(types.String)))
 	}
-	return long(n + size(args[0], maxText+1))
+	return checkLength(n + size(args[0], maxText+1))
 }
 
-// precisions finds the precisions of a format.
+// precisions matches the precisions in a format string.
 var precisions = regexp.MustCompile(`\.([0-9]+)`)
 
-func formatted(args []ref.Val) error {
+func checkFormat(args []ref.Val) error {
 	text := string(args[0].(types.String))
 	for _, p := range precisions.FindAllStringSubmatch(text, -1) {
 		if n, err := strconv.Atoi(p[1]); err != nil || n > maxPrecision {
 			return fmt.Errorf("precision %.20s exceeds the maximum of %d", p[1], maxPrecision)
 		}
 	}
-	return long(len(text) + size(args[1], maxText+1))
+	return checkLength(len(text) + size(args[1], maxText+1))
 }
 
-func ranged(args []ref.Val) error {
+func checkRange(args []ref.Val) error {
 	if n := args[0].(types.Int); n > maxRange {
 		return fmt.Errorf("a list of %d numbers exceeds the maximum of %d", n, maxRange)
 	}
 	return nil
 }
 
-func pairs(args []ref.Val) error { return compared(args[0], args[1]) }
+func checkSets(args []ref.Val) error { return checkComparisons(args[0], args[1]) }
 
-func compared(a, b ref.Val) error {
-	if n := saturated(length(a), length(b)); n > maxComparisons {
+func checkComparisons(a, b ref.Val) error {
+	if n := saturatedProduct(length(a), length(b)); n > maxComparisons {
 		return fmt.Errorf("%d comparisons exceed the maximum of %d", n, maxComparisons)
 	}
 	return nil
 }
 
-func long(n int) error {
+func checkLength(n int) error {
 	if n > maxText {
 		return fmt.Errorf("a text of %d bytes exceeds the maximum of %d", n, maxText)
 	}
@@ -112,17 +113,17 @@ func length(v ref.Val) int {
 	return 0
 }
 
-func saturated(a, b int) int {
+func saturatedProduct(a, b int) int {
 	if a != 0 && b > math.MaxInt32*1024/a {
 		return math.MaxInt32 * 1024
 	}
 	return a * b
 }
 
-// scalar is the size of a value that is neither text nor a list nor a map: a number with all its binary digits.
+// scalar is the size of a value that is neither a string nor a list nor a map: a number with all its binary digits.
 const scalar = 64
 
-// size returns the length of all texts in a value, or at least most if they are longer.
+// size returns the total length of all strings in a value. It stops at most.
 func size(v ref.Val, most int) int {
 	switch v := v.(type) {
 	case types.String:
@@ -146,14 +147,15 @@ func size(v ref.Val, most int) int {
 	return scalar
 }
 
-// costs charges what upstream charges, and results by their size: what an expression keeps is bounded by its budget.
-type costs struct{ library.CostEstimator }
+// resultCosts charges upstream's cost plus the size of the result, so that the budget limits the memory of an
+// expression.
+type resultCosts struct{ library.CostEstimator }
 
 // CallCost implements interpreter.ActualCostEstimator.
-func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+func (c *resultCosts) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	theirs := c.CostEstimator.CallCost(function, overload, args, result)
 	if types.IsError(result) {
-		return theirs // it was refused
+		return theirs // checks rejected the call
 	}
 	var ours uint64
 	switch function {

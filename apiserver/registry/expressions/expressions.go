@@ -1,7 +1,7 @@
-// Package expressions bounds expressions in CEL. Upstream charges the cost of a function after the call, and for some
-// functions a cost that does not depend on the result: one call can then take more memory than the machine has, or
-// minutes in which nothing interrupts it. Here a call that is too large is refused before it begins, and a result is
-// charged by its size.
+// Package expressions limits the cost of single calls in CEL expressions. Upstream charges the cost of a function after
+// the call, and for some functions a cost that does not depend on the result. One call can therefore take more memory
+// than the machine has, or minutes without an interruption. This package rejects expensive calls before they begin, and
+// charges results by their size.
 package expressions
 
 import (
@@ -17,23 +17,23 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// Base returns the environment of all expressions. Upstream's packages for custom resources read it from environment,
-// so it is bounded there: who uses such a package calls Base before.
+// Base returns the environment of all expressions. Upstream's packages for custom resources share it through package
+// environment, so that the limits apply there, too; users of these packages must call Base first.
 func Base() *environment.EnvSet {
 	replaceFunctions()
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// replaceFunctions replaces upstream's functions and costs. It panics if upstream's functions are not those that the
-// bounds are made for.
+// replaceFunctions replaces upstream's functions and costs. It panics if upstream's functions differ from those that
+// checks covers.
 var replaceFunctions = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0),
 		ProgramOptions: []cel.ProgramOption{
-			cel.CostTracking(&costs{}), cel.CustomDecorator(searching), cel.OptimizeRegex(constantPatterns()...)}}
+			cel.CostTracking(&resultCosts{}), cel.CustomDecorator(guardSearches), cel.OptimizeRegex(constantPatterns()...)}}
 	all := base.StoredExpressionsEnv().Functions()
 	for name, check := range checks {
-		option, err := guard(all[name], check)
+		option, err := guardFunction(all[name], check)
 		if err != nil {
 			panic(fmt.Sprintf("function %s of CEL: %v", name, err))
 		}
@@ -46,8 +46,8 @@ var replaceFunctions = sync.OnceFunc(func() {
 	*base = *next
 })
 
-// guard returns a function whose arguments are checked before each call.
-func guard(f *decls.FunctionDecl, check func(args []ref.Val) error) (cel.EnvOption, error) {
+// guardFunction returns a function that checks its arguments before each call.
+func guardFunction(f *decls.FunctionDecl, check func(args []ref.Val) error) (cel.EnvOption, error) {
 	if f == nil {
 		return nil, fmt.Errorf("unknown")
 	}
@@ -91,7 +91,7 @@ func call(o *functions.Overload) functions.FunctionOp {
 	return o.Function
 }
 
-// bind returns an implementation for a number of arguments.
+// bind returns an overload implementation for n arguments.
 func bind(n int, op functions.FunctionOp) cel.OverloadOpt {
 	switch n {
 	case 1:

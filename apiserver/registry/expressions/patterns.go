@@ -11,27 +11,29 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// A regular expression takes time in proportion to its size and to the length of the text, and neither is bounded by
-// what upstream charges: a pattern of 20 KB with 3,000 times a{1000} in it reads a text of 1 MB for an hour.
+// The time of a search is proportional to the size of the pattern and the length of the text. Upstream's costs limit
+// neither: a pattern of 20 KB that repeats a{1000} 3,000 times takes an hour for a text of 1 MB.
 const (
-	// maxPattern is the maximum length of a pattern, and maxInstructions of what it is compiled to.
+	// maxPattern is the maximum length of a pattern in bytes, maxInstructions the maximum size of the compiled pattern.
 	maxPattern, maxInstructions = 64 << 10, 20_000
-	// maxSteps is the maximum number of steps of one search: less than four seconds.
+	// maxSteps is the maximum number of steps of one search. They take less than four seconds.
 	maxSteps = 200_000_000
-	// maxFinding is how long all matches of a pattern may be looked for. Each search may read the text to its end, which
-	// cannot be foreseen.
+	// maxFinding is the time limit to find all matches of a pattern. The number of steps is not known in advance, because
+	// each search may read the text to its end.
 	maxFinding = 2 * time.Second
 )
 
-// searches are the functions with a regular expression, by the overloads that they have.
-var searches = map[string][]string{
-	"matches": {"matches", "matches_string"}, "find": {"string_find_string"}, "findAll": {"string_find_all_string", "string_find_all_string_int"},
+// regexFunctions are the functions with a regular expression, with their overloads.
+var regexFunctions = map[string][]string{
+	"matches": {"matches", "matches_string"},
+	"find":    {"string_find_string"},
+	"findAll": {"string_find_all_string", "string_find_all_string_int"},
 }
 
-// constantPatterns compiles constant patterns once, instead of upstream's optimizations of the same purpose, which do
-// not ask what a call costs.
+// constantPatterns compiles constant patterns once. It replaces upstream's optimizations, which do not check the cost
+// of a call.
 func constantPatterns() (out []*interpreter.RegexOptimization) {
-	for function, overloads := range searches {
+	for function, overloads := range regexFunctions {
 		for _, overload := range overloads {
 			out = append(out, &interpreter.RegexOptimization{Function: function, OverloadID: overload, RegexIndex: 1,
 				Factory: func(call interpreter.InterpretableCall, text string) (interpreter.InterpretableCall, error) {
@@ -39,19 +41,20 @@ func constantPatterns() (out []*interpreter.RegexOptimization) {
 					if err != nil {
 						return nil, err
 					}
-					return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
-						return p.call(call.Function(), args)
-					}), nil
+					return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(),
+						func(args ...ref.Val) ref.Val {
+							return p.call(call.Function(), args)
+						}), nil
 				}})
 		}
 	}
 	return out
 }
 
-// searching replaces the functions whose pattern is known only when they are called.
-func searching(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+// guardSearches replaces functions whose pattern is known only at the call.
+func guardSearches(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	call, ok := i.(interpreter.InterpretableCall)
-	if !ok || searches[call.Function()] == nil {
+	if !ok || regexFunctions[call.Function()] == nil {
 		return i, nil
 	}
 	return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
@@ -70,7 +73,7 @@ func searching(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	}), nil
 }
 
-// compiled is a pattern and the number of its instructions.
+// compiled is a compiled pattern with the number of its instructions.
 type compiled struct {
 	*regexp.Regexp
 	size int
@@ -80,8 +83,9 @@ func compilePattern(text string) (compiled, error) {
 	if len(text) > maxPattern {
 		return compiled{}, fmt.Errorf("a pattern of %d bytes exceeds the maximum of %d", len(text), maxPattern)
 	}
-	if parsing := Parsing(text); parsing > maxInstructions {
-		return compiled{}, fmt.Errorf("a pattern that takes as long to parse as %d instructions exceeds the maximum of %d", parsing, maxInstructions)
+	if parsing := ParseCost(text); parsing > maxInstructions {
+		return compiled{}, fmt.Errorf("the pattern is too expensive to parse: its cost of %d instructions "+
+			"exceeds the maximum of %d", parsing, maxInstructions)
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -95,15 +99,16 @@ func compilePattern(text string) (compiled, error) {
 	return compiled{re, size}, err
 }
 
-// call applies the pattern in the place of the function.
+// call applies the pattern as the function does.
 func (p compiled) call(function string, args []ref.Val) ref.Val {
 	value, ok := args[0].(types.String)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(args[0])
 	}
 	text := string(value)
-	if steps := saturated(len(text), p.size); steps > maxSteps {
-		return types.NewErr("a pattern of %d instructions cannot be looked for in %d bytes: it would take more than %d steps", p.size, len(text), maxSteps)
+	if steps := saturatedProduct(len(text), p.size); steps > maxSteps {
+		return types.NewErr("the search for a pattern of %d instructions in %d bytes would take more than %d steps",
+			p.size, len(text), maxSteps)
 	}
 	switch function {
 	case "matches":
@@ -126,17 +131,17 @@ func (p compiled) call(function string, args []ref.Val) ref.Val {
 	return types.NewStringList(types.DefaultTypeAdapter, all)
 }
 
-// enough ends a replacement after the last match that is wanted.
-type enough struct{}
+// stopReplace is the panic value that ends a replacement after the last requested match.
+type stopReplace struct{}
 
-// findAll returns at most n matches, all if n is negative, like FindAllString, which cannot be interrupted.
+// findAll returns at most n matches, or all if n is negative. Unlike FindAllString, it stops after maxFinding.
 func (p compiled) findAll(text string, n int) (all []string, err error) {
 	if n == 0 {
 		return nil, nil
 	}
 	defer func() {
 		if why := recover(); why != nil {
-			if _, ok := why.(enough); !ok {
+			if _, ok := why.(stopReplace); !ok {
 				panic(why)
 			}
 		}
@@ -145,11 +150,11 @@ func (p compiled) findAll(text string, n int) (all []string, err error) {
 	p.ReplaceAllStringFunc(text, func(match string) string {
 		all = append(all, match)
 		if len(all) == n {
-			panic(enough{})
+			panic(stopReplace{})
 		}
 		if time.Since(began) > maxFinding {
-			all, err = nil, fmt.Errorf("the matches of a pattern could not be found within %v", maxFinding)
-			panic(enough{})
+			all, err = nil, fmt.Errorf("finding all matches of a pattern takes more than %v", maxFinding)
+			panic(stopReplace{})
 		}
 		return ""
 	})

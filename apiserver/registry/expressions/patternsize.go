@@ -7,18 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxPatternSize is up to where PatternSize is meant: far more than any part of this program compiles.
+// maxPatternSize is the upper limit of PatternSize, far above all limits that use it.
 const maxPatternSize = 1 << 20
 
-// PatternSize is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as
-// many steps for each byte of the text. Repetitions, which the compiler copies, are not made for it.
+// PatternSize returns the approximate number of instructions of a compiled expression, of about 40 bytes each. A search
+// takes at most as many steps for each byte of the text. PatternSize does not expand repetitions, which the compiler
+// copies.
 func PatternSize(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
 	case syntax.OpLiteral:
 		n = max(1, len(re.Rune))
 	case syntax.OpCharClass:
-		n += len(re.Rune) / 10 // its ranges, of 4 bytes each
+		n += len(re.Rune) / 10 // ranges of 4 bytes each
 	case syntax.OpConcat, syntax.OpRepeat:
 		n = 0
 	}
@@ -33,10 +34,10 @@ func PatternSize(re *syntax.Regexp) int {
 
 var foldsCase = regexp.MustCompile(`\(\?[msU]*i`)
 
-// Parsing is how long it takes to parse an expression beyond the usual, in instructions that could be compiled
-// meanwhile. A class of Unicode has hundreds of ranges, and if case is ignored, each character of a range is looked at:
-// 8 KB of such ranges take three seconds.
-func Parsing(expression string) int {
+// ParseCost returns the extra cost to parse an expression, in instructions that could be compiled in the same time. A
+// Unicode class has hundreds of ranges, and if case is ignored, the parser visits each character of a range: 8 KB of
+// such ranges take three seconds.
+func ParseCost(expression string) int {
 	n := 130 * (strings.Count(expression, `\p`) + strings.Count(expression, `\P`))
 	if !foldsCase.MatchString(expression) {
 		return n

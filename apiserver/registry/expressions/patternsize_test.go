@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The estimate is no less than half of what the compiler makes, and no more than three times.
+// The estimate is between half and three times the compiled size.
 func TestPatternSize(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{
@@ -23,7 +23,7 @@ func TestPatternSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// it begins with a failure and ends with a match
+		// compiled programs begin with a fail and end with a match instruction
 		if made := len(program.Inst) - 2; size > max(3*made, 150) || 2*size < made {
 			t.Errorf("%.40q: %d, %d are made", expression, size, made)
 		}

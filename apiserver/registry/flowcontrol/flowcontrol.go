@@ -1,4 +1,4 @@
-// Package flowcontrol contains the kinds of API Priority and Fairness. Package apiserver/flow acts on them.
+// Package flowcontrol contains the kinds of API Priority and Fairness. Package apiserver/flow implements it.
 package flowcontrol
 
 import (
@@ -27,7 +27,7 @@ const (
 	defaultQueueLength = 50
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{{
 		GVR:          client.FlowSchemas,
@@ -47,11 +47,11 @@ func Resources() []kind.Resource {
 			table.Name(),
 			table.Text("PriorityLevel", "The priority level of the requests.",
 				func(fs *flowSchema) string { return fs.Spec.PriorityLevelConfiguration.Name }),
-			table.Count("MatchingPrecedence", "Of the schemas that match a request, that with the lowest number applies.",
+			table.Count("MatchingPrecedence", "Precedence among schemas that match a request; the lowest number applies.",
 				func(fs *flowSchema) int { return int(fs.Spec.MatchingPrecedence) }),
-			table.Text("DistinguisherMethod", "What makes the requests separate flows.", distinguisher),
+			table.Text("DistinguisherMethod", "How requests are separated into flows.", distinguisher),
 			table.Age(),
-			table.Text("MissingPL", "Whether the priority level does not exist.", missing),
+			table.Text("MissingPL", "Whether the priority level is missing.", missingLevel),
 		},
 	}, {
 		GVR:          client.PriorityLevelConfigurations,
@@ -78,7 +78,7 @@ func Resources() []kind.Resource {
 			}),
 			table.Text("Queues", "The number of queues.",
 				queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues })),
-			table.Text("HandSize", "The number of queues among which a flow chooses.",
+			table.Text("HandSize", "The number of queues that a flow can use.",
 				queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize })),
 			table.Text("QueueLengthLimit", "The maximum number of requests in a queue.",
 				queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit })),
@@ -94,7 +94,7 @@ func distinguisher(fs *flowSchema) string {
 	return string(fs.Spec.DistinguisherMethod.Type)
 }
 
-func missing(fs *flowSchema) string {
+func missingLevel(fs *flowSchema) string {
 	for _, c := range fs.Status.Conditions {
 		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {
 			return string(c.Status)
@@ -103,7 +103,7 @@ func missing(fs *flowSchema) string {
 	return "?"
 }
 
-// queuing returns the cell of a level's queues.
+// queuing returns the cell of a field of the queues' configuration.
 func queuing(number func(*flowcontrolv1.QueuingConfiguration) int32) func(*level) string {
 	return func(pl *level) string {
 		if pl.Spec.Limited == nil || pl.Spec.Limited.LimitResponse.Queuing == nil {

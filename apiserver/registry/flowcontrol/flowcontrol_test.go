@@ -16,7 +16,7 @@ const (
 	goodLevel = `{metadata: {name: l}, spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {queues: 10, handSize: 2, queueLengthLimit: 3}}}}}`
 )
 
-// A change of a good object gives upstream's errors.
+// Changes of a valid object give upstream's errors.
 func TestBadObjects(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, good, old, new, want string }{
@@ -146,7 +146,7 @@ func TestConditionsHaveTypes(t *testing.T) {
 	}
 }
 
-// The defaults make no changes to upstream's own objects, which are valid.
+// Upstream's own objects are valid, and the defaults do not change them.
 func TestDefaultObjects(t *testing.T) {
 	t.Parallel()
 	var all []kind.Object

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// maxQueues is upstream's limit.
+// maxQueues is the maximum number of queues (upstream: the same).
 const maxQueues = 10 * 1000 * 1000
 
 func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
@@ -49,7 +49,7 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 				[]flowcontrolv1.PriorityLevelEnablement{flowcontrolv1.PriorityLevelEnablementExempt,
 					flowcontrolv1.PriorityLevelEnablementLimited}))
 	}
-	errs = append(errs, fixedErrors(pl, at)...)
+	errs = append(errs, mandatoryErrors(pl, at)...)
 	types := make([]string, len(pl.Status.Conditions))
 	for i, c := range pl.Status.Conditions {
 		types[i] = string(c.Type)
@@ -57,9 +57,8 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	return append(errs, conditionErrors(types)...)
 }
 
-// fixedErrors requires the mandatory levels to have the value that they have in every cluster, apart from the seats of
-// exempt.
-func fixedErrors(pl *level, at *field.Path) field.ErrorList {
+// mandatoryErrors requires that mandatory levels have their fixed spec, apart from the seats of exempt.
+func mandatoryErrors(pl *level, at *field.Path) field.ErrorList {
 	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if fixed.Name != pl.Name {
 			continue

@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// verbs are those that rules may name, in upstream's order.
+// verbs returns the verbs that rules may contain, in upstream's order.
 func verbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 }
@@ -63,7 +63,7 @@ func validateSchema(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	return append(errs, conditionErrors(types)...)
 }
 
-// conditionErrors requires the conditions' types to be set and different.
+// conditionErrors requires that the conditions' types are set and unique.
 func conditionErrors(types []string) (errs field.ErrorList) {
 	at := field.NewPath("status", "conditions")
 	for i, t := range types {
@@ -96,7 +96,7 @@ func ruleErrors(rule *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) (er
 	return errs
 }
 
-// subjectErrors requires the part of a subject that belongs to its kind, and no other.
+// subjectErrors requires the field of the subject's kind, and no other.
 func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorList) {
 	account, user, group := at.Child("serviceAccount"), at.Child("user"), at.Child("group")
 	named := func(path *field.Path, set bool, name string) {
@@ -141,7 +141,7 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 	return errs
 }
 
-// lastOf returns the last name of a path.
+// lastOf returns the last element of a path.
 func lastOf(path *field.Path) string {
 	text := path.String()
 	return text[strings.LastIndex(text, ".")+1:]
@@ -175,7 +175,8 @@ func accountErrors(a *flowcontrolv1.ServiceAccountSubject, at *field.Path) (errs
 		check.Invalid(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
 }
 
-// listErrors requires values, and "*" to be alone; what and others name them in upstream's messages.
+// listErrors requires at least one value, and no other value beside "*". missing and others complete upstream's
+// messages.
 func listErrors(values []string, at *field.Path, missing, others string) (errs field.ErrorList, all bool) {
 	switch {
 	case len(values) == 0:

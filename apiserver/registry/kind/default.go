@@ -1,6 +1,6 @@
 package kind
 
-// SetIfZero gives a field its default.
+// SetIfZero sets a zero field to its default.
 func SetIfZero[T comparable](at *T, value T) {
 	var zero T
 	if *at == zero {
@@ -8,7 +8,7 @@ func SetIfZero[T comparable](at *T, value T) {
 	}
 }
 
-// SetIfNil gives an optional field its default.
+// SetIfNil sets a nil field to its default.
 func SetIfNil[T any](at **T, value T) {
 	if *at == nil {
 		*at = &value

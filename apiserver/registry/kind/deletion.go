@@ -6,26 +6,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxGrace is the longest grace period in seconds: a hundred years. A longer one would overflow
-// time.Duration.
+// maxGrace is the maximum grace period in seconds: a hundred years. A longer one would overflow time.Duration.
 const maxGrace = 100 * 365 * 24 * 60 * 60
 
 // GraceFor returns the grace period of a deletion in seconds.
-func (r *Resource) GraceFor(cur Object, asked *int64) int64 {
+func (r *Resource) GraceFor(cur Object, requested *int64) int64 {
 	if r.Grace == nil {
 		return 0
 	}
-	if asked != nil && *asked < 0 {
-		asked = new(int64(1)) // as upstream does
+	if requested != nil && *requested < 0 {
+		requested = new(int64(1)) // as upstream does
 	}
-	if asked == nil && cur.GetDeletionTimestamp() != nil {
-		asked = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
+	if requested == nil && cur.GetDeletionTimestamp() != nil {
+		requested = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
 	}
-	return min(r.Grace(cur, asked), maxGrace)
+	return min(r.Grace(cur, requested), maxGrace)
 }
 
-// FinalizersFor returns the object's finalizers with those of the garbage collector for the
-// propagation policy.
+// FinalizersFor returns the object's finalizers with those of the garbage collector for the propagation policy.
 func (r *Resource) FinalizersFor(cur Object, opts metav1.DeleteOptions) []string {
 	policy := opts.PropagationPolicy
 	if policy == nil && opts.OrphanDependents != nil { // the deprecated option
@@ -54,7 +52,7 @@ func (r *Resource) FinalizersFor(cur Object, opts metav1.DeleteOptions) []string
 	return out
 }
 
-// forDependents reports whether the finalizer is the garbage collector's.
+// forDependents reports whether the finalizer belongs to the garbage collector.
 func forDependents(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }

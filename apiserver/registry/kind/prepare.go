@@ -4,11 +4,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// SpecAndStatus makes the Prepare of a kind that has both: a new object is at
-// generation 1 and has no status; a write of the status leaves the spec as it
-// was, every other write the status, and moves the generation when the spec
-// changed. halves gives the addresses of the two in an object; fill is the kind's
-// Default, because leaving out a default is not a change.
+// SpecAndStatus returns the Prepare of a kind with spec and status. A new object has generation 1 and no status. A
+// write of the status keeps the spec; all other writes keep the status and increment the generation if the spec
+// changes. halves returns the addresses of spec and status. fill is the kind's Default: an omitted default is not a
+// change.
 func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
 	fill func(Object)) func(next, cur Object, subresource string) {
 	return func(next, cur Object, subresource string) {
@@ -33,7 +32,7 @@ func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
 	}
 }
 
-// KeepMetadata restores the metadata that no update changes.
+// KeepMetadata restores the metadata that updates cannot change.
 func KeepMetadata(next, cur Object) {
 	next.SetUID(cur.GetUID())
 	next.SetResourceVersion(cur.GetResourceVersion())

@@ -1,5 +1,5 @@
-// Package kind describes the kinds of the API as data: one Resource for each kind, which
-// the generic verbs of the registry, discovery and the encoders read.
+// Package kind describes the kinds of the API as data. The generic verbs of the registry, discovery and the encoders
+// read one Resource for each kind.
 package kind
 
 import (
@@ -23,8 +23,7 @@ import (
 // Object is a pointer to a typed Kubernetes object.
 type Object = client.Object
 
-// Resource is all there is to say about one kind. Its functions get objects of the type
-// that New returns.
+// Resource describes one kind. Its functions get objects of the type that New returns.
 type Resource struct {
 	GVR          schema.GroupVersionResource
 	Kind         string
@@ -38,39 +37,38 @@ type Resource struct {
 	// Verbs are the supported verbs; nil: all.
 	Verbs []string
 
-	// Ending is set while the resource ends: the message for a creation. Verbs is then what discovery shows; other
-	// verbs that it lacks still work.
+	// Ending is the error of a creation while the resource is terminating; empty: it is not. Discovery then shows Verbs,
+	// but all verbs work.
 	Ending string
 
-	// Qualified: the store's name of the resource contains its group, because another group may have a resource of
-	// the same name.
+	// Qualified reports whether the store's name of the resource includes its group, because another group may have a
+	// resource of the same name.
 	Qualified bool
 
-	// StoredAs is StoreName, for a Qualified resource that need not put it together for each request; empty: it does.
+	// StoredAs is the precomputed StoreName of a Qualified resource; empty: StoreName computes it.
 	StoredAs string
 
-	// Schema describes the objects of a kind without a Go type of its own; nil: package definitions does. Such
-	// objects are Untyped, and have no protobuf form.
+	// Schema describes the objects of a kind without a Go type; nil: package definitions does. Such objects are Untyped
+	// and have no protobuf encoding.
 	Schema Schema
 
-	// Deprecated is a warning that every response has; empty: none.
+	// Deprecated is a warning for all responses; empty: none.
 	Deprecated string
 
-	// Inert is the reason why nothing in this process acts on the kind, as a clause that
-	// follows a colon; empty: something does. A creation returns it as a warning, and the
-	// docs list it.
+	// Inert is the reason why nothing in this process acts on the kind, as a clause after a colon; empty: the kind is not
+	// inert. A creation returns it as a warning, and the docs list it.
 	Inert string
 
-	// Controller is the name of the controller that acts on the kind: without it the kind is
-	// inert. Empty: no single controller.
+	// Controller is the name of the controller that acts on the kind; empty: no single controller. Without the controller
+	// the kind is inert.
 	Controller string
 
-	// Off is the reason why the kind is inert without its Controller, as a clause like
-	// Inert. Empty: the controller is in --controllers, which switches it off.
+	// Off is the reason why the kind is inert without its Controller, as a clause like Inert; empty: --controllers
+	// disables the controller.
 	Off string
 
-	// Virtual: the server computes the objects and stores none (reviews,
-	// componentstatuses). The registry rejects the kind.
+	// Virtual reports whether the server computes the objects and stores none (reviews, componentstatuses). The registry
+	// rejects the kind.
 	Virtual bool
 
 	// View makes the resource another version of a stored one; nil: it is stored itself.
@@ -78,75 +76,69 @@ type Resource struct {
 
 	New func() Object
 
-	// ValidName returns the errors of metadata.name, or with prefix of the part before a
-	// generated suffix; nil: a DNS-1123 subdomain.
+	// ValidName returns the errors of metadata.name, or, if prefix is set, of generateName; nil: a DNS-1123 subdomain.
 	ValidName func(name string, prefix bool) []string
 
 	// Default sets the defaults. It must be idempotent.
 	Default func(obj Object)
 
-	// Stamp sets the times at which the server notices a change, unless the client does; nil: the kind has none. It runs
-	// after Default. cur is nil for a creation.
+	// Stamp sets the times of changes, unless the client does; nil: the kind has none. It runs after Default. cur is nil
+	// for a creation.
 	Stamp func(next, cur Object, now metav1.Time)
 
-	// Prepare runs after the client's change and before Default and Validate, with
-	// correct generic metadata. It resets what this write must not change: cur is nil
-	// for a creation; for subresource "" it keeps cur's status, for "status" everything
-	// else; "delete" is the first phase of a deletion. It increments the generation of
-	// kinds that have one when the spec changes.
+	// Prepare runs after the client's change and before Default and Validate, with correct generic metadata. It restores
+	// the fields that the write must not change: subresource "" keeps cur's status, "status" keeps everything else,
+	// "delete" is the beginning of a deletion. cur is nil for a creation. Prepare increments the generation, if the kind
+	// has one, when the spec changes.
 	Prepare func(next, cur Object, subresource string)
 
 	// Validate returns all errors of next; cur is the stored object, nil for a creation.
 	Validate func(next, cur Object, subresource string) field.ErrorList
 
-	// Grace returns the grace period of a deletion in seconds, 0 for none; asked is the
-	// client's, or nil. A nil Grace: no graceful deletion.
-	Grace func(cur Object, asked *int64) int64
+	// Grace returns the grace period of a deletion in seconds, 0 for none. requested is the grace period of the request,
+	// or nil. A nil Grace means no graceful deletion.
+	Grace func(cur Object, requested *int64) int64
 
-	// Held reports whether an object that is being deleted must stay although its
-	// metadata has no finalizers; nil: never.
-	Held func(obj Object) bool
+	// BlocksDeletion reports whether an object that is being deleted must remain although it has no metadata.finalizers;
+	// nil: never.
+	BlocksDeletion func(obj Object) bool
 
-	// Orphans: a deletion without a propagation policy orphans the dependents, as
-	// upstream still does for its oldest kinds. OrphanWarning is then returned; empty: none.
+	// Orphans reports whether a deletion without a propagation policy orphans the dependents, as upstream does for its
+	// oldest kinds. Such a deletion returns the warning OrphanWarning; empty: none.
 	Orphans       bool
 	OrphanWarning string
 
-	// Childless: the garbage collector does not follow the kind, so that a deletion adds none of its finalizers and
-	// removes them.
+	// Childless reports whether the garbage collector ignores the kind. A deletion then removes the collector's finalizers
+	// and adds none.
 	Childless bool
 
-	// ReturnDeleted: an immediate deletion returns the object instead of a Status.
+	// ReturnDeleted reports whether an immediate deletion returns the object instead of a Status.
 	ReturnDeleted bool
 
-	// Fields returns the fields that field selectors support, besides metadata.name and
-	// metadata.namespace.
+	// Fields returns the fields that field selectors support, besides metadata.name and metadata.namespace.
 	Fields func(obj Object) fields.Set
-	// Field returns one of Fields, for kinds of which many objects are compared with one field; nil: Fields does.
+	// Field returns one of Fields without the others; nil: Fields is used.
 	Field func(obj Object, name string) string
 
-	// Warnings returns the Warning headers for a valid object. cur is nil for a creation;
-	// nil: none.
+	// Warnings returns the warnings about a valid object; nil: none. cur is nil for a creation.
 	Warnings func(next, cur Object) []string
 
 	Columns []table.Column
 
-	// Order is the order of the rows of a Table; nil: by namespace and name, as lists are.
+	// Order is the order of the rows of a Table; nil: by namespace and name, as lists.
 	Order func(a, b Object) int
 
 	// Durability returns the durability of a write; nil: store.Durable.
 	Durability func(cur, next Object) store.Durability
 }
 
-// Scale maps an object to its scale subresource and back.
+// Scale maps an object to its subresource scale and back.
 type Scale struct {
 	Of  func(obj Object) *autoscalingv1.Scale
 	Set func(obj Object, scale *autoscalingv1.Scale)
 }
 
-// View converts objects that are stored as another resource: events of events.k8s.io/v1
-// are stored as those of v1, HorizontalPodAutoscalers of autoscaling/v1 as those of v2.
-// Both functions return new objects and do not modify their arguments.
+// View makes the resource another version of a stored resource; nil: it is stored itself.
 type View struct {
 	Of    schema.GroupVersionResource
 	Base  *Resource                  // the stored resource, if it is not served; nil: the one that serves Of
@@ -156,8 +148,7 @@ type View struct {
 	Converter Converter
 }
 
-// Converter converts objects by something that takes its time and may fail: a webhook. The result may be kept with a
-// stored object, which is immutable.
+// Converter converts in place of Show and Store, which then convert only the metadata; nil: Show and Store convert.
 type Converter interface {
 	// Show converts stored objects to the view, several at once.
 	Show(ctx context.Context, stored []Object) ([]Object, error)
@@ -167,7 +158,7 @@ type Converter interface {
 	Store(ctx context.Context, shown Object) (Object, error)
 }
 
-// Shown returns a stored object as the view has it.
+// Shown converts a stored object to the view.
 func (v *View) Shown(ctx context.Context, stored Object) (Object, error) {
 	if v.Converter == nil {
 		return v.Show(stored), nil
@@ -179,7 +170,7 @@ func (v *View) Shown(ctx context.Context, stored Object) (Object, error) {
 	return out[0], nil
 }
 
-// Converted returns an object that may still change, in any version, as the view has it.
+// Converted converts an object that may still change, in any version, to the view.
 func (v *View) Converted(ctx context.Context, obj Object) (Object, error) {
 	if v.Converter == nil {
 		return v.Show(obj), nil
@@ -195,7 +186,7 @@ func (v *View) Stored(ctx context.Context, shown Object) (Object, error) {
 	return v.Converter.Store(ctx, shown)
 }
 
-// PrepareUpdate runs Prepare of the subresource, or else of the resource.
+// PrepareUpdate runs Prepare of the subresource, or by default of the resource.
 func (r *Resource) PrepareUpdate(next, cur Object, subresource string) {
 	if sub := r.Subresource(subresource); sub != nil && sub.Prepare != nil {
 		sub.Prepare(next, cur)
@@ -204,7 +195,7 @@ func (r *Resource) PrepareUpdate(next, cur Object, subresource string) {
 	}
 }
 
-// ValidateUpdate returns the errors of Validate of the subresource, or else of the resource.
+// ValidateUpdate runs Validate of the subresource, or by default of the resource.
 func (r *Resource) ValidateUpdate(next, cur Object, subresource string) field.ErrorList {
 	if sub := r.Subresource(subresource); sub != nil && sub.Validate != nil {
 		return sub.Validate(next, cur)

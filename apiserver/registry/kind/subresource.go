@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Subresource is all there is to say about one subresource of a kind.
+// Subresource describes one subresource of a kind.
 type Subresource struct {
 	Name string
 	// Verbs are the supported verbs, in alphabetical order; nil: get, patch and update.
@@ -24,42 +24,38 @@ type Subresource struct {
 	Kind schema.GroupVersionKind
 	// New returns an empty request body; nil: an object of the resource.
 	New func() Object
-	// Part: a read returns the stored object, or Scale's view of it, and an update
-	// changes it. Package virtual answers the other subresources, unless they are
-	// streams or proxies.
+	// Part reports whether a read returns the stored object, or Scale's view of it, and an update changes the object.
+	// Package virtual answers the other subresources except streams and proxies.
 	Part bool
-	// Stream: requests are as long as their connections; they have no deadline.
+	// Stream reports whether requests last as long as their connections; they have no deadline.
 	Stream bool
-	// Enters: the stream enters a container or the pod's network, which needs the verb
-	// create, also for the GET of a WebSocket.
+	// Enters reports whether the stream enters a container or the pod's network. This needs the verb create, even for the
+	// GET of a WebSocket.
 	Enters bool
-	// Scale reads and changes the object's number of replicas; nil: not a scale.
+	// Scale reads and changes the object's number of replicas; nil: the subresource is not a scale.
 	Scale *Scale
-	// Reset removes the fields that a write ignores, so that its manager does not own
-	// them; nil: all of the status.
+	// Reset removes the fields that a write ignores, so that its manager does not own them; nil: all of the status.
 	Reset fieldpath.Filter
-	// Merge turns next, which the client sent, into the object that replaces cur; nil:
-	// next does.
+	// Merge completes next, which the client sent, to the object that replaces cur; nil: next replaces cur.
 	Merge func(next, cur Object, now metav1.Time) error
 	// Prepare and Validate replace the resource's functions for an update of a Part;
 	// nil: the resource's functions run, with the name of the subresource.
 	Prepare  func(next, cur Object)
 	Validate func(next, cur Object) field.ErrorList
-	// Containers: a write can add containers or change their images, so that Pod
-	// Security checks it. Amounts: a write can change requests and limits, so that
-	// LimitRanges and ResourceQuotas apply.
+	// Containers reports whether a write can add containers or change their images, so that Pod Security checks it.
+	// Amounts reports whether a write can change requests and limits, so that LimitRanges and ResourceQuotas apply.
 	Containers, Amounts bool
-	// Update handles an update that does not change the object itself; change gets an
-	// empty object of Kind. nil: the registry updates the object.
+	// Update handles an update that does not change the object itself; nil: the registry updates the object. change gets
+	// an empty object of Kind.
 	Update func(ctx context.Context, in Registry, ref client.Ref, change client.Change) (Object, error)
 }
 
-// Registry is what Subresource.Update needs.
+// Registry contains the functions of the registry that Subresource.Update calls.
 type Registry struct {
 	client.Client
-	// Admit runs admission for obj, which is posted below old and not stored.
+	// Admit runs admission for obj, which is posted to a subresource of old and not stored.
 	Admit func(ctx context.Context, obj, old Object) error
-	// Check returns a conflict if an object of the resource does not meet the preconditions.
+	// Check returns a conflict if an object of the resource violates the preconditions.
 	Check func(obj Object, p *metav1.Preconditions) error
 	// Serves reports whether a resource is served.
 	Serves func(resource schema.GroupVersionResource) bool
@@ -72,8 +68,8 @@ type Registry struct {
 	Now      func() metav1.Time
 }
 
-// Parts returns subresources of the object's own kind, such as its status. A write of the status ignores the
-// spec, the deletion and the owners.
+// Parts returns subresources of the object's own kind, such as its status. A write of the status ignores the spec, the
+// deletion and the owners.
 func Parts(names ...string) []Subresource {
 	all := make([]Subresource, len(names))
 	for i, name := range names {
@@ -102,13 +98,12 @@ func Proxy(kind string) Subresource {
 		Kind: core(kind + "ProxyOptions"), Stream: true}
 }
 
-// Connection returns a subresource that opens a stream to a container, with options of the kind in v1.
+// Connection returns a subresource that opens a stream to a container. options is the kind of its options in v1.
 func Connection(name, options string) Subresource {
 	return Subresource{Name: name, Verbs: []string{"create", "get"}, Kind: core(options), Stream: true, Enters: true}
 }
 
-// Posted returns a subresource to which objects of another kind are posted; make returns
-// an empty one.
+// Posted returns a subresource to which clients post objects of another kind. make returns an empty one.
 func Posted(name string, kind schema.GroupVersionKind, make func() Object) Subresource {
 	return Subresource{Name: name, Verbs: []string{"create"}, Kind: kind, New: make}
 }

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CutTimes cuts the times in an object to the precision that its JSON has: seconds, microseconds for a MicroTime. An
-// object that is in memory then equals the one that is read back after a restart, whoever wrote it and however precise
-// the clock was. It does not write to times that are cut already: they may be shared with a stored object.
+// CutTimes truncates the times in an object to the precision of JSON: seconds, and microseconds for a MicroTime. An
+// object in memory then equals the one that is read after a restart. CutTimes does not write to times that already have
+// this precision: a stored object may share them.
 func CutTimes(obj Object) { cut(reflect.ValueOf(obj)) }
 
 var (
@@ -46,7 +46,7 @@ func cut(v reflect.Value) {
 	case reflect.Map:
 		for _, key := range v.MapKeys() {
 			old := v.MapIndex(key)
-			value := reflect.New(old.Type()).Elem() // what is in a map cannot be changed there
+			value := reflect.New(old.Type()).Elem() // values of maps are not addressable
 			value.Set(old)
 			if cut(value); !reflect.DeepEqual(value.Interface(), old.Interface()) {
 				v.SetMapIndex(key, value)
@@ -55,10 +55,10 @@ func cut(v reflect.Value) {
 	}
 }
 
-// timesIn are the fields of struct types that hold times.
+// timesIn caches timeFields.
 var timesIn sync.Map // reflect.Type: []int
 
-// timeFields returns the indexes of the fields of a struct type that hold times.
+// timeFields returns the indexes of the fields of a struct type that contain times.
 func timeFields(t reflect.Type) []int {
 	if known, ok := timesIn.Load(t); ok {
 		return known.([]int)
@@ -76,7 +76,7 @@ func timeFields(t reflect.Type) []int {
 // holdsTimes reports whether values of a type can contain times.
 func holdsTimes(t reflect.Type) bool { return reaches(t, map[reflect.Type]bool{}) }
 
-// reaches is holdsTimes, without the types that are looked at already.
+// reaches is holdsTimes without the types in seen.
 func reaches(t reflect.Type, seen map[reflect.Type]bool) bool {
 	switch {
 	case t == timeType || t == microTimeType:

@@ -7,23 +7,22 @@ import (
 	"monopod/apiserver/registry/definitions"
 )
 
-// Schema describes the objects of a kind that has no Go type of its own.
+// Schema describes the objects of a kind without a Go type.
 type Schema interface {
-	// Definitions returns the OpenAPI definitions of the kind and its list. What they refer to is in package
-	// definitions.
+	// Definitions returns the OpenAPI definitions of the kind and its list. They may refer to package definitions.
 	Definitions() ([]*definitions.Definition, error)
-	// Revision identifies what Definitions returns.
+	// Revision identifies the result of Definitions.
 	Revision() string
 	// Types returns the converter by which server-side apply merges objects.
 	Types() (managedfields.TypeConverter, error)
 }
 
-// Packed is an object that keeps a part of it encoded. It has an upstream Go type, which what reads all of it gets.
+// Packed is an object that keeps a part of itself encoded. Readers of the whole object get it in its upstream Go type.
 type Packed interface {
 	Object
 	// Typed returns a decoded copy.
 	Typed() (Object, error)
-	// SetTyped sets the object to obj, which it takes over.
+	// SetTyped sets the object to obj, which the caller must not use afterwards.
 	SetTyped(obj Object) error
 }
 
@@ -40,8 +39,8 @@ type Untyped interface {
 	Object
 	// Unstructured returns a decoded copy.
 	Unstructured() (*unstructured.Unstructured, error)
-	// FromUnstructured sets the object to the content of u, which it takes over.
+	// FromUnstructured sets the object to the content of u, which the caller must not use afterwards.
 	FromUnstructured(u *unstructured.Unstructured) error
-	// Equal reports whether both objects are the same, metadata included.
+	// Equal reports whether both objects are equal, including their metadata.
 	Equal(other Object) bool
 }

@@ -1,13 +1,12 @@
-// Package managed maintains metadata.managedFields: the managers of an object's fields.
-// Server-side apply merges by them and detects conflicts in them.
+// Package managed maintains metadata.managedFields, the managers of an object's fields. Server-side apply uses them to
+// merge and to detect conflicts.
 //
-// An object is tracked from its first apply on. Before, its managedFields are empty and writes
-// cost nothing more. The first apply assigns the existing fields to the manager
-// "before-first-apply" (upstream's skipNonAppliedManager, which an API server uses for objects
-// older than the feature), or to kubectl if kubectl applied them client-side. After that every
-// write is recorded.
+// An object is tracked from its first apply on. Before that its managedFields are empty, and writes have no extra cost.
+// The first apply assigns the existing fields to the manager "before-first-apply" (upstream's skipNonAppliedManager,
+// which an API server uses for objects older than the feature), or to kubectl if kubectl applied them client-side. All
+// later writes are recorded.
 //
-// The schemas for merging are in memory while they are in use.
+// The schemas for merging are in memory only while they are in use.
 package managed
 
 import (
@@ -31,11 +30,11 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// idle is how long the schemas stay in memory after the last use: 0.6 MB that take 40 ms to build.
-// GitOps tools apply every three minutes.
+// idle is the time that the schemas stay in memory after their last use. They take 0.6 MB and 40 ms to build. GitOps
+// tools apply every three minutes.
 const idle = 5 * time.Minute
 
-// Fields tracks managed fields. It is safe for concurrent use.
+// Fields tracks managed fields. Its methods are safe for concurrent use.
 type Fields struct {
 	types *idlecache.Value[managedfields.TypeConverter]
 }
@@ -71,7 +70,7 @@ func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 		return nil, err
 	}
 	gvk := t.kind()
-	forms := t.forms()
+	forms := t.newConverter()
 	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource,
 		t.reset())
 }
@@ -84,15 +83,14 @@ func (f *Fields) Types(t Target) (managedfields.TypeConverter, error) {
 	return f.types.Get()
 }
 
-// Tracked reports whether a write of next over cur must be recorded: the object is tracked, or the
-// client sent managedFields. cur is nil for a creation.
+// Tracked reports whether a write of next over cur must be recorded: the object is tracked, or the client sent
+// managedFields. cur is nil for a creation.
 func Tracked(next, cur kind.Object) bool {
 	return len(next.GetManagedFields()) > 0 || cur != nil && len(cur.GetManagedFields()) > 0
 }
 
-// Update records that manager wrote next over cur, which is nil for a creation. It changes only
-// next's managedFields. next must have its defaults, which the writer then owns. If it fails, next
-// has cur's managedFields.
+// Update records that manager wrote next over cur, which is nil for a creation. It changes only next's managedFields.
+// next must have its defaults, which the manager then owns. On failure next has cur's managedFields.
 func (f *Fields) Update(t Target, next, cur kind.Object, manager string) error {
 	if !Tracked(next, cur) {
 		return nil
@@ -113,11 +111,11 @@ func (f *Fields) update(t Target, next, cur kind.Object, manager string) error {
 	if err != nil {
 		return err
 	}
-	was, err := plain(cur)
+	was, err := toMergeable(cur)
 	if err != nil {
 		return err
 	}
-	is, err := plain(next)
+	is, err := toMergeable(next)
 	if err != nil {
 		return err
 	}
@@ -127,8 +125,8 @@ func (f *Fields) update(t Target, next, cur kind.Object, manager string) error {
 	return err
 }
 
-// Apply returns cur with patch applied by manager; cur is nil for a creation. It returns a
-// conflict (409) if the patch changes fields of other managers, unless force takes them over.
+// Apply returns cur with patch applied by manager; cur is nil for a creation. It returns a conflict (409) if the patch
+// changes fields of other managers, unless force takes them over.
 func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructured, manager string,
 	force bool) (kind.Object, error) {
 	if cur == nil {
@@ -138,10 +136,10 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
-	if cur, err = plain(cur); err != nil {
+	if cur, err = toMergeable(cur); err != nil {
 		return nil, err
 	}
-	if cur, err = begin(m, t, cur); err != nil {
+	if cur, err = beginTracking(m, t, cur); err != nil {
 		return nil, err
 	}
 	applied, err := m.Apply(cur.DeepCopyObject(), patch, manager, force)
@@ -150,22 +148,22 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	}
 	obj, ok := applied.(kind.Object)
 	if !ok {
-		return nil, apierrors.NewBadRequest("the patch makes no object")
+		return nil, apierrors.NewBadRequest("the patch results in no object")
 	}
-	return t.unplain(obj)
+	return t.fromMergeable(obj)
 }
 
-// plain returns an object without a Go type of its own as a map, as merging requires it, and one that is packed in its
-// type; others unchanged.
-func plain(obj kind.Object) (kind.Object, error) {
+// toMergeable returns an object in the form that merging takes: Untyped as a map, Packed in its Go type, others
+// unchanged.
+func toMergeable(obj kind.Object) (kind.Object, error) {
 	if u, ok := obj.(kind.Untyped); ok {
 		return u.Unstructured()
 	}
 	return kind.Typed(obj)
 }
 
-// unplain is the inverse of plain.
-func (t Target) unplain(obj kind.Object) (kind.Object, error) {
+// fromMergeable is the inverse of toMergeable.
+func (t Target) fromMergeable(obj kind.Object) (kind.Object, error) {
 	if packed, ok := t.Resource.New().(kind.Packed); ok && !t.scales() {
 		return packed, packed.SetTyped(obj)
 	}
@@ -180,30 +178,30 @@ func (t Target) unplain(obj kind.Object) (kind.Object, error) {
 	return out, nil
 }
 
-// applyError returns API errors as they are. Other errors are about patches that do not match
-// the kind's schema: they become 400 (upstream: 500).
+// applyError returns API errors unchanged. Other errors are about patches that do not match the kind's schema; they
+// become 400 (upstream: 500).
 func applyError(err error) error {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
 		return err
 	}
-	return apierrors.NewBadRequest(readable(err.Error()))
+	return apierrors.NewBadRequest(readableTypes(err.Error()))
 }
 
-// mismatch is the merge library's message for a value of a wrong type, up to the next field; it contains the value in
-// Go's syntax.
+// mismatch matches the merge library's message about a value of a wrong type, up to the next field. The message
+// contains the value in Go's syntax.
 var mismatch = regexp.MustCompile(
 	`(?s)(: expected [^\n]*?, got )(?:&value\.valueUnstructured\{Value:|&\{)?(.*?)(\n  \.|$)`)
 
-// readable names the types of values in the words of JSON and YAML.
-func readable(message string) string {
+// readableTypes replaces Go values in the message by the types of JSON and YAML.
+func readableTypes(message string) string {
 	return mismatch.ReplaceAllStringFunc(message, func(text string) string {
 		m := mismatch.FindStringSubmatch(text)
 		return m[1] + typeName(m[2]) + m[3]
 	})
 }
 
-// typeName returns the type of a value, or of a type, in Go's syntax.
+// typeName returns the type of a value or type in Go's syntax.
 func typeName(text string) string {
 	switch {
 	case strings.HasPrefix(text, "["):
@@ -219,8 +217,8 @@ func typeName(text string) string {
 	return "string"
 }
 
-// KeepTimes restores the times in managedFields if a write changed nothing else: new times alone
-// are not stored (upstream: IgnoreManagedFieldsTimestampsTransformer).
+// KeepTimes restores the times in managedFields if the write changed nothing else, so that it is not stored (upstream:
+// IgnoreManagedFieldsTimestampsTransformer).
 func KeepTimes(next, cur kind.Object) {
 	now, before := next.GetManagedFields(), cur.GetManagedFields()
 	if len(now) == 0 || !sameButTimes(now, before) {

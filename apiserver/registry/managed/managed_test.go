@@ -21,7 +21,7 @@ import (
 	"monopod/apiserver/registry/managed"
 )
 
-// resource finds what is served by its kind and version.
+// resource returns the served resource of a kind and version.
 func resource(t *testing.T, version, name string) *kind.Resource {
 	t.Helper()
 	all := registry.Resources()
@@ -42,7 +42,7 @@ func patch(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// owned are the fields of a manager, as JSON.
+// owned returns the fields of a manager as JSON.
 func owned(obj kind.Object, manager string) string {
 	for _, e := range obj.GetManagedFields() {
 		if e.Manager == manager {
@@ -52,7 +52,7 @@ func owned(obj kind.Object, manager string) string {
 	return ""
 }
 
-// A write owns the fields that it reaches and no others.
+// A write owns the fields that it changes and no others.
 func TestWriteOwnsOnlyItsFields(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
@@ -99,8 +99,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// Updates note what they change, with the writer's name and the version; they
-// do not change an object that was never applied.
+// Updates record the changed fields with the manager and the version. They do not track an object that was never applied.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
@@ -134,8 +133,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// What kubectl applied on the client's side becomes kubectl's; what others have
-// set since does not, so that the first server-side apply leaves it alone.
+// kubectl owns the fields that it applied client-side, but not those that others have set since. The first server-side
+// apply keeps the latter.
 func TestBeforeFirstApply(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
@@ -175,8 +174,7 @@ func TestBeforeFirstApply(t *testing.T) {
 	}
 }
 
-// A client that sends nothing about managers keeps them, one that sends an empty
-// list clears them, and nonsense is left out.
+// An update without managedFields keeps them, an empty list clears them, and invalid entries are ignored.
 func TestManagersFromClients(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
@@ -226,7 +224,7 @@ func TestKeepTimes(t *testing.T) {
 	}
 }
 
-// The schemas are released when there are no more applies.
+// The schemas are released when no more applies come.
 func TestLetGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +234,7 @@ func TestLetGo(t *testing.T) {
 			if _, err := fields.Apply(target, nil, patch(t, `{apiVersion: v1, kind: ConfigMap}`), "ann", false); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(3 * time.Minute) // what GitOps tools do
+			time.Sleep(3 * time.Minute) // the interval of GitOps tools
 			if !fields.Held() {
 				t.Error("let go between two applies")
 			}

@@ -9,15 +9,14 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// scaleHandler converts managedFields between an object and its Scale, which shows only the
-// object's number of replicas.
+// scaleHandler converts managedFields between an object and its Scale, which contains only the number of replicas.
 func scaleHandler(res *kind.Resource, obj kind.Object) *managedfields.ScaleHandler {
 	gv := res.GVR.GroupVersion()
 	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, managedfields.ResourcePathMappings{
 		gv.String(): fieldpath.MakePathOrDie("spec", "replicas")})
 }
 
-// ScaleOf returns the object's Scale with the managedFields that apply to it.
+// ScaleOf returns the object's Scale with the managedFields of the replicas.
 func ScaleOf(res *kind.Resource, as *kind.Scale, obj kind.Object) (*autoscalingv1.Scale, error) {
 	scale := as.Of(obj)
 	if len(obj.GetManagedFields()) == 0 {

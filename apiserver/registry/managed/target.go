@@ -13,11 +13,11 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Target identifies the kind and the part of an object that a write changes.
+// Target identifies the kind and the subresource of a write.
 type Target struct {
 	Resource    *kind.Resource
 	Subresource string
-	// Views are the views of the stored resource, whose fields managedFields may name.
+	// Views are the views of the stored resource, which managedFields may name.
 	Views []*kind.Resource
 }
 
@@ -35,7 +35,7 @@ func (t Target) scales() bool {
 	return sub != nil && sub.Scale != nil
 }
 
-// untyped reports whether the written objects have no Go type of their own: they are merged as maps.
+// untyped reports whether the written objects are Untyped, so that they are merged as maps.
 func (t Target) untyped() bool { return t.Resource.Schema != nil && !t.scales() }
 
 // empty returns an empty object.
@@ -54,14 +54,14 @@ func (t Target) empty() kind.Object {
 // newTyped returns an empty object in its upstream Go type.
 func newTyped(res *kind.Resource) kind.Object {
 	obj := res.New()
-	if typed, err := kind.Typed(obj); err == nil { // nothing is packed in it that could fail
+	if typed, err := kind.Typed(obj); err == nil { // cannot fail for an empty object
 		return typed
 	}
 	return obj
 }
 
-// reset returns the fields that the write ignores, so that its manager does not own them
-// (upstream: each strategy's GetResetFields).
+// reset returns the fields that the write ignores, so that its manager does not own them (upstream: each strategy's
+// GetResetFields).
 func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	version := fieldpath.APIVersion(t.kind().GroupVersion().String())
 	filter := func(f fieldpath.Filter) map[fieldpath.APIVersion]fieldpath.Filter {
@@ -76,20 +76,20 @@ func (t Target) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	return nil
 }
 
-// forms converts objects of the target between the stored resource and its views, typed and
-// untyped. Upstream's field manager uses it in place of a runtime.Scheme.
-type forms struct{ target Target }
+// converter converts objects of the target between the stored resource and its views, typed and untyped. Upstream's
+// field manager uses it in place of a runtime.Scheme.
+type converter struct{ target Target }
 
 var (
-	_ runtime.ObjectConvertor = forms{}
-	_ runtime.ObjectDefaulter = forms{}
-	_ runtime.ObjectCreater   = forms{}
+	_ runtime.ObjectConvertor = converter{}
+	_ runtime.ObjectDefaulter = converter{}
+	_ runtime.ObjectCreater   = converter{}
 )
 
-func (t Target) forms() forms { return forms{t} }
+func (t Target) newConverter() converter { return converter{t} }
 
-// of returns the resource of a kind.
-func (f forms) of(gvk schema.GroupVersionKind) *kind.Resource {
+// resource returns the resource of a kind.
+func (f converter) resource(gvk schema.GroupVersionKind) *kind.Resource {
 	for _, res := range append([]*kind.Resource{f.target.Resource}, f.target.Views...) {
 		if res.GVK() == gvk {
 			return res
@@ -99,11 +99,11 @@ func (f forms) of(gvk schema.GroupVersionKind) *kind.Resource {
 }
 
 // New implements runtime.ObjectCreater.
-func (f forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+func (f converter) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if gvk == f.target.kind() {
 		return f.target.empty(), nil
 	}
-	res := f.of(gvk)
+	res := f.resource(gvk)
 	if res == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("managed", gvk)
 	}
@@ -115,11 +115,11 @@ func (f forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Default implements runtime.ObjectDefaulter. It does nothing: the registry sets the defaults.
-func (f forms) Default(runtime.Object) {}
+// Default implements runtime.ObjectDefaulter. It does nothing, because the registry sets the defaults.
+func (f converter) Default(runtime.Object) {}
 
 // ConvertToVersion implements runtime.ObjectConvertor.
-func (f forms) ConvertToVersion(in runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
+func (f converter) ConvertToVersion(in runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
 	from := in.GetObjectKind().GroupVersionKind()
 	typed, err := f.typed(in, from)
 	if err != nil {
@@ -130,14 +130,14 @@ func (f forms) ConvertToVersion(in runtime.Object, to runtime.GroupVersioner) (r
 	}
 	for _, res := range append([]*kind.Resource{f.target.Resource}, f.target.Views...) {
 		if gvk, ok := to.KindForGroupVersionKinds([]schema.GroupVersionKind{res.GVK()}); ok && gvk == res.GVK() {
-			return f.convert(typed, f.of(from), res)
+			return f.convert(typed, f.resource(from), res)
 		}
 	}
 	return nil, runtime.NewNotRegisteredErrForTarget("managed", nil, to)
 }
 
-// typed returns an object that may be a map as its Go type.
-func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Object, error) {
+// typed returns an object, which may be a map, as its Go type.
+func (f converter) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		obj, ok := in.(kind.Object)
@@ -159,9 +159,9 @@ func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Objec
 }
 
 // convert converts through the stored version.
-func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
+func (f converter) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
 	if f.target.untyped() {
-		return f.reshaped(obj, from, to)
+		return f.convertUntyped(obj, from, to)
 	}
 	if from == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("managed", obj.GetObjectKind().GroupVersionKind())
@@ -180,8 +180,8 @@ func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object
 	return obj, nil
 }
 
-// reshaped converts an object without a Go type.
-func (f forms) reshaped(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
+// convertUntyped converts an Untyped object.
+func (f converter) convertUntyped(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
 	u := obj.DeepCopyObject().(*unstructured.Unstructured)
 	convert := from != nil && to.View != nil && to.View.Converter != nil
 	as := to
@@ -208,9 +208,9 @@ func unstructuredOf(obj kind.Untyped, err error) (runtime.Object, error) {
 }
 
 // Convert implements runtime.ObjectConvertor; field managers do not call it.
-func (f forms) Convert(in, _, _ any) error { return fmt.Errorf("%T cannot be converted", in) }
+func (f converter) Convert(in, _, _ any) error { return fmt.Errorf("%T cannot be converted", in) }
 
 // ConvertFieldLabel implements runtime.ObjectConvertor; field managers do not call it.
-func (f forms) ConvertFieldLabel(gvk schema.GroupVersionKind, _, _ string) (string, string, error) {
+func (f converter) ConvertFieldLabel(gvk schema.GroupVersionKind, _, _ string) (string, string, error) {
 	return "", "", runtime.NewNotRegisteredErrForKind("managed", gvk)
 }

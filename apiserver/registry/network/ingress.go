@@ -18,8 +18,8 @@ import (
 // IngressClassAnnotation is the deprecated annotation that ingressClassName replaces.
 const IngressClassAnnotation = "kubernetes.io/ingress.class"
 
-// shownHosts is the number of hosts that a cell shows (upstream: pkg/printers).
-const shownHosts = 3
+// maxShownHosts is the maximum number of hosts in a cell (upstream: pkg/printers).
+const maxShownHosts = 3
 
 func ingressResource() kind.Resource {
 	return kind.Resource{
@@ -36,10 +36,10 @@ func ingressResource() kind.Resource {
 		Warnings:     ingressWarnings,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Class", "Which controller it is for.", ingressClassOf),
-			table.Text("Hosts", "Names it answers to.", ingressHosts),
-			table.Text("Address", "Where it is reached.", ingressAddress),
-			table.Text("Ports", "Ports it listens on.", func(i *networkingv1.Ingress) string {
+			table.Text("Class", "The IngressClass.", ingressClassOf),
+			table.Text("Hosts", "Hosts of the rules.", ingressHosts),
+			table.Text("Address", "Addresses of the load balancer.", ingressAddress),
+			table.Text("Ports", "Listening ports.", func(i *networkingv1.Ingress) string {
 				if len(i.Spec.TLS) > 0 {
 					return "80, 443"
 				}
@@ -86,13 +86,12 @@ func ingressClassOf(i *networkingv1.Ingress) string {
 	return *i.Spec.IngressClassName
 }
 
-// ingressHosts lists the first hosts. The number of omitted ones includes rules
-// without a host, as in upstream.
+// ingressHosts lists the first hosts. As upstream, the number of omitted ones includes rules without a host.
 func ingressHosts(i *networkingv1.Ingress) string {
 	var all []string
 	more := false
 	for _, rule := range i.Spec.Rules {
-		more = more || len(all) == shownHosts
+		more = more || len(all) == maxShownHosts
 		if !more && rule.Host != "" {
 			all = append(all, rule.Host)
 		}
@@ -101,7 +100,7 @@ func ingressHosts(i *networkingv1.Ingress) string {
 	case len(all) == 0:
 		return "*"
 	case more:
-		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-shownHosts)
+		return fmt.Sprintf("%s + %d more...", strings.Join(all, ","), len(i.Spec.Rules)-maxShownHosts)
 	}
 	return strings.Join(all, ",")
 }

@@ -40,7 +40,7 @@ func ingressTLS(tls *networkingv1.IngressTLS, path *field.Path) field.ErrorList 
 	return append(errs, check.UnsetOrNamed(path.Child("secretName"), tls.SecretName, check.Subdomain)...)
 }
 
-// hostName accepts a DNS name; the first label may be "*".
+// hostName accepts a DNS name whose first label may be "*".
 func hostName(host string) []string {
 	if strings.Contains(host, "*") {
 		return validation.IsWildcardDNS1123Subdomain(host)
@@ -146,7 +146,7 @@ func resourceBackend(ref *corev1.TypedLocalObjectReference, path *field.Path) fi
 	return typedReference(ref.APIGroup, ref.Kind, ref.Name, path)
 }
 
-// typedReference checks the group, kind and name of any object.
+// typedReference checks the group, kind and name of an object reference.
 func typedReference(group *string, kindName, name string, path *field.Path) field.ErrorList {
 	errs := check.NilOrNamed(path.Child("apiGroup"), group, validation.IsDNS1123Subdomain)
 	errs = append(errs, check.Named(path.Child("kind"), kindName, content.IsPathSegmentName)...)

@@ -13,8 +13,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// maxController is the maximum length of a controller name (upstream:
-// maxLenIngressClassController).
+// maxController is the maximum length of a controller name (upstream: maxLenIngressClassController).
 const maxController = 250
 
 func ingressClassResource() kind.Resource {
@@ -27,9 +26,9 @@ func ingressClassResource() kind.Resource {
 		Validate: ingressClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Controller", "Who serves Ingresses of this class.",
+			table.Text("Controller", "The controller that serves Ingresses of this class.",
 				func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
-			table.Text("Parameters", "More for the controller.", ingressClassParameters),
+			table.Text("Parameters", "Reference to the parameters of the controller.", ingressClassParameters),
 			table.Age(),
 		},
 	}
@@ -88,8 +87,8 @@ func ingressClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return errs
 }
 
-// ingressClassReference requires a namespace for scope Namespace and forbids it for
-// scope Cluster. The default of Scope is set before.
+// ingressClassReference requires a namespace for scope Namespace and forbids one for scope Cluster. Scope has its
+// default.
 func ingressClassReference(p *networkingv1.IngressClassParametersReference, path *field.Path) field.ErrorList {
 	errs := typedReference(p.APIGroup, p.Kind, p.Name, path)
 	at := path.Child("namespace")

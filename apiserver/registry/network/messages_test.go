@@ -7,7 +7,7 @@ import (
 	"monopod/apiserver/registry/network"
 )
 
-// TestMessages: the whole errors are upstream's, word for word.
+// TestMessages compares complete errors with upstream's.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	const backend = `backend: {service: {name: a, port: {number: 80}}}`

@@ -1,9 +1,9 @@
-// Package network defines Ingress, IngressClass, NetworkPolicy, ServiceCIDR and IPAddress.
+// Package network contains the kinds Ingress, IngressClass, NetworkPolicy, ServiceCIDR and IPAddress.
 package network
 
 import "monopod/apiserver/registry/kind"
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		ingressResource(),

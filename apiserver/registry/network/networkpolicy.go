@@ -32,16 +32,17 @@ func networkPolicyResource() kind.Resource {
 		Warnings:   networkPolicyWarnings,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Pod-Selector", "Which pods it is for.", func(p *networkingv1.NetworkPolicy) string {
-				return metav1.FormatLabelSelector(&p.Spec.PodSelector)
-			}),
+			table.Text("Pod-Selector", "Selector of the pods that the policy applies to.",
+				func(p *networkingv1.NetworkPolicy) string {
+					return metav1.FormatLabelSelector(&p.Spec.PodSelector)
+				}),
 			table.Age(),
 		},
 	}
 }
 
-// networkPolicyDefault sets the protocols of ports. Policy types default to Ingress,
-// and Egress if there are egress rules.
+// networkPolicyDefault sets the protocols of ports. The default of policyTypes is Ingress, and Egress if there are
+// egress rules.
 func networkPolicyDefault(obj kind.Object) {
 	spec := &obj.(*networkingv1.NetworkPolicy).Spec
 	for i := range spec.Ingress {
@@ -123,7 +124,8 @@ func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.Net
 	return errs
 }
 
-// oneOf requires value to be one of allowed, which the error names in their order. Upstream sorts those of other kinds.
+// oneOf requires that value is one of allowed. The error lists them in the given order; upstream sorts those of other
+// kinds.
 func oneOf[S ~string](path *field.Path, value S, allowed ...S) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -155,7 +157,7 @@ func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Error
 	return append(errs, check.Invalid(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))...)
 }
 
-// policyPeer requires either pod and namespace selectors or an address range.
+// policyPeer requires either selectors or an address range.
 func policyPeer(peer *networkingv1.NetworkPolicyPeer, path *field.Path, known []string) field.ErrorList {
 	var errs field.ErrorList
 	pods := peer.PodSelector != nil || peer.NamespaceSelector != nil

@@ -29,7 +29,7 @@ func serviceCIDRResource() kind.Resource {
 		Validate:     serviceCIDRValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("CIDRs", "Ranges of the cluster IPs of Services.",
+			table.Text("CIDRs", "Ranges of cluster IPs.",
 				func(c *networkingv1.ServiceCIDR) string { return strings.Join(c.Spec.CIDRs, ",") }),
 			table.Age(),
 		},
@@ -52,11 +52,11 @@ func serviceCIDRPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// serviceCIDRValidate allows one range, or one of each IP family. The only change is a second one.
+// serviceCIDRValidate allows one range, or one of each IP family. An update can only add a range of the second family.
 func serviceCIDRValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	cidr := next.(*networkingv1.ServiceCIDR)
 	if subresource == "status" {
-		return nil // as upstream, whose controller gives no reason
+		return nil // as upstream, whose controller sets no reason
 	}
 	path := field.NewPath("spec", "cidrs")
 	all := cidr.Spec.CIDRs
@@ -98,7 +98,7 @@ func ipAddressResource() kind.Resource {
 		Validate:   ipAddressValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("ParentRef", "The object that has the address.",
+			table.Text("ParentRef", "The object that uses the address.",
 				func(ip *networkingv1.IPAddress) string { return parent(ip.Spec.ParentRef) }),
 			table.Age(),
 		},
@@ -117,7 +117,7 @@ func ipAddressPrepare(next, cur kind.Object, _ string) {
 	}
 }
 
-// parent returns "resource.group/namespace/name"; parts that are empty are omitted.
+// parent returns "resource.group/namespace/name" without empty parts.
 func parent(ref *networkingv1.ParentReference) string {
 	if ref == nil {
 		return table.None
@@ -132,7 +132,7 @@ func parent(ref *networkingv1.ParentReference) string {
 	return resource + "/" + ref.Name
 }
 
-// ipAddressName allows only one way to write an address.
+// ipAddressName accepts only the canonical form of an address.
 func ipAddressName(name string, _ bool) []string {
 	ip, err := netip.ParseAddr(name)
 	switch {

@@ -9,32 +9,31 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// podNodeLost is the reason that upstream's node lifecycle controller sets in pods of a node that
-// does not respond.
+// podNodeLost is the reason that upstream's node lifecycle controller sets in pods of an unresponsive node.
 const podNodeLost = "NodeLost"
 
 func podColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("Ready", "Containers that are ready, of all that keep running.", func(p *corev1.Pod) string {
+		table.Text("Ready", "Ready containers, of main containers and sidecars.", func(p *corev1.Pod) string {
 			s := summarizePod(p)
 			return fmt.Sprintf("%d/%d", s.ready, s.total)
 		}),
-		table.Text("Status", "What the pod does, or what keeps it from it.", func(p *corev1.Pod) string {
+		table.Text("Status", "The state of the pod, or the reason why it does not run.", func(p *corev1.Pod) string {
 			return summarizePod(p).reason
 		}),
-		table.Timed("Restarts", "Restarts of its containers, and when the last was.",
+		table.Timed("Restarts", "Number of container restarts, and time since the last one.",
 			func(p *corev1.Pod, now time.Time) string {
 				s := summarizePod(p)
 				return table.Ago(s.restarts, s.last, now)
 			}),
 		table.Age(),
 		table.Text("IP", "First address.", func(p *corev1.Pod) string { return table.OrNone(podIP(p)) }).Wide(),
-		table.Text("Node", "Where it is bound to.",
+		table.Text("Node", "The node that the pod is bound to.",
 			func(p *corev1.Pod) string { return table.OrNone(p.Spec.NodeName) }).Wide(),
-		table.Text("Nominated Node", "Where room is being made for it.",
+		table.Text("Nominated Node", "The node on which the scheduler preempts pods for this one.",
 			func(p *corev1.Pod) string { return table.OrNone(p.Status.NominatedNodeName) }).Wide(),
-		table.Text("Readiness Gates", "Gates that are open, of all.", podGates).Wide(),
+		table.Text("Readiness Gates", "Readiness gates whose condition is true, of all.", podGates).Wide(),
 	}
 }
 
@@ -61,16 +60,16 @@ func podConditionTrue(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// podSummary is what kubectl get shows of a pod.
+// podSummary contains the values that kubectl get shows of a pod.
 type podSummary struct {
 	reason       string
-	ready, total int // of the containers that keep running: main containers and sidecars
+	ready, total int // main containers and sidecars
 	restarts     int
 	last         time.Time // time of the last restart
 }
 
-// summarizePod reads the status as upstream's printer does: init containers first, and main
-// containers once those are done.
+// summarizePod reads the status as upstream's printer does: init containers first, and main containers when those are
+// done.
 func summarizePod(pod *corev1.Pod) podSummary {
 	s := podSummary{reason: podReason(pod), total: len(pod.Spec.Containers)}
 	sidecars := map[string]bool{}
@@ -82,10 +81,10 @@ func summarizePod(pod *corev1.Pod) podSummary {
 	}
 	initializing := s.addInit(pod, sidecars)
 	if !initializing || podConditionTrue(pod, corev1.PodInitialized) {
-		s.forgetInit(pod, sidecars)
+		s.dropInitRestarts(pod, sidecars)
 		s.addMain(pod)
 	}
-	s.endIfDeleting(pod)
+	s.markTerminating(pod)
 	return s
 }
 
@@ -102,8 +101,7 @@ func podReason(pod *corev1.Pod) string {
 	return reason
 }
 
-// addInit adds the init containers up to the first that is not done, and reports whether there is
-// one.
+// addInit adds the init containers up to the first that is not done, and reports whether there is one.
 func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
@@ -134,7 +132,7 @@ func initReason(c *corev1.ContainerStatus, i, of int) string {
 	return fmt.Sprintf("%d/%d", i, of)
 }
 
-// endReason returns the reason why a container ended.
+// endReason returns the reason why a container terminated.
 func endReason(t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
@@ -145,9 +143,8 @@ func endReason(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// forgetInit drops the restarts of all init containers except sidecars, once the main containers
-// run.
-func (s *podSummary) forgetInit(pod *corev1.Pod, sidecars map[string]bool) {
+// dropInitRestarts drops the restarts of all init containers except sidecars when the main containers run.
+func (s *podSummary) dropInitRestarts(pod *corev1.Pod, sidecars map[string]bool) {
 	s.restarts, s.last = 0, time.Time{}
 	for i := range pod.Status.InitContainerStatuses {
 		if c := &pod.Status.InitContainerStatuses[i]; sidecars[c.Name] {
@@ -156,7 +153,7 @@ func (s *podSummary) forgetInit(pod *corev1.Pod, sidecars map[string]bool) {
 	}
 }
 
-// addMain adds the main containers; the first one that does not run decides the reason.
+// addMain adds the main containers. The first one that does not run determines the reason.
 func (s *podSummary) addMain(pod *corev1.Pod) {
 	running := false
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -187,8 +184,8 @@ func (s *podSummary) restarted(c *corev1.ContainerStatus) {
 	}
 }
 
-// endIfDeleting sets the reason Terminating of a pod that is being deleted and has not ended.
-func (s *podSummary) endIfDeleting(pod *corev1.Pod) {
+// markTerminating sets the reason Terminating of a pod that is being deleted and has not ended.
+func (s *podSummary) markTerminating(pod *corev1.Pod) {
 	switch {
 	case pod.DeletionTimestamp == nil:
 	case pod.Status.Reason == podNodeLost:

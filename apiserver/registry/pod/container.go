@@ -51,8 +51,8 @@ func containersValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// containerNames requires unique names. The error is never about a main container with an init
-// container's name.
+// containerNames requires unique names. For a duplicate among init and main containers, the error is about the init
+// container.
 func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	first := map[string]*corev1.Container{}
@@ -72,7 +72,7 @@ func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// containerValidate validates what all kinds of containers have in common.
+// containerValidate validates the fields that all kinds of containers have.
 func containerValidate(spec *corev1.PodSpec, c *corev1.Container, volumes map[string]*corev1.Volume,
 	path *field.Path) field.ErrorList {
 	errs := check.Named(path.Child("name"), c.Name, validation.IsDNS1123Label)
@@ -101,7 +101,7 @@ func imageValidate(image string, path *field.Path) field.ErrorList {
 	return check.Required(path, image)
 }
 
-// initContainerValidate validates an init container: only sidecars have probes and hooks.
+// initContainerValidate validates an init container: only sidecars may have probes and hooks.
 func initContainerValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	if IsSidecar(c) {
 		return nil
@@ -211,8 +211,8 @@ func portValidate(p corev1.ContainerPort, path *field.Path) field.ErrorList {
 		check.OneOf(path.Child("protocol"), p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 }
 
-// hostPortsValidate requires unique host ports of containers that run at the same time; init
-// containers end before the others start.
+// hostPortsValidate requires unique host ports among containers that run at the same time. Init containers end before
+// the others start.
 func hostPortsValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.InitContainers {

@@ -10,8 +10,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// podSpecDefault sets the defaults of a pod spec, in a pod or a template (upstream:
-// SetDefaults_*).
+// podSpecDefault sets the defaults of the spec of a pod or a template (upstream: SetDefaults_*).
 func podSpecDefault(spec *corev1.PodSpec) {
 	kind.SetIfZero(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	kind.SetIfZero(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -35,8 +34,8 @@ func podSpecDefault(spec *corev1.PodSpec) {
 	}
 }
 
-// podDefault sets the defaults that only pods have, besides those of podSpecDefault (upstream:
-// SetDefaults_Pod). Admission sets those that depend on other objects.
+// podDefault sets the defaults of pods that templates do not have (upstream: SetDefaults_Pod), after those of
+// podSpecDefault. Admission sets the defaults that depend on other objects.
 func podDefault(obj kind.Object) {
 	pod := obj.(*corev1.Pod)
 	podSpecDefault(&pod.Spec)
@@ -53,7 +52,7 @@ func podDefault(obj kind.Object) {
 	kind.SetIfZero(&pod.Status.QOSClass, podQOS(&pod.Spec))
 }
 
-// requestsFromLimits returns the requests, with the limit for a missing one.
+// requestsFromLimits returns the requests, completed by the limits.
 func requestsFromLimits(r corev1.ResourceRequirements) corev1.ResourceList {
 	if len(r.Limits) == 0 {
 		return r.Requests

@@ -1,3 +1,2 @@
-// Package pod validates pods and pod templates, validates changes of existing pods, and iterates over the containers of
-// a pod.
+// Package pod validates pods, pod templates and updates of pods, and iterates over the containers of a pod.
 package pod

@@ -8,7 +8,7 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// envFields are the fields that fieldRef supports in an environment.
+// envFields returns the fields that fieldRef supports in environment variables.
 func envFields() []string {
 	return []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}

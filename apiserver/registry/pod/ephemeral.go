@@ -11,9 +11,9 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-func takeEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
+func copyEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
 
-// ephemeralUpdate returns the errors of an update that may only add ephemeral containers.
+// ephemeralUpdate returns the errors of an update, which may only add ephemeral containers.
 func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	path := spec.Child("ephemeralContainers")
 	errs := Validate(&pod.Spec, spec)

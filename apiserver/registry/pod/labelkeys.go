@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mergeLabelKeys adds to the selectors of a new pod's affinity and spread constraints what their matchLabelKeys and
-// mismatchLabelKeys mean: the pod's own values of these labels. A selector that is absent selects nothing and stays.
+// mergeLabelKeys adds requirements for matchLabelKeys and mismatchLabelKeys to the selectors of a new pod's affinity
+// and spread constraints: the pod's own values of these labels. It keeps a nil selector, which selects nothing.
 func mergeLabelKeys(pod *corev1.Pod) {
 	merge := func(selector *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator) {
 		for _, key := range keys {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podOSValidate returns errors for settings of another operating system than the pod's.
+// podOSValidate rejects fields that belong to another operating system than the pod's.
 func podOSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.OS == nil {
 		return nil
@@ -38,7 +38,7 @@ func onlyWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// containerSecurities returns the security contexts of all containers, with their paths.
+// containerSecurities iterates over the security contexts of all containers with their paths.
 func containerSecurities(spec *corev1.PodSpec,
 	path *field.Path) func(yield func(*field.Path, *corev1.SecurityContext) bool) {
 	return func(yield func(*field.Path, *corev1.SecurityContext) bool) {
@@ -63,17 +63,20 @@ func onlyLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, forbidSet(at, map[string]bool{"shareProcessNamespace": spec.ShareProcessNamespace != nil})...)
 	if s := spec.SecurityContext; s != nil {
 		errs = append(errs, forbidSet(at, map[string]bool{
-			"appArmorProfile": s.AppArmorProfile != nil, "seLinuxOptions": s.SELinuxOptions != nil, "seccompProfile": s.SeccompProfile != nil,
-			"fsGroup": s.FSGroup != nil, "fsGroupChangePolicy": s.FSGroupChangePolicy != nil, "sysctls": len(s.Sysctls) > 0,
-			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil, "supplementalGroups": s.SupplementalGroups != nil,
-			"supplementalGroupsPolicy": s.SupplementalGroupsPolicy != nil, "seLinuxChangePolicy": s.SELinuxChangePolicy != nil,
+			"appArmorProfile": s.AppArmorProfile != nil, "seccompProfile": s.SeccompProfile != nil,
+			"seLinuxOptions": s.SELinuxOptions != nil, "seLinuxChangePolicy": s.SELinuxChangePolicy != nil,
+			"fsGroup": s.FSGroup != nil, "fsGroupChangePolicy": s.FSGroupChangePolicy != nil,
+			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil, "sysctls": len(s.Sysctls) > 0,
+			"supplementalGroups":       s.SupplementalGroups != nil,
+			"supplementalGroupsPolicy": s.SupplementalGroupsPolicy != nil,
 		})...)
 	}
 	for at, s := range containerSecurities(spec, path) {
 		errs = append(errs, forbidSet(at, map[string]bool{
-			"appArmorProfile": s.AppArmorProfile != nil, "seLinuxOptions": s.SELinuxOptions != nil, "seccompProfile": s.SeccompProfile != nil,
-			"capabilities": s.Capabilities != nil, "readOnlyRootFilesystem": s.ReadOnlyRootFilesystem != nil, "privileged": s.Privileged != nil,
-			"allowPrivilegeEscalation": s.AllowPrivilegeEscalation != nil, "procMount": s.ProcMount != nil,
+			"appArmorProfile": s.AppArmorProfile != nil, "seccompProfile": s.SeccompProfile != nil,
+			"seLinuxOptions": s.SELinuxOptions != nil, "capabilities": s.Capabilities != nil,
+			"readOnlyRootFilesystem": s.ReadOnlyRootFilesystem != nil, "procMount": s.ProcMount != nil,
+			"privileged": s.Privileged != nil, "allowPrivilegeEscalation": s.AllowPrivilegeEscalation != nil,
 			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil,
 		})...)
 	}
@@ -91,7 +94,7 @@ func forbidSet(path *field.Path, set map[string]bool) field.ErrorList {
 	return errs
 }
 
-// appArmorAnnotations validates the annotations that appArmorProfile has replaced.
+// appArmorAnnotations validates the annotations that the field appArmorProfile has replaced.
 func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -103,8 +106,10 @@ func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 			errs = append(errs, field.Invalid(path.Key(key), name, "container not found"))
 		}
 		switch p := annotations[key]; {
-		case p == "", p == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, p == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
-		case len(p) > len(corev1.DeprecatedAppArmorBetaProfileNamePrefix) && strings.HasPrefix(p, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
+		case p == "", p == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
+			p == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		case len(p) > len(corev1.DeprecatedAppArmorBetaProfileNamePrefix) &&
+			strings.HasPrefix(p, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
 		default:
 			errs = append(errs, field.Invalid(path.Key(key), p, fmt.Sprintf("invalid AppArmor profile name: %q", p)))
 		}

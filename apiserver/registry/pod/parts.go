@@ -5,9 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The functions below validate parts of a pod's spec for other kinds.
-
-// NodeSelectorErrors requires terms; path is the selector's.
+// NodeSelectorErrors checks a node selector, which must have terms.
 func NodeSelectorErrors(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
 	at := path.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
@@ -25,7 +23,7 @@ func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
 	return tolerationValidate(t, path)
 }
 
-// LimitErrors returns the errors of limits without requests.
+// LimitErrors checks limits without requests.
 func LimitErrors(limits corev1.ResourceList, path *field.Path) field.ErrorList {
 	return resourcesValidate(&corev1.ResourceRequirements{Limits: limits}, nil, path)
 }

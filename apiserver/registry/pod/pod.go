@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Resource returns the kind Pod; below are subresources that depend on it.
+// Resource returns the kind Pod. below are subresources that depend on this package.
 func Resource(below ...kind.Subresource) kind.Resource {
 	return kind.Resource{
 		GVR:          client.Pods,
@@ -37,8 +37,8 @@ func Resource(below ...kind.Subresource) kind.Resource {
 	}
 }
 
-// podPrepare sets the status of a new pod and keeps an update from changing both spec and
-// status. A change of the spec increments the generation.
+// podPrepare sets the status of a new pod. An update can change either spec or status. A change of the spec increments
+// the generation.
 func podPrepare(next, cur kind.Object, subresource string) {
 	pod := next.(*corev1.Pod)
 	if cur == nil {
@@ -56,7 +56,7 @@ func podPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// podSpecPrepare sets the defaults first, so that omitting them is not a change.
+// podSpecPrepare sets the defaults first, so that an omitted default is not a change.
 func podSpecPrepare(pod, old *corev1.Pod) {
 	pod.Status = *old.Status.DeepCopy()
 	podDefault(pod)
@@ -66,8 +66,8 @@ func podSpecPrepare(pod, old *corev1.Pod) {
 	}
 }
 
-// keepModes keeps the modes of emptyDirs, which the defaults drop, of a pod that an earlier version stored with them:
-// volumes cannot change.
+// keepModes keeps the modes of emptyDirs of pods that an earlier release stored: the defaults drop the modes, but
+// volumes are immutable.
 func keepModes(volumes, old []corev1.Volume) {
 	for i := range min(len(volumes), len(old)) {
 		if is, was := volumes[i].EmptyDir, old[i].EmptyDir; is != nil && was != nil {
@@ -76,7 +76,7 @@ func keepModes(volumes, old []corev1.Volume) {
 	}
 }
 
-// podStatusPrepare keeps what a status update must not change or remove.
+// podStatusPrepare keeps the fields that a status update cannot change or remove.
 func podStatusPrepare(pod, old *corev1.Pod) {
 	pod.Spec = *old.Spec.DeepCopy()
 	pod.OwnerReferences = slices.Clone(old.OwnerReferences)
@@ -84,7 +84,7 @@ func podStatusPrepare(pod, old *corev1.Pod) {
 	kind.SetIfZero(&pod.Status.ObservedGeneration, old.Status.ObservedGeneration)
 }
 
-// podGated sets the condition of a pod that waits for its scheduling gates.
+// podGated sets the condition PodScheduled of a pod with scheduling gates.
 func podGated(pod *corev1.Pod) {
 	if len(pod.Spec.SchedulingGates) == 0 {
 		return
@@ -95,8 +95,8 @@ func podGated(pod *corev1.Pod) {
 	}}
 }
 
-// Bind assigns the pod to the node target and clears its nomination. The generation does not
-// change, as upstream: no agent has seen the pod yet.
+// Bind assigns the pod to the node target and clears its nomination. As upstream, it does not change the generation: no
+// agent has seen the pod yet.
 func Bind(pod *corev1.Pod, target string, now metav1.Time) {
 	pod.Spec.NodeName = target
 	pod.Status.NominatedNodeName = ""
@@ -114,17 +114,17 @@ func Bind(pod *corev1.Pod, target string, now metav1.Time) {
 	pod.Status.Conditions = append(pod.Status.Conditions, scheduled)
 }
 
-// podGrace returns the requested grace period or else the pod's. Pods without a node have none; a
-// negative one is one second.
-func podGrace(cur kind.Object, asked *int64) int64 {
+// podGrace returns the requested grace period, or by default the pod's. Pods without a node have none. A negative one
+// becomes one second.
+func podGrace(cur kind.Object, requested *int64) int64 {
 	pod := cur.(*corev1.Pod)
 	if pod.Spec.NodeName == "" || podDone(pod) {
 		return 0
 	}
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	switch {
-	case asked != nil:
-		grace = *asked
+	case requested != nil:
+		grace = *requested
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
@@ -182,9 +182,8 @@ func podIP(pod *corev1.Pod) string {
 	return pod.Status.PodIP
 }
 
-// podQOS returns the QoS class by cpu and memory: Guaranteed if every container has limits and
-// equal requests, BestEffort if none has either. Requests and limits of the pod itself take
-// precedence over those of its containers.
+// podQOS returns the QoS class by cpu and memory: Guaranteed if every container has limits and equal requests,
+// BestEffort if none has either. Requests and limits of the pod itself take precedence over those of its containers.
 func podQOS(spec *corev1.PodSpec) corev1.PodQOSClass {
 	if spec.Resources != nil && len(spec.Resources.Limits)+len(spec.Resources.Requests) > 0 {
 		return resourcesQOS(spec.Resources)
@@ -207,9 +206,9 @@ func resourcesQOS(r *corev1.ResourceRequirements) corev1.PodQOSClass {
 	guaranteed, said := true, false
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		limit := r.Limits[name]
-		request, asked := r.Requests[name]
+		request, ok := r.Requests[name]
 		said = said || !limit.IsZero() || !request.IsZero()
-		guaranteed = guaranteed && !limit.IsZero() && (!asked || request.Cmp(limit) == 0)
+		guaranteed = guaranteed && !limit.IsZero() && (!ok || request.Cmp(limit) == 0)
 	}
 	switch {
 	case !said:

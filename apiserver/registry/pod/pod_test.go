@@ -122,7 +122,8 @@ func TestPodGrace(t *testing.T) {
 	}
 }
 
-// TestNegativeGracePeriod: it is stored as 1, also of a pod that an earlier version stored; 0 stays.
+// TestNegativeGracePeriod checks that a negative grace period is stored as 1, even of a pod that an earlier release
+// stored, and that 0 stays.
 func TestNegativeGracePeriod(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]int64{"-1": 1, "0": 0, "7": 7} {
@@ -140,7 +141,7 @@ func TestBindPod(t *testing.T) {
 		t.Fatalf("a gated pod starts with %+v", c)
 	}
 	now := metav1.NewTime(time.Unix(1000, 0))
-	for range 2 { // a second time changes nothing
+	for range 2 { // idempotent
 		Bind(pod, "n1", now)
 		want := []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))}}
 		if diff := cmp.Diff(want, pod.Status.Conditions); pod.Spec.NodeName != "n1" || diff != "" {
@@ -150,8 +151,7 @@ func TestBindPod(t *testing.T) {
 	}
 }
 
-// FuzzPodDefaultValidate: whatever JSON makes a pod, defaults are stable and
-// nothing panics.
+// FuzzPodDefaultValidate checks that the defaults of any pod are stable, and that nothing panics.
 func FuzzPodDefaultValidate(f *testing.F) {
 	for _, seed := range []string{goodPod, defaultedPod, "{}", "containers: [{}]", "{volumes: [{}], ephemeralContainers: [{}], overhead: {cpu: 1n}}",
 		"containers: [{livenessProbe: {}, readinessProbe: {grpc: {}}, lifecycle: {preStop: {}}, env: [{valueFrom: {fieldRef: {}}}], envFrom: [{}]}]"} {

@@ -6,13 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// IsSidecar reports whether a container is a sidecar: an init container that keeps running while the main ones run.
+// IsSidecar reports whether an init container is a sidecar, which runs beside the main containers.
 func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// Containers iterates over the init, main and ephemeral containers of a spec. The caller may
-// modify them.
+// Containers iterates over the init, main and ephemeral containers of a spec. The caller may modify them.
 func Containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
 	return func(yield func(*corev1.Container) bool) {
 		for i := range spec.InitContainers {

@@ -24,7 +24,7 @@ func probesValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// probeValidate validates a probe; a probe that kills must have a success threshold of 1.
+// probeValidate validates a probe. A probe that kills containers must have a success threshold of 1.
 func probeValidate(p *corev1.Probe, kills bool, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -79,7 +79,7 @@ func httpGetValidate(get *corev1.HTTPGetAction, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// portRef is the number or the name of a port.
+// portRef checks the number or the name of a port.
 func portRef(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	if port.Type == intstr.Int {
 		return check.Invalid(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))

@@ -13,13 +13,13 @@ func Ready(pod *corev1.Pod) bool {
 	})
 }
 
-// Disrupts reports whether the end of the pod is a disruption: it has started, has not ended and
-// is not being deleted.
+// Disrupts reports whether the end of the pod is a disruption: the pod has started, has not ended and is not being
+// deleted.
 func Disrupts(pod *corev1.Pod) bool {
 	return !podDone(pod) && pod.Status.Phase != corev1.PodPending && pod.DeletionTimestamp == nil
 }
 
-// SetCondition replaces the condition of c's type. The transition time stays if the status does.
+// SetCondition replaces the condition of c's type. It keeps the transition time if the status is the same.
 func SetCondition(status *corev1.PodStatus, c corev1.PodCondition) {
 	i := slices.IndexFunc(status.Conditions, func(old corev1.PodCondition) bool { return old.Type == c.Type })
 	if i < 0 {

@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// takeResources copies resources by the containers' names. resizeUpdate rejects other containers
-// and another order.
-func takeResources(next, sent *corev1.PodSpec) {
-	takeFrom(next.Containers, sent.Containers)
-	takeFrom(next.InitContainers, sent.InitContainers)
+// copyResources copies resources by the containers' names. resizeUpdate rejects other containers and another order.
+func copyResources(next, sent *corev1.PodSpec) {
+	copyContainerResources(next.Containers, sent.Containers)
+	copyContainerResources(next.InitContainers, sent.InitContainers)
 	next.Resources = sent.Resources
 	if !sameNames(next.Containers, sent.Containers) {
 		next.Containers = sent.Containers
@@ -23,7 +22,7 @@ func takeResources(next, sent *corev1.PodSpec) {
 	}
 }
 
-func takeFrom(next, sent []corev1.Container) {
+func copyContainerResources(next, sent []corev1.Container) {
 	for i := range sent {
 		at := slices.IndexFunc(next, func(c corev1.Container) bool { return c.Name == sent[i].Name })
 		if at >= 0 {
@@ -36,10 +35,10 @@ func sameNames(a, b []corev1.Container) bool {
 	return slices.EqualFunc(a, b, func(x, y corev1.Container) bool { return x.Name == y.Name })
 }
 
-// resizeUpdate returns the errors of an update that may only change cpu and memory (upstream:
+// resizeUpdate returns the errors of an update, which may only change cpu and memory (upstream:
 // validation.ValidatePodResize).
 func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
-	if errs := resizable(old); len(errs) > 0 {
+	if errs := resizableErrors(old); len(errs) > 0 {
 		return errs
 	}
 	if !sameNames(pod.Spec.Containers, old.Spec.Containers) {
@@ -54,7 +53,7 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
 		errs = append(errs, field.Invalid(spec, is, "Pod QOS Class may not change as a result of resizing"))
 	}
-	errs = append(errs, levelResize(pod.Spec.Resources, old.Spec.Resources, spec)...)
+	errs = append(errs, podLevelResize(pod.Spec.Resources, old.Spec.Resources, spec)...)
 	for i := range pod.Spec.Containers {
 		at := spec.Child("containers").Index(i).Child("resources")
 		errs = append(errs, containerResize(&pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, at)...)
@@ -62,8 +61,8 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	return append(errs, initResize(pod.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))...)
 }
 
-// resizable returns an error for pods that cannot be resized.
-func resizable(pod *corev1.Pod) field.ErrorList {
+// resizableErrors returns an error for pods that cannot be resized.
+func resizableErrors(pod *corev1.Pod) field.ErrorList {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
 	}
@@ -73,8 +72,8 @@ func resizable(pod *corev1.Pod) field.ErrorList {
 	return nil
 }
 
-// levelResize returns the errors of a change of the resources of the pod itself.
-func levelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
+// podLevelResize checks a change of the pod-level resources.
+func podLevelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
 	if old == nil && next == nil {
 		return nil
 	}
@@ -92,13 +91,13 @@ func levelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field
 	if removed(next.Limits, old.Limits) {
 		errs = append(errs, field.Forbidden(at.Child("limits"), "pod-level resource limits cannot be removed"))
 	}
-	if !equality.Semantic.DeepEqual(otherThanCPUMemory(next), otherThanCPUMemory(old)) {
+	if !equality.Semantic.DeepEqual(unresizableAmounts(next), unresizableAmounts(old)) {
 		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable at pod-level"))
 	}
 	return errs
 }
 
-// initResize refuses to resize an init container by a restart: it would run again from its start.
+// initResize rejects a resize of an init container by a restart, because the container would run a second time.
 func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range next {
@@ -122,15 +121,15 @@ func containerResize(next, old *corev1.ResourceRequirements, path *field.Path) f
 	if removed(next.Limits, old.Limits) {
 		errs = append(errs, field.Forbidden(path.Child("limits"), "resource limits cannot be removed"))
 	}
-	if !equality.Semantic.DeepEqual(otherThanCPUMemory(next), otherThanCPUMemory(old)) {
+	if !equality.Semantic.DeepEqual(unresizableAmounts(next), unresizableAmounts(old)) {
 		errs = append(errs, field.Forbidden(path, "only cpu and memory resources are mutable"))
 	}
 	return errs
 }
 
-// removed reports whether cpu or memory was set and no longer is.
+// removed reports whether an update removes cpu or memory.
 func removed(next, old corev1.ResourceList) bool {
-	for _, name := range resized() {
+	for _, name := range resizableResources() {
 		_, was := old[name]
 		if _, is := next[name]; was && !is {
 			return true
@@ -139,17 +138,17 @@ func removed(next, old corev1.ResourceList) bool {
 	return false
 }
 
-// resized returns the resources that can be resized.
-func resized() []corev1.ResourceName {
+// resizableResources returns the resources that a resize can change.
+func resizableResources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 }
 
-// otherThanCPUMemory returns what a resize must not change, for comparison.
-func otherThanCPUMemory(r *corev1.ResourceRequirements) []string {
+// unresizableAmounts returns the amounts that a resize must not change, for comparisons.
+func unresizableAmounts(r *corev1.ResourceRequirements) []string {
 	var out []string
 	for side, list := range map[string]corev1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
 		for name, amount := range list {
-			if !slices.Contains(resized(), name) {
+			if !slices.Contains(resizableResources(), name) {
 				out = append(out, fmt.Sprintf("%s %s %s", side, name, amount.String()))
 			}
 		}

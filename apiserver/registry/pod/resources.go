@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// resourcesValidate validates a container's resources; claims are the pod's.
+// resourcesValidate validates a container's resources. claims are the names of the pod's claims.
 func resourcesValidate(r *corev1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
 	errs := amountsValidate(r.Limits, check.ContainerResourceName, path.Child("limits"))
 	errs = append(errs, amountsValidate(r.Requests, check.ContainerResourceName, path.Child("requests"))...)
@@ -26,7 +26,7 @@ func resourcesValidate(r *corev1.ResourceRequirements, claims map[string]bool, p
 	return errs
 }
 
-// podLevelResources are the resources that a pod itself may have: cpu, memory and huge pages.
+// podLevelResources validates the resources of the pod itself: only cpu, memory and huge pages.
 func podLevelResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	supported := func(at *field.Path, name corev1.ResourceName) field.ErrorList {
 		if helpers.IsSupportedPodLevelResource(name) {
@@ -50,8 +50,8 @@ func amountsValidate(list corev1.ResourceList, name func(*field.Path, corev1.Res
 	return errs
 }
 
-// requestsWithinLimits also requires limits for resources that cannot be overcommitted, and cpu or
-// memory with huge pages.
+// requestsWithinLimits also requires limits for resources that cannot be overcommitted, and cpu or memory for huge
+// pages.
 func requestsWithinLimits(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {

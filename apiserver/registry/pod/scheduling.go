@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// podSchedulingValidate validates the fields that decide on which node the pod runs.
+// podSchedulingValidate validates the fields that determine the pod's node.
 func podSchedulingValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))
 	if spec.Affinity != nil {

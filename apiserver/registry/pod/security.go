@@ -123,8 +123,7 @@ func appArmorValidate(p *corev1.AppArmorProfile, path *field.Path) field.ErrorLi
 			path.Child("localhostProfile"))...)
 }
 
-// localhostProfile requires the path of a file on the node if the type is Localhost, and none
-// otherwise.
+// localhostProfile requires the path of a file on the node if the type is Localhost, and none otherwise.
 func localhostProfile(profile *string, wanted bool, path *field.Path) field.ErrorList {
 	switch {
 	case wanted && (profile == nil || *profile == ""):

@@ -34,7 +34,7 @@ func AnnotationErrors(annotations map[string]string, spec *corev1.PodSpec, path 
 	return errs
 }
 
-// Validate returns the errors of a spec with defaults, of a pod or of a template.
+// Validate validates the spec of a pod or a template, which must have its defaults.
 func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		volume.All().Validate(spec.Volumes, path.Child("volumes")),
@@ -49,7 +49,7 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	)
 }
 
-// podLifeValidate validates the fields that decide how long the pod runs.
+// podLifeValidate validates the fields that limit the time that the pod runs.
 func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := check.OneOf(path.Child("restartPolicy"), spec.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
@@ -69,7 +69,7 @@ func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// podIdentityValidate validates the pod's host name, DNS settings and the names of other objects.
+// podIdentityValidate validates the pod's host name and DNS settings, and the names of other objects.
 func podIdentityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := check.UnsetOrNamed(path.Child("serviceAccountName"), spec.ServiceAccountName, check.Subdomain)
 	errs = append(errs, check.UnsetOrNamed(path.Child("nodeName"), spec.NodeName, check.Subdomain)...)
@@ -192,7 +192,7 @@ func podResourcesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// resourceClaimsValidate also returns the names of the claims.
+// resourceClaimsValidate validates the pod's claims and returns their names.
 func resourceClaimsValidate(claims []corev1.PodResourceClaim, path *field.Path) (map[string]bool, field.ErrorList) {
 	var errs field.ErrorList
 	names := map[string]bool{}

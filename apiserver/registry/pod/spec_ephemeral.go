@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ephemeralValidate validates ephemeral containers, which only inspect a pod: they have no ports,
-// probes, hooks or resources.
+// ephemeralValidate validates ephemeral containers, which have no ports, probes, hooks or resources.
 func ephemeralValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.EphemeralContainers {

@@ -21,10 +21,10 @@ func subresources() []kind.Subresource {
 	binding.Merge, binding.Validate = mergeBinding, validateBinding
 	return append(kind.Parts("status"),
 		kind.Subresource{Name: "ephemeralcontainers", Part: true, Containers: true,
-			Prepare: partPrepare(takeEphemeral), Validate: partValidate(ephemeralUpdate),
+			Prepare: partPrepare(copyEphemeral), Validate: partValidate(ephemeralUpdate),
 			Reset: fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers"))},
 		kind.Subresource{Name: "resize", Part: true, Containers: true, Amounts: true,
-			Prepare: partPrepare(takeResources), Validate: partValidate(resizeUpdate), Reset: fieldpath.NewIncludeMatcherFilter(
+			Prepare: partPrepare(copyResources), Validate: partValidate(resizeUpdate), Reset: fieldpath.NewIncludeMatcherFilter(
 				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
 				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
 				fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
@@ -38,8 +38,8 @@ func subresources() []kind.Subresource {
 	)
 }
 
-// partPrepare returns the Prepare of a subresource that changes only what take copies from
-// the client's spec.
+// partPrepare returns the Prepare of a subresource. take copies the fields that the subresource changes from the
+// client's spec.
 func partPrepare(take func(next, sent *corev1.PodSpec)) func(next, cur kind.Object) {
 	return func(next, cur kind.Object) {
 		pod, old := next.(*corev1.Pod), cur.(*corev1.Pod)
@@ -66,8 +66,8 @@ func validateBinding(next, _ kind.Object) field.ErrorList {
 	return check.Invalid(field.NewPath("spec", "nodeName"), node, check.Subdomain(node))
 }
 
-// mergeBinding assigns a pod to its node, once. Of what the client sent it uses the node
-// and the annotations. It returns a conflict if the pod must not be assigned.
+// mergeBinding assigns a pod to a node. It uses only the node and the annotations of the Binding. It returns a conflict
+// if the pod already has a node, has scheduling gates or is being deleted.
 func mergeBinding(wanted, stored kind.Object, now metav1.Time) error {
 	next, cur := wanted.(*corev1.Pod), stored.(*corev1.Pod)
 	conflict := func(format string, args ...any) error {

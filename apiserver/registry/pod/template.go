@@ -9,11 +9,10 @@ import (
 	"monopod/store"
 )
 
-// DefaultTemplate sets the defaults of a pod template. As upstream, it leaves some to the creation
-// of the pods.
+// DefaultTemplate sets the defaults of a pod template. As upstream, the creation of the pods sets some of the defaults.
 func DefaultTemplate(template *corev1.PodTemplateSpec) { podSpecDefault(&template.Spec) }
 
-// TemplateColumns are the columns of -o wide for a pod template.
+// TemplateColumns returns the columns of a pod template, which -o wide shows.
 func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table.Column {
 	column := func(name, description string, cell func(*corev1.Container) string) table.Column {
 		return table.Text(name, description, func(obj T) string {
@@ -26,12 +25,12 @@ func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table
 	}
 }
 
-// OwnerColumns are the columns of a controller of pods: its own, and for -o wide those of its
-// template and selector.
+// OwnerColumns returns the columns of a controller of pods: columns, and for -o wide those of its template and
+// selector.
 func OwnerColumns[T store.Object](columns []table.Column, template func(T) *corev1.PodTemplateSpec,
 	selector func(T) string) []table.Column {
 	return append(append(columns, TemplateColumns(template)...),
-		table.Text("Selector", "Which pods belong to it.", selector).Wide())
+		table.Text("Selector", "Selector of the pods.", selector).Wide())
 }
 
 func joinContainers(template *corev1.PodTemplateSpec, cell func(*corev1.Container) string) string {

@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/registry/kind/kindtest"
 )
 
-// updatePod does to a copy of old what an update of its spec does.
+// updatePod does the steps of an update of the spec to a copy of old.
 func updatePod(t *testing.T, old *corev1.Pod, change func(*corev1.Pod)) (*corev1.Pod, []string) {
 	t.Helper()
 	next := old.DeepCopy()

@@ -9,8 +9,7 @@ import (
 	"monopod/apiserver/registry/kind/kindtest"
 )
 
-// parsePod reads a pod whose spec is given as YAML, and fills in its defaults
-// as a creation does.
+// parsePod decodes a pod whose spec is YAML, and sets its defaults as a creation does.
 func parsePod(t testing.TB, spec string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}

@@ -14,13 +14,13 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// podMayChange is upstream's list of what an update of a pod's spec may change.
+// podMayChange is upstream's error for a change of an immutable field of a pod's spec.
 const podMayChange = "pod updates may not change fields other than " +
 	"`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// podSpecUpdate returns an error if a field changed that must not.
+// podSpecUpdate rejects changes of immutable fields.
 func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := sameContainers(next, old, path)
 	if len(errs) > 0 {
@@ -45,7 +45,7 @@ func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 		fmt.Sprintf("%s\nchanged: %s", podMayChange, strings.Join(changed, ", ")))}
 }
 
-// mirrorUpdate requires a mirror pod to remain one, and other pods not to become one.
+// mirrorUpdate keeps an update from making a pod a mirror pod, or a mirror pod another pod.
 func mirrorUpdate(next, old map[string]string) field.ErrorList {
 	path := field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey)
 	was, had := old[corev1.MirrorPodAnnotationKey]
@@ -71,7 +71,7 @@ func sameContainers(next, old *corev1.PodSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// mungedSpec returns next with old's values in all fields that may change.
+// mungedSpec returns next with old's values in all mutable fields.
 func mungedSpec(next, old *corev1.PodSpec) *corev1.PodSpec {
 	munged := next.DeepCopy()
 	for i := range munged.Containers {
@@ -87,14 +87,14 @@ func mungedSpec(next, old *corev1.PodSpec) *corev1.PodSpec {
 		*was < 0 && *is == 1 {
 		munged.TerminationGracePeriodSeconds = was
 	}
-	if len(old.SchedulingGates) > 0 { // gatedUpdate checks the changes
+	if len(old.SchedulingGates) > 0 { // gatedUpdate checks these changes
 		munged.NodeSelector = old.NodeSelector
 		munged.Affinity = withRequiredNodes(munged.Affinity, old.Affinity)
 	}
 	return munged
 }
 
-// deadlineUpdate allows setting a deadline once, and shortening it.
+// deadlineUpdate allows an update to set a deadline once, and to shorten it.
 func deadlineUpdate(next, old *int64, path *field.Path) field.ErrorList {
 	switch {
 	case old == nil:
@@ -131,7 +131,7 @@ func gatesUpdate(next, old []corev1.PodSchedulingGate, path *field.Path) field.E
 	return errs
 }
 
-// gatedUpdate allows a pod with scheduling gates only to restrict its nodes further.
+// gatedUpdate allows an update to restrict the nodes of a pod with scheduling gates further.
 func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.NodeSelector)) {
@@ -142,7 +142,7 @@ func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 			break
 		}
 	}
-	if !narrower(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
+	if !onlyNarrowed(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
 		at := path.Child("affinity", "nodeAffinity", RequiredTerms, "nodeSelectorTerms")
 		errs = append(errs,
 			field.Invalid(at, "", "only additions are allowed to each of the existing terms (no mutations or deletions)"))
@@ -157,8 +157,8 @@ func requiredNodes(a *corev1.Affinity) *corev1.NodeSelector {
 	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// narrower reports whether every term of old is still there, with requirements only added.
-func narrower(next, old *corev1.NodeSelector) bool {
+// onlyNarrowed reports whether next has all terms of old, with only added requirements.
+func onlyNarrowed(next, old *corev1.NodeSelector) bool {
 	if old == nil {
 		return true
 	}
@@ -232,8 +232,8 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 			path.Child("initContainerStatuses"))...)
 }
 
-// allMayRestart reports whether a rule of a container can restart all containers, including those
-// that have ended permanently.
+// allMayRestart reports whether a rule of a container can restart all containers, including those that have ended
+// permanently.
 func allMayRestart(spec *corev1.PodSpec) bool {
 	for c := range Containers(spec) {
 		for i := range c.RestartPolicyRules {
@@ -245,7 +245,7 @@ func allMayRestart(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// statesUpdate returns an error if a container that has ended permanently runs again.
+// statesUpdate returns an error if a container runs again after it ended permanently.
 func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, restart corev1.RestartPolicy,
 	path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -263,7 +263,7 @@ func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, 
 	return errs
 }
 
-// mayRestart reports whether the container may run again, by its own policy or else the pod's.
+// mayRestart reports whether the container may run again, by its own restart policy or by default the pod's.
 func mayRestart(specs []corev1.Container, was corev1.ContainerStatus, restart corev1.RestartPolicy) bool {
 	for i := range specs {
 		if c := &specs[i]; c.Name == was.Name && (c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0) {

@@ -70,7 +70,7 @@ func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// deviceValidate requires a claim: no other volume can be a raw device.
+// deviceValidate requires a claim, because no other volume can be a block device.
 func deviceValidate(d corev1.VolumeDevice, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
 	errs := append(check.Required(path.Child("name"), d.Name), check.Required(path.Child("devicePath"), d.DevicePath)...)
 	errs = append(errs, check.NoBacksteps(d.DevicePath, path.Child("devicePath"))...)

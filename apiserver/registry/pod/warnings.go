@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// podWarnings returns the warnings for new pods only, as upstream: programs write most updates.
+// podWarnings returns warnings only for new pods. As upstream, updates get none, because most come from programs.
 func podWarnings(next, cur kind.Object) []string {
 	if cur != nil {
 		return nil
@@ -23,10 +23,9 @@ func podWarnings(next, cur kind.Object) []string {
 	return Warnings(nil, &pod.ObjectMeta, &pod.Spec)
 }
 
-// Warnings returns warnings about a valid pod, or about the template at path (upstream:
-// pkg/api/pod).
+// Warnings returns warnings about a valid pod, or about the template at path (upstream: pkg/api/pod).
 func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []string {
-	notes := notes{}
+	notes := warningList{}
 	notes.schedulingWarnings(spec, path.Child("spec"))
 	notes.annotationWarnings(meta, spec, path)
 	notes.lines = append(notes.lines, volume.All().Warnings(spec.Volumes, path.Child("spec", "volumes"))...)
@@ -45,14 +44,14 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	return notes.lines
 }
 
-// notes collects warnings, each with its field.
-type notes struct{ lines []string }
+// warningList collects warnings with their fields.
+type warningList struct{ lines []string }
 
-func (n *notes) add(path *field.Path, format string, args ...any) {
+func (n *warningList) add(path *field.Path, format string, args ...any) {
 	n.lines = append(n.lines, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// newerLabel has the successors of deprecated node labels.
+// newerLabel returns a warning with the successor of a deprecated node label; empty: the label is not deprecated.
 func newerLabel(key string) string {
 	const deprecated = "deprecated since v1.%d; use %q instead"
 	switch key {
@@ -70,7 +69,7 @@ func newerLabel(key string) string {
 	return ""
 }
 
-func (n *notes) schedulingWarnings(spec *corev1.PodSpec, path *field.Path) {
+func (n *warningList) schedulingWarnings(spec *corev1.PodSpec, path *field.Path) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		if newer := newerLabel(key); newer != "" {
 			n.add(path.Child("nodeSelector").Key(key), "%s", newer)
@@ -86,19 +85,19 @@ func (n *notes) schedulingWarnings(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-func (n *notes) oldLabel(path *field.Path, key string) {
+func (n *warningList) oldLabel(path *field.Path, key string) {
 	if newer := newerLabel(key); newer != "" {
 		n.add(path, "%s is %s", key, newer)
 	}
 }
 
-func (n *notes) nullSelector(path *field.Path, selector *metav1.LabelSelector) {
+func (n *warningList) nullSelector(path *field.Path, selector *metav1.LabelSelector) {
 	if selector == nil {
 		n.add(path.Child("labelSelector"), "a null labelSelector results in matching no pod")
 	}
 }
 
-func (n *notes) affinityWarnings(a *corev1.Affinity, path *field.Path) {
+func (n *warningList) affinityWarnings(a *corev1.Affinity, path *field.Path) {
 	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution",
 		"preferredDuringSchedulingIgnoredDuringExecution"
 	if node := a.NodeAffinity; node != nil {
@@ -130,15 +129,15 @@ func (n *notes) affinityWarnings(a *corev1.Affinity, path *field.Path) {
 	}
 }
 
-func (n *notes) nodeTerm(term *corev1.NodeSelectorTerm, path *field.Path) {
+func (n *warningList) nodeTerm(term *corev1.NodeSelectorTerm, path *field.Path) {
 	for i, e := range term.MatchExpressions {
 		n.oldLabel(path.Child("matchExpressions").Index(i).Child("key"), e.Key)
 	}
 }
 
-// annotationWarnings warns about annotations that have become fields. AppArmor's still works in
-// pods, so that only templates get the warning.
-func (n *notes) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) {
+// annotationWarnings warns about annotations that fields have replaced. AppArmor's annotation still works in pods, so
+// that only templates get its warning.
+func (n *warningList) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) {
 	at := path.Child("metadata", "annotations")
 	old := func(key, format string, args ...any) {
 		if _, ok := meta.Annotations[key]; ok {
@@ -167,7 +166,7 @@ func (n *notes) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec
 }
 
 // listWarnings warns about duplicate and empty entries.
-func (n *notes) listWarnings(spec *corev1.PodSpec, path *field.Path) {
+func (n *warningList) listWarnings(spec *corev1.PodSpec, path *field.Path) {
 	seen := map[string]bool{}
 	for i, alias := range spec.HostAliases {
 		if seen[alias.IP] {
@@ -188,7 +187,7 @@ func (n *notes) listWarnings(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-func (n *notes) amountWarnings(path *field.Path, list corev1.ResourceList) {
+func (n *warningList) amountWarnings(path *field.Path, list corev1.ResourceList) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		if amount, ok := list[name]; ok && amount.MilliValue()%1000 != 0 {
 			n.add(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", amount.String())
@@ -196,8 +195,8 @@ func (n *notes) amountWarnings(path *field.Path, list corev1.ResourceList) {
 	}
 }
 
-// envWarnings warns about duplicate names, unless the later value uses the earlier one.
-func (n *notes) envWarnings(env []corev1.EnvVar, path *field.Path) {
+// envWarnings warns about duplicate names, unless the later value refers to the earlier one.
+func (n *warningList) envWarnings(env []corev1.EnvVar, path *field.Path) {
 	seen := map[string]bool{}
 	for i, e := range env {
 		ref := "$(" + e.Name + ")"
@@ -215,7 +214,7 @@ type portPlace struct {
 	path *field.Path
 }
 
-func (n *notes) portWarnings(spec *corev1.PodSpec, path *field.Path) {
+func (n *warningList) portWarnings(spec *corev1.PodSpec, path *field.Path) {
 	before := map[string][]portPlace{}
 	for c, at := range ContainersAt(spec, path) {
 		for i, port := range c.Ports {
@@ -234,7 +233,7 @@ func (n *notes) portWarnings(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-// portClash returns a warning for two definitions of one port.
+// portClash returns a warning about two definitions of the same port.
 func portClash(a, b *portPlace) string {
 	switch {
 	case a.HostIP == b.HostIP && a.HostPort == b.HostPort:

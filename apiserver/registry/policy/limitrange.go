@@ -34,8 +34,7 @@ func limitRangeResource() kind.Resource {
 	}
 }
 
-// limitDefault sets the defaults of a limit for containers: a missing default is max,
-// a missing defaultRequest is default or else min.
+// limitDefault sets the defaults of a limit for containers: default from max, defaultRequest from default or min.
 func limitDefault(l *corev1.LimitRangeItem) {
 	if l.Type != corev1.LimitTypeContainer {
 		return
@@ -44,7 +43,7 @@ func limitDefault(l *corev1.LimitRangeItem) {
 	l.DefaultRequest = fill(fill(l.DefaultRequest, l.Default), l.Min)
 }
 
-// fill adds the resources that only from has to amounts.
+// fill adds to amounts the resources that only from has.
 func fill(amounts, from corev1.ResourceList) corev1.ResourceList {
 	if amounts == nil {
 		amounts = corev1.ResourceList{}
@@ -86,7 +85,7 @@ func limitType(t corev1.LimitType, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, t, "must be a standard limit type or fully qualified")}
 }
 
-// amounts is one of the resource lists of a limit, with the name of its field.
+// amounts is a resource list of a limit, with the name of its field.
 type amounts struct {
 	name string
 	of   corev1.ResourceList
@@ -133,8 +132,8 @@ func limitName(t corev1.LimitType, name corev1.ResourceName, at *field.Path) fie
 	return resourceName(name, at)
 }
 
-// limitOrder checks that min, defaultRequest, default and max are in ascending order,
-// and that both defaults are equal if the resource cannot be overcommitted.
+// limitOrder checks that min, defaultRequest, default and max are in ascending order, and that both defaults are equal
+// if the resource cannot be overcommitted.
 func limitOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	key := func(list string) *field.Path { return at.Child(list).Key(string(name)) }
 	var errs field.ErrorList

@@ -1,10 +1,9 @@
-// Package policy contains PodDisruptionBudget, LimitRange, ResourceQuota,
-// PriorityClass and RuntimeClass.
+// Package policy contains the kinds PodDisruptionBudget, LimitRange, ResourceQuota, PriorityClass and RuntimeClass.
 package policy
 
 import "monopod/apiserver/registry/kind"
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		podDisruptionBudgetResource(),

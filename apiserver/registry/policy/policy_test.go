@@ -176,7 +176,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// read returns a stored object: without Prepare and defaults.
+// read decodes a stored object, without Prepare and defaults.
 func read(t *testing.T, r kind.Resource, text string) kind.Object {
 	t.Helper()
 	obj := r.New()

@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Upstream's limits and names (pkg/apis/scheduling): user priorities end at a billion,
-// system priorities begin at two billion.
+// Upstream's limits and names (pkg/apis/scheduling): user priorities are at most a billion, system priorities at least
+// two billion.
 const (
 	highestUserPriority   = 1_000_000_000
 	systemCriticalBase    = 2 * highestUserPriority
@@ -34,12 +34,13 @@ func priorityClassResource() kind.Resource {
 		Validate:   priorityClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Number("Value", "The priority pods of this class get.",
+			table.Number("Value", "The priority of pods of this class.",
 				func(p *schedulingv1.PriorityClass) int64 { return int64(p.Value) }),
-			table.Text("Global-Default", "Whether pods without a class get this one.",
+			table.Text("Global-Default", "Whether this is the class of pods without a class.",
 				func(p *schedulingv1.PriorityClass) string { return fmt.Sprint(p.GlobalDefault) }),
 			table.Age(),
-			table.Text("PreemptionPolicy", "Whether pods of this class push out lower ones.", priorityClassPreemption),
+			table.Text("PreemptionPolicy", "Whether pods of this class preempt pods of lower priority.",
+				priorityClassPreemption),
 		},
 	}
 }
@@ -64,7 +65,7 @@ func priorityClassPreemption(class *schedulingv1.PriorityClass) string {
 	return string(*class.PreemptionPolicy)
 }
 
-// SystemPriority returns the value of a system class, or false for other names.
+// SystemPriority returns the value of a system class; false for other names.
 func SystemPriority(name string) (int32, bool) {
 	switch name {
 	case SystemClusterCritical:
@@ -75,8 +76,8 @@ func SystemPriority(name string) (int32, bool) {
 	return 0, false
 }
 
-// priorityClassValidate reserves names that begin with "system-" and values above
-// highestUserPriority for the system classes.
+// priorityClassValidate reserves names with the prefix "system-" and values above highestUserPriority for the system
+// classes.
 func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	class, path := next.(*schedulingv1.PriorityClass), field.NewPath("preemptionPolicy")
 	var errs field.ErrorList

@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// countedNames returns the names of the objects that a quota counts by a short name;
-// the name for all others is "count/<resource>.<group>".
+// countedNames returns the short names by which a quota counts objects. The name of all others is
+// "count/<resource>.<group>".
 func countedNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,

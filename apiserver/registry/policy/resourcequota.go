@@ -29,14 +29,14 @@ func resourceQuotaResource() kind.Resource {
 		Durability:   quotaDurability,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Request", "What is requested of what may be, and counts.", quotaCell(false)),
-			table.Text("Limit", "What is limited of what may be.", quotaCell(true)),
+			table.Text("Request", "Used and hard amounts of requests and counts.", quotaCell(false)),
+			table.Text("Limit", "Used and hard amounts of limits.", quotaCell(true)),
 			table.Age(),
 		},
 	}
 }
 
-// quotaCell returns the cell with "used/hard" of all limits, or of all else.
+// quotaCell returns the cell with "used/hard" of all limits, or of all other resources.
 func quotaCell(limits bool) func(*corev1.ResourceQuota) string {
 	return func(q *corev1.ResourceQuota) string {
 		var cells []string
@@ -66,7 +66,7 @@ func quotaPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// quotaDurability makes writes of the status volatile: it can be computed again.
+// quotaDurability makes writes of the status volatile, because the controller can compute it again.
 func quotaDurability(cur, next kind.Object) store.Durability {
 	if cur == nil || next == nil {
 		return store.Durable
@@ -131,8 +131,8 @@ func quotaScopes(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList
 	return errs
 }
 
-// scopeProblem returns upstream's error for an unknown scope, or for one that does not
-// apply to a resource in hard; empty: none.
+// scopeProblem returns upstream's error for an unknown scope, or for a scope that does not apply to a resource in hard;
+// empty: none.
 func scopeProblem(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) string {
 	var tracked []corev1.ResourceName
 	switch scope {
@@ -197,7 +197,9 @@ func scopeOperator(r *corev1.ScopedResourceSelectorRequirement, at *field.Path) 
 	if scopeProblem(r.ScopeName, nil) == "" && !named && r.Operator != corev1.ScopeSelectorOpExists {
 		errs = append(errs,
 			field.Invalid(at.Child("operator"), r.Operator,
-				"must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+				"must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+					"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "+
+					"ResourceQuotaScopeCrossNamespacePodAffinity"))
 	}
 	switch r.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:

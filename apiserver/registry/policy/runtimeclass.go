@@ -22,7 +22,8 @@ func runtimeClassResource() kind.Resource {
 		Validate: runtimeClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Handler", "What the runtime calls it.", func(c *nodev1.RuntimeClass) string { return c.Handler }),
+			table.Text("Handler", "Name of the handler in the runtime's configuration.",
+				func(c *nodev1.RuntimeClass) string { return c.Handler }),
 			table.Age(),
 		},
 	}

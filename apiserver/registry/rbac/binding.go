@@ -20,7 +20,7 @@ func roleBindingResource() kind.Resource {
 		Namespaced: true,
 		New:        func() kind.Object { return new(rbacv1.RoleBinding) },
 		ValidName:  rbacName,
-		Default:    func(obj kind.Object) { boundOf(obj).fill() },
+		Default:    func(obj kind.Object) { fieldsOf(obj).setDefaults() },
 		Validate:   bindingValidate,
 		Columns:    bindingColumns(),
 	}
@@ -32,29 +32,29 @@ func clusterRoleBindingResource() kind.Resource {
 		Kind:      "ClusterRoleBinding",
 		New:       func() kind.Object { return new(rbacv1.ClusterRoleBinding) },
 		ValidName: rbacName,
-		Default:   func(obj kind.Object) { boundOf(obj).fill() },
+		Default:   func(obj kind.Object) { fieldsOf(obj).setDefaults() },
 		Validate:  bindingValidate,
 		Columns:   bindingColumns(),
 	}
 }
 
-// bound contains the common fields of both kinds of binding.
-type bound struct {
+// bindingFields contains the fields that both kinds of bindings have.
+type bindingFields struct {
 	role       *rbacv1.RoleRef
 	subjects   []rbacv1.Subject
 	namespaced bool
 }
 
-func boundOf(obj kind.Object) bound {
+func fieldsOf(obj kind.Object) bindingFields {
 	if b, ok := obj.(*rbacv1.RoleBinding); ok {
-		return bound{&b.RoleRef, b.Subjects, true}
+		return bindingFields{&b.RoleRef, b.Subjects, true}
 	}
 	b := obj.(*rbacv1.ClusterRoleBinding)
-	return bound{&b.RoleRef, b.Subjects, false}
+	return bindingFields{&b.RoleRef, b.Subjects, false}
 }
 
-// fill sets the default API groups.
-func (b bound) fill() {
+// setDefaults sets the default API groups.
+func (b bindingFields) setDefaults() {
 	kind.SetIfZero(&b.role.APIGroup, rbacv1.GroupName)
 	for i := range b.subjects {
 		if s := &b.subjects[i]; s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind {
@@ -63,21 +63,20 @@ func (b bound) fill() {
 	}
 }
 
-// bindingValidate checks the role and the subjects. roleRef is immutable; subjects
-// may change.
+// bindingValidate checks the role and the subjects. roleRef is immutable.
 func bindingValidate(next, cur kind.Object, _ string) field.ErrorList {
-	b := boundOf(next)
+	b := fieldsOf(next)
 	errs := b.roleErrors(field.NewPath("roleRef"))
 	for i := range b.subjects {
 		errs = append(errs, subject(&b.subjects[i], b.namespaced, field.NewPath("subjects").Index(i))...)
 	}
-	if cur != nil && *b.role != *boundOf(cur).role {
+	if cur != nil && *b.role != *fieldsOf(cur).role {
 		errs = append(errs, field.Invalid(field.NewPath("roleRef"), *b.role, "cannot change roleRef"))
 	}
 	return errs
 }
 
-func (b bound) roleErrors(at *field.Path) field.ErrorList {
+func (b bindingFields) roleErrors(at *field.Path) field.ErrorList {
 	kinds := []string{"ClusterRole"}
 	if b.namespaced {
 		kinds = append(kinds, "Role")
@@ -89,8 +88,8 @@ func (b bound) roleErrors(at *field.Path) field.ErrorList {
 	})...)
 }
 
-// subject checks a user, group or service account. A ClusterRoleBinding must name
-// the namespace of a service account.
+// subject checks a user, group or service account. A ClusterRoleBinding must contain the namespace of a service
+// account.
 func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
 	errs := check.Required(at.Child("name"), s.Name)
 	switch s.Kind {
@@ -113,8 +112,7 @@ func serviceAccountName(name string) []string {
 	return validation.ValidateServiceAccountName(name, false)
 }
 
-// supported returns NotSupported also for an empty value, as upstream does for these
-// fields.
+// supported returns NotSupported even for an empty value, as upstream does for these fields.
 func supported(at *field.Path, value string, allowed ...string) field.ErrorList {
 	for _, a := range allowed {
 		if value == a {
@@ -127,8 +125,8 @@ func supported(at *field.Path, value string, allowed ...string) field.ErrorList 
 func bindingColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("Role", "What is granted.", func(obj kind.Object) string {
-			role := boundOf(obj).role
+		table.Text("Role", "The granted role.", func(obj kind.Object) string {
+			role := fieldsOf(obj).role
 			return role.Kind + "/" + role.Name
 		}),
 		table.Age(),
@@ -139,9 +137,9 @@ func bindingColumns() []table.Column {
 }
 
 func subjectColumn(name, of string) table.Column {
-	return table.Text(name, "Whom it is granted to.", func(obj kind.Object) string {
+	return table.Text(name, "Subjects of the binding.", func(obj kind.Object) string {
 		var names []string
-		for _, s := range boundOf(obj).subjects {
+		for _, s := range fieldsOf(obj).subjects {
 			switch {
 			case s.Kind == of && of == rbacv1.ServiceAccountKind:
 				names = append(names, s.Namespace+"/"+s.Name)

@@ -1,5 +1,4 @@
-// Package rbac defines roles and role bindings. Package apiserver/auth
-// evaluates them.
+// Package rbac contains the kinds of roles and role bindings. Package apiserver/auth evaluates them.
 package rbac
 
 import (
@@ -14,7 +13,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		clusterRoleBindingResource(),
@@ -60,8 +59,7 @@ func rules(all []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	return errs
 }
 
-// rule requires either resources or non-resource URLs; only a ClusterRole may have
-// the latter.
+// rule requires either resources or non-resource URLs. Only a ClusterRole may have the latter.
 func rule(r *rbacv1.PolicyRule, namespaced bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(r.Verbs) == 0 {
@@ -91,7 +89,7 @@ func pathRule(r *rbacv1.PolicyRule, namespaced bool, at *field.Path) field.Error
 	return errs
 }
 
-// aggregation checks the selectors of the roles that are aggregated.
+// aggregation checks the selectors of an aggregation rule.
 func aggregation(a *rbacv1.AggregationRule) field.ErrorList {
 	if a == nil {
 		return nil

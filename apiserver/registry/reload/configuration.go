@@ -11,17 +11,17 @@ import (
 	"monopod/store"
 )
 
-// Configuration is what some kinds configure: all their objects are read again when one of them has changed.
+// Configuration loads all objects of some kinds again when one of them has changed.
 type Configuration struct {
-	Following
+	Follower
 	Kinds []schema.GroupVersionResource
 	Load  func(context.Context) error
 }
 
-// Configurations are several.
+// Configurations is a list of Configurations that load and run together.
 type Configurations []Configuration
 
-// Load reads all of them, at the start.
+// Load loads all configurations.
 func (cs Configurations) Load(ctx context.Context) error {
 	for _, c := range cs {
 		if err := c.Load(ctx); err != nil {
@@ -31,8 +31,8 @@ func (cs Configurations) Load(ctx context.Context) error {
 	return nil
 }
 
-// Run follows the objects until ctx ends. Writes through the registry take effect at once; this is for the writes of
-// other servers on the same state.
+// Run reloads configurations on changes by other servers on the same store, until ctx ends. Writes through this
+// registry take effect by Written.
 func (cs Configurations) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	for _, c := range cs {
@@ -42,24 +42,24 @@ func (cs Configurations) Run(ctx context.Context) error {
 		}
 		for _, gvr := range c.Kinds {
 			group.Do(func() error {
-				return c.Following.Run(ctx, store.Selector{Resource: gvr.Resource}, load, func(*store.Event) { c.again(ctx) })
+				return c.Follower.Run(ctx, store.Selector{Resource: gvr.Resource}, load, func(*store.Event) { c.reload(ctx) })
 			})
 		}
 	}
 	return group.Wait()
 }
 
-// Written makes a write of a resource take effect, if it configures something.
+// Written reloads the configurations that the written resource belongs to.
 func (cs Configurations) Written(ctx context.Context, gvr schema.GroupVersionResource) {
 	for _, c := range cs {
 		if slices.Contains(c.Kinds, gvr) {
-			c.again(ctx)
+			c.reload(ctx)
 		}
 	}
 }
 
-func (c Configuration) again(ctx context.Context) {
+func (c Configuration) reload(ctx context.Context) {
 	if err := c.Load(context.WithoutCancel(ctx)); err != nil {
-		c.Log.Warn("failed to read what configures admission", zap.String("resource", c.Kinds[0].Resource), zap.Error(err))
+		c.Log.Warn("failed to load the admission configuration", zap.String("resource", c.Kinds[0].Resource), zap.Error(err))
 	}
 }

@@ -1,4 +1,4 @@
-// Package reload keeps what configures the API up to date with the store.
+// Package reload keeps configuration that is stored in the API up to date with the store.
 package reload
 
 import (
@@ -12,27 +12,27 @@ import (
 	"monopod/store"
 )
 
-// Following is what Run needs.
-type Following struct {
+// Follower follows changes in a store.
+type Follower struct {
 	Store store.Store
 	Clock clock.WithDelayedExecution
 	Log   *zap.Logger
 }
 
-// Run calls load, which returns a revision, and then each for every change of the selected objects after it, until
-// ctx ends.
-func (f Following) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error),
+// Run calls load, which returns a revision, and then calls each for every later change of the selected objects. After
+// an error it waits and starts again. It returns when ctx ends.
+func (f Follower) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error),
 	each func(*store.Event)) error {
 	retry := backoff.Retry{First: time.Second, Most: time.Minute}
 	for {
 		rev, err := load(ctx)
 		if err == nil {
-			err = f.from(ctx, sel, rev, func(ev *store.Event) { each(ev); retry.Reset() })
+			err = f.watch(ctx, sel, rev, func(ev *store.Event) { each(ev); retry.Reset() })
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		f.Log.Warn("failed to follow what configures the API, trying again", zap.String("resource", sel.Resource),
+		f.Log.Warn("failed to watch API configuration, retrying", zap.String("resource", sel.Resource),
 			zap.Error(err))
 		if !retry.Wait(ctx, f.Clock) {
 			return nil
@@ -40,7 +40,7 @@ func (f Following) Run(ctx context.Context, sel store.Selector, load func(contex
 	}
 }
 
-func (f Following) from(ctx context.Context, sel store.Selector, rev int64, each func(*store.Event)) error {
+func (f Follower) watch(ctx context.Context, sel store.Selector, rev int64, each func(*store.Event)) error {
 	changes, err := f.Store.Watch(ctx, sel, rev)
 	if err != nil {
 		return err

@@ -7,18 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 )
 
-const keptOnceSet = "may not change once set"
+const immutableOnceSet = "may not change once set"
 
-// ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy
-// against each other; path is the path of the spec. It runs before and after
-// addresses are allocated.
+// ValidateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy against each other, before and after
+// the allocation of addresses. path is the path of the spec.
 func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if spec.Type == corev1.ServiceTypeExternalName {
-		return nil // an ExternalName Service has no address
+		return nil // an ExternalName Service has no addresses
 	}
 	ips := path.Child("clusterIPs")
 	errs := clusterIPsAgree(spec, ips)
@@ -106,8 +106,8 @@ func FamilyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// serviceUpdate rejects changes of immutable fields. While the Service has cluster
-// IPs, only the secondary one may be added or removed.
+// serviceUpdate rejects changes of immutable fields. While the Service has cluster IPs, an update can only add or
+// remove the secondary one.
 func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if NeedsAddress(next) && NeedsAddress(cur) {
@@ -115,17 +115,13 @@ func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, familiesUpdate(next, cur, path)...)
 	}
 	if next.Type == corev1.ServiceTypeLoadBalancer && cur.Type == corev1.ServiceTypeLoadBalancer &&
-		!equalPointers(next.LoadBalancerClass, cur.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, keptOnceSet))
+		!ptr.Equal(next.LoadBalancerClass, cur.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, immutableOnceSet))
 	}
 	if NeedsHealthCheck(next) && NeedsHealthCheck(cur) && next.HealthCheckNodePort != cur.HealthCheckNodePort {
 		errs = append(errs, field.Forbidden(path.Child("healthCheckNodePort"), "field is immutable"))
 	}
 	return errs
-}
-
-func equalPointers[T comparable](a, b *T) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }
 
 func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorList {
@@ -140,9 +136,9 @@ func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Err
 	case had == 0:
 		return nil
 	case has == had:
-		return keptAll(path.Child("clusterIPs"), next.ClusterIPs, cur.ClusterIPs)
+		return keepsAll(path.Child("clusterIPs"), next.ClusterIPs, cur.ClusterIPs)
 	case next.ClusterIPs[0] != cur.ClusterIPs[0]:
-		errs = append(errs, field.Invalid(first, next.ClusterIPs, keptOnceSet))
+		errs = append(errs, field.Invalid(first, next.ClusterIPs, immutableOnceSet))
 	}
 	if len(next.ClusterIPs) == 1 && !singleStack(next) {
 		errs = append(errs,
@@ -152,11 +148,11 @@ func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Err
 	return errs
 }
 
-func keptAll(path *field.Path, next, cur []string) field.ErrorList {
+func keepsAll(path *field.Path, next, cur []string) field.ErrorList {
 	var errs field.ErrorList
 	for i := range cur {
 		if next[i] != cur[i] {
-			errs = append(errs, field.Invalid(path.Index(i), next, keptOnceSet))
+			errs = append(errs, field.Invalid(path.Index(i), next, immutableOnceSet))
 		}
 	}
 	return errs
@@ -174,7 +170,7 @@ func familiesUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Error
 	var errs field.ErrorList
 	for i := range min(has, had) {
 		if next.IPFamilies[i] != cur.IPFamilies[i] {
-			errs = append(errs, field.Invalid(first, next.IPFamilies, keptOnceSet))
+			errs = append(errs, field.Invalid(first, next.IPFamilies, immutableOnceSet))
 		}
 	}
 	if has < had && !singleStack(next) {

@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// shown is the number of list items that a cell shows (upstream: pkg/printers).
-const shown = 3
+// maxShown is the maximum number of list items in a cell (upstream: pkg/printers).
+const maxShown = 3
 
 func endpointsResource() kind.Resource {
 	return kind.Resource{
@@ -37,7 +37,7 @@ func endpointsResource() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Endpoints", "Addresses with ports that traffic goes to.", endpointsList),
+			table.Text("Endpoints", "Ready addresses with their ports.", endpointsList),
 			table.Age(),
 		},
 	}
@@ -141,8 +141,8 @@ func firstOf(all []string, none string) string {
 	switch {
 	case len(all) == 0:
 		return none
-	case len(all) > shown:
-		return fmt.Sprintf("%s + %d more...", strings.Join(all[:shown], ","), len(all)-shown)
+	case len(all) > maxShown:
+		return fmt.Sprintf("%s + %d more...", strings.Join(all[:maxShown], ","), len(all)-maxShown)
 	}
 	return strings.Join(all, ",")
 }

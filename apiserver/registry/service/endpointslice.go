@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -37,10 +38,10 @@ func endpointSliceResource() kind.Resource {
 		Warnings:   endpointSliceWarnings,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("AddressType", "The family of its addresses.",
+			table.Text("AddressType", "The type of the addresses.",
 				func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
 			table.Text("Ports", "The ports of each endpoint.", endpointSlicePorts),
-			table.Text("Endpoints", "Addresses that traffic goes to.", endpointSliceAddresses),
+			table.Text("Endpoints", "Addresses of the endpoints.", endpointSliceAddresses),
 			table.Age(),
 		},
 	}
@@ -54,9 +55,8 @@ func endpointSliceDefault(obj kind.Object) {
 	}
 }
 
-// endpointSlicePrepare increments the generation when the labels, which name the
-// Service, or anything outside of the metadata changes. It removes the deprecated
-// topology.
+// endpointSlicePrepare increments the generation when the labels, which contain the name of the Service, or anything
+// outside of the metadata changes. It removes the deprecated topology.
 func endpointSlicePrepare(next, cur kind.Object, subresource string) {
 	slice := next.(*discoveryv1.EndpointSlice)
 	for i := range slice.Endpoints {
@@ -107,8 +107,7 @@ func endpointList(slice *discoveryv1.EndpointSlice, path *field.Path) field.Erro
 	return errs
 }
 
-// endpointAddresses checks that addresses are of the family. An unknown family is
-// reported only once, for addressType.
+// endpointAddresses checks the family of the addresses. An unknown family is reported only once, for addressType.
 func endpointAddresses(addresses []string, family discoveryv1.AddressType, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch n := len(addresses); {
@@ -198,7 +197,7 @@ func endpointSliceWarnings(next, _ kind.Object) []string {
 	return warnings
 }
 
-// endpointSlicePorts lists the number of each port, or else its name, or "*".
+// endpointSlicePorts lists the number of each port, or by default its name, or "*".
 func endpointSlicePorts(slice *discoveryv1.EndpointSlice) string {
 	var all []string
 	for _, p := range slice.Ports {
@@ -211,7 +210,7 @@ func endpointSlicePorts(slice *discoveryv1.EndpointSlice) string {
 			all = append(all, "*")
 		}
 	}
-	return unset(firstOf(all, ""))
+	return cmp.Or(firstOf(all, ""), table.Unset)
 }
 
 func endpointSliceAddresses(slice *discoveryv1.EndpointSlice) string {
@@ -219,12 +218,5 @@ func endpointSliceAddresses(slice *discoveryv1.EndpointSlice) string {
 	for _, endpoint := range slice.Endpoints {
 		all = append(all, endpoint.Addresses...)
 	}
-	return unset(firstOf(all, ""))
-}
-
-func unset(text string) string {
-	if text == "" {
-		return "<unset>"
-	}
-	return text
+	return cmp.Or(firstOf(all, ""), table.Unset)
 }

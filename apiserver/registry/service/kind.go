@@ -33,8 +33,7 @@ func serviceResource() kind.Resource {
 	}
 }
 
-// serviceDefault implements upstream's SetDefaults_Service; addresses and node
-// ports are allocated later.
+// serviceDefault implements upstream's SetDefaults_Service. Addresses and node ports are allocated later.
 func serviceDefault(obj kind.Object) {
 	service := obj.(*corev1.Service)
 	spec := &service.Spec
@@ -51,8 +50,7 @@ func serviceDefault(obj kind.Object) {
 	serviceTrafficDefault(service)
 }
 
-// serviceAffinityDefault sets the timeout of ClientIP to three hours (upstream:
-// DefaultClientIPServiceAffinitySeconds).
+// serviceAffinityDefault sets the timeout of ClientIP to three hours (upstream: DefaultClientIPServiceAffinitySeconds).
 func serviceAffinityDefault(spec *corev1.ServiceSpec) {
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
@@ -96,12 +94,10 @@ func onNodes(t corev1.ServiceType) bool {
 // NeedsNodePorts reports whether the Service has node ports.
 func NeedsNodePorts(spec *corev1.ServiceSpec) bool { return onNodes(spec.Type) }
 
-// NeedsAddress reports whether the Service has a cluster IP, which is "None" for a
-// headless Service.
+// NeedsAddress reports whether the Service has a cluster IP, which is "None" for a headless Service.
 func NeedsAddress(spec *corev1.ServiceSpec) bool { return spec.Type != corev1.ServiceTypeExternalName }
 
-// NeedsHealthCheck reports whether load balancers check on each node whether the
-// Service has local endpoints.
+// NeedsHealthCheck reports whether load balancers check on each node whether the Service has local endpoints.
 func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer &&
 		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal

@@ -7,7 +7,7 @@ import (
 	"monopod/apiserver/registry/service"
 )
 
-// TestMessages: the whole errors are upstream's, word for word.
+// TestMessages compares complete errors with upstream's.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ obj, want string }{

@@ -8,8 +8,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// servicePrepare restores allocated fields that an update omits, and clears those
-// that the new type does not use.
+// servicePrepare restores allocated fields that an update omits, and clears fields that the new type does not have.
 func servicePrepare(next, cur kind.Object, subresource string) {
 	service := next.(*corev1.Service)
 	if cur == nil {
@@ -31,16 +30,14 @@ func servicePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mirrorClusterIP copies clusterIP to clusterIPs for clients that know only the
-// older field.
+// mirrorClusterIP copies clusterIP to clusterIPs for clients that know only the older field.
 func mirrorClusterIP(spec *corev1.ServiceSpec) {
 	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 		spec.ClusterIPs = []string{spec.ClusterIP}
 	}
 }
 
-// syncClusterIPs is mirrorClusterIP for updates: if a client changed clusterIP but
-// not clusterIPs, clusterIPs is set from clusterIP.
+// syncClusterIPs is mirrorClusterIP for updates: if a client changes only clusterIP, it sets clusterIPs from it.
 func syncClusterIPs(next, cur *corev1.ServiceSpec) {
 	if cur.ClusterIP != "" && next.ClusterIP != cur.ClusterIP && slices.Equal(next.ClusterIPs, cur.ClusterIPs) {
 		next.ClusterIPs = nil
@@ -48,8 +45,7 @@ func syncClusterIPs(next, cur *corev1.ServiceSpec) {
 	mirrorClusterIP(next)
 }
 
-// keepAllocated restores allocated fields that the client omitted and the Service
-// still needs.
+// keepAllocated restores allocated fields that the client omitted and the Service still needs.
 func keepAllocated(next, cur *corev1.ServiceSpec) {
 	if NeedsAddress(cur) && NeedsAddress(next) {
 		kind.SetIfZero(&next.ClusterIP, cur.ClusterIP)
@@ -65,8 +61,7 @@ func keepAllocated(next, cur *corev1.ServiceSpec) {
 	}
 }
 
-// keepNodePorts restores the node port of the current port with the same name,
-// unless another port requests it.
+// keepNodePorts restores the node port of the current port with the same name, unless another port requests it.
 func keepNodePorts(next, cur *corev1.ServiceSpec) {
 	used, named := map[int32]bool{}, map[string]int32{}
 	for i := range next.Ports {
@@ -83,8 +78,7 @@ func keepNodePorts(next, cur *corev1.ServiceSpec) {
 	}
 }
 
-// dropByType clears fields that the new type does not have if the client did not
-// change them; validation rejects changed ones.
+// dropByType clears unchanged fields that the new type does not have. Validation rejects changed ones.
 func dropByType(next, cur *corev1.ServiceSpec) {
 	if NeedsAddress(cur) && !NeedsAddress(next) {
 		dropAddresses(next, cur)
@@ -116,7 +110,7 @@ func dropAddresses(next, cur *corev1.ServiceSpec) {
 	dropSamePointer(&next.IPFamilyPolicy, cur.IPFamilyPolicy)
 }
 
-// sameNodePorts reports whether next has no node ports that cur does not have.
+// sameNodePorts reports whether cur has all node ports of next.
 func sameNodePorts(next, cur *corev1.ServiceSpec) bool {
 	return !slices.ContainsFunc(next.Ports, func(p corev1.ServicePort) bool {
 		return p.NodePort != 0 &&

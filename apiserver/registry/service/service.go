@@ -1,12 +1,11 @@
-// Package service defines Service, Endpoints and EndpointSlice.
+// Package service contains the kinds Service, Endpoints and EndpointSlice.
 //
-// Package allocate chooses the cluster IPs and node ports of a Service before
-// Validate runs.
+// Package allocate allocates the cluster IPs and node ports of a Service before Validate runs.
 package service
 
 import "monopod/apiserver/registry/kind"
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		endpointsResource(),

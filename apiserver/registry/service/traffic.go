@@ -12,8 +12,8 @@ import (
 
 const loadBalancerOnly = "may only be used when `type` is 'LoadBalancer'"
 
-// serviceLoadBalancer checks the fields of type LoadBalancer. The capital letter in
-// the path LoadBalancerSourceRanges is upstream's.
+// serviceLoadBalancer checks the fields of type LoadBalancer. The path LoadBalancerSourceRanges has a capital letter
+// upstream, too.
 func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
@@ -39,8 +39,8 @@ func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	return errs
 }
 
-// serviceSourceAnnotation checks the annotation that preceded the field
-// loadBalancerSourceRanges; it is ignored if the field is set.
+// serviceSourceAnnotation checks the annotation that the field loadBalancerSourceRanges has replaced. It is ignored if
+// the field is set.
 func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
 	text, set := service.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
 	if !set || len(service.Spec.LoadBalancerSourceRanges) > 0 {

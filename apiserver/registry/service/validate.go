@@ -16,7 +16,7 @@ import (
 // maxAffinitySeconds is one day (upstream: MaxClientIPServiceAffinitySeconds).
 const maxAffinitySeconds = 24 * 60 * 60
 
-// kubeletPort is that of the kubelet's API.
+// kubeletPort is the port of the kubelet's API.
 const kubeletPort = 10250
 
 func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList {
@@ -33,7 +33,7 @@ func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList 
 	return append(errs, serviceSourceAnnotation(service)...)
 }
 
-// serviceTopology requires the deprecated topology annotation to match the new one.
+// serviceTopology requires that the deprecated topology annotation matches the new one.
 func serviceTopology(annotations map[string]string) field.ErrorList {
 	hints, old := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	mode, newer := annotations[corev1.AnnotationTopologyMode]
@@ -102,7 +102,7 @@ func serviceExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	if spec.IPFamilyPolicy != nil {
 		errs = append(errs, field.Forbidden(path.Child("ipFamilyPolicy"), refusal))
 	}
-	name := strings.TrimSuffix(spec.ExternalName, ".") // the dot of a fully qualified name
+	name := strings.TrimSuffix(spec.ExternalName, ".") // a fully qualified name may end with a dot
 	return append(errs, check.Named(path.Child("externalName"), name, validation.IsDNS1123Subdomain)...)
 }
 
@@ -121,7 +121,7 @@ func serviceAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// servicePorts requires unique names if there are several ports.
+// servicePorts requires unique names for multiple ports.
 func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
@@ -153,8 +153,7 @@ func appProtocol(path *field.Path, name *string) field.ErrorList {
 	return check.NilOrNamed(path, name, validation.IsQualifiedName)
 }
 
-// serviceNodePorts rejects node ports for type ClusterIP and duplicates for the same
-// protocol.
+// serviceNodePorts rejects node ports for type ClusterIP, and duplicates for the same protocol.
 func serviceNodePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	type nodePort struct {
 		protocol corev1.Protocol

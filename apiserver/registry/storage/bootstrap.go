@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// defaultName is the name of the default class of a new cluster.
+	// defaultName is the name of a new cluster's default class.
 	defaultName = "standard"
-	// offered is the annotation of kube-system that records that Bootstrap has run.
-	offered = "monopod.io/default-storage-class"
+	// bootstrapAnnotation is the annotation of the namespace kube-system that records that Bootstrap has run.
+	bootstrapAnnotation = "monopod.io/default-storage-class"
 )
 
-// Bootstrap creates the default StorageClass once in the life of a cluster, so that
-// users can change or delete it. It creates none if the cluster already has a default
-// class. The namespace kube-system must exist.
+// Bootstrap creates the default StorageClass once in the life of a cluster, so that users can change or delete it. It
+// does nothing if the cluster already has a default class. The namespace kube-system must exist.
 func Bootstrap(ctx context.Context, c client.Client) error {
 	system, err := client.Get[*corev1.Namespace](ctx, c, "", metav1.NamespaceSystem)
-	if err != nil || system.Annotations[offered] != "" {
+	if err != nil || system.Annotations[bootstrapAnnotation] != "" {
 		return err
 	}
 	classes, err := client.List[*storagev1.StorageClass](ctx, c, client.Selector{})
@@ -37,14 +36,13 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 		}
 	}
 	_, err = client.Update(ctx, c, system, "", func(n *corev1.Namespace) error {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, offered, defaultName)
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, bootstrapAnnotation, defaultName)
 		return nil
 	})
 	return err
 }
 
-// defaultClass returns a class whose volumes are folders on the node, which are
-// created when a pod needs them.
+// defaultClass returns a class whose volumes are directories on the node, created when a pod needs them.
 func defaultClass() *storagev1.StorageClass {
 	return &storagev1.StorageClass{
 		TypeMeta: metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},

@@ -34,23 +34,25 @@ func csiDriverColumns() []table.Column {
 	type driver = storagev1.CSIDriver
 	return []table.Column{
 		table.Name(),
-		flag("AttachRequired", "Whether volumes are attached to nodes.",
+		boolColumn("AttachRequired", "Whether volumes are attached to nodes.",
 			func(d *driver) *bool { return d.Spec.AttachRequired }, true),
-		flag("PodInfoOnMount", "Whether it gets information about the pod.",
+		boolColumn("PodInfoOnMount", "Whether the driver gets information about the pod.",
 			func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
-		flag("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity },
+		boolColumn("StorageCapacity", "Whether the driver publishes its capacity.",
+			func(d *driver) *bool { return d.Spec.StorageCapacity },
 			false),
-		table.Text("TokenRequests", "Audiences of the tokens it wants.", csiDriverTokens),
-		flag("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish },
+		table.Text("TokenRequests", "Audiences of the requested tokens.", csiDriverTokens),
+		boolColumn("RequiresRepublish", "Whether NodePublishVolume is called periodically.",
+			func(d *driver) *bool { return d.Spec.RequiresRepublish },
 			false),
-		table.Text("Modes", "Lives of the volumes it serves.", csiDriverModes),
+		table.Text("Modes", "Supported volume lifecycle modes.", csiDriverModes),
 		table.Age(),
 	}
 }
 
 func csiDriverTokens(d *storagev1.CSIDriver) string {
 	if d.Spec.TokenRequests == nil {
-		return unset
+		return table.Unset
 	}
 	var audiences []string
 	for _, t := range d.Spec.TokenRequests {
@@ -128,8 +130,7 @@ func csiDriverSpec(spec *storagev1.CSIDriverSpec, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// tokenRequests allows one token for each audience, valid for 10 minutes to 2^32
-// seconds.
+// tokenRequests allows one token for each audience, valid for 10 minutes to 2^32 seconds.
 func tokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}

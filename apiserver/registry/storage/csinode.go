@@ -16,8 +16,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// maxNodeID is the maximum length of a driver's ID for a node, in bytes (CSI
-// specification since 1.4).
+// maxNodeID is the maximum length of a driver's ID for a node, in bytes (CSI specification since 1.4).
 const maxNodeID = 256
 
 func csiNodeResource() kind.Resource {
@@ -29,7 +28,7 @@ func csiNodeResource() kind.Resource {
 		Validate: csiNodeValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Number("Drivers", "How many drivers the node has.",
+			table.Number("Drivers", "Number of drivers of the node.",
 				func(n *storagev1.CSINode) int64 { return int64(len(n.Spec.Drivers)) }),
 			table.Age(),
 		},
@@ -68,8 +67,7 @@ func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// topologyKeys checks that the keys are unique qualified names. Errors have the
-// path of the driver.
+// topologyKeys checks that the keys are unique qualified names. Errors have the path of the driver.
 func topologyKeys(keys []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {
@@ -82,8 +80,7 @@ func topologyKeys(keys []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// csiNodeUpdate allows new and removed drivers. Of an existing driver only
-// allocatable can change.
+// csiNodeUpdate allows to add and remove drivers. Only allocatable of an existing driver can change.
 func csiNodeUpdate(node, old *storagev1.CSINode) field.ErrorList {
 	was := make(map[string]storagev1.CSINodeDriver, len(old.Spec.Drivers))
 	for _, d := range old.Spec.Drivers {
@@ -111,10 +108,10 @@ func csiStorageCapacityResource() kind.Resource {
 		Validate:   csiCapacityValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("StorageClassName", "The class it is for.", func(c *capacity) string { return c.StorageClassName }),
-			table.Text("Capacity", "What is left.", func(c *capacity) string {
+			table.Text("StorageClassName", "The StorageClass.", func(c *capacity) string { return c.StorageClassName }),
+			table.Text("Capacity", "Available capacity.", func(c *capacity) string {
 				if c.Capacity == nil {
-					return unset
+					return table.Unset
 				}
 				return c.Capacity.String()
 			}),

@@ -41,19 +41,19 @@ func volumeColumns() []table.Column {
 	type volume = corev1.PersistentVolume
 	return []table.Column{
 		table.Name(),
-		table.Text("Capacity", "How much it holds.", func(v *volume) string { return amountText(v.Spec.Capacity) }),
-		table.Text("Access Modes", "How it can be mounted.", func(v *volume) string { return modesText(v.Spec.AccessModes) }),
-		table.Text("Reclaim Policy", "What becomes of it after its claim.",
+		table.Text("Capacity", "The capacity.", func(v *volume) string { return amountText(v.Spec.Capacity) }),
+		table.Text("Access Modes", "Access modes.", func(v *volume) string { return modesText(v.Spec.AccessModes) }),
+		table.Text("Reclaim Policy", "What happens to the volume when its claim is deleted.",
 			func(v *volume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) }),
-		table.Text("Status", "Whether it is bound.", func(v *volume) string { return phaseText(v, v.Status.Phase) }),
-		table.Text("Claim", "Whose it is.", volumeClaim),
+		table.Text("Status", "The phase of the volume.", func(v *volume) string { return phaseText(v, v.Status.Phase) }),
+		table.Text("Claim", "The claim that the volume is bound to.", volumeClaim),
 		table.Text("StorageClass", "Its class.", claim.VolumeClass),
-		table.Text("VolumeAttributesClass", "The class of its attributes.",
-			func(v *volume) string { return orUnset(v.Spec.VolumeAttributesClassName) }),
-		table.Text("Reason", "Why it is in that state.", func(v *volume) string { return v.Status.Reason }),
+		table.Text("VolumeAttributesClass", "The VolumeAttributesClass.",
+			func(v *volume) string { return table.OrUnset(v.Spec.VolumeAttributesClassName) }),
+		table.Text("Reason", "The reason of the phase.", func(v *volume) string { return v.Status.Reason }),
 		table.Age(),
-		table.Text("VolumeMode", "A filesystem or a block device.",
-			func(v *volume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
+		table.Text("VolumeMode", "Filesystem or Block.",
+			func(v *volume) string { return table.OrUnset(v.Spec.VolumeMode) }).Wide(),
 	}
 }
 
@@ -97,7 +97,7 @@ func volumePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// volumeStamp sets lastPhaseTransitionTime when the phase changes, unless the client does.
+// volumeStamp sets lastPhaseTransitionTime when the phase changes, unless the client sets it.
 func volumeStamp(next, cur kind.Object, now metav1.Time) {
 	if cur == nil {
 		return
@@ -184,11 +184,10 @@ func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.E
 	return errs
 }
 
-// volumeUpdate returns errors for changes of immutable fields: the source, the
-// volume mode and the node affinity.
+// volumeUpdate rejects changes of immutable fields: the source, the volume mode and the node affinity.
 func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	var errs field.ErrorList
-	source, was := spec.PersistentVolumeSource, settableSecret(spec, old)
+	source, was := spec.PersistentVolumeSource, withExpandSecret(spec, old)
 	if !equality.Semantic.DeepEqual(source, was) {
 		changed := check.ChangedFields(source, was, equality.Semantic.DeepEqual)
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
@@ -205,9 +204,8 @@ func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	return errs
 }
 
-// settableSecret returns old's source, with spec's secret for expansion if old has
-// none: it can be set once.
-func settableSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
+// withExpandSecret returns old's source, with spec's secret for expansion if old has none: it can be set once.
+func withExpandSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
 	source := old.PersistentVolumeSource
 	if source.CSI == nil || spec.CSI == nil {
 		return source
@@ -222,11 +220,12 @@ func volumeWarnings(next, cur kind.Object) []string {
 	warnings := classWarning(v)
 	if types := volume.AllPersistent(); cur == nil && !types.Mounts(&v.Spec.PersistentVolumeSource) {
 		warnings = append(warnings, "spec: the node mounts PersistentVolumes of types "+
-			strings.Join(types.Mounted(), " and ")+"; pods that use this one do not start")
+			strings.Join(types.Mounted(), " and ")+"; pods that use this volume do not start")
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		warnings = append(warnings,
-			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
+			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. "+
+				"Instead, the recommended approach is to use dynamic provisioning.")
 	}
 	return warnings
 }

@@ -44,30 +44,30 @@ func claimColumns() []table.Column {
 	type claim = corev1.PersistentVolumeClaim
 	return []table.Column{
 		table.Name(),
-		table.Text("Status", "Whether it is bound.", func(c *claim) string { return phaseText(c, c.Status.Phase) }),
-		table.Text("Volume", "The volume it got.", func(c *claim) string { return c.Spec.VolumeName }),
-		table.Text("Capacity", "What the volume holds.", func(c *claim) string {
+		table.Text("Status", "The phase of the claim.", func(c *claim) string { return phaseText(c, c.Status.Phase) }),
+		table.Text("Volume", "The bound volume.", func(c *claim) string { return c.Spec.VolumeName }),
+		table.Text("Capacity", "The capacity of the volume.", func(c *claim) string {
 			if c.Spec.VolumeName == "" {
 				return ""
 			}
 			return amountText(c.Status.Capacity)
 		}),
-		table.Text("Access Modes", "How the volume can be mounted.", func(c *claim) string {
+		table.Text("Access Modes", "Access modes of the volume.", func(c *claim) string {
 			if c.Spec.VolumeName == "" {
 				return ""
 			}
 			return modesText(c.Status.AccessModes)
 		}),
-		table.Text("StorageClass", "The class asked for.", claims.Class),
-		table.Text("VolumeAttributesClass", "The class of attributes asked for.",
-			func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
+		table.Text("StorageClass", "The requested StorageClass.", claims.Class),
+		table.Text("VolumeAttributesClass", "The requested VolumeAttributesClass.",
+			func(c *claim) string { return table.OrUnset(c.Spec.VolumeAttributesClassName) }),
 		table.Age(),
-		table.Text("VolumeMode", "A filesystem or a block device.",
-			func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
+		table.Text("VolumeMode", "Filesystem or Block.",
+			func(c *claim) string { return table.OrUnset(c.Spec.VolumeMode) }).Wide(),
 	}
 }
 
-// DefaultClaim sets the defaults of the spec of a claim or of a claim template.
+// DefaultClaim sets the defaults of the spec of a claim or a claim template.
 func DefaultClaim(spec *corev1.PersistentVolumeClaimSpec) {
 	kind.SetIfNil(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 }
@@ -91,24 +91,24 @@ func claimPrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
-// claimSources sets dataSource and dataSourceRef from each other. dataSource
-// supports only claims and snapshots of the claim's namespace.
+// claimSources sets dataSource and dataSourceRef from each other. dataSource supports only claims and snapshots in the
+// claim's namespace.
 func claimSources(spec *corev1.PersistentVolumeClaimSpec) {
-	if s := spec.DataSource; s != nil && !oldSource(s.Kind, s.APIGroup) {
+	if s := spec.DataSource; s != nil && !dataSourceSupports(s.Kind, s.APIGroup) {
 		spec.DataSource = nil
 	}
 	from, ref := spec.DataSource, spec.DataSourceRef
 	switch {
 	case from != nil && ref == nil:
 		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
-	case from == nil && ref != nil && ref.Namespace == nil && oldSource(ref.Kind, ref.APIGroup):
+	case from == nil && ref != nil && ref.Namespace == nil && dataSourceSupports(ref.Kind, ref.APIGroup):
 		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
 	}
 }
 
-// oldSource reports whether dataSource supports the kind. It returns true for an
-// empty kind, which Validate rejects.
-func oldSource(kind string, group *string) bool {
+// dataSourceSupports reports whether dataSource supports the kind. It returns true for an empty kind, which validation
+// rejects.
+func dataSourceSupports(kind string, group *string) bool {
 	switch kind {
 	case "":
 		return true
@@ -132,7 +132,7 @@ func claimValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	return append(errs, claimUpdate(claim, cur.(*corev1.PersistentVolumeClaim))...)
 }
 
-// ValidateClaim checks the spec of a claim or of a claim template.
+// ValidateClaim checks the spec of a claim or a claim template.
 func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.AccessModes) == 0 {
@@ -205,16 +205,16 @@ func dataSource(kind, name string, group *string, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// claimUpdate rejects changes of the spec except those that claimWas allows. After
-// a failed expansion the requested size may decrease, but must stay above
-// status.capacity.
+// claimUpdate rejects changes of the spec except those of allowedClaimSpec. After a failed expansion the requested size
+// may decrease, but must stay above status.capacity.
 func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
-	if was := claimWas(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
+	if was := allowedClaimSpec(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
 		changed := check.ChangedFields(claim.Spec, was, equality.Semantic.DeepEqual)
 		errs = append(errs,
 			field.Forbidden(field.NewPath("spec"),
-				"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\nchanged: "+strings.Join(changed, ", ")))
+				"spec is immutable after creation except resources.requests and volumeAttributesClassName "+
+					"for bound claims\nchanged: "+strings.Join(changed, ", ")))
 	}
 	size, had := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if size.Cmp(had) < 0 && size.Cmp(old.Status.Capacity[corev1.ResourceStorage]) <= 0 {
@@ -226,8 +226,7 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	return append(errs, claimAttributes(claim, old)...)
 }
 
-// claimAttributes rejects the removal of an attributes class, unless it was never
-// applied.
+// claimAttributes rejects the removal of a VolumeAttributesClass unless it was never applied.
 func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	at, name := field.NewPath("spec", "volumeAttributesClassName"), claim.Spec.VolumeAttributesClassName
 	switch {
@@ -242,10 +241,9 @@ func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	return nil
 }
 
-// claimWas returns old's spec with the changes of claim that are allowed: the volume
-// and a missing class can be set once; a bound claim can change its attributes class
-// and its requested size.
-func claimWas(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
+// allowedClaimSpec returns old's spec with the allowed changes of claim: the volume and a missing class can be set
+// once; a bound claim can change its VolumeAttributesClass and its requested size.
+func allowedClaimSpec(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
 	was := *old.Spec.DeepCopy()
 	kind.SetIfZero(&was.VolumeName, claim.Spec.VolumeName)
 	if _, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; !annotated {

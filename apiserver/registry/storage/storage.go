@@ -1,8 +1,9 @@
-// Package storage contains the kinds for volumes, claims, classes and CSI drivers.
-// New volumes and claims get the finalizers that protect them while they are in use;
-// controllers remove the finalizers.
+// Package storage contains the kinds of volumes, claims, classes and CSI drivers. New volumes and claims get the
+// finalizers that protect them while they are in use; controllers remove the finalizers.
 //
-//   - storagemigration.go: the kind that asks for objects to be stored again in the current version of their kind
+//   - storagemigration.go: the kind StorageVersionMigration, which requests a rewrite of objects in their storage
+//
+// version
 package storage
 
 import (
@@ -20,7 +21,7 @@ import (
 	"monopod/store"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		persistentVolumeClaimResource(),
@@ -51,8 +52,7 @@ func notNegative(amount *resource.Quantity, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// accessModes checks that the modes are known, and that ReadWriteOncePod is not
-// combined with others.
+// accessModes checks that the modes are known, and that ReadWriteOncePod is the only one.
 func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	alone, shared := false, false
@@ -88,25 +88,14 @@ func modesText(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(short, ",")
 }
 
-// protect adds the finalizer, unless the object has it.
+// protect adds the finalizer unless the object has it.
 func protect(obj kind.Object, finalizer string) {
 	if had := obj.GetFinalizers(); !slices.Contains(had, finalizer) {
 		obj.SetFinalizers(append(had, finalizer))
 	}
 }
 
-// unset is what kubectl shows for an optional field without a value.
-const unset = "<unset>"
-
-// orUnset returns the value, or "<unset>" for nil.
-func orUnset[S ~string](value *S) string {
-	if value == nil {
-		return unset
-	}
-	return string(*value)
-}
-
-// classWarning warns of the annotation that storageClassName has replaced.
+// classWarning warns about the annotation that storageClassName has replaced.
 func classWarning(obj kind.Object) []string {
 	if _, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; !ok {
 		return nil
@@ -123,8 +112,8 @@ func phaseText[S ~string](obj kind.Object, phase S) string {
 	return string(phase)
 }
 
-// flag returns a column for an optional boolean; missing is the value for nil.
-func flag[T kind.Object](name, description string, get func(T) *bool, missing bool) table.Column {
+// boolColumn returns the column of an optional boolean. missing is the value for nil.
+func boolColumn[T kind.Object](name, description string, get func(T) *bool, missing bool) table.Column {
 	c := table.Name()
 	c.Name, c.Type, c.Format, c.Description = name, "boolean", "", description
 	c.Cell = func(obj store.Object, _ time.Time) any {

@@ -51,20 +51,21 @@ func storageClassColumns() []table.Column {
 	name.Format = "name"
 	return []table.Column{
 		name,
-		table.Text("Provisioner", "Who makes volumes of the class.", func(c *class) string { return c.Provisioner }),
-		table.Text("ReclaimPolicy", "What becomes of its volumes.", func(c *class) string {
+		table.Text("Provisioner", "The provisioner of the volumes.", func(c *class) string { return c.Provisioner }),
+		table.Text("ReclaimPolicy", "What happens to a volume when its claim is deleted.", func(c *class) string {
 			if c.ReclaimPolicy == nil {
 				return string(corev1.PersistentVolumeReclaimDelete)
 			}
 			return string(*c.ReclaimPolicy)
 		}),
-		table.Text("VolumeBindingMode", "When claims are bound.", func(c *class) string {
+		table.Text("VolumeBindingMode", "When claims are bound to volumes.", func(c *class) string {
 			if c.VolumeBindingMode == nil {
 				return string(storagev1.VolumeBindingImmediate)
 			}
 			return string(*c.VolumeBindingMode)
 		}),
-		flag("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion },
+		boolColumn("AllowVolumeExpansion", "Whether volumes can be expanded.",
+			func(c *class) *bool { return c.AllowVolumeExpansion },
 			false),
 		table.Age(),
 	}
@@ -86,15 +87,15 @@ func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	old := cur.(*storagev1.StorageClass)
 	return slices.Concat(errs,
-		frozen("parameters", class.Parameters, old.Parameters),
-		frozen("provisioner", class.Provisioner, old.Provisioner),
-		frozen("reclaimPolicy", class.ReclaimPolicy, old.ReclaimPolicy),
+		immutableErrors("parameters", class.Parameters, old.Parameters),
+		immutableErrors("provisioner", class.Provisioner, old.Provisioner),
+		immutableErrors("reclaimPolicy", class.ReclaimPolicy, old.ReclaimPolicy),
 		check.Immutable(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, old.VolumeBindingMode),
 	)
 }
 
-// frozen returns upstream's error for a changed field of a class.
-func frozen(name string, next, old any) field.ErrorList {
+// immutableErrors returns upstream's error for a changed field of a class.
+func immutableErrors(name string, next, old any) field.ErrorList {
 	if equality.Semantic.DeepEqual(next, old) {
 		return nil
 	}
@@ -175,13 +176,13 @@ func volumeAttributesClassResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.VolumeAttributesClasses,
 		Kind:       "VolumeAttributesClass",
-		Inert:      "no driver changes volumes by it",
+		Inert:      "no driver applies its attributes",
 		ShortNames: []string{"vac"},
 		New:        func() kind.Object { return new(class) },
 		Validate:   attributesClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("DriverName", "The driver that knows the attributes.", func(c *class) string { return c.DriverName }),
+			table.Text("DriverName", "The driver of the attributes.", func(c *class) string { return c.DriverName }),
 			table.Age(),
 		},
 	}
@@ -198,6 +199,6 @@ func attributesClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 		return errs
 	}
 	old := cur.(*storagev1.VolumeAttributesClass)
-	errs = append(errs, frozen("driverName", class.DriverName, old.DriverName)...)
-	return append(errs, frozen("parameters", class.Parameters, old.Parameters)...)
+	errs = append(errs, immutableErrors("driverName", class.DriverName, old.DriverName)...)
+	return append(errs, immutableErrors("parameters", class.Parameters, old.Parameters)...)
 }

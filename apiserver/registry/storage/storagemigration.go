@@ -1,5 +1,3 @@
-// The controller storageversionmigrator acts on it.
-
 package storage
 
 import (
@@ -17,7 +15,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// migration is the short name of the kind's type.
+// migration is a StorageVersionMigration, which the controller storageversionmigrator processes.
 type migration = migrationv1.StorageVersionMigration
 
 func storageVersionMigrationResource() kind.Resource {
@@ -35,7 +33,7 @@ func storageVersionMigrationResource() kind.Resource {
 		Validate: validateMigration,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("GVR", "The resource whose objects are stored again.", migratedResource),
+			table.Text("GVR", "The resource whose objects are rewritten.", migratedResource),
 			table.Age(),
 		},
 	}
@@ -67,7 +65,7 @@ func validateMigration(next, cur kind.Object, subresource string) (errs field.Er
 	return errs
 }
 
-// statusErrors keeps what a migration has reached: it ends once, with success or failure.
+// statusErrors rejects changes of final conditions: a migration ends once, with success or failure.
 func statusErrors(m, old *migration) (errs field.ErrorList) {
 	at := field.NewPath("status", "conditions")
 	errs = append(errs, metavalidation.ValidateConditions(m.Status.Conditions, at)...)

@@ -20,7 +20,7 @@ func object(t *testing.T, text string) *migration {
 	return m
 }
 
-// condition is one of a status.
+// condition returns a condition of a status.
 func condition(typ, status string) string {
 	return "{type: " + typ + ", status: '" + status +
 		"', reason: R, message: m, lastTransitionTime: '2026-01-02T03:04:05Z'}"

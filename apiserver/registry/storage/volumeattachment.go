@@ -34,15 +34,18 @@ func volumeAttachmentResource() kind.Resource {
 		Validate:     attachmentValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Attacher", "The driver that attaches it.", func(a *attachment) string { return a.Spec.Attacher }),
+			table.Text("Attacher", "The driver that attaches the volume.",
+				func(a *attachment) string { return a.Spec.Attacher }),
 			table.Text("PV", "The volume.", func(a *attachment) string {
 				if a.Spec.Source.PersistentVolumeName == nil {
 					return ""
 				}
 				return *a.Spec.Source.PersistentVolumeName
 			}),
-			table.Text("Node", "Where it is attached.", func(a *attachment) string { return a.Spec.NodeName }),
-			flag("Attached", "Whether it is attached by now.", func(a *attachment) *bool { return &a.Status.Attached }, false),
+			table.Text("Node", "The node that the volume is attached to.",
+				func(a *attachment) string { return a.Spec.NodeName }),
+			boolColumn("Attached", "Whether the volume is attached.",
+				func(a *attachment) *bool { return &a.Status.Attached }, false),
 			table.Age(),
 		},
 	}
@@ -96,8 +99,7 @@ func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field
 	return inlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
 }
 
-// inlineVolume checks an inline volume: it must be a CSI volume without the fields
-// that claims use.
+// inlineVolume requires a CSI volume without the fields that belong to claims.
 func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const notHere = "may not be specified in the context of inline volumes"
 	errs := volumeModes(spec, at)

@@ -1,5 +1,5 @@
-// Package webhook sends requests to webhooks: over TLS, to a URL or to an endpoint of a Service, within a time, and
-// for an answer of bounded size, nesting and length of lists.
+// Package webhook calls webhooks over TLS, by URL or at an endpoint of a Service. It limits the time of a call, and the
+// size and complexity of the response.
 package webhook
 
 import (
@@ -31,25 +31,25 @@ import (
 )
 
 const (
-	// maxAnswer is the size of the largest answer: a patch that replaces the largest object, in base64.
-	maxAnswer = 8 << 20
-	// idleConnections of a webhook are kept for idleTime.
+	// maxResponse is the maximum size of a response in bytes: a base64 patch that replaces the largest object fits.
+	maxResponse = 8 << 20
+	// idleConnections is the maximum number of idle connections of a webhook, which close after idleTime.
 	idleConnections = 4
 	idleTime        = time.Minute
-	// defaultPort is a Service's port if the configuration has none.
+	// defaultPort is the default port of a Service.
 	defaultPort = 443
 )
 
 // Dial connects to an address.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Network is what a Client needs of its surroundings.
+// Network connects Clients to their targets.
 type Network struct {
-	API  endpoint.Reader // to find the endpoints of Services
-	Dial Dial            // nil: the system's
+	API  endpoint.Reader // finds the endpoints of Services
+	Dial Dial            // nil: the system's dialer
 }
 
-// Target is what is called: a URL, or a path of a Service.
+// Target is the address of a webhook: a URL, or a Service with a path.
 type Target struct {
 	URL                      string // empty: the Service
 	Namespace, Service, Path string
@@ -75,11 +75,11 @@ func TargetOf(url *string, service *admissionv1.ServiceReference, ca []byte) Tar
 	return to
 }
 
-// Client calls one Target. It keeps connections between calls; Close must follow.
+// Client calls one Target. It keeps connections between calls until Close.
 type Client struct {
 	url  string
 	http http.Client
-	err  error // of a target that cannot be called
+	err  error // the target is invalid
 
 	answers bounded.Weigher
 }
@@ -90,7 +90,7 @@ func New(to Target, network Network) *Client {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
-	c := &Client{url: clean(to.URL)}
+	c := &Client{url: cleanURL(to.URL)}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(to.CABundle) > 0 {
 		secure.RootCAs = x509.NewCertPool()
@@ -107,14 +107,14 @@ func New(to Target, network Network) *Client {
 			DialContext: dial, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
 			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10,
 		},
-		// A webhook must not send the server elsewhere.
+		// A webhook must not redirect the server to other addresses.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c
 }
 
-// clean returns a URL with a clean path, as upstream's client has it: many servers answer others with a redirect.
-func clean(address string) string {
+// cleanURL returns a URL with a clean path, as upstream's client does: many servers redirect other paths.
+func cleanURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Path == "" {
 		return address
@@ -123,11 +123,11 @@ func clean(address string) string {
 	return u.String()
 }
 
-// Address returns the URL of a Service, and the name that its certificate must have.
+// Address returns the URL of a Service, and the name in its certificate.
 func (t *Target) Address() (address, name string) {
 	name = t.Service + "." + t.Namespace + ".svc"
 	u := url.URL{Scheme: "https", Host: net.JoinHostPort(name, strconv.Itoa(int(t.port()))), Path: t.Path}
-	return clean(u.String()), name
+	return cleanURL(u.String()), name
 }
 
 func (t *Target) port() int32 {
@@ -137,7 +137,7 @@ func (t *Target) port() int32 {
 	return t.Port
 }
 
-// Dialer returns a Dial that connects to an endpoint of the Service. Each connection may lead to another one.
+// Dialer returns a Dial that connects to an endpoint of the Service. Each connection may use another endpoint.
 func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
 	ref := client.Ref{Resource: client.Services, Namespace: t.Namespace, Name: t.Service}
 	port := strconv.Itoa(int(t.port()))
@@ -161,11 +161,11 @@ func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
 	}
 }
 
-// Close closes idle connections. Calls that run finish.
+// Close closes idle connections. Running calls continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post sends body as JSON and decodes the answer into the value at answer. ctx should have a deadline, which is passed
-// on to the webhook.
+// Post sends body as JSON and decodes the response into answer, a pointer. ctx should have a deadline, which Post also
+// sends to the webhook.
 func (c *Client) Post(ctx context.Context, body, answer any) error {
 	if c.err != nil {
 		return c.err
@@ -186,10 +186,10 @@ func (c *Client) Post(ctx context.Context, body, answer any) error {
 		return err
 	}
 	defer response.Body.Close()
-	return c.read(response, answer)
+	return c.decode(response, answer)
 }
 
-// timeout returns the query that tells the webhook how long the caller waits: whole seconds, rounded up.
+// timeout returns the query parameter with the caller's timeout in whole seconds, rounded up.
 func timeout(ctx context.Context) string {
 	at, ok := ctx.Deadline()
 	left := time.Until(at)
@@ -199,19 +199,19 @@ func timeout(ctx context.Context) string {
 	return "?timeout=" + ((left + time.Second - 1).Truncate(time.Second)).String()
 }
 
-func (c *Client) read(response *http.Response, answer any) error {
-	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxAnswer)
-	if response.ContentLength > maxAnswer {
+func (c *Client) decode(response *http.Response, answer any) error {
+	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxResponse)
+	if response.ContentLength > maxResponse {
 		return errTooLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return err
-	case len(data) > maxAnswer:
+	case len(data) > maxResponse:
 		return errTooLarge
 	case response.StatusCode < http.StatusOK || response.StatusCode > http.StatusPartialContent:
-		return failed(response.StatusCode, data)
+		return statusError(response.StatusCode, data)
 	}
 	if _, err := c.answers.JSON(data, answer); err != nil { // 8 MiB of "0," take 1 GiB to decode
 		return fmt.Errorf("the response is not accepted: %w", err)
@@ -222,15 +222,21 @@ func (c *Client) read(response *http.Response, answer any) error {
 	return nil
 }
 
-// maxShown is how much of an answer an error quotes.
-const maxShown = 2048
+// Maximum lengths of texts that errors quote from a response, in bytes.
+const (
+	maxField = 256
+	maxBody  = 2048
+)
 
-// failed returns the error of an answer that is not a success, as client-go would.
-func failed(code int, data []byte) error {
+// Truncate shortens a field of a response for an error.
+func Truncate(text string) string { return text[:min(len(text), maxField)] }
+
+// statusError returns client-go's error for a response without success.
+func statusError(code int, data []byte) error {
 	var status metav1.Status
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
-	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), ""))
+	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxBody)]), ""))
 	return apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{}, "", text, 0, true)
 }

@@ -25,15 +25,14 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// named is a cluster with one Service, which stands for a DNS name.
+// named is a cluster with one Service of type ExternalName.
 type named struct{ endpoint.Reader }
 
 func (named) Get(context.Context, client.Ref) (client.Object, error) {
 	return &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}, nil
 }
 
-// A webhook may be anywhere, also on this machine, so a call must contain nothing with which its receiver could act as
-// this server or as the user of the request.
+// A call contains no credentials of this server or of the user, because a webhook may run anywhere.
 func TestCallsCarryNoCredentials(t *testing.T) {
 	t.Parallel()
 	var headers []string
@@ -59,7 +58,7 @@ func TestCallsCarryNoCredentials(t *testing.T) {
 		var answer runtime.Unknown
 		err := c.Post(t.Context(), map[string]string{}, &answer)
 		c.Close()
-		if what == "ExternalName" { // the certificate must be the Service's, whatever the name leads to
+		if what == "ExternalName" { // the certificate must be the Service's, whatever the name resolves to
 			if err == nil || !strings.Contains(err.Error(), "com.example.svc") || dialed != "localhost:443" {
 				t.Errorf("%s: dialed %s: %v", what, dialed, err)
 			}
@@ -75,8 +74,8 @@ func TestCallsCarryNoCredentials(t *testing.T) {
 	}
 }
 
-// What a webhook answers is bounded before it is decoded: an answer without an end is not read to its end, and a short
-// text that needs a lot of memory is refused.
+// Responses are limited before they are decoded: an endless response is not read to its end, and a short text that needs
+// a lot of memory is rejected.
 func TestAnswersAreBounded(t *testing.T) {
 	var answer func(w io.Writer) (sent int, err error)
 	sent := make(chan int, 1)

@@ -8,10 +8,10 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// replicas are the numbers of wanted (nil: one), existing and ready pods.
+// replicas are the desired (nil: one), existing and ready numbers of pods.
 type replicas struct {
-	wanted       *int32
-	there, ready int32
+	wanted          *int32
+	existing, ready int32
 }
 
 // replicaColumns returns the columns of ReplicaSets and ReplicationControllers.
@@ -20,7 +20,7 @@ func replicaColumns[T kind.Object](count func(T) replicas, template func(T) *cor
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Number("Desired", "Pods wanted.", func(obj T) int64 { return int64(orOne(count(obj).wanted)) }),
-		table.Number("Current", "Pods there are.", func(obj T) int64 { return int64(count(obj).there) }),
+		table.Number("Current", "Current number of pods.", func(obj T) int64 { return int64(count(obj).existing) }),
 		table.Number("Ready", "Pods that are ready.", func(obj T) int64 { return int64(count(obj).ready) }),
 		table.Age(),
 	}, template, selector)

@@ -25,8 +25,8 @@ func controllerRevisionResource() kind.Resource {
 		Validate:   controllerRevisionValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Controller", "Whose revision it is.", controllerRevisionOwner),
-			table.Number("Revision", "Which one: a newer one is higher.",
+			table.Text("Controller", "The controller of the revision.", controllerRevisionOwner),
+			table.Number("Revision", "Number of the revision; newer revisions have higher numbers.",
 				func(r *appsv1.ControllerRevision) int64 { return r.Revision }),
 			table.Age(),
 		},

@@ -51,16 +51,16 @@ func daemonSetColumns() []table.Column {
 	}
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
-		number("Desired", "Nodes that should run it.",
+		number("Desired", "Nodes that should run the pod.",
 			func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
-		number("Current", "Nodes that run it and should.",
+		number("Current", "Nodes that run the pod and should.",
 			func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
-		number("Ready", "Nodes where it is ready.", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
-		number("Up-to-date", "Nodes that run the newest template.",
+		number("Ready", "Nodes whose pod is ready.", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
+		number("Up-to-date", "Nodes whose pod has the newest template.",
 			func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
-		number("Available", "Nodes where it has been ready for long enough.",
+		number("Available", "Nodes whose pod has been ready for minReadySeconds.",
 			func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
-		table.Text("Node Selector", "Nodes it is for.", func(d *appsv1.DaemonSet) string {
+		table.Text("Node Selector", "Node selector of the pods.", func(d *appsv1.DaemonSet) string {
 			return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
 		}),
 		table.Age(),
@@ -68,7 +68,7 @@ func daemonSetColumns() []table.Column {
 		func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) })
 }
 
-// daemonSetDefault is upstream's SetDefaults_DaemonSet of apps/v1.
+// daemonSetDefault implements upstream's SetDefaults_DaemonSet of apps/v1.
 func daemonSetDefault(obj kind.Object) {
 	ds := obj.(*appsv1.DaemonSet)
 	strategy := &ds.Spec.UpdateStrategy
@@ -82,8 +82,8 @@ func daemonSetDefault(obj kind.Object) {
 	pod.DefaultTemplate(&ds.Spec.Template)
 }
 
-// daemonSetPrepare also counts the changes of the template in the annotation that
-// has replaced spec.templateGeneration. Clients cannot change it.
+// daemonSetPrepare also counts the changes of the template in the annotation that has replaced spec.templateGeneration.
+// Clients cannot change it.
 func daemonSetPrepare(next, cur kind.Object, subresource string) {
 	kind.SpecAndStatus(daemonSetHalves, daemonSetDefault)(next, cur, subresource)
 	ds, count := next.(*appsv1.DaemonSet), int64(1)
@@ -105,8 +105,7 @@ func templateCount(ds *appsv1.DaemonSet) int64 {
 	return count
 }
 
-// daemonSetSpec reports a missing selector only as one that does not match the
-// template, as upstream does.
+// daemonSetSpec reports a missing selector only as one that does not match the template, as upstream does.
 func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
 	errs := metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at)
@@ -117,7 +116,7 @@ func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList
 		errs = append(errs, field.Invalid(at, s, "empty selector is invalid for daemonset"))
 	}
 	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "DaemonSet")...)
+	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "DaemonSet")...)
 	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, daemonSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
 	return append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
@@ -130,8 +129,8 @@ func daemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) fiel
 	return check.UnsetOr(path, s.Type, appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)
 }
 
-// daemonSetRolling requires exactly one of maxUnavailable and maxSurge: a node
-// either loses its old pod first or gets the new one first.
+// daemonSetRolling requires exactly one of maxUnavailable and maxSurge: a node either loses its old pod first or gets
+// the new one first.
 func daemonSetRolling(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
 	unavailable, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
 	errs := check.IntOrPercent(unavailable, r.MaxUnavailable)

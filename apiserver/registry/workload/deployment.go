@@ -44,19 +44,19 @@ func deploymentHalves(obj kind.Object) (*appsv1.DeploymentSpec, *appsv1.Deployme
 func deploymentColumns() []table.Column {
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
-		table.Text("Ready", "Pods that are ready, of those wanted.", func(d *appsv1.Deployment) string {
+		table.Text("Ready", "Ready pods and desired pods.", func(d *appsv1.Deployment) string {
 			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, orOne(d.Spec.Replicas))
 		}),
-		table.Count("Up-to-date", "Pods of the newest template.",
+		table.Count("Up-to-date", "Pods with the newest template.",
 			func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
-		table.Count("Available", "Pods that have been ready for long enough.",
+		table.Count("Available", "Pods that have been ready for minReadySeconds.",
 			func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
 		table.Age(),
 	}, func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
 		func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) })
 }
 
-// deploymentDefault is upstream's SetDefaults_Deployment of apps/v1.
+// deploymentDefault implements upstream's SetDefaults_Deployment of apps/v1.
 func deploymentDefault(obj kind.Object) {
 	d := obj.(*appsv1.Deployment)
 	kind.SetIfNil(&d.Spec.Replicas, 1)
@@ -72,8 +72,8 @@ func deploymentDefault(obj kind.Object) {
 	pod.DefaultTemplate(&d.Spec.Template)
 }
 
-// deploymentPrepare also increments the generation when annotations change, because
-// they are copied to the ReplicaSets. A write of the status does not change labels.
+// deploymentPrepare also increments the generation when annotations change, because they are copied to the ReplicaSets.
+// A write of the status does not change labels.
 func deploymentPrepare(next, cur kind.Object, subresource string) {
 	kind.SpecAndStatus(deploymentHalves, deploymentDefault)(next, cur, subresource)
 	switch {
@@ -99,7 +99,7 @@ func deploymentSpec(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorLi
 	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "deployment")...)
 	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
+	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
 	errs = append(errs, deploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
 	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
@@ -126,8 +126,7 @@ func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Er
 	return check.UnsetOr(path, s.Type, appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
 }
 
-// deploymentRolling requires maxUnavailable or maxSurge: with neither, a rollout
-// cannot progress.
+// deploymentRolling requires maxUnavailable or maxSurge: with neither, a rollout cannot progress.
 func deploymentRolling(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
 	unavailable, surge := path.Child("maxUnavailable"), path.Child("maxSurge")
 	errs := check.IntOrPercent(unavailable, r.MaxUnavailable)

@@ -76,7 +76,7 @@ func replicaSetSpec(spec *appsv1.ReplicaSetSpec, path *field.Path) field.ErrorLi
 	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "replicaset")...)
 	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	return append(errs, foreverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
+	return append(errs, runForeverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
 }
 
 func replicaSetStatus(status *appsv1.ReplicaSetStatus, path *field.Path) field.ErrorList {

@@ -56,8 +56,8 @@ func replicationControllerColumns() []table.Column {
 		func(r *corev1.ReplicationController) string { return labels.FormatLabels(r.Spec.Selector) })
 }
 
-// replicationControllerDefault is upstream's SetDefaults_ReplicationController: the
-// template's labels are the default of the selector and of the labels.
+// replicationControllerDefault implements upstream's SetDefaults_ReplicationController: the template's labels are the
+// default of the selector and of the labels.
 func replicationControllerDefault(obj kind.Object) {
 	rc := obj.(*corev1.ReplicationController)
 	kind.SetIfNil(&rc.Spec.Replicas, 1)
@@ -96,7 +96,7 @@ func replicationControllerValidate(next, _ kind.Object, subresource string) fiel
 	}
 	errs = append(errs, labelErrors(labels.Set(spec.Selector).AsSelectorPreValidated(), spec.Template, at)...)
 	errs = append(errs, pod.ValidateTemplate(spec.Template, at)...)
-	return append(errs, foreverErrors(spec.Template, at, "ReplicationController")...)
+	return append(errs, runForeverErrors(spec.Template, at, "ReplicationController")...)
 }
 
 // replicationControllerStatus checks a status by the rules for ReplicaSets.

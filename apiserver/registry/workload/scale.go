@@ -7,8 +7,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// scales returns the subresource scale. of returns an object's wanted replicas
-// (nil: one), its existing replicas and its selector.
+// scales returns the subresource scale. of returns an object's desired replicas (nil: one), its existing replicas and
+// its selector.
 func scales(of func(obj kind.Object) (wanted **int32, there int32, selector string)) *kind.Scale {
 	return &kind.Scale{
 		Of: func(obj kind.Object) *autoscalingv1.Scale {
@@ -30,8 +30,7 @@ func scales(of func(obj kind.Object) (wanted **int32, there int32, selector stri
 	}
 }
 
-// selectorText returns the selector as Scale shows it; empty for an invalid one,
-// which Validate rejects.
+// selectorText returns the selector as Scale shows it; empty for an invalid one, which validation rejects.
 func selectorText(selector *metav1.LabelSelector) string {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -40,7 +39,7 @@ func selectorText(selector *metav1.LabelSelector) string {
 	return s.String()
 }
 
-// orOne returns the number of wanted pods, whose default is one.
+// orOne returns the number of desired pods, by default one.
 func orOne(replicas *int32) int32 {
 	if replicas == nil {
 		return 1

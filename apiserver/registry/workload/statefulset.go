@@ -19,8 +19,8 @@ import (
 )
 
 // statefulSetMayChange is upstream's error for a change of an immutable field.
-const statefulSetMayChange = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', " +
-	"'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+const statefulSetMayChange = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', " +
+	"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 
 func statefulSetResource() kind.Resource {
 	return kind.Resource{
@@ -39,7 +39,7 @@ func statefulSetResource() kind.Resource {
 		Warnings:     statefulSetWarnings,
 		Columns: append([]table.Column{
 			table.Name(),
-			table.Text("Ready", "Pods that are ready, of those wanted.", func(s *appsv1.StatefulSet) string {
+			table.Text("Ready", "Ready pods and desired pods.", func(s *appsv1.StatefulSet) string {
 				return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, orOne(s.Spec.Replicas))
 			}),
 			table.Age(),
@@ -52,8 +52,8 @@ func statefulSetHalves(obj kind.Object) (*appsv1.StatefulSetSpec, *appsv1.Statef
 	return &s.Spec, &s.Status
 }
 
-// statefulSetDefault is upstream's SetDefaults_StatefulSet of apps/v1. It also sets
-// the claim templates' kind, as upstream's conversion does.
+// statefulSetDefault implements upstream's SetDefaults_StatefulSet of apps/v1. It also sets the claim templates' kind,
+// as upstream's conversion does.
 func statefulSetDefault(obj kind.Object) {
 	spec := &obj.(*appsv1.StatefulSet).Spec
 	kind.SetIfZero(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
@@ -74,8 +74,8 @@ func statefulSetDefault(obj kind.Object) {
 	}
 }
 
-// statefulSetStrategyDefault sets the default strategy and its parameters. A strategy
-// with an explicit type and no parameters gets none.
+// statefulSetStrategyDefault sets the default strategy and its parameters. A strategy with an explicit type and no
+// parameters gets none.
 func statefulSetStrategyDefault(s *appsv1.StatefulSetUpdateStrategy) {
 	if s.Type == "" {
 		s.Type = appsv1.RollingUpdateStatefulSetStrategyType

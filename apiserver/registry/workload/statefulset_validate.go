@@ -33,7 +33,7 @@ func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.Error
 	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "statefulset")...)
 	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, pod.ValidateTemplate(withClaims(spec), path.Child("template"))...)
-	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
+	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
 	for i := range spec.VolumeClaimTemplates {
 		errs = append(errs,
 			storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec,
@@ -70,8 +70,8 @@ func statefulSetRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPol
 		check.UnsetOr(path.Child("whenScaled"), p.WhenScaled, retain, remove)...)
 }
 
-// withClaims returns the template with a volume for each claim template, as the pods
-// will have it. The volume replaces one of the same name.
+// withClaims returns the template with a volume for each claim template, as in the pods. The volume replaces one of the
+// same name.
 func withClaims(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	if len(spec.VolumeClaimTemplates) == 0 {
 		return &spec.Template

@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// selectorErrors requires a selector. An empty one is an error, because it matches
-// all pods.
+// selectorErrors requires a selector that is not empty: an empty one matches all pods.
 func selectorErrors(selector *metav1.LabelSelector, path *field.Path, kind string) field.ErrorList {
 	if selector == nil {
 		return field.ErrorList{field.Required(path, "")}
@@ -21,8 +20,8 @@ func selectorErrors(selector *metav1.LabelSelector, path *field.Path, kind strin
 	return errs
 }
 
-// matchErrors returns an error if the selector is invalid or does not match the
-// template's labels. A nil selector matches nothing.
+// matchErrors returns an error if the selector is invalid or does not match the template's labels. A nil selector
+// matches nothing.
 func matchErrors(selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
@@ -39,9 +38,9 @@ func labelErrors(selector labels.Selector, template *corev1.PodTemplateSpec, pat
 		"`selector` does not match template `labels`")}
 }
 
-// foreverErrors requires a template whose pods run until they are deleted. kind is
-// upstream's name of the controller in the error.
-func foreverErrors(template *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
+// runForeverErrors requires a template whose pods run until they are deleted. kind is upstream's name of the controller
+// in the error.
+func runForeverErrors(template *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
 	var errs field.ErrorList
 	spec := path.Child("spec")
 	if policy := template.Spec.RestartPolicy; policy != corev1.RestartPolicyAlways {

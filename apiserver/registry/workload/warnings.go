@@ -9,8 +9,8 @@ import (
 	"monopod/apiserver/registry/pod"
 )
 
-// podsWarnings returns the warnings for the name of a new controller, which is part
-// of its pods' names, and those of templateWarnings.
+// podsWarnings returns the warnings about the name of a new controller, which becomes part of its pods' names, and
+// those of templateWarnings.
 func podsWarnings(next, cur kind.Object, template *corev1.PodTemplateSpec) []string {
 	warnings := templateWarnings(next, cur, template)
 	if cur == nil {
@@ -19,8 +19,7 @@ func podsWarnings(next, cur kind.Object, template *corev1.PodTemplateSpec) []str
 	return warnings
 }
 
-// templateWarnings returns the warnings for the template of a new object or a changed
-// spec.
+// templateWarnings returns the warnings about the template of a new object or a changed spec.
 func templateWarnings(next, cur kind.Object, template *corev1.PodTemplateSpec) []string {
 	if cur != nil && next.GetGeneration() == cur.GetGeneration() {
 		return nil

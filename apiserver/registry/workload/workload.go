@@ -1,5 +1,5 @@
-// Package workload contains the kinds that keep a number of pods running, such as
-// Deployment and StatefulSet, and ControllerRevision.
+// Package workload contains the kinds that keep a number of pods running, such as Deployment and StatefulSet, and
+// ControllerRevision.
 package workload
 
 import (
@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// Resources returns the kinds of this package, in the order of discovery.
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		replicationControllerResource(),
@@ -22,7 +22,7 @@ func Resources() []kind.Resource {
 	}
 }
 
-// withSelector makes the Validate of a kind whose selector cannot change.
+// withSelector returns the Validate of a kind whose selector is immutable.
 func withSelector[S, T any](halves func(kind.Object) (*S, *T), spec func(*S, *field.Path) field.ErrorList,
 	status func(next, cur *T, path *field.Path) field.ErrorList, selector func(*S) *metav1.LabelSelector,
 ) func(next, cur kind.Object, subresource string) field.ErrorList {

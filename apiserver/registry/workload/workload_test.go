@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/registry/workload"
 )
 
-// Valid objects; web is valid for each kind with a selector and a template.
+// Valid objects. web is valid for each kind with a selector and a template.
 const (
 	web      = `{metadata: {name: x, labels: {own: label}}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
 	daemon   = `{metadata: {name: x}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {nodeSelector: {k: v}, containers: [{name: c, image: d}]}}}}`

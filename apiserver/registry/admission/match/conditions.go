@@ -32,7 +32,7 @@ import (
 // Selectors select requests by the labels of the namespace and of the object.
 type Selectors struct {
 	namespaces, objects labels.Selector
-	err                 error // of a selector that is not valid
+	err                 error // a selector is invalid
 }
 
 // NewSelectors returns the selectors of a configuration.
@@ -51,7 +51,7 @@ func (q *Request) Selected(ctx context.Context, s *Selectors) (bool, error) {
 		return false, apierrors.NewInternalError(s.err)
 	}
 	if !s.objects.Empty() {
-		f := q.In(q.Requested)
+		f := q.Form(q.Requested)
 		if f.Err != nil || !selects(s.objects, f.Object) && !selects(s.objects, f.Old) {
 			return false, f.Err
 		}
@@ -69,9 +69,9 @@ func selects(s labels.Selector, obj runtime.Object) bool {
 	return ok && s.Matches(labels.Set(o.GetLabels()))
 }
 
-// Ruled returns the version by which one of the rules matches: the requested one, or else, unless policy is Exact, an
-// equivalent one; nil for none.
-func (q *Request) Ruled(rules []admissionv1.NamedRuleWithOperations,
+// MatchingVersion returns the version of the resource that one of the rules matches: the requested version, or else an
+// equivalent one unless policy is Exact; nil if no rule matches.
+func (q *Request) MatchingVersion(rules []admissionv1.NamedRuleWithOperations,
 	policy *admissionv1.MatchPolicyType) *kind.Resource {
 	for i := range rules {
 		if q.matches(&rules[i], q.Requested.GVR) {
@@ -118,7 +118,7 @@ func anyOf[T ~string](values []T, value T) bool {
 	return slices.Contains(values, "*") || slices.Contains(values, value)
 }
 
-// Input is a request in one version, for expressions.
+// Input contains the variables that CEL expressions read: a request in one version.
 type Input struct {
 	attributes *upstream.VersionedAttributes
 	request    *reviewv1.AdmissionRequest
@@ -126,54 +126,60 @@ type Input struct {
 	namespace  *corev1.Namespace
 }
 
-// Input returns the request in a version. params are the variable of that name, nil for none; namespace is the
+// Input returns the Input of the request in a version. params is the variable params, nil without one; namespace is the
 // variable namespaceObject, nil for null.
 func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.Object,
 	namespace *corev1.Namespace) (*Input, error) {
-	f := q.In(res)
+	f := q.Form(res)
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	object, err := celForm(f.Object)
+	object, err := celObject(f.Object)
 	if err != nil {
 		return nil, err
 	}
-	old, err := celForm(f.Old)
+	old, err := celObject(f.Old)
 	if err != nil {
 		return nil, err
 	}
-	if params, err = celForm(params); err != nil {
+	if params, err = celObject(params); err != nil {
 		return nil, err
 	}
 	u := q.User(ctx)
-	asked := upstream.NewAttributesRecord(object, old, f.Kind, q.Namespace, q.Name(), q.Requested.GVR, q.R.Subresource,
-		upstream.Operation(q.R.Operation),
-		q.Options(), q.R.DryRun, &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra})
+	attributes := upstream.NewAttributesRecord(object, old, f.Kind, q.Namespace, q.Name(), q.Requested.GVR,
+		q.R.Subresource, upstream.Operation(q.R.Operation), q.Options(), q.R.DryRun,
+		&user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra})
 	return &Input{
-		attributes: &upstream.VersionedAttributes{Attributes: asked,
-			VersionedObject: upstream.NewLazyObject(object), VersionedOldObject: upstream.NewLazyObject(old), VersionedKind: f.Kind},
-		request:   plugincel.CreateAdmissionRequest(asked, metav1.GroupVersionResource(res.GVR), metav1.GroupVersionKind(f.Kind)),
-		variables: plugincel.OptionalVariableBindings{VersionedParams: params, Authorizer: asks{q.cfg.Authorizer}},
+		attributes: &upstream.VersionedAttributes{
+			Attributes: attributes, VersionedKind: f.Kind,
+			VersionedObject: upstream.NewLazyObject(object), VersionedOldObject: upstream.NewLazyObject(old),
+		},
+		request: plugincel.CreateAdmissionRequest(attributes,
+			metav1.GroupVersionResource(res.GVR), metav1.GroupVersionKind(f.Kind)),
+		variables: plugincel.OptionalVariableBindings{VersionedParams: params, Authorizer: celAuthorizer{q.cfg.Authorizer}},
 		namespace: plugincel.CreateNamespaceObject(namespace),
 	}, nil
 }
 
-// Evaluate evaluates expressions, whose cost is bounded by budget; left is what is left of it.
-func (in *Input) Evaluate(ctx context.Context, expressions plugincel.ConditionEvaluator, budget int64) (results []plugincel.EvaluationResult, left int64, err error) {
+// Evaluate evaluates expressions at a cost of at most budget, and returns the rest of the budget.
+func (in *Input) Evaluate(ctx context.Context, expressions plugincel.ConditionEvaluator,
+	budget int64) (results []plugincel.EvaluationResult, left int64, err error) {
 	return expressions.ForInput(ctx, in.attributes, in.request, in.variables, in.namespace, budget)
 }
 
-// Patch returns the request's object after a mutation, as a map; the object itself if a test of the patch failed.
-func (in *Input) Patch(ctx context.Context, p patch.Patcher, res *kind.Resource, types managedfields.TypeConverter) (runtime.Object, error) {
+// Patch returns the request's object after a mutation, as a map. It returns the unchanged object if a test operation of
+// the patch failed.
+func (in *Input) Patch(ctx context.Context, p patch.Patcher, res *kind.Resource,
+	types managedfields.TypeConverter) (runtime.Object, error) {
 	return p.Patch(ctx, patch.Request{
-		MatchedResource: res.GVR, VersionedAttributes: in.attributes, ObjectInterfaces: maps{}, OptionalVariables: in.variables,
-		Namespace: in.namespace, TypeConverter: types,
+		MatchedResource: res.GVR, VersionedAttributes: in.attributes, ObjectInterfaces: mapObjects{},
+		OptionalVariables: in.variables, Namespace: in.namespace, TypeConverter: types,
 	}, celconfig.RuntimeCELCostBudget)
 }
 
-// Meets reports whether the request meets all conditions. The error says which could not be evaluated, if none is
-// false.
-func (in *Input) Meets(ctx context.Context, conditions plugincel.ConditionEvaluator) (bool, error) {
+// MeetsConditions reports whether the request meets all conditions. If none is false, the error names those that failed
+// to evaluate.
+func (in *Input) MeetsConditions(ctx context.Context, conditions plugincel.ConditionEvaluator) (bool, error) {
 	results, _, err := in.Evaluate(ctx, conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
 	var errs []error
 	if err != nil {
@@ -189,8 +195,8 @@ func (in *Input) Meets(ctx context.Context, conditions plugincel.ConditionEvalua
 	return len(errs) == 0, utilerrors.NewAggregate(errs)
 }
 
-// celForm returns an object in a form that CEL reads: a custom one decoded. nil for none.
-func celForm(obj runtime.Object) (runtime.Object, error) {
+// celObject returns an object in the form that CEL reads, which for an encoded object is a decoded copy; nil for nil.
+func celObject(obj runtime.Object) (runtime.Object, error) {
 	if o, ok := obj.(kind.Untyped); ok {
 		return o.Unstructured()
 	}
@@ -200,23 +206,27 @@ func celForm(obj runtime.Object) (runtime.Object, error) {
 	return obj, nil
 }
 
-// asks is an auth.Authorizer for the variable authorizer of CEL.
-type asks struct{ auth.Authorizer }
+// celAuthorizer implements the variable authorizer of CEL by an auth.Authorizer.
+type celAuthorizer struct{ auth.Authorizer }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
-func (a asks) Authorize(ctx context.Context, q authorizer.Attributes) (authorizer.Decision, string, error) {
+func (a celAuthorizer) Authorize(ctx context.Context, q authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.Authorizer == nil {
 		return authorizer.DecisionAllow, "", nil
 	}
 	u := q.GetUser()
-	about := auth.Attributes{User: auth.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}, Verb: q.GetVerb()}
-	if q.IsResourceRequest() {
-		about.Namespace, about.Group, about.Version, about.Resource = q.GetNamespace(), q.GetAPIGroup(), q.GetAPIVersion(), q.GetResource()
-		about.Subresource, about.Name = q.GetSubresource(), q.GetName()
-	} else {
-		about.Path = q.GetPath()
+	attributes := auth.Attributes{
+		User: auth.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()},
+		Verb: q.GetVerb(),
 	}
-	allowed, reason, err := a.Authorizer.Authorize(ctx, about)
+	if q.IsResourceRequest() {
+		attributes.Namespace, attributes.Name = q.GetNamespace(), q.GetName()
+		attributes.Group, attributes.Version = q.GetAPIGroup(), q.GetAPIVersion()
+		attributes.Resource, attributes.Subresource = q.GetResource(), q.GetSubresource()
+	} else {
+		attributes.Path = q.GetPath()
+	}
+	allowed, reason, err := a.Authorizer.Authorize(ctx, attributes)
 	if allowed {
 		return authorizer.DecisionAllow, reason, err
 	}

@@ -12,20 +12,20 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// fromWithin reports whether a request comes from this process's parts, or from the agent of a node.
-func fromWithin(ctx context.Context) bool {
+// isInternal reports whether this process or the agent of a node sent the request.
+func isInternal(ctx context.Context) bool {
 	user, known := auth.Known(ctx)
 	return !known || slices.Contains(user.Groups, auth.Nodes)
 }
 
-// Exempt reports whether neither webhooks nor policies apply to the request. As upstream these are the configurations
-// of admission, so that a broken one can be repaired. Here these are also the writes by which the node and the
-// controllers keep the cluster alive: a webhook whose pod runs here must not keep it from starting.
+// Exempt reports whether neither webhooks nor policies apply to the request. As upstream, the configurations of
+// admission are exempt, so that users can fix a broken one. Unlike upstream, so are the writes by which the agent and
+// the controllers keep the cluster running: a webhook must not block the start of its own pod.
 func Exempt(ctx context.Context, r *admission.Request) bool {
 	if r.Resource.GVR.Group == client.MutatingWebhookConfigurations.Group {
 		return true
 	}
-	if !fromWithin(ctx) {
+	if !isInternal(ctx) {
 		return false
 	}
 	switch r.Namespace {
@@ -40,8 +40,8 @@ func Exempt(ctx context.Context, r *admission.Request) bool {
 	return r.Subresource != ""
 }
 
-// MustEnd reports whether the request belongs to a deletion by this process or by an agent: a webhook can deny it,
-// but it goes on if the webhook cannot be called.
-func MustEnd(ctx context.Context, r *admission.Request) bool {
-	return fromWithin(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
+// FailsOpen reports whether the request succeeds when a webhook cannot be called, regardless of its failurePolicy. This
+// applies to deletions by this process or by an agent. A webhook that answers can still deny them.
+func FailsOpen(ctx context.Context, r *admission.Request) bool {
+	return isInternal(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
 }

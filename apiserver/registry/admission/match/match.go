@@ -1,5 +1,5 @@
-// Package match decides to which requests the admission applies that users configure, webhooks and policies: by rules,
-// selectors and conditions, in every version of the request's object.
+// Package match decides which webhooks and policies apply to a request: it matches rules, selectors and conditions in
+// every version of the request's object.
 package match
 
 import (
@@ -21,26 +21,26 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Config is what requests need. API and Versions are required.
+// Config contains the dependencies of Requests. API and Versions are required.
 type Config struct {
 	API client.Client
 	// Versions returns all served versions of a resource.
 	Versions func(res *kind.Resource) []*kind.Resource
-	// Authorizer decides what conditions ask; nil: everything is allowed.
+	// Authorizer answers the authorization checks of conditions; nil allows everything.
 	Authorizer auth.Authorizer
 }
 
-// Request is one request on its way past what users have configured.
+// Request is one admission request in all versions of its object.
 type Request struct {
 	R         *admission.Request
 	Mutating  bool           // the object may still change
 	Requested *kind.Resource // the version that the client uses
-	Namespace string         // of a Namespace its own name
+	Namespace string         // for a Namespace its own name
 
 	cfg       *Config
-	namespace *corev1.Namespace // once read
+	namespace *corev1.Namespace // nil until NamespaceObject reads it
 	forms     map[*kind.Resource]*Form
-	others    []*kind.Resource // the other versions, once listed
+	others    []*kind.Resource // the other versions, valid if listed
 	listed    bool
 }
 
@@ -48,10 +48,10 @@ type Request struct {
 type Form struct {
 	Kind        schema.GroupVersionKind
 	Object, Old runtime.Object // nil: none
-	Err         error          // the object cannot be converted to the version
+	Err         error          // the conversion to the version failed
 }
 
-// New returns the request r.
+// New returns the Request of r.
 func New(cfg *Config, r *admission.Request, mutating bool) *Request {
 	q := &Request{cfg: cfg, R: r, Mutating: mutating, Requested: r.Requested, Namespace: r.Namespace,
 		forms: map[*kind.Resource]*Form{}}
@@ -64,15 +64,15 @@ func New(cfg *Config, r *admission.Request, mutating bool) *Request {
 	return q
 }
 
-// Whole reports whether the request's object is of the resource's own kind, which has other versions.
-func (q *Request) Whole() bool {
+// IsWholeObject reports whether the request's object is of the resource's own kind. Only such objects have versions.
+func (q *Request) IsWholeObject() bool {
 	sub := q.R.Resource.Subresource(q.R.Subresource)
 	return q.R.Operation != admission.Connect && (q.R.Subresource == "" || sub != nil && sub.Kind.Empty())
 }
 
 // versions returns the versions besides the requested one.
 func (q *Request) versions() []*kind.Resource {
-	if !q.listed && q.Whole() {
+	if !q.listed && q.IsWholeObject() {
 		for _, res := range q.cfg.Versions(q.R.Resource) {
 			if res.GVR != q.Requested.GVR {
 				q.others = append(q.others, res)
@@ -83,8 +83,8 @@ func (q *Request) versions() []*kind.Resource {
 	return q.others
 }
 
-// In returns the object in a version.
-func (q *Request) In(res *kind.Resource) *Form {
+// Form returns the object in a version.
+func (q *Request) Form(res *kind.Resource) *Form {
 	if f := q.forms[res]; f != nil {
 		return f
 	}
@@ -98,38 +98,38 @@ func (q *Request) In(res *kind.Resource) *Form {
 		}
 		f.Object = Typed(q.R.Options, f.Kind)
 		return f
-	case !q.Whole():
+	case !q.IsWholeObject():
 		f.Kind = sub.KindOf(q.R.Resource)
 	}
 	var errs [2]error
-	f.Object, errs[0] = q.shown(res, q.open(), f.Kind)
-	f.Old, errs[1] = q.shown(res, q.R.Old, f.Kind)
+	f.Object, errs[0] = q.convert(res, q.object(), f.Kind)
+	f.Old, errs[1] = q.convert(res, q.R.Old, f.Kind)
 	f.Err = errors.Join(errs[:]...)
-	if q.R.Operation == admission.Create && !q.Whole() {
-		f.Old = nil // the object above
+	if q.R.Operation == admission.Create && !q.IsWholeObject() {
+		f.Old = nil // the parent object, see admission.Request
 	}
 	return f
 }
 
-// open returns the request's object. A new one that may still change is without what the server adds later.
-func (q *Request) open() kind.Object {
+// object returns the request's object. Mutating admission sees a new object without the fields that the server sets.
+func (q *Request) object() kind.Object {
 	o := q.R.Object
-	if q.Mutating && q.R.Operation == admission.Create && q.Whole() && !none(o) {
+	if q.Mutating && q.R.Operation == admission.Create && q.IsWholeObject() && !isNil(o) {
 		o = o.DeepCopyObject().(kind.Object)
-		q.blank(o)
+		q.clearServerFields(o)
 	}
 	return o
 }
 
-// none reports whether there is no object.
-func none(o kind.Object) bool { return o == nil || reflect.ValueOf(o).IsNil() }
+// isNil reports whether o is nil or a nil pointer in an interface.
+func isNil(o kind.Object) bool { return o == nil || reflect.ValueOf(o).IsNil() }
 
-// shown returns an object in a version; nil for none.
-func (q *Request) shown(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) (runtime.Object, error) {
-	if none(obj) {
+// convert returns an object in a version; nil for none.
+func (q *Request) convert(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) (runtime.Object, error) {
+	if isNil(obj) {
 		return nil, nil
 	}
-	if res.View != nil && q.Whole() {
+	if res.View != nil && q.IsWholeObject() {
 		var err error
 		if obj, err = res.View.Converted(context.Background(), obj); err != nil {
 			return nil, apierrors.NewInternalError(err)
@@ -148,21 +148,21 @@ func Typed(obj runtime.Object, as schema.GroupVersionKind) runtime.Object {
 	return obj
 }
 
-// Changed forgets the forms of an object that has changed.
+// Changed drops the forms of the object. Callers must call it after each change of the object.
 func (q *Request) Changed() { clear(q.forms) }
 
-// ownUser is the user of the requests of this process's parts, for webhooks and policies.
-var ownUser = auth.User{Name: "system:kube-controller-manager", Groups: []string{auth.Authenticated}}
+// internalUser is the user that webhooks and policies see in requests of this process.
+var internalUser = auth.User{Name: "system:kube-controller-manager", Groups: []string{auth.Authenticated}}
 
-// User returns who sent the request.
+// User returns the user that sent the request.
 func (q *Request) User(ctx context.Context) auth.User {
 	if u, ok := auth.Known(ctx); ok {
 		return u
 	}
-	return ownUser
+	return internalUser
 }
 
-// Name returns the object's name; empty while it is not yet generated.
+// Name returns the object's name; empty for a generated name in mutating admission.
 func (q *Request) Name() string {
 	if q.Mutating && q.R.Generated {
 		return ""
@@ -214,7 +214,7 @@ func (q *Request) NamespaceObject(ctx context.Context) (*corev1.Namespace, error
 	case apierrors.IsNotFound(err):
 		return nil, err
 	case err != nil:
-		return nil, apierrors.NewInternalError(fmt.Errorf("read the namespace %s: %w", q.Namespace, err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("failed to read namespace %s: %w", q.Namespace, err))
 	}
 	q.namespace = ns
 	return ns, nil

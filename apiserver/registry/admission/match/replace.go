@@ -18,15 +18,14 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Replace sets the request's object to one in a version, as JSON, and reports whether it changed. strict: unknown
-// fields are errors.
+// Replace sets the request's object to data, the JSON of an object in a version, and reports whether the object
+// changed. If strict is set, unknown fields are errors.
 func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, error) {
 	is := q.R.Object
 	was := encoded(is)
-	f := q.In(res)
+	f := q.Form(res)
 	if err := bounded.Check(data); err != nil {
-		return false,
-			apierrors.NewInternalError(fmt.Errorf("admission changed the object to one that is not accepted: %w", err))
+		return false, apierrors.NewInternalError(fmt.Errorf("admission returned an invalid object: %w", err))
 	}
 	next, err := q.decode(res, data, strict)
 	if err != nil {
@@ -35,8 +34,8 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 	if got := next.GetObjectKind().GroupVersionKind(); got != f.Kind {
 		return false, apierrors.NewInternalError(fmt.Errorf("admission changed the kind %v to %v", f.Kind, got))
 	}
-	if q.Whole() {
-		if err := q.keep(next, is); err != nil {
+	if q.IsWholeObject() {
+		if err := q.restoreMetadata(next, is); err != nil {
 			return false, err
 		}
 		if res.View != nil {
@@ -45,10 +44,10 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 			}
 		}
 	}
-	if err := assign(is, next); err != nil {
+	if err := setObject(is, next); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	if q.R.Resource.Default != nil && q.Whole() {
+	if q.R.Resource.Default != nil && q.IsWholeObject() {
 		q.R.Resource.Default(is)
 	}
 	q.Changed()
@@ -65,7 +64,8 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 	if o, ok := next.(interface {
 		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
 	}); ok {
-		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // its defaults were admitted with the request
+		// The memory for the defaults is reserved with the request.
+		_, err := o.UnmarshalStrict(data, func(int) error { return nil })
 		return next, err
 	}
 	if err := bounded.CheckJSONQuantities(data, next); err != nil {
@@ -81,8 +81,8 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 	return next, err
 }
 
-// blank removes what the server adds to a new object after mutating admission.
-func (q *Request) blank(o kind.Object) {
+// clearServerFields clears the fields of a new object that mutating admission does not see.
+func (q *Request) clearServerFields(o kind.Object) {
 	if q.R.Generated {
 		o.SetName("")
 	}
@@ -90,8 +90,8 @@ func (q *Request) blank(o kind.Object) {
 	o.SetCreationTimestamp(metav1.Time{})
 }
 
-// keep restores what admission cannot change.
-func (q *Request) keep(next, is kind.Object) error {
+// restoreMetadata restores the metadata that admission must not change.
+func (q *Request) restoreMetadata(next, is kind.Object) error {
 	if next.GetNamespace() != is.GetNamespace() {
 		return apierrors.NewBadRequest(
 			"the namespace of the provided object does not match the namespace sent on the request")
@@ -105,8 +105,8 @@ func (q *Request) keep(next, is kind.Object) error {
 	return nil
 }
 
-// assign makes one object the other, which must not be used afterwards.
-func assign(to, from kind.Object) error {
+// setObject sets to to the content of from. The caller must not use from afterwards.
+func setObject(to, from kind.Object) error {
 	if o, ok := to.(kind.Untyped); ok {
 		other, ok := from.(kind.Untyped)
 		if !ok {
@@ -126,14 +126,14 @@ func assign(to, from kind.Object) error {
 	return nil
 }
 
-// encoded returns an object as JSON, to compare it.
+// encoded returns the JSON of an object, for comparisons.
 func encoded(obj kind.Object) []byte {
-	if none(obj) {
+	if isNil(obj) {
 		return nil
 	}
 	data, err := json.Marshal(obj)
 	if err != nil {
-		return nil // the reader of the object reports it
+		return nil // encoding the response returns the error
 	}
 	return data
 }

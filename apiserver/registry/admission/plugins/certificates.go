@@ -18,7 +18,7 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// certificateRequester records who created a CertificateSigningRequest. Parts of this process name the requester
+// certificateRequester records the user that creates a CertificateSigningRequest. Parts of this process set the user
 // themselves.
 func certificateRequester() admission.Plugin {
 	return admission.Plugin{Name: "CertificateRequester", Mutate: func(ctx context.Context, r *admission.Request) error {
@@ -39,18 +39,18 @@ func certificateRequester() admission.Plugin {
 	}}
 }
 
-// certificateApproval requires the verb approve on the signer for a write of the approval.
+// certificateApproval requires the verb approve on the signer for changes of the approval.
 func certificateApproval(roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "CertificateApproval", Validate: func(ctx context.Context, r *admission.Request) error {
 		old, ok := r.Old.(*certificatesv1.CertificateSigningRequest)
 		if !ok || r.Operation != admission.Update || r.Subresource != "approval" {
 			return nil
 		}
-		return mayUse(ctx, roles, r, "approve", old.Spec.SignerName)
+		return requireSignerVerb(ctx, roles, r, "approve", old.Spec.SignerName)
 	}}
 }
 
-// certificateSigning requires the verb sign on the signer for a change of the certificate or the conditions.
+// certificateSigning requires the verb sign on the signer for changes of the certificate or the conditions.
 func certificateSigning(roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "CertificateSigning", Validate: func(ctx context.Context, r *admission.Request) error {
 		old, ok := r.Old.(*certificatesv1.CertificateSigningRequest)
@@ -59,12 +59,12 @@ func certificateSigning(roles Roles) admission.Plugin {
 			equality.Semantic.DeepEqual(old.Status, next.Status) {
 			return nil
 		}
-		return mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+		return requireSignerVerb(ctx, roles, r, "sign", old.Spec.SignerName)
 	}}
 }
 
-// podCertificateSigning requires the verb sign on the signer for a certificate of a pod. As upstream, its absence is an
-// invalid object.
+// podCertificateSigning requires the verb sign on the signer for changes of a PodCertificateRequest's status. As
+// upstream, a violation is a validation error.
 func podCertificateSigning(roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "PodCertificateSigning",
 		Validate: func(ctx context.Context, r *admission.Request) error {
@@ -74,7 +74,7 @@ func podCertificateSigning(roles Roles) admission.Plugin {
 				old.Status.CertificateChain == next.Status.CertificateChain {
 				return nil
 			}
-			err := mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+			err := requireSignerVerb(ctx, roles, r, "sign", old.Spec.SignerName)
 			if !apierrors.IsForbidden(err) {
 				return err
 			}
@@ -85,7 +85,7 @@ func podCertificateSigning(roles Roles) admission.Plugin {
 		}}
 }
 
-// trustBundleAttest requires the verb attest on the signer for a bundle of it.
+// trustBundleAttest requires the verb attest on the signer for writes of its ClusterTrustBundles.
 func trustBundleAttest(roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "ClusterTrustBundleAttest",
 		Validate: func(ctx context.Context, r *admission.Request) error {
@@ -96,12 +96,12 @@ func trustBundleAttest(roles Roles) admission.Plugin {
 			if old, ok := r.Old.(*certificatesv1.ClusterTrustBundle); ok && old.Spec == next.Spec {
 				return nil
 			}
-			return mayUse(ctx, roles, r, "attest", next.Spec.SignerName)
+			return requireSignerVerb(ctx, roles, r, "attest", next.Spec.SignerName)
 		}}
 }
 
-// mayUse requires a verb on a signer, or on all signers of its domain.
-func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer string) error {
+// requireSignerVerb requires a verb on a signer, or on all signers of its domain.
+func requireSignerVerb(ctx context.Context, roles Roles, r *admission.Request, verb, signer string) error {
 	user, ok := auth.Known(ctx)
 	if roles == nil || !ok || slices.Contains(user.Groups, auth.Masters) {
 		return nil
@@ -121,7 +121,7 @@ func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer
 	return r.Forbid(fmt.Errorf("user not permitted to %s requests with signerName %q", verb, signer))
 }
 
-// certificateSubjectRestriction refuses requests for clients in the group that may do everything.
+// certificateSubjectRestriction rejects client certificates for system:masters and for the front proxy.
 func certificateSubjectRestriction() admission.Plugin {
 	return admission.Plugin{Name: "CertificateSubjectRestriction",
 		Validate: func(_ context.Context, r *admission.Request) error {
@@ -137,7 +137,7 @@ func certificateSubjectRestriction() admission.Plugin {
 			if err != nil {
 				return r.Forbid(fmt.Errorf("failed to parse CSR: %w", err))
 			}
-			if parsed.Subject.CommonName == auth.FrontProxy.Name { // API servers would believe what its owner says about users
+			if parsed.Subject.CommonName == auth.FrontProxy.Name { // API servers trust the user names that a front proxy sends
 				return r.Forbid(
 					fmt.Errorf("use of %s signer with the name %s is not allowed", certificatesv1.KubeAPIServerClientSignerName,
 						auth.FrontProxy.Name))

@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// deviceAdmin admits administrators' claims to devices, which others may use at the same time, only in labelled
-// namespaces.
+// deviceAdmin admits claims with admin access to devices only in labelled namespaces. Admin access works on devices
+// that are in use.
 func deviceAdmin(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DeviceAdminAccess", Validate: func(ctx context.Context, r *admission.Request) error {
 		at := adminAccess(r)
@@ -34,8 +34,7 @@ func deviceAdmin(c client.Client) admission.Plugin {
 	}}
 }
 
-// adminAccess returns the first field of the request that asks for administrative access; nil: none does, or it was
-// granted before.
+// adminAccess returns the first field that requests admin access; nil: no field requests it, or an earlier write did.
 func adminAccess(r *admission.Request) *field.Path {
 	switch obj := r.Object.(type) {
 	case *resourcev1.ResourceClaimTemplate:
@@ -53,7 +52,7 @@ func adminAccess(r *admission.Request) *field.Path {
 	return nil
 }
 
-// adminRequest looks at specs only when they are created: they do not change.
+// adminRequest checks specs only at creation, because they are immutable.
 func adminRequest(r *admission.Request, spec *resourcev1.ResourceClaimSpec) *field.Path {
 	if r.Operation != admission.Create {
 		return nil
@@ -66,7 +65,7 @@ func adminRequest(r *admission.Request, spec *resourcev1.ResourceClaimSpec) *fie
 	return nil
 }
 
-// adminResult returns the index of the first device with administrative access, or -1.
+// adminResult returns the index of the first allocated device with admin access, or -1.
 func adminResult(claim *resourcev1.ResourceClaim) int {
 	if a := claim.Status.Allocation; a != nil {
 		for i := range a.Devices.Results {

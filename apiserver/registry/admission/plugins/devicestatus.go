@@ -18,9 +18,9 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// deviceStatus requires more than the right to write the status of a resource claim: for the allocation and the
-// reservations that to the subresource binding of all claims, for what a driver reports of its devices that to the
-// subresource driver under its name.
+// deviceStatus requires permissions in addition to writing a ResourceClaim's status: the subresource
+// resourceclaims/binding for the allocation and the reservations, and resourceclaims/driver with the driver's name for
+// the driver's devices.
 func deviceStatus(roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "DeviceStatusAuthorization",
 		Validate: func(ctx context.Context, r *admission.Request) error {
@@ -40,7 +40,7 @@ func deviceStatus(roles Roles) admission.Plugin {
 		}}
 }
 
-// claimWriter is a user who writes the status of a claim.
+// claimWriter is a user that writes the status of a ResourceClaim.
 type claimWriter struct {
 	roles Roles
 	user  auth.User
@@ -65,13 +65,13 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 		}
 	}
 	if next.Allocation == nil {
-		return errs, nil // with the devices goes what is reported of them
+		return errs, nil // a deallocation also removes the devices' status
 	}
 	prefixes := []string{resourcev1.VerbPrefixArbitraryNode}
-	if w.isOn(nodeOf(next.Allocation)) {
+	if w.runsOn(nodeOf(next.Allocation)) {
 		prefixes = append(prefixes, resourcev1.VerbPrefixAssociatedNode)
 	}
-	for _, driver := range sets.List(reporters(next.Devices, old.Devices)) {
+	for _, driver := range sets.List(changedDrivers(next.Devices, old.Devices)) {
 		ok, err := w.may(ctx, auth.Attributes{Subresource: resourcev1.SubresourceDriver, Namespace: namespace, Name: driver},
 			prefixes...)
 		if err != nil {
@@ -84,7 +84,7 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 	return errs, nil
 }
 
-// may reports whether the user may update or patch, with one of the prefixes of the verb.
+// may reports whether the user has the verb update or patch with one of the prefixes.
 func (w claimWriter) may(ctx context.Context, what auth.Attributes, prefixes ...string) (bool, error) {
 	what.User, what.Group, what.Version, what.Resource = w.user, resourcev1.GroupName, "v1", "resourceclaims"
 	for _, prefix := range prefixes {
@@ -98,14 +98,14 @@ func (w claimWriter) may(ctx context.Context, what auth.Attributes, prefixes ...
 	return false, nil
 }
 
-// isOn reports whether the user is the service account of a pod on a node.
-func (w claimWriter) isOn(node string) bool {
+// runsOn reports whether the user is the service account of a pod on the node.
+func (w claimWriter) runsOn(node string) bool {
 	_, _, err := serviceaccount.SplitUsername(w.user.Name)
 	on := w.user.Extra[serviceaccount.NodeNameKey]
 	return err == nil && node != "" && len(on) == 1 && on[0] == node
 }
 
-// nodeOf returns the only node on which the devices are; empty: they are on several.
+// nodeOf returns the node of the devices; empty if they are on several nodes.
 func nodeOf(a *resourcev1.AllocationResult) string {
 	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""
@@ -121,8 +121,8 @@ func nodeOf(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// reporters are the drivers of whose devices something else is reported.
-func reporters(next, old []resourcev1.AllocatedDeviceStatus) sets.Set[string] {
+// changedDrivers returns the drivers whose device status differs.
+func changedDrivers(next, old []resourcev1.AllocatedDeviceStatus) sets.Set[string] {
 	out := sets.New[string]()
 	differ := func(a, b []resourcev1.AllocatedDeviceStatus) {
 		for i := range a {

@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/registry/network"
 )
 
-// defaultIngressClass sets the default class of an Ingress without one: of several the newest,
-// then the first by name, as upstream does.
+// defaultIngressClass sets the default class of an Ingress without one. As upstream, of several default classes it
+// takes the newest, then the first by name.
 func defaultIngressClass(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DefaultIngressClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		ingress, ok := r.Object.(*networkingv1.Ingress)

@@ -15,11 +15,11 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// limitRangerAnnotation names the defaults that were set.
+// limitRangerAnnotation lists the defaults that LimitRanger has set.
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// LimitRanger sets default requests and limits of containers from the namespace's LimitRanges, and
-// rejects pods and claims outside of them.
+// LimitRanger returns the plugin that sets default requests and limits of containers from the namespace's LimitRanges,
+// and rejects pods and claims that violate them.
 func LimitRanger(c client.Client) admission.Plugin {
 	ranges := func(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {
 		return client.List[*corev1.LimitRange](ctx, c, client.Selector{Namespace: r.Namespace})
@@ -38,21 +38,21 @@ func LimitRanger(c client.Client) admission.Plugin {
 			return err
 		},
 		Validate: func(ctx context.Context, r *admission.Request) error {
-			if !ranged(r) {
+			if !limitsApply(r) {
 				return nil
 			}
 			all, err := ranges(ctx, r)
 			if err != nil {
 				return err
 			}
-			return withinRanges(r, all)
+			return checkRanges(r, all)
 		},
 	}
 }
 
-// ranged reports whether the LimitRanges apply: to pods when they are created or resized, to
-// claims always, and never to objects that are being deleted.
-func ranged(r *admission.Request) bool {
+// limitsApply reports whether LimitRanges apply to the request: creations and resizes of pods, and all writes of
+// claims, except those of objects that are being deleted.
+func limitsApply(r *admission.Request) bool {
 	if r.Operation != admission.Create && r.Operation != admission.Update ||
 		r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
 		return false
@@ -69,15 +69,15 @@ func ranged(r *admission.Request) bool {
 	return false
 }
 
-func withinRanges(r *admission.Request, all []*corev1.LimitRange) error {
+func checkRanges(r *admission.Request, all []*corev1.LimitRange) error {
 	for _, lr := range all {
 		var errs []error
 		for i := range lr.Spec.Limits {
 			switch obj := r.Object.(type) {
 			case *corev1.Pod:
-				errs = append(errs, podWithin(obj, &lr.Spec.Limits[i])...)
+				errs = append(errs, checkPod(obj, &lr.Spec.Limits[i])...)
 			case *corev1.PersistentVolumeClaim:
-				errs = append(errs, claimWithin(obj, &lr.Spec.Limits[i])...)
+				errs = append(errs, checkClaim(obj, &lr.Spec.Limits[i])...)
 			}
 		}
 		if len(errs) > 0 {
@@ -87,7 +87,7 @@ func withinRanges(r *admission.Request, all []*corev1.LimitRange) error {
 	return nil
 }
 
-// limitDefaults sets the defaults of the pod's containers, and names them in an annotation.
+// limitDefaults sets the defaults of the pod's containers and lists them in the annotation.
 func limitDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range lr.Spec.Limits {
@@ -123,7 +123,7 @@ func containerDefaults(c *corev1.Container, requests, limits corev1.ResourceList
 	return notes
 }
 
-// fillIn adds missing resources and returns their names.
+// fillIn adds the defaults of missing resources and returns their names.
 func fillIn(amounts *corev1.ResourceList, defaults corev1.ResourceList) string {
 	var set []string
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
@@ -139,46 +139,46 @@ func fillIn(amounts *corev1.ResourceList, defaults corev1.ResourceList) string {
 	return strings.Join(set, ", ")
 }
 
-func podWithin(pod *corev1.Pod, l *corev1.LimitRangeItem) []error {
+func checkPod(pod *corev1.Pod, l *corev1.LimitRangeItem) []error {
 	var errs []error
 	switch l.Type {
 	case corev1.LimitTypeContainer:
 		for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 			for i := range list {
-				errs = append(errs, within(l, list[i].Resources.Requests, list[i].Resources.Limits)...)
+				errs = append(errs, checkAmounts(l, list[i].Resources.Requests, list[i].Resources.Limits)...)
 			}
 		}
 	case corev1.LimitTypePod:
 		opts := helpers.PodResourcesOptions{}
-		errs = within(l, helpers.PodRequests(pod, opts), helpers.PodLimits(pod, opts))
+		errs = checkAmounts(l, helpers.PodRequests(pod, opts), helpers.PodLimits(pod, opts))
 	}
 	return errs
 }
 
-// within returns the errors of requests and limits against min, max and ratio.
-func within(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
+// checkAmounts returns the violations of min, max and maxLimitRequestRatio.
+func checkAmounts(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.Min)) {
-		errs = append(errs, check(above(l, name, requests, limits))...)
+		errs = append(errs, oneError(checkMin(l, name, requests, limits))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Max)) {
-		errs = append(errs, check(below(l, name, requests, limits))...)
+		errs = append(errs, oneError(checkMax(l, name, requests, limits))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.MaxLimitRequestRatio)) {
-		errs = append(errs, check(inRatio(l, name, requests, limits))...)
+		errs = append(errs, oneError(checkRatio(l, name, requests, limits))...)
 	}
 	return errs
 }
 
-// check returns a list of one error, or none.
-func check(err error) []error {
+// oneError returns err as a list; an empty one for nil.
+func oneError(err error) []error {
 	if err == nil {
 		return nil
 	}
 	return []error{err}
 }
 
-func above(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
+func checkMin(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
 	least := l.Min[name]
 	request, requested := requests[name]
 	limit, limited := limits[name]
@@ -194,7 +194,7 @@ func above(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits 
 	return nil
 }
 
-func below(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
+func checkMax(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
 	most := l.Max[name]
 	request, requested := requests[name]
 	limit, limited := limits[name]
@@ -210,7 +210,7 @@ func below(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits 
 	return nil
 }
 
-func inRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
+func checkRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
 	most, request, limit := l.MaxLimitRequestRatio[name], requests[name], limits[name]
 	rule := fmt.Sprintf("%s max limit to request ratio per %s is %s", name, l.Type, most.String())
 	switch {
@@ -225,15 +225,15 @@ func inRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limit
 	return nil
 }
 
-// claimWithin returns the errors of a claim's request; claims have no limits.
-func claimWithin(claim *corev1.PersistentVolumeClaim, l *corev1.LimitRangeItem) []error {
+// checkClaim returns the violations of a claim's request; claims have no limits.
+func checkClaim(claim *corev1.PersistentVolumeClaim, l *corev1.LimitRangeItem) []error {
 	if l.Type != corev1.LimitTypePersistentVolumeClaim {
 		return nil
 	}
 	requests := claim.Spec.Resources.Requests
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.Min)) {
-		errs = append(errs, check(above(l, name, requests, nil))...)
+		errs = append(errs, oneError(checkMin(l, name, requests, nil))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Max)) {
 		most := l.Max[name]

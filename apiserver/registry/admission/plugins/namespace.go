@@ -13,13 +13,12 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// namespaceLifecycle rejects creations in namespaces that are missing or being deleted, and the
-// deletion of namespaces that every cluster has.
+// namespaceLifecycle rejects creations in missing or terminating namespaces, and the deletion of the system namespaces.
 func namespaceLifecycle(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *admission.Request) error {
 		switch {
 		case r.Operation == admission.Create && r.Resource.Namespaced && r.Namespace != "": // an empty one fails validation
-			return refuseTerminating(ctx, c, r)
+			return rejectTerminating(ctx, c, r)
 		case r.Operation == admission.Delete && r.Resource.GVR == client.Namespaces:
 			switch r.Name {
 			// Upstream deletes and recreates kube-node-lease.
@@ -31,8 +30,8 @@ func namespaceLifecycle(c client.Client) admission.Plugin {
 	}}
 }
 
-// refuseTerminating rejects a creation in a namespace that is missing or being deleted.
-func refuseTerminating(ctx context.Context, c client.Client, r *admission.Request) error {
+// rejectTerminating rejects a creation in a missing or terminating namespace.
+func rejectTerminating(ctx context.Context, c client.Client, r *admission.Request) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, c, "", r.Namespace)
 	if err != nil {
 		return err
@@ -44,7 +43,8 @@ func refuseTerminating(ctx context.Context, c client.Client, r *admission.Reques
 	var status *apierrors.StatusError
 	if errors.As(refused, &status) {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ns.Name), Field: "metadata.namespace"})
+			Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace",
+			Message: fmt.Sprintf("namespace %s is being terminated", ns.Name)})
 	}
 	return refused
 }

@@ -21,9 +21,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// nodeRestriction restricts an agent, which is system:node:NAME of group system:nodes, to its own
-// Node and Lease, the status of the pods bound to it, its mirror pods, and tokens for its pods
-// (upstream: plugin/pkg/admission/noderestriction).
+// nodeRestriction restricts an agent, the user system:node:NAME in group system:nodes, to its own Node and Lease, the
+// status of its pods, its mirror pods, and tokens for its pods (upstream: plugin/pkg/admission/noderestriction).
 func nodeRestriction(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NodeRestriction", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
@@ -34,7 +33,7 @@ func nodeRestriction(c client.Client) admission.Plugin {
 		if !ok || name == "" {
 			return r.Forbid(fmt.Errorf("could not determine node from user %q", user.Name))
 		}
-		n := restricted{Request: r, client: c, node: name}
+		n := nodeWrite{Request: r, client: c, node: name}
 		if err := n.check(ctx); err != nil {
 			if api := apierrors.APIStatus(nil); errors.As(err, &api) {
 				return err
@@ -45,14 +44,14 @@ func nodeRestriction(c client.Client) admission.Plugin {
 	}}
 }
 
-// restricted is one write of the agent on node.
-type restricted struct {
+// nodeWrite is one write by the agent of node.
+type nodeWrite struct {
 	*admission.Request
 	client client.Client
 	node   string
 }
 
-func (n restricted) check(ctx context.Context) error {
+func (n nodeWrite) check(ctx context.Context) error {
 	switch n.Resource.GVR {
 	case client.Pods:
 		return n.pod(ctx)
@@ -73,34 +72,35 @@ func (n restricted) check(ctx context.Context) error {
 	return nil
 }
 
-func (n restricted) pod(ctx context.Context) error {
+func (n nodeWrite) pod(ctx context.Context) error {
 	switch {
 	case n.Subresource == "" && n.Operation == admission.Create:
 		return n.mirror(ctx, n.Object.(*corev1.Pod))
 	case n.Subresource == "" && n.Operation == admission.Delete:
-		return n.boundHere("delete pods")
+		return n.requireBoundToNode("delete pods")
 	case n.Subresource == "status":
 		if old := n.Old; old != nil && !maps.Equal(n.Object.GetLabels(), old.GetLabels()) {
 			return fmt.Errorf("node %q cannot update labels through pod status", n.node)
 		}
-		return n.boundHere("update pod status for pods")
+		return n.requireBoundToNode("update pod status for pods")
 	case n.Subresource == "eviction":
-		return n.boundHere("evict pods")
+		return n.requireBoundToNode("evict pods")
 	}
 	return fmt.Errorf(
-		"unexpected operation %q on pods subresource %q, node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
+		"unexpected operation %q on pods subresource %q, "+
+			"node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
 }
 
-func (n restricted) boundHere(what string) error {
+func (n nodeWrite) requireBoundToNode(what string) error {
 	if pod, ok := n.Old.(*corev1.Pod); !ok || pod.Spec.NodeName != n.node {
 		return fmt.Errorf("node %q can only %s with spec.nodeName set to itself", n.node, what)
 	}
 	return nil
 }
 
-// mirror allows only mirror pods of this node. They must not refer to objects of the cluster,
-// because the agent could read those objects then.
-func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
+// mirror allows only mirror pods of this node. They must not refer to API objects, because the agent could then read
+// those objects.
+func (n nodeWrite) mirror(ctx context.Context, pod *corev1.Pod) error {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
 		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods",
 			corev1.MirrorPodAnnotationKey, n.node)
@@ -121,8 +121,8 @@ func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// ownerOf requires the node to be the pod's only owner, if it has any.
-func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
+// ownerOf requires that the node is the pod's only owner, if the pod has owners.
+func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.OwnerReferences) == 0 {
 		return nil
 	}
@@ -141,16 +141,16 @@ func (n restricted) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// refersToObjects reports whether the pod reads objects of its namespace.
+// refersToObjects reports whether the pod refers to objects of its namespace.
 func refersToObjects(pod *corev1.Pod) bool {
 	found := len(pod.Spec.ResourceClaims) > 0
 	volume.All().References(pod, func(string, string) { found = true })
 	return found
 }
 
-// nodeItself also keeps the agent from changing taints and labels of the cluster, with which it would
-// get other pods.
-func (n restricted) nodeItself() error {
+// nodeItself allows the agent to write its own Node, except for taints and labels of the cluster: these would attract
+// other pods.
+func (n nodeWrite) nodeItself() error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
 	}
@@ -174,12 +174,12 @@ func (n restricted) nodeItself() error {
 	return nil
 }
 
-// forbiddenLabels returns the changed labels that the agent must not set.
+// forbiddenLabels returns the changed labels that an agent must not set.
 func forbiddenLabels(next, was map[string]string) []string {
 	var wrong []string
 	for key := range union(next, was) {
 		value, is := next[key]
-		if old, had := was[key]; is == had && value == old || agentsLabel(key) {
+		if old, had := was[key]; is == had && value == old || kubeletLabel(key) {
 			continue
 		}
 		wrong = append(wrong, key)
@@ -195,9 +195,9 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// agentsLabel reports whether a kubelet may set the label on its node: outside of Kubernetes'
-// domains, or kubelet's own (upstream: kubeletapis.IsKubeletLabel).
-func agentsLabel(key string) bool {
+// kubeletLabel reports whether a kubelet may set the label on its Node: labels outside of Kubernetes' domains, and the
+// kubelet's own (upstream: kubeletapis.IsKubeletLabel).
+func kubeletLabel(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	if domain == key || !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io") {
 		return true
@@ -218,8 +218,8 @@ func agentsLabel(key string) bool {
 
 func inDomain(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 
-// token allows only tokens of the account of a pod on this node, bound to that pod.
-func (n restricted) token(ctx context.Context) error {
+// token allows only tokens of a pod's service account that are bound to the pod, for pods on this node.
+func (n nodeWrite) token(ctx context.Context) error {
 	req, ok := n.Object.(*authenticationv1.TokenRequest)
 	if !ok || n.Subresource != "token" {
 		return nil
@@ -237,7 +237,8 @@ func (n restricted) token(ctx context.Context) error {
 		return err
 	case pod.UID != ref.UID:
 		return fmt.Errorf(
-			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+			"the UID in the bound object reference (%s) does not match the UID in record. "+
+				"The object might have been deleted and then recreated", ref.UID)
 	case pod.Spec.NodeName != n.node:
 		return errors.New("node requested token bound to a pod scheduled on a different node")
 	case pod.Spec.ServiceAccountName != n.Name:
@@ -247,9 +248,9 @@ func (n restricted) token(ctx context.Context) error {
 	return nil
 }
 
-// certificate allows only requests for a pod on this node that asks this signer for a certificate, in the names and
-// UIDs of the pod, its service account and this node: a signer believes what the request says of them.
-func (n restricted) certificate(ctx context.Context) error {
+// certificate allows only PodCertificateRequests for a pod on this node whose volumes use the signer. The request must
+// contain the names and UIDs of the pod, its service account and this node, because the signer trusts them.
+func (n nodeWrite) certificate(ctx context.Context) error {
 	req, ok := n.Object.(*certificatesv1.PodCertificateRequest)
 	if !ok || n.Operation != admission.Create {
 		return nil
@@ -292,7 +293,7 @@ func (n restricted) certificate(ctx context.Context) error {
 	return nil
 }
 
-func (n restricted) lease() error {
+func (n nodeWrite) lease() error {
 	if n.Namespace != corev1.NamespaceNodeLease {
 		return fmt.Errorf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
@@ -302,8 +303,8 @@ func (n restricted) lease() error {
 	return nil
 }
 
-// slice allows only slices of this node.
-func (n restricted) slice() error {
+// slice allows only ResourceSlices of this node.
+func (n nodeWrite) slice() error {
 	for _, object := range []client.Object{n.Object, n.Old} {
 		if s, ok := object.(*resourcev1.ResourceSlice); ok && (s.Spec.NodeName == nil || *s.Spec.NodeName != n.node) {
 			return fmt.Errorf("can only create, update and delete ResourceSlices with spec.nodeName %q, its own", n.node)

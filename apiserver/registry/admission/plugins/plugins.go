@@ -1,5 +1,4 @@
-// Package plugins contains this server's chain of admission plugins: the small ones, and those of
-// the packages podsecurity and quota.
+// Package plugins contains the built-in admission plugins and their order.
 package plugins
 
 import (
@@ -9,8 +8,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// New returns the chain; plugins read stored objects through c. With nil roles every user may
-// grant everything. webhooks calls what is not built in.
+// New returns the chain. The plugins read stored objects through c. If roles is nil, users may grant all permissions.
+// webhooks calls webhooks and policies.
 func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admission.Chain) admission.Chain {
 	return slices.Concat(admission.Chain{
 		namespaceLifecycle(c),
@@ -34,6 +33,6 @@ func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admissio
 		trustBundleAttest(roles),
 		certificateSubjectRestriction(),
 	}, webhooks, admission.Chain{
-		ResourceQuota(c), // last: what it admits counts at once
+		ResourceQuota(c), // last: the objects that it admits count at once
 	})
 }

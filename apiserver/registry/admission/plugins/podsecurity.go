@@ -19,24 +19,24 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// security checks pods against the Pod Security Standards in the labels of their namespace;
-// without labels the level is privileged.
-type security struct {
+// podSecurity checks pods against the Pod Security Standards in the labels of their namespace. Without labels the level
+// is privileged.
+type podSecurity struct {
 	api client.Client
-	// evaluator is created for the first namespace that needs it.
+	// evaluator creates the evaluator on its first call.
 	evaluator func() (policy.Evaluator, error)
 }
 
-// NewPodSecurity returns the plugin PodSecurity. It rejects pods that violate a namespace's enforce level,
-// and warns about pods, templates and labels that violate other levels.
+// NewPodSecurity returns the plugin PodSecurity. It rejects pods that violate the enforce level of their namespace, and
+// warns about pods, templates and labels that violate other levels.
 func NewPodSecurity(c client.Client) admission.Plugin {
-	s := &security{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
+	s := &podSecurity{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
 	})}
 	return admission.Plugin{Name: "PodSecurity", Validate: s.validate}
 }
 
-func (s *security) validate(ctx context.Context, r *admission.Request) error {
+func (s *podSecurity) validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
@@ -47,31 +47,31 @@ func (s *security) validate(ctx context.Context, r *admission.Request) error {
 		return s.pod(ctx, r, obj)
 	}
 	if template := templateOf(r.Object); template != nil && r.Subresource == "" {
-		return s.check(ctx, r, checked{&template.ObjectMeta, &template.Spec}, false)
+		return s.check(ctx, r, checkedPod{&template.ObjectMeta, &template.Spec}, false)
 	}
 	return nil
 }
 
 // privileged returns the policy of a namespace without labels.
 func privileged() api.Policy {
-	latest, _ := api.ParseVersion(api.VersionLatest) // a constant, which is valid
+	latest, _ := api.ParseVersion(api.VersionLatest) // VersionLatest is valid
 	level := api.LevelVersion{Level: api.LevelPrivileged, Version: latest}
 	return api.Policy{Enforce: level, Audit: level, Warn: level}
 }
 
-func (s *security) pod(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
+func (s *podSecurity) pod(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
 	if !r.ChangesContainers() {
 		return nil
 	}
-	if r.Operation == admission.Update && !otherImages(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {
+	if r.Operation == admission.Update && !imagesChanged(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {
 		return nil
 	}
-	return s.check(ctx, r, checked{&pod.ObjectMeta, &pod.Spec}, true)
+	return s.check(ctx, r, checkedPod{&pod.ObjectMeta, &pod.Spec}, true)
 }
 
-// otherImages reports whether an update adds a container or an image. The standards check nothing
-// else that can change.
-func otherImages(next, old *corev1.PodSpec) bool {
+// imagesChanged reports whether an update adds a container or changes an image. The standards check no other mutable
+// field.
+func imagesChanged(next, old *corev1.PodSpec) bool {
 	had := map[string]string{}
 	for name, image := range images(old) {
 		had[name] = image
@@ -84,14 +84,14 @@ func otherImages(next, old *corev1.PodSpec) bool {
 	return false
 }
 
-// checked is a pod or a template.
-type checked struct {
+// checkedPod is a pod or a pod template.
+type checkedPod struct {
 	meta *metav1.ObjectMeta
 	spec *corev1.PodSpec
 }
 
 // check checks a pod or a template against the levels of its namespace.
-func (s *security) check(ctx context.Context, r *admission.Request, pod checked, enforce bool) error {
+func (s *podSecurity) check(ctx context.Context, r *admission.Request, pod checkedPod, enforce bool) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, s.api, "", r.Namespace)
 	if apierrors.IsNotFound(err) && !enforce {
 		return nil
@@ -120,7 +120,7 @@ func (s *security) check(ctx context.Context, r *admission.Request, pod checked,
 }
 
 // violations returns the violations of a level in one line; empty: none.
-func (s *security) violations(level api.LevelVersion, pod checked) (string, error) {
+func (s *podSecurity) violations(level api.LevelVersion, pod checkedPod) (string, error) {
 	found, err := s.evaluate(level, pod)
 	if err != nil || found.Allowed {
 		return "", err
@@ -128,15 +128,15 @@ func (s *security) violations(level api.LevelVersion, pod checked) (string, erro
 	return found.ForbiddenDetail(), nil
 }
 
-func (s *security) evaluate(level api.LevelVersion, pod checked) (policy.AggregateCheckResult, error) {
+func (s *podSecurity) evaluate(level api.LevelVersion, pod checkedPod) (policy.AggregateCheckResult, error) {
 	evaluator, err := s.evaluator()
 	if err != nil {
-		return policy.AggregateCheckResult{}, errors.Join(errors.New("the Pod Security Standards cannot be read"), err)
+		return policy.AggregateCheckResult{}, errors.Join(errors.New("failed to load the Pod Security Standards"), err)
 	}
 	return policy.AggregateCheckResults(evaluator.EvaluatePod(level, pod.meta, pod.spec)), nil
 }
 
-// templateOf returns the pod template of a workload; nil: not a workload.
+// templateOf returns the pod template of a workload; nil: obj is not a workload.
 func templateOf(obj kind.Object) *corev1.PodTemplateSpec {
 	switch o := obj.(type) {
 	case *corev1.PodTemplate:

@@ -19,13 +19,12 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// maxPodsChecked is how many pods a new enforce level is checked against (upstream:
+// maxPodsChecked is the maximum number of pods that are checked against a new enforce level (upstream:
 // defaultNamespaceMaxPodsToCheck).
 const maxPodsChecked = 3000
 
-// namespace requires valid labels, and warns about existing pods that a stricter enforce level
-// would reject.
-func (s *security) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
+// namespace rejects invalid labels, and warns about existing pods that violate a stricter enforce level.
+func (s *podSecurity) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
 	if r.Subresource != "" {
 		return nil
 	}
@@ -40,7 +39,7 @@ func (s *security) namespace(ctx context.Context, r *admission.Request, ns *core
 	if !stricter(levels.Enforce, was.Enforce) {
 		return nil
 	}
-	return s.existing(ctx, r, ns.Name, levels.Enforce)
+	return s.warnExisting(ctx, r, ns.Name, levels.Enforce)
 }
 
 func invalidLabels(r *admission.Request, errs field.ErrorList) error {
@@ -58,22 +57,23 @@ func stricter(next, old api.LevelVersion) bool {
 	return next.Version != old.Version || api.CompareLevels(next.Level, old.Level) > 0
 }
 
-// existing warns about the pods of a namespace that violate its new level; pods with the same
-// violations share a warning.
-func (s *security) existing(ctx context.Context, r *admission.Request, namespace string, level api.LevelVersion) error {
+// warnExisting warns about the namespace's pods that violate its new level. Pods with the same violations share a
+// warning.
+func (s *podSecurity) warnExisting(ctx context.Context, r *admission.Request, namespace string,
+	level api.LevelVersion) error {
 	pods, err := client.List[*corev1.Pod](ctx, s.api, client.Selector{Namespace: namespace})
 	if err != nil {
 		return err
 	}
 	all := len(pods)
-	pods = differentFirst(pods)[:min(all, maxPodsChecked)]
+	pods = onePerController(pods)[:min(all, maxPodsChecked)]
 	if len(pods) < all {
 		r.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods),
 			all))
 	}
-	names := map[string][]string{} // pods by violations
+	names := map[string][]string{} // names of pods by violations
 	for _, pod := range pods {
-		found, err := s.evaluate(level, checked{&pod.ObjectMeta, &pod.Spec})
+		found, err := s.evaluate(level, checkedPod{&pod.ObjectMeta, &pod.Spec})
 		if err != nil {
 			return err
 		}
@@ -85,15 +85,15 @@ func (s *security) existing(ctx context.Context, r *admission.Request, namespace
 		r.Warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace,
 			level.String()))
 	}
-	for _, line := range grouped(names) {
+	for _, line := range violationLines(names) {
 		r.Warn(line)
 	}
 	return nil
 }
 
-// differentFirst moves one pod of each controller before the controller's other pods, which have
-// the same template.
-func differentFirst(pods []*corev1.Pod) []*corev1.Pod {
+// onePerController moves one pod of each controller to the front, because a controller's pods usually have the same
+// template.
+func onePerController(pods []*corev1.Pod) []*corev1.Pod {
 	seen := map[types.UID]bool{}
 	var first, alike []*corev1.Pod
 	for _, pod := range pods {
@@ -110,8 +110,8 @@ func differentFirst(pods []*corev1.Pod) []*corev1.Pod {
 	return append(first, alike...)
 }
 
-// grouped returns one line for each violation, in upstream's words.
-func grouped(names map[string][]string) []string {
+// violationLines returns one line for each violation, in upstream's words.
+func violationLines(names map[string][]string) []string {
 	var lines []string
 	for fault, pods := range names {
 		name := slices.Min(pods)
@@ -128,7 +128,7 @@ func grouped(names map[string][]string) []string {
 	return lines
 }
 
-// images returns the images of all containers of a pod by container name.
+// images iterates over the names and images of all containers of a pod.
 func images(spec *corev1.PodSpec) iter.Seq2[string, string] {
 	return func(yield func(name, image string) bool) {
 		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {

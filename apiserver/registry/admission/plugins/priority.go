@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// priority sets the priority of a new pod from its class or the default one. An update that omits
-// the priority keeps it.
+// priority sets the priority of a new pod from its PriorityClass or the default class. An update without a priority
+// keeps it.
 func priority(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "Priority", Mutate: func(ctx context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
@@ -54,9 +54,10 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 			policy = *class.PreemptionPolicy
 		}
 	}
-	if asked := pod.Spec.Priority; asked != nil && *asked != value {
+	if requested := pod.Spec.Priority; requested != nil && *requested != value {
 		return r.Forbid(
-			fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *asked, value))
+			fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; "+
+				"priority admission controller computed %d from the given PriorityClass name", *requested, value))
 	}
 	pod.Spec.Priority = &value
 	if pod.Spec.PreemptionPolicy == nil {
@@ -65,8 +66,7 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 	return nil
 }
 
-// priorityClass returns the named class; without a name the global default with the lowest value,
-// or nil.
+// priorityClass returns the named class. Without a name it returns the global default with the lowest value, or nil.
 func priorityClass(ctx context.Context, c client.Client, name string) (*schedulingv1.PriorityClass, error) {
 	if name != "" {
 		return client.Get[*schedulingv1.PriorityClass](ctx, c, "", name)

@@ -18,23 +18,23 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// quotas charges writes to the quotas of their namespace. The usage is the sum of what is stored
-// and being stored, so that nothing must be written for it.
+// quotas charges writes to the quotas of their namespace. The usage is the sum over stored and pending objects, so that
+// the plugin need not write it.
 type quotas struct {
-	api    client.Client
-	clock  clock.PassiveClock
-	ledger ledger
+	api     client.Client
+	clock   clock.PassiveClock
+	pending pendingWrites
 }
 
-// ResourceQuota rejects writes that exceed a quota. It must be the last plugin: what it admits
-// counts at once.
+// ResourceQuota returns the plugin that rejects writes that exceed a quota. It must be the last plugin, because the
+// objects that it admits count at once.
 func ResourceQuota(c client.Client) admission.Plugin {
 	q := &quotas{api: c, clock: clock.RealClock{}}
 	return admission.Plugin{Name: "ResourceQuota", Validate: q.validate}
 }
 
 func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
-	if !charged(r) {
+	if !isCharged(r) {
 		return nil
 	}
 	all, err := client.List[*corev1.ResourceQuota](ctx, q.api, client.Selector{Namespace: r.Namespace})
@@ -48,9 +48,9 @@ func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
 	return q.charge(ctx, r, demands)
 }
 
-// charged reports whether the request creates an object or may use more. Updates of pods, services
-// and claims only may use more.
-func charged(r *admission.Request) bool {
+// isCharged reports whether the request can increase the usage of a quota: a creation, or an update of a pod, a Service
+// or a claim.
+func isCharged(r *admission.Request) bool {
 	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
 		return false
 	}
@@ -66,16 +66,16 @@ func charged(r *admission.Request) bool {
 	return false
 }
 
-// demand is what a request needs of one quota.
+// demand is the additional usage that a request needs from one quota.
 type demand struct {
-	of        *corev1.ResourceQuota
+	quota     *corev1.ResourceQuota
 	requested corev1.ResourceList // all above zero
 	used      corev1.ResourceList // current usage of the requested resources
 	resource  schema.GroupResource
 	now       time.Time
 }
 
-// demandsOf returns what the request needs of each quota that applies.
+// demandsOf returns the demands of the request, one for each quota that applies.
 func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
 	gr := r.Resource.GVR.GroupResource()
 	var demands []*demand
@@ -95,7 +95,7 @@ func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time)
 			}
 		}
 		requested := quota.Of(gr, r.Object, hard, now)
-		d := &demand{of: rq, resource: gr, now: now}
+		d := &demand{quota: rq, resource: gr, now: now}
 		if requested = quota.Over(requested, d.use(r.Old, hard)); len(requested) > 0 {
 			d.requested = requested
 			demands = append(demands, d)
@@ -104,45 +104,44 @@ func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time)
 	return demands, nil
 }
 
-// use returns what obj, which may be nil, uses of the quota's resources in mask.
+// use returns the amounts of the resources in mask that obj, which may be nil, uses of the quota.
 func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceList {
-	if obj == nil || !quota.Matches(&d.of.Spec, obj) {
+	if obj == nil || !quota.Matches(&d.quota.Spec, obj) {
 		return nil
 	}
 	return quota.Of(d.resource, obj, mask, d.now)
 }
 
-// charge admits the demands if the usage allows them, and counts the object until it is stored or
-// has failed.
+// charge admits the demands if the quotas allow them, and counts the object until its write ends.
 func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*demand) error {
-	began := q.ledger.begin()
-	defer q.ledger.end(began)
+	began := q.pending.begin()
+	defer q.pending.end(began)
 	stored, _, err := q.api.List(ctx, client.Selector{Resource: r.Resource.GVR, Namespace: r.Namespace})
 	if err != nil {
 		return err
 	}
 	for _, d := range demands {
-		d.used = quota.Sum(&d.of.Spec, d.resource, stored, d.requested, d.now)
+		d.used = quota.Sum(&d.quota.Spec, d.resource, stored, d.requested, d.now)
 	}
-	var h *hold
+	var h *pendingWrite
 	if !r.DryRun {
-		h = &hold{resource: r.Resource.GVR.GroupResource(), object: r.Object}
+		h = &pendingWrite{resource: r.Resource.GVR.GroupResource(), object: r.Object}
 	}
-	err = q.ledger.take(began, h, func(pending []*hold) error { return allow(r, demands, stored, pending) })
-	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.ledger.release(h) }) {
-		q.ledger.release(h) // outside of During nothing ends the write
+	err = q.pending.admit(began, h, func(pending []*pendingWrite) error { return allow(r, demands, stored, pending) })
+	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.pending.release(h) }) {
+		q.pending.release(h) // without During, nothing ends the write
 	}
 	return err
 }
 
-// allow adds what is being stored to the usage, and returns an error if the quota is exceeded.
-func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*hold) error {
+// allow adds pending writes to the usage, and returns an error if a quota is exceeded.
+func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*pendingWrite) error {
 	for _, h := range pending {
 		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace ||
 			h.object.GetUID() == r.Object.GetUID() {
 			continue
 		}
-		now := same(stored, h.object)
+		now := storedVersion(stored, h.object)
 		for _, d := range demands {
 			quota.Add(d.used, quota.Over(d.use(h.object, d.requested), d.use(now, d.requested)))
 		}
@@ -155,8 +154,8 @@ func allow(r *admission.Request, demands []*demand, stored []kind.Object, pendin
 	return nil
 }
 
-// same returns the stored version of obj in a list sorted by name; nil: none.
-func same(stored []kind.Object, obj kind.Object) kind.Object {
+// storedVersion returns the stored version of obj from a list sorted by name; nil: none.
+func storedVersion(stored []kind.Object, obj kind.Object) kind.Object {
 	i, found := slices.BinarySearchFunc(stored, obj.GetName(), func(o kind.Object, name string) int {
 		return strings.Compare(o.GetName(), name)
 	})
@@ -172,7 +171,7 @@ func (d *demand) exceeded() error {
 	for name, amount := range d.requested {
 		total := d.used[name].DeepCopy()
 		total.Add(amount)
-		if total.Cmp(d.of.Spec.Hard[name]) > 0 {
+		if total.Cmp(d.quota.Spec.Hard[name]) > 0 {
 			over = append(over, name)
 		}
 	}
@@ -180,11 +179,11 @@ func (d *demand) exceeded() error {
 		return nil
 	}
 	slices.Sort(over)
-	return errors.New("exceeded quota: " + d.of.Name + ", requested: " + amountsText(d.requested, over) +
-		", used: " + amountsText(d.used, over) + ", limited: " + amountsText(d.of.Spec.Hard, over))
+	return errors.New("exceeded quota: " + d.quota.Name + ", requested: " + amountsText(d.requested, over) +
+		", used: " + amountsText(d.used, over) + ", limited: " + amountsText(d.quota.Spec.Hard, over))
 }
 
-// amountsText returns "cpu=1,memory=1Gi".
+// amountsText formats amounts as "cpu=1,memory=1Gi".
 func amountsText(amounts corev1.ResourceList, names []corev1.ResourceName) string {
 	parts := make([]string, len(names))
 	for i, name := range names {

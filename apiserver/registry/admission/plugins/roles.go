@@ -17,18 +17,16 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Roles knows the permissions of users.
+// Roles resolves the permissions of users.
 type Roles interface {
 	auth.Authorizer
-	// Rules returns all rules of a user in a namespace; an error names the roles that could not be
-	// read.
+	// Rules returns all rules of a user in a namespace. The error names the roles that it failed to read.
 	Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
-// roleEscalation keeps users from granting permissions that they do not have: a role or a binding
-// may grant only what its writer may do, unless the writer has the verb escalate on the role, or
-// bind on the bound role (upstream: the policy-based storages of registry/rbac). It does not apply
-// to system:masters and to this process's own parts.
+// roleEscalation prevents users from granting permissions that they do not have. Exceptions are the verb escalate on
+// the role and the verb bind on the bound role (upstream: the policy-based storages of registry/rbac). It does not
+// apply to system:masters and to this process.
 func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "RoleEscalation", Validate: func(ctx context.Context, r *admission.Request) error {
 		user, ok := auth.Known(ctx)
@@ -40,7 +38,7 @@ func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 		case *rbacv1.Role:
 			return e.role(ctx, next.Rules, false)
 		case *rbacv1.ClusterRole:
-			return e.role(ctx, next.Rules, next.AggregationRule != nil || aggregated(r.Old))
+			return e.role(ctx, next.Rules, next.AggregationRule != nil || isAggregated(r.Old))
 		case *rbacv1.RoleBinding:
 			return e.binding(ctx, next.RoleRef, next.Subjects)
 		case *rbacv1.ClusterRoleBinding:
@@ -50,7 +48,7 @@ func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 	}}
 }
 
-func aggregated(old kind.Object) bool {
+func isAggregated(old kind.Object) bool {
 	role, ok := old.(*rbacv1.ClusterRole)
 	return ok && role.AggregationRule != nil
 }
@@ -63,10 +61,10 @@ type escalation struct {
 	user   auth.User
 }
 
-// role requires the user to have the rules; for an aggregated role, which may get any rule, all
+// role requires that the user has the rules. For an aggregated role, which may get any rule, it requires all
 // permissions.
 func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggregate bool) error {
-	if e.onlyCollected() {
+	if e.onlyMetadataChanged() {
 		return nil
 	}
 	name := ""
@@ -76,14 +74,14 @@ func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggrega
 	if ok, err := e.may(ctx, "escalate", e.Resource.GVR.Resource, name); ok || err != nil {
 		return err
 	}
-	if aggregate && e.missing(ctx, everything()) != nil {
+	if aggregate && e.missing(ctx, clusterAdminRules()) != nil {
 		return e.Forbid(errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return e.confirm(ctx, rules)
 }
 
-// onlyCollected reports whether the update changes only what the garbage collector uses.
-func (e escalation) onlyCollected() bool {
+// onlyMetadataChanged reports whether the update changes only the fields that the garbage collector uses.
+func (e escalation) onlyMetadataChanged() bool {
 	if e.Old == nil {
 		return false
 	}
@@ -95,9 +93,9 @@ func (e escalation) onlyCollected() bool {
 	return equality.Semantic.DeepEqual(next, e.Old)
 }
 
-// binding requires the user to have the rules of the bound role.
+// binding requires that the user has the rules of the bound role.
 func (e escalation) binding(ctx context.Context, role rbacv1.RoleRef, subjects []rbacv1.Subject) error {
-	if e.onlyCollected() || e.sameBinding(role, subjects) {
+	if e.onlyMetadataChanged() || e.sameBinding(role, subjects) {
 		return nil
 	}
 	resource := client.ClusterRoles.Resource
@@ -114,7 +112,7 @@ func (e escalation) binding(ctx context.Context, role rbacv1.RoleRef, subjects [
 	return e.confirm(ctx, rules)
 }
 
-// sameBinding reports whether the update grants nothing.
+// sameBinding reports whether the update grants no permission.
 func (e escalation) sameBinding(role rbacv1.RoleRef, subjects []rbacv1.Subject) bool {
 	switch old := e.Old.(type) {
 	case *rbacv1.RoleBinding:
@@ -142,7 +140,8 @@ func (e escalation) rulesOf(ctx context.Context, ref rbacv1.RoleRef) ([]rbacv1.P
 
 func (e escalation) may(ctx context.Context, verb, resource, name string) (bool, error) {
 	ok, _, err := e.roles.Authorize(ctx, auth.Attributes{
-		User: e.user, Verb: verb, Group: rbacv1.GroupName, Version: "*", Resource: resource, Namespace: e.Namespace, Name: name})
+		User: e.user, Verb: verb, Group: rbacv1.GroupName, Version: "*", Resource: resource,
+		Namespace: e.Namespace, Name: name})
 	return ok, err
 }
 
@@ -153,7 +152,7 @@ func (e escalation) confirm(ctx context.Context, rules []rbacv1.PolicyRule) erro
 	return nil
 }
 
-// missing returns, in upstream's words, the rules that the user does not have.
+// missing returns an error, in upstream's words, with the rules that the user does not have.
 func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	have, unknown := e.roles.Rules(ctx, e.user, e.Namespace)
 	ok, lacking := validation.Covers(have, rules)
@@ -168,14 +167,13 @@ func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) erro
 	return errors.New(text)
 }
 
-// everything returns the rules of a cluster-admin.
-func everything() []rbacv1.PolicyRule {
+// clusterAdminRules returns the rules of cluster-admin.
+func clusterAdminRules() []rbacv1.PolicyRule {
 	all := []string{"*"}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
 }
 
-// describeRules returns single rules as upstream prints them; rules that differ only in the verb
-// share a line.
+// describeRules formats rules as upstream does. Rules that differ only in the verb share a line.
 func describeRules(rules []rbacv1.PolicyRule) []string {
 	var order []string
 	verbs := map[string][]string{}
@@ -184,20 +182,23 @@ func describeRules(rules []rbacv1.PolicyRule) []string {
 		for _, field := range []struct {
 			name   string
 			values []string
-		}{{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames}} {
+		}{
+			{"APIGroups", r.APIGroups}, {"Resources", r.Resources},
+			{"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames},
+		} {
 			if len(field.values) > 0 {
 				parts = append(parts, fmt.Sprintf("%s:%q", field.name, field.values))
 			}
 		}
-		about := strings.Join(parts, ", ")
-		if verbs[about] == nil {
-			order = append(order, about)
+		rule := strings.Join(parts, ", ")
+		if verbs[rule] == nil {
+			order = append(order, rule)
 		}
-		verbs[about] = append(verbs[about], r.Verbs...)
+		verbs[rule] = append(verbs[rule], r.Verbs...)
 	}
 	slices.Sort(order)
-	for i, about := range order {
-		order[i] = fmt.Sprintf("{%s, Verbs:%q}", about, verbs[about])
+	for i, rule := range order {
+		order[i] = fmt.Sprintf("{%s, Verbs:%q}", rule, verbs[rule])
 	}
 	return order
 }

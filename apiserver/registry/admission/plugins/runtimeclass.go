@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// runtimeClass sets a new pod's overhead and node selection from its class. Users must not set an
-// overhead.
+// runtimeClass sets the overhead and the node selection of a new pod from its RuntimeClass. Users must not set an
+// overhead themselves.
 func runtimeClass(c client.Client) admission.Plugin {
 	return admission.Plugin{
 		Name: "RuntimeClass",
@@ -33,7 +33,7 @@ func runtimeClass(c client.Client) admission.Plugin {
 			if err != nil {
 				return err
 			}
-			if err := runAs(pod, class); err != nil {
+			if err := applyRuntimeClass(pod, class); err != nil {
 				return r.Forbid(err)
 			}
 			return nil
@@ -56,8 +56,8 @@ func newPod(r *admission.Request) *corev1.Pod {
 	return pod
 }
 
-// runAs applies the class to the pod.
-func runAs(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+// applyRuntimeClass applies the class to the pod.
+func applyRuntimeClass(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	var overhead corev1.ResourceList
 	if class.Overhead != nil {
 		overhead = class.Overhead.PodFixed

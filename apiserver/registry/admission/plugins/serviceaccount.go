@@ -24,14 +24,12 @@ const (
 	tokenPath      = "/var/run/secrets/kubernetes.io/serviceaccount"
 	tokenSeconds   = 60*60 + 7
 	rootCA         = "kube-root-ca.crt"
-	// A controller creates the default account of a new namespace; a new pod waits this long for
-	// it.
+	// accountWait is the time that a new pod waits for the default account, which a controller creates in new namespaces.
 	accountWait = time.Second
 	accountPoll = 10 * time.Millisecond
 )
 
-// serviceAccount sets a pod's account, with the account's pull secrets and a volume of credentials
-// for the API.
+// serviceAccount sets a pod's service account, the account's image pull secrets and a volume with API credentials.
 func serviceAccount(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "ServiceAccount", Mutate: func(ctx context.Context, r *admission.Request) error {
 		pod, ok := r.Object.(*corev1.Pod)
@@ -41,11 +39,11 @@ func serviceAccount(c client.Client) admission.Plugin {
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 			return mirrorAccount(r, pod)
 		}
-		return giveAccount(ctx, c, r, &pod.Spec)
+		return setAccount(ctx, c, r, &pod.Spec)
 	}}
 }
 
-func giveAccount(ctx context.Context, c client.Client, r *admission.Request, spec *corev1.PodSpec) error {
+func setAccount(ctx context.Context, c client.Client, r *admission.Request, spec *corev1.PodSpec) error {
 	if spec.ServiceAccountName == "" {
 		spec.ServiceAccountName = defaultAccount
 	}
@@ -63,7 +61,7 @@ func giveAccount(ctx context.Context, c client.Client, r *admission.Request, spe
 	return nil
 }
 
-// findAccount returns an account. It waits for one that a controller is about to create.
+// findAccount returns a service account. It waits for accountWait until the account exists.
 func findAccount(ctx context.Context, c client.Client, namespace, name string) (*corev1.ServiceAccount, error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, c, namespace, name)
 	for waited := time.Duration(0); apierrors.IsNotFound(err) && name == defaultAccount &&
@@ -81,8 +79,8 @@ func findAccount(ctx context.Context, c client.Client, namespace, name string) (
 	return account, err
 }
 
-// automounts reports whether the pod gets credentials: the pod decides, else its account; the
-// default is yes.
+// automounts reports whether the pod gets API credentials. The pod's setting takes precedence over its account's; the
+// default is true.
 func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
 	switch {
 	case spec.AutomountServiceAccountToken != nil:
@@ -93,8 +91,8 @@ func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
 	return true
 }
 
-// mountToken mounts the volume of credentials into every container without another mount at its
-// path, and adds the volume unless the pod has one.
+// mountToken mounts the credentials into each container that has no other mount at their path. It adds the volume if
+// the pod has none.
 func mountToken(spec *corev1.PodSpec) {
 	name, brought := "", false
 	for i := range spec.Volumes {
@@ -126,8 +124,7 @@ func mountInto(list []corev1.Container, volume string) (any bool) {
 	return any
 }
 
-// credentials returns the volume with what a program needs to call the API: a token, the server's
-// CA, the namespace.
+// credentials returns the volume with API credentials: a token, the server's CA certificate and the namespace.
 func credentials(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),
@@ -144,7 +141,7 @@ func credentials(name string) corev1.Volume {
 	}}}
 }
 
-// mirrorAccount rejects references that a static pod, which no one authorized, must not have.
+// mirrorAccount rejects references in mirror pods, because no user was authorized to create their static pods.
 func mirrorAccount(r *admission.Request, pod *corev1.Pod) error {
 	uses := map[string]bool{}
 	volume.All().References(pod, func(resource, _ string) { uses[resource] = true })

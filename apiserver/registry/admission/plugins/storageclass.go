@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// defaultStorageClass sets the default class of a claim without one: of several the newest, then
-// the first by name.
+// defaultStorageClass sets the default class of a claim without one. Of several default classes it takes the newest,
+// then the first by name.
 func defaultStorageClass(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DefaultStorageClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
@@ -33,7 +33,7 @@ func defaultStorageClass(c client.Client) admission.Plugin {
 	}}
 }
 
-// claimResize rejects larger claims unless their class allows volume expansion.
+// claimResize rejects a larger claim unless its class allows volume expansion.
 func claimResize(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "PersistentVolumeClaimResize",
 		Validate: func(ctx context.Context, r *admission.Request) error {
@@ -52,7 +52,8 @@ func claimResize(c client.Client) admission.Plugin {
 			}
 			if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
 				return r.Forbid(
-					errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+					errors.New("only dynamically provisioned pvc can be resized and " +
+						"the storageclass that provisions the pvc must support resize"))
 			}
 			return nil
 		}}

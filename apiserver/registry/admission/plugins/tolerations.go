@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TolerationSeconds is how long a pod stays on a node that is not ready or unreachable, unless it says so itself; nil
-// means upstream's 300 s.
+// TolerationSeconds is the time that a pod stays on a node that is not ready or unreachable, unless its own tolerations
+// set it; nil: DefaultTolerationSeconds.
 type TolerationSeconds struct {
 	NotReady, Unreachable *int64
 }
@@ -30,7 +30,7 @@ func defaultTolerationSeconds(stay TolerationSeconds) admission.Plugin {
 	}}
 }
 
-// tolerateFor adds the toleration unless the pod tolerates the taint itself.
+// tolerateFor adds the toleration unless the pod already tolerates the taint.
 func tolerateFor(spec *corev1.PodSpec, taint string, seconds *int64) {
 	for _, t := range spec.Tolerations {
 		anyEffect := t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute

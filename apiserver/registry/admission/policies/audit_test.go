@@ -8,8 +8,7 @@ import (
 	"monopod/apiserver/audit/audittest"
 )
 
-// The audit event of a request has the failures of policies whose binding says Audit, and the annotations of all of
-// them.
+// The audit event of a request has the failures of policies with the action Audit, and all audit annotations.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	c := open(t)

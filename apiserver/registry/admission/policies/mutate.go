@@ -22,32 +22,32 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// mutate is Mutate of the plugin: one policy after the other changes the object.
+// mutate implements admission.Plugin. It applies the policies one after the other.
 func (p *Policies) mutate(ctx context.Context, r *admission.Request) error {
-	now := p.mutating.now.Load()
-	if now == nil || r.Operation == admission.Delete || r.Part != "" || match.Exempt(ctx, r) {
+	now := p.mutating.bound.Load()
+	if now == nil || r.Operation == admission.Delete || r.PartOf != "" || match.Exempt(ctx, r) {
 		return nil
 	}
-	m := &mutation{visit: p.visit(r, true), rounds: match.RoundsOf(r, mutatingName)}
+	m := &mutation{matcher: p.newMatcher(r, true), reinvocation: match.ReinvocationOf(r, mutatingName)}
 	for _, policy := range *now {
-		if err := m.policy(ctx, policy); err != nil {
+		if err := m.applyPolicy(ctx, policy); err != nil {
 			return err
 		}
 	}
-	m.rounds.End()
-	return m.end()
+	m.reinvocation.End()
+	return m.err()
 }
 
-// mutation is one request on its way past the mutating policies.
+// mutation is one request with the errors of its mutating policies.
 type mutation struct {
-	visit
-	rounds *match.Rounds
-	denied []denial
+	matcher
+	reinvocation *match.Reinvocation
+	denied       []denial
 }
 
-// policy changes the object as a policy says. The error ends the request at once.
-func (m *mutation) policy(ctx context.Context, p *policy[*admissionregistration.Mutations]) error {
-	res, err := m.concerned(ctx, p.match, &p.selectors)
+// applyPolicy applies a policy to the object. An error ends the request at once.
+func (m *mutation) applyPolicy(ctx context.Context, p *policy[*admissionregistration.Mutations]) error {
+	res, err := m.matchingVersion(ctx, p.match, &p.selectors)
 	if err == nil && res == nil {
 		return nil
 	}
@@ -56,16 +56,16 @@ func (m *mutation) policy(ctx context.Context, p *policy[*admissionregistration.
 		compiled, err = p.compiled()
 	}
 	if err != nil {
-		m.fail(&p.common, nil, fmt.Errorf("failed to configure policy: %w", err), "")
+		m.fail(&p.policyMeta, nil, fmt.Errorf("failed to configure policy: %w", err), "")
 		return nil
 	}
 	for _, b := range p.bindings {
-		all, err := m.bound(ctx, &p.common, b)
+		all, err := m.paramsFor(ctx, &p.policyMeta, b)
 		if err != nil {
-			m.fail(&p.common, b, fmt.Errorf("failed to configure binding: %w", err), "")
+			m.fail(&p.policyMeta, b, fmt.Errorf("failed to configure binding: %w", err), "")
 		}
 		for _, params := range all {
-			if err := m.invoke(ctx, invocation{&p.common, b, compiled, res, params}); err != nil {
+			if err := m.invoke(ctx, invocation{&p.policyMeta, b, compiled, res, params}); err != nil {
 				return err
 			}
 		}
@@ -73,8 +73,8 @@ func (m *mutation) policy(ctx context.Context, p *policy[*admissionregistration.
 	return nil
 }
 
-// fail records an error of a policy, unless it is ignored.
-func (m *mutation) fail(p *common, b *binding, err error, reason metav1.StatusReason) {
+// fail records an error of a policy, unless its failurePolicy is Ignore.
+func (m *mutation) fail(p *policyMeta, b *binding, err error, reason metav1.StatusReason) {
 	if p.ignores() {
 		return
 	}
@@ -82,19 +82,19 @@ func (m *mutation) fail(p *common, b *binding, err error, reason metav1.StatusRe
 	if b != nil {
 		by = fmt.Sprintf("policy '%s' with binding '%s'", p.name, b.name)
 	}
-	m.denied = append(m.denied, denial{by: by, message: err.Error(), reason: reason})
+	m.denied = append(m.denied, denial{source: by, message: err.Error(), reason: reason})
 }
 
-// invocation is a policy that concerns the request in a version, for one binding and one object of parameters.
+// invocation is the application of a matching policy for one binding and one object of parameters.
 type invocation struct {
-	*common
-	binding *binding
-	is      *admissionregistration.Mutations
-	res     *kind.Resource
-	params  runtime.Object
+	*policyMeta
+	binding   *binding
+	mutations *admissionregistration.Mutations
+	res       *kind.Resource
+	params    runtime.Object
 }
 
-// id identifies it in both runs of a request.
+// id identifies the invocation in both runs of a request.
 func (i *invocation) id() string {
 	id := i.name + "/" + i.binding.name
 	if o, ok := i.params.(metav1.Object); ok {
@@ -109,37 +109,37 @@ func (m *mutation) invoke(ctx context.Context, i invocation) error {
 	if err != nil {
 		return err
 	}
-	if len(i.is.Spec.MatchConditions) > 0 {
+	if len(i.mutations.Spec.MatchConditions) > 0 {
 		in, err := m.Input(ctx, i.res, i.params, nil)
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
-		if ok, err := in.Meets(ctx, i.is.Conditions); err != nil || !ok {
+		if ok, err := in.MeetsConditions(ctx, i.mutations.Conditions); err != nil || !ok {
 			if err != nil {
-				m.fail(i.common, i.binding, err, metav1.StatusReasonInvalid)
+				m.fail(i.policyMeta, i.binding, err, metav1.StatusReasonInvalid)
 			}
 			return nil
 		}
 	}
-	if m.rounds.Skips(i.id()) {
+	if m.reinvocation.Skips(i.id()) {
 		return nil
 	}
 	changed := false
-	for _, patcher := range i.is.Patchers {
+	for _, patcher := range i.mutations.Patchers {
 		did, err := m.apply(ctx, &i, patcher, namespace)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 			return err
 		}
 		if err != nil {
-			m.fail(i.common, i.binding, err, metav1.StatusReasonInvalid)
+			m.fail(i.policyMeta, i.binding, err, metav1.StatusReasonInvalid)
 		}
 		changed = changed || did
 	}
 	if changed {
-		m.rounds.Changed()
+		m.reinvocation.Changed()
 	}
-	if i.is.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
-		m.rounds.Invoked(i.id())
+	if i.mutations.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
+		m.reinvocation.Invoked(i.id())
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (m *mutation) invoke(ctx context.Context, i invocation) error {
 // apply applies one mutation, and reports whether it changed the object.
 func (m *mutation) apply(ctx context.Context, i *invocation, patcher patch.Patcher,
 	namespace *corev1.Namespace) (bool, error) {
-	f := m.In(i.res)
+	f := m.Form(i.res)
 	if f.Err != nil || f.Object == nil {
 		return false, f.Err
 	}
@@ -159,13 +159,13 @@ func (m *mutation) apply(ctx context.Context, i *invocation, patcher patch.Patch
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	after, err := in.Patch(i.is.Context(ctx), patcher, i.res, types)
+	after, err := in.Patch(i.mutations.Context(ctx), patcher, i.res, types)
 	if err != nil {
 		return false, err
 	}
 	u, ok := after.(*unstructured.Unstructured)
 	if !ok {
-		return false, nil // a test in the patch failed
+		return false, nil // a test operation of the patch failed
 	}
 	data, err := json.Marshal(u.Object)
 	if err != nil {
@@ -189,8 +189,8 @@ func (m *mutation) types(res *kind.Resource, f *match.Form) (managedfields.TypeC
 	return types, nil
 }
 
-// end returns the error of the request, in upstream's words.
-func (m *mutation) end() error {
+// err returns the error of the request, in upstream's words.
+func (m *mutation) err() error {
 	if len(m.denied) == 0 {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (m *mutation) end() error {
 		return err
 	}
 	for i, d := range m.denied {
-		message := fmt.Sprintf("%s denied request: %s", d.by, d.message)
+		message := fmt.Sprintf("%s denied request: %s", d.source, d.message)
 		if i == 0 {
 			status.ErrStatus.Message = message
 			if d.reason != "" {

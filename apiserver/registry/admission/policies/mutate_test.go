@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// mutating creates a policy from YAML, with rules for every write of ConfigMaps unless it has others, and a binding.
+// mutating creates a policy and a binding from YAML. The default rules match all writes of ConfigMaps.
 func (c *cluster) mutating(name, spec, binding string) {
 	c.t.Helper()
 	p := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -58,7 +58,7 @@ func patch(expression string) string {
 	return fmt.Sprintf("{patchType: JSONPatch, jsonPatch: {expression: %q}}", expression)
 }
 
-// The changes of a policy to a ConfigMap with a: b.
+// Mutations of a ConfigMap with a: b.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	const denied = `policy 'p' with binding 'p-binding' denied request: `
@@ -167,7 +167,7 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-// Policies change updates, other versions, subresources, and what the server makes of a pod; not deletions.
+// Policies mutate updates, other versions, subresources and pods with their defaults, but not deletions.
 func TestMutatedRequests(t *testing.T) {
 	t.Parallel()
 	k := open(t)

@@ -16,9 +16,9 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// params returns the objects with which a policy is evaluated for a binding: one nil without parameters, none if there
-// are none and the binding allows that. The errors have upstream's words.
-func (v *visit) params(ctx context.Context, of *admissionv1.ParamKind,
+// params returns the parameters of a binding: a single nil if the policy has none, an empty list if no object exists
+// and the binding allows that. The errors have upstream's words.
+func (v *matcher) params(ctx context.Context, of *admissionv1.ParamKind,
 	ref *admissionv1.ParamRef) ([]runtime.Object, error) {
 	if of == nil || ref == nil {
 		return []runtime.Object{nil}, nil
@@ -41,8 +41,8 @@ func (v *visit) params(ctx context.Context, of *admissionv1.ParamKind,
 	return found, nil
 }
 
-// paramsNamespace returns where the parameters are: by default in the request's namespace.
-func (v *visit) paramsNamespace(res *kind.Resource, ref *admissionv1.ParamRef) (string, error) {
+// paramsNamespace returns the namespace of the parameters, by default the request's.
+func (v *matcher) paramsNamespace(res *kind.Resource, ref *admissionv1.ParamRef) (string, error) {
 	switch {
 	case !res.Namespaced && ref.Namespace != "":
 		return "", errors.New("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
@@ -56,7 +56,7 @@ func (v *visit) paramsNamespace(res *kind.Resource, ref *admissionv1.ParamRef) (
 	return v.Request.Namespace, nil
 }
 
-func (v *visit) find(ctx context.Context, res *kind.Resource, namespace string,
+func (v *matcher) find(ctx context.Context, res *kind.Resource, namespace string,
 	ref *admissionv1.ParamRef) (out []runtime.Object, err error) {
 	if ref.Name != "" {
 		obj, err := v.cfg.API.Get(ctx, client.Ref{Resource: res.GVR, Namespace: namespace, Name: ref.Name})

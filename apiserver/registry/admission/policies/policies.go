@@ -1,13 +1,13 @@
 // Package policies evaluates ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 //
 //   - Policies: the policies that have bindings, in the order of their names.
-//   - set.go: those of one kind, compiled when they are needed first.
-//   - visit.go: which policies and bindings concern a request, with which parameters.
-//   - decide.go: what a validating policy and its bindings say about a request.
-//   - outcome.go: what becomes of the decisions: an error, warnings, annotations.
-//   - mutate.go: what mutating policies change.
+//   - set.go: the compiled policies of one kind.
+//   - matcher.go: matches policies and bindings to a request.
+//   - validate.go: evaluates validating policies.
+//   - actions.go: turns failed validations into an error, warnings and audit annotations.
+//   - mutate.go: applies mutating policies.
 //
-// A request costs one atomic load for each kind if nothing is configured.
+// Without a policy, a request costs one atomic load for each kind.
 package policies
 
 import (
@@ -29,48 +29,47 @@ import (
 // Config of Policies. Kind and Types are required.
 type Config struct {
 	match.Config
-	reload.Following
-	// Kind returns the served resource of a kind; nil: none.
+	reload.Follower
+	// Kind returns the served resource of a kind; nil: not served.
 	Kind func(gvk schema.GroupVersionKind) *kind.Resource
-	// Types returns the converter by which objects of a resource, or of a subresource of it, merge.
+	// Types returns the converter by which objects of a resource or a subresource merge.
 	Types func(res *kind.Resource, subresource string) (managedfields.TypeConverter, error)
 }
 
 // Policies contains the configured policies.
 type Policies struct {
 	cfg        Config
-	mu         sync.Mutex // guards changes of both sets
-	validating set[*admissionregistration.Expressions]
-	mutating   set[*admissionregistration.Mutations]
+	mu         sync.Mutex // serializes changes of both sets
+	validating policySet[*admissionregistration.Expressions]
+	mutating   policySet[*admissionregistration.Mutations]
 }
 
 // New returns Policies without policies.
 func New(cfg Config) *Policies { return &Policies{cfg: cfg} }
 
-// mutatingName is the name of the plugin that changes objects.
 const mutatingName = "MutatingAdmissionPolicy"
 
-// Plugins returns the plugins that evaluate the policies: the mutating and the validating one.
+// Plugins returns the mutating and the validating plugin.
 func (p *Policies) Plugins() (mutating, validating admission.Plugin) {
 	return admission.Plugin{Name: mutatingName, Mutate: p.mutate},
 		admission.Plugin{Name: "ValidatingAdmissionPolicy", Validate: p.validate}
 }
 
-// Any reports whether a policy is bound.
-func (p *Policies) Any() bool { return p.validating.now.Load() != nil || p.AnyMutating() }
+// Any reports whether any policy has a binding.
+func (p *Policies) Any() bool { return p.validating.bound.Load() != nil || p.AnyMutating() }
 
-// AnyMutating reports whether a policy is bound that may change objects.
-func (p *Policies) AnyMutating() bool { return p.mutating.now.Load() != nil }
+// AnyMutating reports whether any mutating policy has a binding.
+func (p *Policies) AnyMutating() bool { return p.mutating.bound.Load() != nil }
 
-// Configuration returns what configures the policies.
+// Configuration returns the kinds that configure the policies.
 func (p *Policies) Configuration() reload.Configuration {
-	return reload.Configuration{Following: p.cfg.Following, Load: p.Load, Kinds: []schema.GroupVersionResource{
+	return reload.Configuration{Follower: p.cfg.Follower, Load: p.Load, Kinds: []schema.GroupVersionResource{
 		client.ValidatingAdmissionPolicies, client.ValidatingAdmissionPolicyBindings,
 		client.MutatingAdmissionPolicies, client.MutatingAdmissionPolicyBindings,
 	}}
 }
 
-// Load reads the policies and their bindings. It must be called when one has changed.
+// Load reads the policies and their bindings. The caller must call it after each change of one.
 func (p *Policies) Load(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,10 +88,10 @@ func (p *Policies) loadValidating(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rules []rule[*admissionregistration.Expressions]
+	var rules []storedPolicy[*admissionregistration.Expressions]
 	for _, is := range all {
-		rules = append(rules, rule[*admissionregistration.Expressions]{is,
-			common{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
+		rules = append(rules, storedPolicy[*admissionregistration.Expressions]{is,
+			policyMeta{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
 				onFailure: is.Spec.FailurePolicy},
 			func() (*admissionregistration.Expressions, error) { return admissionregistration.Compile(&is.Spec) }})
 	}
@@ -102,7 +101,7 @@ func (p *Policies) loadValidating(ctx context.Context) error {
 			&binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources,
 				actions: b.Spec.ValidationActions})
 	}
-	p.validating.set(rules, bound)
+	p.validating.replace(rules, bound)
 	return nil
 }
 
@@ -115,10 +114,10 @@ func (p *Policies) loadMutating(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rules []rule[*admissionregistration.Mutations]
+	var rules []storedPolicy[*admissionregistration.Mutations]
 	for _, is := range all {
-		rules = append(rules, rule[*admissionregistration.Mutations]{is,
-			common{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
+		rules = append(rules, storedPolicy[*admissionregistration.Mutations]{is,
+			policyMeta{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
 				onFailure: is.Spec.FailurePolicy},
 			func() (*admissionregistration.Mutations, error) {
 				return admissionregistration.CompileMutations(&is.Spec)
@@ -129,6 +128,6 @@ func (p *Policies) loadMutating(ctx context.Context) error {
 		bound = append(bound,
 			&binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources})
 	}
-	p.mutating.set(rules, bound)
+	p.mutating.replace(rules, bound)
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"monopod/store"
 )
 
-// cluster is a registry as a user sees it.
+// cluster is a registry with the warnings that a user gets.
 type cluster struct {
 	*registry.Registry
 	t        *testing.T
@@ -41,8 +41,8 @@ func open(t *testing.T) *cluster {
 	return c
 }
 
-// policy creates a policy from YAML, with rules for every write of ConfigMaps unless it has others, and a binding that
-// denies unless it says something else.
+// policy creates a policy and a binding from YAML. The default rules match all writes of ConfigMaps; the default action
+// of the binding is Deny.
 func (c *cluster) policy(name, spec, binding string) {
 	c.t.Helper()
 	p := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -76,7 +76,7 @@ func config(name string, data map[string]string) *corev1.ConfigMap {
 		Labels: map[string]string{"of": "test"}}, Data: data}
 }
 
-// The decisions of a policy about the creation of the ConfigMap c with a: b.
+// Decisions about the creation of the ConfigMap c with a: b.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	const denied = `configmaps "c" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p-binding' denied request: `
@@ -215,8 +215,7 @@ func wantStatus(t *testing.T, err error, code int32, text string) {
 	}
 }
 
-// The writes that a policy matches: also those of subresources and of other versions, but not those of objects that
-// configure admission.
+// Policies match writes of subresources and other versions, but not of objects that configure admission.
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	k := open(t)

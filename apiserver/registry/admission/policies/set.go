@@ -13,27 +13,27 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// set is the policies of one kind that have bindings, in the order of their names. E is what a policy is compiled to.
-type set[E any] struct {
-	now   atomic.Pointer[[]*policy[E]] // nil: no policy is bound
-	known map[string]func() (E, error) // by the UID and the resourceVersion
+// policySet contains the policies of one kind that have bindings, in the order of their names. E is the compiled form.
+type policySet[E any] struct {
+	bound    atomic.Pointer[[]*policy[E]] // nil: no policy has a binding
+	compiled map[string]func() (E, error) // by UID and resourceVersion
 }
 
-// rule is a stored policy.
-type rule[E any] struct {
-	is      kind.Object
-	common  common
+// storedPolicy is a policy without its bindings.
+type storedPolicy[E any] struct {
+	object  kind.Object
+	common  policyMeta
 	compile func() (E, error)
 }
 
 // policy is a policy with its bindings.
 type policy[E any] struct {
-	common
-	compiled func() (E, error) // compiles it when it is called first
+	policyMeta
+	compiled func() (E, error) // compiles the policy on its first call
 }
 
-// common is what policies of both kinds have.
-type common struct {
+// policyMeta contains the fields that policies of both kinds have.
+type policyMeta struct {
 	name, kind string
 	params     *admissionv1.ParamKind
 	match      *admissionv1.MatchResources
@@ -42,7 +42,7 @@ type common struct {
 	bindings   []*binding // in the order of their names
 }
 
-// binding is a binding of either kind; a mutating one has no actions.
+// binding is a binding of either kind. A mutating one has no actions.
 type binding struct {
 	name, policy string
 	params       *admissionv1.ParamRef
@@ -51,11 +51,11 @@ type binding struct {
 	selectors    match.Selectors
 }
 
-// ignores reports whether the policy is skipped where it cannot be evaluated.
-func (p *common) ignores() bool { return p.onFailure != nil && *p.onFailure == admissionv1.Ignore }
+// ignores reports whether the failurePolicy is Ignore.
+func (p *policyMeta) ignores() bool { return p.onFailure != nil && *p.onFailure == admissionv1.Ignore }
 
-// set replaces the policies. Those that are known stay compiled.
-func (s *set[E]) set(all []rule[E], bindings []*binding) {
+// replace sets the policies. Unchanged policies stay compiled.
+func (s *policySet[E]) replace(all []storedPolicy[E], bindings []*binding) {
 	slices.SortFunc(bindings, func(a, b *binding) int { return cmp.Compare(a.name, b.name) })
 	bound := map[string][]*binding{}
 	for _, b := range bindings {
@@ -65,12 +65,12 @@ func (s *set[E]) set(all []rule[E], bindings []*binding) {
 	known := map[string]func() (E, error){}
 	var now []*policy[E]
 	for _, r := range all {
-		name := r.is.GetName()
+		name := r.object.GetName()
 		if len(bound[name]) == 0 {
 			continue
 		}
-		key := string(r.is.GetUID()) + "/" + r.is.GetResourceVersion()
-		one := &policy[E]{common: r.common, compiled: s.known[key]}
+		key := string(r.object.GetUID()) + "/" + r.object.GetResourceVersion()
+		one := &policy[E]{policyMeta: r.common, compiled: s.compiled[key]}
 		if one.compiled == nil {
 			one.compiled = sync.OnceValues(r.compile)
 		}
@@ -78,12 +78,12 @@ func (s *set[E]) set(all []rule[E], bindings []*binding) {
 		known[key] = one.compiled
 		now = append(now, one)
 	}
-	s.known = known
+	s.compiled = known
 	slices.SortFunc(now, func(a, b *policy[E]) int { return cmp.Compare(a.name, b.name) })
 	if len(now) == 0 {
-		s.now.Store(nil)
+		s.bound.Store(nil)
 	} else {
-		s.now.Store(&now)
+		s.bound.Store(&now)
 	}
 }
 
@@ -91,8 +91,8 @@ func selectorsOf(m *admissionv1.MatchResources) match.Selectors {
 	if m == nil {
 		m = &admissionv1.MatchResources{}
 	}
-	return match.NewSelectors(cmp.Or(m.NamespaceSelector, everything), cmp.Or(m.ObjectSelector, everything))
+	return match.NewSelectors(cmp.Or(m.NamespaceSelector, everySelector), cmp.Or(m.ObjectSelector, everySelector))
 }
 
-// everything is the selector that is not set.
-var everything = new(metav1.LabelSelector)
+// everySelector selects everything. It is the default of both selectors.
+var everySelector = new(metav1.LabelSelector)

@@ -20,9 +20,9 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// FuzzAnswers answers an admission review with a status code and a text, in which UID stands for the right UID, or with
-// a patch. Whatever a webhook says, the object is stored as a valid object of its kind, or refused: without a panic, in
-// little time, and a validating webhook changes nothing.
+// FuzzAnswers answers an AdmissionReview with a status code and a text, in which UID is replaced by the right UID, or
+// with a patch. For any response, the object is stored as a valid object of its kind, or rejected: without a panic and
+// within seconds. A validating webhook changes nothing.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []struct {
 		code  int
@@ -40,7 +40,7 @@ func FuzzAnswers(f *testing.F) {
 		{200, true, `[{"op":"move","from":"/metadata","path":"/data"}]`},
 		{200, true, `[{"op":"remove","path":"/metadata/name"},{"op":"add","path":"/metadata/finalizers/-","value":"a"}]`},
 		{200, true, `[{"op":"test","path":"/data/~2","value":1e999}]`}, {200, true, `{"op":"add"}`},
-		{200, true, `[{"op":"move","from":"/data","path":"/"}]`}, // a second time it cannot be applied
+		{200, true, `[{"op":"move","from":"/data","path":"/"}]`}, // cannot be applied twice
 	} {
 		f.Add(seed.code, seed.patch, []byte(seed.text))
 	}
@@ -96,7 +96,7 @@ func FuzzAnswers(f *testing.F) {
 				(len(stored.Data) != 1 || stored.Data["a"] != "b") {
 				t.Errorf("%s: stored %+v", kind, stored)
 			}
-			now.Store(allows) // what is stored is valid
+			now.Store(allows) // the stored object is valid
 			if _, err := client.Update(context.Background(), c.Registry, stored, "",
 				func(cm *corev1.ConfigMap) error { cm.Finalizers = nil; return nil }); err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("%s: the object cannot be updated: %v", kind, err)

@@ -11,8 +11,7 @@ import (
 	"monopod/apiserver/audit/audittest"
 )
 
-// The audit event of a request has the annotations of webhooks, what mutating ones did in each round, and which failed
-// and were ignored.
+// The audit event of a request has the annotations of webhooks, the mutations of each round, and the ignored failures.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)

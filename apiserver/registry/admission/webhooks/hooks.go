@@ -1,9 +1,9 @@
 // Package webhooks calls admission webhooks.
 //
 //   - Hooks: the webhooks of all configurations, in the order in which they are called.
-//   - visit: one request on its way past them.
+//   - dispatcher: one request and the calls for it.
 //
-// A request costs one atomic load if nothing is configured.
+// Without a webhook, a request costs one atomic load.
 package webhooks
 
 import (
@@ -29,23 +29,23 @@ import (
 // Config of Hooks.
 type Config struct {
 	match.Config
-	reload.Following
+	reload.Follower
 	// Dial connects to webhooks; nil: the system does.
 	Dial webhook.Dial
 }
 
 // Hooks contains the configured webhooks.
 type Hooks struct {
-	cfg   Config
-	log   *failures
-	now   atomic.Pointer[configured] // nil: no webhook is configured
-	mu    sync.Mutex                 // guards known, and changes of now
-	known map[string][]*hook         // by the UID and the resourceVersion of the configuration
+	cfg        Config
+	log        *failureLog
+	configured atomic.Pointer[hookLists] // nil: no webhook is configured
+	mu         sync.Mutex                // guards compiled, and serializes changes of configured
+	compiled   map[string][]*hook        // by UID and resourceVersion of the configuration
 }
 
-type configured struct{ mutating, validating []*hook }
+type hookLists struct{ mutating, validating []*hook }
 
-// hook is one webhook.
+// hook is one compiled webhook.
 type hook struct {
 	admissionregistration.Hook
 	configuration string
@@ -58,7 +58,7 @@ type hook struct {
 
 // New returns Hooks without webhooks.
 func New(cfg Config) *Hooks {
-	return &Hooks{cfg: cfg, log: newFailures(cfg.Clock, cfg.Log), known: map[string][]*hook{}}
+	return &Hooks{cfg: cfg, log: newFailures(cfg.Clock, cfg.Log), compiled: map[string][]*hook{}}
 }
 
 const mutatingName = "MutatingAdmissionWebhook"
@@ -71,22 +71,22 @@ func (h *Hooks) Plugins() admission.Chain {
 	}
 }
 
-// Configuration returns what configures the webhooks.
+// Configuration returns the kinds that configure the webhooks.
 func (h *Hooks) Configuration() reload.Configuration {
-	return reload.Configuration{Following: h.cfg.Following, Load: h.Load,
+	return reload.Configuration{Follower: h.cfg.Follower, Load: h.Load,
 		Kinds: []schema.GroupVersionResource{client.MutatingWebhookConfigurations, client.ValidatingWebhookConfigurations}}
 }
 
 // Any reports whether a webhook is configured.
-func (h *Hooks) Any() bool { return h.now.Load() != nil }
+func (h *Hooks) Any() bool { return h.configured.Load() != nil }
 
 // AnyMutating reports whether a mutating webhook is configured.
 func (h *Hooks) AnyMutating() bool {
-	now := h.now.Load()
+	now := h.configured.Load()
 	return now != nil && len(now.mutating) > 0
 }
 
-// Load reads the configurations. It must be called when one has changed.
+// Load reads the configurations. The caller must call it after each change of one.
 func (h *Hooks) Load(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,24 +103,24 @@ func (h *Hooks) Load(ctx context.Context) error {
 	for _, hook := range slices.Concat(mutating, validating) {
 		names[hook.Name] = true
 	}
-	h.log.keep(names)
+	h.log.retain(names)
 	if len(names) == 0 {
-		h.now.Store(nil)
+		h.configured.Store(nil)
 	} else {
-		h.now.Store(&configured{mutating, validating})
+		h.configured.Store(&hookLists{mutating, validating})
 	}
-	for key, hooks := range h.known {
+	for key, hooks := range h.compiled {
 		if known[key] == nil {
 			for _, hook := range hooks {
 				hook.client.Close()
 			}
 		}
 	}
-	h.known = known
+	h.compiled = known
 	return nil
 }
 
-// list returns the webhooks of a kind by the names of their configurations, and adds them to known.
+// list returns the webhooks of a kind by the names of their configurations, and adds them to compiled.
 func (h *Hooks) list(ctx context.Context, known map[string][]*hook, of client.Selector) (out []*hook, err error) {
 	configurations, _, err := h.cfg.API.List(ctx, of)
 	if err != nil {
@@ -129,7 +129,7 @@ func (h *Hooks) list(ctx context.Context, known map[string][]*hook, of client.Se
 	slices.SortFunc(configurations, func(a, b kind.Object) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	for _, c := range configurations {
 		key := string(c.GetUID()) + "/" + c.GetResourceVersion()
-		hooks := h.known[key]
+		hooks := h.compiled[key]
 		if hooks == nil {
 			hooks = h.compile(c)
 		}
@@ -160,7 +160,7 @@ func (h *Hooks) compile(c kind.Object) []*hook {
 	return out
 }
 
-// ignores reports whether the webhook is skipped when it cannot be called.
+// ignores reports whether the failurePolicy is Ignore.
 func (h *hook) ignores() bool {
 	return h.FailurePolicy != nil && *h.FailurePolicy == admissionv1.Ignore
 }

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// text is a handler that sends a text.
+// text returns a handler that sends a text.
 func text(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
@@ -20,15 +20,15 @@ func text(code int, body string) http.HandlerFunc {
 	}
 }
 
-// A webhook that misbehaves fails the request, or nothing with failurePolicy Ignore, and never the server.
+// A misbehaving webhook fails the request unless its failurePolicy is Ignore. The server keeps running.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	const called, answered = "failed to call webhook: ", "received invalid webhook response: "
 	for _, c := range []struct {
 		name   string
 		handle http.HandlerFunc
-		want   string // within the error; empty: the request passes
-		closed bool   // it is refused although the webhook may fail
+		want   string // part of the error; empty: the request succeeds
+		closed bool   // the request fails even with failurePolicy Ignore
 	}{
 		{"not JSON", text(200, "hello"), called + "couldn't get version/kind; json parse error: ", false},
 		{"nothing", text(200, ""), called + "couldn't get version/kind; json parse error: ", false},
@@ -42,7 +42,7 @@ func TestHostile(t *testing.T) {
 		{"huge", text(200, strings.Repeat(" ", 9<<20)), called + "the response is larger than 8388608 bytes", false},
 		{"huge by its header", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "9000000000")
-			_ = http.NewResponseController(w).Flush() // and sends nothing
+			_ = http.NewResponseController(w).Flush() // send nothing else
 			<-r.Context().Done()
 		}, called + "the response is larger than 8388608 bytes", false},
 		{"404", text(404, "x"), called + "the server could not find the requested resource", false},
@@ -55,7 +55,7 @@ func TestHostile(t *testing.T) {
 		{"slow", func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // the server notices the end of the connection only then
 			<-r.Context().Done()
-			panic(http.ErrAbortHandler) // no answer, which the client could still take while it closes the connection
+			panic(http.ErrAbortHandler) // send no response
 		}, "context deadline exceeded", false},
 		{"not a patch", reply(t, "{}"), "received undecodable patch in webhook response: ", false},
 		{"an empty patch", reply(t, "[]"), "", false},
@@ -130,7 +130,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// reply is a handler that answers with a patch.
+// reply returns a handler that responds with a patch.
 func reply(t *testing.T, text string) http.HandlerFunc {
 	return reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse { return patch(text) })
 }

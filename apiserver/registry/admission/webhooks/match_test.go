@@ -19,7 +19,7 @@ func selector(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// Which requests a webhook gets.
+// Rules, selectors and conditions determine the requests that a webhook gets.
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	all := on("*", "*", "*")
@@ -40,7 +40,7 @@ func TestMatching(t *testing.T) {
 		name   string
 		rule   admissionv1.RuleWithOperations
 		change func(*admissionv1.MutatingWebhook)
-		want   string // those of the kinds below, and "error" for a refused request
+		want   string // the webhooks that are called, or "error" for a rejected request
 	}{
 		{"everything", all, nil, "ConfigMap Deployment HorizontalPodAutoscaler Namespace"},
 		{"a group", on("apps", "*", "*"), nil, "Deployment"},

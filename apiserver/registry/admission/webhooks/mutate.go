@@ -20,18 +20,19 @@ import (
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook"
 )
 
-// mutate is Mutate of the plugin: it calls one webhook after the other.
+// mutate implements admission.Plugin. It calls the webhooks one after the other.
 func (h *Hooks) mutate(ctx context.Context, r *admission.Request) error {
-	now := h.now.Load()
-	if now == nil || len(now.mutating) == 0 || r.Part != "" || match.Exempt(ctx, r) {
+	now := h.configured.Load()
+	if now == nil || len(now.mutating) == 0 || r.PartOf != "" || match.Exempt(ctx, r) {
 		return nil
 	}
-	s := match.RoundsOf(r, mutatingName)
-	v := h.visit(r, true)
+	s := match.ReinvocationOf(r, mutatingName)
+	v := h.newDispatcher(r, true)
 	for i, hook := range now.mutating {
-		if err := v.mutateBy(ctx, hook, s, i); err != nil {
+		if err := v.mutate(ctx, hook, s, i); err != nil {
 			return err
 		}
 	}
@@ -39,55 +40,56 @@ func (h *Hooks) mutate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// mutateBy calls a webhook, unless the request does not concern it, and applies its patch.
-func (v *visit) mutateBy(ctx context.Context, h *hook, s *match.Rounds, index int) error {
-	res, err := v.wants(ctx, h)
+// mutate calls a webhook that matches the request, and applies its patch.
+func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation, index int) error {
+	res, err := v.matchingVersion(ctx, h)
 	if err != nil || res == nil {
 		return err
 	}
 	place := fmt.Sprintf("round_0_index_%d", index)
-	if v.R.Second {
+	if v.R.Reinvocation {
 		if s.Skips(h.id) {
 			return nil
 		}
 		place = fmt.Sprintf("round_1_index_%d", index)
 	}
-	answer, err := v.ask(ctx, h, res)
+	answer, err := v.callWebhook(ctx, h, res)
 	if err == nil {
-		err = v.heard(ctx, h, answer)
+		err = v.handleResponse(ctx, h, answer)
 	}
 	changed := false
 	if err == nil {
 		changed, err = v.apply(ctx, h, res, answer, place)
 	}
-	about, _ := json.Marshal(mutation{h.configuration, h.Name, changed}) // of strings, which can be encoded
-	audit.Of(ctx).Annotate(mutationAnnotation+place, string(about))
+	// Marshal cannot fail: strings and a bool.
+	annotation, _ := json.Marshal(mutationAnnotationValue{h.configuration, h.Name, changed})
+	audit.Of(ctx).Annotate(mutationAnnotation+place, string(annotation))
 	if changed {
 		s.Changed()
 	}
 	if p := h.ReinvocationPolicy; p != nil && *p == admissionv1.IfNeededReinvocationPolicy {
 		s.Invoked(h.id)
 	}
-	return v.failed(ctx, h, err, failedMutating+place)
+	return v.handleError(ctx, h, err, failedMutating+place)
 }
 
-// mutation is the value of the annotation about a call of a mutating webhook.
-type mutation struct {
+// mutationAnnotationValue is the audit annotation about a call of a mutating webhook.
+type mutationAnnotationValue struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 	Mutated       bool   `json:"mutated"`
 }
 
-// patched is the value of the annotation about a patch.
-type patched struct {
+// patchAnnotationValue is the audit annotation about a patch.
+type patchAnnotationValue struct {
 	Configuration string          `json:"configuration"`
 	Webhook       string          `json:"webhook"`
 	Patch         json.RawMessage `json:"patch"`
 	PatchType     string          `json:"patchType"`
 }
 
-// apply applies the patch of an answer to the request's object, and reports whether the object changed.
-func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *reviewv1.AdmissionResponse,
+// apply applies the patch of a response to the request's object, and reports whether the object changed.
+func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, answer *reviewv1.AdmissionResponse,
 	place string) (bool, error) {
 	if len(answer.Patch) == 0 {
 		return false, nil
@@ -95,7 +97,7 @@ func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *
 	operations, err := jsonpatch.DecodePatch(answer.Patch)
 	switch {
 	case err != nil:
-		return false, uncallable{h.Name, fmt.Errorf("received undecodable patch in webhook response: %w", err)}
+		return false, callError{h.Name, fmt.Errorf("received undecodable patch in webhook response: %w", err)}
 	case len(operations) == 0:
 		return false, nil
 	case v.R.Object == nil || reflect.ValueOf(v.R.Object).IsNil():
@@ -104,19 +106,19 @@ func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *
 				fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation",
 					h.Name))
 	case *answer.PatchType != reviewv1.PatchTypeJSONPatch:
-		return false, uncallable{h.Name, fmt.Errorf("unsupported patch type %q", shortened(string(*answer.PatchType)))}
+		return false, callError{h.Name, fmt.Errorf("unsupported patch type %q", webhook.Truncate(string(*answer.PatchType)))}
 	}
-	before, err := raw(v.In(res).Object)
+	before, err := rawJSON(v.Form(res).Object)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	after, err := patch.Apply(types.JSONPatchType, before.Raw, answer.Patch, nil)
 	if err != nil {
-		return false, apierrors.NewInternalError(unwrapped(err))
+		return false, apierrors.NewInternalError(patchError(err))
 	}
 	if record := audit.Of(ctx); record.Wants(audit.Request) {
-		about, _ := json.Marshal(patched{h.configuration, h.Name, answer.Patch, "JSONPatch"}) // valid JSON
-		record.Annotate(patchAnnotation+place, string(about))
+		annotation, _ := json.Marshal(patchAnnotationValue{h.configuration, h.Name, answer.Patch, "JSONPatch"}) // valid JSON
+		record.Annotate(patchAnnotation+place, string(annotation))
 	}
 	if bytes.Equal(before.Raw, after) {
 		return false, nil
@@ -124,8 +126,8 @@ func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *
 	return v.Replace(res, after, false)
 }
 
-// unwrapped returns the error of a patch without the text of the API's error, which is about a client's patch.
-func unwrapped(err error) error {
+// patchError returns the error of a patch without the text of the API error, which is about a client's patch.
+func patchError(err error) error {
 	if _, why, ok := strings.Cut(err.Error(), "did not return more information: "); ok {
 		return errors.New(why)
 	}

@@ -14,19 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook"
 )
 
-// review returns the question for a webhook, in a version of the object.
-func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
-	f := v.In(res)
+// review returns the AdmissionReview for a webhook, with the object in a version.
+func (v *dispatcher) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
+	f := v.Form(res)
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	object, err := raw(f.Object)
+	object, err := rawJSON(f.Object)
 	if err != nil {
 		return nil, err
 	}
-	old, err := raw(f.Old)
+	old, err := rawJSON(f.Old)
 	if err != nil {
 		return nil, err
 	}
@@ -39,21 +40,22 @@ func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*revie
 		}
 		who.Extra[key] = values
 	}
-	requested := v.In(v.Requested).Kind
+	requested := v.Form(v.Requested).Kind
 	return &reviewv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: versionFor(h)},
 		Request: &reviewv1.AdmissionRequest{
 			UID:  types.UID(uuid.NewString()),
 			Kind: metav1.GroupVersionKind(f.Kind), Resource: metav1.GroupVersionResource(res.GVR), SubResource: v.R.Subresource,
-			RequestKind: new(metav1.GroupVersionKind(requested)), RequestResource: new(metav1.GroupVersionResource(v.Requested.GVR)),
-			RequestSubResource: v.R.Subresource, Name: v.Name(), Namespace: v.Namespace, Operation: reviewv1.Operation(v.R.Operation),
-			UserInfo: who, Object: object, OldObject: old, DryRun: &v.R.DryRun, Options: runtime.RawExtension{Object: options},
+			RequestKind:     new(metav1.GroupVersionKind(requested)),
+			RequestResource: new(metav1.GroupVersionResource(v.Requested.GVR)), RequestSubResource: v.R.Subresource,
+			Name: v.Name(), Namespace: v.Namespace, Operation: reviewv1.Operation(v.R.Operation), UserInfo: who,
+			Object: object, OldObject: old, DryRun: &v.R.DryRun, Options: runtime.RawExtension{Object: options},
 		},
 	}, nil
 }
 
-// versionFor returns the first version of AdmissionReview that the webhook and this server know; validation
-// requires one. Both have the same fields.
+// versionFor returns the first version of AdmissionReview that both the webhook and this server support; validation
+// requires one. The versions have the same fields.
 func versionFor(h *hook) string {
 	for _, version := range h.AdmissionReviewVersions {
 		if version == "v1" || version == "v1beta1" {
@@ -63,23 +65,23 @@ func versionFor(h *hook) string {
 	return reviewv1.SchemeGroupVersion.String()
 }
 
-// verify returns why an answer is invalid, in upstream's words.
-func verify(asked, answer *reviewv1.AdmissionReview, mutating bool) error {
+// verify returns an error, in upstream's words, if a response is invalid.
+func verify(review, answer *reviewv1.AdmissionReview, mutating bool) error {
 	r := answer.Response
 	if r == nil {
 		return fmt.Errorf("webhook response was absent")
 	}
-	if asked.APIVersion != reviewv1.SchemeGroupVersion.String() { // v1beta1 had no rules
+	if review.APIVersion != reviewv1.SchemeGroupVersion.String() { // v1beta1 does not require these fields
 		if r.PatchType == nil && len(r.Patch) > 0 {
 			r.PatchType = new(reviewv1.PatchTypeJSONPatch)
 		}
 		return nil
 	}
-	if r.UID != asked.Request.UID {
-		return fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, shortened(string(r.UID)))
+	if r.UID != review.Request.UID {
+		return fmt.Errorf("expected response.uid=%q, got %q", review.Request.UID, webhook.Truncate(string(r.UID)))
 	}
-	if is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); is != want {
-		return fmt.Errorf("expected webhook response of %v, got %v", want, shortened(is.String()))
+	if is, want := answer.GroupVersionKind(), review.GroupVersionKind(); is != want {
+		return fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	}
 	return verifyPatch(r, mutating)
 }
@@ -99,11 +101,6 @@ func verifyPatch(r *reviewv1.AdmissionResponse, mutating bool) error {
 	}
 	return nil
 }
-
-// maxQuoted bounds what an error quotes of an answer.
-const maxQuoted = 256
-
-func shortened(text string) string { return text[:min(len(text), maxQuoted)] }
 
 // denial returns the error of a request that the webhook denied.
 func denial(name string, result *metav1.Status) error {
@@ -129,5 +126,5 @@ func denial(name string, result *metav1.Status) error {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// maxCode is the highest code that an HTTP response may have.
+// maxCode is the highest status code of an HTTP response.
 const maxCode = 599

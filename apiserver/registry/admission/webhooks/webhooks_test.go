@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is a registry, the webhooks that it calls, and what it says about them.
+// cluster is a registry with its webhooks and the warnings that a user gets.
 type cluster struct {
 	*registry.Registry
 	t        testing.TB
@@ -70,7 +70,7 @@ func open(t testing.TB, dial func(ctx context.Context, network, address string) 
 // answer is what a webhook does with a request.
 type answer func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse
 
-// serve starts a webhook, and returns how it is called.
+// serve starts a webhook, and returns its client configuration.
 func serve(t testing.TB, handle http.HandlerFunc) admissionv1.WebhookClientConfig {
 	t.Helper()
 	s := httptest.NewTLSServer(handle)
@@ -80,7 +80,7 @@ func serve(t testing.TB, handle http.HandlerFunc) admissionv1.WebhookClientConfi
 	return admissionv1.WebhookClientConfig{URL: new(s.URL + "/hook"), CABundle: ca}
 }
 
-// reviewing is a handler that answers as a well-behaved webhook.
+// reviewing returns a handler that answers as a correct webhook.
 func reviewing(t *testing.T, do answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var review reviewv1.AdmissionReview
@@ -103,12 +103,12 @@ func allow(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
 	return &reviewv1.AdmissionResponse{Allowed: true}
 }
 
-// patch answers with a JSON patch.
+// patch returns an answer with a JSON patch.
 func patch(text string) *reviewv1.AdmissionResponse {
 	return &reviewv1.AdmissionResponse{Allowed: true, Patch: []byte(text), PatchType: new(reviewv1.PatchTypeJSONPatch)}
 }
 
-// on is a rule for all writes of a resource.
+// on returns a rule for all writes of a resource.
 func on(group, version string, resources ...string) admissionv1.RuleWithOperations {
 	return admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{"*"},
@@ -116,7 +116,7 @@ func on(group, version string, resources ...string) admissionv1.RuleWithOperatio
 	}
 }
 
-// hook is a webhook with what every one needs.
+// hook returns a webhook with the required fields.
 func hook(name string, to admissionv1.WebhookClientConfig,
 	rules ...admissionv1.RuleWithOperations) admissionv1.MutatingWebhook {
 	return admissionv1.MutatingWebhook{
@@ -202,7 +202,7 @@ func wantStatus(t *testing.T, err error, code int32, text string) {
 	}
 }
 
-// The AdmissionReview that the webhook gets.
+// The webhook gets a complete AdmissionReview.
 func TestQuestion(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
@@ -233,7 +233,7 @@ func TestQuestion(t *testing.T) {
 	if _, err := k.Delete(k.ctx, client.RefOf(config("y", nil)), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The pods of a StatefulSet have both: a name, and the prefix that it begins with.
+	// The pods of a StatefulSet have both a name and a generateName.
 	k.create(k.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x-0", GenerateName: "x-"}})
 	if err := json.Unmarshal(asked[4].Object.Raw, &sent); err != nil || asked[4].Name != "x-0" || sent.Name != "x-0" {
 		t.Errorf("asked about %q, sent %s: %v", asked[4].Name, asked[4].Object.Raw, err)
@@ -278,7 +278,7 @@ func TestMutation(t *testing.T) {
 	}
 }
 
-// A dry run is refused by a webhook that would have effects; writes of webhook configurations call no webhook.
+// A dry run fails if a webhook has side effects. Writes of webhook configurations call no webhook.
 func TestExemptions(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)

@@ -1,5 +1,5 @@
-// Package kindtest helps to test kinds by tables: objects are written as YAML,
-// mistakes read as "field: type" and columns as kubectl shows them.
+// Package kindtest helps to test kinds by tables. It reads objects as YAML, and prints errors as "field: type" and
+// columns as kubectl does.
 package kindtest
 
 import (
@@ -18,10 +18,10 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Now is when the tests print; objects name times before it.
+// Now returns the time at which tests print tables. Objects contain times before it.
 func Now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
-// Create reads an object and does to it what a creation does, up to validation.
+// Create decodes an object and does the steps of a creation up to validation.
 func Create(t *testing.T, r kind.Resource, text string) kind.Object {
 	t.Helper()
 	obj := r.New()
@@ -45,7 +45,7 @@ func Create(t *testing.T, r kind.Resource, text string) kind.Object {
 	return obj
 }
 
-// Update does to next what an update of cur does, up to validation.
+// Update decodes next and does the steps of an update of cur up to validation.
 func Update(t *testing.T, r kind.Resource, cur kind.Object, text, subresource string) kind.Object {
 	t.Helper()
 	next := r.New()
@@ -68,7 +68,7 @@ func Validate(r kind.Resource, next, cur kind.Object, subresource string) field.
 	return r.ValidateUpdate(next, cur, subresource)
 }
 
-// Lines are mistakes as "field: type", one a line.
+// Lines prints errors as "field: type", one for each line.
 func Lines(errs field.ErrorList) string {
 	var lines []string
 	for _, err := range errs {
@@ -77,15 +77,15 @@ func Lines(errs field.ErrorList) string {
 	return strings.Join(lines, "\n")
 }
 
-// WantErrors fails the test unless errs are those wanted, in their order.
+// WantErrors fails the test unless errs are the wanted errors, in this order.
 func WantErrors(t *testing.T, errs field.ErrorList, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.Join(want, "\n"), Lines(errs)); diff != "" {
-		t.Errorf("mistakes (-want +got):\n%s\nin full: %v", diff, errs.ToAggregate())
+		t.Errorf("errors (-want +got):\n%s\nin full: %v", diff, errs.ToAggregate())
 	}
 }
 
-// Row is what kubectl shows of obj with -o wide, cells separated by "|".
+// Row returns the row of obj that kubectl get -o wide shows, with cells separated by "|".
 func Row(t *testing.T, columns []table.Column, obj kind.Object) string {
 	t.Helper()
 	var cells []string
@@ -99,7 +99,7 @@ func Row(t *testing.T, columns []table.Column, obj kind.Object) string {
 	return strings.Join(cells, "|")
 }
 
-// Headings are the columns' names: those always shown, " / ", those of -o wide.
+// Headings returns the columns' names: those that are always shown, " / ", those of -o wide.
 func Headings(columns []table.Column) string {
 	var narrow, wide []string
 	for _, c := range columns {

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Of is the resource of a kind.
+// Of returns the resource of a kind.
 func Of(t *testing.T, resources []kind.Resource, name string) kind.Resource {
 	t.Helper()
 	for _, r := range resources {
@@ -22,7 +22,7 @@ func Of(t *testing.T, resources []kind.Resource, name string) kind.Resource {
 	return kind.Resource{}
 }
 
-// With is text with one part of it replaced, which must be there.
+// With replaces one part of text. It fails the test if text does not contain old.
 func With(t *testing.T, text, old, new string) string {
 	t.Helper()
 	if !strings.Contains(text, old) {
@@ -31,10 +31,10 @@ func With(t *testing.T, text, old, new string) string {
 	return strings.Replace(text, old, new, 1)
 }
 
-// Case is a line of a table: an object of a kind, and what is wanted of it.
+// Case is an object of a kind with the wanted result.
 type Case = struct{ Kind, Object, Want string }
 
-// CheckDefaults wants objects to be created as YAML says that leaves metadata out.
+// CheckDefaults creates objects and compares them, without metadata, with the wanted YAML.
 func CheckDefaults(t *testing.T, resources []kind.Resource, cases []Case) {
 	t.Helper()
 	for _, c := range cases {
@@ -50,7 +50,7 @@ func CheckDefaults(t *testing.T, resources []kind.Resource, cases []Case) {
 	}
 }
 
-// CheckWarnings wants creations to be met with warnings, one a line.
+// CheckWarnings creates objects and compares their warnings, one for each line.
 func CheckWarnings(t *testing.T, resources []kind.Resource, cases []Case) {
 	t.Helper()
 	for _, c := range cases {
@@ -61,8 +61,7 @@ func CheckWarnings(t *testing.T, resources []kind.Resource, cases []Case) {
 	}
 }
 
-// CheckColumns wants the headings of every kind, and objects to be shown as Row
-// says.
+// CheckColumns compares the headings of all kinds, and the rows of objects as Row prints them.
 func CheckColumns(t *testing.T, resources []kind.Resource, headings map[string]string, cases []Case) {
 	t.Helper()
 	for _, r := range resources {

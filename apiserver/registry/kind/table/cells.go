@@ -10,60 +10,61 @@ import (
 	"monopod/store"
 )
 
-// Unknown is printed for a missing time, None for a missing name.
+// Unknown is the cell of a missing time, None of a missing name, Unset of an optional field without a value.
 const (
 	Unknown = "<unknown>"
 	None    = "<none>"
+	Unset   = "<unset>"
 )
 
-// Text is a column of strings.
+// Text returns a column of strings.
 func Text[T store.Object](name, description string, cell func(T) string) Column {
 	return column(name, "string", description, func(obj store.Object, _ time.Time) any { return cell(obj.(T)) })
 }
 
-// Number is a column of integers.
+// Number returns a column of integers.
 func Number[T store.Object](name, description string, cell func(T) int64) Column {
 	return column(name, "integer", description, func(obj store.Object, _ time.Time) any { return cell(obj.(T)) })
 }
 
-// Count is a column of integers that upstream declares as strings.
+// Count returns a column of integers that upstream declares as strings.
 func Count[T store.Object](name, description string, cell func(T) int) Column {
 	return column(name, "string", description, func(obj store.Object, _ time.Time) any { return int64(cell(obj.(T))) })
 }
 
-// Timed is a column of strings that depend on the time of printing.
+// Timed returns a column of strings that depend on the current time.
 func Timed[T store.Object](name, description string, cell func(T, time.Time) string) Column {
 	return column(name, "string", description, func(obj store.Object, now time.Time) any { return cell(obj.(T), now) })
 }
 
-// Name is the column with the object's name, which kubectl -o name finds by its format.
+// Name returns the column with the object's name, which kubectl -o name finds by its format.
 func Name() Column {
 	c := Text("Name", "Unique within the namespace, or within the cluster for cluster-scoped kinds.", store.Object.GetName)
 	c.Format = "name"
 	return c
 }
 
-// Age is the time since creation.
+// Age returns the column with the time since creation.
 func Age() Column {
 	return Timed("Age", "Time since creation.", func(obj store.Object, now time.Time) string {
 		return Since(obj.GetCreationTimestamp().Time, now)
 	})
 }
 
-// CreatedAt is the column with the time of creation, for kinds without other columns.
+// CreatedAt returns the column with the time of creation, for kinds without other columns.
 func CreatedAt() Column {
 	return column("Created At", "date", "Time of creation.", func(obj store.Object, _ time.Time) any {
 		return obj.GetCreationTimestamp().UTC().Format(time.RFC3339)
 	})
 }
 
-// Wide returns the column as one that only -o wide shows.
+// Wide returns the column for -o wide only.
 func (c Column) Wide() Column {
 	c.Priority = 1
 	return c
 }
 
-// Since returns the time from then to now as kubectl prints it: "5s", "3d4h"; Unknown for the zero time.
+// Since returns the time from then to now as kubectl prints it, such as "5s" or "3d4h"; Unknown for the zero time.
 func Since(then, now time.Time) string {
 	if then.IsZero() {
 		return Unknown
@@ -87,7 +88,16 @@ func OrUnknown(s string) string {
 	return s
 }
 
-// Ago returns a count with the time of the last: "3 (5s ago)"; only the count if it or the time is zero.
+// OrUnset returns the value, or "<unset>" for nil.
+func OrUnset[S ~string](value *S) string {
+	if value == nil {
+		return Unset
+	}
+	return string(*value)
+}
+
+// Ago returns a count with the time since the last occurrence, such as "3 (5s ago)"; only the count if it or the time
+// is zero.
 func Ago(count int, last, now time.Time) string {
 	if count == 0 || last.IsZero() {
 		return fmt.Sprint(count)

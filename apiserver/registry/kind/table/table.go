@@ -1,4 +1,4 @@
-// Package table prints objects on the server's side: meta.k8s.io/v1 Table, as kubectl requests it.
+// Package table renders objects as Tables of meta.k8s.io/v1, which kubectl requests.
 package table
 
 import (
@@ -10,14 +10,14 @@ import (
 	"monopod/store"
 )
 
-// Column is a column of a kind: its heading and the function of its cells. Type is "string", "integer" or
-// "date"; Priority 0 is always shown, 1 with -o wide.
+// Column is a column of a kind. Type is "string", "integer" or "date". A column with Priority 0 is always shown, with 1
+// only for -o wide.
 type Column struct {
 	metav1.TableColumnDefinition
 	Cell func(obj store.Object, now time.Time) any
 }
 
-// Row prints one object. Its RawExtension contains object unchanged.
+// Row returns the row of an object. Its RawExtension contains object unchanged.
 func Row(columns []Column, obj store.Object, now time.Time, object runtime.RawExtension) metav1.TableRow {
 	cells := make([]any, len(columns))
 	for i, c := range columns {

@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// maxSteps is the maximum number of steps of comparing an object with its schema, less than ten seconds: a step of a
-	// regular expression takes some 8 ns at most.
+	// maxSteps is the maximum number of steps to validate an object against its schema. It takes less than ten seconds,
+	// because a step of a regular expression takes at most about 8 ns.
 	maxSteps = 1_000_000_000
-	// What upstream's validator takes for a value, for each property that its schema has, and for each value of an
-	// enumeration.
+	// valueSteps, propertySteps and enumSteps are the steps of upstream's validator for a value, for each property of its
+	// schema, and for each value of an enumeration.
 	valueSteps, propertySteps, enumSteps = 400, 80, 10
 )
 
-// Work says how long it takes to compare values with a schema. One of 3 MB in which a megabyte of patterns meets a text
-// of another one takes hours.
-type Work struct {
-	patterns map[string]int // their sizes
+// ValidationCost estimates the steps to validate values against a schema. A schema of 3 MB with a megabyte of patterns
+// takes hours for a text of 1 MB.
+type ValidationCost struct {
+	patterns map[string]int // sizes by pattern
 	size     int            // of all patterns and enumerations
-	values   int            // steps for a value that meets all of the schema
+	values   int            // steps for a value that every part of the schema checks
 }
 
-// WorkOf returns the work of a schema.
-func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
-	w := &Work{patterns: map[string]int{}}
+// ValidationCostOf returns the ValidationCost of a schema.
+func ValidationCostOf(s *apiextensionsv1.JSONSchemaProps) *ValidationCost {
+	w := &ValidationCost{patterns: map[string]int{}}
 	EachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {
 		if s.Pattern != "" {
 			if w.patterns[s.Pattern] == 0 {
@@ -43,19 +43,19 @@ func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
 	return w
 }
 
-// Exceeds returns an error if it takes too long to compare a value with a schema, which says where.
-func (w *Work) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
-	left := walk{w, maxSteps}
+// Exceeds returns an error with the path of the value if the validation of value takes more than maxSteps.
+func (w *ValidationCost) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
+	left := stepBudget{w, maxSteps}
 	return left.exceeds(value, s, at)
 }
 
-// walk is a comparison, and how many steps it has left.
-type walk struct {
-	*Work
+// stepBudget counts the remaining steps of one validation.
+type stepBudget struct {
+	*ValidationCost
 	left int
 }
 
-func (w *walk) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
+func (w *stepBudget) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
 	where, ok := w.ofValue(x, s)
 	if ok {
 		return nil
@@ -68,12 +68,13 @@ func (w *walk) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
 		}
 	}
 	return field.Forbidden(at,
-		fmt.Sprintf("comparing the object with its schema takes more than %d steps: its texts, lists or maps are too long for the schema's patterns and alternatives", maxSteps))
+		fmt.Sprintf("validation of the object takes more than %d steps: "+
+			"its strings, lists or maps are too long for the schema's patterns and alternatives", maxSteps))
 }
 
-// ofValue takes the steps of a value. If they are more than there are left, it returns the value's fields and indices,
-// the outermost last, and false.
-func (w *walk) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
+// ofValue subtracts the steps of a value. If too few remain, it returns false and the path to the value, outermost
+// element last.
+func (w *stepBudget) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
 	w.left -= valueSteps + enumSteps*len(s.Enum)
 	switch x := x.(type) {
 	case string:
@@ -103,8 +104,8 @@ func (w *walk) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
 	return nil, w.left >= 0
 }
 
-// ofObject takes the steps of the fields of an object; it returns nil, or what ofValue returns if they are too many.
-func (w *walk) ofObject(x map[string]any, s *spec.Schema) []any {
+// ofObject subtracts the steps of an object's fields. It returns nil, or the path if too few remain.
+func (w *stepBudget) ofObject(x map[string]any, s *spec.Schema) []any {
 	w.left -= propertySteps * len(s.Properties)
 	for name, value := range x {
 		member, known := s.Properties[name]
@@ -122,7 +123,7 @@ func (w *walk) ofObject(x map[string]any, s *spec.Schema) []any {
 }
 
 // ofList is ofObject for the items of a list.
-func (w *walk) ofList(x []any, s *spec.Schema) []any {
+func (w *stepBudget) ofList(x []any, s *spec.Schema) []any {
 	if s.Items == nil || s.Items.Schema == nil {
 		return nil
 	}
@@ -134,8 +135,7 @@ func (w *walk) ofList(x []any, s *spec.Schema) []any {
 	return nil
 }
 
-// defaultsExceed returns an error if it takes too long to compare the defaults of a schema with it, which validation
-// does.
+// defaultsExceed returns an error if the validation of a schema's defaults takes more than maxSteps.
 func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.Error {
 	bytes := 0
 	EachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {
@@ -146,8 +146,8 @@ func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.E
 	if bytes == 0 {
 		return nil
 	}
-	w := WorkOf(s)
-	if (w.size == 0 || bytes <= maxSteps/w.size) && bytes <= maxSteps/w.values { // whatever the defaults are
+	w := ValidationCostOf(s)
+	if (w.size == 0 || bytes <= maxSteps/w.size) && bytes <= maxSteps/w.values { // no default can exceed the limit
 		return nil
 	}
 	internal := &apiextensions.JSONSchemaProps{}
@@ -158,12 +158,13 @@ func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.E
 	if err := validation.ConvertJSONSchemaProps(internal, decoded); err != nil {
 		return field.Invalid(at, nil, err.Error())
 	}
-	left := walk{w, maxSteps}
+	left := stepBudget{w, maxSteps}
 	return left.ofDefaults(decoded, at)
 }
 
-// ofDefaults takes the steps of all defaults in a schema, which are where a structural schema may have them.
-func (w *walk) ofDefaults(s *spec.Schema, at *field.Path) *field.Error {
+// ofDefaults subtracts the steps of all defaults in a schema. It visits the places where a structural schema may have
+// defaults.
+func (w *stepBudget) ofDefaults(s *spec.Schema, at *field.Path) *field.Error {
 	if s.Default != nil {
 		if err := w.exceeds(s.Default, s, at.Child("default")); err != nil {
 			return err

@@ -13,23 +13,22 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Tokens completes a request for a service account's token. It reads the object that the token is
-// bound to from c.
+// Tokens completes a TokenRequest for a service account. It reads the object that the token is bound to from c.
 type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
 	req *authenticationv1.TokenRequest) error
 
-// below returns what Subresource.Update needs for a subresource of res.
-func (r *Registry) below(res *Resource, sub string) kind.Registry {
+// subresourceRegistry returns the functions that Subresource.Update of a subresource of res needs.
+func (r *Registry) subresourceRegistry(res *Resource, sub string) kind.Registry {
 	return kind.Registry{
 		Client: r, Token: r.tokens, DryRun: DryRun, IsDryRun: isDryRun, Now: r.now,
 		Serves: func(gvr schema.GroupVersionResource) bool { return r.Find(gvr) != nil },
 		Check:  func(obj Object, p *metav1.Preconditions) error { return preconditions(res, obj, p) },
 		Admit: func(ctx context.Context, obj, old Object) error {
-			asked := r.request(ctx, admission.Create, res, sub, obj, old)
-			if err := r.admission.Mutate(ctx, asked); err != nil {
+			req := r.request(ctx, admission.Create, res, sub, obj, old)
+			if err := r.admission.Mutate(ctx, req); err != nil {
 				return err
 			}
-			return r.admission.Validate(ctx, asked)
+			return r.admission.Validate(ctx, req)
 		},
 	}
 }

@@ -5,31 +5,31 @@ import (
 	"testing"
 )
 
-// Only a bounded part of what webhooks have converted is remembered: the latest objects, and none that alone is large.
+// The cache keeps the latest conversions up to its limit, and no large object.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	var m memory
+	var m conversionCache
 	v := &Version{}
 	of := func(size int) *Object { return &Object{members: []member{{"spec", make(json.RawMessage, size)}}} }
 	var stored []*Object
 	for range 100 {
 		stored = append(stored, of(10))
-		m.keep(stored[len(stored)-1], v, of(1<<20))
+		m.add(stored[len(stored)-1], v, of(1<<20))
 	}
 	kept := 0
 	for i, o := range stored {
-		if o.as(v) == nil {
+		if o.convertedTo(v) == nil {
 			continue
 		}
 		if kept++; i < len(stored)-32 {
 			t.Errorf("object %d of %d is remembered", i, len(stored))
 		}
 	}
-	if kept < 25 || m.bytes > maxRemembered || len(m.all) != kept {
+	if kept < 25 || m.bytes > maxCached || len(m.all) != kept {
 		t.Errorf("%d objects of 1 MiB are remembered, as %d, with %d bytes", kept, len(m.all), m.bytes)
 	}
 	large := of(10)
-	if m.keep(large, v, of(maxRemembered/2)); large.as(v) != nil || stored[99].as(v) == nil {
+	if m.add(large, v, of(maxCached/2)); large.convertedTo(v) != nil || stored[99].convertedTo(v) == nil {
 		t.Error("a large object is remembered in the place of others")
 	}
 }

@@ -9,16 +9,16 @@ import (
 
 func TestLedgerReportsUnlistedUsage(t *testing.T) {
 	t.Parallel()
-	var l ledger
+	var l pendingWrites
 	counted := func(began int64) (n int) {
-		if err := l.take(began, nil, func(pending []*hold) error { n = len(pending); return nil }); err != nil {
+		if err := l.admit(began, nil, func(pending []*pendingWrite) error { n = len(pending); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	early := l.begin()
-	h := &hold{object: new(corev1.Pod)}
-	if err := l.take(l.begin(), h, func([]*hold) error { return nil }); err != nil {
+	h := &pendingWrite{object: new(corev1.Pod)}
+	if err := l.admit(l.begin(), h, func([]*pendingWrite) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	during := l.begin()
@@ -33,16 +33,16 @@ func TestLedgerReportsUnlistedUsage(t *testing.T) {
 	for began := range late + 1 {
 		l.end(began)
 	}
-	if len(l.holds)+len(l.checking) != 0 {
-		t.Errorf("%d holds and %d checks are left over", len(l.holds), len(l.checking))
+	if len(l.writes)+len(l.checking) != 0 {
+		t.Errorf("%d holds and %d checks are left over", len(l.writes), len(l.checking))
 	}
 }
 
 func TestLedgerReleasesRejectedUsage(t *testing.T) {
 	t.Parallel()
-	var l ledger
+	var l pendingWrites
 	began, no := l.begin(), errors.New("no")
-	if err := l.take(began, &hold{}, func([]*hold) error { return no }); !errors.Is(err, no) || len(l.holds) != 0 {
-		t.Errorf("%v, %d held", err, len(l.holds))
+	if err := l.admit(began, &pendingWrite{}, func([]*pendingWrite) error { return no }); !errors.Is(err, no) || len(l.writes) != 0 {
+		t.Errorf("%v, %d held", err, len(l.writes))
 	}
 }

@@ -10,26 +10,25 @@ import (
 	"monopod/apiserver/registry/allocate"
 )
 
-// held contains the functions that release the reservations of one write; a retried write has
-// several.
-type held []func()
+// releases contains the functions that release the reservations of one write. A retried write has several.
+type releases []func()
 
-func (h *held) release() {
+func (h *releases) run() {
 	for _, release := range *h {
 		release()
 	}
 }
 
-// reserve allocates the addresses and ports of a Service. They stay reserved until reserved is
-// released; after that they are in use only if next was stored.
-func (r *Registry) reserve(ctx context.Context, next, cur Object, sub string, reserved *held) error {
+// reserve allocates the addresses and ports of a Service. The reservations last until their release; after that the
+// addresses and ports are in use only if next was stored.
+func (r *Registry) reserve(ctx context.Context, next, cur Object, sub string, reservations *releases) error {
 	service, ok := next.(*corev1.Service)
 	if !ok || sub != "" {
 		return nil
 	}
 	old, _ := cur.(*corev1.Service)
 	release, err := r.services.Reserve(ctx, service, old)
-	*reserved = append(*reserved, release)
+	*reservations = append(*reservations, release)
 	return err
 }
 

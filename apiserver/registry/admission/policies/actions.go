@@ -18,14 +18,14 @@ import (
 
 // Upstream's limits (apiserver/pkg/admission/plugin/policy/validating).
 const (
-	maxFailures        = 50        // in the audit annotation
-	maxAnnotationValue = 10 * 1024 // bytes of an audit annotation
+	maxFailures        = 50        // entries of the audit annotation
+	maxAnnotationValue = 10 * 1024 // bytes of one audit annotation
 )
 
-// failureAnnotation is the audit annotation with the failures of bindings that ask for it.
+// failureAnnotation is the audit annotation with the failures of bindings whose actions include Audit.
 const failureAnnotation = "validation.policy.admission.k8s.io/validation_failure"
 
-// failure is one entry of that annotation.
+// failure is one entry of failureAnnotation.
 type failure struct {
 	Message           string                         `json:"message"`
 	Policy            string                         `json:"policy"`
@@ -34,16 +34,16 @@ type failure struct {
 	ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
 }
 
-// outcome collects what the policies say about a request.
+// outcome collects the results of all policies for a request.
 type outcome struct {
 	first    *denial // nil: allowed
 	failures []failure
 }
 
-// denial is why a request is denied.
+// denial is the reason why a policy denies a request.
 type denial struct {
-	by, message string
-	reason      metav1.StatusReason
+	source, message string
+	reason          metav1.StatusReason
 }
 
 func (o *outcome) deny(d denial) {
@@ -53,51 +53,52 @@ func (o *outcome) deny(d denial) {
 }
 
 // misconfigured handles an error of a policy, or of its binding if b is not nil.
-func (v *validation) misconfigured(p *common, b *binding, err error) {
+func (v *validation) misconfigured(p *policyMeta, b *binding, err error) {
 	switch {
 	case p.ignores():
 	case b == nil:
-		v.deny(denial{by: source(p, b), message: fmt.Sprintf("failed to configure policy: %v", err)})
+		v.deny(denial{source: sourceOf(p, b), message: fmt.Sprintf("failed to configure policy: %v", err)})
 	default:
-		v.deny(denial{by: source(p, b), message: fmt.Sprintf("failed to configure binding: %v", err)})
+		v.deny(denial{source: sourceOf(p, b), message: fmt.Sprintf("failed to configure binding: %v", err)})
 	}
 }
 
-// source names a policy and its binding.
-func source(p *common, b *binding) string {
+// sourceOf names a policy and its binding.
+func sourceOf(p *policyMeta, b *binding) string {
 	if b == nil {
 		return fmt.Sprintf("%s '%s'", p.kind, p.name)
 	}
 	return fmt.Sprintf("%s '%s' with binding '%s'", p.kind, p.name, b.name)
 }
 
-// denied does what the binding wants to be done about a decision, that of the validation with the index.
-func (v *validation) denied(p *common, b *binding, index int, d decision) {
+// applyActions applies the binding's actions to a denied validation. index is the position of the validation in the
+// policy.
+func (v *validation) applyActions(p *policyMeta, b *binding, index int, d decision) {
 	for _, action := range b.actions {
 		switch action {
 		case admissionv1.Deny:
-			v.deny(denial{by: source(p, b), message: d.message, reason: d.reason})
+			v.deny(denial{source: sourceOf(p, b), message: d.message, reason: d.reason})
 		case admissionv1.Warn:
-			v.R.Warn(fmt.Sprintf("Validation failed for %s: %s", source(p, b), d.message))
+			v.R.Warn(fmt.Sprintf("Validation failed for %s: %s", sourceOf(p, b), d.message))
 		case admissionv1.Audit:
 			v.failures = append(v.failures, failure{d.message, p.name, b.name, index, b.actions})
 		}
 	}
 }
 
-// end returns the error of the request, in upstream's words.
-func (v *validation) end(ctx context.Context) error {
+// err returns the error of the request, in upstream's words. It records the failures in the audit event.
+func (v *validation) err(ctx context.Context) error {
 	if len(v.failures) > 0 {
-		about, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
+		entries, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
-		audit.Of(ctx).Annotate(failureAnnotation, string(about))
+		audit.Of(ctx).Annotate(failureAnnotation, string(entries))
 	}
 	if v.first == nil {
 		return nil
 	}
-	message := fmt.Sprintf("%s denied request: %s", v.first.by, v.first.message)
+	message := fmt.Sprintf("%s denied request: %s", v.first.source, v.first.message)
 	err := v.R.Forbid(errors.New(message))
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -124,7 +125,7 @@ func codeOf(r metav1.StatusReason) int32 {
 	return http.StatusUnprocessableEntity
 }
 
-// annotations are the audit annotations of a policy: the different values of each key.
+// annotations are the audit annotations of a policy: the distinct values of each key.
 type annotations map[string][]string
 
 func (a annotations) add(all []annotation) {
@@ -136,7 +137,7 @@ func (a annotations) add(all []annotation) {
 	}
 }
 
-func (a annotations) publish(ctx context.Context, policy string) {
+func (a annotations) record(ctx context.Context, policy string) {
 	for key, values := range a {
 		audit.Of(ctx).Annotate(policy+"/"+key, strings.Join(values, ", "))
 	}

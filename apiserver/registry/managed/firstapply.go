@@ -14,28 +14,25 @@ import (
 )
 
 const (
-	// clientSide is the manager of fields that kubectl applied client-side (upstream: kubectl's
-	// FieldManagerClientSideApply).
+	// clientSide is the manager of fields that kubectl applied client-side (upstream: FieldManagerClientSideApply).
 	clientSide = "kubectl-client-side-apply"
-	// beforeFirst is the manager of all other fields of an untracked object (upstream:
-	// skipNonAppliedManager).
+	// beforeFirst is the manager of all other fields of an untracked object (upstream: skipNonAppliedManager).
 	beforeFirst = "before-first-apply"
-	// opening is a temporary entry with which a field manager starts to track an object.
-	opening = "opening"
+	// temporaryManager is the manager of an entry by which upstream's field manager starts to track an object.
+	temporaryManager = "opening"
 )
 
-// begin adds the first managers to an untracked object that kubectl applied client-side: kubectl
-// manages the fields that still have the applied values, beforeFirst the others. At its first
-// server-side apply kubectl takes over its own fields and removes those that are not in the
-// manifest; fields that controllers, admission or kubectl scale have set must not be among them.
-// Without the annotation of kubectl cur does not change.
-func begin(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Object, error) {
+// beginTracking adds the first managers to an untracked object that kubectl applied client-side: kubectl for the fields
+// that still have the applied values, beforeFirst for the others. At its first server-side apply kubectl takes over its
+// own fields and removes those that are not in the manifest; these must not include fields that controllers, admission
+// or kubectl scale have set. Without kubectl's annotation, beginTracking returns cur unchanged.
+func beginTracking(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Object, error) {
 	applied := t.lastApplied(cur)
 	if len(cur.GetManagedFields()) > 0 || applied == nil {
 		return cur, nil
 	}
 	old := t.empty()
-	old.SetManagedFields(openingEntry(t))
+	old.SetManagedFields(temporaryEntry(t))
 	byKubectl, err := m.Update(old, applied, clientSide)
 	if err != nil {
 		return nil, err
@@ -45,12 +42,12 @@ func begin(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Objec
 		return nil, err
 	}
 	next := all.(kind.Object)
-	next.SetManagedFields(slices.DeleteFunc(next.GetManagedFields(), isOpening))
+	next.SetManagedFields(slices.DeleteFunc(next.GetManagedFields(), isTemporary))
 	return next, nil
 }
 
-// lastApplied returns the object of the last client-side apply, with defaults; nil: there is none
-// in this version, or the annotation is invalid.
+// lastApplied returns the object of the last client-side apply, with defaults; nil: there is none in this version, or
+// the annotation is invalid.
 func (t Target) lastApplied(cur kind.Object) kind.Object {
 	text := cur.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
 	if text == "" || t.Subresource != "" || bounded.CheckJSONQuantities([]byte(text), t.Resource.New()) != nil {
@@ -61,10 +58,10 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 		u.GroupVersionKind() != t.kind() {
 		return nil
 	}
-	obj, err := t.forms().typed(u, t.kind())
+	obj, err := t.newConverter().typed(u, t.kind())
 	if err == nil && t.untyped() { // with its defaults
-		if obj, err = t.unplain(obj); err == nil {
-			obj, err = plain(obj)
+		if obj, err = t.fromMergeable(obj); err == nil {
+			obj, err = toMergeable(obj)
 		}
 	}
 	if err != nil {
@@ -80,9 +77,9 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 	if t.Resource.Default == nil {
 		return obj
 	}
-	if obj, err = t.unplain(obj); err == nil {
+	if obj, err = t.fromMergeable(obj); err == nil {
 		t.Resource.Default(obj)
-		obj, err = plain(obj)
+		obj, err = toMergeable(obj)
 	}
 	if err != nil {
 		return nil
@@ -90,12 +87,13 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 	return obj
 }
 
-// openingEntry manages a field that no object has.
-func openingEntry(t Target) []metav1.ManagedFieldsEntry {
+// temporaryEntry manages a field that no object has.
+func temporaryEntry(t Target) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{
-		Manager: opening, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.kind().GroupVersion().String(),
+		Manager: temporaryManager, Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: t.kind().GroupVersion().String(),
 		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:opening":{}}}}`),
 	}}
 }
 
-func isOpening(e metav1.ManagedFieldsEntry) bool { return e.Manager == opening }
+func isTemporary(e metav1.ManagedFieldsEntry) bool { return e.Manager == temporaryManager }

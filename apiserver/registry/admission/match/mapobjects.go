@@ -7,36 +7,35 @@ import (
 	upstream "k8s.io/apiserver/pkg/admission"
 )
 
-// maps lets upstream's patches make maps, whatever the kind: Replace turns them into objects, with this server's
-// checks.
-type maps struct{}
+// mapObjects makes upstream's patches return maps for all kinds. Replace decodes the maps with this server's checks.
+type mapObjects struct{}
 
-var _ upstream.ObjectInterfaces = maps{}
+var _ upstream.ObjectInterfaces = mapObjects{}
 
 // New implements runtime.ObjectCreater.
-func (maps) New(schema.GroupVersionKind) (runtime.Object, error) {
+func (mapObjects) New(schema.GroupVersionKind) (runtime.Object, error) {
 	return &unstructured.Unstructured{}, nil
 }
 
 // ObjectKinds implements runtime.ObjectTyper: no type is known.
-func (maps) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
+func (mapObjects) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
 	return nil, false, runtime.NewNotRegisteredErrForKind("match", obj.GetObjectKind().GroupVersionKind())
 }
 
 // Recognizes implements runtime.ObjectTyper.
-func (maps) Recognizes(schema.GroupVersionKind) bool { return false }
+func (mapObjects) Recognizes(schema.GroupVersionKind) bool { return false }
 
 // GetObjectCreater implements upstream.ObjectInterfaces.
-func (m maps) GetObjectCreater() runtime.ObjectCreater { return m }
+func (m mapObjects) GetObjectCreater() runtime.ObjectCreater { return m }
 
 // GetObjectTyper implements upstream.ObjectInterfaces.
-func (m maps) GetObjectTyper() runtime.ObjectTyper { return m }
+func (m mapObjects) GetObjectTyper() runtime.ObjectTyper { return m }
 
 // GetObjectDefaulter implements upstream.ObjectInterfaces; patches do not call it.
-func (maps) GetObjectDefaulter() runtime.ObjectDefaulter { return nil }
+func (mapObjects) GetObjectDefaulter() runtime.ObjectDefaulter { return nil }
 
 // GetObjectConvertor implements upstream.ObjectInterfaces; patches do not call it.
-func (maps) GetObjectConvertor() runtime.ObjectConvertor { return nil }
+func (mapObjects) GetObjectConvertor() runtime.ObjectConvertor { return nil }
 
 // GetEquivalentResourceMapper implements upstream.ObjectInterfaces; patches do not call it.
-func (maps) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return nil }
+func (mapObjects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return nil }

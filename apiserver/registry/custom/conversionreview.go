@@ -13,45 +13,42 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/kit/bounded"
+	"monopod/apiserver/registry/webhook"
 )
 
-// maxQuoted bounds what an error quotes of an answer.
-const maxQuoted = 256
-
-// answered returns the objects of an answer, or why it is none, in upstream's words.
-func answered(asked, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
+// responseObjects returns the objects of a response, or an error in upstream's words if the response is invalid.
+func responseObjects(review, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
 	r := answer.Response
-	strict := asked.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 had no rules
-	switch is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); {
+	strict := review.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 does not require these fields
+	switch is, want := answer.GroupVersionKind(), review.GroupVersionKind(); {
 	case strict && is != want:
-		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, quoted(is.String()))
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	case r == nil:
 		return nil, errors.New("no response provided")
-	case strict && r.UID != asked.Request.UID:
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, quoted(string(r.UID)))
+	case strict && r.UID != review.Request.UID:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", review.Request.UID, webhook.Truncate(string(r.UID)))
 	case r.Result.Status == metav1.StatusSuccess:
 		return r.ConvertedObjects, nil
 	case r.Result.Message != "":
-		return nil, errors.New(quoted(r.Result.Message))
+		return nil, errors.New(webhook.Truncate(r.Result.Message))
 	}
-	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", quoted(r.Result.Status))
+	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", webhook.Truncate(r.Result.Status))
 }
 
-func quoted(text string) string { return text[:min(len(text), maxQuoted)] }
-
-// accept returns the object that a webhook made of in. Its metadata is that of in, except labels and annotations.
+// accept returns the object that a webhook converted from in. It takes only labels and annotations of the metadata from
+// the response.
 func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, error) {
 	if err := bounded.Check(answer.Raw); err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(answer.Raw); err != nil {
-		return nil, errors.New(quoted(err.Error()))
+		return nil, errors.New(webhook.Truncate(err.Error()))
 	}
 	if err := v.verify(in, u); err != nil {
 		return nil, err
 	}
-	meta, err := restored(in, u)
+	meta, err := mergedMetadata(in, u)
 	if err != nil {
 		return nil, err
 	}
@@ -75,23 +72,23 @@ func (v *Version) verify(in *Object, u *unstructured.Unstructured) error {
 	case u.IsList():
 		return errors.New("it is a list")
 	case gv.String() != v.apiVersion():
-		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion(), quoted(gv.String()))
+		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion(), webhook.Truncate(gv.String()))
 	case u.GetKind() != in.Kind:
-		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, quoted(u.GetKind()))
+		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, webhook.Truncate(u.GetKind()))
 	}
 	for _, f := range []struct{ name, is, was string }{
 		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace},
 		{"UID", string(u.GetUID()), string(in.UID)},
 	} {
 		if f.is != f.was {
-			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, quoted(f.is))
+			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, webhook.Truncate(f.is))
 		}
 	}
 	return nil
 }
 
-// restored returns the metadata of in with the labels and annotations of u.
-func restored(in *Object, u *unstructured.Unstructured) (*metav1.ObjectMeta, error) {
+// mergedMetadata returns the metadata of in with the labels and annotations of u.
+func mergedMetadata(in *Object, u *unstructured.Unstructured) (*metav1.ObjectMeta, error) {
 	found, ok := u.Object["metadata"]
 	if !ok {
 		return nil, errors.New("missing metadata in converted object")
@@ -102,19 +99,20 @@ func restored(in *Object, u *unstructured.Unstructured) (*metav1.ObjectMeta, err
 	}
 	meta := in.ObjectMeta.DeepCopy()
 	var err error
-	if meta.Labels, err = texts(is, "labels"); err == nil && !same(meta.Labels, in.Labels) {
+	if meta.Labels, err = stringMap(is, "labels"); err == nil && !equalStringMaps(meta.Labels, in.Labels) {
 		err = metav1validation.ValidateLabels(meta.Labels, field.NewPath("metadata", "labels")).ToAggregate()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if meta.Annotations, err = texts(is, "annotations"); err == nil && !same(meta.Annotations, in.Annotations) {
+	meta.Annotations, err = stringMap(is, "annotations")
+	if err == nil && !equalStringMaps(meta.Annotations, in.Annotations) {
 		err = apivalidation.ValidateAnnotations(meta.Annotations, field.NewPath("metadata", "annotation")).ToAggregate()
 	}
 	return meta, err
 }
 
-func same(a, b map[string]string) bool {
+func equalStringMaps(a, b map[string]string) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -126,8 +124,8 @@ func same(a, b map[string]string) bool {
 	return true
 }
 
-// texts returns a map of strings in the metadata of a converted object; nil: there is none.
-func texts(meta map[string]any, name string) (map[string]string, error) {
+// stringMap returns a map of strings in the metadata of a converted object; nil: there is none.
+func stringMap(meta map[string]any, name string) (map[string]string, error) {
 	found := meta[name]
 	if found == nil {
 		return nil, nil
@@ -140,7 +138,8 @@ func texts(meta map[string]any, name string) (map[string]string, error) {
 	for key, value := range all {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, quoted(key), value)
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object",
+				name, webhook.Truncate(key), value)
 		}
 		out[key] = text
 	}

@@ -17,23 +17,22 @@ import (
 func serviceColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
-		table.Text("Type", "How the Service is reached.", func(s *corev1.Service) string { return string(s.Spec.Type) }),
-		table.Text("Cluster-IP", "Its address in the cluster.", func(s *corev1.Service) string {
+		table.Text("Type", "The type of the Service.", func(s *corev1.Service) string { return string(s.Spec.Type) }),
+		table.Text("Cluster-IP", "The cluster IP.", func(s *corev1.Service) string {
 			if len(s.Spec.ClusterIPs) == 0 {
 				return table.None
 			}
 			return s.Spec.ClusterIPs[0]
 		}),
-		table.Text("External-IP", "Its addresses for the outside.", serviceExternal),
-		table.Text("Port(s)", "Its ports, with those of the nodes.", servicePortList),
+		table.Text("External-IP", "External addresses.", serviceExternal),
+		table.Text("Port(s)", "Ports with their node ports.", servicePortList),
 		table.Age(),
-		table.Text("Selector", "Which pods are behind it.",
+		table.Text("Selector", "Selector of the pods.",
 			func(s *corev1.Service) string { return labels.FormatLabels(s.Spec.Selector) }).Wide(),
 	}
 }
 
-// serviceExternal returns the external addresses; "<pending>" until a load balancer
-// reports one.
+// serviceExternal returns the external addresses; "<pending>" until a load balancer reports one.
 func serviceExternal(s *corev1.Service) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
@@ -53,7 +52,7 @@ func serviceExternal(s *corev1.Service) string {
 	return table.Unknown
 }
 
-// AppendAddress appends the address of a load balancer, or else its host name, if any.
+// AppendAddress appends the address of a load balancer, or by default its host name, if it has either.
 func AppendAddress(all []string, ip, hostname string) []string {
 	switch {
 	case ip != "":
@@ -76,8 +75,7 @@ func servicePortList(s *corev1.Service) string {
 	return table.OrNone(strings.Join(all, ","))
 }
 
-// serviceWarnings reports fields that have no effect, are deprecated or are written
-// in a non-canonical form.
+// serviceWarnings warns about fields that have no effect, are deprecated or have a non-canonical form.
 func serviceWarnings(next, _ kind.Object) []string {
 	service := next.(*corev1.Service)
 	spec := &service.Spec
@@ -102,7 +100,7 @@ func serviceIgnored(spec *corev1.ServiceSpec, path *field.Path) []string {
 		warnings = append(warnings, addressWarnings(path.Child("clusterIPs"), spec.ClusterIPs)...)
 	}
 	warnings = append(warnings, addressWarnings(path.Child("externalIPs"), spec.ExternalIPs)...)
-	if netutils.ParseIPSloppy(spec.LoadBalancerIP) != nil { // never validated
+	if netutils.ParseIPSloppy(spec.LoadBalancerIP) != nil { // validation ignores the field
 		warnings = append(warnings, validation.GetWarningsForIP(path.Child("loadBalancerIP"), spec.LoadBalancerIP)...)
 	}
 	for i, cidr := range spec.LoadBalancerSourceRanges {
