@@ -29,7 +29,7 @@ const (
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	asks := m.pool.asks(pod, c)
+	asks := m.pool.requested(pod, c)
 	for _, name := range sortedKeys(asks) {
 		count := asks[name]
 		if has := m.pool.pods[pod.UID].of(c.Name, name); has != nil {
@@ -40,7 +40,7 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 			continue
 		}
 		s, err := m.pool.choose(pod, c, name, count, hint.Nodes)
-		if err != nil && m.forgetOver() {
+		if err != nil && m.releaseEnded() {
 			s, err = m.pool.choose(pod, c, name, count, hint.Nodes)
 		}
 		if err != nil {
@@ -51,8 +51,8 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 	return nil
 }
 
-// forgetOver releases the devices of pods that have ended. The caller holds mu.
-func (m *Manager) forgetOver() (any bool) {
+// releaseEnded releases the devices of pods that have ended. The caller holds mu.
+func (m *Manager) releaseEnded() (any bool) {
 	for uid := range m.pool.pods {
 		if m.cfg.Over(uid) {
 			delete(m.pool.pods, uid)
@@ -121,7 +121,7 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	}
 	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
-	m.prefer(ctx, e, pod, c, s)
+	m.usePreferred(ctx, e, pod, c, s)
 	return true, m.allocate(ctx, e, s)
 }
 
@@ -132,7 +132,7 @@ func (s *share) ready(name string, r *resource) error {
 		return nil // a pod that restarts here
 	case !r.seen, s.response != nil && r.endpoint == nil:
 		return &Absent{name}
-	case s.response != nil && !r.sound(s.ids):
+	case s.response != nil && !r.healthyAll(s.ids):
 		return fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
 	case r.endpoint == nil:
 		return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
@@ -141,21 +141,21 @@ func (s *share) ready(name string, r *resource) error {
 	return nil
 }
 
-// sound reports whether all devices are healthy.
-func (r *resource) sound(ids []string) bool {
+// healthyAll reports whether all devices are healthy.
+func (r *resource) healthyAll(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
-// prefer asks the plugin for its preferred allocation. Without a valid answer the
+// usePreferred asks the plugin for its preferred allocation. Without a valid answer the
 // chosen devices are used.
-func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
+func (m *Manager) usePreferred(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
 	if !e.options.GetGetPreferredAllocationAvailable() {
 		return
 	}
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
 	mine := slices.Clone(s.ids)
-	must := common(mine, m.pool.reusable(pod, c, e.resource))
+	must := intersection(mine, m.pool.reusable(pod, c, e.resource))
 	aligned, others := r.rank(union(mine, m.pool.free(e.resource)), s.near)
 	m.mu.Unlock()
 	choice := aligned
@@ -173,15 +173,15 @@ func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *c
 		return
 	}
 	for _, answer := range resp.ContainerResponses {
-		m.settle(e.resource, pod.UID, s, mine, wanted(answer.DeviceIDs, req, mine))
+		m.assign(e.resource, pod.UID, s, mine, completePreferred(answer.DeviceIDs, req, mine))
 	}
 }
 
-// wanted completes a preferred allocation: the required devices, then the preferred
+// completePreferred completes a preferred allocation: the required devices, then the preferred
 // ones that are available, then the chosen ones.
-func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest, chosen []string) []string {
+func completePreferred(preferred []string, req *plugin.ContainerPreferredAllocationRequest, chosen []string) []string {
 	out := slices.Clone(req.MustIncludeDeviceIDs)
-	for _, id := range slices.Concat(common(preferred, req.AvailableDeviceIDs), chosen) {
+	for _, id := range slices.Concat(intersection(preferred, req.AvailableDeviceIDs), chosen) {
 		if len(out) < len(chosen) && !slices.Contains(out, id) {
 			out = append(out, id)
 		}
@@ -190,8 +190,8 @@ func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest,
 	return out
 }
 
-// settle assigns the devices to the container, unless they were taken meanwhile.
-func (m *Manager) settle(name string, uid types.UID, s *share, from, to []string) {
+// assign assigns the devices to the container, unless they were taken meanwhile.
+func (m *Manager) assign(name string, uid types.UID, s *share, from, to []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	still := m.pool.pods[uid] != nil && slices.Equal(s.ids, from)
@@ -235,7 +235,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		if err := preStart(ctx, e, s.ids); err != nil {
 			return out, fmt.Errorf("device plugin of %s: PreStartContainer: %w", name, err)
 		}
-		give(&out, s.response)
+		addResponse(&out, s.response)
 	}
 	m.mu.Lock()
 	note, err := m.pool.note(pod.UID, c.Name)
@@ -257,8 +257,8 @@ func preStart(ctx context.Context, e *endpoint, ids []string) error {
 	return err
 }
 
-// give adds the plugin's response to the container's config.
-func give(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
+// addResponse adds the plugin's response to the container's config.
+func addResponse(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
 	for _, name := range sortedKeys(r.Envs) {
 		out.Envs = append(out.Envs, env.Var{Name: name, Value: r.Envs[name]})
 	}
@@ -278,7 +278,7 @@ func give(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
 	}
 }
 
-func common(a, b []string) []string {
+func intersection(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
 }
 

@@ -64,9 +64,9 @@ func (m *Manager) adopt(e *endpoint) {
 	}
 	before := r.endpoint
 	r.endpoint, r.expired = e, false
-	if r.back != nil {
-		close(r.back)
-		r.back = nil
+	if r.returned != nil {
+		close(r.returned)
+		r.returned = nil
 	}
 	m.mu.Unlock()
 	if before != nil {
@@ -80,7 +80,7 @@ func (m *Manager) adopt(e *endpoint) {
 func (m *Manager) follow(e *endpoint) {
 	err := e.listen(func(list []*plugin.Device) { m.listed(e, list) })
 	e.stop()
-	back := m.gone(e)
+	back := m.disconnected(e)
 	if back == nil || m.life.Err() != nil {
 		return // another plugin serves the resource, or the manager stops
 	}
@@ -133,17 +133,17 @@ func nodesOf(d *plugin.Device) topology.Nodes {
 	return nodes
 }
 
-// gone marks all devices of a plugin unhealthy. The returned channel is closed when a
+// disconnected marks all devices of a plugin unhealthy. The returned channel is closed when a
 // plugin serves the resource again; nil: one already does.
-func (m *Manager) gone(e *endpoint) (back <-chan struct{}) {
+func (m *Manager) disconnected(e *endpoint) (back <-chan struct{}) {
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
 	if r.endpoint != e {
 		m.mu.Unlock()
 		return nil
 	}
-	r.endpoint, r.back = nil, make(chan struct{})
-	back = r.back
+	r.endpoint, r.returned = nil, make(chan struct{})
+	back = r.returned
 	for id, d := range r.devices {
 		d.healthy = false
 		r.devices[id] = d
@@ -159,7 +159,7 @@ func (m *Manager) gone(e *endpoint) (back <-chan struct{}) {
 
 // expire drops the devices of a plugin that does not return in time.
 func (m *Manager) expire(ctx context.Context, name string, back <-chan struct{}) {
-	timer := m.cfg.Clock.NewTimer(stopGrace)
+	timer := m.cfg.Clock.NewTimer(returnGrace)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

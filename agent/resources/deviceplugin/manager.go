@@ -40,9 +40,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// stopGrace is how long a plugin may be away before its capacity becomes 0 (upstream:
+// returnGrace is how long a plugin may be away before its capacity becomes 0 (upstream:
 // 5 minutes).
-const stopGrace = 5 * time.Minute
+const returnGrace = 5 * time.Minute
 
 // Config of a Manager. Dir, Clock, Log and Metrics are required.
 type Config struct {
@@ -70,12 +70,12 @@ type Config struct {
 
 // Manager manages the plugins and the allocation of their devices.
 type Manager struct {
-	cfg     Config
-	log     *zap.Logger
-	guard   *guard.Guard
-	metrics *metrics
-	lost    error // why the checkpoint could not be read
-	fresh   bool  // there is no checkpoint: Recover writes it
+	cfg          Config
+	log          *zap.Logger
+	guard        *guard.Guard
+	metrics      *metrics
+	lost         error // why the checkpoint could not be read
+	noCheckpoint bool  // there is no checkpoint: Recover writes it
 
 	endpoints sync.WaitGroup
 
@@ -83,7 +83,7 @@ type Manager struct {
 	life context.Context // of the plugins; set by Run
 	pool pool
 
-	saving sync.Mutex // one write of the checkpoint at a time, always the newest state; guards saved
+	saveMu sync.Mutex // one write of the checkpoint at a time, always the newest state; guards saved
 	saved  string     // the content of the file
 }
 
@@ -122,7 +122,7 @@ func (m *Manager) restore() {
 	if err == nil {
 		err = m.pool.restore(data)
 	}
-	if m.fresh = err != nil; !m.fresh {
+	if m.noCheckpoint = err != nil; !m.noCheckpoint {
 		return
 	}
 	m.pool = newPool()
@@ -145,7 +145,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.life = ctx
 	for name, r := range m.pool.resources {
-		back := r.back
+		back := r.returned
 		m.guard.Go(&m.endpoints, "device plugin", func() { m.expire(ctx, name, back) })
 	}
 	m.mu.Unlock()
@@ -246,8 +246,8 @@ func (m *Manager) users(name string) []types.UID {
 // save writes the checkpoint if it has changed. A failure does not prevent pods from
 // running.
 func (m *Manager) save() {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	m.mu.Lock()
 	data := m.pool.data()
 	m.mu.Unlock()

@@ -39,7 +39,7 @@ type shares map[string]map[string]*share
 type resource struct {
 	devices  map[string]device
 	endpoint *endpoint     // nil: the plugin went away, or has not registered since the start
-	back     chan struct{} // closed when it returns; nil: it is present
+	returned chan struct{} // closed when it returns; nil: it is present
 	// seen reports whether a plugin has registered since the start. Before that the
 	// health of allocated devices is unknown.
 	seen    bool
@@ -186,9 +186,9 @@ func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return slices.Contains(b, id) })
 }
 
-// asks returns how many devices of each known resource a container requests. Those of a resource claim are not a
+// requested returns how many devices of each known resource a container requests. Those of a resource claim are not a
 // plugin's.
-func (p *pool) asks(pod *corev1.Pod, c *corev1.Container) map[string]int {
+func (p *pool) requested(pod *corev1.Pod, c *corev1.Container) map[string]int {
 	var out map[string]int
 	for name, q := range c.Resources.Limits {
 		if p.resources[string(name)] != nil && !q.IsZero() && !claimed(pod, string(name)) {

@@ -52,11 +52,11 @@ func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	}
 	m.mu.Lock()
 	m.drivers[d.name] = append(m.drivers[d.name], d)
-	delete(m.due, d.name)
+	delete(m.removeSlicesAt, d.name)
 	m.mu.Unlock()
 	m.cfg.Log.Info("DRA driver registered", zap.String("driver", d.name), zap.String("socket", d.socket))
 	context.AfterFunc(life, func() {
-		m.left(d)
+		m.disconnected(d)
 		_ = conn.Close() // a call that runs fails
 	})
 	m.poke()
@@ -64,14 +64,14 @@ func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// left forgets a driver whose socket has disappeared.
-func (m *Manager) left(d *driver) {
+// disconnected forgets a driver whose socket has disappeared.
+func (m *Manager) disconnected(d *driver) {
 	m.mu.Lock()
 	rest := slices.DeleteFunc(m.drivers[d.name], func(other *driver) bool { return other == d })
 	m.drivers[d.name] = rest
 	if len(rest) == 0 {
 		delete(m.drivers, d.name)
-		m.due[d.name] = m.cfg.Clock.Now().Add(goneGrace)
+		m.removeSlicesAt[d.name] = m.cfg.Clock.Now().Add(returnGrace)
 	}
 	m.mu.Unlock()
 	m.cfg.Log.Info("DRA driver disconnected", zap.String("driver", d.name), zap.String("socket", d.socket))

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// healthTime is how long a report of a device's health counts if the driver does not say (upstream: 30 s).
-	healthTime = 30 * time.Second
+	// healthTimeout is how long a report of a device's health counts if the driver does not say (upstream: 30 s).
+	healthTimeout = 30 * time.Second
 	// firstRetry and lastRetry are the pauses before a broken stream is opened again.
 	firstRetry = 5 * time.Second
 	lastRetry  = time.Minute
@@ -57,11 +57,11 @@ func watcherOf(conn grpc.ClientConnInterface, versions []string) watcher {
 	return nil
 }
 
-// reports reads the health that drivers report.
-type reports struct{ *Manager }
+// healthReader reads the health that drivers report.
+type healthReader struct{ *Manager }
 
 // watch starts to read the streams of drivers that have registered since the last call.
-func (m reports) watch(ctx context.Context) {
+func (m healthReader) watch(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, all := range m.drivers {
@@ -75,7 +75,7 @@ func (m reports) watch(ctx context.Context) {
 }
 
 // read reads a driver's stream until ctx or the driver ends, or the driver says that it has none.
-func (m reports) read(ctx context.Context, d *driver) {
+func (m healthReader) read(ctx context.Context, d *driver) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
@@ -94,7 +94,7 @@ func (m reports) read(ctx context.Context, d *driver) {
 	}
 }
 
-func (m reports) readOne(ctx context.Context, d *driver) error {
+func (m healthReader) readOne(ctx context.Context, d *driver) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := d.watch(ctx)
@@ -106,13 +106,13 @@ func (m reports) readOne(ctx context.Context, d *driver) error {
 		if err != nil {
 			return err
 		}
-		m.reported(d, resp.GetDevices())
+		m.record(d, resp.GetDevices())
 	}
 }
 
-// reported keeps a report, and wakes the pods whose devices have changed. What an earlier report said counts until its
+// record keeps a report, and wakes the pods whose devices have changed. What an earlier report said counts until its
 // time is over.
-func (m reports) reported(d *driver, devices []*v1.DeviceHealth) {
+func (m healthReader) record(d *driver, devices []*v1.DeviceHealth) {
 	now := m.cfg.Clock.Now()
 	changed := map[deviceID]bool{}
 	m.mu.Lock()
@@ -145,7 +145,7 @@ func (m reports) reported(d *driver, devices []*v1.DeviceHealth) {
 }
 
 func healthOf(one *v1.DeviceHealth, now time.Time) health {
-	h := health{status: corev1.ResourceHealthStatusUnknown, message: one.GetMessage(), until: now.Add(healthTime)}
+	h := health{status: corev1.ResourceHealthStatusUnknown, message: one.GetMessage(), until: now.Add(healthTimeout)}
 	switch one.GetHealth() {
 	case v1.HealthStatus_HEALTHY:
 		h.status = corev1.ResourceHealthStatusHealthy
@@ -162,7 +162,7 @@ func healthOf(one *v1.DeviceHealth, now time.Time) health {
 }
 
 // forget forgets what a driver has reported.
-func (m reports) forget(d *driver) {
+func (m healthReader) forget(d *driver) {
 	m.mu.Lock()
 	had := d.health
 	d.health = nil
@@ -190,8 +190,8 @@ func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for _, use := range uses(pod, &list[i]) {
-				devices, err := m.of(pod, use)
+			for _, use := range claimUses(pod, &list[i]) {
+				devices, err := m.devicesOf(pod, use)
 				if err != nil || len(devices) == 0 {
 					continue
 				}

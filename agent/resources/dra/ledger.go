@@ -22,7 +22,7 @@ type claim struct {
 	Devices         []Device    // of all drivers
 
 	prepared bool          // since the start: drivers prepare again what a restart of the machine may have undone
-	turn     chan struct{} // held by the only call for the claim
+	locked   chan struct{} // held by the only call for the claim
 }
 
 // Device is a prepared device.
@@ -32,18 +32,18 @@ type Device struct {
 	CDI                  []string // the names of its CDI devices
 }
 
-// take waits for the turn to call drivers for the claim.
-func (c *claim) take(ctx context.Context) (done func(), err error) {
+// lock waits for the turn to call drivers for the claim.
+func (c *claim) lock(ctx context.Context) (done func(), err error) {
 	select {
-	case c.turn <- struct{}{}:
-		return func() { <-c.turn }, nil
+	case c.locked <- struct{}{}:
+		return func() { <-c.locked }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// content is what is stored.
-type content struct {
+// checkpointData is what is stored.
+type checkpointData struct {
 	Version string
 	Claims  []claim
 }
@@ -51,7 +51,7 @@ type content struct {
 const version = "v1"
 
 func (m *Manager) restore() {
-	var data content
+	var data checkpointData
 	_, err := m.cfg.File.Load(&data)
 	if err == nil && data.Version != "" && data.Version != version {
 		err = fmt.Errorf("%s: unknown version %q", m.cfg.File, data.Version)
@@ -64,17 +64,17 @@ func (m *Manager) restore() {
 		return
 	}
 	for _, c := range data.Claims {
-		c.turn = make(chan struct{}, 1)
+		c.locked = make(chan struct{}, 1)
 		m.claims[c.UID] = &c
 	}
 }
 
 // save writes the checkpoint.
 func (m *Manager) save() error {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	m.mu.Lock()
-	data := content{Version: version}
+	data := checkpointData{Version: version}
 	for _, c := range m.claims {
 		data.Claims = append(data.Claims,
 			claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: slices.Clone(c.Pods), Drivers: c.Drivers,
@@ -88,9 +88,9 @@ func (m *Manager) save() error {
 	return m.cfg.File.Save(data)
 }
 
-// hold records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before,
+// reserve records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before,
 // and got devices again, must be unprepared first.
-func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
+func (m *Manager) reserve(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
 	m.mu.Lock()
 	c := m.claims[object.UID]
 	if c != nil &&
@@ -100,7 +100,7 @@ func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim,
 		return nil, fmt.Errorf("ResourceClaim %s is still being released for an earlier pod", object.Name)
 	}
 	if c == nil {
-		c = &claim{UID: object.UID, Namespace: object.Namespace, Name: object.Name, turn: make(chan struct{}, 1)}
+		c = &claim{UID: object.UID, Namespace: object.Namespace, Name: object.Name, locked: make(chan struct{}, 1)}
 		for i := range object.Status.Allocation.Devices.Results {
 			if d := object.Status.Allocation.Devices.Results[i].Driver; !slices.Contains(c.Drivers, d) {
 				c.Drivers = append(c.Drivers, d)
@@ -120,9 +120,9 @@ func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim,
 }
 
 // Holds reports whether a pod has claims for which drivers were called.
-func (m *Manager) Holds(pod types.UID) bool { return len(m.heldBy(pod)) > 0 }
+func (m *Manager) Holds(pod types.UID) bool { return len(m.claimsOf(pod)) > 0 }
 
-func (m *Manager) heldBy(pod types.UID) (out []*claim) {
+func (m *Manager) claimsOf(pod types.UID) (out []*claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {
@@ -144,15 +144,15 @@ func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
 	return orphans
 }
 
-// use is what a container uses of one of the pod's claims.
-type use struct {
+// claimUse is what a container uses of one of the pod's claims.
+type claimUse struct {
 	title   corev1.ResourceName // in the pod's status
 	claim   string
 	request string // empty: all
 }
 
-// uses returns what a container uses: claims that it names, and the devices of its extended resources.
-func uses(pod *corev1.Pod, c *corev1.Container) (out []use) {
+// claimUses returns what a container uses: claims that it names, and the devices of its extended resources.
+func claimUses(pod *corev1.Pod, c *corev1.Container) (out []claimUse) {
 	for _, wants := range c.Resources.Claims {
 		for i := range pod.Spec.ResourceClaims {
 			e := &pod.Spec.ResourceClaims[i]
@@ -164,22 +164,22 @@ func uses(pod *corev1.Pod, c *corev1.Container) (out []use) {
 				if wants.Request != "" {
 					title += "/" + wants.Request
 				}
-				out = append(out, use{corev1.ResourceName(title), *name, wants.Request})
+				out = append(out, claimUse{corev1.ResourceName(title), *name, wants.Request})
 			}
 		}
 	}
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
 		for _, m := range st.RequestMappings {
 			if m.ContainerName == c.Name {
-				out = append(out, use{corev1.ResourceName(m.ResourceName), st.ResourceClaimName, m.RequestName})
+				out = append(out, claimUse{corev1.ResourceName(m.ResourceName), st.ResourceClaimName, m.RequestName})
 			}
 		}
 	}
 	return out
 }
 
-// of returns the prepared devices of a use.
-func (m *Manager) of(pod *corev1.Pod, u use) (out []Device, err error) {
+// devicesOf returns the prepared devices of a use.
+func (m *Manager) devicesOf(pod *corev1.Pod, u claimUse) (out []Device, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {

@@ -64,13 +64,13 @@ type Manager struct {
 
 	mu      sync.Mutex      // guards what follows
 	life    context.Context // of Start; nil: not started, or waited for
-	busy    bool            // run runs
+	running bool            // run runs
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
 	// when the slices of a driver that no longer exists are removed; "": of every driver that is not registered
-	due map[string]time.Time
+	removeSlicesAt map[string]time.Time
 
-	saving sync.Mutex // one write of the checkpoint at a time, always the newest state
+	saveMu sync.Mutex // one write of the checkpoint at a time, always the newest state
 }
 
 var _ topology.Provider = (*Manager)(nil)
@@ -79,7 +79,7 @@ var _ topology.Provider = (*Manager)(nil)
 // container needs them, but those of pods that have been deleted meanwhile stay prepared.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{},
-		claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
+		claims: map[types.UID]*claim{}, removeSlicesAt: map[string]time.Time{}}
 	m.restore()
 	return m
 }
@@ -88,10 +88,10 @@ func New(cfg Config) *Manager {
 func (m *Manager) Lost() error { return m.lost }
 
 const (
-	// goneGrace is how long a driver may be away before its slices are removed (upstream: 30 s).
-	goneGrace = 30 * time.Second
-	// retryPause is the interval of attempts to do what has failed.
-	retryPause = 30 * time.Second
+	// returnGrace is how long a driver may be away before its slices are removed (upstream: 30 s).
+	returnGrace = 30 * time.Second
+	// retryInterval is the interval of attempts to do what has failed.
+	retryInterval = 30 * time.Second
 )
 
 // Start makes the manager read the health that drivers report, remove the slices of drivers that no longer exist, and
@@ -99,7 +99,7 @@ const (
 // something to do; wait waits for them, once ctx has ended and no driver registers any more.
 func (m *Manager) Start(ctx context.Context) (wait func()) {
 	m.mu.Lock()
-	m.due[""] = m.cfg.Clock.Now().Add(goneGrace)
+	m.removeSlicesAt[""] = m.cfg.Clock.Now().Add(returnGrace)
 	m.life = ctx
 	m.mu.Unlock()
 	m.poke()
@@ -117,23 +117,23 @@ func (m *Manager) poke() {
 	defer m.mu.Unlock()
 	switch {
 	case m.life == nil || m.life.Err() != nil:
-	case m.busy:
+	case m.running:
 		select {
 		case m.wake <- struct{}{}:
 		default:
 		}
 	default:
-		m.busy = true
+		m.running = true
 		ctx := m.life
 		m.cfg.Guard.Go(&m.work, "dra", func() {
-			defer m.rest(true)
+			defer m.stop(true)
 			m.run(ctx)
 		})
 	}
 }
 
-// rest reports whether run may end: nothing has changed since it looked, or it must.
-func (m *Manager) rest(must bool) bool {
+// stop reports whether run may end: nothing has changed since it looked, or it must.
+func (m *Manager) stop(must bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
@@ -143,17 +143,17 @@ func (m *Manager) rest(must bool) bool {
 		}
 	default:
 	}
-	m.busy = false
+	m.running = false
 	return true
 }
 
 // run does what is due until there is nothing more.
 func (m *Manager) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		reports{m}.watch(ctx)
-		wait, waits := m.tidy(ctx)
+		healthReader{m}.watch(ctx)
+		wait, waits := m.cleanUp(ctx)
 		if !waits {
-			if m.rest(false) {
+			if m.stop(false) {
 				return
 			}
 			continue
@@ -168,25 +168,25 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
-// tidy does what is due, and returns when to look again; waits: otherwise not before there is news.
-func (m *Manager) tidy(ctx context.Context) (wait time.Duration, waits bool) {
+// cleanUp does what is due, and returns when to look again; waits: otherwise not before there is news.
+func (m *Manager) cleanUp(ctx context.Context) (wait time.Duration, waits bool) {
 	next := func(d time.Duration) {
 		if !waits || d < wait {
 			wait, waits = d, true
 		}
 	}
 	if m.unprepareOrphans(ctx) != nil {
-		next(retryPause)
+		next(retryInterval)
 	}
-	for driver, left := range m.departed() {
+	for driver, left := range m.slicesToRemove() {
 		if left > 0 {
 			next(left)
 		} else if err := m.removeSlices(ctx, driver); err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("failed to remove the ResourceSlices of a DRA driver that is gone", zap.String("driver", driver),
 				zap.Error(err))
-			next(retryPause)
+			next(retryInterval)
 		} else {
-			m.settled(driver)
+			m.slicesRemoved(driver)
 		}
 	}
 	return wait, waits
@@ -204,7 +204,7 @@ func (m *Manager) Allocate(context.Context, *corev1.Pod, *corev1.Container, topo
 }
 
 // Recover implements topology.Provider.
-func (m *Manager) Recover([]topology.Made) {}
+func (m *Manager) Recover([]topology.Container) {}
 
 // Release implements topology.Provider. Unprepare releases, because it can fail.
 func (m *Manager) Release(types.UID) {}
@@ -219,7 +219,7 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 // Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared
 // before, except after the loss of the checkpoint.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Allotment, err error) {
-	all := uses(pod, c)
+	all := claimUses(pod, c)
 	if len(all) == 0 {
 		return out, nil
 	}
@@ -230,7 +230,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	}
 	seen := map[string]bool{}
 	for _, use := range all {
-		devices, err := m.of(pod, use)
+		devices, err := m.devicesOf(pod, use)
 		if err != nil {
 			return out, err
 		}
@@ -248,8 +248,8 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 
 // Resources returns the devices of a container's claims, for the podresources API.
 func (m *Manager) Resources(pod *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
-	for _, use := range uses(pod, c) {
-		devices, err := m.of(pod, use)
+	for _, use := range claimUses(pod, c) {
+		devices, err := m.devicesOf(pod, use)
 		if err != nil {
 			continue
 		}

@@ -57,11 +57,11 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, name string, own
 		return fmt.Errorf("pod %s(%s) is not allowed to use resource claim %s(%s)", pod.Name, pod.UID, object.Name,
 			object.UID)
 	}
-	c, err := m.hold(object, pod.UID)
+	c, err := m.reserve(object, pod.UID)
 	if err != nil {
 		return fmt.Errorf("checkpoint of resource claims: %w", err)
 	}
-	done, err := c.take(ctx)
+	done, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (m *Manager) callPrepare(ctx context.Context, name string, c *claim) (devic
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := m.cfg.Clock.Now()
-	resp, err := d.api.NodePrepareResources(ctx, &v1.NodePrepareResourcesRequest{Claims: []*v1.Claim{c.wire()}})
+	resp, err := d.api.NodePrepareResources(ctx, &v1.NodePrepareResourcesRequest{Claims: []*v1.Claim{c.request()}})
 	m.metrics.call(name, "NodePrepareResources", began, err)
 	if err != nil {
 		return nil, fmt.Errorf("NodePrepareResources of DRA driver %s: %w", name, err)
@@ -110,14 +110,14 @@ func (m *Manager) callPrepare(ctx context.Context, name string, c *claim) (devic
 	return devices, nil
 }
 
-func (c *claim) wire() *v1.Claim {
+func (c *claim) request() *v1.Claim {
 	return &v1.Claim{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name}
 }
 
 // Unprepare makes the drivers release the claims of a pod whose containers are dead, unless other pods of the node use
 // them. It is repeated until it succeeds. A pod that holds none costs nothing.
 func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
-	held := m.heldBy(pod)
+	held := m.claimsOf(pod)
 	if len(held) == 0 {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
 
 // unprepare releases a claim for a pod; "": for one that no longer exists.
 func (m *Manager) unprepare(ctx context.Context, c *claim, pod types.UID) error {
-	done, err := c.take(ctx)
+	done, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (m *Manager) callUnprepare(ctx context.Context, name string, c *claim) erro
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := m.cfg.Clock.Now()
-	resp, err := d.api.NodeUnprepareResources(ctx, &v1.NodeUnprepareResourcesRequest{Claims: []*v1.Claim{c.wire()}})
+	resp, err := d.api.NodeUnprepareResources(ctx, &v1.NodeUnprepareResourcesRequest{Claims: []*v1.Claim{c.request()}})
 	m.metrics.call(name, "NodeUnprepareResources", began, err)
 	if err != nil {
 		return fmt.Errorf("NodeUnprepareResources of DRA driver %s: %w", name, err)

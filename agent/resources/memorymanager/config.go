@@ -34,7 +34,7 @@ type Config struct {
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "memory-manager-policy", None,
 		"Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as possible. Static requires --reserved-memory.")
-	f.Var(&reserved{&c.Reserved}, "reserved-memory",
+	f.Var(&reservedMemoryFlag{&c.Reserved}, "reserved-memory",
 		"Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal the node's reservations.")
 }
 
@@ -54,9 +54,9 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// agrees checks the reservations against the machine and the node's total
+// checkMachine checks the reservations against the machine and the node's total
 // reservation.
-func (c *Config) agrees(m *numa.Machine, whole corev1.ResourceList) error {
+func (c *Config) checkMachine(m *numa.Machine, whole corev1.ResourceList) error {
 	sum := corev1.ResourceList{corev1.ResourceMemory: resource.Quantity{}}
 	for _, id := range slices.Sorted(maps.Keys(c.Reserved)) {
 		if !slices.ContainsFunc(m.Nodes, func(n numa.Node) bool { return n.ID == id }) {
@@ -78,13 +78,13 @@ func (c *Config) agrees(m *numa.Machine, whole corev1.ResourceList) error {
 	return nil
 }
 
-// reserved is a flag, given once or for each node.
-type reserved struct{ to *map[int]corev1.ResourceList }
+// reservedMemoryFlag is a flag, given once or for each node.
+type reservedMemoryFlag struct{ to *map[int]corev1.ResourceList }
 
-var _ pflag.Value = (*reserved)(nil)
+var _ pflag.Value = (*reservedMemoryFlag)(nil)
 
 // String implements pflag.Value.
-func (r *reserved) String() string {
+func (r *reservedMemoryFlag) String() string {
 	if r.to == nil {
 		return ""
 	}
@@ -101,10 +101,10 @@ func (r *reserved) String() string {
 }
 
 // Type implements pflag.Value.
-func (r *reserved) Type() string { return "list" }
+func (r *reservedMemoryFlag) Type() string { return "list" }
 
 // Set implements pflag.Value.
-func (r *reserved) Set(text string) error {
+func (r *reservedMemoryFlag) Set(text string) error {
 	if *r.to == nil {
 		*r.to = map[int]corev1.ResourceList{}
 	}

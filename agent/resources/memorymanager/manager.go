@@ -48,13 +48,13 @@ type Deps struct {
 // Manager allocates memory for policy Static.
 type Manager struct {
 	Deps
-	cfg      Config
-	lost     error // why the checkpoint was set aside; nil: it was not
-	fresh    bool  // there is no checkpoint: Recover writes it
-	requests prometheus.Counter
-	failures prometheus.Counter
+	cfg          Config
+	lost         error // why the checkpoint was set aside; nil: it was not
+	noCheckpoint bool  // there is no checkpoint: Recover writes it
+	requests     prometheus.Counter
+	failures     prometheus.Counter
 
-	saving sync.Mutex // guards the checkpoint: one write at a time
+	saveMu sync.Mutex // guards the checkpoint: one write at a time
 
 	mu     sync.Mutex // guards the fields below
 	ledger ledger
@@ -66,11 +66,11 @@ var _ topology.Provider = (*Manager)(nil)
 // Lost reports; then Recover restores the allocations from the containers as far as
 // possible.
 func New(deps Deps, cfg Config) (*Manager, error) {
-	if err := cfg.agrees(deps.Machine, deps.Reserved); err != nil {
+	if err := cfg.checkMachine(deps.Machine, deps.Reserved); err != nil {
 		return nil, err
 	}
 	m := &Manager{Deps: deps, cfg: cfg}
-	m.ledger = ledger{nodes: m.nodes(), given: map[types.UID]map[string][]Block{}}
+	m.ledger = ledger{nodes: m.nodes(), allocated: map[types.UID]map[string][]Block{}}
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubelet_memory_manager_pinning_requests_total", Help: "Containers that requested memory pinned to NUMA nodes."})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
@@ -109,8 +109,8 @@ func value(list corev1.ResourceList, name corev1.ResourceName) int64 {
 // Lost returns why the checkpoint was lost; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// wants returns the container's memory to pin; nil: none.
-func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
+// pinnedRequests returns the container's memory to pin; nil: none.
+func pinnedRequests(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	if pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
 		return nil
 	}
@@ -123,13 +123,13 @@ func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	return out
 }
 
-// podWants returns what the pod's containers need at the same time: init containers
+// podPinnedRequests returns what the pod's containers need at the same time: init containers
 // run before the others, sidecars together with all that follow.
-func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+func podPinnedRequests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	sidecars, most := map[corev1.ResourceName]int64{}, map[corev1.ResourceName]int64{}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		for name, n := range wants(pod, c) {
+		for name, n := range pinnedRequests(pod, c) {
 			most[name] = max(most[name], sidecars[name]+n)
 			if status.Sidecar(c) {
 				sidecars[name] += n
@@ -137,7 +137,7 @@ func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 		}
 	}
 	for i := range pod.Spec.Containers {
-		for name, n := range wants(pod, &pod.Spec.Containers[i]) {
+		for name, n := range pinnedRequests(pod, &pod.Spec.Containers[i]) {
 			sidecars[name] += n
 		}
 	}
@@ -151,10 +151,10 @@ func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topology.Hint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if has := m.ledger.given[pod.UID][c.Name]; len(has) > 0 {
-		return kept(has, wants(pod, c))
+	if has := m.ledger.allocated[pod.UID][c.Name]; len(has) > 0 {
+		return allocatedHints(has, pinnedRequests(pod, c))
 	}
-	return m.ledger.hints(wants(pod, c), reuse{pod: pod, c: c})
+	return m.ledger.hints(pinnedRequests(pod, c), target{pod: pod, c: c})
 }
 
 // PodHints implements topology.Provider.
@@ -162,17 +162,17 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var has []Block
-	for _, blocks := range m.ledger.given[pod.UID] {
+	for _, blocks := range m.ledger.allocated[pod.UID] {
 		has = append(has, blocks...)
 	}
 	if len(has) > 0 {
-		return kept(has, podWants(pod))
+		return allocatedHints(has, podPinnedRequests(pod))
 	}
-	return m.ledger.hints(podWants(pod), reuse{})
+	return m.ledger.hints(podPinnedRequests(pod), target{})
 }
 
-// kept returns the hints of a container that already has its blocks.
-func kept(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
+// allocatedHints returns the hints of a container that already has its blocks.
+func allocatedHints(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	for name := range want {
 		var nodes topology.Nodes
@@ -191,13 +191,13 @@ func kept(has []Block, want map[corev1.ResourceName]int64) map[string][]topology
 
 // Allocate implements topology.Provider.
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
-	want := wants(pod, c)
+	want := pinnedRequests(pod, c)
 	if len(want) == 0 {
 		return nil
 	}
 	m.requests.Inc()
 	m.mu.Lock()
-	changed, err := m.ledger.give(pod, c, want, hint)
+	changed, err := m.ledger.allocate(pod, c, want, hint)
 	m.mu.Unlock()
 	if err != nil {
 		m.failures.Inc()
@@ -229,7 +229,7 @@ func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Contai
 func (m *Manager) Blocks(uid types.UID, container string) []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.ledger.given[uid][container])
+	return slices.Clone(m.ledger.allocated[uid][container])
 }
 
 // Allocatable returns the amounts of each node that are or can be allocated.
@@ -247,13 +247,13 @@ func (m *Manager) Release(uid types.UID) {
 // Retain implements topology.Provider.
 func (m *Manager) Retain(alive func(types.UID) bool) {
 	m.mu.Lock()
-	before := len(m.ledger.given)
-	for uid := range m.ledger.given {
+	before := len(m.ledger.allocated)
+	for uid := range m.ledger.allocated {
 		if !alive(uid) {
-			delete(m.ledger.given, uid)
+			delete(m.ledger.allocated, uid)
 		}
 	}
-	same := len(m.ledger.given) == before
+	same := len(m.ledger.allocated) == before
 	m.mu.Unlock()
 	if !same {
 		m.save()

@@ -45,8 +45,8 @@ type tableState struct {
 // save writes the checkpoint. If that fails, allocations stay valid; after a restart
 // the agent restores them from the containers' annotations (Recover).
 func (m *Manager) save() {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	m.mu.Lock()
 	s := m.ledger.state()
 	m.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *ledger) state() state {
 	for id := range l.nodes {
 		s.Machine[strconv.Itoa(id)] = l.nodeState(id)
 	}
-	for uid, containers := range l.given {
+	for uid, containers := range l.allocated {
 		entry := map[string][]blockState{}
 		for name, blocks := range containers {
 			entry[name] = states(blocks)
@@ -110,11 +110,11 @@ func (m *Manager) restore() error {
 	if err == nil && found {
 		err = m.ledger.accept(s)
 	}
-	m.fresh = !found || err != nil
+	m.noCheckpoint = !found || err != nil
 	if err == nil {
 		return nil
 	}
-	clear(m.ledger.given)
+	clear(m.ledger.allocated)
 	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (l *ledger) accept(s state) error {
 			}
 		}
 	}
-	return l.sound()
+	return l.check()
 }
 
 // put records the container's blocks.
@@ -149,10 +149,10 @@ func (l *ledger) put(uid types.UID, container string, states []blockState) error
 		}
 		blocks = append(blocks, Block{topology.NewNodes(b.Nodes...), b.Type, b.Size})
 	}
-	if l.given[uid] == nil {
-		l.given[uid] = map[string][]Block{}
+	if l.allocated[uid] == nil {
+		l.allocated[uid] = map[string][]Block{}
 	}
-	l.given[uid][container] = blocks
+	l.allocated[uid][container] = blocks
 	return nil
 }
 
@@ -161,13 +161,13 @@ const annotation = "io.monopod.container.memory"
 
 // Recover implements topology.Provider. Blocks that are no longer valid, with the current machine and flags, are
 // replaced by new ones.
-func (m *Manager) Recover(made []topology.Made) {
-	if !m.fresh {
+func (m *Manager) Recover(made []topology.Container) {
+	if !m.noCheckpoint {
 		return
 	}
 	m.mu.Lock()
-	topology.TakeBack(m.Log, made, annotation, func(c topology.Made, note string) error {
-		if _, has := m.ledger.given[c.Pod][c.Container]; has {
+	topology.RestoreFromAnnotations(m.Log, made, annotation, func(c topology.Container, note string) error {
+		if _, has := m.ledger.allocated[c.Pod][c.Container]; has {
 			return nil
 		}
 		return m.ledger.recover(c.Pod, c.Container, note)
@@ -184,21 +184,21 @@ func (l *ledger) recover(uid types.UID, container, text string) error {
 		err = l.put(uid, container, blocks)
 	}
 	if err == nil {
-		err = l.sound()
+		err = l.check()
 	}
 	if err != nil {
-		delete(l.given[uid], container)
+		delete(l.allocated[uid], container)
 	}
 	return err
 }
 
-// sound checks that each node is in one set only and not overcommitted.
-func (l *ledger) sound() error {
+// check checks that each node is in one set only and not overcommitted.
+func (l *ledger) check() error {
 	var err error
 	l.blocks(func(b *Block) bool {
 		if !l.usable(b.Nodes) || b.Nodes == 0 {
 			err = fmt.Errorf("the NUMA nodes %s are used in different sets", b.Nodes)
-		} else if l.free(b.Nodes, b.Type, reuse{}) < 0 || b.Size < 0 {
+		} else if l.free(b.Nodes, b.Type, target{}) < 0 || b.Size < 0 {
 			err = fmt.Errorf("the NUMA nodes %s have less %s than was allocated", b.Nodes, b.Type)
 		}
 		return err == nil

@@ -45,7 +45,7 @@ func Read(sys string) (*Machine, error) {
 	if err := m.readNodes(filepath.Join(base, "node")); err != nil {
 		return nil, err
 	}
-	homes, err := m.homes(filepath.Join(base, "node"))
+	homes, err := m.nodesOfCPUs(filepath.Join(base, "node"))
 	if err != nil {
 		return nil, err
 	}
@@ -82,12 +82,12 @@ func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 		return cpu, err
 	}
 	cpu.Socket = max(socket, 0) // some firmware reports -1
-	cpu.Cache = uncore(filepath.Join(dir, "cache"), cpu, online)
+	cpu.Cache = l3Cache(filepath.Join(dir, "cache"), cpu, online)
 	return cpu, nil
 }
 
-// uncore returns the ID of the L3 cache, or of the core if there is none.
-func uncore(dir string, cpu CPU, online cpuset.CPUSet) int {
+// l3Cache returns the ID of the L3 cache, or of the core if there is none.
+func l3Cache(dir string, cpu CPU, online cpuset.CPUSet) int {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		level, err := readInt(filepath.Join(dir, e.Name(), "level"))
@@ -160,8 +160,8 @@ func readNode(dir string, id int, ids []int) (Node, error) {
 	return node, nil
 }
 
-// homes returns the node of each CPU.
-func (m *Machine) homes(dir string) (map[int]int, error) {
+// nodesOfCPUs returns the node of each CPU.
+func (m *Machine) nodesOfCPUs(dir string) (map[int]int, error) {
 	out := map[int]int{}
 	for _, node := range m.Nodes {
 		set, err := readSet(filepath.Join(dir, "node"+strconv.Itoa(node.ID), "cpulist"))
@@ -182,10 +182,10 @@ func (m *Machine) homes(dir string) (map[int]int, error) {
 func (m *Machine) All() cpuset.CPUSet { return m.Where(func(CPU) bool { return true }) }
 
 // Where returns the CPUs for which so is true.
-func (m *Machine) Where(so func(CPU) bool) cpuset.CPUSet {
+func (m *Machine) Where(match func(CPU) bool) cpuset.CPUSet {
 	var ids []int
 	for _, c := range m.CPUs {
-		if so(c) {
+		if match(c) {
 			ids = append(ids, c.ID)
 		}
 	}

@@ -12,14 +12,14 @@ import (
 	"monopod/agent/resources/memorymanager"
 )
 
-// holdings is the podresources.Source of the exclusive resources of containers.
-type holdings struct{ p *Placement }
+// podResources is the podresources.Source of the exclusive resources of containers.
+type podResources struct{ p *Placement }
 
-var _ Source = holdings{}
+var _ Source = podResources{}
 
-// serveHoldings serves the podresources API until ctx ends. A failure does not affect
+// servePodResources serves the podresources API until ctx ends. A failure does not affect
 // the rest of the node.
-func (p *Placement) serveHoldings(ctx context.Context) {
+func (p *Placement) servePodResources(ctx context.Context) {
 	if p.resources == nil {
 		return
 	}
@@ -29,47 +29,47 @@ func (p *Placement) serveHoldings(ctx context.Context) {
 }
 
 // Pods implements podresources.Source.
-func (h holdings) Pods() []*corev1.Pod { return h.p.Active() }
+func (h podResources) Pods() []*corev1.Pod { return h.p.Active() }
 
 // Container implements podresources.Source.
-func (h holdings) Container(uid types.UID, name string) Share {
+func (h podResources) Container(uid types.UID, name string) Share {
 	var out Share
-	if d := h.p.plugged.devices; d != nil {
-		out.Devices = shown(d.Devices(uid, name))
+	if d := h.p.plugins.devices; d != nil {
+		out.Devices = devicesFrom(d.Devices(uid, name))
 	}
 	if c := h.p.cpus; c != nil {
 		out.CPUs = c.Exclusive(uid, name).List()
 	}
 	if m := h.p.memory; m != nil {
-		out.Memory = blocks(m.Blocks(uid, name))
+		out.Memory = memoryFrom(m.Blocks(uid, name))
 	}
 	return out
 }
 
 // Dynamic implements podresources.Source.
-func (h holdings) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource {
-	if h.p.plugged.claims == nil {
+func (h podResources) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource {
+	if h.p.plugins.claims == nil {
 		return nil
 	}
-	return h.p.plugged.claims.Resources(pod, c)
+	return h.p.plugins.claims.Resources(pod, c)
 }
 
 // Allocatable implements podresources.Source.
-func (h holdings) Allocatable() Share {
+func (h podResources) Allocatable() Share {
 	var out Share
-	if d := h.p.plugged.devices; d != nil {
-		out.Devices = shown(d.Allocatable())
+	if d := h.p.plugins.devices; d != nil {
+		out.Devices = devicesFrom(d.Allocatable())
 	}
 	if c := h.p.cpus; c != nil {
 		out.CPUs = c.Allocatable().List()
 	}
 	if m := h.p.memory; m != nil {
-		out.Memory = blocks(m.Allocatable())
+		out.Memory = memoryFrom(m.Allocatable())
 	}
 	return out
 }
 
-func shown(list []deviceplugin.Device) []Device {
+func devicesFrom(list []deviceplugin.Device) []Device {
 	out := make([]Device, 0, len(list))
 	for _, d := range list {
 		out = append(out, Device(d))
@@ -77,7 +77,7 @@ func shown(list []deviceplugin.Device) []Device {
 	return out
 }
 
-func blocks(list []memorymanager.Block) []Memory {
+func memoryFrom(list []memorymanager.Block) []Memory {
 	out := make([]Memory, 0, len(list))
 	for _, b := range list {
 		out = append(out, Memory{Type: string(b.Type), Bytes: uint64(b.Size), Nodes: b.Nodes})

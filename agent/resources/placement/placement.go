@@ -104,8 +104,8 @@ type Config struct {
 	Socket string
 }
 
-// plugged are the managers of plugins; nil: none are served.
-type plugged struct {
+// pluginManagers are the managers of plugins; nil: none are served.
+type pluginManagers struct {
 	devices *deviceplugin.Manager
 	claims  *dra.Manager
 }
@@ -118,12 +118,12 @@ type Placement struct {
 	machine   *numa.Machine          // nil: not needed
 	cpus      *cpumanager.Manager    // nil: policy none
 	memory    *memorymanager.Manager // nil: policy None
-	plugged   plugged
+	plugins   pluginManagers
 	pinner    *cpumanager.Pinner // nil: no CPUs are pinned
 	resources *server            // nil: not served
-	// leftover is the checkpoint of policy static, which is off now, but whose
+	// staleCheckpoint is the checkpoint of policy static, which is off now, but whose
 	// containers are still pinned.
-	leftover checkpoint.File
+	staleCheckpoint checkpoint.File
 }
 
 // New reads the machine's topology only if a manager needs it.
@@ -133,14 +133,14 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if err := p.newDevices(); err != nil {
 		return nil, err
 	}
-	if p.plugged.devices != nil {
-		providers = append(providers, p.plugged.devices)
+	if p.plugins.devices != nil {
+		providers = append(providers, p.plugins.devices)
 	}
 	if err := p.newClaims(); err != nil {
 		return nil, err
 	}
-	if p.plugged.claims != nil {
-		providers = append(providers, p.plugged.claims)
+	if p.plugins.claims != nil {
+		providers = append(providers, p.plugins.claims)
 	}
 	if err := p.readMachine(); err != nil {
 		return nil, fmt.Errorf("read the machine's topology: %w", err)
@@ -158,22 +158,22 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if err != nil || cfg.Socket == "" {
 		return p, err
 	}
-	p.resources, err = newServer(holdings{p}, p.Metrics)
+	p.resources, err = newServer(podResources{p}, p.Metrics)
 	return p, err
 }
 
 func (p *Placement) readMachine() (err error) {
 	cfg := &p.cfg
-	p.leftover = checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName))
-	if !cfg.CPUs.Off() || !p.leftover.Exists() {
-		p.leftover = ""
+	p.staleCheckpoint = checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName))
+	if !cfg.CPUs.Off() || !p.staleCheckpoint.Exists() {
+		p.staleCheckpoint = ""
 	}
 	if cfg.Memory.Off() { // containers stay pinned until they restart
 		if err := checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)).Remove(); err != nil {
 			return err
 		}
 	}
-	if cfg.Topology.Off() && cfg.CPUs.Off() && cfg.Memory.Off() && p.leftover == "" {
+	if cfg.Topology.Off() && cfg.CPUs.Off() && cfg.Memory.Off() && p.staleCheckpoint == "" {
 		return nil
 	}
 	p.machine, err = numa.Read(cfg.SysRoot)
@@ -191,7 +191,7 @@ func (p *Placement) Processors() int {
 
 // newProviders creates the enabled providers.
 func (p *Placement) newProviders() (out []topology.Provider, err error) {
-	if p.leftover != "" {
+	if p.staleCheckpoint != "" {
 		p.pinner = p.newPinner(func(types.UID, string) cpuset.CPUSet { return p.machine.All() })
 	}
 	if !p.cfg.CPUs.Off() {
@@ -239,7 +239,7 @@ func (p *Placement) Run(ctx context.Context) {
 	wait := p.serveClaims(ctx)
 	defer wait()
 	defer cancel()
-	guard.Together(ctx, p.serveDevices, p.serveHoldings, p.pin)
+	guard.Together(ctx, p.serveDevices, p.servePodResources, p.pin)
 }
 
 // Found passes the containers that the runtime has after a start, of running pods, to
@@ -250,10 +250,10 @@ func (p *Placement) Found(containers []*cri.Container) {
 	for _, c := range containers {
 		runs[podOf(c)] = runs[podOf(c)] || c.State != cri.ContainerState_CONTAINER_EXITED
 	}
-	var made []topology.Made
+	var made []topology.Container
 	for _, c := range containers {
 		if uid := podOf(c); runs[uid] {
-			made = append(made, topology.Made{Pod: uid, Container: c.Metadata.Name, Annotations: c.Annotations})
+			made = append(made, topology.Container{Pod: uid, Container: c.Metadata.Name, Annotations: c.Annotations})
 		}
 	}
 	p.Recover(made)

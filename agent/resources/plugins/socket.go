@@ -86,7 +86,7 @@ func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
 	register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })
 	defer closing()
-	conn, err := first(ctx, l)
+	conn, err := acceptFirst(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
 	register(s)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
-	err = s.Serve(&eager{Listener: l, conn: conn})
+	err = s.Serve(&preAccepted{Listener: l, conn: conn})
 	s.Stop() // waits for running requests
 	if ctx.Err() != nil {
 		return nil
@@ -118,8 +118,8 @@ func guarded(g *guard.Guard, part string) grpc.UnaryServerInterceptor {
 	}
 }
 
-// first waits for a client; nil: ctx ended.
-func first(ctx context.Context, l net.Listener) (net.Conn, error) {
+// acceptFirst waits for a client; nil: ctx ended.
+func acceptFirst(ctx context.Context, l net.Listener) (net.Conn, error) {
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -136,14 +136,14 @@ func first(ctx context.Context, l net.Listener) (net.Conn, error) {
 	}
 }
 
-// eager is a listener that has already accepted one client.
-type eager struct {
+// preAccepted is a listener that has already accepted one client.
+type preAccepted struct {
 	net.Listener
 	once sync.Once
 	conn net.Conn
 }
 
-func (e *eager) Accept() (net.Conn, error) {
+func (e *preAccepted) Accept() (net.Conn, error) {
 	var conn net.Conn
 	e.once.Do(func() { conn = e.conn })
 	if conn != nil {

@@ -45,11 +45,11 @@ type Config struct {
 
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.Var(&amounts{&c.KubeReserved}, "kube-reserved",
+	f.Var(&amountsFlag{&c.KubeReserved}, "kube-reserved",
 		"Resources reserved for monopod and the container runtime, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
-	f.Var(&amounts{&c.SystemReserved}, "system-reserved",
+	f.Var(&amountsFlag{&c.SystemReserved}, "system-reserved",
 		"Resources reserved for all other processes that are not pods, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
-	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus",
+	f.Var(&cpusFlag{&c.ReservedCPUs}, "reserved-cpus",
 		"CPUs reserved for the system and monopod, for example 0-1,4. Replaces cpu in --kube-reserved and --system-reserved.")
 	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods},
 		"Comma-separated list of the limits to enforce by cgroups: "+strings.Join(enforceable(), ", ")+

@@ -92,8 +92,8 @@ func (c *Config) closest() bool {
 	return on && c.Policy != SingleNode
 }
 
-// fits returns why the policy does not support this machine.
-func (c *Config) fits(m *numa.Machine) error {
+// checkMachine returns why the policy does not support this machine.
+func (c *Config) checkMachine(m *numa.Machine) error {
 	limit := maxNodes
 	if n, err := strconv.Atoi(c.Options[optionNodes]); err == nil {
 		limit = n

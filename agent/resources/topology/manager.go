@@ -34,7 +34,7 @@ type Deps struct {
 type Manager struct {
 	cfg       Config
 	providers []Provider
-	places    places
+	nodeSets  nodeSets
 	clock     clock.PassiveClock
 	metrics   *metrics // nil: policy none
 }
@@ -50,10 +50,10 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	if cfg.Off() {
 		return m, nil
 	}
-	if err := cfg.fits(deps.Machine); err != nil {
+	if err := cfg.checkMachine(deps.Machine); err != nil {
 		return nil, err
 	}
-	m.places = newPlaces(deps.Machine, cfg.closest())
+	m.nodeSets = newNodeSets(deps.Machine, cfg.closest())
 	m.metrics = &metrics{
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_topology_manager_admission_requests_total", Help: "Admission requests that required topology alignment."}),
@@ -130,7 +130,7 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			if err := m.give(ctx, pod, &list[i], whole); err != nil {
+			if err := m.allocate(ctx, pod, &list[i], whole); err != nil {
 				return err
 			}
 		}
@@ -138,8 +138,8 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// give makes the providers allocate for one container.
-func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
+// allocate makes the providers allocate for one container.
+func (m *Manager) allocate(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
 	if m.cfg.Scope != ScopePod && !m.cfg.Off() {
 		found, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
 		if !ok {
@@ -161,14 +161,14 @@ func (m *Manager) decide(ask func(Provider) map[string][]Hint) (hint Hint, ok bo
 	for _, p := range m.providers {
 		answers = append(answers, ask(p))
 	}
-	return m.places.decide(m.cfg.Policy, collect(answers))
+	return m.nodeSets.decide(m.cfg.Policy, collect(answers))
 }
 
 // decide applies the policy.
-func (p places) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
+func (p nodeSets) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
 	switch policy {
 	case SingleNode:
-		hint = p.merge(single(lists))
+		hint = p.merge(singleNodeOnly(lists))
 		if hint.Nodes == p.all {
 			hint.Nodes = 0
 		}
@@ -194,7 +194,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 }
 
 // Recover passes the existing containers to the providers.
-func (m *Manager) Recover(made []Made) {
+func (m *Manager) Recover(made []Container) {
 	for _, p := range m.providers {
 		p.Recover(made)
 	}

@@ -102,7 +102,7 @@ type Provider interface {
 	// containers; of each container of a pod the newest instance comes first. A
 	// provider whose checkpoint is missing or damaged restores its allocations from
 	// the annotations of its Allotments.
-	Recover(made []Made)
+	Recover(made []Container)
 	// Release releases the resources of a pod whose containers are dead, or that was
 	// rejected. It is a no-op for a pod without any.
 	Release(uid types.UID)
@@ -111,16 +111,16 @@ type Provider interface {
 	Retain(alive func(types.UID) bool)
 }
 
-// Made is a container that exists in the runtime.
-type Made struct {
+// Container is a container that exists in the runtime.
+type Container struct {
 	Pod         types.UID
 	Container   string
 	Annotations map[string]string
 }
 
-// TakeBack calls take with each container's annotation key, and logs those that
+// RestoreFromAnnotations calls take with each container's annotation key, and logs those that
 // cannot be restored.
-func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note string) error) {
+func RestoreFromAnnotations(log *zap.Logger, made []Container, key string, take func(c Container, note string) error) {
 	for _, c := range made {
 		note := c.Annotations[key]
 		if note == "" {

@@ -49,7 +49,7 @@ func (r *Ranges) Get(pod types.UID) (*cri.UserNamespace, error) {
 	defer r.mu.Unlock()
 	first, found, err := r.read(string(pod))
 	if err == nil && !found {
-		first, err = r.take(string(pod))
+		first, err = r.allocate(string(pod))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
@@ -72,8 +72,8 @@ func (r *Ranges) read(pod string) (first uint32, found bool, err error) {
 	return b.First, found, err
 }
 
-// take records the first free range for the pod before anything runs with it.
-func (r *Ranges) take(pod string) (uint32, error) {
+// allocate records the first free range for the pod before anything runs with it.
+func (r *Ranges) allocate(pod string) (uint32, error) {
 	used, err := r.used()
 	if err != nil {
 		return 0, err

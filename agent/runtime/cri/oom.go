@@ -55,7 +55,7 @@ func (r *Runtime) wasOOMKilled(id string, pid int) bool {
 		return r.config.Kernel.Killed(id, pid)
 	}
 	o, _ := r.owners.get(id)
-	return o.cgroup != "" && cgroup.Starved("/sys/fs/cgroup", o.cgroup, id)
+	return o.cgroup != "" && cgroup.OOMKilled("/sys/fs/cgroup", o.cgroup, id)
 }
 
 // withOOMReason sets the reason OOMKilled of a dead container if containerd missed the OOM kill.

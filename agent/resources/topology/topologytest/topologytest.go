@@ -57,22 +57,22 @@ func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(spec
 	return out
 }
 
-// Made returns the containers of the pod as created.
-func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Made {
+// Created returns the containers of the pod as created.
+func Created(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Container {
 	t.Helper()
-	var out []topology.Made
+	var out []topology.Container
 	for _, c := range containers(pod) {
 		a, err := p.Allotment(t.Context(), pod, c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, topology.Made{Pod: pod.UID, Container: c.Name, Annotations: a.Annotations})
+		out = append(out, topology.Container{Pod: pod.UID, Container: c.Name, Annotations: a.Annotations})
 	}
 	return out
 }
 
 // As returns made with another pod's UID.
-func As(uid types.UID, made []topology.Made) []topology.Made {
+func As(uid types.UID, made []topology.Container) []topology.Container {
 	out := slices.Clone(made)
 	for i := range out {
 		out[i].Pod = uid
