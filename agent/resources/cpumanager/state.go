@@ -62,7 +62,7 @@ func (m *Manager) restore() error {
 	}
 	clear(m.allocated)
 	m.noCheckpoint = true
-	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
+	if m.lost, err = m.File.StartOver(err, "allocations of running containers are restored from the runtime"); err != nil {
 		return err
 	}
 	m.Log.Error("cannot restore the CPU manager checkpoint", zap.Error(m.lost))

@@ -53,9 +53,8 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	return out
 }
 
-// hints returns the sets of NUMA nodes that can provide count devices: all reused
-// ones, and others that are free. nil: the devices have no NUMA nodes. A set is
-// preferred if no smaller one has as many devices, free or not.
+// hints returns the sets of NUMA nodes that can provide count devices: all reusable ones, and other free ones. nil: the
+// devices have no NUMA nodes. A set is preferred if no smaller one has as many devices, free or not.
 func (r *resource) hints(machine topology.Nodes, count int, free, reuse []string) []topology.Hint {
 	if !r.hasNodes() {
 		return nil
@@ -88,7 +87,7 @@ func (r *resource) hasNodes() bool {
 	return false
 }
 
-// devicesOn returns how many devices are on the nodes.
+// devicesOn returns the number of devices on the nodes.
 func (r *resource) devicesOn(nodes topology.Nodes) int {
 	n := 0
 	for _, d := range r.devices {
@@ -99,7 +98,7 @@ func (r *resource) devicesOn(nodes topology.Nodes) int {
 	return n
 }
 
-// countOn returns how many of the devices are on the nodes.
+// countOn returns how many of the given devices are on the nodes.
 func (r *resource) countOn(ids []string, nodes topology.Nodes) int {
 	n := 0
 	for _, id := range ids {
@@ -110,7 +109,7 @@ func (r *resource) countOn(ids []string, nodes topology.Nodes) int {
 	return n
 }
 
-// allOn reports whether all devices are on the nodes.
+// allOn reports whether all given devices are on the nodes, or have no node.
 func (r *resource) allOn(ids []string, nodes topology.Nodes) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		d := r.devices[id].nodes

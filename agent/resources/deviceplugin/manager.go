@@ -1,18 +1,17 @@
-// Package deviceplugin implements Kubernetes' device plugin API (v1beta1), through
-// which programs offer devices of the machine to pods.
+// Package deviceplugin implements Kubernetes' device plugin API (v1beta1), through which programs offer devices of the
+// machine to pods.
 //
-// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock
-// there, or creates a socket in the folder that package pluginwatcher watches. From then on the Manager follows its
-// list of devices. As a topology.Provider it allocates devices to containers; the
-// plugin provides their part of the container's config.
+// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock there, or creates a socket in the folder
+// that package plugins watches. Then the Manager follows its list of devices. As a topology.Provider, the Manager
+// allocates devices to containers; the plugin provides the part of the container's config for them.
 //
 //   - Manager: the interface to the agent.
-//   - server.go: registration; endpoint.go: one plugin.
+//   - server.go: registration; endpoint.go: the connection to a plugin.
 //   - pool.go, hints.go: the devices and their allocation; pure.
-//   - allocate.go: calls to plugins for the devices of a container.
+//   - allocate.go: the calls to plugins for the devices of a container.
 //
-// Allocations are stored in kubelet's checkpoint (package checkpoint): a container
-// keeps its devices when the agent or the machine restarts.
+// Allocations are stored in kubelet's checkpoint (package checkpoint): a container keeps its devices when the agent or
+// the machine restarts.
 package deviceplugin
 
 import (
@@ -40,8 +39,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// returnGrace is how long a plugin may be away before its capacity becomes 0 (upstream:
-// 5 minutes).
+// returnGrace is how long a plugin may be away before the capacity of its resource becomes 0 (upstream: 5 minutes).
 const returnGrace = 5 * time.Minute
 
 // Config of a Manager. Dir, Clock, Log and Metrics are required.
@@ -54,13 +52,12 @@ type Config struct {
 	Metrics prometheus.Registerer
 	Guard   *guard.Guard // of the manager's goroutines; nil: their panics are only logged
 
-	// Changed is called soon after the node's devices may have changed, with the pods
-	// that use the resource. It must not block; may be nil.
+	// Changed is called after the node's devices may have changed, with the pods that use the resource. It must not
+	// block; it may be nil.
 	Changed func(pods []types.UID)
-	// Watch calls Welcome for the plugins that it finds, until ctx ends; Run runs it. nil: none.
+	// Watch calls Welcome for plugins whose sockets appear, until ctx ends. Run calls it. nil: plugins must register.
 	Watch func(ctx context.Context)
-	// Over reports whether a pod's containers are dead although it was not released
-	// yet; may be nil.
+	// Over reports whether the containers of a pod that was not released yet are dead; it may be nil.
 	Over func(types.UID) bool
 
 	// Listen and Dial are for Unix sockets; nil: the machine's.
@@ -74,7 +71,7 @@ type Manager struct {
 	log          *zap.Logger
 	guard        *guard.Guard
 	metrics      *metrics
-	lost         error // why the checkpoint could not be read
+	lost         error // why the checkpoint was set aside; nil: it was restored
 	noCheckpoint bool  // there is no checkpoint: Recover writes it
 
 	endpoints sync.WaitGroup
@@ -89,8 +86,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A damaged one is set aside, as Lost reports; then
-// Recover restores the allocations from the containers.
+// New restores the checkpoint. It sets a damaged checkpoint aside, which Lost reports; then Recover restores the
+// allocations from the annotations of containers.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Listen == nil {
 		cfg.Listen = plugins.Listen
@@ -130,15 +127,15 @@ func (m *Manager) restore() {
 		return
 	}
 	if m.lost, err = checkpoint.StartOver(m.cfg.Dir, err); err != nil {
-		m.lost = err // pods run without it
+		m.lost = err // pods run without a checkpoint
 	}
 	m.log.Error("cannot restore the device checkpoint", zap.Error(m.lost))
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// Run serves plugins until ctx ends. It fails at once if it cannot listen.
+// Run serves plugins until ctx ends. It returns an error if it cannot listen.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer m.endpoints.Wait()
@@ -264,8 +261,7 @@ func (m *Manager) save() {
 	m.saved = string(content)
 }
 
-// removeSockets removes the sockets of earlier plugins from the folder, which tells
-// the plugins to register again.
+// removeSockets removes the sockets of plugins from the folder, so that the plugins register again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	var errs []error

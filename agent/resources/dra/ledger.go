@@ -13,11 +13,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// claim is a resource claim that a driver was called for. What is exported is stored.
+// claim is a ResourceClaim for which drivers were called. The checkpoint contains the exported fields.
 type claim struct {
 	UID             types.UID
 	Namespace, Name string
-	Pods            []types.UID // that use it on this node
+	Pods            []types.UID // of this node that use the claim
 	Drivers         []string    // that were called, or are about to be
 	Devices         []Device    // of all drivers
 
@@ -28,11 +28,11 @@ type claim struct {
 // Device is a prepared device.
 type Device struct {
 	Driver, Pool, Device string
-	Requests             []string // of the claim; none: all
-	CDI                  []string // the names of its CDI devices
+	Requests             []string // names of the claim's requests that the device satisfies; empty: all
+	CDI                  []string // names of CDI devices
 }
 
-// lock waits for the turn to call drivers for the claim.
+// lock waits until no other call for the claim runs; the caller must call done.
 func (c *claim) lock(ctx context.Context) (done func(), err error) {
 	select {
 	case c.locked <- struct{}{}:
@@ -42,7 +42,7 @@ func (c *claim) lock(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// checkpointData is what is stored.
+// checkpointData is the content of the checkpoint.
 type checkpointData struct {
 	Version string
 	Claims  []claim
@@ -58,7 +58,7 @@ func (m *Manager) restore() {
 	}
 	if err != nil {
 		if m.lost, err = m.cfg.File.StartOver(err, "claims are prepared again"); err != nil {
-			m.lost = err // pods run without it
+			m.lost = err // pods run without a checkpoint
 		}
 		m.cfg.Log.Error("cannot restore the checkpoint of resource claims", zap.Error(m.lost))
 		return
@@ -76,9 +76,10 @@ func (m *Manager) save() error {
 	m.mu.Lock()
 	data := checkpointData{Version: version}
 	for _, c := range m.claims {
-		data.Claims = append(data.Claims,
-			claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: slices.Clone(c.Pods), Drivers: c.Drivers,
-				Devices: c.Devices})
+		data.Claims = append(data.Claims, claim{
+			UID: c.UID, Namespace: c.Namespace, Name: c.Name,
+			Pods: slices.Clone(c.Pods), Drivers: c.Drivers, Devices: c.Devices,
+		})
 	}
 	m.mu.Unlock()
 	slices.SortFunc(data.Claims, func(a, b claim) int { return strings.Compare(string(a.UID), string(b.UID)) })
@@ -88,8 +89,8 @@ func (m *Manager) save() error {
 	return m.cfg.File.Save(data)
 }
 
-// reserve records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before,
-// and got devices again, must be unprepared first.
+// reserve records that a pod uses a claim, before a driver is called for it. It returns an error for a claim that was
+// allocated again for other pods and has not been unprepared since.
 func (m *Manager) reserve(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
 	m.mu.Lock()
 	c := m.claims[object.UID]
@@ -119,7 +120,7 @@ func (m *Manager) reserve(object *resourcev1.ResourceClaim, pod types.UID) (*cla
 	return c, m.save()
 }
 
-// Holds reports whether a pod has claims for which drivers were called.
+// Holds reports whether the pod has claims that Unprepare must release.
 func (m *Manager) Holds(pod types.UID) bool { return len(m.claimsOf(pod)) > 0 }
 
 func (m *Manager) claimsOf(pod types.UID) (out []*claim) {
@@ -133,7 +134,7 @@ func (m *Manager) claimsOf(pod types.UID) (out []*claim) {
 	return out
 }
 
-// forget removes the pods that are not alive from their claims, and reports whether that leaves a claim without pods.
+// forget removes the pods that are not alive from their claims. It reports whether there are claims without pods.
 func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,14 +145,14 @@ func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
 	return orphans
 }
 
-// claimUse is what a container uses of one of the pod's claims.
+// claimUse is the use of a claim, or of one request in it, by a container.
 type claimUse struct {
 	title   corev1.ResourceName // in the pod's status
 	claim   string
 	request string // empty: all
 }
 
-// claimUses returns what a container uses: claims that it names, and the devices of its extended resources.
+// claimUses returns the claims that a container uses: those that it names, and the claim for its extended resources.
 func claimUses(pod *corev1.Pod, c *corev1.Container) (out []claimUse) {
 	for _, wants := range c.Resources.Claims {
 		for i := range pod.Spec.ResourceClaims {
@@ -178,7 +179,7 @@ func claimUses(pod *corev1.Pod, c *corev1.Container) (out []claimUse) {
 	return out
 }
 
-// devicesOf returns the prepared devices of a use.
+// devicesOf returns the prepared devices for a use.
 func (m *Manager) devicesOf(pod *corev1.Pod, u claimUse) (out []Device, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,12 +1,11 @@
 // Package dra is the node's part of dynamic resource allocation: it calls the DRA drivers of the node, which prepare
-// the devices of resource claims for pods.
+// the devices of ResourceClaims for pods.
 //
-//   - manager.go: the interface to the agent, and what runs beside the pods.
-//   - driver.go: drivers, which register through package pluginwatcher.
-//   - prepare.go: calls to drivers before a pod's first container starts, and after its last one has ended.
+//   - manager.go: the interface to the agent, and the cleanup in the background.
+//   - driver.go: drivers, which register through package plugins.
+//   - prepare.go: the calls to drivers before a pod's first container starts, and after its last one has ended.
 //   - health.go: the health of devices, which drivers report, for the status of pods.
-//   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was
-//     killed.
+//   - ledger.go: the prepared claims, in a checkpoint, so that each is unprepared also if the process was killed.
 //   - slices.go: removal of the ResourceSlices of drivers that no longer exist.
 package dra
 
@@ -44,19 +43,19 @@ type Config struct {
 	Guard  *guard.Guard
 }
 
-// API is what a Manager needs of the API.
+// API contains the calls to the API server that a Manager needs.
 type API interface {
 	Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
-	// Slices returns the node's slices of a driver; "": of all.
+	// Slices returns the node's slices of a driver; "": of all drivers.
 	Slices(ctx context.Context, driver string) ([]*resourcev1.ResourceSlice, error)
-	// RemoveSlice removes a slice, unless it was removed or replaced.
+	// RemoveSlice removes a slice, unless it was already removed or replaced.
 	RemoveSlice(ctx context.Context, slice *resourcev1.ResourceSlice) error
 }
 
 // Manager calls drivers for the claims of pods.
 type Manager struct {
 	cfg  Config
-	lost error         // why the checkpoint could not be read
+	lost error         // why the checkpoint was set aside; nil: it was restored
 	wake chan struct{} // for run
 	work sync.WaitGroup
 
@@ -67,7 +66,8 @@ type Manager struct {
 	running bool            // run runs
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
-	// when the slices of a driver that no longer exists are removed; "": of every driver that is not registered
+	// removeSlicesAt is when the slices of a driver that has disconnected are removed; "": of every driver that is not
+	// registered.
 	removeSlicesAt map[string]time.Time
 
 	saveMu sync.Mutex // one write of the checkpoint at a time, always the newest state
@@ -75,8 +75,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a
-// container needs them, but those of pods that have been deleted meanwhile stay prepared.
+// New restores the checkpoint. It sets a damaged checkpoint aside, which Lost reports. Then claims are prepared again when
+// a container needs them, but the claims of pods that were deleted meanwhile stay prepared.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{},
 		claims: map[types.UID]*claim{}, removeSlicesAt: map[string]time.Time{}}
@@ -84,19 +84,19 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
 const (
 	// returnGrace is how long a driver may be away before its slices are removed (upstream: 30 s).
 	returnGrace = 30 * time.Second
-	// retryInterval is the interval of attempts to do what has failed.
+	// retryInterval is the interval at which failed cleanup is retried.
 	retryInterval = 30 * time.Second
 )
 
-// Start makes the manager read the health that drivers report, remove the slices of drivers that no longer exist, and
+// Start starts to read the health reports of drivers, to remove the slices of drivers that no longer exist, and to
 // unprepare the claims of pods that were removed while no agent ran, until ctx ends. Goroutines run only while there is
-// something to do; wait waits for them, once ctx has ended and no driver registers any more.
+// something to do. wait waits for them; it must be called after ctx has ended, when no driver can register any more.
 func (m *Manager) Start(ctx context.Context) (wait func()) {
 	m.mu.Lock()
 	m.removeSlicesAt[""] = m.cfg.Clock.Now().Add(returnGrace)
@@ -111,7 +111,7 @@ func (m *Manager) Start(ctx context.Context) (wait func()) {
 	}
 }
 
-// poke makes tidy run.
+// poke triggers cleanUp.
 func (m *Manager) poke() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (m *Manager) poke() {
 	}
 }
 
-// stop reports whether run may end: nothing has changed since it looked, or it must.
+// stop reports whether run may end: poke was not called since cleanUp, or must is true.
 func (m *Manager) stop(must bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +147,7 @@ func (m *Manager) stop(must bool) bool {
 	return true
 }
 
-// run does what is due until there is nothing more.
+// run cleans up until nothing is left to do.
 func (m *Manager) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		healthReader{m}.watch(ctx)
@@ -168,7 +168,8 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
-// cleanUp does what is due, and returns when to look again; waits: otherwise not before there is news.
+// cleanUp unprepares orphaned claims and removes ResourceSlices that are due. It returns when to call it again; waits is
+// false if only a poke requires that.
 func (m *Manager) cleanUp(ctx context.Context) (wait time.Duration, waits bool) {
 	next := func(d time.Duration) {
 		if !waits || d < wait {
@@ -192,13 +193,13 @@ func (m *Manager) cleanUp(ctx context.Context) (wait time.Duration, waits bool) 
 	return wait, waits
 }
 
-// Hints implements topology.Provider: devices have their nodes from the scheduler.
+// Hints implements topology.Provider. There are none: the scheduler allocates the devices of claims.
 func (m *Manager) Hints(*corev1.Pod, *corev1.Container) map[string][]topology.Hint { return nil }
 
 // PodHints implements topology.Provider.
 func (m *Manager) PodHints(*corev1.Pod) map[string][]topology.Hint { return nil }
 
-// Allocate implements topology.Provider: the scheduler has allocated.
+// Allocate implements topology.Provider. The scheduler has allocated the devices.
 func (m *Manager) Allocate(context.Context, *corev1.Pod, *corev1.Container, topology.Hint) error {
 	return nil
 }
@@ -206,7 +207,7 @@ func (m *Manager) Allocate(context.Context, *corev1.Pod, *corev1.Container, topo
 // Recover implements topology.Provider.
 func (m *Manager) Recover([]topology.Container) {}
 
-// Release implements topology.Provider. Unprepare releases, because it can fail.
+// Release implements topology.Provider. It does nothing: Unprepare releases claims, because that can fail.
 func (m *Manager) Release(types.UID) {}
 
 // Retain implements topology.Provider.
@@ -216,8 +217,8 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 	}
 }
 
-// Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared
-// before, except after the loss of the checkpoint.
+// Allotment implements topology.Provider. It returns the CDI devices of the claims that a container uses. If the
+// checkpoint was lost, it prepares the claims first.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Allotment, err error) {
 	all := claimUses(pod, c)
 	if len(all) == 0 {

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// slicesToRemove returns how long each driver that has disappeared may stay away.
+// slicesToRemove returns the drivers whose slices must be removed, and in how long.
 func (m *Manager) slicesToRemove() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -20,15 +20,16 @@ func (m *Manager) slicesToRemove() map[string]time.Duration {
 	return out
 }
 
-// slicesRemoved records that the slices of a driver are gone, unless it has come and gone again meanwhile.
+// slicesRemoved records that the slices of a driver were removed, unless the driver has registered and disconnected again
+// meanwhile.
 func (m *Manager) slicesRemoved(driver string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.removeSlicesAt, func(name string, at time.Time) bool { return name == driver && !at.After(m.cfg.Clock.Now()) })
 }
 
-// removeSlices removes the node's slices of a driver, or of every driver, that is not registered: nobody can prepare
-// the devices.
+// removeSlices removes the node's slices of a driver, or of all drivers, that are not registered, because their devices
+// cannot be prepared.
 func (m *Manager) removeSlices(ctx context.Context, driver string) error {
 	all, err := m.cfg.API.Slices(ctx, driver)
 	errs := []error{err}

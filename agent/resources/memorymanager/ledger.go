@@ -20,19 +20,18 @@ type Block struct {
 	Size  int64 // bytes
 }
 
-// amount is a node's total of a resource, and the reserved part.
+// amount is the total amount of a resource on a node, and the reserved part of it.
 type amount struct{ total, reserved int64 }
 
 func (a amount) allocatable() int64 { return max(0, a.total-a.reserved) }
 
-// ledger is the allocation of memory.
+// ledger contains the allocations.
 type ledger struct {
 	nodes     map[int]map[corev1.ResourceName]amount
 	allocated map[types.UID]map[string][]Block
 }
 
-// target is the container to allocate for: blocks that c can reuse from init
-// containers count as free.
+// target is the container for which memory is allocated: blocks that it can reuse from init containers count as free.
 type target struct {
 	pod *corev1.Pod
 	c   *corev1.Container
@@ -61,7 +60,7 @@ func (l *ledger) usable(set topology.Nodes) bool {
 	return ok
 }
 
-// total returns the allocatable amount of a set of nodes on an empty machine.
+// total returns the allocatable amount of a set of nodes, free or not.
 func (l *ledger) total(set topology.Nodes, name corev1.ResourceName) int64 {
 	var sum int64
 	for _, id := range set.IDs() {
@@ -87,8 +86,7 @@ func (l *ledger) free(set topology.Nodes, name corev1.ResourceName, r target) in
 	return left
 }
 
-// reusable returns the blocks of init containers that have ended when the container
-// starts.
+// reusable returns the blocks of init containers that have ended when the container starts.
 func (l *ledger) reusable(r target) []*Block {
 	if r.pod == nil {
 		return nil
@@ -108,7 +106,7 @@ func (l *ledger) reusable(r target) []*Block {
 	return out
 }
 
-// fits reports whether the set has room for all.
+// fits reports whether enough of all resources is free on the set.
 func (l *ledger) fits(set topology.Nodes, want map[corev1.ResourceName]int64, r target) bool {
 	if !l.usable(set) {
 		return false
@@ -126,8 +124,8 @@ func (l *ledger) all() topology.Nodes {
 	return topology.NewNodes(slices.Collect(maps.Keys(l.nodes))...)
 }
 
-// hints returns, for each resource, the sets that have room for all of them; sets
-// with as few nodes as the resource needs on an empty machine are preferred.
+// hints returns, for each resource, the sets on which enough of all resources is free. Sets with as few nodes as the
+// resource needs on an empty machine are preferred.
 func (l *ledger) hints(want map[corev1.ResourceName]int64, r target) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	least := map[corev1.ResourceName]int{}
@@ -160,8 +158,8 @@ var (
 	errWorse        = errors.New("failed to find the extended preferred hint")
 )
 
-// allocate allocates blocks for c on the hint's nodes and, if these do not have enough,
-// on as few more as possible; changed is false if c already has its blocks.
+// allocate allocates blocks for c on the hint's nodes and, if these do not have enough, on as few more as possible.
+// changed is false if c already has its blocks.
 func (l *ledger) allocate(pod *corev1.Pod, c *corev1.Container, want map[corev1.ResourceName]int64,
 	hint topology.Hint) (changed bool, err error) {
 	if len(l.allocated[pod.UID][c.Name]) > 0 {
@@ -184,7 +182,7 @@ func (l *ledger) allocate(pod *corev1.Pod, c *corev1.Container, want map[corev1.
 	return true, nil
 }
 
-// choose returns the set to allocate from.
+// choose returns the set of nodes to allocate from.
 func (l *ledger) choose(want map[corev1.ResourceName]int64, hint topology.Hint, r target) (topology.Nodes, error) {
 	if hint.Nodes != 0 && l.fits(hint.Nodes, want, r) {
 		return hint.Nodes, nil
@@ -210,7 +208,7 @@ func (l *ledger) choose(want map[corev1.ResourceName]int64, hint topology.Hint, 
 	return best, nil
 }
 
-// least returns the number of nodes that are needed on an empty machine.
+// least returns the number of nodes that the request needs on an empty machine.
 func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	least := len(l.nodes)
 	for _, set := range l.all().Subsets() {
@@ -222,7 +220,7 @@ func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	return least
 }
 
-// inherit takes reused blocks from init containers, so that they count once.
+// inherit reduces the blocks of init containers that the container reuses, so that they count once.
 func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int64, r target) {
 	for _, b := range l.reusable(r) {
 		if b.Nodes == set && b.Type == name {
@@ -232,7 +230,7 @@ func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int6
 	}
 }
 
-// allocatable returns the allocatable amounts.
+// allocatable returns the allocatable amounts of all nodes.
 func (l *ledger) allocatable() []Block {
 	var out []Block
 	for _, id := range slices.Sorted(maps.Keys(l.nodes)) {

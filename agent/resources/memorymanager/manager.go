@@ -7,8 +7,8 @@
 //   - ledger: the allocated and free blocks; pure.
 //   - Manager: hints, allocation, and the checkpoint.
 //
-// A node has blocks of one set only: a node that shares a block with others cannot be
-// allocated alone. With policy None there is no Manager.
+// All blocks of a node have the same set of nodes: a node that shares a block with other nodes cannot be allocated alone.
+// With policy None there is no Manager.
 package memorymanager
 
 import (
@@ -38,8 +38,8 @@ const FileName = "memory_manager_state"
 // Deps are a Manager's dependencies; all are required.
 type Deps struct {
 	Machine  *numa.Machine
-	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not report it
-	Reserved corev1.ResourceList // by the node as a whole, eviction thresholds included
+	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not report its memory
+	Reserved corev1.ResourceList // of the node, including eviction thresholds
 	File     checkpoint.File
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
@@ -62,9 +62,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A checkpoint that is no longer valid is set aside, as
-// Lost reports; then Recover restores the allocations from the containers as far as
-// possible.
+// New restores the checkpoint. It sets an invalid checkpoint aside, which Lost reports; then Recover restores the
+// allocations from the annotations of containers as far as possible.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	if err := cfg.checkMachine(deps.Machine, deps.Reserved); err != nil {
 		return nil, err
@@ -72,9 +71,11 @@ func New(deps Deps, cfg Config) (*Manager, error) {
 	m := &Manager{Deps: deps, cfg: cfg}
 	m.ledger = ledger{nodes: m.nodes(), allocated: map[types.UID]map[string][]Block{}}
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_memory_manager_pinning_requests_total", Help: "Containers that requested memory pinned to NUMA nodes."})
+		Name: "kubelet_memory_manager_pinning_requests_total",
+		Help: "Containers that requested memory pinned to NUMA nodes."})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_memory_manager_pinning_errors_total", Help: "Containers that requested memory pinned to NUMA nodes and got none."})
+		Name: "kubelet_memory_manager_pinning_errors_total",
+		Help: "Containers that requested memory pinned to NUMA nodes and got none."})
 	if err := m.restore(); err != nil {
 		return nil, err
 	}
@@ -89,14 +90,14 @@ func (m *Manager) nodes() map[int]map[corev1.ResourceName]amount {
 		if memory == 0 {
 			memory = m.Capacity.Memory().Value()
 		}
-		of := map[corev1.ResourceName]amount{}
+		reserved := m.cfg.Reserved[n.ID]
+		out[n.ID] = map[corev1.ResourceName]amount{}
 		for size, count := range n.HugePages {
 			name := host.HugePage(size)
-			of[name] = amount{total: size * count, reserved: value(m.cfg.Reserved[n.ID], name)}
+			out[n.ID][name] = amount{total: size * count, reserved: value(reserved, name)}
 			memory -= size * count
 		}
-		of[corev1.ResourceMemory] = amount{total: max(memory, 0), reserved: value(m.cfg.Reserved[n.ID], corev1.ResourceMemory)}
-		out[n.ID] = of
+		out[n.ID][corev1.ResourceMemory] = amount{total: max(memory, 0), reserved: value(reserved, corev1.ResourceMemory)}
 	}
 	return out
 }
@@ -106,10 +107,10 @@ func value(list corev1.ResourceList, name corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// pinnedRequests returns the container's memory to pin; nil: none.
+// pinnedRequests returns the container's requests of memory and huge pages to pin; nil: there are none.
 func pinnedRequests(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	if pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
 		return nil
@@ -123,8 +124,8 @@ func pinnedRequests(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceNam
 	return out
 }
 
-// podPinnedRequests returns what the pod's containers need at the same time: init containers
-// run before the others, sidecars together with all that follow.
+// podPinnedRequests returns what the pod's containers need at the same time: init containers run before the others,
+// sidecars together with all later containers.
 func podPinnedRequests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	sidecars, most := map[corev1.ResourceName]int64{}, map[corev1.ResourceName]int64{}
 	for i := range pod.Spec.InitContainers {
@@ -171,7 +172,7 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	return m.ledger.hints(podPinnedRequests(pod), target{})
 }
 
-// allocatedHints returns the hints of a container that already has its blocks.
+// allocatedHints returns the hints for blocks that were already allocated.
 func allocatedHints(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	for name := range want {
@@ -232,7 +233,7 @@ func (m *Manager) Blocks(uid types.UID, container string) []Block {
 	return slices.Clone(m.ledger.allocated[uid][container])
 }
 
-// Allocatable returns the amounts of each node that are or can be allocated.
+// Allocatable returns the amounts of each node that are allocated or can be.
 func (m *Manager) Allocatable() []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()

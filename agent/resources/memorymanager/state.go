@@ -14,8 +14,7 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// state is the checkpoint, in upstream's format. Machine is derived from the rest,
-// for readers.
+// state is the checkpoint, in upstream's format. Machine is only written: it is derived from Entries and the machine.
 type state struct {
 	Policy  string                             `json:"policyName"`
 	Machine map[string]nodeState               `json:"machineState"`
@@ -51,7 +50,9 @@ func (m *Manager) save() {
 	s := m.ledger.state()
 	m.mu.Unlock()
 	if err := m.File.Save(s); err != nil {
-		m.Log.Error("failed to write the memory manager checkpoint: after a restart, allocations are restored only from container annotations", zap.String("file", string(m.File)), zap.Error(err))
+		m.Log.Error("failed to write the memory manager checkpoint: "+
+			"after a restart, allocations are restored only from container annotations",
+			zap.String("file", string(m.File)), zap.Error(err))
 	}
 }
 
@@ -78,8 +79,7 @@ func states(blocks []Block) []blockState {
 	return out
 }
 
-// nodeState returns the allocations of a node. Blocks on several nodes fill them in
-// order.
+// nodeState returns the allocations of a node. A block on several nodes counts for the first nodes first.
 func (l *ledger) nodeState(id int) nodeState {
 	s := nodeState{Memory: map[corev1.ResourceName]tableState{}, Cells: []int{id}}
 	used := map[corev1.ResourceName]int64{}
@@ -115,14 +115,14 @@ func (m *Manager) restore() error {
 		return nil
 	}
 	clear(m.ledger.allocated)
-	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
+	if m.lost, err = m.File.StartOver(err, "allocations of running containers are restored from the runtime"); err != nil {
 		return err
 	}
 	m.Log.Error("cannot restore the memory manager checkpoint", zap.Error(m.lost))
 	return nil
 }
 
-// accept validates and adopts the state.
+// accept validates the checkpoint and restores its allocations.
 func (l *ledger) accept(s state) error {
 	if s.Policy != Static {
 		return fmt.Errorf("the policy of the memory manager checkpoint is %q", s.Policy)
@@ -156,11 +156,11 @@ func (l *ledger) put(uid types.UID, container string, states []blockState) error
 	return nil
 }
 
-// annotation is the container annotation with its blocks, in the checkpoint's format.
+// annotation is the container annotation that contains its blocks, in the checkpoint's format.
 const annotation = "io.monopod.container.memory"
 
-// Recover implements topology.Provider. Blocks that are no longer valid, with the current machine and flags, are
-// replaced by new ones.
+// Recover implements topology.Provider. Blocks that are not valid with the current machine and flags are replaced by new
+// ones.
 func (m *Manager) Recover(made []topology.Container) {
 	if !m.noCheckpoint {
 		return
@@ -176,7 +176,7 @@ func (m *Manager) Recover(made []topology.Container) {
 	m.save()
 }
 
-// recover restores the blocks that the container was created with, if they are valid.
+// recover restores the blocks with which the container was created, if they are valid.
 func (l *ledger) recover(uid types.UID, container, text string) error {
 	var blocks []blockState
 	err := json.Unmarshal([]byte(text), &blocks)
@@ -192,7 +192,7 @@ func (l *ledger) recover(uid types.UID, container, text string) error {
 	return err
 }
 
-// check checks that each node is in one set only and not overcommitted.
+// check returns an error if a node has blocks of different sets, or is overcommitted.
 func (l *ledger) check() error {
 	var err error
 	l.blocks(func(b *Block) bool {

@@ -21,8 +21,7 @@ type Machine struct {
 	Nodes []Node // by id; at least one
 }
 
-// CPU is a logical CPU: a thread of a core. The ID of a core or cache is that of its
-// lowest CPU.
+// CPU is a logical CPU: a thread of a core. The ID of a core or cache is the ID of its first CPU.
 type CPU struct{ ID, Core, Cache, Socket, Node int }
 
 // Node is a NUMA node.
@@ -33,8 +32,7 @@ type Node struct {
 	Distances map[int]int     // to each node by its id; 10 to itself
 }
 
-// Read reads the machine from a tree such as /sys. A machine without NUMA support has
-// one node.
+// Read reads the machine from sys, which is /sys except in tests. A machine without NUMA support has one node.
 func Read(sys string) (*Machine, error) {
 	base := filepath.Join(sys, "devices", "system")
 	online, err := readSet(filepath.Join(base, "cpu", "online"))
@@ -63,11 +61,11 @@ func Read(sys string) (*Machine, error) {
 	return m, nil
 }
 
-// readCPU reads the topology of a CPU. Unknown cores and caches have one CPU, an
-// unknown socket has all.
+// readCPU reads the topology of a CPU. If the kernel does not report the core or the cache, no other CPU shares it. If it
+// does not report the socket, the CPU is in socket 0.
 func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 	cpu := CPU{ID: id, Core: id, Cache: id}
-	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} { // the second is its old name
+	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} { // the second is the old name
 		set, err := readSet(filepath.Join(dir, "topology", name))
 		if err == nil {
 			cpu.Core = lowest(set.Intersection(online), id)
@@ -181,7 +179,7 @@ func (m *Machine) nodesOfCPUs(dir string) (map[int]int, error) {
 // All returns all CPUs.
 func (m *Machine) All() cpuset.CPUSet { return m.Where(func(CPU) bool { return true }) }
 
-// Where returns the CPUs for which so is true.
+// Where returns the CPUs that match.
 func (m *Machine) Where(match func(CPU) bool) cpuset.CPUSet {
 	var ids []int
 	for _, c := range m.CPUs {

@@ -13,7 +13,7 @@ import (
 	"monopod/agent/resources/plugins"
 )
 
-// newClaims creates the manager of DRA drivers, unless the config disables plugins.
+// newClaims creates the DRA manager, unless the config disables plugins.
 func (p *Placement) newClaims() error {
 	cfg := &p.cfg
 	if cfg.Plugins == "" || cfg.Devices.Dir == "" {
@@ -26,7 +26,7 @@ func (p *Placement) newClaims() error {
 	return p.Metrics.Register(p.plugins.claims.Metrics())
 }
 
-// serveClaims does what is due without a pod until ctx ends. The function that it returns waits for the end.
+// serveClaims starts the DRA manager, which runs until ctx ends. wait waits for its end.
 func (p *Placement) serveClaims(ctx context.Context) (wait func()) {
 	if p.plugins.claims == nil {
 		return func() {}
@@ -37,7 +37,7 @@ func (p *Placement) serveClaims(ctx context.Context) (wait func()) {
 	return p.plugins.claims.Start(ctx)
 }
 
-// watchPlugins registers plugins of both types until ctx ends.
+// watchPlugins registers device plugins and DRA drivers until ctx ends.
 func (p *Placement) watchPlugins(ctx context.Context) {
 	dial := p.cfg.Devices.Dial
 	if dial == nil {
@@ -51,7 +51,7 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 	w.Run(ctx)
 }
 
-// wakeClaimPods wakes the pods that may wait for a driver.
+// wakeClaimPods wakes the pods that may wait for a DRA driver.
 func (p *Placement) wakeClaimPods() {
 	for _, pod := range p.Pods() {
 		if hasClaims(pod.Object()) {
@@ -60,7 +60,7 @@ func (p *Placement) wakeClaimPods() {
 	}
 }
 
-// hasClaims reports whether a pod has devices of DRA drivers.
+// hasClaims reports whether a pod uses resource claims.
 func hasClaims(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
@@ -82,7 +82,7 @@ func (p *Placement) UnprepareClaims(ctx context.Context, uid types.UID) error {
 	return p.plugins.claims.Unprepare(ctx, uid)
 }
 
-// HoldsClaims reports whether UnprepareClaims has something to do.
+// HoldsClaims reports whether UnprepareClaims must be called for the pod.
 func (p *Placement) HoldsClaims(uid types.UID) bool {
 	return p.plugins.claims != nil && p.plugins.claims.Holds(uid)
 }

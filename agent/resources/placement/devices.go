@@ -24,8 +24,8 @@ func (p *Placement) newDevices() (err error) {
 	if p.cfg.Plugins != "" {
 		cfg.Watch = p.watchPlugins
 	}
-	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.Guard, p.changed,
-		p.finished
+	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard = p.Clock, p.Log, p.Metrics, p.Guard
+	cfg.Changed, cfg.Over = p.changed, p.finished
 	if !p.cfg.Topology.Off() {
 		machine, err := numa.Read(p.cfg.SysRoot)
 		if err != nil {
@@ -69,15 +69,13 @@ func (p *Placement) wake(pods []types.UID) {
 	}
 }
 
-// finished reports whether the API shows the pod as finished: then it has no containers
-// any more.
+// finished reports whether the API shows the pod as finished: then it has no running containers.
 func (p *Placement) finished(uid types.UID) bool {
 	pod, ok := p.Pod(uid)
 	return ok && status.Finished(pod.Object().Status.Phase)
 }
 
-// Offer adds the devices to the node's status. Extended resources that are not from
-// plugins stay as in cur.
+// Offer adds the devices to the node's status. Extended resources that plugins do not serve stay as in cur.
 func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	for name, q := range cur.Capacity {
@@ -89,16 +87,16 @@ func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 		}
 	}
 	if p.plugins.devices != nil {
-		has, gives := p.plugins.devices.Capacity()
-		for name := range has {
-			capacity[name], allocatable[name] = has[name], gives[name]
+		all, healthy := p.plugins.devices.Capacity()
+		for name := range all {
+			capacity[name], allocatable[name] = all[name], healthy[name]
 		}
 	}
 	next.Capacity, next.Allocatable = amount.Joined(next.Capacity, capacity), amount.Joined(next.Allocatable, allocatable)
 }
 
-// WithDevices returns the node with at least the devices that pods already have: after a
-// restart their plugins may not have registered yet.
+// WithDevices returns the node with at least the devices that are allocated to pods: after a restart their plugins may
+// not have registered yet.
 func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
 	if p.plugins.devices == nil {
 		return node
@@ -123,8 +121,7 @@ func (p *Placement) PrepareDevices(ctx context.Context, pod *corev1.Pod) error {
 	return p.plugins.devices.Prepare(ctx, pod)
 }
 
-// Health returns the health of the devices of each container of a pod; nil: it has
-// none.
+// Health returns the health of the devices of each container of a pod; nil: the pod has no devices.
 func (p *Placement) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
 	if p.plugins.devices != nil {

@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// pin keeps containers on their CPUs until ctx ends.
+// pin reports lost checkpoints, and keeps containers on their CPUs until ctx ends.
 func (p *Placement) pin(ctx context.Context) {
 	if p.cpus != nil && p.cpus.Lost() != nil {
 		p.Node.Event(corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
@@ -43,8 +43,7 @@ func (p *Placement) newPinner(cpus func(types.UID, string) cpuset.CPUSet) *cpuma
 // unpinInterval is the interval of attempts to unpin containers.
 const unpinInterval = time.Second
 
-// unpin unpins the containers that policy static had pinned, once all containers
-// are known.
+// unpin updates the containers that policy static had pinned to run on all CPUs, once all containers are known.
 func (p *Placement) unpin(ctx context.Context) {
 	p.Log.Warn("the CPU manager policy is now none: all containers run on all CPUs again",
 		zap.String("file", string(p.staleCheckpoint)))

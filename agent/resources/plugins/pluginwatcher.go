@@ -1,5 +1,5 @@
-// Package plugins finds the plugins of the node whose sockets appear in a folder, registers them with what handles
-// their type (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets of the node.
+// Package plugins watches a folder for the sockets of plugins, registers each plugin with the handler of its type
+// (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets.
 package plugins
 
 import (
@@ -29,8 +29,8 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler takes a plugin of one type, or returns why it is rejected. ctx is for the registration, life ends with the
-// plugin's socket.
+// Handler adds a plugin of one type, or returns why it is rejected. ctx is for the registration; life ends when the
+// plugin's socket disappears.
 type Handler func(life, ctx context.Context, p Plugin) error
 
 // Watcher registers plugins. All fields are required.
@@ -47,9 +47,8 @@ type Watcher struct {
 const Timeout = 10 * time.Second
 
 const (
-	// maxTries is how often a new socket is tried, because its plugin may not
-	// listen yet: after half a second, then twice as long each time. A plugin that
-	// starts later recreates its socket.
+	// A new socket is tried maxTries times, because its plugin may not listen yet: again after firstRetryDelay, doubled
+	// each time. A plugin that starts later recreates its socket.
 	maxTries        = 8
 	firstRetryDelay = 500 * time.Millisecond
 )
@@ -67,11 +66,10 @@ func (w *Watcher) Run(ctx context.Context) {
 	})
 }
 
-// registry maps the sockets in the folder to the functions that stop their plugins. Only
-// one goroutine uses it.
+// registry contains the registered plugins of a Watcher. Only one goroutine uses it.
 type registry struct {
 	*Watcher
-	stops map[string]context.CancelFunc
+	stops map[string]context.CancelFunc // by path of the socket
 	tries sync.WaitGroup
 }
 
@@ -126,7 +124,7 @@ func (f *registry) scan(ctx context.Context) {
 	}
 }
 
-// register registers the plugin behind a socket.
+// register starts to register the plugin at a socket.
 func (f *registry) register(ctx context.Context, path string) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 || strings.HasPrefix(filepath.Base(path), ".") {
@@ -138,7 +136,7 @@ func (f *registry) register(ctx context.Context, path string) {
 	f.Guard.Go(&f.tries, "plugin", func() { f.discover(ctx, path) })
 }
 
-// deregister drops the plugin whose socket has disappeared.
+// deregister stops the plugin whose socket has disappeared.
 func (f *registry) deregister(path string) {
 	if stop := f.stops[path]; stop != nil {
 		stop()
@@ -161,8 +159,7 @@ func (f *registry) discover(ctx context.Context, path string) {
 	}
 }
 
-// handshake registers the plugin behind a socket and notifies it; ctx ends with the
-// socket.
+// handshake registers the plugin at a socket and notifies the plugin of the result; ctx ends when the socket disappears.
 func (f *registry) handshake(ctx context.Context, path string) error {
 	if err := Check(path); err != nil {
 		return err
@@ -190,7 +187,7 @@ func (f *registry) handshake(ctx context.Context, path string) error {
 	return nil
 }
 
-// handle passes the plugin to what handles its type.
+// handle passes the plugin to the handler of its type.
 func (f *registry) handle(life, ctx context.Context, path string, info *reg.PluginInfo) error {
 	handle := f.Handlers[info.Type]
 	if handle == nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// amountsFlag is a flag: resource=amount pairs, separated by commas.
+// amountsFlag is a flag value: resource=amount pairs, separated by commas.
 type amountsFlag struct{ to *corev1.ResourceList }
 
 var _ pflag.Value = (*amountsFlag)(nil)
@@ -63,7 +63,7 @@ func (a *amountsFlag) Set(text string) error {
 	return nil
 }
 
-// reservable are upstream's four.
+// reservable returns an error if the resource cannot be reserved. Upstream allows the same four resources.
 func reservable(name corev1.ResourceName) error {
 	known := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, PID}
 	if slices.Contains(known, name) {
@@ -72,7 +72,7 @@ func reservable(name corev1.ResourceName) error {
 	return fmt.Errorf("cannot reserve %q; known: %s, %s, %s, %s", name, known[0], known[1], known[2], known[3])
 }
 
-// cpusFlag is a flag: 0-1,4.
+// cpusFlag is a flag value: a list of CPUs such as 0-1,4.
 type cpusFlag struct{ to *cpuset.CPUSet }
 
 var _ pflag.Value = (*cpusFlag)(nil)

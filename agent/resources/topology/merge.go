@@ -7,11 +7,11 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// nodeSets is the machine's nodes, and the order of sets of them.
+// nodeSets compares sets of the machine's NUMA nodes.
 type nodeSets struct {
 	all       Nodes
 	distances map[int]map[int]int
-	closest   bool // prefer the closer one of two sets of the same size
+	closest   bool // of two sets of the same size, prefer the one whose nodes are closer to each other
 }
 
 func newNodeSets(m *numa.Machine, closest bool) nodeSets {
@@ -23,8 +23,8 @@ func newNodeSets(m *numa.Machine, closest bool) nodeSets {
 	return p
 }
 
-// better returns the set with fewer nodes, then the closer one if closest is set,
-// then the one with the lower node IDs.
+// better returns the set with fewer nodes. Of sets of the same size it returns the closer one if closest is set, then
+// the one with the lower node IDs.
 func (p nodeSets) better(a, b Nodes) Nodes {
 	if a.Count() != b.Count() {
 		if a.Count() < b.Count() {
@@ -43,8 +43,7 @@ func (p nodeSets) better(a, b Nodes) Nodes {
 	return min(a, b)
 }
 
-// distance returns the sum of the distances between all nodes; for sets of the same
-// size this orders like the average.
+// distance returns the sum of the distances between all nodes. Sets of the same size are ordered as by the average.
 func (p nodeSets) distance(n Nodes) int {
 	sum := 0
 	for _, from := range n.IDs() {
@@ -72,7 +71,7 @@ func collect(answers []map[string][]Hint) [][]Hint {
 	return out
 }
 
-// singleNodeOnly keeps the preferred hints with one node or without nodes.
+// singleNodeOnly returns the preferred hints that have one node or no node.
 func singleNodeOnly(lists [][]Hint) [][]Hint {
 	out := make([][]Hint, len(lists))
 	for i, hints := range lists {
@@ -85,9 +84,8 @@ func singleNodeOnly(lists [][]Hint) [][]Hint {
 	return out
 }
 
-// merge finds the best nodes for all resources: it tries every combination of one
-// hint for each and intersects them. If nothing fits, the result is all nodes, not
-// preferred.
+// merge returns the best nodes for all resources: it tries every combination of one hint for each resource and intersects
+// them. If all intersections are empty, it returns all nodes, not preferred.
 func (p nodeSets) merge(lists [][]Hint) Hint {
 	if slices.ContainsFunc(lists, func(l []Hint) bool { return len(l) == 0 }) {
 		return Hint{Nodes: p.all}
@@ -121,7 +119,7 @@ func (p nodeSets) merge(lists [][]Hint) Hint {
 	return best
 }
 
-// minNodes returns the largest of the minimum numbers of nodes that the resources need.
+// minNodes returns the minimum number of nodes of the resource that needs most nodes.
 func minNodes(lists [][]Hint) int {
 	most := 0
 	for _, hints := range lists {
@@ -136,9 +134,8 @@ func minNodes(lists [][]Hint) int {
 	return most
 }
 
-// beats reports whether a is better than b. Among hints that are not preferred, those
-// with the wanted number of nodes are best, then those with fewer, more nodes first,
-// then those with more.
+// beats reports whether a is better than b. Among hints that are not preferred, the best have the wanted number of nodes.
+// Hints with fewer nodes follow, those with most nodes first, then hints with more nodes.
 func (p nodeSets) beats(a, b Hint, wanted int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred

@@ -12,13 +12,12 @@ import (
 	"monopod/agent/resources/memorymanager"
 )
 
-// podResources is the podresources.Source of the exclusive resources of containers.
+// podResources is the Source of the podresources API.
 type podResources struct{ p *Placement }
 
 var _ Source = podResources{}
 
-// servePodResources serves the podresources API until ctx ends. A failure does not affect
-// the rest of the node.
+// servePodResources serves the podresources API until ctx ends. A failure does not affect the rest of the node.
 func (p *Placement) servePodResources(ctx context.Context) {
 	if p.resources == nil {
 		return
@@ -28,10 +27,10 @@ func (p *Placement) servePodResources(ctx context.Context) {
 	}
 }
 
-// Pods implements podresources.Source.
+// Pods implements Source.
 func (h podResources) Pods() []*corev1.Pod { return h.p.Active() }
 
-// Container implements podresources.Source.
+// Container implements Source.
 func (h podResources) Container(uid types.UID, name string) Share {
 	var out Share
 	if d := h.p.plugins.devices; d != nil {
@@ -46,7 +45,7 @@ func (h podResources) Container(uid types.UID, name string) Share {
 	return out
 }
 
-// Dynamic implements podresources.Source.
+// Dynamic implements Source.
 func (h podResources) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource {
 	if h.p.plugins.claims == nil {
 		return nil
@@ -54,7 +53,7 @@ func (h podResources) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.Dynam
 	return h.p.plugins.claims.Resources(pod, c)
 }
 
-// Allocatable implements podresources.Source.
+// Allocatable implements Source.
 func (h podResources) Allocatable() Share {
 	var out Share
 	if d := h.p.plugins.devices; d != nil {
