@@ -24,7 +24,7 @@ import (
 // pulledRecord with the source of the credentials. Only hashes of credentials are stored. Files are written only when an
 // image is pulled, or when another secret turns out to contain the same credentials.
 type Records struct {
-	dir     string // contains the folders pulling and pulled, each with a file for each image
+	dir string // contains the folders pulling and pulled, each with a file for each image
 
 	mu      sync.Mutex     // guards the fields below and the files
 	pulling map[string]int // number of running pulls by image
