@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// copiers is the number of concurrent writes, which share commits.
-const copiers = 64
+// concurrentWrites is the number of concurrent writes, which share commits.
+const concurrentWrites = 64
 
 // Copy copies every object of the resources from one store to another, unchanged
 // except for its resourceVersion, and returns the number of objects of each resource.
@@ -21,7 +21,7 @@ func Copy(ctx context.Context, to, from Store, resources []string) (map[string]i
 			return counts, fmt.Errorf("read: %w", err)
 		}
 		group, groupCtx := errgroup.WithContext(ctx)
-		group.SetLimit(copiers)
+		group.SetLimit(concurrentWrites)
 		for _, e := range entries {
 			group.Go(func() error {
 				_, err := to.Update(groupCtx, e.Key, func(Object) (Object, error) {

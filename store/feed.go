@@ -29,7 +29,7 @@ func (f *Feed) Add(seen int64, events ...*Event) {
 		f.history.add(ev)
 	}
 	f.seen = max(f.seen, seen)
-	f.awake()
+	f.wakeFollowers()
 }
 
 // Reset drops all events, because those up to rev are unknown. Followers that have
@@ -39,10 +39,10 @@ func (f *Feed) Reset(rev int64) {
 	defer f.mu.Unlock()
 	f.history = newHistory(rev, Config{History: f.history.maxCount, HistoryBytes: f.history.maxBytes}, new(int))
 	f.seen = max(f.seen, rev)
-	f.awake()
+	f.wakeFollowers()
 }
 
-func (f *Feed) awake() {
+func (f *Feed) wakeFollowers() {
 	close(f.wake)
 	f.wake = make(chan struct{})
 }

@@ -20,13 +20,13 @@ type history struct {
 	events   []*Event // in revision order
 	floor    int64    // every event after this revision is in events
 	bytes    int      // weight of the events
-	total    *int     // bytes of all histories together
+	allBytes    *int     // bytes of all histories together
 	maxCount int
 	maxBytes int
 }
 
 func newHistory(rev int64, cfg Config, total *int) history {
-	return history{floor: rev, total: total, maxCount: cmp.Or(cfg.History, defaultHistory),
+	return history{floor: rev, allBytes: total, maxCount: cmp.Or(cfg.History, defaultHistory),
 		maxBytes: cmp.Or(cfg.HistoryBytes, defaultHistoryBytes)}
 }
 
@@ -79,13 +79,13 @@ func (h *history) after(rev int64) ([]*Event, bool) {
 
 func (h *history) count(weight int) {
 	h.bytes += weight
-	*h.total += weight
+	*h.allBytes += weight
 }
 
-// shrinkHistory drops first events of the resources whose histories hold most, until all together hold no more than
+// shrinkHistories drops first events of the resources whose histories hold most, until all together hold no more than
 // their limit: what changes seldom keeps its history. The caller holds m.mu.
-func (m *Memory) shrinkHistory() {
-	for most := cmp.Or(m.cfg.HistoryTotal, defaultHistoryTotal); m.held > most; {
+func (m *Memory) shrinkHistories() {
+	for most := cmp.Or(m.cfg.HistoryTotal, defaultHistoryTotal); m.historyBytes > most; {
 		var biggest *history
 		for _, t := range m.tables {
 			if h := &t.history; len(h.events) > 1 && (biggest == nil || h.bytes > biggest.bytes) {
@@ -95,7 +95,7 @@ func (m *Memory) shrinkHistory() {
 		if biggest == nil {
 			return
 		}
-		biggest.shrink(biggest.bytes - max(m.held-most, biggest.bytes/shrinkShare))
+		biggest.shrink(biggest.bytes - max(m.historyBytes-most, biggest.bytes/shrinkShare))
 	}
 }
 

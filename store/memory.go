@@ -64,7 +64,7 @@ type Memory struct {
 	cfg    Config
 	log    Log // nil: nothing is durable
 	writes chan *write
-	turn   chan struct{} // holds one token while a caller is the writer
+	writer   chan struct{} // holds one token while a caller is the writer
 
 	stop    context.CancelFunc
 	stopped context.Context
@@ -75,14 +75,14 @@ type Memory struct {
 	reserved int64
 	quota    quota
 	unsaved  map[Key]bool // volatile writes since the log last got the object, if ever
-	borrowed []Record     // removals of objects that the log keeps only across a stop
+	volatileRemovals []Record     // removals of objects that the log keeps only across a stop
 
 	mu        sync.RWMutex // guards what follows, never held over I/O
 	rev       int64
-	started   int64 // rev at the start: the events since are known, also of resources that have no table yet
-	forgotten int64 // Forget's
+	startRev   int64 // rev at the start: the events since are known, also of resources that have no table yet
+	forgottenRev int64 // Forget's
 	tables    map[string]*table
-	held      int // bytes of memory that the histories hold
+	historyBytes      int // bytes of memory that the histories hold
 }
 
 var _ Store = (*Memory)(nil)
@@ -125,11 +125,11 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	m := &Memory{
 		cfg: cfg, log: log,
 		writes:  make(chan *write, maxBatch),
-		turn:    make(chan struct{}, 1),
+		writer:    make(chan struct{}, 1),
 		stop:    stop,
 		stopped: stopped,
 		end:     end{done: make(chan struct{})},
-		quota:   quota{most: cfg.MaxBytes},
+		quota:   quota{max: cfg.MaxBytes},
 		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),
 		tables:  map[string]*table{},
@@ -137,14 +137,14 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	for _, e := range entries {
 		m.rev = max(m.rev, e.Rev)
 	}
-	m.started = m.rev
+	m.startRev = m.rev
 	for _, e := range entries {
 		t := m.table(e.Key.Resource)
 		t.entries.Set(path(e.Key), e)
 		m.quota.used += e.size()
 		t.newest = max(t.newest, e.Rev)
 		if k, ok := cfg.Kind(e.Key.Resource); ok && k.volatile(nil, e.Object) {
-			m.borrowed = append(m.borrowed, Record{Key: e.Key, Deletes: true})
+			m.volatileRemovals = append(m.volatileRemovals, Record{Key: e.Key, Deletes: true})
 			m.unsaved[e.Key] = true
 		}
 	}
@@ -159,7 +159,7 @@ func path(k Key) string { return k.Namespace + "/" + k.Name }
 func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
-		t = &table{wake: make(chan struct{}), history: newHistory(m.started, m.cfg, &m.held)}
+		t = &table{wake: make(chan struct{}), history: newHistory(m.startRev, m.cfg, &m.historyBytes)}
 		m.tables[resource] = t
 	}
 	return t
@@ -303,8 +303,8 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 		select {
 		case <-w.done:
 			return w.err
-		case m.turn <- struct{}{}:
-			m.lead()
+		case m.writer <- struct{}{}:
+			m.write()
 		case <-m.end.done:
 			select {
 			case <-w.done:
@@ -316,15 +316,15 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 	}
 }
 
-// lead is the writer's turn; a panic ends the turn too.
-func (m *Memory) lead() {
-	defer func() { <-m.turn }()
+// write is the writer's turn; a panic ends the turn too.
+func (m *Memory) write() {
+	defer func() { <-m.writer }()
 	m.process(m.gather())
 }
 
-// Mend checks that the log still has its committed records. If not, it writes them
+// Repair checks that the log still has its committed records. If not, it writes them
 // again and returns true. The error says why nothing can be written.
-func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
+func (m *Memory) Repair(ctx context.Context) (repaired bool, err error) {
 	err = m.Pause(ctx, func() error {
 		if m.log == nil {
 			return nil
@@ -332,23 +332,23 @@ func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
 		err := m.log.Check()
 		if errors.Is(err, ErrLost) {
 			err = m.rewrite()
-			mended = err == nil
+			repaired = err == nil
 		}
 		return err
 	})
-	return mended, err
+	return repaired, err
 }
 
 // Pause runs do while no write is committed.
 func (m *Memory) Pause(ctx context.Context, do func() error) error {
 	select {
-	case m.turn <- struct{}{}:
+	case m.writer <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-m.stopped.Done():
 		return ErrClosed
 	}
-	defer func() { <-m.turn }()
+	defer func() { <-m.writer }()
 	return do()
 }
 
@@ -357,7 +357,7 @@ func (m *Memory) Pause(ctx context.Context, do func() error) error {
 func (m *Memory) Close() error {
 	m.end.once.Do(func() {
 		m.stop()
-		m.turn <- struct{}{} // and keep it
+		m.writer <- struct{}{} // and keep it
 		m.end.err = m.closeLog()
 		close(m.end.done)
 	})

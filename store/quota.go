@@ -2,34 +2,34 @@ package store
 
 import "fmt"
 
-// share is the part of a quota, one in so many, that is left to changes of existing objects when no more can be
+// headroom is the part of a quota, one in so many, that is left to changes of existing objects when no more can be
 // created: what runs keeps its status.
-const share = 10
+const headroom = 10
 
 // revisionSize is more than what a resourceVersion adds to an object's JSON.
 const revisionSize = 48
 
 // quota bounds the JSON of all objects. It belongs to the writer.
 type quota struct {
-	most  int64 // bytes; 0: no limit
+	max  int64 // bytes; 0: no limit
 	used  int64 // by what is published
-	asked int64 // by the batch so far
+	pending int64 // by the batch so far
 }
 
-// take adds what a write adds. It fails with ErrNoSpace if that is too much; removals, steps towards one, what shrinks,
+// reserve adds what a write adds. It fails with ErrNoSpace if that is too much; removals, steps towards one, what shrinks,
 // and volatile writes, which expire, are never too much.
-func (q *quota) take(w *write) error {
+func (q *quota) reserve(w *write) error {
 	grows := int64(len(w.plain)) + revisionSize - w.cur.size()
-	most := q.most
+	most := q.max
 	if w.cur != nil {
-		most += most / share
+		most += most / headroom
 	}
-	if q.most > 0 && w.next != nil && grows > 0 && !w.volatile && !w.deletes() && q.used+q.asked+grows > most {
+	if q.max > 0 && w.next != nil && grows > 0 && !w.volatile && !w.deletes() && q.used+q.pending+grows > most {
 		return fmt.Errorf("%w: all objects together have reached %d MiB of JSON (--max-state-size): delete some", ErrNoSpace,
-			q.most>>20)
+			q.max>>20)
 	}
 	if w.next != nil {
-		q.asked += grows
+		q.pending += grows
 	}
 	return nil
 }

@@ -13,29 +13,29 @@ func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	defer m.mu.RUnlock()
 	t := m.tables[sel.Resource]
 	if sel.At == 0 || sel.At == m.rev {
-		return t.present(sel), m.rev, nil
+		return t.current(sel), m.rev, nil
 	}
 	if sel.At > m.rev {
 		return nil, 0, fmt.Errorf("%s: revision %d is after %d: %w", sel.Resource, sel.At, m.rev, ErrFuture)
 	}
-	past, ok := t.undo(sel.At)
-	if !ok || sel.At < m.forgotten {
+	past, ok := t.entriesAt(sel.At)
+	if !ok || sel.At < m.forgottenRev {
 		return nil, 0, fmt.Errorf("%s: revision %d is too long ago: %w", sel.Resource, sel.At, ErrExpired)
 	}
 	if len(past) == 0 {
-		return t.present(sel), sel.At, nil
+		return t.current(sel), sel.At, nil
 	}
 	sel.Limit = 0 // of the entries that were there
-	return rewind(t.present(sel), past, sel), sel.At, nil
+	return rewind(t.current(sel), past, sel), sel.At, nil
 }
 
-// present returns the current entries for sel's keys: at most sel.Limit, if sel accepts them all.
-func (t *table) present(sel Selector) []*Entry {
+// current returns the current entries for sel's keys: at most sel.Limit, if sel accepts them all.
+func (t *table) current(sel Selector) []*Entry {
 	if t == nil {
 		return nil
 	}
 	var out []*Entry
-	from, end := sel.span()
+	from, end := sel.pathRange()
 	t.entries.Ascend(from, func(at string, e *Entry) bool {
 		if end != "" && at >= end || sel.Limit > 0 && sel.Match == nil && len(out) == sel.Limit {
 			return false
@@ -48,8 +48,8 @@ func (t *table) present(sel Selector) []*Entry {
 	return out
 }
 
-// span returns the first path that sel can select, and one after all of them; empty: there is none.
-func (s Selector) span() (from, end string) {
+// pathRange returns the first path that sel can select, and one after all of them; empty: there is none.
+func (s Selector) pathRange() (from, end string) {
 	if s.Namespace != "" {
 		from, end = s.Namespace+"/", s.Namespace+"0" // which follows the slash
 	}
@@ -69,9 +69,9 @@ func (s Selector) selectsKey(k Key) bool {
 		(s.After == "" || path(k) > s.After)
 }
 
-// undo returns, for each key that changed after rev, its entry at rev (nil if it had
+// entriesAt returns, for each key that changed after rev, its entry at rev (nil if it had
 // none), or false if the history does not reach back to rev.
-func (t *table) undo(rev int64) (map[Key]*Entry, bool) {
+func (t *table) entriesAt(rev int64) (map[Key]*Entry, bool) {
 	if t == nil {
 		return nil, true
 	}

@@ -40,7 +40,7 @@ func (m *Memory) Forget(rev int64) (newest int64) {
 	for _, t := range m.tables {
 		t.history.forget(rev)
 	}
-	m.forgotten = max(m.forgotten, rev)
+	m.forgottenRev = max(m.forgottenRev, rev)
 	return m.rev
 }
 
@@ -53,7 +53,7 @@ type Changes struct {
 	closed <-chan struct{} // of the store
 	sel    Selector
 	rev    int64 // everything up to here was read or skipped
-	passed int   // events skipped since the last one that was read
+	skipped int   // events skipped since the last one that was read
 }
 
 // Read appends the changes that are there to buf, at most some tens of them. If there are no more, it also returns a
@@ -67,25 +67,25 @@ func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, ope
 		}
 	}()
 	var batch [watchBatch]*Event
-	n, seen, wake, inReach := c.next(batch[:])
-	if !inReach {
+	n, seen, wake, inHistory := c.next(batch[:])
+	if !inHistory {
 		return append(events, &Event{}), nil, false
 	}
 	for _, ev := range batch[:n] {
 		c.rev = ev.Rev
-		if c.passed++; c.sel.touches(ev) {
+		if c.skipped++; c.sel.touches(ev) {
 			events = append(events, ev)
-			c.passed = 0
-		} else if c.passed == progressEvery {
+			c.skipped = 0
+		} else if c.skipped == progressEvery {
 			events = append(events, &Event{Rev: ev.Rev})
-			c.passed = 0
+			c.skipped = 0
 		}
 	}
 	if n == len(batch) {
 		return events, nil, true
 	}
-	if seen > c.rev || c.sel.Progress && c.passed > 0 {
-		c.rev, c.passed = max(seen, c.rev), 0
+	if seen > c.rev || c.sel.Progress && c.skipped > 0 {
+		c.rev, c.skipped = max(seen, c.rev), 0
 		events = append(events, &Event{Rev: c.rev})
 	}
 	return events, wake, true

@@ -61,7 +61,7 @@ func (m *Memory) processAll(batch []*write) {
 	fresh := m.number(batch)
 	err := m.commit(fresh)
 	if errors.Is(err, ErrNoSpace) {
-		fresh = m.number(withoutGrowth(fresh, err))
+		fresh = m.number(onlyDeletes(fresh, err))
 		err = m.commit(fresh)
 	}
 	if err == nil {
@@ -73,9 +73,9 @@ func (m *Memory) processAll(batch []*write) {
 	}
 }
 
-// withoutGrowth fails the writes that would grow the log and returns the others, for
+// onlyDeletes fails the writes that would grow the log and returns the others, for
 // which there may still be room.
-func withoutGrowth(fresh []*write, err error) []*write {
+func onlyDeletes(fresh []*write, err error) []*write {
 	var rest []*write
 	for _, w := range fresh {
 		if w.volatile || w.deletes() {
@@ -98,14 +98,14 @@ func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimes
 func (m *Memory) number(batch []*write) []*write {
 	var fresh []*write
 	touched := map[Key]bool{}
-	m.quota.asked = 0
+	m.quota.pending = 0
 	rev := m.rev // only the writer changes it
 	for _, w := range batch {
 		if touched[w.key] || m.current(w.key) != w.cur {
 			w.err = errStale
 			continue
 		}
-		if err := m.quota.take(w); err != nil {
+		if err := m.quota.reserve(w); err != nil {
 			w.fail(err)
 			continue
 		}
@@ -133,7 +133,7 @@ func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
 	}
-	records := slices.Clone(m.borrowed)
+	records := slices.Clone(m.volatileRemovals)
 	for _, w := range fresh {
 		if !w.volatile {
 			records = append(records, w.record())
@@ -143,12 +143,12 @@ func (m *Memory) commit(fresh []*write) error {
 	if last := fresh[len(fresh)-1].published.Rev; last > reserved {
 		reserved = last + reserveBlock
 	}
-	if len(records) > len(m.borrowed) || reserved != m.reserved {
+	if len(records) > len(m.volatileRemovals) || reserved != m.reserved {
 		if err := m.append(records, reserved); err != nil {
 			m.skip(fresh[len(fresh)-1].published.Rev)
 			return err
 		}
-		m.reserved, m.borrowed = reserved, nil
+		m.reserved, m.volatileRemovals = reserved, nil
 	}
 	for _, w := range fresh {
 		if w.volatile && w.next != nil {
@@ -178,7 +178,7 @@ func (m *Memory) rewrite() error {
 	if err := m.log.Rewrite(m.durable(), reserved); err != nil {
 		return err
 	}
-	m.reserved, m.borrowed = reserved, nil
+	m.reserved, m.volatileRemovals = reserved, nil
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (m *Memory) publish(fresh []*write) {
 			grown = append(grown, t)
 		}
 	}
-	m.shrinkHistory()
+	m.shrinkHistories()
 	for _, t := range grown {
 		close(t.wake)
 		t.wake = make(chan struct{})
@@ -268,7 +268,7 @@ func (m *Memory) closeLog() error {
 }
 
 func (m *Memory) unsavedRecords() []Record {
-	records := m.borrowed
+	records := m.volatileRemovals
 	for k := range m.unsaved {
 		if e := m.current(k); e != nil {
 			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON()})

@@ -99,7 +99,7 @@ type DB struct {
 
 	place  *Place
 	log    *log
-	saving sync.Mutex // one snapshot at a time; guards snapshots/
+	saveMu sync.Mutex // one snapshot at a time; guards snapshots/
 }
 
 var _ store.Store = (*DB)(nil)
@@ -152,7 +152,7 @@ type Report struct {
 // snapshot; without a snapshot it fails and changes nothing. A file that has gone missing is created empty if
 // there are no snapshots. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
-	folder, err := Dir(p.dir())
+	folder, err := LockDir(p.dir())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.path, err)
 	}
@@ -175,9 +175,9 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 	if s, err = p.compactIfWorthwhile(s, &report); err != nil {
 		return nil, err
 	}
-	l := &log{watched: watched{place: p, folder: folder}, reserve: reserve{path: p.reserve(), size: reserveSize}}
-	l.replaced(s)
-	if err := l.reserve.hold(); err != nil {
+	l := &log{fileCheck: fileCheck{place: p, folder: folder}, reserve: reserve{path: p.reserve(), size: reserveSize}}
+	l.use(s)
+	if err := l.reserve.create(); err != nil {
 		report.Problems = append(report.Problems, fmt.Errorf("reserve for a full disk: %w", err))
 	}
 	unmap(s.db)
@@ -190,7 +190,7 @@ func (p *Place) reserve() string { return filepath.Join(p.dir(), "reserve") }
 
 // openOrCreate opens the file. A missing file counts as damaged if there are snapshots of it. If there are only
 // other traces of it, it is created empty and the report says so.
-func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
+func (p *Place) openOrCreate(report *Report) (*stateFile, []*store.Entry, error) {
 	_, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		snapshots, listErr := p.List()
@@ -202,7 +202,7 @@ func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 		}
 		if err = p.create(); err == nil && p.trace() != "" {
 			report.Damage = fmt.Errorf("%w: %s is missing, but %s shows that there was one", ErrDamaged, p.path, p.trace())
-			if err = p.moveOn(p.path, unknownBlock); err == nil {
+			if err = p.raiseRevision(p.path, unknownBlock); err == nil {
 				return p.openRestored(report)
 			}
 		}
@@ -226,7 +226,7 @@ func (p *Place) trace() string {
 // create creates an empty file. After a power failure there is either no file or a
 // complete one.
 func (p *Place) create() error {
-	tmp := p.scratch()
+	tmp := p.tempPath()
 	if err := removeIfThere(tmp); err != nil {
 		return err
 	}
@@ -234,17 +234,17 @@ func (p *Place) create() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(db.Update(Layout), db.Close()); err != nil {
+	if err := errors.Join(db.Update(CreateBuckets), db.Close()); err != nil {
 		return err
 	}
-	if err := moveInto(tmp, p.path); err != nil {
+	if err := renameSynced(tmp, p.path); err != nil {
 		return err
 	}
 	return syncAbove(p.dir())
 }
 
-// scratch is the path at which a new file is written, under the folder's lock.
-func (p *Place) scratch() string { return p.path + ".new" }
+// tempPath is the path at which a new file is written, under the folder's lock.
+func (p *Place) tempPath() string { return p.path + ".new" }
 
 func removeIfThere(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -253,8 +253,8 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// moveInto durably replaces a file by another, complete one.
-func moveInto(from, to string) error {
+// renameSynced durably replaces a file by another, complete one.
+func renameSynced(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}

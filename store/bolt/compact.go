@@ -18,7 +18,7 @@ const (
 
 // compactIfWorthwhile rewrites a file that is mostly free space. If that fails it
 // keeps the old one.
-func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
+func (p *Place) compactIfWorthwhile(s *stateFile, report *Report) (*stateFile, error) {
 	if s.size <= compactAbove || s.free*2 <= s.size {
 		return s, nil
 	}
@@ -37,8 +37,8 @@ func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
 // compact replaces the file by a copy of s without free space and returns the copy,
 // open and locked; s stays open too. An error without a copy means that the file is
 // unchanged; with a copy, a power failure may still bring the old file back.
-func (p *Place) compact(s *state) (*state, error) {
-	tmp := p.scratch()
+func (p *Place) compact(s *stateFile) (*stateFile, error) {
+	tmp := p.tempPath()
 	if err := removeIfThere(tmp); err != nil {
 		return nil, err
 	}
@@ -72,9 +72,9 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	if err != nil {
 		return err
 	}
-	err = Guard(func() error { return bbolt.Compact(dst, src, compactTx) })
+	err = RecoverFault(func() error { return bbolt.Compact(dst, src, compactTx) })
 	if err == nil {
-		err = dst.Update(Part)
+		err = dst.Update(SeparateLog)
 	}
 	if err == nil {
 		err = dst.Sync()

@@ -35,8 +35,8 @@ import (
 const Format = 3
 
 const (
-	logged1 = 4 // written by older versions
-	logged  = 5
+	formatWAL1 = 4 // written by older versions
+	formatWAL2  = 5
 )
 
 var (
@@ -46,15 +46,15 @@ var (
 	ErrNewer = errors.New("the state file was written by a newer version")
 )
 
-// Meta is the bucket of the header.
-var Meta = []byte("meta")
+// MetaBucket is the bucket of the header.
+var MetaBucket = []byte("meta")
 
 var (
 	objects   = []byte("objects")
 	formatKey = []byte("format") // 8 bytes, big endian, in every format
 	headerKey = []byte("header")
-	logKey    = []byte("log")
-	pairKey   = []byte("pair") // what format 5 adds to log; older versions ignore it
+	walKey    = []byte("log")
+	walFileKey   = []byte("pair") // what format 5 adds to log; older versions ignore it
 )
 
 // Header is the metadata of the file.
@@ -88,26 +88,26 @@ func (d *digest) add(sum uint32) { d.count, d.sum = d.count+1, d.sum+uint64(sum)
 
 func (d *digest) remove(sum uint32) { d.count, d.sum = d.count-1, d.sum-uint64(sum) }
 
-// Layout creates the buckets of an empty file.
-func Layout(tx *bbolt.Tx) error {
+// CreateBuckets creates the buckets of an empty file.
+func CreateBuckets(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucketIfNotExists(objects); err != nil {
 		return err
 	}
-	m, err := tx.CreateBucketIfNotExists(Meta)
+	m, err := tx.CreateBucketIfNotExists(MetaBucket)
 	if err != nil {
 		return err
 	}
 	return Header{Format: Format, WAL: NewWAL(0)}.Put(m)
 }
 
-// Part gives a copy of a file a log of its own.
-func Part(tx *bbolt.Tx) error {
+// SeparateLog gives a copy of a file a log of its own.
+func SeparateLog(tx *bbolt.Tx) error {
 	h, err := ReadHeader(tx)
 	if err != nil || h.Format != Format {
 		return err
 	}
 	h.WAL = NewWAL(h.WAL.At)
-	return h.Put(tx.Bucket(Meta))
+	return h.Put(tx.Bucket(MetaBucket))
 }
 
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
@@ -123,13 +123,13 @@ func parseNumber(b []byte) int64 {
 func (h Header) Put(m *bbolt.Bucket) error {
 	if h.Format == Format {
 		if h.WAL.Open {
-			h.Format = logged
+			h.Format = formatWAL2
 		}
 		place := numbers(h.WAL.Generation, h.WAL.Number, uint64(h.WAL.At))
-		if err := m.Put(logKey, seal(logKey, place)); err != nil {
+		if err := m.Put(walKey, seal(walKey, place)); err != nil {
 			return err
 		}
-		if err := m.Put(pairKey, seal(pairKey, numbers(h.WAL.File, uint64(h.WAL.Size)))); err != nil {
+		if err := m.Put(walFileKey, seal(walFileKey, numbers(h.WAL.File, uint64(h.WAL.Size)))); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func numbers(all ...uint64) (b []byte) {
 
 // ReadHeader reads the header of any format that this version knows.
 func ReadHeader(tx *bbolt.Tx) (Header, error) {
-	m := tx.Bucket(Meta)
+	m := tx.Bucket(MetaBucket)
 	if m == nil || tx.Bucket(objects) == nil {
 		return Header{}, fmt.Errorf("%w: its content is not monopod's, it may be another program's file", ErrDamaged)
 	}
@@ -162,26 +162,26 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 	switch {
 	case !ok:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
-	case h.Format > logged:
-		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, logged)
+	case h.Format > formatWAL2:
+		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, formatWAL2)
 	case len(b) != 32:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
 	}
 	h.Reserved, h.Revision = parseNumber(b[:8]), parseNumber(b[8:16])
 	h.digest = digest{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
-	version1 := h.Format == logged1
-	if h.Format == logged || version1 {
+	version1 := h.Format == formatWAL1
+	if h.Format == formatWAL2 || version1 {
 		h.Format, h.WAL.Open = Format, true
 	}
-	if sealed := m.Get(logKey); sealed != nil || h.WAL.Open {
-		b, ok := unseal(logKey, sealed)
+	if sealed := m.Get(walKey); sealed != nil || h.WAL.Open {
+		b, ok := unseal(walKey, sealed)
 		if !ok || len(b) != 24 {
 			return h, fmt.Errorf("%w: it says wrongly where its log is", ErrDamaged)
 		}
 		h.WAL.Place = wal.Place{Generation: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:]),
 			At: parseNumber(b[16:])}
 	}
-	if b, ok := unseal(pairKey, m.Get(pairKey)); ok && len(b) == 16 && !version1 {
+	if b, ok := unseal(walFileKey, m.Get(walFileKey)); ok && len(b) == 16 && !version1 {
 		h.WAL.File, h.WAL.Size = binary.BigEndian.Uint64(b), parseNumber(b[8:])
 	}
 	return h, nil
@@ -211,8 +211,8 @@ func unseal(key, sealed []byte) (value []byte, ok bool) {
 
 func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
 
-// CanWrite fails for records that Write could not write.
-func CanWrite(records []store.Record) error {
+// CheckRecords fails for records that Write could not write.
+func CheckRecords(records []store.Record) error {
 	for _, r := range records {
 		k := r.Key
 		switch {
@@ -244,7 +244,7 @@ func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL) error
 	if log != nil {
 		h.WAL = *log
 	}
-	return h.Put(tx.Bucket(Meta))
+	return h.Put(tx.Bucket(MetaBucket))
 }
 
 func (h *Header) apply(o *bbolt.Bucket, r store.Record) error {
@@ -311,7 +311,7 @@ func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
 // add decodes data, which the entry keeps.
 func (d *decoder) add(key store.Key, data []byte) {
 	d.group.Go(func() error {
-		return Guard(func() error {
+		return RecoverFault(func() error {
 			e, err := Decode(key, data, d.cfg)
 			if err != nil || d.each == nil {
 				return err
@@ -324,9 +324,9 @@ func (d *decoder) add(key store.Key, data []byte) {
 	})
 }
 
-// Guard runs do and turns a panic into an error, including a fault in the mapped
+// RecoverFault runs do and turns a panic into an error, including a fault in the mapped
 // file, which a failing disk causes.
-func Guard(do func() error) (err error) {
+func RecoverFault(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {

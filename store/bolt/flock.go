@@ -19,17 +19,17 @@ import (
 var ErrLocked = errors.New("in use by another process")
 
 const (
-	// Timeout is how long to wait for another process to release its lock.
-	Timeout   = time.Second
+	// LockTimeout is how long to wait for another process to release its lock.
+	LockTimeout   = time.Second
 	lockRetry = 20 * time.Millisecond
-	// readings of /proc/locks, in which a line may be missing while other locks come and go.
-	readings = 5
+	// lockReadings of /proc/locks, in which a line may be missing while other locks come and go.
+	lockReadings = 5
 )
 
-// File takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
+// LockFile takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
 // closed.
-func File(f *os.File, how int) error {
-	for deadline := time.Now().Add(Timeout); ; time.Sleep(lockRetry) {
+func LockFile(f *os.File, how int) error {
+	for deadline := time.Now().Add(LockTimeout); ; time.Sleep(lockRetry) {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if errors.Is(err, unix.EINTR) {
 			continue
@@ -43,15 +43,15 @@ func File(f *os.File, how int) error {
 	}
 }
 
-// Dir takes the lock of a folder. Whoever creates, replaces or uses the file in
+// LockDir takes the lock of a folder. Whoever creates, replaces or uses the file in
 // it holds this lock meanwhile, because the folder's lock survives the removal or
 // replacement of the file.
-func Dir(dir string) (*os.File, error) {
+func LockDir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := File(d, unix.LOCK_EX); err != nil {
+	if err := LockFile(d, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -73,7 +73,7 @@ func holder(f *os.File) string {
 		return ""
 	}
 	pid := 0
-	for range readings {
+	for range lockReadings {
 		locks, err := os.ReadFile("/proc/locks")
 		if err != nil {
 			return ""
@@ -114,7 +114,7 @@ func lockedBy(locks string, dev, inode uint64) int {
 // Hold prevents other processes from opening or creating the state file at path until
 // it is closed. It does not read the file.
 func Hold(path string) (io.Closer, error) {
-	dir, err := Dir(filepath.Dir(path))
+	dir, err := LockDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +125,12 @@ func Hold(path string) (io.Closer, error) {
 	case err != nil:
 		return nil, errors.Join(err, dir.Close())
 	}
-	if err := File(f, unix.LOCK_EX); err != nil {
+	if err := LockFile(f, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, f.Close(), dir.Close())
 	}
-	return held{dir, f}, nil
+	return heldFile{dir, f}, nil
 }
 
-type held struct{ dir, file *os.File }
+type heldFile struct{ dir, file *os.File }
 
-func (h held) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }
+func (h heldFile) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }

@@ -20,19 +20,19 @@ import (
 // log is the store.Log of one file and its write-ahead log. A Commit is one write with one fsync to the latter. When
 // that is full, a checkpoint puts the newest record of each key into the file, by one transaction with two fsyncs.
 type log struct {
-	open    atomic.Pointer[state] // snapshots read it while it is written
-	watched watched
+	open    atomic.Pointer[stateFile] // snapshots read it while it is written
+	fileCheck fileCheck
 	retry   retry     // of Rewrite
-	away    time.Time // of the last report that the folder is lost
+	folderLostAt    time.Time // of the last report that the folder is lost
 	reserve reserve
 	broken  error // once set, the content of the disk is unknown
 
 	wal      *wal.Log                   // nil before it is used, and if it cannot be
-	named    WAL                        // as the file names it
+	inFile    WAL                        // as the file names it
 	copied   bool                       // a snapshot of the file names it, too
-	behind   map[store.Key]store.Record // what it has and the file has not
+	onlyInWAL   map[store.Key]store.Record // what it has and the file has not
 	reserved int64                      // the newest one, in it or the file
-	tried    uint64                     // its number of frames when there was last no room for a checkpoint
+	triedNumber    uint64                     // its number of frames when there was last no room for a checkpoint
 }
 
 var _ store.Log = (*log)(nil)
@@ -48,7 +48,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 	}
 	deletes := !slices.ContainsFunc(records, func(r store.Record) bool { return !r.Deletes })
 	if !deletes {
-		if err := l.reserve.hold(); isNoSpace(err) && !l.freeInside() {
+		if err := l.reserve.create(); isNoSpace(err) && !l.freeInside() {
 			return noSpace(err)
 		}
 	}
@@ -67,12 +67,12 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 func (l *log) freeInside() bool {
 	enough := func() bool {
 		stats := l.db().Stats()
-		return int64(stats.FreePageN+stats.PendingPageN)*Size >= l.reserve.size
+		return int64(stats.FreePageN+stats.PendingPageN)*PageSize >= l.reserve.size
 	}
-	if enough() || len(l.behind) == 0 || l.tried == l.wal.Number() {
+	if enough() || len(l.onlyInWAL) == 0 || l.triedNumber == l.wal.Number() {
 		return enough()
 	}
-	l.tried = l.wal.Number()
+	l.triedNumber = l.wal.Number()
 	return l.checkpoint(true) == nil && enough() // deletions may be in the log only
 }
 
@@ -93,7 +93,7 @@ func (l *log) rolledBack(err error, id int) bool {
 		!errors.Is(err, bolterrors.ErrKeyTooLarge) && !errors.Is(err, bolterrors.ErrValueTooLarge) {
 		return strings.HasPrefix(err.Error(), "file resize error") // before anything was written
 	}
-	return Guard(func() error {
+	return RecoverFault(func() error {
 		return l.db().View(func(tx *bbolt.Tx) error {
 			if tx.ID() >= id {
 				return errors.New("the transaction is there")
@@ -119,8 +119,8 @@ func (l *log) Check() error {
 	}
 	err := l.intact()
 	if errors.Is(err, errFolder) {
-		if now := l.watched.place.cfg.Clock.Now(); now.Sub(l.away) >= lastRetry {
-			l.away = now
+		if now := l.fileCheck.place.cfg.Clock.Now(); now.Sub(l.folderLostAt) >= lastRetry {
+			l.folderLostAt = now
 			l.report(Loss{Err: err})
 		}
 	}
@@ -129,7 +129,7 @@ func (l *log) Check() error {
 
 // intact fails with store.ErrLost if another process has changed the file or its write-ahead log.
 func (l *log) intact() error {
-	if err := l.watched.check(); err != nil || l.wal == nil {
+	if err := l.fileCheck.check(); err != nil || l.wal == nil {
 		return err
 	}
 	return l.wal.Check()
@@ -138,10 +138,10 @@ func (l *log) intact() error {
 // Close implements store.Log. The file is complete afterwards; on a full disk, with the write-ahead log.
 func (l *log) Close() error {
 	var errs []error
-	if l.broken == nil && l.watched.check() == nil {
+	if l.broken == nil && l.fileCheck.check() == nil {
 		err := l.checkpoint(false)
 		if err == nil && l.copied {
-			err = l.part()
+			err = l.separate()
 		}
 		if !isNoSpace(err) {
 			errs = append(errs, err)
@@ -150,5 +150,5 @@ func (l *log) Close() error {
 	if l.wal != nil {
 		errs = append(errs, l.wal.Close())
 	}
-	return errors.Join(append(errs, l.open.Load().close(), l.watched.folder.Close())...)
+	return errors.Join(append(errs, l.open.Load().close(), l.fileCheck.folder.Close())...)
 }

@@ -22,7 +22,7 @@ var reservedKey = []byte("reserved")
 
 // Migrate applies every migration from the file's format to the newest.
 func Migrate(tx *bbolt.Tx) error {
-	m := tx.Bucket(Meta)
+	m := tx.Bucket(MetaBucket)
 	for from := parseNumber(m.Get(formatKey)); from < Format; from++ {
 		step := migrations[from]
 		if step == nil {
@@ -40,7 +40,7 @@ func Migrate(tx *bbolt.Tx) error {
 
 // addChecksums migrates to format 2.
 func addChecksums(tx *bbolt.Tx) error {
-	m, o := tx.Bucket(Meta), tx.Bucket(objects)
+	m, o := tx.Bucket(MetaBucket), tx.Bucket(objects)
 	h := Header{Format: 2, Reserved: parseNumber(m.Get(reservedKey))}
 	sealed := map[string][]byte{}
 	if err := o.ForEach(func(k, v []byte) error {
@@ -88,7 +88,7 @@ func movePaths(tx *bbolt.Tx) error {
 		}
 	}
 	h.Format, h.WAL = 3, NewWAL(0)
-	return h.Put(tx.Bucket(Meta))
+	return h.Put(tx.Bucket(MetaBucket))
 }
 
 // move gives an object another key, which its checksum covers.

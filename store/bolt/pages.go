@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// Size is the length of a page in bytes.
-const Size = 4096
+// PageSize is the length of a page in bytes.
+const PageSize = 4096
 
 // The layout is that of bbolt's file format 2 (internal/common/meta.go, page.go), in the
 // byte order of the machine.
@@ -43,7 +43,7 @@ func parseMeta(page []byte) (meta, bool) {
 	sum := fnv.New64a()
 	sum.Write(b[:metaSummed])
 	ok := native.Uint32(b) == metaMagic && native.Uint32(b[4:]) == metaVersion &&
-		native.Uint32(b[8:]) == Size && native.Uint64(b[metaSummed:]) == sum.Sum64()
+		native.Uint32(b[8:]) == PageSize && native.Uint64(b[metaSummed:]) == sum.Sum64()
 	return meta{
 		root: native.Uint64(b[16:]), freelist: native.Uint64(b[32:]),
 		end: native.Uint64(b[40:]), txid: native.Uint64(b[48:]),
@@ -53,12 +53,12 @@ func parseMeta(page []byte) (meta, bool) {
 // currentMeta returns the meta page that bbolt uses: the newer intact one. torn means
 // that the other one is damaged, as after a power failure during a commit.
 func currentMeta(r io.ReaderAt) (m meta, torn bool, err error) {
-	buf := make([]byte, 2*Size)
+	buf := make([]byte, 2*PageSize)
 	if _, err := r.ReadAt(buf, 0); err != nil {
 		return m, false, fmt.Errorf("read its head: %w", err)
 	}
-	m0, ok0 := parseMeta(buf[:Size])
-	m1, ok1 := parseMeta(buf[Size:])
+	m0, ok0 := parseMeta(buf[:PageSize])
+	m1, ok1 := parseMeta(buf[PageSize:])
 	switch {
 	case !ok0 && !ok1:
 		return m, false, errors.New("both of its meta pages are bad")
@@ -75,14 +75,14 @@ type walk struct {
 	seen []bool
 }
 
-// Check returns what is wrong with a file of size bytes, and whether one of its
+// CheckPages returns what is wrong with a file of size bytes, and whether one of its
 // two meta pages is torn.
-func Check(r io.ReaderAt, size int64) (torn bool, err error) {
+func CheckPages(r io.ReaderAt, size int64) (torn bool, err error) {
 	m, torn, err := currentMeta(r)
 	if err != nil {
 		return false, err
 	}
-	if have := uint64(size) / Size; m.end > have {
+	if have := uint64(size) / PageSize; m.end > have {
 		return torn, fmt.Errorf("it is cut off: %d pages of %d are there", have, m.end)
 	}
 	p := &walk{r: r, end: m.end, seen: make([]bool, m.end)}
@@ -100,8 +100,8 @@ func (p *walk) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.end {
 		return nil, fmt.Errorf("page %d is out of range", id)
 	}
-	head := make([]byte, Size)
-	if _, err := p.r.ReadAt(head, int64(id)*Size); err != nil {
+	head := make([]byte, PageSize)
+	if _, err := p.r.ReadAt(head, int64(id)*PageSize); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(native.Uint32(head[12:]))
@@ -117,8 +117,8 @@ func (p *walk) read(id uint64) ([]byte, error) {
 	if more == 0 {
 		return head, nil
 	}
-	whole := make([]byte, (more+1)*Size)
-	if _, err := p.r.ReadAt(whole, int64(id)*Size); err != nil {
+	whole := make([]byte, (more+1)*PageSize)
+	if _, err := p.r.ReadAt(whole, int64(id)*PageSize); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	return whole, nil

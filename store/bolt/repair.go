@@ -18,7 +18,7 @@ const unknownBlock = 1 << 40
 
 // recover replaces a damaged file by the newest snapshot that verifies, and opens it.
 // Without such a snapshot it changes nothing.
-func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, error) {
+func (p *Place) recover(damage error, report *Report) (*stateFile, []*store.Entry, error) {
 	all, err := p.List()
 	if err != nil {
 		return nil, nil, errors.Join(damage, err)
@@ -44,7 +44,7 @@ func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, e
 // openRestored opens the file after a snapshot replaced it, and takes a new snapshot
 // at once, which records how far the revision jumped in case this file is damaged
 // too.
-func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
+func (p *Place) openRestored(report *Report) (*stateFile, []*store.Entry, error) {
 	s, entries, err := p.openMigrated(p.path, report)
 	if err != nil {
 		return nil, nil, err
@@ -60,10 +60,10 @@ func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
 // Revisions in the copy continue above mark. A power failure leaves one of the two
 // files in place.
 func (p *Place) replace(name string, mark int64, why string) (setAside string, err error) {
-	tmp := p.scratch()
+	tmp := p.tempPath()
 	err = copyFile(tmp, p.file(name))
 	if err == nil {
-		err = p.moveOn(tmp, mark)
+		err = p.raiseRevision(tmp, mark)
 	}
 	if err == nil {
 		setAside, err = p.setAside(p.path, why)
@@ -71,7 +71,7 @@ func (p *Place) replace(name string, mark int64, why string) (setAside string, e
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("restore %s: %w", name, err), removeIfThere(tmp))
 	}
-	return setAside, moveInto(tmp, p.path)
+	return setAside, renameSynced(tmp, p.path)
 }
 
 func copyFile(to, from string) error {
@@ -86,9 +86,9 @@ func copyFile(to, from string) error {
 	})
 }
 
-// moveOn raises the revision of the file at path above mark and its own, so that
+// raiseRevision raises the revision of the file at path above mark and its own, so that
 // every revision that clients saw in the replaced file is older.
-func (p *Place) moveOn(path string, mark int64) error {
+func (p *Place) raiseRevision(path string, mark int64) error {
 	var report Report
 	s, _, err := p.openMigrated(path, &report)
 	if err != nil {
@@ -102,7 +102,7 @@ func (p *Place) moveOn(path string, mark int64) error {
 		h.Reserved = max(h.Reserved, mark) + 1
 		h.Revision = h.Reserved
 		h.WAL = NewWAL(0) // what is in the log now continues another file
-		return h.Put(tx.Bucket(Meta))
+		return h.Put(tx.Bucket(MetaBucket))
 	})
 	return errors.Join(err, s.close())
 }
@@ -132,7 +132,7 @@ func (p *Place) setAside(path, why string) (string, error) {
 // one of List, or a path. The old file is kept. Revisions continue above those of
 // both.
 func (p *Place) Restore(name string) (Report, error) {
-	unlock, err := Dir(p.dir())
+	unlock, err := LockDir(p.dir())
 	if err != nil {
 		return Report{}, err
 	}
@@ -140,7 +140,7 @@ func (p *Place) Restore(name string) (Report, error) {
 	if err := p.Verify(name); err != nil {
 		return Report{}, err
 	}
-	mark, current, err := p.mark()
+	mark, current, err := p.highestRevision()
 	if err != nil {
 		return Report{}, err
 	}
@@ -161,10 +161,10 @@ func (p *Place) Restore(name string) (Report, error) {
 	return report, s.close()
 }
 
-// mark returns a revision at least as high as every one in the file. It returns the
+// highestRevision returns a revision at least as high as every one in the file. It returns the
 // open file, so that no other process opens it meanwhile, or nil if there is no
 // readable file.
-func (p *Place) mark() (int64, io.Closer, error) {
+func (p *Place) highestRevision() (int64, io.Closer, error) {
 	current, err := p.openState(p.path, false)
 	switch {
 	case errors.Is(err, ErrLocked):

@@ -23,7 +23,7 @@ type unapplied struct {
 }
 
 // readLog returns what the log of the file has that the file has not; nil: nothing.
-func (s *state) readLog(path string) (*unapplied, error) {
+func (s *stateFile) readLog(path string) (*unapplied, error) {
 	h, id, err := s.readHeader()
 	if err != nil || h.WAL.Generation == 0 {
 		return nil, err
@@ -41,8 +41,8 @@ func (s *state) readLog(path string) (*unapplied, error) {
 	return &unapplied{Content: found, damage: err, header: h}, nil
 }
 
-// without returns each for the entries that u does not replace.
-func (u *unapplied) without(each func(*store.Entry)) func(*store.Entry) {
+// except returns each for the entries that u does not replace.
+func (u *unapplied) except(each func(*store.Entry)) func(*store.Entry) {
 	if u == nil || each == nil {
 		return each
 	}
@@ -59,7 +59,7 @@ func (u *unapplied) without(each func(*store.Entry)) func(*store.Entry) {
 
 // replay puts u into the file, which has been checked, and calls each with every entry of it. A damaged log is an
 // error, unless there is a report: then the writes before the damage are kept.
-func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.Entry)) error {
+func (p *Place) replay(s *stateFile, u *unapplied, report *Report, each func(*store.Entry)) error {
 	next := u.header.WAL
 	next.Place, next.Open = u.Next, false
 	reserved := max(u.header.Reserved, u.Reserved) + tornBlock // a frame may have vanished without a trace
@@ -80,9 +80,9 @@ func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.
 		}
 		each(e)
 	}
-	_, err := putSome(s.db, u.Records, reserved, names(next))
+	_, err := putInParts(s.db, u.Records, reserved, fixedPlace(next))
 	if isNoSpace(err) && os.Remove(p.reserve()) == nil {
-		_, err = putSome(s.db, u.Records, reserved, names(next))
+		_, err = putInParts(s.db, u.Records, reserved, fixedPlace(next))
 	}
 	if isNoSpace(err) {
 		return noSpace(err)
@@ -110,8 +110,8 @@ func (p *Place) dropLog(why string, report *Report) (setAside string) {
 }
 
 // readHeader also returns the number of the newest transaction.
-func (s *state) readHeader() (h Header, id uint64, err error) {
-	err = Guard(func() error {
+func (s *stateFile) readHeader() (h Header, id uint64, err error) {
+	err = RecoverFault(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			id = uint64(tx.ID())
 			h, err = ReadHeader(tx)
@@ -121,15 +121,15 @@ func (s *state) readHeader() (h Header, id uint64, err error) {
 	return h, id, err
 }
 
-// naming returns where the log goes on once the transaction with this number is durable.
-type naming func(id int) (WAL, error)
+// walPlace returns where the log goes on once the transaction with this number is durable.
+type walPlace func(id int) (WAL, error)
 
-func names(next WAL) naming { return func(int) (WAL, error) { return next, nil } }
+func fixedPlace(next WAL) walPlace { return func(int) (WAL, error) { return next, nil } }
 
 // put writes records, the reserved revision and where the log goes on, unless name is nil, in one transaction, and
 // returns its number.
-func put(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
-	err = Guard(func() error {
+func put(db *bbolt.DB, records []store.Record, reserved int64, name walPlace) (id int, err error) {
+	err = RecoverFault(func() error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
 			if name == nil {
@@ -145,16 +145,16 @@ func put(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id 
 	return id, err
 }
 
-// putSome is put for records that the log has, too: they can be written in parts. On a disk that is too full for all of
+// putInParts is put for records that the log has, too: they can be written in parts. On a disk that is too full for all of
 // them, each part can use the pages that the one before made free.
-func putSome(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
+func putInParts(db *bbolt.DB, records []store.Record, reserved int64, name walPlace) (id int, err error) {
 	id, err = put(db, records, reserved, name)
 	if !isNoSpace(err) || len(records) < 2 {
 		return id, err
 	}
 	half := len(records) / 2
-	if id, err = putSome(db, records[:half], 0, nil); err != nil {
+	if id, err = putInParts(db, records[:half], 0, nil); err != nil {
 		return id, err
 	}
-	return putSome(db, records[half:], reserved, name)
+	return putInParts(db, records[half:], reserved, name)
 }

@@ -15,19 +15,19 @@ const reserveSize = 2 << 20
 type reserve struct {
 	path string
 	size int64
-	held bool
+	exists bool
 }
 
-// hold creates the file unless it exists; after an error there is no file.
-func (r *reserve) hold() error {
-	if r.held || r.complete() {
-		r.held = true
+// create creates the file unless it exists; after an error there is no file.
+func (r *reserve) create() error {
+	if r.exists || r.complete() {
+		r.exists = true
 		return nil
 	}
 	if err := r.fill(); err != nil {
 		return errors.Join(err, removeIfThere(r.path))
 	}
-	r.held = true
+	r.exists = true
 	return nil
 }
 
@@ -51,9 +51,9 @@ func (r *reserve) fill() error {
 
 // release frees the space; false if there was none.
 func (r *reserve) release() bool {
-	if !r.held {
+	if !r.exists {
 		return false
 	}
-	r.held = false
+	r.exists = false
 	return os.Remove(r.path) == nil
 }

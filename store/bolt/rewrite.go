@@ -46,7 +46,7 @@ func (r *retry) fail(err error, now time.Time) {
 // which is set aside; if only the write-ahead log is lost, the file gets what that had. It
 // writes only to the locked folder.
 func (l *log) Rewrite(records []store.Record, reserved int64) error {
-	now := l.watched.place.cfg.Clock.Now()
+	now := l.fileCheck.place.cfg.Clock.Now()
 	if l.retry.err != nil && now.Before(l.retry.at) {
 		return l.retry.err
 	}
@@ -62,7 +62,7 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	if loss.Err == nil {
 		l.retry = retry{}
 	} else {
-		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", notWritten(loss.Err))
+		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", rewriteError(loss.Err))
 		l.retry.fail(loss.Err, now)
 	}
 	l.report(loss)
@@ -72,26 +72,26 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 // walOnly reports whether the file is intact and, with what is only in the write-ahead log, complete: some commit has
 // removed what the last clean stop had saved of volatile objects.
 func (l *log) walOnly() bool {
-	return l.wal != nil && (l.wal.Number() > 1 || !l.named.Open) && l.watched.check() == nil
+	return l.wal != nil && (l.wal.Number() > 1 || !l.inFile.Open) && l.fileCheck.check() == nil
 }
 
 // recreate replaces the file by a new one with records.
 func (l *log) recreate(records []store.Record, reserved int64) (setAside string, err error) {
-	next, setAside, err := l.watched.place.recreate(records, reserved)
+	next, setAside, err := l.fileCheck.place.recreate(records, reserved)
 	if err == nil {
-		_ = l.replaced(next).close() // an error would be about a file that no longer exists
+		_ = l.use(next).close() // an error would be about a file that no longer exists
 	}
 	return setAside, err
 }
 
 func (l *log) report(loss Loss) {
-	if report := l.watched.place.cfg.Lost; report != nil {
+	if report := l.fileCheck.place.cfg.Lost; report != nil {
 		report(loss)
 	}
 }
 
-// notWritten returns the store's error for a file that could not be written.
-func notWritten(err error) error {
+// rewriteError returns the store's error for a file that could not be written.
+func rewriteError(err error) error {
 	if isNoSpace(err) {
 		return noSpace(err)
 	}
@@ -100,11 +100,11 @@ func notWritten(err error) error {
 
 // recreate replaces the current file by a new, verified file with records, and keeps the old one under another name.
 // It returns the new file, open and locked.
-func (p *Place) recreate(records []store.Record, reserved int64) (next *state, setAside string, err error) {
-	tmp := p.scratch()
+func (p *Place) recreate(records []store.Record, reserved int64) (next *stateFile, setAside string, err error) {
+	tmp := p.tempPath()
 	err = removeIfThere(tmp)
 	if err == nil {
-		err = Guard(func() error { return p.fill(tmp, records, reserved) })
+		err = RecoverFault(func() error { return p.fill(tmp, records, reserved) })
 	}
 	if err == nil {
 		next, err = p.openState(tmp, false)
@@ -113,7 +113,7 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *state, s
 		return nil, "", errors.Join(err, removeIfThere(tmp))
 	}
 	if setAside, err = p.setAside(p.path, "replaced"); err == nil {
-		err = moveInto(tmp, p.path)
+		err = renameSynced(tmp, p.path)
 	}
 	if err != nil {
 		return nil, setAside, errors.Join(err, next.close(), removeIfThere(tmp))
@@ -133,7 +133,7 @@ func (p *Place) fill(path string, records []store.Record, reserved int64) error 
 		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		if err := Layout(tx); err != nil {
+		if err := CreateBuckets(tx); err != nil {
 			return err
 		}
 		return Write(tx, nil, reserved, nil)

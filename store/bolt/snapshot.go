@@ -115,8 +115,8 @@ func verifySum(path string) error {
 // Save takes a snapshot of the open file. Writes continue meanwhile. It then removes
 // the oldest snapshots beyond the number to keep.
 func (d *DB) Save() (Snapshot, error) {
-	d.saving.Lock()
-	defer d.saving.Unlock()
+	d.saveMu.Lock()
+	defer d.saveMu.Unlock()
 	return d.place.save(d.view)
 }
 
@@ -155,8 +155,8 @@ func (p *Place) Save() (Snapshot, error) {
 
 // openOffline opens the file as it is, locked until both unlock and the state are
 // closed.
-func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
-	if unlock, err = Dir(p.dir()); err != nil {
+func (p *Place) openOffline() (s *stateFile, unlock io.Closer, err error) {
+	if unlock, err = LockDir(p.dir()); err != nil {
 		return nil, nil, err
 	}
 	if s, err = p.openState(p.path, false); err != nil {
@@ -201,7 +201,7 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 	if err := os.Rename(tmp+checksumExt, p.file(s.Name)+checksumExt); err != nil {
 		return err
 	}
-	if err := moveInto(tmp, p.file(s.Name)); err != nil {
+	if err := renameSynced(tmp, p.file(s.Name)); err != nil {
 		return err
 	}
 	return syncDir(p.dir())
@@ -212,7 +212,7 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 func (p *Place) writeSnapshot(path string, view view) (s Snapshot, err error) {
 	sum := sha256.New()
 	err = writeFile(path, func(w io.Writer) error {
-		return Guard(func() error {
+		return RecoverFault(func() error {
 			return view(func(tx *bbolt.Tx) error {
 				h, err := ReadHeader(tx)
 				if err != nil {
@@ -298,7 +298,7 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 			return every - age, nil
 		}
 		same := false
-		err = Guard(func() error {
+		err = RecoverFault(func() error {
 			return d.log.db().View(func(tx *bbolt.Tx) error {
 				h, err := ReadHeader(tx)
 				same = h.Revision == all[0].Revision && !h.WAL.Open

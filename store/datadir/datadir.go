@@ -16,13 +16,13 @@ import (
 
 const (
 	mode    os.FileMode = 0o711
-	others  os.FileMode = 0o077
-	reading os.FileMode = 0o044
-	writing os.FileMode = 0o022
+	othersAll  os.FileMode = 0o077
+	othersRead os.FileMode = 0o044
+	othersWrite os.FileMode = 0o022
 )
 
-// secret returns the folders that other users must not traverse.
-func secret() []string { return []string{"pki", "images", "manifests", "snapshots"} }
+// secretFolders returns the folders that other users must not traverse.
+func secretFolders() []string { return []string{"pki", "images", "manifests", "snapshots"} }
 
 // Open creates dir and the folders in it that a user fills, or checks the existing
 // ones. It returns each change as a phrase. A folder that is not empty and that other
@@ -35,12 +35,12 @@ func Open(dir string) (changed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if at.Mode()&writing != 0 {
-		if err := onlyIfEmpty(dir, at.Mode()); err != nil {
+	if at.Mode()&othersWrite != 0 {
+		if err := checkEmpty(dir, at.Mode()); err != nil {
 			return nil, err
 		}
 	}
-	if err := narrow(dir, at.Mode(), reading|writing, &changed); err != nil {
+	if err := removePermissions(dir, at.Mode(), othersRead|othersWrite, &changed); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"pki", "images", "manifests"} {
@@ -48,10 +48,10 @@ func Open(dir string) (changed []string, err error) {
 			return nil, err
 		}
 	}
-	return changed, closeSecrets(dir, &changed)
+	return changed, protectSecrets(dir, &changed)
 }
 
-func onlyIfEmpty(dir string, is os.FileMode) error {
+func checkEmpty(dir string, is os.FileMode) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -64,15 +64,15 @@ func onlyIfEmpty(dir string, is os.FileMode) error {
 		"other users may write to %s (mode %04o), so its content may come from them: check it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
 }
 
-// closeSecrets removes other users' permissions from the files in dir and from the
+// protectSecrets removes other users' permissions from the files in dir and from the
 // folders with secrets. It ignores anything that is neither a file nor a folder.
-func closeSecrets(dir string, changed *[]string) error {
+func protectSecrets(dir string, changed *[]string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	folders := map[string]bool{}
-	for _, name := range secret() {
+	for _, name := range secretFolders() {
 		folders[name] = true
 	}
 	for _, e := range entries {
@@ -86,15 +86,15 @@ func closeSecrets(dir string, changed *[]string) error {
 		if err != nil {
 			return err
 		}
-		if err := narrow(filepath.Join(dir, e.Name()), info.Mode(), others, changed); err != nil {
+		if err := removePermissions(filepath.Join(dir, e.Name()), info.Mode(), othersAll, changed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// narrow removes permissions from the file or folder at path.
-func narrow(path string, is, away os.FileMode, changed *[]string) error {
+// removePermissions removes permissions from the file or folder at path.
+func removePermissions(path string, is, away os.FileMode, changed *[]string) error {
 	if is&away == 0 {
 		return nil
 	}

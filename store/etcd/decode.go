@@ -17,7 +17,7 @@ var protobufMagic = []byte("k8s\x00")
 
 // entry returns the entry of etcd's value at key.
 func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) {
-	if e := s.decoded.get(key, kv.ModRevision); e != nil {
+	if e := s.cache.get(key, kv.ModRevision); e != nil {
 		return e, nil
 	}
 	kind, ok := s.cfg.Kind(key.Resource)
@@ -30,7 +30,7 @@ func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) 
 		return nil, fmt.Errorf("%v at revision %d: %w", key, kv.ModRevision, err)
 	}
 	e := store.NewEntry(key, kv.ModRevision, obj, plain)
-	s.decoded.put(e)
+	s.cache.put(e)
 	return e, nil
 }
 
@@ -69,8 +69,8 @@ func decodeProtobuf(raw []byte, obj store.Object) error {
 	return nil
 }
 
-// decoded caches the newest entries seen, within a size limit.
-type decoded struct {
+// entryCache caches the newest entries seen, within a size limit.
+type entryCache struct {
 	max int
 
 	mu      sync.Mutex // guards the fields below
@@ -78,12 +78,12 @@ type decoded struct {
 	bytes   int
 }
 
-func newDecoded(maxBytes int) *decoded {
-	return &decoded{max: maxBytes, entries: map[store.Key]*store.Entry{}}
+func newEntryCache(maxBytes int) *entryCache {
+	return &entryCache{max: maxBytes, entries: map[store.Key]*store.Entry{}}
 }
 
 // get returns the cached entry of key at rev, or nil.
-func (d *decoded) get(key store.Key, rev int64) *store.Entry {
+func (d *entryCache) get(key store.Key, rev int64) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.Rev == rev {
@@ -93,14 +93,14 @@ func (d *decoded) get(key store.Key, rev int64) *store.Entry {
 }
 
 // newest returns the cached entry of key, which may be outdated or removed.
-func (d *decoded) newest(key store.Key) *store.Entry {
+func (d *entryCache) newest(key store.Key) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.entries[key]
 }
 
 // put caches e unless a newer entry is cached, and evicts others to make room.
-func (d *decoded) put(e *store.Entry) {
+func (d *entryCache) put(e *store.Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.entries[e.Key]
@@ -119,7 +119,7 @@ func (d *decoded) put(e *store.Entry) {
 }
 
 // forget drops key, which was removed at rev.
-func (d *decoded) forget(key store.Key, rev int64) {
+func (d *entryCache) forget(key store.Key, rev int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.Rev <= rev {
@@ -127,7 +127,7 @@ func (d *decoded) forget(key store.Key, rev int64) {
 	}
 }
 
-func (d *decoded) drop(e *store.Entry) {
+func (d *entryCache) drop(e *store.Entry) {
 	if e != nil {
 		delete(d.entries, e.Key)
 		d.bytes -= size(e)
@@ -140,7 +140,7 @@ func size(e *store.Entry) int {
 	return n
 }
 
-func (d *decoded) verify() error {
+func (d *entryCache) verify() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error

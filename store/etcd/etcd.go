@@ -37,8 +37,8 @@ import (
 )
 
 const (
-	// requestTime bounds one request to etcd.
-	requestTime = 10 * time.Second
+	// requestTimeout bounds one request to etcd.
+	requestTimeout = 10 * time.Second
 	// keepAlive and keepAliveTimeout detect a dead connection (upstream:
 	// storagebackend/factory).
 	keepAlive        = 30 * time.Second
@@ -71,13 +71,13 @@ type TLS struct{ CAFile, CertFile, KeyFile string }
 type Store struct {
 	cfg     Config
 	client  *clientv3.Client
-	decoded *decoded
+	cache *entryCache
 	leases  leases
 
 	stop    context.CancelFunc
 	stopped context.Context
 	running sync.WaitGroup // hubs and the compactor
-	closing func() error
+	closeOnce func() error
 	newest  atomic.Int64 // highest revision seen
 
 	mu   sync.Mutex // guards hubs
@@ -128,10 +128,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	s := &Store{cfg: cfg, client: client, decoded: newDecoded(cfg.DecodedBytes), hubs: map[string]*hub{}}
+	s := &Store{cfg: cfg, client: client, cache: newEntryCache(cfg.DecodedBytes), hubs: map[string]*hub{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	s.leases = leases{client: client, clock: cfg.Clock}
-	s.closing = sync.OnceValue(s.close)
+	s.closeOnce = sync.OnceValue(s.close)
 	if err := s.ping(ctx); err != nil {
 		return nil, errors.Join(
 			fmt.Errorf("etcd at %s: %w; check that it runs there, and the address", strings.Join(cfg.Endpoints, ", "), err),
@@ -169,7 +169,7 @@ func (s *Store) ping(ctx context.Context) error {
 	if err != nil {
 		return translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	return nil
 }
 
@@ -179,7 +179,7 @@ func (s *Store) request(ctx context.Context) (_ context.Context, done func(), er
 	if s.stopped.Err() != nil {
 		return nil, nil, store.ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	unhook := context.AfterFunc(s.stopped, cancel)
 	return ctx, func() { unhook(); cancel() }, nil
 }
@@ -221,7 +221,7 @@ func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, er
 // Revision implements store.Store: the newest that this process has heard of.
 func (s *Store) Revision() int64 { return s.newest.Load() }
 
-func (s *Store) saw(rev int64) {
+func (s *Store) observe(rev int64) {
 	for {
 		old := s.newest.Load()
 		if rev <= old || s.newest.CompareAndSwap(old, rev) {
@@ -231,7 +231,7 @@ func (s *Store) saw(rev int64) {
 }
 
 // Close implements store.Store.
-func (s *Store) Close() error { return s.closing() }
+func (s *Store) Close() error { return s.closeOnce() }
 
 func (s *Store) close() error {
 	s.stop()
@@ -242,7 +242,7 @@ func (s *Store) close() error {
 }
 
 // Verify checks that no shared object was modified. For tests.
-func (s *Store) Verify() error { return s.decoded.verify() }
+func (s *Store) Verify() error { return s.cache.verify() }
 
 // translate maps an error of etcd to the store's errors.
 func translate(err error) error {

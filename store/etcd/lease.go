@@ -13,7 +13,7 @@ import (
 // them (upstream: storage/etcd3/lease_manager), because etcd removes everything that
 // expires together in one transaction.
 const (
-	leaseShared  = time.Minute
+	leaseSharing  = time.Minute
 	leaseObjects = 1000
 )
 
@@ -37,8 +37,8 @@ func (l *leases) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	if id, ok := l.shared(ttl); ok {
 		return id, nil
 	}
-	until := l.clock.Now().Add(leaseShared)
-	resp, err := l.client.Grant(ctx, int64((ttl+leaseShared)/time.Second))
+	until := l.clock.Now().Add(leaseSharing)
+	resp, err := l.client.Grant(ctx, int64((ttl+leaseSharing)/time.Second))
 	if err != nil {
 		return 0, err
 	}

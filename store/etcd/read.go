@@ -38,7 +38,7 @@ func (s *Store) read(ctx context.Context, key store.Key) (*store.Entry, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	return s.first(key, resp.Kvs)
 }
 
@@ -55,7 +55,7 @@ func (s *Store) List(ctx context.Context, sel store.Selector) ([]*store.Entry, i
 		return nil, 0, store.ErrClosed
 	}
 	l := &listing{s: s, sel: sel, rev: sel.At}
-	l.next, l.end = reach(sel)
+	l.next, l.end = keyRange(sel)
 	for more := true; more; {
 		var err error
 		if more, err = l.page(ctx); err != nil {
@@ -65,9 +65,9 @@ func (s *Store) List(ctx context.Context, sel store.Selector) ([]*store.Entry, i
 	return l.entries, l.rev, nil
 }
 
-// reach returns the range of keys that sel selects: from the first up to, but
+// keyRange returns the range of keys that sel selects: from the first up to, but
 // excluding, the second.
-func reach(sel store.Selector) (from, end string) {
+func keyRange(sel store.Selector) (from, end string) {
 	if sel.Namespace != "" && sel.Name != "" {
 		from = store.Key{Resource: sel.Resource, Namespace: sel.Namespace, Name: sel.Name}.Path()
 		end = from + "\x00"
@@ -75,12 +75,12 @@ func reach(sel store.Selector) (from, end string) {
 		from = store.ResourcePath(sel.Resource, sel.Namespace)
 		end = clientv3.GetPrefixRangeEnd(from)
 	}
-	return max(from, after(sel)), end
+	return max(from, keyAfter(sel)), end
 }
 
-// after is the first key after sel.After, empty if there is none. Objects without a
+// keyAfter is the first key after sel.After, empty if there is none. Objects without a
 // namespace have paths without it.
-func after(sel store.Selector) string {
+func keyAfter(sel store.Selector) string {
 	if sel.After == "" {
 		return ""
 	}
@@ -115,7 +115,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, translate(err)
 	}
-	l.s.saw(resp.Header.Revision)
+	l.s.observe(resp.Header.Revision)
 	if l.rev == 0 {
 		l.rev = resp.Header.Revision
 	}

@@ -23,7 +23,7 @@ func (s *Store) Update(ctx context.Context, key store.Key, change store.Change) 
 	if _, ok := s.cfg.Kind(key.Resource); !ok {
 		return nil, fmt.Errorf("%v: resource is not served", key)
 	}
-	for cur, asked := s.decoded.newest(key), false; ; {
+	for cur, asked := s.cache.newest(key), false; ; {
 		if cur == nil && !asked {
 			var err error
 			if cur, err = s.read(ctx, key); err != nil {
@@ -120,7 +120,7 @@ func (s *Store) commit(ctx context.Context, w *write) (result, now *store.Entry,
 	if err != nil {
 		return nil, nil, translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	if !resp.Succeeded {
 		if now, err = s.first(w.key, resp.Responses[0].GetResponseRange().Kvs); err == nil {
 			err = errStale
@@ -149,10 +149,10 @@ func (s *Store) op(ctx context.Context, w *write) (clientv3.Op, error) {
 // written returns the entry of the write at rev.
 func (s *Store) written(w *write, rev int64) *store.Entry {
 	if w.next == nil {
-		s.decoded.forget(w.key, rev)
+		s.cache.forget(w.key, rev)
 		return (&store.Event{Key: w.key, Rev: rev, Old: w.cur}).Gone()
 	}
 	e := store.NewEntry(w.key, rev, w.next, w.plain)
-	s.decoded.put(e)
+	s.cache.put(e)
 	return e
 }

@@ -12,8 +12,8 @@ import (
 	"monopod/store"
 )
 
-// watchAgain is the pause after a watch that etcd ended.
-const watchAgain = time.Second
+// watchRetryDelay is the pause after a watch that etcd ended.
+const watchRetryDelay = time.Second
 
 // Watch implements store.Store. The history begins somewhat before the first watch of
 // the resource, so that a client of another server can continue at its revision.
@@ -42,7 +42,7 @@ func (s *Store) reachable(ctx context.Context, rev int64) error {
 	if err != nil {
 		return translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (h *hub) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.s.cfg.Clock.After(watchAgain):
+		case <-h.s.cfg.Clock.After(watchRetryDelay):
 		}
 	}
 }
@@ -114,14 +114,14 @@ func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 		if err := resp.Err(); err != nil {
 			return 0, err
 		}
-		h.take(resp)
+		h.process(resp)
 	}
 	return 0, nil
 }
 
-// take feeds one response: all events of one or more revisions, or a progress
+// process feeds one response: all events of one or more revisions, or a progress
 // notification.
-func (h *hub) take(resp clientv3.WatchResponse) {
+func (h *hub) process(resp clientv3.WatchResponse) {
 	seen := resp.Header.Revision
 	var events []*store.Event
 	for _, ev := range resp.Events {
@@ -136,7 +136,7 @@ func (h *hub) take(resp clientv3.WatchResponse) {
 		}
 	}
 	h.next = seen + 1
-	h.s.saw(seen)
+	h.s.observe(seen)
 	h.feed.Add(seen, events...)
 }
 
@@ -148,12 +148,12 @@ func (h *hub) event(ev *clientv3.Event) *store.Event {
 	}
 	out := &store.Event{Key: key, Rev: ev.Kv.ModRevision}
 	if ev.PrevKv != nil {
-		out.Old = h.readable(key, ev.PrevKv)
+		out.Old = h.entryOrNil(key, ev.PrevKv)
 	}
 	if ev.Type == mvccpb.Event_PUT {
-		out.New = h.readable(key, ev.Kv)
+		out.New = h.entryOrNil(key, ev.Kv)
 	} else {
-		h.s.decoded.forget(key, out.Rev)
+		h.s.cache.forget(key, out.Rev)
 	}
 	if out.Old == nil && out.New == nil {
 		return nil
@@ -161,8 +161,8 @@ func (h *hub) event(ev *clientv3.Event) *store.Event {
 	return out
 }
 
-// readable returns the entry, or nil if it cannot be decoded, which counts as absent.
-func (h *hub) readable(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
+// entryOrNil returns the entry, or nil if it cannot be decoded, which counts as absent.
+func (h *hub) entryOrNil(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
 	e, err := h.s.entry(key, kv)
 	if err != nil {
 		h.log.Error("cannot decode a value in etcd", zap.Error(err))

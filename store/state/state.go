@@ -61,7 +61,7 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 		s.Store = s.File
 		return s, nil
 	}
-	folder, err := bolt.Dir(p.DataDir)
+	folder, err := bolt.LockDir(p.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *State) Run(ctx context.Context, tell func(message string)) error {
 		select {
 		case l := <-s.losses:
 			if tell != nil {
-				tell(sentence(l))
+				tell(lossMessage(l))
 			}
 		case <-ctx.Done():
 			group.Wait()
@@ -154,7 +154,7 @@ func (s *State) Healthy(ctx context.Context) error {
 	if s.Etcd != nil {
 		return s.Etcd.Ping(ctx)
 	}
-	_, err := s.File.Mend(ctx)
+	_, err := s.File.Repair(ctx)
 	return err
 }
 
@@ -178,8 +178,8 @@ func (s *State) lost(l bolt.Loss) {
 	s.log.Error("the state file was lost and rewritten from memory: nothing is missing", fields...)
 }
 
-// sentence describes the outcome of a loss to a user.
-func sentence(l bolt.Loss) string {
+// lossMessage describes the outcome of a loss to a user.
+func lossMessage(l bolt.Loss) string {
 	kept := ""
 	if l.SetAside != "" {
 		kept = ", the file found in its place is kept as " + l.SetAside

@@ -49,7 +49,7 @@ func Read(path string, want Expected) (Content, error) {
 	}
 	defer r.file.Close()
 	for f := r.next(); f != nil && err == nil; f = r.next() {
-		err = r.take(f)
+		err = r.addRecords(f)
 	}
 	if err == nil {
 		err = r.checkRest()
@@ -129,8 +129,8 @@ func (r *reader) newer(f *frame) bool {
 	return r.want.File != 0 && f.File == r.want.File && f.Base > r.base && f.number > 0
 }
 
-// take adds the frame's records.
-func (r *reader) take(f *frame) error {
+// addRecords adds the frame's records.
+func (r *reader) addRecords(f *frame) error {
 	for body := f.body; len(body) > 0; {
 		record, rest, ok := parseRecord(body)
 		if !ok {
@@ -169,7 +169,7 @@ func (r *reader) checkRest() error {
 		return nil
 	case r.err != nil:
 		return fmt.Errorf("%w: %w", ErrDamaged, r.err)
-	case r.size < max(r.want.Size, firstSize):
+	case r.size < max(r.want.Size, sizeStep):
 		return fmt.Errorf("%w: it was cut off at %d bytes", ErrDamaged, r.size)
 	case r.want.Open && r.Next == r.want.Place:
 		return fmt.Errorf("%w: the frames that the state file says it has are missing; it is another file, or an older one",

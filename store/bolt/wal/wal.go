@@ -89,16 +89,16 @@ type Place struct {
 type Log struct {
 	path string
 	file *os.File
-	is   os.FileInfo
-	ring int64 // bytes of a full file
+	info   os.FileInfo
+	maxSize int64 // bytes of a full file
 	size int64 // bytes of it that are there
 
-	now    Generation
+	generation    Generation
 	number uint64 // of the next frame
 	at     int64  // of the next frame
 	used   int64  // bytes since the generation began
-	last   int64  // where the newest frame is
-	wanted int64  // bytes of the frame that had no room
+	lastAt   int64  // where the newest frame is
+	needed int64  // bytes of the frame that had no room
 	head   [headSize]byte
 }
 
@@ -119,7 +119,7 @@ func Open(path string, ring, at int64) (*Log, error) {
 	if at < 0 || at >= ring || at%Block != 0 {
 		at = 0
 	}
-	return &Log{path: path, file: f, is: is, ring: ring, size: is.Size(), at: at}, nil
+	return &Log{path: path, file: f, info: is, maxSize: ring, size: is.Size(), at: at}, nil
 }
 
 // Close closes the file.
@@ -129,7 +129,7 @@ func (l *Log) Close() error { return l.file.Close() }
 // size of the file. The generation before goes on until Began. ErrNoRoom means that the file cannot grow.
 func (l *Log) Begin(g Generation) (size int64, err error) {
 	at := l.At()
-	if err := l.grow(at + Block + l.wanted); err != nil {
+	if err := l.grow(at + Block + l.needed); err != nil {
 		return 0, err
 	}
 	if _, err := l.file.WriteAt(l.encode(g, 0, nil, 0), at); err != nil {
@@ -144,7 +144,7 @@ func (l *Log) Begin(g Generation) (size int64, err error) {
 // Began is called once the state file names the generation whose first frame Begin wrote; with the zero value, there is
 // none.
 func (l *Log) Began(g Generation) {
-	l.now, l.number, l.used, l.wanted = g, 0, 0, 0
+	l.generation, l.number, l.used, l.needed = g, 0, 0, 0
 	if g.ID != 0 {
 		l.at = l.At()
 		l.appended(l.encode(g, 0, nil, 0), l.at)
@@ -155,12 +155,12 @@ func (l *Log) Began(g Generation) {
 func (l *Log) appended(frame []byte, at int64) {
 	size := int64(len(frame))
 	copy(l.head[:], frame)
-	l.last, l.at, l.used = at, at+size, l.used+size
+	l.lastAt, l.at, l.used = at, at+size, l.used+size
 	l.number++
 }
 
 // At is where the next frame will be, as of Place.
-func (l *Log) At() int64 { return l.at % l.ring }
+func (l *Log) At() int64 { return l.at % l.maxSize }
 
 // Number is the number of the next frame in its generation.
 func (l *Log) Number() uint64 { return l.number }
@@ -168,20 +168,20 @@ func (l *Log) Number() uint64 { return l.number }
 // Append makes records and the reserved revision durable. An error other than ErrUnknown means that they are not in
 // the log.
 func (l *Log) Append(records []store.Record, reserved int64) error {
-	if l.now.ID == 0 {
+	if l.generation.ID == 0 {
 		return ErrNoRoom
 	}
-	frame := l.encode(l.now, l.number, records, reserved)
+	frame := l.encode(l.generation, l.number, records, reserved)
 	size := int64(len(frame))
-	if size > l.ring/2-Block {
+	if size > l.maxSize/2-Block {
 		return ErrTooLong
 	}
 	at, skipped := l.at, int64(0)
-	if at+size > l.ring {
-		at, skipped = 0, l.ring-at
+	if at+size > l.maxSize {
+		at, skipped = 0, l.maxSize-at
 	}
-	if l.used+skipped+size > l.ring/2 || at+size > l.size {
-		l.wanted = size
+	if l.used+skipped+size > l.maxSize/2 || at+size > l.size {
+		l.needed = size
 		return ErrNoRoom
 	}
 	if _, err := l.file.WriteAt(frame, at); err != nil {
@@ -195,15 +195,15 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 	return nil
 }
 
-// firstSize is the least size of the file in bytes. It doubles until it is the ring's: a sync of blocks that are there
+// sizeStep is the least size of the file in bytes. It doubles until it is the ring's: a sync of blocks that are there
 // writes only these.
-const firstSize = 16 * Block
+const sizeStep = 16 * Block
 
 // grow fills the file with zeros up to size at least. The next sync is of these, too. It writes block by block, since
 // the kernel may keep what one call wrote as one page, and then count all of it whenever a frame is written.
 func (l *Log) grow(size int64) error {
 	if size > l.size {
-		size = min(max((size+firstSize-1)/firstSize*firstSize, 2*l.size), l.ring)
+		size = min(max((size+sizeStep-1)/sizeStep*sizeStep, 2*l.size), l.maxSize)
 	}
 	for l.size < size {
 		if _, err := l.file.WriteAt(zeros[:], l.size); err != nil {
@@ -271,14 +271,14 @@ func appendRecord(b []byte, r store.Record) []byte {
 // Check reports whether the file is still there with the newest frame. It takes few system calls.
 func (l *Log) Check() error {
 	is, err := os.Stat(l.path)
-	if err != nil || !os.SameFile(is, l.is) {
+	if err != nil || !os.SameFile(is, l.info) {
 		return fmt.Errorf("%w: %s", store.ErrLost, l.path)
 	}
 	var head [headSize]byte
 	if l.number == 0 {
 		return nil
 	}
-	if _, err := l.file.ReadAt(head[:], l.last); err != nil || head != l.head {
+	if _, err := l.file.ReadAt(head[:], l.lastAt); err != nil || head != l.head {
 		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, l.path)
 	}
 	return nil

@@ -14,14 +14,14 @@ var errFolder = fmt.Errorf(
 	"%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one",
 	store.ErrUnavailable)
 
-// watched is the state of the open file after the last write. A difference means that
+// fileCheck is the state of the open file after the last write. A difference means that
 // another process has removed, replaced or written it. Each commit compares it, so it
 // takes few system calls.
-type watched struct {
+type fileCheck struct {
 	place  *Place
 	folder *os.File // locked as long as the file is open
 	file   *os.File
-	is     os.FileInfo // of file
+	info     os.FileInfo // of file
 	heads  heads
 }
 
@@ -30,30 +30,30 @@ type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
 	_, first := f.ReadAt(h[0][:], 0)
-	_, second := f.ReadAt(h[1][:], Size)
+	_, second := f.ReadAt(h[1][:], PageSize)
 	return errors.Join(first, second)
 }
 
-// look records the current state of the file for later checks.
-func (w *watched) look(s *state) {
+// record records the current state of the file for later checks.
+func (w *fileCheck) record(s *stateFile) {
 	w.file = s.file
 	if info, err := s.file.Stat(); err == nil {
-		w.is = info
+		w.info = info
 	}
 	_ = w.heads.read(s.file) // an unreadable head will not be equal later
 }
 
 // check fails with store.ErrLost if the file has changed since look.
-func (w *watched) check() error {
+func (w *fileCheck) check() error {
 	is, err := os.Stat(w.place.path)
-	if err != nil || !os.SameFile(is, w.is) {
+	if err != nil || !os.SameFile(is, w.info) {
 		if !same(w.folder, w.place.dir()) {
 			return errFolder
 		}
 		return fmt.Errorf("%w: %s", store.ErrLost, w.place.path)
 	}
 	var now heads
-	if now.read(w.file) != nil || is.Size() < w.is.Size() || now != w.heads {
+	if now.read(w.file) != nil || is.Size() < w.info.Size() || now != w.heads {
 		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, w.place.path)
 	}
 	return nil
