@@ -2,22 +2,22 @@ package store
 
 import "fmt"
 
-// headroom is the part of a quota, one in so many, that is left to changes of existing objects when no more can be
-// created: what runs keeps its status.
+// headroom is the divisor of the part of a quota by which existing objects may exceed it, so that running pods can update
+// their status when nothing more can be created.
 const headroom = 10
 
-// revisionSize is more than what a resourceVersion adds to an object's JSON.
+// revisionSize is more than the length that a resourceVersion adds to an object's JSON.
 const revisionSize = 48
 
-// quota bounds the JSON of all objects. It belongs to the writer.
+// quota limits the JSON of all objects. Only the writer uses it.
 type quota struct {
-	max  int64 // bytes; 0: no limit
-	used  int64 // by what is published
+	max     int64 // bytes; 0: no limit
+	used    int64 // by what is published
 	pending int64 // by the batch so far
 }
 
-// reserve adds what a write adds. It fails with ErrNoSpace if that is too much; removals, steps towards one, what shrinks,
-// and volatile writes, which expire, are never too much.
+// reserve adds the growth by a write. It returns ErrNoSpace if the quota is exceeded. Deletions, writes that make an
+// object smaller, and volatile writes, which expire, are always allowed.
 func (q *quota) reserve(w *write) error {
 	grows := int64(len(w.plain)) + revisionSize - w.cur.size()
 	most := q.max
@@ -34,7 +34,7 @@ func (q *quota) reserve(w *write) error {
 	return nil
 }
 
-// size is Size; 0 for none.
+// size returns Size; 0 if e is nil.
 func (e *Entry) size() int64 {
 	if e == nil {
 		return 0

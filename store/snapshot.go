@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// snapshot returns the entries that match sel's namespace, name and position, at one
-// revision.
+// snapshot returns the entries that match sel, except for sel.Match, at the returned revision.
 func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -25,11 +24,11 @@ func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	if len(past) == 0 {
 		return t.current(sel), sel.At, nil
 	}
-	sel.Limit = 0 // of the entries that were there
+	sel.Limit = 0 // it limits past entries, not the current ones
 	return rewind(t.current(sel), past, sel), sel.At, nil
 }
 
-// current returns the current entries for sel's keys: at most sel.Limit, if sel accepts them all.
+// current returns the current entries that match sel, except for sel.Match. If sel.Match is nil, sel.Limit applies.
 func (t *table) current(sel Selector) []*Entry {
 	if t == nil {
 		return nil
@@ -48,7 +47,7 @@ func (t *table) current(sel Selector) []*Entry {
 	return out
 }
 
-// pathRange returns the first path that sel can select, and one after all of them; empty: there is none.
+// pathRange returns the range of paths that sel can select: from is included, end is not. Empty: there is no bound.
 func (s Selector) pathRange() (from, end string) {
 	if s.Namespace != "" {
 		from, end = s.Namespace+"/", s.Namespace+"0" // which follows the slash
@@ -69,8 +68,8 @@ func (s Selector) selectsKey(k Key) bool {
 		(s.After == "" || path(k) > s.After)
 }
 
-// entriesAt returns, for each key that changed after rev, its entry at rev (nil if it had
-// none), or false if the history does not reach back to rev.
+// entriesAt returns, for each key that changed after rev, its entry at rev, which is nil if there was none. It returns
+// false if the history does not reach back to rev.
 func (t *table) entriesAt(rev int64) (map[Key]*Entry, bool) {
 	if t == nil {
 		return nil, true
@@ -78,14 +77,14 @@ func (t *table) entriesAt(rev int64) (map[Key]*Entry, bool) {
 	events, ok := t.history.after(rev)
 	past := make(map[Key]*Entry, len(events))
 	for _, ev := range events {
-		if _, known := past[ev.Key]; !known { // the first change holds the entry before it
+		if _, known := past[ev.Key]; !known { // the first change contains the entry at rev
 			past[ev.Key] = ev.Old
 		}
 	}
 	return past, ok
 }
 
-// rewind replaces present entries by past ones.
+// rewind replaces the present entries of changed keys by the past ones.
 func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	present = slices.DeleteFunc(present, func(e *Entry) bool {
 		_, changed := past[e.Key]
@@ -99,7 +98,7 @@ func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	}
 	slices.SortFunc(back, func(a, b *Entry) int { return strings.Compare(path(a.Key), path(b.Key)) })
 	out := make([]*Entry, 0, len(present)+len(back))
-	for _, e := range back { // whose place is among those that did not change
+	for _, e := range back { // merge both sorted lists
 		at, _ := slices.BinarySearchFunc(present, path(e.Key),
 			func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
 		out = append(append(out, present[:at]...), e)

@@ -11,9 +11,8 @@ import (
 	"monopod/store/bolt/wal"
 )
 
-// commit makes records durable in the write-ahead log, after a checkpoint if that is full. It puts them into the file
-// if they are too long for the log, or if that cannot be used. An error means that they are in neither, or that the log
-// is broken.
+// commit makes records durable in the write-ahead log, after a checkpoint if the log is full. If they are too long for
+// the log, or the log cannot be used, it writes them to the file. After an error they are in neither, or l is broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
 	if err := CheckRecords(records); err != nil {
 		return err
@@ -50,8 +49,8 @@ func (l *log) append(records []store.Record, reserved int64) error {
 	return nil
 }
 
-// commitToFile puts records into the file, with everything before them. They end the history of the write-ahead log, which
-// does not have them.
+// commitToFile writes records to the file, with all earlier records. They end the history of the write-ahead log, which
+// does not contain them.
 func (l *log) commitToFile(records []store.Record, reserved int64) error {
 	next := l.newPlace()
 	put := func() error {
@@ -60,7 +59,7 @@ func (l *log) commitToFile(records []store.Record, reserved int64) error {
 	}
 	err := put()
 	if len(l.onlyInWAL) > 0 && isNoSpace(err) && l.broken == nil {
-		if err = l.checkpoint(false); err == nil { // in parts
+		if err = l.checkpoint(false); err == nil { // which can write in parts
 			err = put()
 		}
 	}
@@ -70,11 +69,12 @@ func (l *log) commitToFile(records []store.Record, reserved int64) error {
 	return err
 }
 
-// checkpoint puts what is only in the write-ahead log into the file. If goOn a new generation begins. Otherwise the
-// file is complete by itself afterwards, as older versions need it.
-func (l *log) checkpoint(goOn bool) error {
-	if goOn && l.ensureWAL() {
-		// If the next transaction is lost, the file must have a name for what follows it, and no copy the same.
+// checkpoint writes to the file the records that are only in the write-ahead log. If newGeneration is true, a new
+// generation begins. Otherwise the file is complete without the log afterwards, as older versions require.
+func (l *log) checkpoint(newGeneration bool) error {
+	if newGeneration && l.ensureWAL() {
+		// If the disk loses the next transaction, the file must name the generation that the new one continues, and no copy
+		// of the file may name the same generation.
 		if l.inFile.Generation == 0 || l.copied {
 			if err := l.separate(); err != nil {
 				return err
@@ -95,8 +95,8 @@ func (l *log) checkpoint(goOn bool) error {
 	return nil
 }
 
-// begin begins a generation of the log that the file names from this transaction on. If the log has no room, there is
-// none.
+// begin begins a generation of the log, which the transaction id of the file names. If the log has no room, no generation
+// begins.
 func (l *log) begin(id int) (next WAL, g wal.Generation, err error) {
 	next = l.newPlace()
 	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.inFile.Generation, After: l.nextPlace().Number,
@@ -109,18 +109,18 @@ func (l *log) begin(id int) (next WAL, g wal.Generation, err error) {
 	return next, g, err
 }
 
-// separate makes the file complete, and differ from copies of it that were made before, which may replace it: what is
-// written from now on does not continue these. The caller must not be reading the file: it may have to grow.
+// separate makes the file complete, and different from earlier copies, so that a copy which replaces the file does not
+// continue with records that are written from now on. The file may have to grow, so the caller must not be reading it.
 func (l *log) separate() error { return l.complete(l.newPlace()) }
 
-// newPlace is a place in the log that continues no other.
+// newPlace returns a place in the log that continues no generation.
 func (l *log) newPlace() WAL {
 	next := NewWAL(l.nextPlace().At)
 	next.File = cmp.Or(l.inFile.File, next.File)
 	return next
 }
 
-// nextPlace is where the write-ahead log goes on once the file is complete.
+// nextPlace returns the place at which the write-ahead log continues when the file is complete.
 func (l *log) nextPlace() WAL {
 	next := l.inFile
 	next.Open = false
@@ -133,16 +133,17 @@ func (l *log) nextPlace() WAL {
 	return next
 }
 
-// complete brings the file up to date, and lets it name the next place in the write-ahead log.
+// complete writes all records to the file, and lets it name the next place in the write-ahead log.
 func (l *log) complete(next WAL) error {
 	id, err := putInParts(l.db(), l.walRecords(), l.reserved, fixedPlace(next))
 	return l.finished(id, err, next, wal.Generation{})
 }
 
-// walRecords returns the newest record of each key that the file has not.
+// walRecords returns the newest record of each key that is only in the write-ahead log.
 func (l *log) walRecords() []store.Record { return slices.Collect(maps.Values(l.onlyInWAL)) }
 
-// ensureWAL opens the write-ahead log; false if that fails, and commits go to the file.
+// ensureWAL opens the write-ahead log, unless it is open. It returns false if that fails; then commits are written to the
+// file.
 func (l *log) ensureWAL() bool {
 	if l.wal != nil {
 		return true
@@ -161,8 +162,8 @@ func (l *log) ensureWAL() bool {
 	return true
 }
 
-// finished is called after transactions of the file, which now names next and the generation that begins there, if any. An
-// error leaves the file as it was, or the log broken.
+// finished is called after transactions of the file. If err is nil, the file names next, and g has begun if it is not
+// zero. After an error the file is unchanged, or l is broken.
 func (l *log) finished(id int, err error, next WAL, g wal.Generation) error {
 	l.fileCheck.record(l.open.Load())
 	if err != nil {
@@ -179,14 +180,14 @@ func (l *log) finished(id int, err error, next WAL, g wal.Generation) error {
 	return nil
 }
 
-// setBroken ends all commits.
+// setBroken makes all further commits fail.
 func (l *log) setBroken(err error) error {
 	l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w",
 		err)
 	return l.broken
 }
 
-// use makes s the file. It contains everything.
+// use makes s, which is complete, the open file, and returns the previous one.
 func (l *log) use(s *stateFile) (was *stateFile) {
 	was = l.open.Swap(s)
 	l.closeWAL()
@@ -196,15 +197,15 @@ func (l *log) use(s *stateFile) (was *stateFile) {
 	return was
 }
 
-// closeWAL closes the write-ahead log. The file has everything.
+// closeWAL closes the write-ahead log. The file must be complete.
 func (l *log) closeWAL() {
 	if l.wal != nil {
-		_ = l.wal.Close() // nothing in it is needed
+		_ = l.wal.Close() // its content is not needed
 		l.wal = nil
 	}
 }
 
-// replaceWAL gives up a write-ahead log that another process has changed, and sets aside what is there now.
+// replaceWAL completes the file and sets aside a write-ahead log that another process has changed.
 func (l *log) replaceWAL() (setAside string, err error) {
 	err = l.checkpoint(false)
 	if isNoSpace(err) && l.broken == nil && l.reserve.release() {

@@ -12,21 +12,21 @@ import (
 	"monopod/store"
 )
 
-// stateFile is an open file and its metadata.
+// stateFile is an open file with its metadata.
 type stateFile struct {
 	db     *bbolt.DB
-	file   *os.File // db's own
+	file   *os.File // of db
 	torn   bool     // one of the two meta pages was torn
 	header Header
 	free   int64 // bytes of free pages
 	size   int64 // bytes of all pages
 }
 
-// tornBlock is how far the revision jumps when a meta page was torn: the disk may
-// have damaged the newest one, and with it the last commit.
+// tornBlock is added to the revision if a meta page was torn: the disk may have damaged the newest one, and with it lost
+// the last commit.
 const tornBlock = 2 << 20
 
-// firstRevision is at least as high as every revision used before.
+// firstRevision returns a revision that is at least as high as every revision used before.
 func (s *stateFile) firstRevision() int64 {
 	if s.torn {
 		return s.header.Reserved + tornBlock
@@ -42,13 +42,12 @@ func (p *Place) options() *bbolt.Options {
 		PageSize:       PageSize,
 	}
 	if strconv.IntSize == 32 {
-		o.MaxSize = 1 << 30 // the file is mapped whole
+		o.MaxSize = 1 << 30 // the whole file is mapped
 	}
 	return o
 }
 
-// openChecked opens an existing file, locked for reading or writing, after checking
-// all of its pages: bbolt never sees a damaged one.
+// openChecked opens an existing file, locked for reading or writing. It checks all pages before bbolt reads them.
 func (p *Place) openChecked(path string, readOnly bool) (s *stateFile, err error) {
 	s = &stateFile{}
 	o := p.options()
@@ -101,8 +100,8 @@ func checkFile(f *os.File) (torn bool, err error) {
 	return torn, err
 }
 
-// openMigrated opens a file for writing and reads its entries. It migrates a file in
-// an older format after taking a snapshot of it.
+// openMigrated opens a file for writing and reads its entries. It takes a snapshot of a file in an older format, and
+// migrates it.
 func (p *Place) openMigrated(path string, report *Report) (s *stateFile, entries []*store.Entry, err error) {
 	each := func(e *store.Entry) { entries = append(entries, e) }
 	s, err = p.open(path, false, report, each)
@@ -125,13 +124,13 @@ func (p *Place) openMigrated(path string, report *Report) (s *stateFile, entries
 	return s, entries, nil
 }
 
-// openState opens the file at path for reading or writing and reads all of it.
+// openState opens the file at path for reading or writing and validates all of it.
 func (p *Place) openState(path string, readOnly bool) (*stateFile, error) {
 	return p.open(path, readOnly, nil, nil)
 }
 
-// open is openState, and calls each, which may be nil, with every entry. If there is a report, a damaged log is part of
-// it, and otherwise an error.
+// open opens and validates the file at path, and calls each, which may be nil, with every entry. If report is nil, a
+// damaged log is an error; otherwise it is reported.
 func (p *Place) open(path string, readOnly bool, report *Report, each func(*store.Entry)) (*stateFile, error) {
 	s, err := p.openChecked(path, readOnly)
 	if err != nil {
@@ -143,7 +142,7 @@ func (p *Place) open(path string, readOnly bool, report *Report, each func(*stor
 	return s, nil
 }
 
-// load reads the file and, if it can be written, puts what its log has into it.
+// load reads the file. If it is open for writing, load also writes the records of its log to it.
 func (p *Place) load(s *stateFile, path string, readOnly bool, report *Report, each func(*store.Entry)) error {
 	var newest *unapplied
 	if !readOnly {

@@ -8,24 +8,23 @@ import (
 	"monopod/store"
 )
 
-// errFolder means that the data folder is not the one that was locked. Monopod does
-// not write to its replacement, which may be another disk.
+// errFolder means that the data folder is not the one that was locked. Monopod does not write to the new folder, which may
+// be on another disk.
 var errFolder = fmt.Errorf(
 	"%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one",
 	store.ErrUnavailable)
 
-// fileCheck is the state of the open file after the last write. A difference means that
-// another process has removed, replaced or written it. Each commit compares it, so it
-// takes few system calls.
+// fileCheck contains the state of the open file after the last write. If the state differs, another process has removed,
+// replaced or written the file. Each commit compares it, so the comparison needs few system calls.
 type fileCheck struct {
 	place  *Place
 	folder *os.File // locked as long as the file is open
 	file   *os.File
-	info     os.FileInfo // of file
+	info   os.FileInfo // of file
 	heads  heads
 }
 
-// heads are the first bytes of the two meta pages, of which each commit changes one.
+// heads contains the first bytes of the two meta pages, of which each commit changes one.
 type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
@@ -40,10 +39,10 @@ func (w *fileCheck) record(s *stateFile) {
 	if info, err := s.file.Stat(); err == nil {
 		w.info = info
 	}
-	_ = w.heads.read(s.file) // an unreadable head will not be equal later
+	_ = w.heads.read(s.file) // after an error, check fails
 }
 
-// check fails with store.ErrLost if the file has changed since look.
+// check returns store.ErrLost if the file has changed since record, and errFolder if the folder has changed.
 func (w *fileCheck) check() error {
 	is, err := os.Stat(w.place.path)
 	if err != nil || !os.SameFile(is, w.info) {

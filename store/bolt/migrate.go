@@ -10,17 +10,17 @@ import (
 	"monopod/store"
 )
 
-// migrations convert each older format to the next, in one transaction. A file in any
-// other format is refused.
+// migrations convert each older format to the next one.
 var migrations = map[int64]func(tx *bbolt.Tx) error{
 	1: addChecksums,
 	2: movePaths,
 }
 
-// reservedKey is where format 1 kept the reserved revision.
+// reservedKey is the key of the reserved revision in format 1.
 var reservedKey = []byte("reserved")
 
-// Migrate applies every migration from the file's format to the newest.
+// Migrate applies, in one transaction, the migrations from the file's format to the newest. It returns an error for an
+// unknown format.
 func Migrate(tx *bbolt.Tx) error {
 	m := tx.Bucket(MetaBucket)
 	for from := parseNumber(m.Get(formatKey)); from < Format; from++ {
@@ -61,8 +61,7 @@ func addChecksums(tx *bbolt.Tx) error {
 	return errors.Join(m.Delete(reservedKey), h.Put(m))
 }
 
-// movePaths migrates to format 3: it moves objects whose path differs from their
-// name.
+// movePaths migrates to format 3: it moves objects whose Key.Path differs from their Key.String.
 func movePaths(tx *bbolt.Tx) error {
 	o := tx.Bucket(objects)
 	h, err := ReadHeader(tx)
@@ -91,7 +90,7 @@ func movePaths(tx *bbolt.Tx) error {
 	return h.Put(tx.Bucket(MetaBucket))
 }
 
-// move gives an object another key, which its checksum covers.
+// move changes the key of an object, and its checksum, which covers the key.
 func (h *Header) move(o *bbolt.Bucket, from, to []byte) error {
 	old := o.Get(from)
 	value, ok := unseal(from, old)

@@ -13,13 +13,12 @@ import (
 
 // Loss describes an open state file, or its folder, that another process removed, replaced or wrote.
 type Loss struct {
-	// Why is what happened to the file; nil: its folder was lost, as Err says.
+	// Why describes the loss of the file; nil: its folder was lost, as Err describes.
 	Why error
-	// SetAside is where the file that was found in its place is now; empty: there was
-	// none.
+	// SetAside is the new path of the file that was found in its place; empty: there was none.
 	SetAside string
-	// Err is why the state could not be written to a new file, which is not tried in another folder; nil: it was
-	// written, and nothing is lost.
+	// Err is the reason why the state could not be written to a new file; nil: it was written, and nothing is lost. If the
+	// folder was replaced, Monopod does not write to the new one.
 	Err error
 }
 
@@ -30,7 +29,7 @@ const (
 	lastRetry  = time.Minute
 )
 
-// retry is the time of the next attempt.
+// retry contains the last error and the time of the next attempt.
 type retry struct {
 	err  error
 	at   time.Time
@@ -42,9 +41,8 @@ func (r *retry) fail(err error, now time.Time) {
 	r.err, r.at = err, now.Add(r.wait)
 }
 
-// Rewrite implements store.Log: a new file with the records replaces the current one,
-// which is set aside; if only the write-ahead log is lost, the file gets what that had. It
-// writes only to the locked folder.
+// Rewrite implements store.Log. A new file with the records replaces the current one, which is set aside. If only the
+// write-ahead log is lost, its records are written to the file. Rewrite writes only to the locked folder.
 func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	now := l.fileCheck.place.cfg.Clock.Now()
 	if l.retry.err != nil && now.Before(l.retry.at) {
@@ -69,8 +67,8 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	return loss.Err
 }
 
-// walOnly reports whether the file is intact and, with what is only in the write-ahead log, complete: some commit has
-// removed what the last clean stop had saved of volatile objects.
+// walOnly reports whether the file is intact and, with the records in l, complete: a commit has removed the volatile
+// objects that the last clean stop saved.
 func (l *log) walOnly() bool {
 	return l.wal != nil && (l.wal.Number() > 1 || !l.inFile.Open) && l.fileCheck.check() == nil
 }
@@ -79,7 +77,7 @@ func (l *log) walOnly() bool {
 func (l *log) recreate(records []store.Record, reserved int64) (setAside string, err error) {
 	next, setAside, err := l.fileCheck.place.recreate(records, reserved)
 	if err == nil {
-		_ = l.use(next).close() // an error would be about a file that no longer exists
+		_ = l.use(next).close() // an error would be about the replaced file
 	}
 	return setAside, err
 }
@@ -121,7 +119,7 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *stateFil
 	return next, setAside, nil
 }
 
-// fillTx bounds the records of one transaction, and so its memory.
+// fillTx is the maximum number of records of a transaction, which limits its memory.
 const fillTx = 1000
 
 // fill creates a file with records and syncs it.

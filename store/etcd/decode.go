@@ -15,7 +15,7 @@ import (
 // protobufMagic is the prefix of the values that a kube-apiserver writes by default.
 var protobufMagic = []byte("k8s\x00")
 
-// entry returns the entry of etcd's value at key.
+// entry decodes the value of a key in etcd.
 func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) {
 	if e := s.cache.get(key, kv.ModRevision); e != nil {
 		return e, nil
@@ -34,7 +34,7 @@ func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) 
 	return e, nil
 }
 
-// decode reads value into obj and returns it as store.Encode would make it.
+// decode sets obj from value and returns its JSON in the format of store.Encode.
 func decode(value []byte, obj store.Object) (plain []byte, err error) {
 	if raw, ok := bytes.CutPrefix(value, protobufMagic); ok {
 		if err := decodeProtobuf(raw, obj); err != nil {
@@ -52,7 +52,7 @@ func decode(value []byte, obj store.Object) (plain []byte, err error) {
 	return store.Encode(obj)
 }
 
-// decodeProtobuf reads upstream's envelope and what is in it.
+// decodeProtobuf sets obj from upstream's protobuf envelope.
 func decodeProtobuf(raw []byte, obj store.Object) error {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(raw); err != nil {
@@ -69,7 +69,7 @@ func decodeProtobuf(raw []byte, obj store.Object) error {
 	return nil
 }
 
-// entryCache caches the newest entries seen, within a size limit.
+// entryCache caches the newest entries, up to a size.
 type entryCache struct {
 	max int
 
@@ -92,14 +92,14 @@ func (d *entryCache) get(key store.Key, rev int64) *store.Entry {
 	return nil
 }
 
-// newest returns the cached entry of key, which may be outdated or removed.
+// newest returns the cached entry of key, which may be outdated; nil: there is none.
 func (d *entryCache) newest(key store.Key) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.entries[key]
 }
 
-// put caches e unless a newer entry is cached, and evicts others to make room.
+// put caches e, unless a newer entry is cached, and drops others if the cache is full.
 func (d *entryCache) put(e *store.Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +134,7 @@ func (d *entryCache) drop(e *store.Entry) {
 	}
 }
 
-// size is the length of e's JSON, in bytes.
+// size returns the length of e's JSON in bytes.
 func size(e *store.Entry) int {
 	n, _ := e.Size()
 	return n

@@ -12,11 +12,11 @@ import (
 	"monopod/store"
 )
 
-// watchRetryDelay is the pause after a watch that etcd ended.
+// watchRetryDelay is the time before a watch that etcd ended is restarted.
 const watchRetryDelay = time.Second
 
-// Watch implements store.Store. The history begins somewhat before the first watch of
-// the resource, so that a client of another server can continue at its revision.
+// Watch implements store.Store. The history begins Config.History revisions before the first watch of the resource, so
+// that clients of another server can continue at their revision.
 func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (*store.Changes, error) {
 	if err := s.reachable(ctx, rev); err != nil {
 		return nil, fmt.Errorf("%s: revision %d: %w", sel.Resource, rev, err)
@@ -55,7 +55,7 @@ type hub struct {
 	log      *zap.Logger
 }
 
-// hub returns the resource's hub, started on first use.
+// hub returns the resource's hub. It starts the hub on first use.
 func (s *Store) hub(resource string) (*hub, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// watch feeds events until etcd ends the watch.
+// watch adds events to the feed until etcd ends the watch.
 func (h *hub) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -98,14 +98,14 @@ func (h *hub) watch(ctx context.Context) error {
 		if compacted == 0 {
 			return err
 		}
-		// Earlier events are compacted: continue from there.
+		// Events up to that revision are compacted: continue after it.
 		h.feed.Reset(compacted)
 		h.next = compacted + 1
 	}
 }
 
-// drain processes responses until there are no more. compacted is the revision before
-// which etcd has compacted its history.
+// drain processes responses until the channel is closed. compacted is the revision to which etcd has compacted its
+// history.
 func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 	for resp := range responses {
 		if resp.CompactRevision > 0 {
@@ -119,14 +119,13 @@ func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 	return 0, nil
 }
 
-// process feeds one response: all events of one or more revisions, or a progress
-// notification.
+// process adds the events of a response to the feed: all events of one or more revisions, or a progress notification.
 func (h *hub) process(resp clientv3.WatchResponse) {
 	seen := resp.Header.Revision
 	var events []*store.Event
 	for _, ev := range resp.Events {
 		seen = ev.Kv.ModRevision
-		if ev.PrevKv == nil && !ev.IsCreate() { // compacted before it was read
+		if ev.PrevKv == nil && !ev.IsCreate() { // the previous value is compacted
 			h.feed.Reset(seen)
 			events = nil
 			continue
@@ -140,7 +139,7 @@ func (h *hub) process(resp clientv3.WatchResponse) {
 	h.feed.Add(seen, events...)
 }
 
-// event converts an event of etcd; nil if neither value can be read.
+// event converts an event of etcd; nil: neither value can be decoded.
 func (h *hub) event(ev *clientv3.Event) *store.Event {
 	key, ok := store.ParsePath(string(ev.Kv.Key))
 	if !ok || key.Resource != h.resource {
@@ -161,7 +160,7 @@ func (h *hub) event(ev *clientv3.Event) *store.Event {
 	return out
 }
 
-// entryOrNil returns the entry, or nil if it cannot be decoded, which counts as absent.
+// entryOrNil returns the entry of a value; nil: it cannot be decoded.
 func (h *hub) entryOrNil(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
 	e, err := h.s.entry(key, kv)
 	if err != nil {

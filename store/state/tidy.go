@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// forgetInterval is the interval of Tidy.
+// forgetInterval is the interval at which Tidy drops history.
 const forgetInterval = 5 * time.Minute
 
 // Tidy drops old history (see store.Memory.Forget) until ctx ends.
