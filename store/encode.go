@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// The caller encodes an object without a resourceVersion. The writer, which assigns the revision, inserts it as the first
-// field of metadata.
+// The caller encodes an object without a resourceVersion. The writer, which assigns the revision, inserts it as the
+// first field of metadata.
 var (
 	metadataField = []byte(`"metadata":{`)
 	versionField  = []byte(`"metadata":{"resourceVersion":"`)

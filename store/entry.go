@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// NewEntry returns the entry of obj, which was written at rev. plain is its JSON from Encode. The caller must not use obj
-// afterwards.
+// NewEntry returns the entry of obj, which was written at rev. plain is its JSON from Encode. The caller must not use
+// obj afterwards.
 func NewEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 	obj.SetResourceVersion(strconv.FormatInt(rev, 10))
 	return newEntry(key, rev, obj, plain)

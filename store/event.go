@@ -16,8 +16,8 @@ func (e *Event) Lagged() bool { return e.Rev == 0 }
 // Progress reports whether the event is only a progress notification: the watch has passed all events up to e.Rev.
 func (e *Event) Progress() bool { return e.Rev != 0 && e.Old == nil && e.New == nil }
 
-// Gone returns the last state of the object with the revision of the event. Watchers receive it when an object is removed
-// or stops matching. It is created once and shared.
+// Gone returns the last state of the object with the revision of the event. Watchers receive it when an object is
+// removed or stops matching. It is created once and shared.
 func (e *Event) Gone() *Entry {
 	e.gone.once.Do(func() {
 		obj := e.Old.Object.DeepCopyObject().(Object)

@@ -44,8 +44,8 @@ func (f *Feed) wakeFollowers() {
 	f.wake = make(chan struct{})
 }
 
-// Follow implements Store's Watch. closed is closed when the store closes. If rev is in the future, the watch begins when
-// it is reached.
+// Follow implements Store's Watch. closed is closed when the store closes. If rev is in the future, the watch begins
+// when it is reached.
 func (f *Feed) Follow(closed <-chan struct{}, sel Selector, rev int64) (*Changes, error) {
 	f.mu.RLock()
 	floor := f.history.floor

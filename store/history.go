@@ -14,7 +14,8 @@ const (
 	defaultHistoryTotal = 32 << 20
 )
 
-// history contains the last events of a resource, limited by their number and their memory. The owner's mutex guards it.
+// history contains the last events of a resource, limited by their number and their memory. The owner's mutex guards
+// it.
 type history struct {
 	events   []*Event // in revision order
 	floor    int64    // every event after this revision is in events
@@ -66,8 +67,8 @@ func (h *history) forget(rev int64) {
 	}
 }
 
-// after returns the events after rev; false if some of them are no longer in the history. The caller must copy the slice
-// before it releases the lock.
+// after returns the events after rev; false if some of them are no longer in the history. The caller must copy the
+// slice before it releases the lock.
 func (h *history) after(rev int64) ([]*Event, bool) {
 	if rev < h.floor {
 		return nil, false
@@ -81,8 +82,8 @@ func (h *history) count(weight int) {
 	*h.allBytes += weight
 }
 
-// shrinkHistories drops the oldest events of the largest histories, until all histories together are within their limit:
-// resources that rarely change keep their history. The caller holds m.mu.
+// shrinkHistories drops the oldest events of the largest histories, until all histories together are within their
+// limit: resources that rarely change keep their history. The caller holds m.mu.
 func (m *Memory) shrinkHistories() {
 	for most := cmp.Or(m.cfg.HistoryTotal, defaultHistoryTotal); m.historyBytes > most; {
 		var biggest *history
@@ -98,8 +99,8 @@ func (m *Memory) shrinkHistories() {
 	}
 }
 
-// shrinkShare is the divisor of the minimum part of the largest history that is dropped, so that not every write searches
-// for the largest history.
+// shrinkShare is the divisor of the minimum part of the largest history that is dropped, so that not every write
+// searches for the largest history.
 const shrinkShare = 32
 
 // weigh estimates the memory that only the event keeps: the object that was replaced or removed, and for a removal also
@@ -113,8 +114,8 @@ func (e *Event) weigh() int {
 	return n
 }
 
-// Estimated memory of an object in addition to its struct and its strings, which are as long as its JSON: for each element
-// of a list or field of a struct, and for each struct or map.
+// Estimated memory of an object in addition to its struct and its strings, which are as long as its JSON: for each
+// element of a list or field of a struct, and for each struct or map.
 const (
 	valueBytes  = 24
 	structBytes = 32

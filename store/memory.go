@@ -16,8 +16,8 @@ type Config struct {
 	// Limits of the history for watches: the number of events of a resource, the approximate memory in bytes of the events
 	// of a resource, and of all resources together. 0: 4096 events, 16 MiB, 32 MiB.
 	History, HistoryBytes, HistoryTotal int
-	// MaxBytes is the maximum length of the JSON of all objects together. Above it no object can be created, and above 110 %
-	// of it none can grow: Update returns ErrNoSpace. 0: no limit.
+	// MaxBytes is the maximum length of the JSON of all objects together. Above it no object can be created, and above 110
+	// % of it none can grow: Update returns ErrNoSpace. 0: no limit.
 	MaxBytes int64
 }
 
@@ -26,7 +26,8 @@ type Record struct {
 	Key  Key
 	Rev  int64
 	JSON []byte
-	// Deletes means that the record removes an object, or sets its deletionTimestamp. A full log still accepts such records.
+	// Deletes means that the record removes an object, or sets its deletionTimestamp. A full log still accepts such
+	// records.
 	Deletes bool
 }
 
@@ -44,8 +45,8 @@ type Log interface {
 	Close() error
 }
 
-// reserveBlock is how many revisions a commit reserves, so that no revision is used twice: after a crash, the revisions of
-// volatile writes, which are not in the log, are unknown.
+// reserveBlock is how many revisions a commit reserves, so that no revision is used twice: after a crash, the revisions
+// of volatile writes, which are not in the log, are unknown.
 const reserveBlock = 1 << 20
 
 // Memory is a Store in memory. If it has a Log, it writes every durable change to the Log before the change is visible.
@@ -111,8 +112,8 @@ type write struct {
 // errStale is the result of a write whose object has changed meanwhile.
 var errStale = errors.New("object changed meanwhile")
 
-// NewMemory returns a Memory with the entries. Its revision is rev, or the highest revision of the entries. log may be nil.
-// The caller calls Close.
+// NewMemory returns a Memory with the entries. Its revision is rev, or the highest revision of the entries. log may be
+// nil. The caller calls Close.
 func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
@@ -184,8 +185,8 @@ func (m *Memory) Revision() int64 {
 	return m.rev
 }
 
-// Newest returns the revision of the last change of a resource; 0: there was none. A watch of the resource is up to date
-// when it has passed that revision.
+// Newest returns the revision of the last change of a resource; 0: there was none. A watch of the resource is up to
+// date when it has passed that revision.
 func (m *Memory) Newest(resource string) int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -282,8 +283,8 @@ func (e *Entry) object() Object {
 	return e.Object
 }
 
-// submit queues w and waits for its result; it becomes the writer if there is none. When w is queued, ctx is ignored, so
-// that the result is known.
+// submit queues w and waits for its result; it becomes the writer if there is none. When w is queued, ctx is ignored,
+// so that the result is known.
 func (m *Memory) submit(ctx context.Context, w *write) error {
 	select {
 	case m.writes <- w:

@@ -2,8 +2,8 @@ package store
 
 import "fmt"
 
-// headroom is the divisor of the part of a quota by which existing objects may exceed it, so that running pods can update
-// their status when nothing more can be created.
+// headroom is the divisor of the part of a quota by which existing objects may exceed it, so that running pods can
+// update their status when nothing more can be created.
 const headroom = 10
 
 // revisionSize is more than the length that a resourceVersion adds to an object's JSON.

@@ -1,7 +1,7 @@
 // Package store keeps the state of the cluster.
 //
-// A Store maps a Key to an Object and numbers every change with a revision, an int64 that only grows and is shared by all
-// resources. Four nouns:
+// A Store maps a Key to an Object and numbers every change with a revision, an int64 that only grows and is shared by
+// all resources. Four nouns:
 //
 //   - Entry: an object at a revision, with its JSON.
 //   - Event: a change, with the old and the new entry.
@@ -116,8 +116,8 @@ const (
 // Kind describes a resource.
 type Kind struct {
 	New func() Object
-	// Durability returns the durability of a write; nil: every write is Durable. cur is nil for a creation, next is nil for
-	// a removal.
+	// Durability returns the durability of a write; nil: every write is Durable. cur is nil for a creation, next is nil
+	// for a removal.
 	Durability func(cur, next Object) Durability
 }
 
@@ -130,14 +130,15 @@ type Store interface {
 	// returns ErrExpired or ErrFuture if sel.At is not available.
 	List(ctx context.Context, sel Selector) ([]*Entry, int64, error)
 
-	// Watch returns the changes after rev, in order, of which sel selects the old object, the new one or both. The watch ends
-	// when the store closes, or with the event Lagged when the reader has fallen behind the history. After many skipped
-	// changes, it sends Progress. Watch returns ErrExpired or ErrFuture if rev is not available. ctx is for the call only.
+	// Watch returns the changes after rev, in order, of which sel selects the old object, the new one or both. The watch
+	// ends when the store closes, or with the event Lagged when the reader has fallen behind the history. After many
+	// skipped changes, it sends Progress. Watch returns ErrExpired or ErrFuture if rev is not available. ctx is for the
+	// call only.
 	Watch(ctx context.Context, sel Selector, rev int64) (*Changes, error)
 
 	// Update is the only write. It calls change on the caller's goroutine, again if the object was changed meanwhile, and
-	// returns the stored entry; for a removal, the last state with the revision of the removal. It returns errors of change
-	// unwrapped, and ErrNotFound if cur and next are both nil.
+	// returns the stored entry; for a removal, the last state with the revision of the removal. It returns errors of
+	// change unwrapped, and ErrNotFound if cur and next are both nil.
 	Update(ctx context.Context, key Key, change Change) (*Entry, error)
 
 	// Revision returns the newest published revision.

@@ -31,8 +31,8 @@ func (m *Memory) Watch(_ context.Context, sel Selector, rev int64) (*Changes, er
 
 // Forget drops the history up to rev and returns the newest revision, for the next call. When it is called every five
 // minutes with the last result, as much history is kept as in the etcd of a kube-apiserver (upstream:
-// --etcd-compaction-interval), and none in an idle store. Watches that have read everything continue; lists at an earlier
-// revision return ErrExpired.
+// --etcd-compaction-interval), and none in an idle store. Watches that have read everything continue; lists at an
+// earlier revision return ErrExpired.
 func (m *Memory) Forget(rev int64) (newest int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,8 +43,8 @@ func (m *Memory) Forget(rev int64) (newest int64) {
 	return m.rev
 }
 
-// Changes is a watch, from which the reader takes the changes: there is no goroutine. Only one goroutine may use it at a
-// time.
+// Changes is a watch, from which the reader takes the changes: there is no goroutine. Only one goroutine may use it at
+// a time.
 type Changes struct {
 	memory  *Memory // used if feed is nil
 	table   *table
@@ -105,8 +105,8 @@ func (c *Changes) next(buf []*Event) (n int, seen int64, wake <-chan struct{}, i
 // Closed returns a channel that is closed when the store closes.
 func (c *Changes) Closed() <-chan struct{} { return c.closed }
 
-// Each calls do with every change, in order, until do returns false, ctx ends, the store closes, or the reader has fallen
-// behind the history.
+// Each calls do with every change, in order, until do returns false, ctx ends, the store closes, or the reader has
+// fallen behind the history.
 func (c *Changes) Each(ctx context.Context, do func(*Event) bool) {
 	for {
 		events, wake, open := c.Read(nil)

@@ -12,8 +12,8 @@ import (
 const maxBatch = 1024
 
 // gather takes all queued writes. The caller has the writer's token. It yields first: otherwise, on one CPU, each write
-// would have its own commit and fsync. Callers whose writes were in the last batch are likely to write again: while fewer
-// writes are queued than in the last batch, gather yields to them, so that they share a commit again.
+// would have its own commit and fsync. Callers whose writes were in the last batch are likely to write again: while
+// fewer writes are queued than in the last batch, gather yields to them, so that they share a commit again.
 func (m *Memory) gather() []*write {
 	runtime.Gosched()
 	var batch []*write
@@ -91,8 +91,8 @@ func (w *write) fail(err error) { w.result, w.err = nil, fmt.Errorf("%v: %w", w.
 // deletes reports whether the write removes the object, or the object has a deletionTimestamp.
 func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimestamp() != nil }
 
-// number assigns a revision, an entry and an event to each write whose object has not changed meanwhile. Of two writes to
-// a key in a batch, the second one is stale.
+// number assigns a revision, an entry and an event to each write whose object has not changed meanwhile. Of two writes
+// to a key in a batch, the second one is stale.
 func (m *Memory) number(batch []*write) []*write {
 	var fresh []*write
 	touched := map[Key]bool{}

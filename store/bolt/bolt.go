@@ -21,8 +21,8 @@
 //	state.db.replaced-<time>        a file that a restored snapshot replaced
 //	state.db.new                    a file that is being written; useless after a crash
 //
-// A damaged file is never opened: every page is checked before bbolt maps it, every object against its checksum, and all
-// objects against the digest, which also detects whole pages that the disk lost or exchanged.
+// A damaged file is never opened: every page is checked before bbolt maps it, every object against its checksum, and
+// all objects against the digest, which also detects whole pages that the disk lost or exchanged.
 //
 //   - content.go: the content of the file: its format, and the checksums of objects
 //   - flock.go: locks the data folder and the state file against other processes
@@ -64,8 +64,8 @@ type Config struct {
 const (
 	// DefaultKeep is the default number of snapshots to keep.
 	DefaultKeep = 5
-	// DefaultLogBytes is the default size of the write-ahead log. A checkpoint writes half of it to the file at once, which
-	// is 128 small commits; a start after a power failure reads as much.
+	// DefaultLogBytes is the default size of the write-ahead log. A checkpoint writes half of it to the file at once,
+	// which is 128 small commits; a start after a power failure reads as much.
 	DefaultLogBytes = 1 << 20
 )
 
@@ -126,10 +126,11 @@ func (d *DB) Snapshots() ([]Snapshot, error) { return d.place.List() }
 
 // Report describes the repairs and migrations that opening the file required.
 type Report struct {
-	// Damage is the reason why a snapshot replaced the file, or why the newest writes are missing; nil: the file was intact.
+	// Damage is the reason why a snapshot replaced the file, or why the newest writes are missing; nil: the file was
+	// intact.
 	Damage error
-	// Restored is the snapshot that replaced the file; zero: there was no snapshot, so the file is new, or only the log was
-	// damaged.
+	// Restored is the snapshot that replaced the file; zero: there was no snapshot, so the file is new, or only the log
+	// was damaged.
 	Restored Snapshot
 	// LogOnly means that only the log was damaged: writes before the damage are not lost.
 	LogOnly bool
@@ -144,8 +145,8 @@ type Report struct {
 }
 
 // Open loads the file into a DB, and creates a missing file. It migrates a file in an older format and compacts a file
-// that is mostly free space. It sets a damaged file aside and replaces it by the newest valid snapshot; without a snapshot
-// it returns an error and changes nothing. The folder is locked until Close.
+// that is mostly free space. It sets a damaged file aside and replaces it by the newest valid snapshot; without a
+// snapshot it returns an error and changes nothing. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
 	folder, err := LockDir(p.dir())
 	if err != nil {
@@ -183,8 +184,8 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 // reserve returns the path of the file that reserves space for deletions.
 func (p *Place) reserve() string { return filepath.Join(p.dir(), "reserve") }
 
-// openOrCreate opens the file. A missing file counts as damaged if there are snapshots of it. If there are only Traces of
-// it, openOrCreate creates it empty and reports that.
+// openOrCreate opens the file. A missing file counts as damaged if there are snapshots of it. If there are only Traces
+// of it, openOrCreate creates it empty and reports that.
 func (p *Place) openOrCreate(report *Report) (*stateFile, []*store.Entry, error) {
 	_, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -255,8 +256,8 @@ func renameSynced(from, to string) error {
 	return syncDir(filepath.Dir(to))
 }
 
-// syncAbove syncs the parents of the folder, which may have just been created. It stops at a folder that cannot be synced,
-// because that folder existed before.
+// syncAbove syncs the parents of the folder, which may have just been created. It stops at a folder that cannot be
+// synced, because that folder existed before.
 func syncAbove(dir string) error {
 	dir, err := filepath.Abs(dir)
 	for err == nil && dir != filepath.Dir(dir) {

@@ -95,8 +95,8 @@ func (l *log) checkpoint(newGeneration bool) error {
 	return nil
 }
 
-// begin begins a generation of the log, which the transaction id of the file names. If the log has no room, no generation
-// begins.
+// begin begins a generation of the log, which the transaction id of the file names. If the log has no room, no
+// generation begins.
 func (l *log) begin(id int) (next WAL, g wal.Generation, err error) {
 	next = l.newPlace()
 	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.inFile.Generation, After: l.nextPlace().Number,
@@ -142,8 +142,8 @@ func (l *log) complete(next WAL) error {
 // walRecords returns the newest record of each key that is only in the write-ahead log.
 func (l *log) walRecords() []store.Record { return slices.Collect(maps.Values(l.onlyInWAL)) }
 
-// ensureWAL opens the write-ahead log, unless it is open. It returns false if that fails; then commits are written to the
-// file.
+// ensureWAL opens the write-ahead log, unless it is open. It returns false if that fails; then commits are written to
+// the file.
 func (l *log) ensureWAL() bool {
 	if l.wal != nil {
 		return true

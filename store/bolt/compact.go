@@ -32,9 +32,9 @@ func (p *Place) compactIfWorthwhile(s *stateFile, report *Report) (*stateFile, e
 	return next, s.close()
 }
 
-// compact replaces the file by a copy of s without free space and returns the copy, open and locked; s also stays open. If
-// it returns an error without a copy, the file is unchanged. If it returns an error with a copy, the old file may be back
-// after a power failure.
+// compact replaces the file by a copy of s without free space and returns the copy, open and locked; s also stays open.
+// If it returns an error without a copy, the file is unchanged. If it returns an error with a copy, the old file may be
+// back after a power failure.
 func (p *Place) compact(s *stateFile) (*stateFile, error) {
 	tmp := p.tempPath()
 	if err := removeIfThere(tmp); err != nil {

@@ -28,8 +28,8 @@ import (
 //	4: as 3, but the newest writes are in a log of version 1 (package wal)
 //	5: as 4, but with a log of version 2; the file and the log refer to each other
 //
-// A file has format 5 from the first write until Monopod stops. From format 2, the checksum of the header covers the number
-// of the format, so that a damaged number is not taken for a newer format.
+// A file has format 5 from the first write until Monopod stops. From format 2, the checksum of the header covers the
+// number of the format, so that a damaged number is not taken for a newer format.
 const Format = 3
 
 const (

@@ -22,8 +22,8 @@ type stateFile struct {
 	size   int64 // bytes of all pages
 }
 
-// tornBlock is added to the revision if a meta page was torn: the disk may have damaged the newest one, and with it lost
-// the last commit.
+// tornBlock is added to the revision if a meta page was torn: the disk may have damaged the newest one, and with it
+// lost the last commit.
 const tornBlock = 2 << 20
 
 // firstRevision returns a revision that is at least as high as every revision used before.

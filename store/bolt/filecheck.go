@@ -8,14 +8,14 @@ import (
 	"monopod/store"
 )
 
-// errFolder means that the data folder is not the one that was locked. Monopod does not write to the new folder, which may
-// be on another disk.
+// errFolder means that the data folder is not the one that was locked. Monopod does not write to the new folder, which
+// may be on another disk.
 var errFolder = fmt.Errorf(
 	"%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one",
 	store.ErrUnavailable)
 
-// fileCheck contains the state of the open file after the last write. If the state differs, another process has removed,
-// replaced or written the file. Each commit compares it, so the comparison needs few system calls.
+// fileCheck contains the state of the open file after the last write. If the state differs, another process has
+// removed, replaced or written the file. Each commit compares it, so the comparison needs few system calls.
 type fileCheck struct {
 	place  *Place
 	folder *os.File // locked as long as the file is open

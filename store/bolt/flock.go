@@ -42,8 +42,8 @@ func LockFile(f *os.File, how int) error {
 	}
 }
 
-// LockDir takes the lock of a folder. A process that creates, replaces or uses the file in it must hold this lock, because
-// the lock of the folder outlives the removal or replacement of the file.
+// LockDir takes the lock of a folder. A process that creates, replaces or uses the file in it must hold this lock,
+// because the lock of the folder outlives the removal or replacement of the file.
 func LockDir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -108,8 +108,8 @@ func lockedBy(locks string, dev, inode uint64) int {
 	return 0
 }
 
-// Hold prevents other processes from opening or creating the state file at path, until the result is closed. It does not
-// read the file.
+// Hold prevents other processes from opening or creating the state file at path, until the result is closed. It does
+// not read the file.
 func Hold(path string) (io.Closer, error) {
 	dir, err := LockDir(filepath.Dir(path))
 	if err != nil {

@@ -55,9 +55,9 @@ func (d *DB) repairAfter(ctx context.Context, changed <-chan struct{}) error {
 // folderWatch is an inotify watch of one folder.
 type folderWatch struct{ events *os.File }
 
-// watchMask selects changes of names in the folder, changes of the name of the folder, and the end of writes to files in
-// it. This process keeps the state file open, so its own writes cause no event. The system call truncate does not open
-// the file, so it also causes no event: the next write detects it.
+// watchMask selects changes of names in the folder, changes of the name of the folder, and the end of writes to files
+// in it. This process keeps the state file open, so its own writes cause no event. The system call truncate does not
+// open the file, so it also causes no event: the next write detects it.
 const watchMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
@@ -75,7 +75,8 @@ func watchFolder(dir string) (*folderWatch, error) {
 
 func (w *folderWatch) close() { w.events.Close() }
 
-// run sends to changed, unless it is full, after every event of the file name, its log or the folder itself, until close.
+// run sends to changed, unless it is full, after every event of the file name, its log or the folder itself, until
+// close.
 func (w *folderWatch) run(name string, changed chan<- struct{}) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -92,8 +93,8 @@ func (w *folderWatch) run(name string, changed chan<- struct{}) {
 	}
 }
 
-// isAbout reports whether there is an event (inotify(7)) of the file name, of its log, or of the folder, whose events have
-// no name.
+// isAbout reports whether there is an event (inotify(7)) of the file name, of its log, or of the folder, whose events
+// have no name.
 func isAbout(events []byte, name string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[unix.SizeofInotifyEvent-4:]))

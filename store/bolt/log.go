@@ -83,8 +83,8 @@ func unmap(db *bbolt.DB) {
 	})
 }
 
-// rolledBack reports whether the transaction is certainly not in the file. After a failed fsync that is unknown, because
-// the kernel drops pages that it could not write.
+// rolledBack reports whether the transaction is certainly not in the file. After a failed fsync that is unknown,
+// because the kernel drops pages that it could not write.
 func (l *log) rolledBack(err error, id int) bool {
 	var path *fs.PathError // a failed write; bbolt returns a failed fsync unwrapped
 	if !errors.As(err, &path) && !errors.Is(err, bolterrors.ErrMaxSizeReached) &&

@@ -425,8 +425,8 @@ const (
 	logNode
 )
 
-// formatWAL2 returns the steps of the writes to the log, none if it did not change: those of a generation's first frame and
-// of the blocks behind it, which come before the file's transaction, and those of a commit.
+// formatWAL2 returns the steps of the writes to the log, none if it did not change: those of a generation's first frame
+// and of the blocks behind it, which come before the file's transaction, and those of a commit.
 func formatWAL2(before, after []byte) (begun, commit []step) {
 	for at := 0; at < len(after); at += 4096 {
 		block := after[at:min(at+4096, len(after))]

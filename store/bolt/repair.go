@@ -12,11 +12,12 @@ import (
 	"monopod/store"
 )
 
-// unknownBlock is added to the revision if it is unknown how many writes the lost file had after the snapshot. It is enough
-// for ten thousand writes a second for three years.
+// unknownBlock is added to the revision if it is unknown how many writes the lost file had after the snapshot. It is
+// enough for ten thousand writes a second for three years.
 const unknownBlock = 1 << 40
 
-// recover replaces a damaged file by the newest valid snapshot, and opens it. Without a valid snapshot it changes nothing.
+// recover replaces a damaged file by the newest valid snapshot, and opens it. Without a valid snapshot it changes
+// nothing.
 func (p *Place) recover(damage error, report *Report) (*stateFile, []*store.Entry, error) {
 	all, err := p.List()
 	if err != nil {
@@ -40,8 +41,8 @@ func (p *Place) recover(damage error, report *Report) (*stateFile, []*store.Entr
 		errors.Join(tried...), p.snapshotDir(), p.path)
 }
 
-// openRestored opens the file after a snapshot has replaced it. It takes a new snapshot at once, which contains the raised
-// revision, in case this file is also damaged.
+// openRestored opens the file after a snapshot has replaced it. It takes a new snapshot at once, which contains the
+// raised revision, in case this file is also damaged.
 func (p *Place) openRestored(report *Report) (*stateFile, []*store.Entry, error) {
 	s, entries, err := p.openMigrated(p.path, report)
 	if err != nil {
@@ -54,8 +55,8 @@ func (p *Place) openRestored(report *Report) (*stateFile, []*store.Entry, error)
 }
 
 // replace replaces the file by a copy of the snapshot. The old file is kept under a name that contains why; replace
-// returns its path, or "" if there was no file. Revisions in the copy continue above mark. After a power failure, one of
-// the two files is in place.
+// returns its path, or "" if there was no file. Revisions in the copy continue above mark. After a power failure, one
+// of the two files is in place.
 func (p *Place) replace(name string, mark int64, why string) (setAside string, err error) {
 	tmp := p.tempPath()
 	err = copyFile(tmp, p.file(name))
@@ -104,8 +105,8 @@ func (p *Place) raiseRevision(path string, mark int64) error {
 	return errors.Join(err, s.close())
 }
 
-// setAside links the file at path to a second name. If the file system does not support links, it renames the file; Open
-// handles a missing file.
+// setAside links the file at path to a second name. If the file system does not support links, it renames the file;
+// Open handles a missing file.
 func (p *Place) setAside(path, why string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -125,8 +126,8 @@ func (p *Place) setAside(path, why string) (string, error) {
 	}
 }
 
-// Restore replaces the file by a snapshot. name is a name from List, or a path. No process may have the file open. The old
-// file is kept. Revisions continue above those of both.
+// Restore replaces the file by a snapshot. name is a name from List, or a path. No process may have the file open. The
+// old file is kept. Revisions continue above those of both.
 func (p *Place) Restore(name string) (Report, error) {
 	unlock, err := LockDir(p.dir())
 	if err != nil {
@@ -157,8 +158,8 @@ func (p *Place) Restore(name string) (Report, error) {
 	return report, s.close()
 }
 
-// highestRevision returns a revision that is at least as high as every revision in the file. It also returns the open file,
-// so that no other process opens it meanwhile, or nil if there is no readable file.
+// highestRevision returns a revision that is at least as high as every revision in the file. It also returns the open
+// file, so that no other process opens it meanwhile, or nil if there is no readable file.
 func (p *Place) highestRevision() (int64, io.Closer, error) {
 	current, err := p.openState(p.path, false)
 	switch {

@@ -57,8 +57,8 @@ func (u *unapplied) except(each func(*store.Entry)) func(*store.Entry) {
 	}
 }
 
-// replay writes u to the file, which has been checked, and calls each with every entry of u. If report is nil, a damaged
-// log is an error. Otherwise it is reported, and only the writes before the damage are kept.
+// replay writes u to the file, which has been checked, and calls each with every entry of u. If report is nil, a
+// damaged log is an error. Otherwise it is reported, and only the writes before the damage are kept.
 func (p *Place) replay(s *stateFile, u *unapplied, report *Report, each func(*store.Entry)) error {
 	next := u.header.WAL
 	next.Place, next.Open = u.Next, false

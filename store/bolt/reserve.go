@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveSize is the space that is reserved for deletions, in bytes: 256 pages, and as many for the checkpoint of a full
-// log.
+// reserveSize is the space that is reserved for deletions, in bytes: 256 pages, and as many for the checkpoint of a
+// full log.
 const reserveSize = 2 << 20
 
-// reserve is a file of unused blocks. On a full disk, its removal frees space for deletions. Only one goroutine may use it
-// at a time.
+// reserve is a file of unused blocks. On a full disk, its removal frees space for deletions. Only one goroutine may use
+// it at a time.
 type reserve struct {
 	path   string
 	size   int64

@@ -255,12 +255,12 @@ func (p *Place) prune() error {
 	return errors.Join(errs...)
 }
 
-// firstSnapshot is the time after Open when KeepSnapshots first checks whether a snapshot is due, so that a short-lived DB
-// takes none.
+// firstSnapshot is the time after Open when KeepSnapshots first checks whether a snapshot is due, so that a short-lived
+// DB takes none.
 const firstSnapshot = 5 * time.Minute
 
-// KeepSnapshots takes a snapshot whenever the newest one is older than every and there were durable writes since, until ctx
-// ends. It calls failed with each error.
+// KeepSnapshots takes a snapshot whenever the newest one is older than every and there were durable writes since, until
+// ctx ends. It calls failed with each error.
 func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func(error)) {
 	wait := min(firstSnapshot, every)
 	for {
@@ -278,8 +278,8 @@ func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func
 	}
 }
 
-// saveIfDue takes a snapshot if the newest one is too old and does not have the current revision. It returns the time until
-// the next check.
+// saveIfDue takes a snapshot if the newest one is too old and does not have the current revision. It returns the time
+// until the next check.
 func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 	all, err := d.place.List()
 	if err != nil {

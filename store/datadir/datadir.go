@@ -1,7 +1,7 @@
 // Package datadir creates the data folder and protects its content from other users.
 //
-// Other users may traverse the folder (mode 0711), as pods with user namespaces require, but neither list nor change it.
-// Only the owner may access the files directly in it and its secretFolders.
+// Other users may traverse the folder (mode 0711), as pods with user namespaces require, but neither list nor change
+// it. Only the owner may access the files directly in it and its secretFolders.
 package datadir
 
 import (

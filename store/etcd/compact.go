@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// compactKey is the key with which kube-apiservers elect the one that compacts (upstream: storage/etcd3/compact.go): its
-// version is the number of rounds, its value is the revision to which the next round compacts.
+// compactKey is the key with which kube-apiservers elect the one that compacts (upstream: storage/etcd3/compact.go):
+// its version is the number of rounds, its value is the revision to which the next round compacts.
 const compactKey = "compact_rev_key"
 
 // round is a round of compaction.
@@ -18,8 +18,8 @@ type round struct {
 	rev    int64 // the newest revision at its time
 }
 
-// compactor compacts, every interval, the history that is older than the interval. If several servers share an etcd, only
-// one of them compacts.
+// compactor compacts, every interval, the history that is older than the interval. If several servers share an etcd,
+// only one of them compacts.
 func (s *Store) compactor(ctx context.Context) {
 	if s.cfg.CompactionInterval < 0 {
 		return

@@ -181,8 +181,8 @@ func (s *Store) request(ctx context.Context) (_ context.Context, done func(), er
 // agreedPrefix is the prefix of the keys of Agree, outside those of a kube-apiserver.
 const agreedPrefix = "/monopod/"
 
-// Agree returns the value that the first server on this etcd stored under the name. If this server is the first, it stores
-// and returns mine.
+// Agree returns the value that the first server on this etcd stored under the name. If this server is the first, it
+// stores and returns mine.
 func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {

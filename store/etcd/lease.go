@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Objects that are written within leaseSharing share a lease of etcd (upstream: storage/etcd3/lease_manager). A lease has
-// at most leaseObjects, because etcd removes all objects of an expired lease in one transaction.
+// Objects that are written within leaseSharing share a lease of etcd (upstream: storage/etcd3/lease_manager). A lease
+// has at most leaseObjects, because etcd removes all objects of an expired lease in one transaction.
 const (
 	leaseSharing = time.Minute
 	leaseObjects = 1000

@@ -160,8 +160,8 @@ func (l *listing) add(kv *mvccpb.KeyValue) error {
 	return err
 }
 
-// Unserved counts the objects below /registry/ that belong to other API servers, by resource or by the first part of the
-// path.
+// Unserved counts the objects below /registry/ that belong to other API servers, by resource or by the first part of
+// the path.
 func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	next, end := store.PathPrefix, clientv3.GetPrefixRangeEnd(store.PathPrefix)

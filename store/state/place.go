@@ -1,5 +1,5 @@
-// Package state opens the store of --store, which is the file in the data folder or an etcd, and maintains it while serve
-// runs.
+// Package state opens the store of --store, which is the file in the data folder or an etcd, and maintains it while
+// serve runs.
 package state
 
 import (

@@ -106,8 +106,8 @@ func (s *State) Close() error {
 	return err
 }
 
-// Run maintains the state until ctx ends: it watches the file, takes snapshots, and drops old history. It calls tell with
-// a sentence for each loss of the file; tell may be nil.
+// Run maintains the state until ctx ends: it watches the file, takes snapshots, and drops old history. It calls tell
+// with a sentence for each loss of the file; tell may be nil.
 func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	if s.File == nil {
 		return nil

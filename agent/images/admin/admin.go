@@ -143,8 +143,9 @@ func fullName(name string) string {
 	return name
 }
 
-// Remove removes images with all of their names. It returns an error, and removes nothing, if pods use one of the images,
-// unless force is true: these pods keep running, and need a pull when they restart. The sandbox image is never removed.
+// Remove removes images with all of their names. It returns an error, and removes nothing, if pods use one of the
+// images, unless force is true: these pods keep running, and need a pull when they restart. The sandbox image is never
+// removed.
 func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 	list, err := s.List(ctx)
 	if err != nil {
@@ -206,7 +207,8 @@ var invalidArchiveMessages = []string{"unrecognized image format", io.ErrUnexpec
 func isInvalidArchive(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) ||
 		status.Code(err) == codes.InvalidArgument ||
-		err != nil && slices.ContainsFunc(invalidArchiveMessages, func(text string) bool { return strings.Contains(err.Error(), text) })
+		err != nil && slices.ContainsFunc(invalidArchiveMessages,
+			func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // owner is the owner of the backoff of pulls by admins.

@@ -10,7 +10,8 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// containers removes dead containers, sandboxes and logs. With emptyEnded, it removes everything of pods that have ended.
+// containers removes dead containers, sandboxes and logs. With emptyEnded, it removes everything of pods that have
+// ended.
 func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
 	if !c.Known() {
 		return nil

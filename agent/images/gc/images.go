@@ -23,8 +23,8 @@ const (
 // allBytes is more than can ever be freed.
 const allBytes = int64(1)<<62 - 1
 
-// UnusedImages removes every unused image, except images that are pinned, preloaded or were just pulled, without waiting
-// for the next period.
+// UnusedImages removes every unused image, except images that are pinned, preloaded or were just pulled, without
+// waiting for the next period.
 func (c *Collector) UnusedImages(ctx context.Context) error {
 	unused, err := c.unused(ctx)
 	if err != nil {

@@ -119,8 +119,8 @@ func count(candidates map[containerKey][]Container) (n int) {
 	return n
 }
 
-// Sandboxes returns the dead sandboxes of a pod that have no containers. It omits the newest sandbox, from whose attempt
-// number the next one follows, unless All is set.
+// Sandboxes returns the dead sandboxes of a pod that have no containers. It omits the newest sandbox, from whose
+// attempt number the next one follows, unless All is set.
 func Sandboxes(p Pod) []string {
 	holds := map[string]bool{}
 	for i := range p.Seen.Containers {

@@ -9,8 +9,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Images records when images were detected and last used. It is in memory only: after a restart all images count as new.
-// The zero value works.
+// Images records when images were detected and last used. It is in memory only: after a restart all images count as
+// new. The zero value works.
 type Images struct {
 	mu    sync.Mutex // guards the fields below
 	began time.Time
@@ -30,8 +30,8 @@ type Image struct {
 	Kept  bool      // pinned or preloaded
 }
 
-// Detect records the current images. used contains the names and IDs of images that are in use, keep the names of images
-// that must not be removed.
+// Detect records the current images. used contains the names and IDs of images that are in use, keep the names of
+// images that must not be removed.
 func (m *Images) Detect(list []*cri.Image, used, keep map[string]bool, now time.Time) []Image {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +99,8 @@ func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
 	})
 }
 
-// ToFree returns how many bytes must be freed on a disk: 0 if its usage is below the high threshold, otherwise enough for
-// the low threshold.
+// ToFree returns how many bytes must be freed on a disk: 0 if its usage is below the high threshold, otherwise enough
+// for the low threshold.
 func (p *Policy) ToFree(total, free int64) int64 {
 	if p.ImageHigh == 100 || total <= 0 || usedPercent(total, free) < p.ImageHigh {
 		return 0

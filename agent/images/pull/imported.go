@@ -8,8 +8,8 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// Imported records the result of an import, so that the status of pods that wait for an image contains the reason why its
-// archive does not provide it.
+// Imported records the result of an import, so that the status of pods that wait for an image contains the reason why
+// its archive does not provide it.
 func (p *Puller) Imported(names []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

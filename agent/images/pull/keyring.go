@@ -119,8 +119,8 @@ func (c *config) keyring() (Keyring, error) {
 	return all, errors.Join(errs...)
 }
 
-// config returns the login in CRI's format. It omits ServerAddress: with it, containerd would not send the credentials to
-// other hosts, such as a mirror, and containerd does not understand every notation.
+// config returns the login in CRI's format. It omits ServerAddress: with it, containerd would not send the credentials
+// to other hosts, such as a mirror, and containerd does not understand every notation.
 func (l *login) config() (*cri.AuthConfig, error) {
 	user, password := l.Username, l.Password
 	if l.Auth != "" {

@@ -208,7 +208,8 @@ func (i *Importer) writeRecord(known map[string]importedArchive) error {
 }
 
 // importOne imports an archive unless its images are present; fresh means that it imported images.
-func (i *Importer) importOne(ctx context.Context, name string, known map[string]importedArchive) (fresh bool, err error) {
+func (i *Importer) importOne(ctx context.Context, name string,
+	known map[string]importedArchive) (fresh bool, err error) {
 	path := filepath.Join(i.Dir, name)
 	info, err := os.Stat(path)
 	if err != nil {

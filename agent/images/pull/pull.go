@@ -86,8 +86,9 @@ type Request struct {
 	Note    Note
 }
 
-// Present returns the image if it is present, the pod may use it, and the policy does not require a pull. It returns nil
-// if the image must be pulled. An error that is not an *Error means that the runtime or the API server is unavailable.
+// Present returns the image if it is present, the pod may use it, and the policy does not require a pull. It returns
+// nil if the image must be pulled. An error that is not an *Error means that the runtime or the API server is
+// unavailable.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
 		return nil, r.fail(ReasonInvalid, "InspectFailed",
@@ -229,7 +230,8 @@ func (p *Puller) try(ctx context.Context, r Request, auths []Credential, unread 
 }
 
 // credentials returns the credentials of the pod, then those of the node, or else one without a login, for an anonymous
-// pull. unread is the error about secrets and files that cannot be read; err means that the pod's secrets are not known.
+// pull. unread is the error about secrets and files that cannot be read; err means that the pod's secrets are not
+// known.
 func (p *Puller) credentials(r Request) (auths []Credential, unread, err error) {
 	secrets, err := r.secrets()
 	if err != nil {
@@ -296,8 +298,8 @@ func (p *Puller) pullFailed(key string, r Request, err error) error {
 	return &Error{Reason: reason, Message: message, Retry: time.Second}
 }
 
-// reasonAndMessage returns the reason and message of a failed pull. The runtime's message may begin with one of two other
-// reasons.
+// reasonAndMessage returns the reason and message of a failed pull. The runtime's message may begin with one of two
+// other reasons.
 func reasonAndMessage(image string, err error) (reason, message string) {
 	text := status.Convert(err).Message()
 	if rest, ok := strings.CutPrefix(text, ReasonUnavailable); ok {

@@ -21,8 +21,8 @@ import (
 
 // Records records on the disk which images were pulled with whose credentials, as kubelet does. Before a pull it writes
 // a pullingRecord, so that an image whose pull was interrupted does not count as preloaded; after the pull it writes a
-// pulledRecord with the source of the credentials. Only hashes of credentials are stored. Files are written only when an
-// image is pulled, or when another secret turns out to contain the same credentials.
+// pulledRecord with the source of the credentials. Only hashes of credentials are stored. Files are written only when
+// an image is pulled, or when another secret turns out to contain the same credentials.
 type Records struct {
 	dir string // contains the folders pulling and pulled, each with a file for each image
 
@@ -110,8 +110,8 @@ func (r *Records) begin(image string) error {
 }
 
 // end records the result of a pull: the image, and the source of the credentials, which is nil if no pod's credentials
-// were used. img is nil if the pull failed. If the result cannot be recorded, the pullingRecord stays, so that every pod
-// must authenticate.
+// were used. img is nil if the pull failed. If the result cannot be recorded, the pullingRecord stays, so that every
+// pod must authenticate.
 func (r *Records) end(image string, img *cri.Image, source *Source) error {
 	full := repositoryTag(image)
 	r.mu.Lock()

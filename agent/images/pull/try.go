@@ -17,8 +17,8 @@ type Try struct {
 	until    time.Time // end of the backoff after err
 }
 
-// Wait reports whether to wait for the image. why is the error of the last attempt, if any, with the time to wait; without
-// a Retry, wait for the end of the pull.
+// Wait reports whether to wait for the image. why is the error of the last attempt, if any, with the time to wait;
+// without a Retry, wait for the end of the pull.
 func (t *Try) Wait(now time.Time) (why Error, waits bool) {
 	switch {
 	case t.imported:

@@ -55,8 +55,8 @@ type edits struct {
 	IntelRdt       any      `json:"intelRdt"`
 }
 
-// Expand replaces the CDI devices of an allotment by their edits. It reads the specifications each time, because drivers
-// write them just before.
+// Expand replaces the CDI devices of an allotment by their edits. It reads the specifications each time, because
+// drivers write them just before.
 func Expand(dirs []string, a *spec.Allotment) error {
 	if len(a.CDI) == 0 {
 		return nil

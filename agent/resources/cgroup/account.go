@@ -72,15 +72,17 @@ func accountV2(dir string) (Account, bool) {
 	a.System, a.ThrottledTime = scaledField(cpu, "system_usec", 1000), scaledField(cpu, "throttled_usec", 1000)
 	a.Periods, a.Throttled = field(cpu, "nr_periods"), field(cpu, "nr_throttled")
 	a.Quota, a.Period = quotaV2(file("cpu.max"))
-	a.Memory = optionalNumber(file("memory.current"))
-	a.RSS, a.Cache, a.Mapped, a.Kernel = field(stat, "anon"), field(stat, "file"), field(stat, "file_mapped"), field(stat, "kernel")
+	a.Memory = readNumber(file("memory.current"))
+	a.RSS, a.Cache = field(stat, "anon"), field(stat, "file")
+	a.Mapped, a.Kernel = field(stat, "file_mapped"), field(stat, "kernel")
 	a.ActiveFile, a.InactiveFile = field(stat, "active_file"), field(stat, "inactive_file")
 	a.PageFaults, a.MajorFaults = field(stat, "pgfault"), field(stat, "pgmajfault")
-	a.Swap, a.MaxUsage = optionalNumber(file("memory.swap.current")), optionalNumber(file("memory.peak"))
+	a.Swap, a.MaxUsage = readNumber(file("memory.swap.current")), readNumber(file("memory.peak"))
 	a.FailCount, a.OOMKills = field(events, "max"), field(events, "oom_kill")
-	a.MemoryLimit, a.Reservation, a.SwapLimit = optionalLimit(file("memory.max")), optionalLimit(file("memory.min")),
-		optionalLimit(file("memory.swap.max"))
-	a.Threads, a.MaxTasks, a.Processes = optionalNumber(file("pids.current")), optionalLimit(file("pids.max")), lines(file("cgroup.procs"))
+	a.MemoryLimit, a.Reservation, a.SwapLimit = readLimit(file("memory.max")), readLimit(file("memory.min")),
+		readLimit(file("memory.swap.max"))
+	a.Threads, a.MaxTasks = readNumber(file("pids.current")), readLimit(file("pids.max"))
+	a.Processes = lines(file("cgroup.procs"))
 	a.IO = ioV2(file("io.stat"))
 	a.WorkingSet = difference(a.Memory, a.InactiveFile)
 	return a, true
@@ -91,27 +93,28 @@ func (m *Manager) accountV1(path string) (Account, bool) {
 	file := func(controller, name string) string { return filepath.Join(m.Mount, controller, path, name) }
 	memory := func(name string) string { return file("memory", "memory."+name) }
 	var a Account
-	if a.CPU = optionalNumber(file("cpuacct", "cpuacct.usage")); a.CPU == nil {
+	if a.CPU = readNumber(file("cpuacct", "cpuacct.usage")); a.CPU == nil {
 		return a, false
 	}
 	ticks, _ := pairs(file("cpuacct", "cpuacct.stat"))
 	a.User, a.System = scaledField(ticks, "user", nsPerTick), scaledField(ticks, "system", nsPerTick)
 	cpu, _ := pairs(file("cpu", "cpu.stat"))
-	a.Periods, a.Throttled, a.ThrottledTime = field(cpu, "nr_periods"), field(cpu, "nr_throttled"), field(cpu, "throttled_time")
-	a.Shares, a.Quota, a.Period = optionalNumber(file("cpu", "cpu.shares")), optionalLimit(file("cpu", "cpu.cfs_quota_us")),
-		optionalNumber(file("cpu", "cpu.cfs_period_us"))
+	a.Periods, a.Throttled = field(cpu, "nr_periods"), field(cpu, "nr_throttled")
+	a.ThrottledTime = field(cpu, "throttled_time")
+	a.Shares, a.Quota, a.Period = readNumber(file("cpu", "cpu.shares")), readLimit(file("cpu", "cpu.cfs_quota_us")),
+		readNumber(file("cpu", "cpu.cfs_period_us"))
 	stat, _ := pairs(memory("stat"))
-	a.RSS, a.Cache, a.Mapped, a.Swap = field(stat, "total_rss"), field(stat, "total_cache"), field(stat, "total_mapped_file"),
-		field(stat, "total_swap")
+	a.RSS, a.Cache = field(stat, "total_rss"), field(stat, "total_cache")
+	a.Mapped, a.Swap = field(stat, "total_mapped_file"), field(stat, "total_swap")
 	a.ActiveFile, a.InactiveFile = field(stat, "total_active_file"), field(stat, "total_inactive_file")
 	a.PageFaults, a.MajorFaults = field(stat, "total_pgfault"), field(stat, "total_pgmajfault")
-	a.Memory, a.MaxUsage, a.Kernel, a.FailCount = optionalNumber(memory("usage_in_bytes")), optionalNumber(memory("max_usage_in_bytes")),
-		optionalNumber(memory("kmem.usage_in_bytes")), optionalNumber(memory("failcnt"))
+	a.Memory, a.MaxUsage = readNumber(memory("usage_in_bytes")), readNumber(memory("max_usage_in_bytes"))
+	a.Kernel, a.FailCount = readNumber(memory("kmem.usage_in_bytes")), readNumber(memory("failcnt"))
 	oom, _ := pairs(memory("oom_control"))
 	a.OOMKills = field(oom, "oom_kill")
-	a.MemoryLimit, a.Reservation, a.SwapLimit = optionalLimit(memory("limit_in_bytes")), optionalLimit(memory("soft_limit_in_bytes")),
-		optionalLimit(memory("memsw.limit_in_bytes"))
-	a.Threads, a.MaxTasks, a.Processes = optionalNumber(file("pids", "pids.current")), optionalLimit(file("pids", "pids.max")),
+	a.MemoryLimit, a.Reservation = readLimit(memory("limit_in_bytes")), readLimit(memory("soft_limit_in_bytes"))
+	a.SwapLimit = readLimit(memory("memsw.limit_in_bytes"))
+	a.Threads, a.MaxTasks, a.Processes = readNumber(file("pids", "pids.current")), readLimit(file("pids", "pids.max")),
 		lines(file("memory", "cgroup.procs"))
 	a.IO = ioV1(file("blkio", "blkio.throttle.io_service_bytes_recursive"),
 		file("blkio", "blkio.throttle.io_serviced_recursive"))
@@ -138,8 +141,8 @@ func difference(all, part *uint64) *uint64 {
 	return new(subtract(*all, *part))
 }
 
-// optionalNumber reads the number in a file; nil: the file does not exist, or contains no number.
-func optionalNumber(path string) *uint64 {
+// readNumber reads the number in a file; nil: the file does not exist, or contains no number.
+func readNumber(path string) *uint64 {
 	if n, err := number(path); err == nil {
 		return &n
 	}
@@ -149,8 +152,8 @@ func optionalNumber(path string) *uint64 {
 // unlimited is less than the value that cgroup v1 reports without a limit: the largest multiple of the page size.
 const unlimited = 1 << 62
 
-// optionalLimit reads the limit in a file; 0 means no limit: max, -1, or a huge number. nil: the file does not exist.
-func optionalLimit(path string) *uint64 {
+// readLimit reads the limit in a file; 0 means no limit: max, -1, or a huge number. nil: the file does not exist.
+func readLimit(path string) *uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil

@@ -47,7 +47,8 @@ func (e *Enforcer) Enforce() error {
 		reserve.EnforceSystemCompressible); err != nil {
 		return fmt.Errorf("--system-reserved-cgroup: %w", err)
 	}
-	if err := e.limitReserved(r.KubeReservedCgroup, r.Kube(), reserve.EnforceKube, reserve.EnforceKubeCompressible); err != nil {
+	if err := e.limitReserved(r.KubeReservedCgroup, r.Kube(), reserve.EnforceKube,
+		reserve.EnforceKubeCompressible); err != nil {
 		return fmt.Errorf("--kube-reserved-cgroup: %w", err)
 	}
 	return nil

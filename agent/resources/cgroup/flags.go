@@ -38,7 +38,8 @@ func (o *Options) Check() error {
 	case Systemd:
 		if _, err := os.Lstat(systemdRuntimeDir); err != nil {
 			return fmt.Errorf(
-				"--cgroup-driver: systemd is not the init system of this machine (%s does not exist); use cgroupfs", systemdRuntimeDir)
+				"--cgroup-driver: systemd is not the init system of this machine (%s does not exist); use cgroupfs",
+				systemdRuntimeDir)
 		}
 		return nil
 	}

@@ -128,8 +128,8 @@ func (l Limits) needs(controller string) bool {
 	return false
 }
 
-// weight converts cpu.shares (2 to 262144) to cpu.weight (1 to 10000). 1024 shares, one CPU, are weight 100, the kernel's
-// default. runc 1.3.2 and kubelet 1.35 use the same formula.
+// weight converts cpu.shares (2 to 262144) to cpu.weight (1 to 10000). 1024 shares, one CPU, are weight 100, the
+// kernel's default. runc 1.3.2 and kubelet 1.35 use the same formula.
 func weight(shares int64) int64 {
 	if shares <= 2 {
 		return min(shares, 1)

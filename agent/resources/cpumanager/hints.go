@@ -65,8 +65,8 @@ func podWhole(pod *corev1.Pod) int {
 	return max(sum, most)
 }
 
-// allocatedHints returns the hints for exclusive CPUs that were already allocated: none if their number differs from the
-// request.
+// allocatedHints returns the hints for exclusive CPUs that were already allocated: none if their number differs from
+// the request.
 func (m *Manager) allocatedHints(has cpuset.CPUSet, need int) []topology.Hint {
 	if has.Size() != need {
 		return []topology.Hint{}

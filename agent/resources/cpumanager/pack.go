@@ -12,8 +12,8 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// packer chooses CPUs that are close together: on one NUMA node if possible, otherwise on one socket, and in whole cores,
-// so that containers share as few cores and caches as possible. Of equal choices it takes the lower numbers.
+// packer chooses CPUs that are close together: on one NUMA node if possible, otherwise on one socket, and in whole
+// cores, so that containers share as few cores and caches as possible. Of equal choices it takes the lower numbers.
 type packer struct {
 	machine *numa.Machine
 	PolicyOptions

@@ -67,8 +67,8 @@ func (a *Absent) Error() string {
 	return fmt.Sprintf("the device plugin of %s is not registered", a.Resource)
 }
 
-// Prepare calls the plugins to allocate the pod's reserved devices, before any of its containers runs. After a reboot it
-// returns an Absent for a pod with devices until their plugins have registered. Other errors are final.
+// Prepare calls the plugins to allocate the pod's reserved devices, before any of its containers runs. After a reboot
+// it returns an Absent for a pod with devices until their plugins have registered. Other errors are final.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	m.mu.Lock()
 	has := m.pool.pods[pod.UID]
@@ -142,8 +142,8 @@ func (r *resource) healthyAll(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
-// usePreferred asks the plugin for its preferred allocation and replaces the chosen devices by it. Without a valid answer
-// the chosen devices stay.
+// usePreferred asks the plugin for its preferred allocation and replaces the chosen devices by it. Without a valid
+// answer the chosen devices stay.
 func (m *Manager) usePreferred(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
 	if !e.options.GetGetPreferredAllocationAvailable() {
 		return

@@ -133,8 +133,8 @@ func nodesOf(d *plugin.Device) topology.Nodes {
 	return nodes
 }
 
-// disconnected marks all devices of a plugin unhealthy. The returned channel is closed when a plugin serves the resource
-// again; nil: one already does.
+// disconnected marks all devices of a plugin unhealthy. The returned channel is closed when a plugin serves the
+// resource again; nil: one already does.
 func (m *Manager) disconnected(e *endpoint) (back <-chan struct{}) {
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]

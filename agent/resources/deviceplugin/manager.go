@@ -1,9 +1,9 @@
 // Package deviceplugin implements Kubernetes' device plugin API (v1beta1), through which programs offer devices of the
 // machine to pods.
 //
-// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock there, or creates a socket in the folder
-// that package plugins watches. Then the Manager follows its list of devices. As a topology.Provider, the Manager
-// allocates devices to containers; the plugin provides the part of the container's config for them.
+// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock there, or creates a socket in the
+// folder that package plugins watches. Then the Manager follows its list of devices. As a topology.Provider, the
+// Manager allocates devices to containers; the plugin provides the part of the container's config for them.
 //
 //   - Manager: the interface to the agent.
 //   - server.go: registration; endpoint.go: the connection to a plugin.

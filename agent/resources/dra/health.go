@@ -110,8 +110,8 @@ func (m healthReader) readOne(ctx context.Context, d *driver) error {
 	}
 }
 
-// record records a report, and wakes the pods whose devices have changed. Devices that the report omits keep their health
-// until it expires.
+// record records a report, and wakes the pods whose devices have changed. Devices that the report omits keep their
+// health until it expires.
 func (m healthReader) record(d *driver, devices []*v1.DeviceHealth) {
 	now := m.cfg.Clock.Now()
 	changed := map[deviceID]bool{}
@@ -184,7 +184,8 @@ func (m *Manager) usersOf(driver string, which func(deviceID) bool) (pods []type
 	return pods
 }
 
-// Health returns the health of the devices of each container, for the pod's status; nil: the pod has no prepared devices.
+// Health returns the health of the devices of each container, for the pod's status; nil: the pod has no prepared
+// devices.
 func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -75,8 +75,8 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. It sets a damaged checkpoint aside, which Lost reports. Then claims are prepared again when
-// a container needs them, but the claims of pods that were deleted meanwhile stay prepared.
+// New restores the checkpoint. It sets a damaged checkpoint aside, which Lost reports. Then claims are prepared again
+// when a container needs them, but the claims of pods that were deleted meanwhile stay prepared.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{},
 		claims: map[types.UID]*claim{}, removeSlicesAt: map[string]time.Time{}}
@@ -168,8 +168,8 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
-// cleanUp unprepares orphaned claims and removes ResourceSlices that are due. It returns when to call it again; waits is
-// false if only a poke requires that.
+// cleanUp unprepares orphaned claims and removes ResourceSlices that are due. It returns when to call it again; waits
+// is false if only a poke requires that.
 func (m *Manager) cleanUp(ctx context.Context) (wait time.Duration, waits bool) {
 	next := func(d time.Duration) {
 		if !waits || d < wait {

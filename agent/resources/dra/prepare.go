@@ -17,8 +17,8 @@ import (
 // callTimeout is the deadline of a call to a driver (upstream: 45 s).
 const callTimeout = 45 * time.Second
 
-// Prepare makes the drivers prepare the pod's claims, before its first container is created. The caller retries it until
-// it succeeds. Its error wraps an *Absent if a driver is not registered.
+// Prepare makes the drivers prepare the pod's claims, before its first container is created. The caller retries it
+// until it succeeds. Its error wraps an *Absent if a driver is not registered.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (err error) {
 	began := m.cfg.Clock.Now()
 	defer func() { m.metrics.operation("PrepareResources", began, err) }()

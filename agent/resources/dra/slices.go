@@ -20,12 +20,14 @@ func (m *Manager) slicesToRemove() map[string]time.Duration {
 	return out
 }
 
-// slicesRemoved records that the slices of a driver were removed, unless the driver has registered and disconnected again
-// meanwhile.
+// slicesRemoved records that the slices of a driver were removed, unless the driver has registered and disconnected
+// again meanwhile.
 func (m *Manager) slicesRemoved(driver string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.removeSlicesAt, func(name string, at time.Time) bool { return name == driver && !at.After(m.cfg.Clock.Now()) })
+	maps.DeleteFunc(m.removeSlicesAt, func(name string, at time.Time) bool {
+		return name == driver && !at.After(m.cfg.Clock.Now())
+	})
 }
 
 // removeSlices removes the node's slices of a driver, or of all drivers, that are not registered, because their devices

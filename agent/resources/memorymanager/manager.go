@@ -7,8 +7,8 @@
 //   - ledger: the allocated and free blocks; pure.
 //   - Manager: hints, allocation, and the checkpoint.
 //
-// All blocks of a node have the same set of nodes: a node that shares a block with other nodes cannot be allocated alone.
-// With policy None there is no Manager.
+// All blocks of a node have the same set of nodes: a node that shares a block with other nodes cannot be allocated
+// alone. With policy None there is no Manager.
 package memorymanager
 
 import (

@@ -159,8 +159,8 @@ func (l *ledger) put(uid types.UID, container string, states []blockState) error
 // annotation is the container annotation that contains its blocks, in the checkpoint's format.
 const annotation = "io.monopod.container.memory"
 
-// Recover implements topology.Provider. Blocks that are not valid with the current machine and flags are replaced by new
-// ones.
+// Recover implements topology.Provider. Blocks that are not valid with the current machine and flags are replaced by
+// new ones.
 func (m *Manager) Recover(made []topology.Container) {
 	if !m.noCheckpoint {
 		return

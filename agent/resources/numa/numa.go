@@ -61,8 +61,8 @@ func Read(sys string) (*Machine, error) {
 	return m, nil
 }
 
-// readCPU reads the topology of a CPU. If the kernel does not report the core or the cache, no other CPU shares it. If it
-// does not report the socket, the CPU is in socket 0.
+// readCPU reads the topology of a CPU. If the kernel does not report the core or the cache, no other CPU shares it. If
+// it does not report the socket, the CPU is in socket 0.
 func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 	cpu := CPU{ID: id, Core: id, Cache: id}
 	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} { // the second is the old name

@@ -60,8 +60,8 @@ type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 }
 
-// Deps are a Placement's dependencies; all but Guard and Providers are required. The functions are called only after New
-// has begun.
+// Deps are a Placement's dependencies; all but Guard and Providers are required. The functions are called only after
+// New has begun.
 type Deps struct {
 	Runtime Runtime
 	Node    Node

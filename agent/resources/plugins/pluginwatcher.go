@@ -159,7 +159,8 @@ func (f *registry) discover(ctx context.Context, path string) {
 	}
 }
 
-// handshake registers the plugin at a socket and notifies the plugin of the result; ctx ends when the socket disappears.
+// handshake registers the plugin at a socket and notifies the plugin of the result; ctx ends when the socket
+// disappears.
 func (f *registry) handshake(ctx context.Context, path string) error {
 	if err := Check(path); err != nil {
 		return err

@@ -79,8 +79,8 @@ func Open(path string, dial func(ctx context.Context, path string) (net.Conn, er
 // acceptPause is the time before accept is retried when the process has too many open files.
 const acceptPause = time.Second
 
-// Serve serves l until ctx ends, and closes it. A panic of a service fails its request; the guard counts it for the part.
-// The gRPC server is created when the first client connects, so that an unused socket takes no memory.
+// Serve serves l until ctx ends, and closes it. A panic of a service fails its request; the guard counts it for the
+// part. The gRPC server is created when the first client connects, so that an unused socket takes no memory.
 func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
 	register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })

@@ -84,8 +84,8 @@ func singleNodeOnly(lists [][]Hint) [][]Hint {
 	return out
 }
 
-// merge returns the best nodes for all resources: it tries every combination of one hint for each resource and intersects
-// them. If all intersections are empty, it returns all nodes, not preferred.
+// merge returns the best nodes for all resources: it tries every combination of one hint for each resource and
+// intersects them. If all intersections are empty, it returns all nodes, not preferred.
 func (p nodeSets) merge(lists [][]Hint) Hint {
 	if slices.ContainsFunc(lists, func(l []Hint) bool { return len(l) == 0 }) {
 		return Hint{Nodes: p.all}
@@ -134,8 +134,8 @@ func minNodes(lists [][]Hint) int {
 	return most
 }
 
-// beats reports whether a is better than b. Among hints that are not preferred, the best have the wanted number of nodes.
-// Hints with fewer nodes follow, those with most nodes first, then hints with more nodes.
+// beats reports whether a is better than b. Among hints that are not preferred, the best have the wanted number of
+// nodes. Hints with fewer nodes follow, those with most nodes first, then hints with more nodes.
 func (p nodeSets) beats(a, b Hint, wanted int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred

@@ -285,9 +285,9 @@ func (c *Child) removeStateOfEarlierBoot() error {
 	return os.WriteFile(c.layout.boot, boot, 0o600)
 }
 
-// replaceWrappers replaces the wrappers of runc and the shim that earlier versions of monopod installed by links to runc
-// and the shim. The shims of pods that those versions started execute the wrapper of runc, and containerd executes that
-// of the shim, until the next boot.
+// replaceWrappers replaces the wrappers of runc and the shim that earlier versions of monopod installed by links to
+// runc and the shim. The shims of pods that those versions started execute the wrapper of runc, and containerd executes
+// that of the shim, until the next boot.
 func (c *Child) replaceWrappers(found programs) error {
 	programs := map[string]string{filepath.Join(c.layout.oci, "bin", shimName): found.shim}
 	for _, r := range found.ociRuntimes {

@@ -39,9 +39,9 @@ var klogPattern = regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^ \]
 
 var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
 
-// parseLine returns the level and text of a line in logrus' format. Levels are lowered by one: containerd logs a warning
-// whenever a pod ends, and most of its errors are results of calls, which the caller handles. A line in another format,
-// such as that of a panic, is an error.
+// parseLine returns the level and text of a line in logrus' format. Levels are lowered by one: containerd logs a
+// warning whenever a pod ends, and most of its errors are results of calls, which the caller handles. A line in another
+// format, such as that of a panic, is an error.
 func parseLine(line string) (zapcore.Level, string) {
 	m := linePattern.FindStringSubmatch(line)
 	if m == nil {

@@ -14,8 +14,8 @@ import (
 // ociRuntime is a program that starts and kills containers. A RuntimeClass can name it as handler.
 type ociRuntime struct{ name, path string }
 
-// Programs that auto chooses from. A pod needs seven calls. For each of them runc, which is written in Go, uses up to 10
-// MB of memory and some 20 ms of CPU; crun uses a small part of that.
+// Programs that auto chooses from. A pod needs seven calls. For each of them runc, which is written in Go, uses up to
+// 10 MB of memory and some 20 ms of CPU; crun uses a small part of that.
 const (
 	runc = "runc"
 	crun = "crun"

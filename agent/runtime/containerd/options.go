@@ -130,7 +130,8 @@ func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logge
 				"leave the flag out so that monopod finds or starts one, %s", err, remedy)
 		case !logged:
 			logged = true
-			log.Warn("waiting for containerd", zap.String("socket", socket), zap.Duration("atMost", awaitTimeout), zap.Error(err))
+			log.Warn("waiting for containerd", zap.String("socket", socket), zap.Duration("atMost", awaitTimeout),
+				zap.Error(err))
 		}
 		select {
 		case <-clock.After(awaitInterval):

@@ -46,8 +46,8 @@ func (c *Child) endOrphanedShims(ctx context.Context) error {
 	return errors.Join(append(errs, c.clearBundles(alive))...)
 }
 
-// clearBundles removes the bundles of containers that no shim has begun to create: the file with the name of the runtime
-// is missing. containerd fails to remove them at each start.
+// clearBundles removes the bundles of containers that no shim has begun to create: the file with the name of the
+// runtime is missing. containerd fails to remove them at each start.
 func (c *Child) clearBundles(alive map[string]bool) error {
 	bundles, err := filepath.Glob(filepath.Join(c.tasks(c.layout.state), "*"))
 	if err != nil {

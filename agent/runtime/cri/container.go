@@ -80,8 +80,8 @@ func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilte
 	return resp.Containers, nil
 }
 
-// ContainerStatus is CRI's, but never older than the events sent: after the event of an exit, it waits up to exitLag for
-// CRI to report the exit, too, and then returns what the event contained.
+// ContainerStatus is CRI's, but never older than the events sent: after the event of an exit, it waits up to exitLag
+// for CRI to report the exit, too, and then returns what the event contained.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		resp, err := r.pods.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})

@@ -127,8 +127,9 @@ func (f *eventStream) follow(ctx context.Context, first bool) error {
 	}
 }
 
-// publishMarker publishes a marker event repeatedly until stop is called: containerd does not report when a subscription
-// begins, but it has begun once the marker arrives. stop waits for the end; it may be called more than once.
+// publishMarker publishes a marker event repeatedly until stop is called: containerd does not report when a
+// subscription begins, but it has begun once the marker arrives. stop waits for the end; it may be called more than
+// once.
 func (f *eventStream) publishMarker(ctx context.Context, client eventsapi.EventsClient) (marker string, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	task := &apievents.TaskPaused{ContainerID: rand.Text()}

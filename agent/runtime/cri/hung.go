@@ -17,8 +17,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// A shim that hangs does not answer, and containerd waits for it in every call about its containers, so its pod can never
-// be stopped. A shim that hangs after its pod was removed stays until containerd is restarted.
+// A shim that hangs does not answer, and containerd waits for it in every call about its containers, so its pod can
+// never be stopped. A shim that hangs after its pod was removed stays until containerd is restarted.
 
 const (
 	// A shim hangs if it does not answer statusAttempts requests. containerd waits two seconds for each answer.
@@ -27,8 +27,9 @@ const (
 	statusTimeout = 30 * time.Second
 )
 
-// orKillShim calls stop, which stops or removes the container or sandbox id. If stop reaches the deadline of ctx because
-// the shim hangs, orKillShim kills the shim: containerd then kills the containers, so that the next call succeeds.
+// orKillShim calls stop, which stops or removes the container or sandbox id. If stop reaches the deadline of ctx
+// because the shim hangs, orKillShim kills the shim: containerd then kills the containers, so that the next call
+// succeeds.
 func (r *Runtime) orKillShim(ctx context.Context, id string, stop func() error) error {
 	err := stop()
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) &&

@@ -37,8 +37,8 @@ const (
 	listTimeout = 10 * time.Second
 )
 
-// imageService is the part of a Runtime that manages images. It uses containerd's own API for what CRI lacks: import and
-// export.
+// imageService is the part of a Runtime that manages images. It uses containerd's own API for what CRI lacks: import
+// and export.
 type imageService struct {
 	configuredSnapshotter string // snapshotter for imported images; empty: CRI's
 	client                *containerd.Client
@@ -218,7 +218,8 @@ func (m *matcher) Match(p ocispec.Platform) bool {
 // fits reports whether the machine can run an image; it also returns the platforms for which the image is built.
 func (i *imageService) fits(ctx context.Context, img images.Image) (bool, []ocispec.Platform) {
 	found, err := images.Platforms(ctx, i.client.ContentStore(), img.Target)
-	fits := err != nil || len(found) == 0 || slices.ContainsFunc(found, i.machinePlatform().Match) // unpack returns the error
+	// After an error the image fits: unpack returns the error.
+	fits := err != nil || len(found) == 0 || slices.ContainsFunc(found, i.machinePlatform().Match)
 	return fits, found
 }
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// networkResults is the folder in which containerd's CNI library (libcni) caches the results of plugins: a file for each
-// sandbox and interface. The library writes these files neither atomically nor with fsync, so a crash or a power cut may
-// truncate one. With a truncated file, libcni refuses to remove the network, and the sandbox can never be stopped.
-// Without a file, it removes the network.
+// networkResults is the folder in which containerd's CNI library (libcni) caches the results of plugins: a file for
+// each sandbox and interface. The library writes these files neither atomically nor with fsync, so a crash or a power
+// cut may truncate one. With a truncated file, libcni refuses to remove the network, and the sandbox can never be
+// stopped. Without a file, it removes the network.
 const networkResults = "/var/lib/cni/results"
 
 // isTruncatedResult reports whether a sandbox could not be stopped because of a truncated file.

@@ -29,8 +29,8 @@ func (f *eventStream) watchKernel(ctx context.Context) {
 	}
 }
 
-// containerID returns the ID of the container in the name of its cgroup, to which the systemd driver adds a prefix and a
-// suffix.
+// containerID returns the ID of the container in the name of its cgroup, to which the systemd driver adds a prefix and
+// a suffix.
 func containerID(folder string) string {
 	if scope, ok := strings.CutSuffix(folder, ".scope"); ok {
 		return scope[strings.LastIndexByte(scope, '-')+1:]

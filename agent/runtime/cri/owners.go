@@ -20,8 +20,8 @@ type exit struct {
 	at   time.Time
 }
 
-// owners records the owner of every container, because containerd's events contain only the ID of the container, and its
-// exit, because CRI reports exits later than containerd's events.
+// owners records the owner of every container, because containerd's events contain only the ID of the container, and
+// its exit, because CRI reports exits later than containerd's events.
 type owners struct {
 	mu  sync.Mutex // guards all
 	all map[string]owner

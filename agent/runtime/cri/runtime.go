@@ -129,8 +129,8 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	return r.pods.Version(ctx, &cri.VersionRequest{})
 }
 
-// Status is CRI's. The first call that finds the runtime ready also begins to import the sandbox image, so that the first
-// pod does not wait for it. It fails if the import failed.
+// Status is CRI's. The first call that finds the runtime ready also begins to import the sandbox image, so that the
+// first pod does not wait for it. It fails if the import failed.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
 	if err != nil {

@@ -73,8 +73,8 @@ func MatchShims(namespace string, is func(id string) bool) func(args []string) b
 	}
 }
 
-// Kill kills the shim and the processes of containers that were never started. When the shim has ended, containerd kills
-// the running ones.
+// Kill kills the shim and the processes of containers that were never started. When the shim has ended, containerd
+// kills the running ones.
 func (s Shim) Kill() error {
 	for _, pid := range append(slices.Clone(s.inits), s.PID) {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {

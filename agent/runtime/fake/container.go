@@ -106,8 +106,8 @@ func (s *containerService) add(c *container, sandboxID string, mounts []Mount) e
 	return nil
 }
 
-// StartContainer runs a created container. If the start fails, the container has exit code 128 and reason StartError, as
-// with containerd.
+// StartContainer runs a created container. If the start fails, the container has exit code 128 and reason StartError,
+// as with containerd.
 func (s *containerService) StartContainer(ctx context.Context, id string) error {
 	err := s.gate.Answer(ctx, "StartContainer", id, func() error { return s.startID(id) })
 	if errors.Is(err, ErrTaskExists) {

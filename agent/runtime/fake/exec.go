@@ -152,8 +152,8 @@ func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader
 	return utilexec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
 }
 
-// outputs replaces the streams that the client did not request by io.Discard. A terminal has only stdout, with a carriage
-// return at the end of each line.
+// outputs replaces the streams that the client did not request by io.Discard. A terminal has only stdout, with a
+// carriage return at the end of each line.
 func outputs(out, errs io.Writer, tty bool) (stdout, stderr io.Writer) {
 	if stdout = io.Discard; out != nil {
 		stdout = out

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Network connects sandboxes. There are no packets: a connection is a pipe in memory or, with real loopback addresses, a
-// connection of the kernel. It is safe for concurrent use.
+// Network connects sandboxes. There are no packets: a connection is a pipe in memory or, with real loopback addresses,
+// a connection of the kernel. It is safe for concurrent use.
 type Network struct {
 	loopback bool // servers listen on real loopback addresses
 

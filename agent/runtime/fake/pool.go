@@ -77,8 +77,8 @@ func (a *pool) free(ip netip.Addr) { delete(a.held, ip) }
 // reservePort marks a subnet as used. No connection is accepted on it.
 const reservePort = 1
 
-// grow adds the first 127.88.N.0/24 that no other process on this machine uses, and reserves it until close by listening
-// on reservePort of its gateway.
+// grow adds the first 127.88.N.0/24 that no other process on this machine uses, and reserves it until close by
+// listening on reservePort of its gateway.
 func (a *pool) grow() error {
 	if !a.grows {
 		return status.Errorf(codes.ResourceExhausted, "no address left in %s", a.subnets[0])

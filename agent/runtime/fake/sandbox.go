@@ -14,7 +14,8 @@ import (
 	"monopod/agent/runtime"
 )
 
-// sandboxService contains the sandboxes. Runtime stops and removes them, because that also stops and removes containers.
+// sandboxService contains the sandboxes. Runtime stops and removes them, because that also stops and removes
+// containers.
 type sandboxService struct {
 	gate     *Gate
 	events   *events

@@ -8,8 +8,8 @@ import (
 	"monopod/agent/runtime/fake/program"
 )
 
-// scripted translates sh -c SCRIPT to a command of the sample program. It knows simple scripts, as tests use them: sleep
-// 2; echo done && exit 3. nil: the command is not such a script, or needs a real shell.
+// scripted translates sh -c SCRIPT to a command of the sample program. It knows simple scripts, as tests use them:
+// sleep 2; echo done && exit 3. nil: the command is not such a script, or needs a real shell.
 func scripted(words []string) []string {
 	if len(words) < 3 || !slices.Contains([]string{"sh", "ash", "bash", "dash"}, path.Base(words[0])) ||
 		!strings.HasPrefix(words[1], "-") || !strings.HasSuffix(words[1], "c") {

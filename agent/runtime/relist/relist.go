@@ -1,5 +1,5 @@
-// Package relist lists the pods of the container runtime, and subscribes to its events, for a loop that must not wait for
-// the runtime.
+// Package relist lists the pods of the container runtime, and subscribes to its events, for a loop that must not wait
+// for the runtime.
 //
 //   - inventory.go: reads the sandboxes and containers of a node's pods from a container runtime
 //   - pleg.go: reports whether a node still observes its pods, through the runtime's event stream or through relists

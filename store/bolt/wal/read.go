@@ -33,8 +33,8 @@ type Expected struct {
 	Open bool   // the generation has begun at Place, so its first frame must exist
 }
 
-// Read reads the expected frames. It also reads generations that continue them and began with a later transaction than the
-// newest one of the state file: the disk may have lost that transaction.
+// Read reads the expected frames. It also reads generations that continue them and began with a later transaction than
+// the newest one of the state file: the disk may have lost that transaction.
 //
 // It returns ErrDamaged if frames are missing: if there is a later frame than the first missing one, or a frame that
 // continues a newer state file. If All is true, it also returns ErrDamaged if the file is missing or shorter than
@@ -98,9 +98,9 @@ type frame struct {
 	end      int64
 }
 
-// next returns the next frame, which is at the beginning of the file if there was no room at the end; nil: there is none.
-// The first frame of the next generation counts only if the current generation has no more frames: the checkpoint may have
-// failed after that frame was written.
+// next returns the next frame, which is at the beginning of the file if there was no room at the end; nil: there is
+// none. The first frame of the next generation counts only if the current generation has no more frames: the checkpoint
+// may have failed after that frame was written.
 func (r *reader) next() *frame {
 	here, wrapped := r.frame(r.Next.At), r.frame(0)
 	for _, follows := range []func(*frame) bool{r.sameGeneration, r.nextGeneration} {

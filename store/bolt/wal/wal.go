@@ -1,20 +1,21 @@
-// Package wal is the write-ahead log of the writes that the state file does not contain yet. A commit needs one write and
-// one fdatasync; a transaction of bbolt writes five pages and needs two. Three nouns:
+// Package wal is the write-ahead log of the writes that the state file does not contain yet. A commit needs one write
+// and one fdatasync; a transaction of bbolt writes five pages and needs two. Three nouns:
 //
 //   - Frame: the records of a commit with a checksum. Frames do not share blocks.
 //   - Generation: the frames between two checkpoints, numbered from zero. A checkpoint writes all records to the state
 //     file, which then names the generation that begins (bolt.WAL).
-//   - Log: the open file, a ring of frames. A generation uses at most half of it, so that the previous generation exists
-//     as long as the disk might lose the last transaction of the state file.
+//   - Log: the open file, a ring of frames. A generation uses at most half of it, so that the previous generation
+//     exists as long as the disk might lose the last transaction of the state file.
 //
 // Read returns the records of a generation and of those that continue it. Generations have random IDs, and their frames
-// contain the ID of the previous generation, so remains of older generations, or of another file, are never taken for newer
-// writes.
+// contain the ID of the previous generation, so remains of older generations, or of another file, are never taken for
+// newer writes.
 //
-// The state file and the log refer to each other, so that the loss, truncation or replacement of one of them is detected.
-// The first frame of a generation has no records and is durable before the state file names the generation. The log grows
-// only with a new generation, and the state file contains its size. Each frame contains the ID of the state file and the
-// number of its transaction. Only the loss of frames at the end of the newest generation cannot be detected.
+// The state file and the log refer to each other, so that the loss, truncation or replacement of one of them is
+// detected. The first frame of a generation has no records and is durable before the state file names the generation.
+// The log grows only with a new generation, and the state file contains its size. Each frame contains the ID of the
+// state file and the number of its transaction. Only the loss of frames at the end of the newest generation cannot be
+// detected.
 package wal
 
 import (
@@ -88,8 +89,8 @@ type Log struct {
 	path    string
 	file    *os.File
 	info    os.FileInfo
-	maxSize int64 // bytes of a full file
-	size    int64 // bytes of it that are there
+	maxSize int64 // in bytes
+	size    int64 // current size in bytes
 
 	generation Generation
 	number     uint64 // of the next frame
@@ -100,8 +101,8 @@ type Log struct {
 	head       [headSize]byte
 }
 
-// Open opens or creates the file; the caller syncs the folder. maxSize is its maximum size in bytes, a multiple of 64 KiB.
-// The next frame is written at offset at. No generation has begun.
+// Open opens or creates the file; the caller syncs the folder. maxSize is its maximum size in bytes, a multiple of 64
+// KiB. The next frame is written at offset at. No generation has begun.
 func Open(path string, maxSize, at int64) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -163,7 +164,8 @@ func (l *Log) At() int64 { return l.at % l.maxSize }
 // Number returns the number of the next frame in its generation.
 func (l *Log) Number() uint64 { return l.number }
 
-// Append makes records and the reserved revision durable. After an error other than ErrUnknown, they are not in the log.
+// Append makes records and the reserved revision durable. After an error other than ErrUnknown, they are not in the
+// log.
 func (l *Log) Append(records []store.Record, reserved int64) error {
 	if l.generation.ID == 0 {
 		return ErrNoRoom
@@ -196,8 +198,8 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 // because a sync of existing blocks writes no metadata.
 const sizeStep = 16 * Block
 
-// grow fills the file with zeros, at least up to size. The next sync includes them. It writes block by block: the kernel
-// may keep the data of one call as one large page, and then count all of it as written with every frame.
+// grow fills the file with zeros, at least up to size. The next sync includes them. It writes block by block: the
+// kernel may keep the data of one call as one large page, and then count all of it as written with every frame.
 func (l *Log) grow(size int64) error {
 	if size > l.size {
 		size = min(max((size+sizeStep-1)/sizeStep*sizeStep, 2*l.size), l.maxSize)

@@ -12,7 +12,8 @@ import (
 )
 
 // Shape is a machine with Sockets, each with Nodes NUMA nodes, each with Cores, each with Threads. CPUs are numbered as
-// on PCs: the first threads of all cores, then the second ones. CachesOf cores share an L3 cache; 0: all cores of a node.
+// on PCs: the first threads of all cores, then the second ones. CachesOf cores share an L3 cache; 0: all cores of a
+// node.
 type Shape struct {
 	Sockets, Nodes, Cores, Threads, CachesOf int
 

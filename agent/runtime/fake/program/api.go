@@ -16,8 +16,8 @@ import (
 // accountDir is the folder of a pod's service account token and the CA certificate of the API server.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
-// api calls the API server as programs in pods do: at the address in the environment, with the pod's token, and verifies
-// the server's certificate.
+// api calls the API server as programs in pods do: at the address in the environment, with the pod's token, and
+// verifies the server's certificate.
 func (r *run) api(ctx context.Context, args []string) int {
 	token, errToken := r.System.ReadFile(accountDir + "token")
 	ca, errCA := r.System.ReadFile(accountDir + "ca.crt")
