@@ -164,7 +164,7 @@ func TestPodWaitsForItsPlugin(t *testing.T) {
 				strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "device plugin of "+gadgets)
 		})
 		w.after(time.Hour)
-		if !w.hasEvent("WaitingForDevicePlugin: the device plugin of " + gadgets + " is not there") {
+		if !w.hasEvent("WaitingForDevicePlugin: the device plugin of " + gadgets + " is not registered") {
 			t.Errorf("events: %v", w.recorded())
 		}
 		w.plug(p, plugin.Config{}, "g1")

@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// Compact is an object that keeps its JSON itself, compressed: its entries keep none, and make it when somebody reads
-// it. It is for kinds whose objects are large and seldom read: CustomResourceDefinitions.
+// Compact is an object that contains its own JSON, compressed. Its entries do not keep the JSON, but encode the object
+// whenever it is read. It is for kinds whose objects are large and rarely read: CustomResourceDefinitions.
 type Compact interface {
 	Object
 	json.Marshaler
-	// Pack compresses what can be, before the object is stored.
+	// Pack compresses the object before it is stored.
 	Pack() error
-	// Load sets the object to data, JSON that was stored, without decoding what stays compressed.
+	// Load sets the object from stored JSON, without decoding the parts that stay compressed.
 	Load(data []byte) error
-	// Weight is about the length of the JSON, in bytes. It is constant for an object that is stored.
+	// Weight returns the approximate length of the JSON in bytes. It is constant for a stored object.
 	Weight() int
 }
 
-// Decode sets obj to data, JSON that was stored.
+// Decode sets obj from stored JSON.
 func Decode(data []byte, obj Object) error {
 	if c, ok := obj.(Compact); ok {
 		return c.Load(data)
@@ -26,12 +26,12 @@ func Decode(data []byte, obj Object) error {
 	return json.Unmarshal(data, obj)
 }
 
-// NewEncoded returns an entry of an object that is not stored, or is stored in another version, with its JSON.
+// NewEncoded returns an entry with the given JSON, for an object that is not stored, or is stored in another version.
 func NewEncoded(key Key, rev int64, obj Object, data []byte) *Entry {
 	return &Entry{Key: key, Rev: rev, Object: obj, json: data}
 }
 
-// ReadEntry returns the entry of an object that Decode read, with what it read.
+// ReadEntry returns the entry of an object that Decode has set from data.
 func ReadEntry(key Key, rev int64, obj Object, data []byte) *Entry {
 	if _, ok := obj.(Compact); ok {
 		data = nil
@@ -39,7 +39,7 @@ func ReadEntry(key Key, rev int64, obj Object, data []byte) *Entry {
 	return NewEncoded(key, rev, obj, data)
 }
 
-// newEntry returns the entry of obj, which was encoded as plain and has its revision.
+// newEntry returns the entry of obj. plain is its JSON without resourceVersion; the object already has the revision.
 func newEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 	if _, ok := obj.(Compact); ok {
 		return &Entry{Key: key, Rev: rev, Object: obj}
@@ -47,7 +47,7 @@ func newEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 	return &Entry{Key: key, Rev: rev, Object: obj, json: withRevision(plain, rev)}
 }
 
-// JSON returns the object encoded, resourceVersion included. It is shared, unless the object is Compact.
+// JSON returns the encoded object with its resourceVersion. The slice is shared, unless the object is Compact.
 func (e *Entry) JSON() []byte {
 	if e.json != nil {
 		return e.json
@@ -57,14 +57,14 @@ func (e *Entry) JSON() []byte {
 		plain.SetResourceVersion("")
 		data, err := plain.MarshalJSON()
 		if err != nil {
-			panic(fmt.Sprintf("%v cannot be encoded again: %v", e.Key, err)) // it was compressed in this process
+			panic(fmt.Sprintf("%v cannot be encoded again: %v", e.Key, err)) // cannot happen: this process compressed it
 		}
 		return withRevision(data, e.Rev)
 	}
 	return nil
 }
 
-// Size is the length of the JSON in bytes; exact is false if that is an estimate, for a Compact object.
+// Size returns the length of the JSON in bytes; exact is false for a Compact object, whose length is an estimate.
 func (e *Entry) Size() (bytes int, exact bool) {
 	if e.json != nil {
 		return len(e.json), true

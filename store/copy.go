@@ -7,12 +7,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// copiers is the number of concurrent writes, which share commits.
-const copiers = 64
+// concurrentWrites is the number of concurrent writes of Copy, which share commits.
+const concurrentWrites = 64
 
-// Copy copies every object of the resources from one store to another, unchanged
-// except for its resourceVersion, and returns the number of objects of each resource.
-// Other objects in to stay.
+// Copy copies every object of the resources from one store to another, unchanged except for its resourceVersion. It
+// returns the number of copied objects of each resource. It does not remove other objects in to.
 func Copy(ctx context.Context, to, from Store, resources []string) (map[string]int, error) {
 	counts := make(map[string]int, len(resources))
 	for _, resource := range resources {
@@ -21,7 +20,7 @@ func Copy(ctx context.Context, to, from Store, resources []string) (map[string]i
 			return counts, fmt.Errorf("read: %w", err)
 		}
 		group, groupCtx := errgroup.WithContext(ctx)
-		group.SetLimit(copiers)
+		group.SetLimit(concurrentWrites)
 		for _, e := range entries {
 			group.Go(func() error {
 				_, err := to.Update(groupCtx, e.Key, func(Object) (Object, error) {

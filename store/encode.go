@@ -8,8 +8,7 @@ import (
 	"strconv"
 )
 
-// An entry's JSON is encoded without a resourceVersion, on the goroutine of the
-// caller; the writer, which alone knows the revision, splices it in as the
+// The caller encodes an object without a resourceVersion. The writer, which assigns the revision, inserts it as the
 // first field of metadata.
 var (
 	metadataField = []byte(`"metadata":{`)
@@ -34,7 +33,7 @@ func Encode(obj Object) (plain []byte, err error) {
 	return plain, nil
 }
 
-// withRevision splices rev into plain JSON as Encode made it.
+// withRevision inserts rev into JSON from Encode.
 func withRevision(plain []byte, rev int64) []byte {
 	at := bytes.Index(plain, metadataField) + len(metadataField)
 	version := fmt.Appendf(nil, `"resourceVersion":"%d"`, rev)
@@ -44,7 +43,7 @@ func withRevision(plain []byte, rev int64) []byte {
 	return slices.Concat(plain[:at], version, plain[at:])
 }
 
-// atRevision is JSON as withRevision makes it, with another revision.
+// atRevision replaces the revision in JSON from withRevision.
 func atRevision(data []byte, rev int64) []byte {
 	head, tail, ok := bytes.Cut(data, versionField)
 	if !ok {
@@ -53,7 +52,7 @@ func atRevision(data []byte, rev int64) []byte {
 	return slices.Concat(head, versionField, strconv.AppendInt(nil, rev, 10), tail[bytes.IndexByte(tail, '"'):])
 }
 
-// samePlain reports whether data is plain plus a resourceVersion.
+// samePlain reports whether data is the same as plain except for its resourceVersion.
 func samePlain(plain, data []byte) bool {
 	head, tail, ok := bytes.Cut(data, versionField)
 	if !ok {

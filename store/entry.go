@@ -6,18 +6,17 @@ import (
 	"strconv"
 )
 
-// NewEntry makes the entry of obj, written at rev as plain, which Encode made.
-// obj becomes the entry's.
+// NewEntry returns the entry of obj, which was written at rev. plain is its JSON from Encode. The caller must not use
+// obj afterwards.
 func NewEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 	obj.SetResourceVersion(strconv.FormatInt(rev, 10))
 	return newEntry(key, rev, obj, plain)
 }
 
-// Encodes reports whether the entry's object was encoded as plain.
+// Encodes reports whether plain, JSON from Encode, is the JSON of the entry's object.
 func (e *Entry) Encodes(plain []byte) bool { return samePlain(plain, e.JSON()) }
 
-// Verify checks that the shared object was not modified: it still encodes to its JSON and has its revision. For
-// tests.
+// Verify is for tests. It checks that the shared object was not modified: its JSON and revision are still the same.
 func (e *Entry) Verify() error {
 	plain, err := Encode(e.Object.DeepCopyObject().(Object))
 	if err != nil {
@@ -32,9 +31,8 @@ func (e *Entry) Verify() error {
 	return nil
 }
 
-// Canonical reports whether data is JSON as Encode makes it for an object of this kind
-// and version: no space before metadata, which is the third field. Such data can
-// be used as it is; other data is decoded and encoded again.
+// Canonical reports whether data has the format of Encode for an object of this kind and version: no spaces before
+// metadata, which is the third field. Other data must be decoded and encoded again.
 func Canonical(data []byte, obj Object) bool {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	head := `{"kind":"` + gvk.Kind + `","apiVersion":"` + gvk.GroupVersion().String() + `",`

@@ -5,23 +5,21 @@ import (
 	"sync"
 )
 
-// Feed holds the last events of one resource and serves its followers: it implements
-// Watch for a Store whose events come from elsewhere.
+// Feed contains the last events of a resource. It implements Watch for a Store whose events come from elsewhere.
 type Feed struct {
 	mu      sync.RWMutex // guards the fields below
 	history history
-	seen    int64         // everything up to here is known
+	seen    int64         // every event up to this revision was added
 	wake    chan struct{} // closed and replaced whenever seen grows
 }
 
-// NewFeed returns a feed that knows every event after rev, with a history bounded by
-// cfg (see NewMemory).
+// NewFeed returns a feed for the events after rev. cfg limits its history.
 func NewFeed(cfg Config, rev int64) *Feed {
 	return &Feed{history: newHistory(rev, cfg, new(int)), seen: rev, wake: make(chan struct{})}
 }
 
-// Add appends events, in order; every event up to seen is then known. Followers
-// without matching events get Progress up to seen.
+// Add appends events, in order, and records that all events up to seen were added. Watches without matching events get
+// Progress up to seen.
 func (f *Feed) Add(seen int64, events ...*Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -29,26 +27,25 @@ func (f *Feed) Add(seen int64, events ...*Event) {
 		f.history.add(ev)
 	}
 	f.seen = max(f.seen, seen)
-	f.awake()
+	f.wakeFollowers()
 }
 
-// Reset drops all events, because those up to rev are unknown. Followers that have
-// not read up to rev lag.
+// Reset drops all events, because events up to rev are missing. Watches that have not read up to rev get Lagged.
 func (f *Feed) Reset(rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.history = newHistory(rev, Config{History: f.history.maxCount, HistoryBytes: f.history.maxBytes}, new(int))
 	f.seen = max(f.seen, rev)
-	f.awake()
+	f.wakeFollowers()
 }
 
-func (f *Feed) awake() {
+func (f *Feed) wakeFollowers() {
 	close(f.wake)
 	f.wake = make(chan struct{})
 }
 
-// Follow implements Store's Watch for a store that closes closed. A revision in the
-// future is waited for.
+// Follow implements Store's Watch. closed is closed when the store closes. If rev is in the future, the watch begins
+// when it is reached.
 func (f *Feed) Follow(closed <-chan struct{}, sel Selector, rev int64) (*Changes, error) {
 	f.mu.RLock()
 	floor := f.history.floor

@@ -14,19 +14,19 @@ const (
 	defaultHistoryTotal = 32 << 20
 )
 
-// history is the last events of one resource, bounded by count and by the memory that
-// they hold. It is guarded by its owner's mutex.
+// history contains the last events of a resource, limited by their number and their memory. The owner's mutex guards
+// it.
 type history struct {
 	events   []*Event // in revision order
 	floor    int64    // every event after this revision is in events
 	bytes    int      // weight of the events
-	total    *int     // bytes of all histories together
+	allBytes *int     // weight of the events of all histories
 	maxCount int
 	maxBytes int
 }
 
 func newHistory(rev int64, cfg Config, total *int) history {
-	return history{floor: rev, total: total, maxCount: cmp.Or(cfg.History, defaultHistory),
+	return history{floor: rev, allBytes: total, maxCount: cmp.Or(cfg.History, defaultHistory),
 		maxBytes: cmp.Or(cfg.HistoryBytes, defaultHistoryBytes)}
 }
 
@@ -40,7 +40,7 @@ func (h *history) add(ev *Event) {
 	h.shrink(h.maxBytes)
 }
 
-// shrink drops the first events until the others hold no more than that many bytes; the last one stays.
+// shrink drops the oldest events until the others weigh at most that many bytes. The newest event always stays.
 func (h *history) shrink(most int) {
 	drop := 0
 	for left := h.bytes; left > most && drop < len(h.events)-1; drop++ {
@@ -49,17 +49,17 @@ func (h *history) shrink(most int) {
 	h.drop(drop)
 }
 
-// drop forgets the first n events.
+// drop drops the oldest n events.
 func (h *history) drop(n int) {
 	for i, ev := range h.events[:n] {
 		h.floor = ev.Rev
 		h.count(-ev.weight)
 		h.events[i] = nil
 	}
-	h.events = h.events[n:] // append reallocates once in a while and frees the front
+	h.events = h.events[n:] // when append reallocates, the dropped elements are freed
 }
 
-// forget drops the events up to rev, and frees the slice when none is left.
+// forget drops the events up to rev, and frees the slice if no event is left.
 func (h *history) forget(rev int64) {
 	h.drop(sort.Search(len(h.events), func(i int) bool { return h.events[i].Rev > rev }))
 	if len(h.events) == 0 {
@@ -67,8 +67,8 @@ func (h *history) forget(rev int64) {
 	}
 }
 
-// after returns the events after rev; false when some of them have left the history.
-// The slice is the history's own: copy it before releasing the lock.
+// after returns the events after rev; false if some of them are no longer in the history. The caller must copy the
+// slice before it releases the lock.
 func (h *history) after(rev int64) ([]*Event, bool) {
 	if rev < h.floor {
 		return nil, false
@@ -79,13 +79,13 @@ func (h *history) after(rev int64) ([]*Event, bool) {
 
 func (h *history) count(weight int) {
 	h.bytes += weight
-	*h.total += weight
+	*h.allBytes += weight
 }
 
-// shrinkHistory drops first events of the resources whose histories hold most, until all together hold no more than
-// their limit: what changes seldom keeps its history. The caller holds m.mu.
-func (m *Memory) shrinkHistory() {
-	for most := cmp.Or(m.cfg.HistoryTotal, defaultHistoryTotal); m.held > most; {
+// shrinkHistories drops the oldest events of the largest histories, until all histories together are within their
+// limit: resources that rarely change keep their history. The caller holds m.mu.
+func (m *Memory) shrinkHistories() {
+	for most := cmp.Or(m.cfg.HistoryTotal, defaultHistoryTotal); m.historyBytes > most; {
 		var biggest *history
 		for _, t := range m.tables {
 			if h := &t.history; len(h.events) > 1 && (biggest == nil || h.bytes > biggest.bytes) {
@@ -95,16 +95,16 @@ func (m *Memory) shrinkHistory() {
 		if biggest == nil {
 			return
 		}
-		biggest.shrink(biggest.bytes - max(m.held-most, biggest.bytes/shrinkShare))
+		biggest.shrink(biggest.bytes - max(m.historyBytes-most, biggest.bytes/shrinkShare))
 	}
 }
 
-// shrinkShare is the part of the largest history, one in so many, that goes at once at least: not every write searches
-// it.
+// shrinkShare is the divisor of the minimum part of the largest history that is dropped, so that not every write
+// searches for the largest history.
 const shrinkShare = 32
 
-// weigh estimates the memory that only the event keeps: the object that was replaced or removed, and of a removed one a
-// copy with the revision of the removal.
+// weigh estimates the memory that only the event keeps: the object that was replaced or removed, and for a removal also
+// the copy that Gone returns.
 func (e *Event) weigh() int {
 	const itself = 300
 	n := itself + e.Old.weigh()
@@ -114,14 +114,14 @@ func (e *Event) weigh() int {
 	return n
 }
 
-// What an object takes beside its struct and its texts, which are as long as its JSON: for each value of a list or
-// field of a struct, and for each struct or map.
+// Estimated memory of an object in addition to its struct and its strings, which are as long as its JSON: for each
+// element of a list or field of a struct, and for each struct or map.
 const (
 	valueBytes  = 24
 	structBytes = 32
 )
 
-// weigh estimates the memory of an entry, within a factor of two or three for any object.
+// weigh estimates the memory of an entry. It is right within a factor of two or three.
 func (e *Entry) weigh() int {
 	switch {
 	case e == nil:

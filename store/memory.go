@@ -11,98 +11,92 @@ import (
 
 // Config of a Memory.
 type Config struct {
-	// Kind describes a resource; false for one that is not served. Required.
+	// Kind returns the kind of a resource; false: the resource is not served. Required.
 	Kind func(resource string) (Kind, bool)
-	// History kept per resource for watches: at most this many events, which hold about this many
-	// bytes of memory, whichever is less; and HistoryTotal bytes for all resources
-	// together. Zero: 4096 events, 16 MiB, 32 MiB.
+	// Limits of the history for watches: the number of events of a resource, the approximate memory in bytes of the events
+	// of a resource, and of all resources together. 0: 4096 events, 16 MiB, 32 MiB.
 	History, HistoryBytes, HistoryTotal int
-	// MaxBytes is the maximum length of the JSON of all objects: beyond it no object is created, and beyond a tenth more
-	// none grows; such an update fails with ErrNoSpace. Zero: no limit.
+	// MaxBytes is the maximum length of the JSON of all objects together. Above it no object can be created, and above 110
+	// % of it none can grow: Update returns ErrNoSpace. 0: no limit.
 	MaxBytes int64
 }
 
-// Record is one durable write. A nil JSON removes the key.
+// Record is a durable write. If JSON is nil, it removes the key.
 type Record struct {
 	Key  Key
 	Rev  int64
 	JSON []byte
-	// Deletes marks a removal, or a step towards one. A full log makes room only for
-	// such records.
+	// Deletes means that the record removes an object, or sets its deletionTimestamp. A full log still accepts such
+	// records.
 	Deletes bool
 }
 
-// Log makes the writes of a Memory durable. Memory calls it from one goroutine at a
-// time.
+// Log makes the writes of a Memory durable. Memory calls it from one goroutine at a time.
 type Log interface {
-	// Commit makes all records and the reserved revision durable before it returns,
-	// or none of them. It fails with ErrNoSpace if there is no room for them, and
-	// with ErrLost as Check does. Revisions above reserved are used only after a
-	// later Commit has raised it. Commit does not retain the slice.
+	// Commit makes all records and the reserved revision durable before it returns, or none of them. It returns ErrNoSpace
+	// if there is no room for them, and ErrLost as Check does. Memory uses revisions above reserved only after a later
+	// Commit has raised it. Commit does not retain the slice.
 	Commit(records []Record, reserved int64) error
-	// Check fails with ErrLost if committed records are gone and Rewrite can restore
-	// them, and with another error if nothing can be committed.
+	// Check returns ErrLost if committed records are lost and Rewrite can restore them, and another error if nothing can
+	// be committed.
 	Check() error
-	// Rewrite replaces everything that was committed by records and the reserved
-	// revision.
+	// Rewrite replaces everything that was committed by records and the reserved revision.
 	Rewrite(records []Record, reserved int64) error
 	Close() error
 }
 
-// reserveBlock is how many revisions are reserved ahead by one commit, so that
-// volatile writes, which are never logged, do not reuse one after a crash.
+// reserveBlock is how many revisions a commit reserves, so that no revision is used twice: after a crash, the revisions
+// of volatile writes, which are not in the log, are unknown.
 const reserveBlock = 1 << 20
 
-// Memory is a Store that holds everything in memory and, given a Log, writes every durable change to it before
-// the change is visible.
+// Memory is a Store in memory. If it has a Log, it writes every durable change to the Log before the change is visible.
 //
-// Callers compute and encode the next object on their own goroutines and queue it for the writer, which is the
-// first caller that gets the turn. The writer takes all waiting writes, drops those whose object changed
-// meanwhile (their callers retry), commits the rest at once, publishes them in order and answers. No lock except
-// the turn is held during the commit.
+// Callers compute and encode the next object on their own goroutines and queue it. The writer is the first caller that
+// gets the writer's token. It takes all queued writes, rejects those whose object has changed meanwhile (their callers
+// retry), commits the rest together, publishes them in order and answers. No lock is held during the commit.
 type Memory struct {
 	cfg    Config
 	log    Log // nil: nothing is durable
 	writes chan *write
-	turn   chan struct{} // holds one token while a caller is the writer
+	writer chan struct{} // holds one token while a caller is the writer
 
 	stop    context.CancelFunc
 	stopped context.Context
 	end     end
 
-	// The writer's own.
-	gathered int // how many writes the last commit had
-	reserved int64
-	quota    quota
-	unsaved  map[Key]bool // volatile writes since the log last got the object, if ever
-	borrowed []Record     // removals of objects that the log keeps only across a stop
+	// Used only by the writer.
+	gathered         int // number of writes in the last batch
+	reserved         int64
+	quota            quota
+	unsaved          map[Key]bool // volatile objects whose newest state is not in the log
+	volatileRemovals []Record     // removals of volatile objects, which the log contains only while the process is stopped
 
-	mu        sync.RWMutex // guards what follows, never held over I/O
-	rev       int64
-	started   int64 // rev at the start: the events since are known, also of resources that have no table yet
-	forgotten int64 // Forget's
-	tables    map[string]*table
-	held      int // bytes of memory that the histories hold
+	mu           sync.RWMutex // guards the fields below; it is never held during I/O
+	rev          int64
+	startRev     int64 // rev at the start, where the history of all resources begins
+	forgottenRev int64 // highest argument of Forget
+	tables       map[string]*table
+	historyBytes int // weight of the events of all histories
 }
 
 var _ Store = (*Memory)(nil)
 
-// end is the end of a store: once the last writer has ended, the log is closed.
+// end is the result of Close.
 type end struct {
 	once sync.Once
-	done chan struct{} // closed at the end
+	done chan struct{} // closed when the log is closed
 	err  error         // set before done is closed
 }
 
-// table is one resource: its objects by "namespace/name" and its last events.
+// table contains the objects of a resource by "namespace/name" and its last events.
 type table struct {
 	entries btree.Map[string, *Entry]
 	history history
-	newest  int64         // the revision of the last change, 0 before the first
+	newest  int64         // revision of the last change; 0: there was none
 	wake    chan struct{} // closed and replaced whenever history grows
 }
 
-// write is a request to the writer to replace cur by next at key.
+// write is a queued replacement of cur by next at key.
 type write struct {
 	key       Key
 	cur       *Entry
@@ -115,21 +109,21 @@ type write struct {
 	published *Event
 }
 
-// errStale answers a write whose current object changed meanwhile.
+// errStale is the result of a write whose object has changed meanwhile.
 var errStale = errors.New("object changed meanwhile")
 
-// NewMemory returns a Memory with the entries, at revision rev or the highest
-// revision among them. log may be nil. The caller calls Close.
+// NewMemory returns a Memory with the entries. Its revision is rev, or the highest revision of the entries. log may be
+// nil. The caller calls Close.
 func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
 		cfg: cfg, log: log,
 		writes:  make(chan *write, maxBatch),
-		turn:    make(chan struct{}, 1),
+		writer:  make(chan struct{}, 1),
 		stop:    stop,
 		stopped: stopped,
 		end:     end{done: make(chan struct{})},
-		quota:   quota{most: cfg.MaxBytes},
+		quota:   quota{max: cfg.MaxBytes},
 		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),
 		tables:  map[string]*table{},
@@ -137,29 +131,29 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	for _, e := range entries {
 		m.rev = max(m.rev, e.Rev)
 	}
-	m.started = m.rev
+	m.startRev = m.rev
 	for _, e := range entries {
 		t := m.table(e.Key.Resource)
 		t.entries.Set(path(e.Key), e)
 		m.quota.used += e.size()
 		t.newest = max(t.newest, e.Rev)
 		if k, ok := cfg.Kind(e.Key.Resource); ok && k.volatile(nil, e.Object) {
-			m.borrowed = append(m.borrowed, Record{Key: e.Key, Deletes: true})
+			m.volatileRemovals = append(m.volatileRemovals, Record{Key: e.Key, Deletes: true})
 			m.unsaved[e.Key] = true
 		}
 	}
 	return m
 }
 
-// path orders keys within a table by namespace, then name.
+// path returns the key of an entry in its table, which orders entries by namespace, then name.
 func path(k Key) string { return k.Namespace + "/" + k.Name }
 
-// table returns the resource's table, which is created on first use. The caller holds m.mu for writing, or has not
+// table returns the resource's table. It creates the table on first use. The caller holds m.mu for writing, or has not
 // shared m yet.
 func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
-		t = &table{wake: make(chan struct{}), history: newHistory(m.started, m.cfg, &m.held)}
+		t = &table{wake: make(chan struct{}), history: newHistory(m.startRev, m.cfg, &m.historyBytes)}
 		m.tables[resource] = t
 	}
 	return t
@@ -191,8 +185,8 @@ func (m *Memory) Revision() int64 {
 	return m.rev
 }
 
-// Newest returns the revision of the last change of a resource, 0 before the first one. A watch of it has
-// nothing more to send once it has sent, or skipped, that change.
+// Newest returns the revision of the last change of a resource; 0: there was none. A watch of the resource is up to
+// date when it has passed that revision.
 func (m *Memory) Newest(resource string) int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -202,7 +196,7 @@ func (m *Memory) Newest(resource string) int64 {
 	return 0
 }
 
-// Count returns the number of objects of each resource that has had any.
+// Count returns the number of objects of each resource that has, or had, objects.
 func (m *Memory) Count() map[string]int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -255,12 +249,12 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 	}
 }
 
-// volatile reports whether a write need not survive a restart.
+// volatile reports whether a write is Volatile.
 func (k Kind) volatile(cur, next Object) bool {
 	return k.Durability != nil && k.Durability(cur, next) == Volatile
 }
 
-// prepare runs change over w.cur and encodes its result.
+// prepare calls change with the current object and encodes the result.
 func (w *write) prepare(change Change) error {
 	next, err := change(w.cur.object())
 	if err != nil || next == nil {
@@ -281,7 +275,7 @@ func (w *write) unchanged() bool {
 	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || samePlain(w.plain, w.cur.JSON()))
 }
 
-// object is e's object, nil for none.
+// object returns the object of e; nil if e is nil.
 func (e *Entry) object() Object {
 	if e == nil {
 		return nil
@@ -289,8 +283,8 @@ func (e *Entry) object() Object {
 	return e.Object
 }
 
-// submit queues w and waits for its answer, as the writer if there is none. Once w is
-// queued, ctx is ignored, so that the answer is the outcome of the write.
+// submit queues w and waits for its result; it becomes the writer if there is none. When w is queued, ctx is ignored,
+// so that the result is known.
 func (m *Memory) submit(ctx context.Context, w *write) error {
 	select {
 	case m.writes <- w:
@@ -303,8 +297,8 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 		select {
 		case <-w.done:
 			return w.err
-		case m.turn <- struct{}{}:
-			m.lead()
+		case m.writer <- struct{}{}:
+			m.writeBatch()
 		case <-m.end.done:
 			select {
 			case <-w.done:
@@ -316,15 +310,15 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 	}
 }
 
-// lead is the writer's turn; a panic ends the turn too.
-func (m *Memory) lead() {
-	defer func() { <-m.turn }()
+// writeBatch processes the queued writes and returns the writer's token, also after a panic.
+func (m *Memory) writeBatch() {
+	defer func() { <-m.writer }()
 	m.process(m.gather())
 }
 
-// Mend checks that the log still has its committed records. If not, it writes them
-// again and returns true. The error says why nothing can be written.
-func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
+// Repair checks that the log still contains its committed records. If not, it writes them again and returns true. It
+// returns an error if nothing can be written.
+func (m *Memory) Repair(ctx context.Context) (repaired bool, err error) {
 	err = m.Pause(ctx, func() error {
 		if m.log == nil {
 			return nil
@@ -332,39 +326,38 @@ func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
 		err := m.log.Check()
 		if errors.Is(err, ErrLost) {
 			err = m.rewrite()
-			mended = err == nil
+			repaired = err == nil
 		}
 		return err
 	})
-	return mended, err
+	return repaired, err
 }
 
-// Pause runs do while no write is committed.
+// Pause calls do while no write is being committed.
 func (m *Memory) Pause(ctx context.Context, do func() error) error {
 	select {
-	case m.turn <- struct{}{}:
+	case m.writer <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-m.stopped.Done():
 		return ErrClosed
 	}
-	defer func() { <-m.turn }()
+	defer func() { <-m.writer }()
 	return do()
 }
 
-// Close implements Store. Writes in progress finish; the log records the exact
-// revision and is closed.
+// Close implements Store. It waits for the current batch, records the exact revision in the log, and closes the log.
 func (m *Memory) Close() error {
 	m.end.once.Do(func() {
 		m.stop()
-		m.turn <- struct{}{} // and keep it
+		m.writer <- struct{}{} // which is never returned
 		m.end.err = m.closeLog()
 		close(m.end.done)
 	})
 	return m.end.err
 }
 
-// Verify checks that no shared object was modified: every object still encodes to its JSON. For tests.
+// Verify is for tests. It checks that no shared object was modified: every object still encodes to its JSON.
 func (m *Memory) Verify() error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -153,7 +153,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// explosive is an object that panics in the writer's turn.
+// explosive is an object that panics in the writer.
 type explosive struct{ *corev1.ConfigMap }
 
 func (explosive) SetResourceVersion(string) { panic("boom") }

@@ -5,9 +5,8 @@ import "strings"
 // PathPrefix begins every path, as --etcd-prefix of a kube-apiserver does.
 const PathPrefix = "/registry/"
 
-// pathOf returns the path of a resource below PathPrefix: its own name, except for a
-// few (upstream: SpecialDefaultResourcePrefixes), and except for those named
-// plural.group, whose path begins with the group.
+// pathOf returns the path of a resource below PathPrefix. It is the name of the resource, except for some resources
+// (upstream: SpecialDefaultResourcePrefixes), and for names of the form plural.group, whose path is group/plural.
 func pathOf(resource string) string {
 	switch resource {
 	case "nodes":
@@ -27,8 +26,7 @@ func pathOf(resource string) string {
 	return resource
 }
 
-// resourceAt is the inverse of pathOf: it splits what follows PathPrefix into the
-// resource and the rest.
+// resourceAt is the inverse of pathOf: it splits a path below PathPrefix into the resource and the rest.
 func resourceAt(rest string) (resource, tail string, ok bool) {
 	dir, tail, ok := strings.Cut(rest, "/")
 	switch dir {
@@ -54,8 +52,8 @@ func resourceAt(rest string) (resource, tail string, ok bool) {
 	return dir, tail, ok && dir != ""
 }
 
-// ResourcePath is the common prefix of the paths of all objects of the resource
-// (/registry/pods/), or of those in the namespace if it is not empty.
+// ResourcePath returns the common prefix of the paths of all objects of the resource (/registry/pods/), or of those in
+// the namespace if it is not empty.
 func ResourcePath(resource, namespace string) string {
 	p := PathPrefix + pathOf(resource) + "/"
 	if namespace != "" {
@@ -64,9 +62,8 @@ func ResourcePath(resource, namespace string) string {
 	return p
 }
 
-// Path is where a kube-apiserver keeps the object in etcd:
-// /registry/pods/default/web, /registry/minions/node1,
-// /registry/example.com/widgets/default/one.
+// Path returns the key of the object in the etcd of a kube-apiserver: /registry/pods/default/web,
+// /registry/minions/node1, /registry/example.com/widgets/default/one.
 func (k Key) Path() string { return ResourcePath(k.Resource, k.Namespace) + k.Name }
 
 // ParsePath is the inverse of Key.Path. It returns false for anything else.

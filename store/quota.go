@@ -2,39 +2,39 @@ package store
 
 import "fmt"
 
-// share is the part of a quota, one in so many, that is left to changes of existing objects when no more can be
-// created: what runs keeps its status.
-const share = 10
+// headroom is the divisor of the part of a quota by which existing objects may exceed it, so that running pods can
+// update their status when nothing more can be created.
+const headroom = 10
 
-// revisionSize is more than what a resourceVersion adds to an object's JSON.
+// revisionSize is more than the length that a resourceVersion adds to an object's JSON.
 const revisionSize = 48
 
-// quota bounds the JSON of all objects. It belongs to the writer.
+// quota limits the JSON of all objects. Only the writer uses it.
 type quota struct {
-	most  int64 // bytes; 0: no limit
-	used  int64 // by what is published
-	asked int64 // by the batch so far
+	max     int64 // bytes; 0: no limit
+	used    int64 // by what is published
+	pending int64 // by the batch so far
 }
 
-// take adds what a write adds. It fails with ErrNoSpace if that is too much; removals, steps towards one, what shrinks,
-// and volatile writes, which expire, are never too much.
-func (q *quota) take(w *write) error {
+// reserve adds the growth by a write. It returns ErrNoSpace if the quota is exceeded. Deletions, writes that make an
+// object smaller, and volatile writes, which expire, are always allowed.
+func (q *quota) reserve(w *write) error {
 	grows := int64(len(w.plain)) + revisionSize - w.cur.size()
-	most := q.most
+	most := q.max
 	if w.cur != nil {
-		most += most / share
+		most += most / headroom
 	}
-	if q.most > 0 && w.next != nil && grows > 0 && !w.volatile && !w.deletes() && q.used+q.asked+grows > most {
+	if q.max > 0 && w.next != nil && grows > 0 && !w.volatile && !w.deletes() && q.used+q.pending+grows > most {
 		return fmt.Errorf("%w: all objects together have reached %d MiB of JSON (--max-state-size): delete some", ErrNoSpace,
-			q.most>>20)
+			q.max>>20)
 	}
 	if w.next != nil {
-		q.asked += grows
+		q.pending += grows
 	}
 	return nil
 }
 
-// size is Size; 0 for none.
+// size returns Size; 0 if e is nil.
 func (e *Entry) size() int64 {
 	if e == nil {
 		return 0

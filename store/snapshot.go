@@ -6,36 +6,35 @@ import (
 	"strings"
 )
 
-// snapshot returns the entries that match sel's namespace, name and position, at one
-// revision.
+// snapshot returns the entries that match sel, except for sel.Match, at the returned revision.
 func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	t := m.tables[sel.Resource]
 	if sel.At == 0 || sel.At == m.rev {
-		return t.present(sel), m.rev, nil
+		return t.current(sel), m.rev, nil
 	}
 	if sel.At > m.rev {
 		return nil, 0, fmt.Errorf("%s: revision %d is after %d: %w", sel.Resource, sel.At, m.rev, ErrFuture)
 	}
-	past, ok := t.undo(sel.At)
-	if !ok || sel.At < m.forgotten {
+	past, ok := t.entriesAt(sel.At)
+	if !ok || sel.At < m.forgottenRev {
 		return nil, 0, fmt.Errorf("%s: revision %d is too long ago: %w", sel.Resource, sel.At, ErrExpired)
 	}
 	if len(past) == 0 {
-		return t.present(sel), sel.At, nil
+		return t.current(sel), sel.At, nil
 	}
-	sel.Limit = 0 // of the entries that were there
-	return rewind(t.present(sel), past, sel), sel.At, nil
+	sel.Limit = 0 // it limits past entries, not the current ones
+	return rewind(t.current(sel), past, sel), sel.At, nil
 }
 
-// present returns the current entries for sel's keys: at most sel.Limit, if sel accepts them all.
-func (t *table) present(sel Selector) []*Entry {
+// current returns the current entries that match sel, except for sel.Match. If sel.Match is nil, sel.Limit applies.
+func (t *table) current(sel Selector) []*Entry {
 	if t == nil {
 		return nil
 	}
 	var out []*Entry
-	from, end := sel.span()
+	from, end := sel.pathRange()
 	t.entries.Ascend(from, func(at string, e *Entry) bool {
 		if end != "" && at >= end || sel.Limit > 0 && sel.Match == nil && len(out) == sel.Limit {
 			return false
@@ -48,8 +47,8 @@ func (t *table) present(sel Selector) []*Entry {
 	return out
 }
 
-// span returns the first path that sel can select, and one after all of them; empty: there is none.
-func (s Selector) span() (from, end string) {
+// pathRange returns the range of paths that sel can select: from is included, end is not. Empty: there is no bound.
+func (s Selector) pathRange() (from, end string) {
 	if s.Namespace != "" {
 		from, end = s.Namespace+"/", s.Namespace+"0" // which follows the slash
 	}
@@ -69,23 +68,23 @@ func (s Selector) selectsKey(k Key) bool {
 		(s.After == "" || path(k) > s.After)
 }
 
-// undo returns, for each key that changed after rev, its entry at rev (nil if it had
-// none), or false if the history does not reach back to rev.
-func (t *table) undo(rev int64) (map[Key]*Entry, bool) {
+// entriesAt returns, for each key that changed after rev, its entry at rev, which is nil if there was none. It returns
+// false if the history does not reach back to rev.
+func (t *table) entriesAt(rev int64) (map[Key]*Entry, bool) {
 	if t == nil {
 		return nil, true
 	}
 	events, ok := t.history.after(rev)
 	past := make(map[Key]*Entry, len(events))
 	for _, ev := range events {
-		if _, known := past[ev.Key]; !known { // the first change holds the entry before it
+		if _, known := past[ev.Key]; !known { // the first change contains the entry at rev
 			past[ev.Key] = ev.Old
 		}
 	}
 	return past, ok
 }
 
-// rewind replaces present entries by past ones.
+// rewind replaces the present entries of changed keys by the past ones.
 func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	present = slices.DeleteFunc(present, func(e *Entry) bool {
 		_, changed := past[e.Key]
@@ -99,7 +98,7 @@ func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	}
 	slices.SortFunc(back, func(a, b *Entry) int { return strings.Compare(path(a.Key), path(b.Key)) })
 	out := make([]*Entry, 0, len(present)+len(back))
-	for _, e := range back { // whose place is among those that did not change
+	for _, e := range back { // merge both sorted lists
 		at, _ := slices.BinarySearchFunc(present, path(e.Key),
 			func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
 		out = append(append(out, present[:at]...), e)

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// watchBatch is how many events a watch takes from the history at once.
+	// watchBatch is the number of events that a watch takes from the history at once.
 	watchBatch = 32
-	// progressEvery is how many events a watch skips before it sends Progress to its reader.
+	// progressEvery is the number of skipped events after which a watch sends Progress.
 	progressEvery = 256
 )
 
@@ -29,36 +29,35 @@ func (m *Memory) Watch(_ context.Context, sel Selector, rev int64) (*Changes, er
 	return &Changes{memory: m, table: t, closed: m.stopped.Done(), sel: sel, rev: rev}, nil
 }
 
-// Forget drops the history up to rev and returns the newest revision, for the next
-// call. Called every five minutes with the last result, it keeps as much history as a
-// kube-apiserver's etcd (upstream: --etcd-compaction-interval), and none in an idle
-// store. Watches that have read everything continue; lists at an earlier revision do not, as
-// clients expect of a revision that is that old.
+// Forget drops the history up to rev and returns the newest revision, for the next call. When it is called every five
+// minutes with the last result, as much history is kept as in the etcd of a kube-apiserver (upstream:
+// --etcd-compaction-interval), and none in an idle store. Watches that have read everything continue; lists at an
+// earlier revision return ErrExpired.
 func (m *Memory) Forget(rev int64) (newest int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tables {
 		t.history.forget(rev)
 	}
-	m.forgotten = max(m.forgotten, rev)
+	m.forgottenRev = max(m.forgottenRev, rev)
 	return m.rev
 }
 
-// Changes are the changes of a watch, which its reader takes when it is ready for them: no goroutine waits in between.
-// They are for one reader at a time.
+// Changes is a watch, from which the reader takes the changes: there is no goroutine. Only one goroutine may use it at
+// a time.
 type Changes struct {
-	memory *Memory // its history is read if feed is nil
-	table  *table
-	feed   *Feed
-	closed <-chan struct{} // of the store
-	sel    Selector
-	rev    int64 // everything up to here was read or skipped
-	passed int   // events skipped since the last one that was read
+	memory  *Memory // used if feed is nil
+	table   *table
+	feed    *Feed
+	closed  <-chan struct{} // of the store
+	sel     Selector
+	rev     int64 // everything up to here was read or skipped
+	skipped int   // events skipped since the last one that was read
 }
 
-// Read appends the changes that are there to buf, at most some tens of them. If there are no more, it also returns a
-// channel that is closed when there may be. open is false when the reader has fallen behind the history; the last event
-// is Lagged then. A selector that panics ends its own watch as lagged.
+// Read appends available changes to buf, at most watchBatch. If there are no more, it also returns a channel that is
+// closed when there may be more. open is false when the reader has fallen behind the history; then the last event is
+// Lagged. A selector that panics also ends its watch with Lagged.
 func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, open bool) {
 	events = buf
 	defer func() {
@@ -67,46 +66,46 @@ func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, ope
 		}
 	}()
 	var batch [watchBatch]*Event
-	n, seen, wake, inReach := c.next(batch[:])
-	if !inReach {
+	n, seen, wake, inHistory := c.next(batch[:])
+	if !inHistory {
 		return append(events, &Event{}), nil, false
 	}
 	for _, ev := range batch[:n] {
 		c.rev = ev.Rev
-		if c.passed++; c.sel.touches(ev) {
+		if c.skipped++; c.sel.touches(ev) {
 			events = append(events, ev)
-			c.passed = 0
-		} else if c.passed == progressEvery {
+			c.skipped = 0
+		} else if c.skipped == progressEvery {
 			events = append(events, &Event{Rev: ev.Rev})
-			c.passed = 0
+			c.skipped = 0
 		}
 	}
 	if n == len(batch) {
 		return events, nil, true
 	}
-	if seen > c.rev || c.sel.Progress && c.passed > 0 {
-		c.rev, c.passed = max(seen, c.rev), 0
+	if seen > c.rev || c.sel.Progress && c.skipped > 0 {
+		c.rev, c.skipped = max(seen, c.rev), 0
 		events = append(events, &Event{Rev: c.rev})
 	}
 	return events, wake, true
 }
 
-// next copies the next events into buf. wake is closed when there are more; every event up to seen is known. inReach is
-// false if some have left the history.
-func (c *Changes) next(buf []*Event) (n int, seen int64, wake <-chan struct{}, inReach bool) {
+// next copies the next events into buf. wake is closed when there are more; all events up to seen were added. inHistory
+// is false if some events are no longer in the history.
+func (c *Changes) next(buf []*Event) (n int, seen int64, wake <-chan struct{}, inHistory bool) {
 	if c.feed != nil {
 		return c.feed.read(c.rev, buf)
 	}
 	c.memory.mu.RLock()
 	defer c.memory.mu.RUnlock()
-	events, inReach := c.table.history.after(c.rev)
-	return copy(buf, events), 0, c.table.wake, inReach
+	events, inHistory := c.table.history.after(c.rev)
+	return copy(buf, events), 0, c.table.wake, inHistory
 }
 
 // Closed returns a channel that is closed when the store closes.
 func (c *Changes) Closed() <-chan struct{} { return c.closed }
 
-// Each calls do with every change, in order, until do returns false, ctx ends, the store closes or the reader has
+// Each calls do with every change, in order, until do returns false, ctx ends, the store closes, or the reader has
 // fallen behind the history.
 func (c *Changes) Each(ctx context.Context, do func(*Event) bool) {
 	for {

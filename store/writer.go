@@ -8,12 +8,12 @@ import (
 	"strconv"
 )
 
-// maxBatch bounds the writes of one commit, and so how long the first of them waits.
+// maxBatch is the maximum number of writes in a commit, which limits the latency of the first one.
 const maxBatch = 1024
 
-// gather takes every waiting write; the caller has the turn. It yields first: on one processor, where nothing else runs
-// meanwhile, every write would have a commit, and an fsync, of its own. Callers whose writes were answered together are
-// likely to write again: while fewer wait than last time, it yields to them, so that they share a commit again.
+// gather takes all queued writes. The caller has the writer's token. It yields first: otherwise, on one CPU, each write
+// would have its own commit and fsync. Callers whose writes were in the last batch are likely to write again: while
+// fewer writes are queued than in the last batch, gather yields to them, so that they share a commit again.
 func (m *Memory) gather() []*write {
 	runtime.Gosched()
 	var batch []*write
@@ -36,8 +36,8 @@ func (m *Memory) gather() []*write {
 // errPanic is the error of writes whose batch ended with a panic.
 var errPanic = errors.New("the write failed with a panic, its outcome is unknown")
 
-// process commits, publishes and answers a batch. Every write is answered, even after
-// a panic in an object or in the log.
+// process commits, publishes and answers a batch. Every write gets a result, even after a panic in an object or in the
+// log.
 func (m *Memory) process(batch []*write) {
 	last := m.rev + int64(len(batch))
 	done := false
@@ -61,7 +61,7 @@ func (m *Memory) processAll(batch []*write) {
 	fresh := m.number(batch)
 	err := m.commit(fresh)
 	if errors.Is(err, ErrNoSpace) {
-		fresh = m.number(withoutGrowth(fresh, err))
+		fresh = m.number(onlyDeletes(fresh, err))
 		err = m.commit(fresh)
 	}
 	if err == nil {
@@ -73,9 +73,8 @@ func (m *Memory) processAll(batch []*write) {
 	}
 }
 
-// withoutGrowth fails the writes that would grow the log and returns the others, for
-// which there may still be room.
-func withoutGrowth(fresh []*write, err error) []*write {
+// onlyDeletes fails the writes that would grow the log and returns the others, for which there may still be room.
+func onlyDeletes(fresh []*write, err error) []*write {
 	var rest []*write
 	for _, w := range fresh {
 		if w.volatile || w.deletes() {
@@ -89,23 +88,22 @@ func withoutGrowth(fresh []*write, err error) []*write {
 
 func (w *write) fail(err error) { w.result, w.err = nil, fmt.Errorf("%v: %w", w.key, err) }
 
-// deletes reports whether the write is a removal, or a step towards one.
+// deletes reports whether the write removes the object, or the object has a deletionTimestamp.
 func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimestamp() != nil }
 
-// number assigns a revision, an entry and an event to each write whose current object
-// is still current. Two writes to one key never share a batch: the second one is
-// stale by then.
+// number assigns a revision, an entry and an event to each write whose object has not changed meanwhile. Of two writes
+// to a key in a batch, the second one is stale.
 func (m *Memory) number(batch []*write) []*write {
 	var fresh []*write
 	touched := map[Key]bool{}
-	m.quota.asked = 0
+	m.quota.pending = 0
 	rev := m.rev // only the writer changes it
 	for _, w := range batch {
 		if touched[w.key] || m.current(w.key) != w.cur {
 			w.err = errStale
 			continue
 		}
-		if err := m.quota.take(w); err != nil {
+		if err := m.quota.reserve(w); err != nil {
 			w.fail(err)
 			continue
 		}
@@ -128,12 +126,12 @@ func (w *write) number(rev int64) {
 	w.published.New = w.result
 }
 
-// commit writes the durable ones of fresh to the log, and reserves revisions.
+// commit commits the durable writes to the log, and reserves revisions.
 func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
 	}
-	records := slices.Clone(m.borrowed)
+	records := slices.Clone(m.volatileRemovals)
 	for _, w := range fresh {
 		if !w.volatile {
 			records = append(records, w.record())
@@ -143,12 +141,12 @@ func (m *Memory) commit(fresh []*write) error {
 	if last := fresh[len(fresh)-1].published.Rev; last > reserved {
 		reserved = last + reserveBlock
 	}
-	if len(records) > len(m.borrowed) || reserved != m.reserved {
+	if len(records) > len(m.volatileRemovals) || reserved != m.reserved {
 		if err := m.append(records, reserved); err != nil {
 			m.skip(fresh[len(fresh)-1].published.Rev)
 			return err
 		}
-		m.reserved, m.borrowed = reserved, nil
+		m.reserved, m.volatileRemovals = reserved, nil
 	}
 	for _, w := range fresh {
 		if w.volatile && w.next != nil {
@@ -160,7 +158,7 @@ func (m *Memory) commit(fresh []*write) error {
 	return nil
 }
 
-// append commits to the log. A log that lost its records is rewritten first.
+// append commits to the log. If the log has lost its records, it rewrites the log first.
 func (m *Memory) append(records []Record, reserved int64) error {
 	err := m.log.Commit(records, reserved)
 	if !errors.Is(err, ErrLost) {
@@ -178,7 +176,7 @@ func (m *Memory) rewrite() error {
 	if err := m.log.Rewrite(m.durable(), reserved); err != nil {
 		return err
 	}
-	m.reserved, m.borrowed = reserved, nil
+	m.reserved, m.volatileRemovals = reserved, nil
 	return nil
 }
 
@@ -199,7 +197,7 @@ func (m *Memory) durable() []Record {
 	return records
 }
 
-// record is the write's record for the log.
+// record returns the write's record for the log.
 func (w *write) record() Record {
 	if w.next == nil {
 		return Record{Key: w.key, Rev: w.published.Rev, Deletes: true}
@@ -215,8 +213,7 @@ func (w *write) encoded() []byte {
 	return w.result.json
 }
 
-// skip moves past revisions whose commit failed: the disk may have kept a part of it,
-// so they are never used again.
+// skip skips the revisions of a failed commit: a part of it may be on the disk, so they must not be used again.
 func (m *Memory) skip(rev int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,16 +243,15 @@ func (m *Memory) publish(fresh []*write) {
 			grown = append(grown, t)
 		}
 	}
-	m.shrinkHistory()
+	m.shrinkHistories()
 	for _, t := range grown {
 		close(t.wake)
 		t.wake = make(chan struct{})
 	}
 }
 
-// closeLog saves volatile objects and the exact revision, so that the next start
-// continues from there, and closes the log. A log without any writes is left
-// untouched.
+// closeLog saves volatile objects and the exact revision, from which the next start continues, and closes the log. If
+// nothing was ever written to the log, it stays unchanged.
 func (m *Memory) closeLog() error {
 	if m.log == nil {
 		return nil
@@ -268,7 +264,7 @@ func (m *Memory) closeLog() error {
 }
 
 func (m *Memory) unsavedRecords() []Record {
-	records := m.borrowed
+	records := m.volatileRemovals
 	for k := range m.unsaved {
 		if e := m.current(k); e != nil {
 			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON()})

@@ -1,4 +1,4 @@
-// A runtime without such a feature ignores the request silently, so only its version is a reliable sign.
+// A runtime silently ignores requests for features that it does not have, so abilities are derived from its version.
 
 package runtime
 
@@ -13,12 +13,12 @@ import (
 type Abilities struct {
 	Images        bool // image volumes: containerd 2.1
 	ImageSubPaths bool // their subPaths: containerd 2.2
-	// CDI devices: containerd 2.0; 1.7 only if enabled, which it does not report; package cdi does it for others
+	// CDI devices: containerd 2.0. containerd 1.7 does not report whether CDI is enabled, so package cdi edits the
+	// container for it and for older versions.
 	CDI bool
 }
 
-// AbilitiesOf returns the abilities of a runtime by its version; an unknown version has none.
-// The fake runtime has all.
+// AbilitiesOf returns the abilities of a runtime by its version. An unknown version has none, the fake runtime has all.
 func AbilitiesOf(v *cri.VersionResponse) Abilities {
 	if v.GetRuntimeName() != "containerd" {
 		return Abilities{Images: true, ImageSubPaths: true, CDI: true}

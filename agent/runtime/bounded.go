@@ -14,20 +14,18 @@ const (
 	// RequestTimeout is the deadline of a call, in addition to the time that its
 	// request asks to wait (upstream: runtimeRequestTimeout).
 	RequestTimeout = 2 * time.Minute
-	// importTimeout is the deadline of importing an archive of images, which may be
-	// large and the disk slow.
+	// importTimeout is the deadline of importing an image archive, which may be large on a slow disk.
 	importTimeout = 30 * time.Minute
 )
 
-// Bounded returns a runtime whose calls have deadlines: a call without an answer in
-// time fails with Unavailable. A pull has no deadline, because its caller watches the
-// progress, and neither has a command without a timeout. saw, unless it is nil, is
-// called after every call.
-func Bounded(r Runtime, saw Observer) Runtime {
-	if saw == nil {
-		saw = func(string, time.Duration, error) {}
+// Bounded returns a runtime whose calls have deadlines: a call that is not answered in time fails with Unavailable.
+// Pulls have no deadline, because their caller watches the progress, and neither have commands without a timeout.
+// observe is called after every call; it may be nil.
+func Bounded(r Runtime, observe Observer) Runtime {
+	if observe == nil {
+		observe = func(string, time.Duration, error) {}
 	}
-	return bounded{r, saw}
+	return bounded{r, observe}
 }
 
 // Observer receives each finished call, its duration and its error.
@@ -35,14 +33,14 @@ type Observer func(call string, took time.Duration, err error)
 
 type bounded struct {
 	Runtime
-	saw Observer
+	observe Observer
 }
 
 // within calls f, which must obey its context, and gives up after limit.
 func within[T any](ctx context.Context, b bounded, call string, limit time.Duration,
 	f func(context.Context) (T, error)) (out T, err error) {
 	began := time.Now()
-	defer func() { b.saw(call, time.Since(began), err) }()
+	defer func() { b.observe(call, time.Since(began), err) }()
 	below, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err = f(below)
@@ -159,7 +157,7 @@ func (b bounded) ExecSync(ctx context.Context, id string, cmd []string,
 	timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	if timeout == 0 {
 		began := time.Now()
-		defer func() { b.saw("ExecSync", time.Since(began), err) }()
+		defer func() { b.observe("ExecSync", time.Since(began), err) }()
 		return b.Runtime.ExecSync(ctx, id, cmd, timeout)
 	}
 	r, err := within(ctx, b, "ExecSync", timeout+RequestTimeout, func(ctx context.Context) (r execResult, err error) {
@@ -201,7 +199,7 @@ func (b bounded) ImageStatus(ctx context.Context, image string) (*cri.Image, err
 func (b bounded) PullImage(ctx context.Context, image string, auth *cri.AuthConfig,
 	sandbox *cri.PodSandboxConfig) (ref string, err error) {
 	began := time.Now()
-	defer func() { b.saw("PullImage", time.Since(began), err) }()
+	defer func() { b.observe("PullImage", time.Since(began), err) }()
 	return b.Runtime.PullImage(ctx, image, auth, sandbox)
 }
 

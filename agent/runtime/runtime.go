@@ -3,8 +3,8 @@
 // contract of both.
 //
 //   - abilities.go: returns features of a runtime that CRI does not report
-//   - interrupted.go: distinguishes failed calls to a container runtime from interrupted ones, whose error says nothing
-//     about the pod: the runtime died during the call, or an earlier call is still running or has succeeded
+//   - interrupted.go: distinguishes failed calls from interrupted ones, whose error says nothing about the pod: the
+//     runtime died during the call, or an earlier call is still running or has succeeded
 package runtime
 
 import (
@@ -17,13 +17,13 @@ import (
 
 // Download is a part of an image that is being pulled.
 type Download struct {
-	Ref         string // names the part while it is pulled
-	Done, Total int64  // in bytes; Total may be 0: not known
+	Ref         string // identifies the part
+	Done, Total int64  // in bytes; Total 0: unknown
 }
 
-// Process is one that was started in a container besides its own.
+// Process is a process that Exec or ExecSync started in a container.
 type Process struct {
-	ID  string // no other process ever has it
+	ID  string // unique, also over time
 	PID int    // on the machine
 }
 
@@ -37,8 +37,7 @@ type Runtime interface {
 	// reports them (containerd 2.0 and later).
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 
-	// RunPodSandbox creates and starts a sandbox with the handler; empty: the default
-	// one.
+	// RunPodSandbox creates and starts a sandbox with the runtime handler; empty: the default one.
 	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (id string, err error)
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
@@ -70,8 +69,8 @@ type Runtime interface {
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
 	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
-	// Execs returns the processes that Exec and ExecSync started in a container and that run;
-	// Unimplemented if the runtime does not know.
+	// Execs returns the running processes that Exec and ExecSync started in a container; Unimplemented if the runtime
+	// does not know them.
 	Execs(ctx context.Context, id string) ([]Process, error)
 
 	ListImages(ctx context.Context) ([]*cri.Image, error)
@@ -80,23 +79,21 @@ type Runtime interface {
 	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string,
 		err error)
 	RemoveImage(ctx context.Context, image string) error
-	// ImageFsInfo returns the location and usage of images; Unimplemented if the
-	// runtime does not know.
+	// ImageFsInfo returns the location and usage of images; Unimplemented if the runtime does not know them.
 	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
 	// ImportImages loads an OCI or docker archive (tar, may be gzip or zstd) from the
 	// local disk, pins its images and returns their names.
 	ImportImages(ctx context.Context, path string) ([]string, error)
-	// ImportArchive is ImportImages of an archive that is still arriving.
+	// ImportArchive is ImportImages for an archive that is read from a stream.
 	ImportArchive(ctx context.Context, archive io.Reader) ([]string, error)
-	// Downloads returns the parts of images that are being pulled; none if the runtime does not know.
+	// Downloads returns the parts of images that are being pulled; none if the runtime does not report them.
 	Downloads(ctx context.Context) ([]Download, error)
 	// ExportImages writes images as one OCI archive (tar), which ImportImages accepts;
 	// Unimplemented if the runtime does not keep their layers.
 	ExportImages(ctx context.Context, names []string, to io.Writer) error
 
-	// Events sends changes until ctx ends, in order for each container. A gap ends
-	// with an EventResync, after which the caller relists. It may begin with an
-	// EventLost if the runtime went away.
+	// Events sends changes until ctx ends, in order for each container. If events may have been missed, EventResync
+	// follows, after which the caller relists. If the runtime went away, EventLost precedes it.
 	Events(ctx context.Context) (<-chan Event, error)
 
 	Close() error

@@ -1,17 +1,15 @@
 // Package bolt makes a store.Memory durable in one bbolt file and a write-ahead log.
 //
-// The file holds only the current state: one bucket maps store.Key's Path, the same
-// key as in etcd under a kube-apiserver, to the object's JSON and its checksum; a
-// second one holds the format and the header: revisions, and a digest of all objects.
-// It is read once, at Open, and only written from then on. A commit goes to the log,
-// with one fsync, and from there into the file together with some hundred others (see
-// log). When Monopod stops, and before a snapshot, the file gets all of it, so that it
-// is complete by itself. Four nouns:
+// The file contains only the current state. One bucket maps store.Key's Path, which is also the key in the etcd of a
+// kube-apiserver, to the object's JSON and its checksum. A second bucket contains the format and the header: revisions,
+// and a digest of all objects. Open reads the whole file; afterwards it is only written. A commit is written to the log
+// with one fsync, and later, together with some hundred others, to the file (see log). When Monopod stops, and before a
+// snapshot, all commits are written to the file, so that it is complete without the log. Four nouns:
 //
 //   - Place: the paths of the file, its snapshots and the reserve.
 //   - DB: the open file, a store.Store.
 //   - Snapshot: a verified copy of the file at one revision.
-//   - Report: repairs and migrations that opening the file needed.
+//   - Report: the repairs and migrations that opening the file required.
 //
 // The same folder contains:
 //
@@ -23,14 +21,13 @@
 //	state.db.replaced-<time>        a file that a restored snapshot replaced
 //	state.db.new                    a file that is being written; useless after a crash
 //
-// A damaged file is never opened: every page is checked before bbolt maps it, every
-// object against its checksum, and all objects against the digest, which also detects
-// whole pages that the disk lost or mixed up.
+// A damaged file is never opened: every page is checked before bbolt maps it, every object against its checksum, and
+// all objects against the digest, which also detects whole pages that the disk lost or exchanged.
 //
-//   - content.go: what a state file contains: its format, the checksums of objects, and the migration of older formats
-//   - flock.go: locks a data folder and the state file in it against other processes
-//   - pages.go: checks the pages of a bbolt file before bbolt sees it: bbolt reads the file through a mapping and
-//     trusts it, so that a bad page number or length from a failing disk crashes the process
+//   - content.go: the content of the file: its format, and the checksums of objects
+//   - flock.go: locks the data folder and the state file against other processes
+//   - pages.go: checks the pages of the file before bbolt opens it: bbolt reads the file through a mapping and does not
+//     validate it, so a wrong page number or length from a failing disk would crash the process
 package bolt
 
 import (
@@ -51,24 +48,24 @@ import (
 // Config of a Place.
 type Config struct {
 	store.Config
-	// Keep is how many snapshots are kept; 0: DefaultKeep.
+	// Keep is the number of snapshots to keep; 0: DefaultKeep.
 	Keep int
-	// Lost is called after another process removed, replaced or wrote the open file,
-	// with the outcome of the repair; may be nil.
+	// Lost is called, with the result of the repair, after another process has removed, replaced or written the open file;
+	// it may be nil.
 	Lost func(Loss)
-	// Traces are files whose presence shows that a missing state file once existed.
+	// Traces are files that prove that a missing state file once existed.
 	Traces []string
-	// Clock is for the names of snapshots and of files set aside; nil: the real one.
+	// Clock is for the names of snapshots and of files that are set aside; nil: the real one.
 	Clock clock.WithTicker
-	// LogBytes is the size of the write-ahead log in bytes once it is full, a multiple of 64 KiB; 0: DefaultLogBytes.
+	// LogBytes is the maximum size of the write-ahead log in bytes, a multiple of 64 KiB; 0: DefaultLogBytes.
 	LogBytes int64
 }
 
 const (
 	// DefaultKeep is the default number of snapshots to keep.
 	DefaultKeep = 5
-	// DefaultLogBytes is the default size of the write-ahead log. Half of it, 128 small commits, is what a checkpoint
-	// puts into the file at once, and what a start after a power failure reads.
+	// DefaultLogBytes is the default size of the write-ahead log. A checkpoint writes half of it to the file at once,
+	// which is 128 small commits; a start after a power failure reads as much.
 	DefaultLogBytes = 1 << 20
 )
 
@@ -94,12 +91,11 @@ func (p *Place) dir() string { return filepath.Dir(p.path) }
 // Close releases the file.
 type DB struct {
 	*store.Memory
-	// Report is what opening the file needed.
-	Report Report
+	Report Report // of Open
 
 	place  *Place
 	log    *log
-	saving sync.Mutex // one snapshot at a time; guards snapshots/
+	saveMu sync.Mutex // held during a snapshot; guards the folder of snapshots
 }
 
 var _ store.Store = (*DB)(nil)
@@ -107,7 +103,7 @@ var _ store.Store = (*DB)(nil)
 // Open is At(path, cfg).Open().
 func Open(path string, cfg store.Config) (*DB, error) { return At(path, Config{Config: cfg}).Open() }
 
-// Forget is Memory's; it also releases the pages of the file that were read.
+// Forget is Memory.Forget. It also releases pages of the mapped file.
 func (d *DB) Forget(rev int64) (newest int64) {
 	unmap(d.log.db())
 	return d.Memory.Forget(rev)
@@ -128,31 +124,31 @@ func (d *DB) Size() (int64, error) {
 // Snapshots returns the snapshots of the file, newest first.
 func (d *DB) Snapshots() ([]Snapshot, error) { return d.place.List() }
 
-// Report is what opening the file needed besides reading it.
+// Report describes the repairs and migrations that opening the file required.
 type Report struct {
-	// Damage is why a snapshot replaced the file, or why the newest writes are missing; nil: the file was intact.
+	// Damage is the reason why a snapshot replaced the file, or why the newest writes are missing; nil: the file was
+	// intact.
 	Damage error
-	// Restored is that snapshot; zero: there was none, and the file is new, or only the log was damaged.
+	// Restored is the snapshot that replaced the file; zero: there was no snapshot, so the file is new, or only the log
+	// was damaged.
 	Restored Snapshot
-	// LogOnly means that the writes before the damage of the log are there.
+	// LogOnly means that only the log was damaged: writes before the damage are not lost.
 	LogOnly bool
-	// SetAside is where the damaged file, or log, is now; empty when it was missing.
+	// SetAside is the new path of the damaged file or log; empty: it was missing.
 	SetAside string
-	// MigratedFrom is the older format that the file had; 0: none.
+	// MigratedFrom is the older format that the file had; 0: it was not migrated.
 	MigratedFrom int64
 	// Compacted is the number of bytes that a compaction freed.
 	Compacted int64
-	// Problems are errors of optional steps: the snapshot after a restore, a
-	// compaction, the reserve.
+	// Problems are errors of optional steps: the snapshot after a restore, a compaction, the reserve.
 	Problems []error
 }
 
-// Open loads the file into a DB, and creates it if there is none. It migrates a file in an older format and
-// compacts one that is mostly free space. It sets a damaged file aside and replaces it by the newest good
-// snapshot; without a snapshot it fails and changes nothing. A file that has gone missing is created empty if
-// there are no snapshots. The folder is locked until Close.
+// Open loads the file into a DB, and creates a missing file. It migrates a file in an older format and compacts a file
+// that is mostly free space. It sets a damaged file aside and replaces it by the newest valid snapshot; without a
+// snapshot it returns an error and changes nothing. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
-	folder, err := Dir(p.dir())
+	folder, err := LockDir(p.dir())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.path, err)
 	}
@@ -175,9 +171,9 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 	if s, err = p.compactIfWorthwhile(s, &report); err != nil {
 		return nil, err
 	}
-	l := &log{watched: watched{place: p, folder: folder}, reserve: reserve{path: p.reserve(), size: reserveSize}}
-	l.replaced(s)
-	if err := l.reserve.hold(); err != nil {
+	l := &log{fileCheck: fileCheck{place: p, folder: folder}, reserve: reserve{path: p.reserve(), size: reserveSize}}
+	l.use(s)
+	if err := l.reserve.create(); err != nil {
 		report.Problems = append(report.Problems, fmt.Errorf("reserve for a full disk: %w", err))
 	}
 	unmap(s.db)
@@ -185,12 +181,12 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 	return &DB{Memory: mem, Report: report, place: p, log: l}, nil
 }
 
-// reserve is the path of the file that reserves space for deletions.
+// reserve returns the path of the file that reserves space for deletions.
 func (p *Place) reserve() string { return filepath.Join(p.dir(), "reserve") }
 
-// openOrCreate opens the file. A missing file counts as damaged if there are snapshots of it. If there are only
-// other traces of it, it is created empty and the report says so.
-func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
+// openOrCreate opens the file. A missing file counts as damaged if there are snapshots of it. If there are only Traces
+// of it, openOrCreate creates it empty and reports that.
+func (p *Place) openOrCreate(report *Report) (*stateFile, []*store.Entry, error) {
 	_, err := os.Stat(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		snapshots, listErr := p.List()
@@ -202,7 +198,7 @@ func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 		}
 		if err = p.create(); err == nil && p.trace() != "" {
 			report.Damage = fmt.Errorf("%w: %s is missing, but %s shows that there was one", ErrDamaged, p.path, p.trace())
-			if err = p.moveOn(p.path, unknownBlock); err == nil {
+			if err = p.raiseRevision(p.path, unknownBlock); err == nil {
 				return p.openRestored(report)
 			}
 		}
@@ -213,7 +209,7 @@ func (p *Place) openOrCreate(report *Report) (*state, []*store.Entry, error) {
 	return p.openMigrated(p.path, report)
 }
 
-// trace returns the first existing file of Traces, or "".
+// trace returns the first file of Traces that exists, or "".
 func (p *Place) trace() string {
 	for _, path := range p.cfg.Traces {
 		if _, err := os.Lstat(path); err == nil {
@@ -223,10 +219,9 @@ func (p *Place) trace() string {
 	return ""
 }
 
-// create creates an empty file. After a power failure there is either no file or a
-// complete one.
+// create creates an empty file. After a power failure there is either no file or a complete one.
 func (p *Place) create() error {
-	tmp := p.scratch()
+	tmp := p.tempPath()
 	if err := removeIfThere(tmp); err != nil {
 		return err
 	}
@@ -234,17 +229,17 @@ func (p *Place) create() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(db.Update(Layout), db.Close()); err != nil {
+	if err := errors.Join(db.Update(CreateBuckets), db.Close()); err != nil {
 		return err
 	}
-	if err := moveInto(tmp, p.path); err != nil {
+	if err := renameSynced(tmp, p.path); err != nil {
 		return err
 	}
 	return syncAbove(p.dir())
 }
 
-// scratch is the path at which a new file is written, under the folder's lock.
-func (p *Place) scratch() string { return p.path + ".new" }
+// tempPath returns the path at which a new file is written, under the lock of the folder.
+func (p *Place) tempPath() string { return p.path + ".new" }
 
 func removeIfThere(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -253,16 +248,16 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// moveInto durably replaces a file by another, complete one.
-func moveInto(from, to string) error {
+// renameSynced durably replaces the file at to by the file at from, which is synced.
+func renameSynced(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(to))
 }
 
-// syncAbove syncs the folder and its parents, which may have just been created.
-// Errors are ignored: a folder that cannot be synced existed before.
+// syncAbove syncs the parents of the folder, which may have just been created. It stops at a folder that cannot be
+// synced, because that folder existed before.
 func syncAbove(dir string) error {
 	dir, err := filepath.Abs(dir)
 	for err == nil && dir != filepath.Dir(dir) {

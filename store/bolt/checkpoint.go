@@ -11,11 +11,10 @@ import (
 	"monopod/store/bolt/wal"
 )
 
-// commit makes records durable in the write-ahead log, after a checkpoint if that is full. It puts them into the file
-// if they are too long for the log, or if that cannot be used. An error means that they are in neither, or that the log
-// is broken.
+// commit makes records durable in the write-ahead log, after a checkpoint if the log is full. If they are too long for
+// the log, or the log cannot be used, it writes them to the file. After an error they are in neither, or l is broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
-	if err := CanWrite(records); err != nil {
+	if err := CheckRecords(records); err != nil {
 		return err
 	}
 	err := l.append(records, reserved)
@@ -26,7 +25,7 @@ func (l *log) commit(records []store.Record, reserved int64) error {
 		err = l.append(records, reserved)
 	}
 	if errors.Is(err, wal.ErrNoRoom) || errors.Is(err, wal.ErrTooLong) {
-		return l.direct(records, reserved)
+		return l.commitToFile(records, reserved)
 	}
 	return err
 }
@@ -38,29 +37,29 @@ func (l *log) append(records []store.Record, reserved int64) error {
 	}
 	err := l.wal.Append(records, reserved)
 	if errors.Is(err, wal.ErrUnknown) {
-		return l.breaks(err)
+		return l.setBroken(err)
 	}
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
-		l.behind[r.Key] = r
+		l.onlyInWAL[r.Key] = r
 	}
 	l.reserved = reserved
 	return nil
 }
 
-// direct puts records into the file, with everything before them. They end the history of the write-ahead log, which
-// does not have them.
-func (l *log) direct(records []store.Record, reserved int64) error {
-	next := l.another()
+// commitToFile writes records to the file, with all earlier records. They end the history of the write-ahead log, which
+// does not contain them.
+func (l *log) commitToFile(records []store.Record, reserved int64) error {
+	next := l.newPlace()
 	put := func() error {
-		id, err := put(l.db(), append(l.onlyInLog(), records...), reserved, names(next))
-		return l.done(id, err, next, wal.Generation{})
+		id, err := put(l.db(), append(l.walRecords(), records...), reserved, fixedPlace(next))
+		return l.finished(id, err, next, wal.Generation{})
 	}
 	err := put()
-	if len(l.behind) > 0 && isNoSpace(err) && l.broken == nil {
-		if err = l.checkpoint(false); err == nil { // in parts
+	if len(l.onlyInWAL) > 0 && isNoSpace(err) && l.broken == nil {
+		if err = l.checkpoint(false); err == nil { // which can write in parts
 			err = put()
 		}
 	}
@@ -70,13 +69,14 @@ func (l *log) direct(records []store.Record, reserved int64) error {
 	return err
 }
 
-// checkpoint puts what is only in the write-ahead log into the file. If goOn a new generation begins. Otherwise the
-// file is complete by itself afterwards, as older versions need it.
-func (l *log) checkpoint(goOn bool) error {
-	if goOn && l.openWAL() {
-		// If the next transaction is lost, the file must have a name for what follows it, and no copy the same.
-		if l.named.Generation == 0 || l.copied {
-			if err := l.part(); err != nil {
+// checkpoint writes to the file the records that are only in the write-ahead log. If newGeneration is true, a new
+// generation begins. Otherwise the file is complete without the log afterwards, as older versions require.
+func (l *log) checkpoint(newGeneration bool) error {
+	if newGeneration && l.ensureWAL() {
+		// If the disk loses the next transaction, the file must name the generation that the new one continues, and no copy
+		// of the file may name the same generation.
+		if l.inFile.Generation == 0 || l.copied {
+			if err := l.separate(); err != nil {
 				return err
 			}
 		}
@@ -86,69 +86,70 @@ func (l *log) checkpoint(goOn bool) error {
 			next, g, err = l.begin(id)
 			return next, err
 		}
-		id, err := putSome(l.db(), l.onlyInLog(), l.reserved, begin)
-		return l.done(id, err, next, g)
+		id, err := putInParts(l.db(), l.walRecords(), l.reserved, begin)
+		return l.finished(id, err, next, g)
 	}
-	if next := l.next(); next != l.named {
-		return l.bring(next)
+	if next := l.nextPlace(); next != l.inFile {
+		return l.complete(next)
 	}
 	return nil
 }
 
-// begin begins a generation of the log that the file names from this transaction on. If the log has no room, there is
-// none.
+// begin begins a generation of the log, which the transaction id of the file names. If the log has no room, no
+// generation begins.
 func (l *log) begin(id int) (next WAL, g wal.Generation, err error) {
-	next = l.another()
-	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.named.Generation, After: l.next().Number,
+	next = l.newPlace()
+	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.inFile.Generation, After: l.nextPlace().Number,
 		Base: uint64(id)}
 	next.Size, err = l.wal.Begin(g)
 	if errors.Is(err, wal.ErrNoRoom) {
-		return l.another(), wal.Generation{}, nil
+		return l.newPlace(), wal.Generation{}, nil
 	}
 	next.Open = true
 	return next, g, err
 }
 
-// part makes the file complete, and differ from copies of it that were made before, which may replace it: what is
-// written from now on does not continue these. The caller must not be reading the file: it may have to grow.
-func (l *log) part() error { return l.bring(l.another()) }
+// separate makes the file complete, and different from earlier copies, so that a copy which replaces the file does not
+// continue with records that are written from now on. The file may have to grow, so the caller must not be reading it.
+func (l *log) separate() error { return l.complete(l.newPlace()) }
 
-// another is a place in the log that continues no other.
-func (l *log) another() WAL {
-	next := NewWAL(l.next().At)
-	next.File = cmp.Or(l.named.File, next.File)
+// newPlace returns a place in the log that continues no generation.
+func (l *log) newPlace() WAL {
+	next := NewWAL(l.nextPlace().At)
+	next.File = cmp.Or(l.inFile.File, next.File)
 	return next
 }
 
-// next is where the write-ahead log goes on once the file is complete.
-func (l *log) next() WAL {
-	next := l.named
+// nextPlace returns the place at which the write-ahead log continues when the file is complete.
+func (l *log) nextPlace() WAL {
+	next := l.inFile
 	next.Open = false
 	if l.wal != nil {
 		next.At = l.wal.At()
 	}
-	if l.named.Open {
+	if l.inFile.Open {
 		next.Number = l.wal.Number()
 	}
 	return next
 }
 
-// bring brings the file up to date, and lets it name the next place in the write-ahead log.
-func (l *log) bring(next WAL) error {
-	id, err := putSome(l.db(), l.onlyInLog(), l.reserved, names(next))
-	return l.done(id, err, next, wal.Generation{})
+// complete writes all records to the file, and lets it name the next place in the write-ahead log.
+func (l *log) complete(next WAL) error {
+	id, err := putInParts(l.db(), l.walRecords(), l.reserved, fixedPlace(next))
+	return l.finished(id, err, next, wal.Generation{})
 }
 
-// onlyInLog returns the newest record of each key that the file has not.
-func (l *log) onlyInLog() []store.Record { return slices.Collect(maps.Values(l.behind)) }
+// walRecords returns the newest record of each key that is only in the write-ahead log.
+func (l *log) walRecords() []store.Record { return slices.Collect(maps.Values(l.onlyInWAL)) }
 
-// openWAL opens the write-ahead log; false if that fails, and commits go to the file.
-func (l *log) openWAL() bool {
+// ensureWAL opens the write-ahead log, unless it is open. It returns false if that fails; then commits are written to
+// the file.
+func (l *log) ensureWAL() bool {
 	if l.wal != nil {
 		return true
 	}
-	p := l.watched.place
-	opened, err := wal.Open(logOf(p.path), p.cfg.LogBytes, l.named.At)
+	p := l.fileCheck.place
+	opened, err := wal.Open(logOf(p.path), p.cfg.LogBytes, l.inFile.At)
 	if err == nil {
 		if err = syncDir(p.dir()); err != nil {
 			_ = opened.Close() // nothing was written
@@ -161,50 +162,50 @@ func (l *log) openWAL() bool {
 	return true
 }
 
-// done is called after transactions of the file, which now names next and the generation that begins there, if any. An
-// error leaves the file as it was, or the log broken.
-func (l *log) done(id int, err error, next WAL, g wal.Generation) error {
-	l.watched.look(l.open.Load())
+// finished is called after transactions of the file. If err is nil, the file names next, and g has begun if it is not
+// zero. After an error the file is unchanged, or l is broken.
+func (l *log) finished(id int, err error, next WAL, g wal.Generation) error {
+	l.fileCheck.record(l.open.Load())
 	if err != nil {
 		if !l.rolledBack(err, id) {
-			return l.breaks(err)
+			return l.setBroken(err)
 		}
 		return err
 	}
 	if l.wal != nil {
 		l.wal.Began(g)
 	}
-	l.named, l.copied = next, l.copied && next.Generation == l.named.Generation
-	l.behind = map[store.Key]store.Record{}
+	l.inFile, l.copied = next, l.copied && next.Generation == l.inFile.Generation
+	l.onlyInWAL = map[store.Key]store.Record{}
 	return nil
 }
 
-// breaks ends all commits.
-func (l *log) breaks(err error) error {
+// setBroken makes all further commits fail.
+func (l *log) setBroken(err error) error {
 	l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w",
 		err)
 	return l.broken
 }
 
-// replaced makes s the file. It contains everything.
-func (l *log) replaced(s *state) (was *state) {
+// use makes s, which is complete, the open file, and returns the previous one.
+func (l *log) use(s *stateFile) (was *stateFile) {
 	was = l.open.Swap(s)
 	l.closeWAL()
-	l.named, l.copied, l.reserved = s.header.WAL, false, s.header.Reserved
-	l.behind = map[store.Key]store.Record{}
-	l.watched.look(s)
+	l.inFile, l.copied, l.reserved = s.header.WAL, false, s.header.Reserved
+	l.onlyInWAL = map[store.Key]store.Record{}
+	l.fileCheck.record(s)
 	return was
 }
 
-// closeWAL closes the write-ahead log. The file has everything.
+// closeWAL closes the write-ahead log. The file must be complete.
 func (l *log) closeWAL() {
 	if l.wal != nil {
-		_ = l.wal.Close() // nothing in it is needed
+		_ = l.wal.Close() // its content is not needed
 		l.wal = nil
 	}
 }
 
-// replaceWAL gives up a write-ahead log that another process has changed, and sets aside what is there now.
+// replaceWAL completes the file and sets aside a write-ahead log that another process has changed.
 func (l *log) replaceWAL() (setAside string, err error) {
 	err = l.checkpoint(false)
 	if isNoSpace(err) && l.broken == nil && l.reserve.release() {
@@ -214,5 +215,5 @@ func (l *log) replaceWAL() (setAside string, err error) {
 		return "", err
 	}
 	l.closeWAL()
-	return l.watched.place.dropLog("replaced", &Report{}), nil
+	return l.fileCheck.place.dropLog("replaced", &Report{}), nil
 }

@@ -9,16 +9,14 @@ import (
 )
 
 const (
-	// compactAbove is the size from which a half-empty file is compacted when it is
-	// opened.
+	// compactAbove is the size in bytes above which Open compacts a half-empty file.
 	compactAbove = 1 << 20
-	// compactTx bounds the transactions of a compaction, and so its memory.
+	// compactTx is the maximum size of a transaction of a compaction in bytes, which limits its memory.
 	compactTx = 256 << 10
 )
 
-// compactIfWorthwhile rewrites a file that is mostly free space. If that fails it
-// keeps the old one.
-func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
+// compactIfWorthwhile compacts a file that is mostly free space. If that fails, the old file stays.
+func (p *Place) compactIfWorthwhile(s *stateFile, report *Report) (*stateFile, error) {
 	if s.size <= compactAbove || s.free*2 <= s.size {
 		return s, nil
 	}
@@ -34,11 +32,11 @@ func (p *Place) compactIfWorthwhile(s *state, report *Report) (*state, error) {
 	return next, s.close()
 }
 
-// compact replaces the file by a copy of s without free space and returns the copy,
-// open and locked; s stays open too. An error without a copy means that the file is
-// unchanged; with a copy, a power failure may still bring the old file back.
-func (p *Place) compact(s *state) (*state, error) {
-	tmp := p.scratch()
+// compact replaces the file by a copy of s without free space and returns the copy, open and locked; s also stays open.
+// If it returns an error without a copy, the file is unchanged. If it returns an error with a copy, the old file may be
+// back after a power failure.
+func (p *Place) compact(s *stateFile) (*stateFile, error) {
+	tmp := p.tempPath()
 	if err := removeIfThere(tmp); err != nil {
 		return nil, err
 	}
@@ -63,8 +61,8 @@ func (p *Place) compact(s *state) (*state, error) {
 	return next, syncDir(p.dir())
 }
 
-// rewrite copies the content of src to a new file and syncs it. Its transactions are numbered anew, so the log counts
-// as another file's.
+// rewrite copies the content of src to a new file and syncs it. The numbers of its transactions restart, so the log no
+// longer belongs to it.
 func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	o := p.options()
 	o.NoSync = true
@@ -72,9 +70,9 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	if err != nil {
 		return err
 	}
-	err = Guard(func() error { return bbolt.Compact(dst, src, compactTx) })
+	err = RecoverFault(func() error { return bbolt.Compact(dst, src, compactTx) })
 	if err == nil {
-		err = dst.Update(Part)
+		err = dst.Update(SeparateLog)
 	}
 	if err == nil {
 		err = dst.Sync()
@@ -82,8 +80,7 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	return errors.Join(err, dst.Close())
 }
 
-// Compact rewrites the file, which no process may have open, without free space. It
-// returns its size before and after.
+// Compact rewrites the file without free space, and returns its size before and after. No process may have it open.
 func (p *Place) Compact() (before, after int64, err error) {
 	s, unlock, err := p.openOffline()
 	if err != nil {

@@ -20,41 +20,39 @@ import (
 	"monopod/store/bolt/wal"
 )
 
-// Format is the current version of the file's layout; migrate.go handles the older
-// ones.
+// Format is the current version of the file's layout; migrate.go handles older ones.
 //
-//	1: objects are their JSON; meta has format and reserved
-//	2: objects are their JSON and a checksum; meta has format and header
-//	3: keys are store.Path's; before, they were those of Key.String
-//	4: 3, and the newest writes are in a log (package wal) of version 1, which a version that reads 3 only does not know
-//	5: 4 with a log of version 2, in which the file and the log know each other
+//	1: objects are JSON; the bucket meta contains format and reserved
+//	2: objects are JSON and a checksum; the bucket meta contains format and header
+//	3: keys are Key.Path; before, they were Key.String
+//	4: as 3, but the newest writes are in a log of version 1 (package wal)
+//	5: as 4, but with a log of version 2; the file and the log refer to each other
 //
-// A file has format 5 from the first write on until Monopod stops.
-// Every format from 2 on seals its header with the format's number, so that a damaged number is not
-// taken for a newer format.
+// A file has format 5 from the first write until Monopod stops. From format 2, the checksum of the header covers the
+// number of the format, so that a damaged number is not taken for a newer format.
 const Format = 3
 
 const (
-	logged1 = 4 // written by older versions
-	logged  = 5
+	formatWAL1 = 4 // written by older versions
+	formatWAL2 = 5
 )
 
 var (
-	// ErrDamaged means that the content of the file is not what was written.
+	// ErrDamaged means that the content of the file is not the one that was written.
 	ErrDamaged = errors.New("the state file is damaged")
 	// ErrNewer means that a later version of this program wrote the file.
 	ErrNewer = errors.New("the state file was written by a newer version")
 )
 
-// Meta is the bucket of the header.
-var Meta = []byte("meta")
+// MetaBucket is the bucket that contains the header.
+var MetaBucket = []byte("meta")
 
 var (
-	objects   = []byte("objects")
-	formatKey = []byte("format") // 8 bytes, big endian, in every format
-	headerKey = []byte("header")
-	logKey    = []byte("log")
-	pairKey   = []byte("pair") // what format 5 adds to log; older versions ignore it
+	objects    = []byte("objects")
+	formatKey  = []byte("format") // 8 bytes, big endian, in every format
+	headerKey  = []byte("header")
+	walKey     = []byte("log")
+	walFileKey = []byte("pair") // what format 5 adds to log; older versions ignore it
 )
 
 // Header is the metadata of the file.
@@ -66,15 +64,16 @@ type Header struct {
 	digest   digest
 }
 
-// WAL is where the write-ahead log of the file goes on. The zero value is that of a file of an older version.
+// WAL is the place at which the write-ahead log of the file continues. The zero value is that of a file of an older
+// version.
 type WAL struct {
 	wal.Place
 	Open bool   // there may be frames
-	File uint64 // of wal.Generation; 0: the log has version 1
-	Size int64  // the least size of the log in bytes
+	File uint64 // see wal.Generation; 0: the log has version 1
+	Size int64  // minimum size of the log in bytes
 }
 
-// NewWAL returns one that continues no other, at a place of wal.Place.At, of a new state file.
+// NewWAL returns the place of a new generation of a new state file. at is its wal.Place.At.
 func NewWAL(at int64) WAL {
 	return WAL{Place: wal.Place{Generation: wal.NewGeneration(), At: at}, File: wal.NewGeneration()}
 }
@@ -88,26 +87,26 @@ func (d *digest) add(sum uint32) { d.count, d.sum = d.count+1, d.sum+uint64(sum)
 
 func (d *digest) remove(sum uint32) { d.count, d.sum = d.count-1, d.sum-uint64(sum) }
 
-// Layout creates the buckets of an empty file.
-func Layout(tx *bbolt.Tx) error {
+// CreateBuckets creates the buckets of an empty file.
+func CreateBuckets(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucketIfNotExists(objects); err != nil {
 		return err
 	}
-	m, err := tx.CreateBucketIfNotExists(Meta)
+	m, err := tx.CreateBucketIfNotExists(MetaBucket)
 	if err != nil {
 		return err
 	}
 	return Header{Format: Format, WAL: NewWAL(0)}.Put(m)
 }
 
-// Part gives a copy of a file a log of its own.
-func Part(tx *bbolt.Tx) error {
+// SeparateLog makes a copy of a file not use the log of the original.
+func SeparateLog(tx *bbolt.Tx) error {
 	h, err := ReadHeader(tx)
 	if err != nil || h.Format != Format {
 		return err
 	}
 	h.WAL = NewWAL(h.WAL.At)
-	return h.Put(tx.Bucket(Meta))
+	return h.Put(tx.Bucket(MetaBucket))
 }
 
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
@@ -119,17 +118,17 @@ func parseNumber(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b))
 }
 
-// Put stores the format, where the log goes on, and the header with a checksum over it and the format.
+// Put stores the format, the place at which the log continues, and the header with a checksum of header and format.
 func (h Header) Put(m *bbolt.Bucket) error {
 	if h.Format == Format {
 		if h.WAL.Open {
-			h.Format = logged
+			h.Format = formatWAL2
 		}
 		place := numbers(h.WAL.Generation, h.WAL.Number, uint64(h.WAL.At))
-		if err := m.Put(logKey, seal(logKey, place)); err != nil {
+		if err := m.Put(walKey, seal(walKey, place)); err != nil {
 			return err
 		}
-		if err := m.Put(pairKey, seal(pairKey, numbers(h.WAL.File, uint64(h.WAL.Size)))); err != nil {
+		if err := m.Put(walFileKey, seal(walFileKey, numbers(h.WAL.File, uint64(h.WAL.Size)))); err != nil {
 			return err
 		}
 	}
@@ -147,9 +146,9 @@ func numbers(all ...uint64) (b []byte) {
 	return b
 }
 
-// ReadHeader reads the header of any format that this version knows.
+// ReadHeader reads the header of any known format.
 func ReadHeader(tx *bbolt.Tx) (Header, error) {
-	m := tx.Bucket(Meta)
+	m := tx.Bucket(MetaBucket)
 	if m == nil || tx.Bucket(objects) == nil {
 		return Header{}, fmt.Errorf("%w: its content is not monopod's, it may be another program's file", ErrDamaged)
 	}
@@ -162,26 +161,26 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 	switch {
 	case !ok:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
-	case h.Format > logged:
-		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, logged)
+	case h.Format > formatWAL2:
+		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, formatWAL2)
 	case len(b) != 32:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
 	}
 	h.Reserved, h.Revision = parseNumber(b[:8]), parseNumber(b[8:16])
 	h.digest = digest{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
-	version1 := h.Format == logged1
-	if h.Format == logged || version1 {
+	version1 := h.Format == formatWAL1
+	if h.Format == formatWAL2 || version1 {
 		h.Format, h.WAL.Open = Format, true
 	}
-	if sealed := m.Get(logKey); sealed != nil || h.WAL.Open {
-		b, ok := unseal(logKey, sealed)
+	if sealed := m.Get(walKey); sealed != nil || h.WAL.Open {
+		b, ok := unseal(walKey, sealed)
 		if !ok || len(b) != 24 {
-			return h, fmt.Errorf("%w: it says wrongly where its log is", ErrDamaged)
+			return h, fmt.Errorf("%w: its reference to the log is bad", ErrDamaged)
 		}
 		h.WAL.Place = wal.Place{Generation: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:]),
 			At: parseNumber(b[16:])}
 	}
-	if b, ok := unseal(pairKey, m.Get(pairKey)); ok && len(b) == 16 && !version1 {
+	if b, ok := unseal(walFileKey, m.Get(walFileKey)); ok && len(b) == 16 && !version1 {
 		h.WAL.File, h.WAL.Size = binary.BigEndian.Uint64(b), parseNumber(b[8:])
 	}
 	return h, nil
@@ -189,7 +188,7 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 
 const sumSize = 4
 
-// checksum returns Castagnoli's CRC-32 of a key and its value.
+// checksum returns the CRC-32 (Castagnoli) of a key and its value.
 func checksum(key, value []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	return crc32.Update(crc32.Update(crc32.Checksum(key, table), table, []byte{0}), table, value)
@@ -211,8 +210,8 @@ func unseal(key, sealed []byte) (value []byte, ok bool) {
 
 func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
 
-// CanWrite fails for records that Write could not write.
-func CanWrite(records []store.Record) error {
+// CheckRecords returns an error for records that Write cannot write.
+func CheckRecords(records []store.Record) error {
 	for _, r := range records {
 		k := r.Key
 		switch {
@@ -225,8 +224,8 @@ func CanWrite(records []store.Record) error {
 	return nil
 }
 
-// Write applies records and stores reserved, unless it is 0, and where the log goes on, unless it is nil, in one
-// transaction.
+// Write applies records in a transaction. It also stores reserved, unless it is 0, and the place at which the log
+// continues, unless it is nil.
 func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL) error {
 	h, err := ReadHeader(tx)
 	if err != nil {
@@ -244,7 +243,7 @@ func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL) error
 	if log != nil {
 		h.WAL = *log
 	}
-	return h.Put(tx.Bucket(Meta))
+	return h.Put(tx.Bucket(MetaBucket))
 }
 
 func (h *Header) apply(o *bbolt.Bucket, r store.Record) error {
@@ -261,9 +260,8 @@ func (h *Header) apply(o *bbolt.Bucket, r store.Record) error {
 	return o.Put(key, value)
 }
 
-// ReadObjects reads every object, copied out of the mapped file, and checks them
-// against the digest in the header. It calls each with every entry, one at a time, in
-// any order.
+// ReadObjects reads and copies every object, and checks them against the digest in the header. It calls each with every
+// entry, one at a time, in any order.
 func ReadObjects(tx *bbolt.Tx, h Header, cfg store.Config, each func(*store.Entry)) error {
 	var found digest
 	d := newDecoder(cfg, each)
@@ -292,8 +290,7 @@ func ReadObjects(tx *bbolt.Tx, h Header, cfg store.Config, each func(*store.Entr
 	return nil
 }
 
-// decoder decodes objects on every core, because decoding takes most of the time of
-// opening a file.
+// decoder decodes objects on all CPUs, because decoding takes most of the time of opening a file.
 type decoder struct {
 	cfg   store.Config
 	group errgroup.Group
@@ -308,10 +305,10 @@ func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
 	return d
 }
 
-// add decodes data, which the entry keeps.
+// add decodes data, which the entry retains.
 func (d *decoder) add(key store.Key, data []byte) {
 	d.group.Go(func() error {
-		return Guard(func() error {
+		return RecoverFault(func() error {
 			e, err := Decode(key, data, d.cfg)
 			if err != nil || d.each == nil {
 				return err
@@ -324,9 +321,9 @@ func (d *decoder) add(key store.Key, data []byte) {
 	})
 }
 
-// Guard runs do and turns a panic into an error, including a fault in the mapped
-// file, which a failing disk causes.
-func Guard(do func() error) (err error) {
+// RecoverFault calls do and turns a panic into an error, including a fault in the mapped file, which a failing disk
+// causes.
+func RecoverFault(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -336,7 +333,7 @@ func Guard(do func() error) (err error) {
 	return do()
 }
 
-// Decode returns the entry of a key's value, which it keeps.
+// Decode returns the entry of a key's value, which it retains.
 func Decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) {
 	kind, ok := cfg.Kind(key.Resource)
 	if !ok {
@@ -366,7 +363,7 @@ func revisionOf(data []byte) (int64, error) {
 	return strconv.ParseInt(o.Metadata.ResourceVersion, 10, 64)
 }
 
-// parseKey reads a key of a file of the format.
+// parseKey parses a key of a file of the format.
 func parseKey(path string, format int64) (store.Key, bool) {
 	if format < 3 {
 		return parsePlainKey(path)

@@ -12,22 +12,22 @@ import (
 	"monopod/store"
 )
 
-// state is an open file and its metadata.
-type state struct {
+// stateFile is an open file with its metadata.
+type stateFile struct {
 	db     *bbolt.DB
-	file   *os.File // db's own
+	file   *os.File // of db
 	torn   bool     // one of the two meta pages was torn
 	header Header
 	free   int64 // bytes of free pages
 	size   int64 // bytes of all pages
 }
 
-// tornBlock is how far the revision jumps when a meta page was torn: the disk may
-// have damaged the newest one, and with it the last commit.
+// tornBlock is added to the revision if a meta page was torn: the disk may have damaged the newest one, and with it
+// lost the last commit.
 const tornBlock = 2 << 20
 
-// firstRevision is at least as high as every revision used before.
-func (s *state) firstRevision() int64 {
+// firstRevision returns a revision that is at least as high as every revision used before.
+func (s *stateFile) firstRevision() int64 {
 	if s.torn {
 		return s.header.Reserved + tornBlock
 	}
@@ -36,21 +36,20 @@ func (s *state) firstRevision() int64 {
 
 func (p *Place) options() *bbolt.Options {
 	o := &bbolt.Options{
-		Timeout:        Timeout,
+		Timeout:        LockTimeout,
 		FreelistType:   bbolt.FreelistMapType,
 		NoFreelistSync: true,
-		PageSize:       Size,
+		PageSize:       PageSize,
 	}
 	if strconv.IntSize == 32 {
-		o.MaxSize = 1 << 30 // the file is mapped whole
+		o.MaxSize = 1 << 30 // the whole file is mapped
 	}
 	return o
 }
 
-// openChecked opens an existing file, locked for reading or writing, after checking
-// all of its pages: bbolt never sees a damaged one.
-func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
-	s = &state{}
+// openChecked opens an existing file, locked for reading or writing. It checks all pages before bbolt reads them.
+func (p *Place) openChecked(path string, readOnly bool) (s *stateFile, err error) {
+	s = &stateFile{}
 	o := p.options()
 	o.ReadOnly = readOnly
 	o.OpenFile = func(name string, flag int, perm os.FileMode) (*os.File, error) {
@@ -62,7 +61,7 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		if readOnly {
 			how = unix.LOCK_SH
 		}
-		if err = File(f, how); err == nil {
+		if err = LockFile(f, how); err == nil {
 			s.torn, err = checkFile(f)
 		}
 		if err != nil {
@@ -71,7 +70,7 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		s.file = f
 		return f, nil
 	}
-	err = Guard(func() error {
+	err = RecoverFault(func() error {
 		var err error
 		s.db, err = bbolt.Open(path, 0o600, o)
 		return err
@@ -94,16 +93,16 @@ func checkFile(f *os.File) (torn bool, err error) {
 	if !info.Mode().IsRegular() {
 		return false, fmt.Errorf("%s is not a regular file", f.Name())
 	}
-	torn, err = Check(f, info.Size())
+	torn, err = CheckPages(f, info.Size())
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", ErrDamaged, f.Name(), err)
 	}
 	return torn, err
 }
 
-// openMigrated opens a file for writing and reads its entries. It migrates a file in
-// an older format after taking a snapshot of it.
-func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
+// openMigrated opens a file for writing and reads its entries. It takes a snapshot of a file in an older format, and
+// migrates it.
+func (p *Place) openMigrated(path string, report *Report) (s *stateFile, entries []*store.Entry, err error) {
 	each := func(e *store.Entry) { entries = append(entries, e) }
 	s, err = p.open(path, false, report, each)
 	if err != nil || s.header.Format == Format {
@@ -125,14 +124,14 @@ func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*
 	return s, entries, nil
 }
 
-// openState opens the file at path for reading or writing and reads all of it.
-func (p *Place) openState(path string, readOnly bool) (*state, error) {
+// openState opens the file at path for reading or writing and validates all of it.
+func (p *Place) openState(path string, readOnly bool) (*stateFile, error) {
 	return p.open(path, readOnly, nil, nil)
 }
 
-// open is openState, and calls each, which may be nil, with every entry. If there is a report, a damaged log is part of
-// it, and otherwise an error.
-func (p *Place) open(path string, readOnly bool, report *Report, each func(*store.Entry)) (*state, error) {
+// open opens and validates the file at path, and calls each, which may be nil, with every entry. If report is nil, a
+// damaged log is an error; otherwise it is reported.
+func (p *Place) open(path string, readOnly bool, report *Report, each func(*store.Entry)) (*stateFile, error) {
 	s, err := p.openChecked(path, readOnly)
 	if err != nil {
 		return nil, err
@@ -143,8 +142,8 @@ func (p *Place) open(path string, readOnly bool, report *Report, each func(*stor
 	return s, nil
 }
 
-// load reads the file and, if it can be written, puts what its log has into it.
-func (p *Place) load(s *state, path string, readOnly bool, report *Report, each func(*store.Entry)) error {
+// load reads the file. If it is open for writing, load also writes the records of its log to it.
+func (p *Place) load(s *stateFile, path string, readOnly bool, report *Report, each func(*store.Entry)) error {
 	var newest *unapplied
 	if !readOnly {
 		var err error
@@ -152,7 +151,7 @@ func (p *Place) load(s *state, path string, readOnly bool, report *Report, each 
 			return err
 		}
 	}
-	if err := s.load(p.cfg.Config, newest.without(each)); err != nil {
+	if err := s.load(p.cfg.Config, newest.except(each)); err != nil {
 		return err
 	}
 	if newest != nil {
@@ -165,11 +164,11 @@ func (p *Place) load(s *state, path string, readOnly bool, report *Report, each 
 }
 
 // load reads the header and every object, and checks them against each other.
-func (s *state) load(cfg store.Config, each func(*store.Entry)) error {
-	return Guard(func() error {
+func (s *stateFile) load(cfg store.Config, each func(*store.Entry)) error {
+	return RecoverFault(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			s.size = tx.Size()
-			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * Size
+			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * PageSize
 			s.header, err = ReadHeader(tx)
 			if err != nil {
 				return err
@@ -179,4 +178,4 @@ func (s *state) load(cfg store.Config, each func(*store.Entry)) error {
 	})
 }
 
-func (s *state) close() error { return s.db.Close() }
+func (s *stateFile) close() error { return s.db.Close() }

@@ -19,17 +19,16 @@ import (
 var ErrLocked = errors.New("in use by another process")
 
 const (
-	// Timeout is how long to wait for another process to release its lock.
-	Timeout   = time.Second
-	lockRetry = 20 * time.Millisecond
-	// readings of /proc/locks, in which a line may be missing while other locks come and go.
-	readings = 5
+	// LockTimeout is how long LockFile waits until another process releases its lock.
+	LockTimeout = time.Second
+	lockRetry   = 20 * time.Millisecond
+	// lockReadings is how often /proc/locks is read, because a line may be missing while other locks change.
+	lockReadings = 5
 )
 
-// File takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
-// closed.
-func File(f *os.File, how int) error {
-	for deadline := time.Now().Add(Timeout); ; time.Sleep(lockRetry) {
+// LockFile takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is closed.
+func LockFile(f *os.File, how int) error {
+	for deadline := time.Now().Add(LockTimeout); ; time.Sleep(lockRetry) {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if errors.Is(err, unix.EINTR) {
 			continue
@@ -43,21 +42,20 @@ func File(f *os.File, how int) error {
 	}
 }
 
-// Dir takes the lock of a folder. Whoever creates, replaces or uses the file in
-// it holds this lock meanwhile, because the folder's lock survives the removal or
-// replacement of the file.
-func Dir(dir string) (*os.File, error) {
+// LockDir takes the lock of a folder. A process that creates, replaces or uses the file in it must hold this lock,
+// because the lock of the folder outlives the removal or replacement of the file.
+func LockDir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := File(d, unix.LOCK_EX); err != nil {
+	if err := LockFile(d, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// inUse returns ErrLocked with the process that holds f's lock, if known.
+// inUse returns ErrLocked with the process that holds the lock of f, if it is known.
 func inUse(f *os.File) error {
 	what := "stop it, or choose another --data-dir"
 	if holder := holder(f); holder != "" {
@@ -66,14 +64,14 @@ func inUse(f *os.File) error {
 	return fmt.Errorf("%s: %w: %s", f.Name(), ErrLocked, what)
 }
 
-// holder returns the process that /proc/locks shows for f.
+// holder returns the process that holds the lock of f according to /proc/locks; empty: unknown.
 func holder(f *os.File) string {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return ""
 	}
 	pid := 0
-	for range readings {
+	for range lockReadings {
 		locks, err := os.ReadFile("/proc/locks")
 		if err != nil {
 			return ""
@@ -94,9 +92,8 @@ func holder(f *os.File) string {
 	return fmt.Sprintf("pid %d: %s", pid, words)
 }
 
-// lockedBy finds the holder of a lock in the text of /proc/locks (proc_locks(5)): "1:
-// FLOCK ADVISORY WRITE 1234 fd:00:5678 0 EOF"; 0 if there is none. A line with "->"
-// is a waiting process.
+// lockedBy returns the PID of the holder of a lock in /proc/locks (proc_locks(5)), whose lines have the form "1: FLOCK
+// ADVISORY WRITE 1234 fd:00:5678 0 EOF"; 0: there is none. A line with "->" is a waiting process.
 func lockedBy(locks string, dev, inode uint64) int {
 	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), inode)
 	for line := range strings.Lines(locks) {
@@ -111,10 +108,10 @@ func lockedBy(locks string, dev, inode uint64) int {
 	return 0
 }
 
-// Hold prevents other processes from opening or creating the state file at path until
-// it is closed. It does not read the file.
+// Hold prevents other processes from opening or creating the state file at path, until the result is closed. It does
+// not read the file.
 func Hold(path string) (io.Closer, error) {
-	dir, err := Dir(filepath.Dir(path))
+	dir, err := LockDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +122,12 @@ func Hold(path string) (io.Closer, error) {
 	case err != nil:
 		return nil, errors.Join(err, dir.Close())
 	}
-	if err := File(f, unix.LOCK_EX); err != nil {
+	if err := LockFile(f, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, f.Close(), dir.Close())
 	}
-	return held{dir, f}, nil
+	return heldFile{dir, f}, nil
 }
 
-type held struct{ dir, file *os.File }
+type heldFile struct{ dir, file *os.File }
 
-func (h held) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }
+func (h heldFile) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }

@@ -183,7 +183,7 @@ func TestLostFileThatCannotBeWritten(t *testing.T) {
 			!strings.Contains(err.Error(), "state.db.new") {
 			t.Errorf("got %v", err)
 		}
-		if _, err := l.Mend(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := l.Repair(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("healthy: %v", err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestLostFileThatCannotBeWritten(t *testing.T) {
 	}
 	l.clock.Step(time.Second)
 	storetest.Put(t, l, key("after"), "1")
-	if _, err := l.Mend(t.Context()); err != nil {
+	if _, err := l.Repair(t.Context()); err != nil {
 		t.Error(err)
 	}
 	l.survives(t)
@@ -225,7 +225,7 @@ func TestLostFolder(t *testing.T) {
 			!strings.Contains(err.Error(), "data folder") {
 			t.Errorf("got %v", err)
 		}
-		if _, err := l.Mend(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := l.Repair(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("healthy: %v", err)
 		}
 	}

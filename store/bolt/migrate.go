@@ -10,19 +10,19 @@ import (
 	"monopod/store"
 )
 
-// migrations convert each older format to the next, in one transaction. A file in any
-// other format is refused.
+// migrations convert each older format to the next one.
 var migrations = map[int64]func(tx *bbolt.Tx) error{
 	1: addChecksums,
 	2: movePaths,
 }
 
-// reservedKey is where format 1 kept the reserved revision.
+// reservedKey is the key of the reserved revision in format 1.
 var reservedKey = []byte("reserved")
 
-// Migrate applies every migration from the file's format to the newest.
+// Migrate applies, in one transaction, the migrations from the file's format to the newest. It returns an error for an
+// unknown format.
 func Migrate(tx *bbolt.Tx) error {
-	m := tx.Bucket(Meta)
+	m := tx.Bucket(MetaBucket)
 	for from := parseNumber(m.Get(formatKey)); from < Format; from++ {
 		step := migrations[from]
 		if step == nil {
@@ -40,7 +40,7 @@ func Migrate(tx *bbolt.Tx) error {
 
 // addChecksums migrates to format 2.
 func addChecksums(tx *bbolt.Tx) error {
-	m, o := tx.Bucket(Meta), tx.Bucket(objects)
+	m, o := tx.Bucket(MetaBucket), tx.Bucket(objects)
 	h := Header{Format: 2, Reserved: parseNumber(m.Get(reservedKey))}
 	sealed := map[string][]byte{}
 	if err := o.ForEach(func(k, v []byte) error {
@@ -61,8 +61,7 @@ func addChecksums(tx *bbolt.Tx) error {
 	return errors.Join(m.Delete(reservedKey), h.Put(m))
 }
 
-// movePaths migrates to format 3: it moves objects whose path differs from their
-// name.
+// movePaths migrates to format 3: it moves objects whose Key.Path differs from their Key.String.
 func movePaths(tx *bbolt.Tx) error {
 	o := tx.Bucket(objects)
 	h, err := ReadHeader(tx)
@@ -88,10 +87,10 @@ func movePaths(tx *bbolt.Tx) error {
 		}
 	}
 	h.Format, h.WAL = 3, NewWAL(0)
-	return h.Put(tx.Bucket(Meta))
+	return h.Put(tx.Bucket(MetaBucket))
 }
 
-// move gives an object another key, which its checksum covers.
+// move changes the key of an object, and its checksum, which covers the key.
 func (h *Header) move(o *bbolt.Bucket, from, to []byte) error {
 	old := o.Get(from)
 	value, ok := unseal(from, old)

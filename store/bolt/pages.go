@@ -9,11 +9,10 @@ import (
 	"io"
 )
 
-// Size is the length of a page in bytes.
-const Size = 4096
+// PageSize is the size of a page in bytes.
+const PageSize = 4096
 
-// The layout is that of bbolt's file format 2 (internal/common/meta.go, page.go), in the
-// byte order of the machine.
+// bbolt's file format 2 (internal/common/meta.go, page.go), in the byte order of the machine.
 const (
 	headerSize = 16 // of a page, of an element and of a bucket
 
@@ -32,33 +31,33 @@ const (
 
 var native = binary.NativeEndian
 
-// meta is the content of a meta page about the newest transaction.
+// meta is the content of a meta page.
 type meta struct {
-	root, freelist, end, txid uint64 // end: the first page that was never used
+	root, freelist, end, txid uint64 // end is the first page that was never used
 }
 
-// parseMeta returns false for a page that is not a meta page, or torn.
+// parseMeta parses a meta page. It returns false if the page is not a meta page, or torn.
 func parseMeta(page []byte) (meta, bool) {
 	b := page[headerSize:]
 	sum := fnv.New64a()
 	sum.Write(b[:metaSummed])
 	ok := native.Uint32(b) == metaMagic && native.Uint32(b[4:]) == metaVersion &&
-		native.Uint32(b[8:]) == Size && native.Uint64(b[metaSummed:]) == sum.Sum64()
+		native.Uint32(b[8:]) == PageSize && native.Uint64(b[metaSummed:]) == sum.Sum64()
 	return meta{
 		root: native.Uint64(b[16:]), freelist: native.Uint64(b[32:]),
 		end: native.Uint64(b[40:]), txid: native.Uint64(b[48:]),
 	}, ok
 }
 
-// currentMeta returns the meta page that bbolt uses: the newer intact one. torn means
-// that the other one is damaged, as after a power failure during a commit.
+// currentMeta returns the meta page that bbolt uses: the newer intact one. torn means that the other one is damaged, as
+// after a power failure during a commit.
 func currentMeta(r io.ReaderAt) (m meta, torn bool, err error) {
-	buf := make([]byte, 2*Size)
+	buf := make([]byte, 2*PageSize)
 	if _, err := r.ReadAt(buf, 0); err != nil {
 		return m, false, fmt.Errorf("read its head: %w", err)
 	}
-	m0, ok0 := parseMeta(buf[:Size])
-	m1, ok1 := parseMeta(buf[Size:])
+	m0, ok0 := parseMeta(buf[:PageSize])
+	m1, ok1 := parseMeta(buf[PageSize:])
 	switch {
 	case !ok0 && !ok1:
 		return m, false, errors.New("both of its meta pages are bad")
@@ -75,15 +74,14 @@ type walk struct {
 	seen []bool
 }
 
-// Check returns what is wrong with a file of size bytes, and whether one of its
-// two meta pages is torn.
-func Check(r io.ReaderAt, size int64) (torn bool, err error) {
+// CheckPages checks a file of size bytes. torn means that one of its two meta pages is torn.
+func CheckPages(r io.ReaderAt, size int64) (torn bool, err error) {
 	m, torn, err := currentMeta(r)
 	if err != nil {
 		return false, err
 	}
-	if have := uint64(size) / Size; m.end > have {
-		return torn, fmt.Errorf("it is cut off: %d pages of %d are there", have, m.end)
+	if have := uint64(size) / PageSize; m.end > have {
+		return torn, fmt.Errorf("it is truncated: it has %d of %d pages", have, m.end)
 	}
 	p := &walk{r: r, end: m.end, seen: make([]bool, m.end)}
 	if err := p.tree(m.root, nil, nil, 0); err != nil {
@@ -100,8 +98,8 @@ func (p *walk) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.end {
 		return nil, fmt.Errorf("page %d is out of range", id)
 	}
-	head := make([]byte, Size)
-	if _, err := p.r.ReadAt(head, int64(id)*Size); err != nil {
+	head := make([]byte, PageSize)
+	if _, err := p.r.ReadAt(head, int64(id)*PageSize); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	more := uint64(native.Uint32(head[12:]))
@@ -117,8 +115,8 @@ func (p *walk) read(id uint64) ([]byte, error) {
 	if more == 0 {
 		return head, nil
 	}
-	whole := make([]byte, (more+1)*Size)
-	if _, err := p.r.ReadAt(whole, int64(id)*Size); err != nil {
+	whole := make([]byte, (more+1)*PageSize)
+	if _, err := p.r.ReadAt(whole, int64(id)*PageSize); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
 	return whole, nil
@@ -148,8 +146,7 @@ func (p *walk) tree(id uint64, low, high []byte, depth int) error {
 	return nil
 }
 
-// element returns the header of a page's element and the bytes that follow at
-// pos, of which it has size.
+// element returns the header of a page's element and its data, whose position and size span reads from the header.
 func element(page []byte, i int, span func(header []byte) (pos, size uint64)) (header, data []byte, err error) {
 	at := uint64(headerSize + i*headerSize)
 	if at+headerSize > uint64(len(page)) {
@@ -216,7 +213,7 @@ func (p *walk) leaf(page, low, high []byte, depth int) error {
 	return nil
 }
 
-// bucket checks a bucket's own tree, or its inline leaf.
+// bucket checks the tree of a bucket, or its inline leaf.
 func (p *walk) bucket(value []byte, depth int) error {
 	if len(value) < headerSize {
 		return errors.New("it is too short")
@@ -231,8 +228,7 @@ func (p *walk) bucket(value []byte, depth int) error {
 	return p.leaf(inline, nil, nil, depth+1)
 }
 
-// inOrder checks that a key is between low and high; for the first key, low itself is
-// allowed.
+// inOrder checks that a key is between low and high. The first key may be equal to low.
 func inOrder(key, low, high []byte, first bool) error {
 	c := bytes.Compare(key, low)
 	if low != nil && (c < 0 || c == 0 && !first) || high != nil && bytes.Compare(key, high) >= 0 {
@@ -241,7 +237,7 @@ func inOrder(key, low, high []byte, first bool) error {
 	return nil
 }
 
-// freelist checks the freelist, which only other programs store in the file.
+// freelist checks the freelist, which is in the file only if another program has written it.
 func (p *walk) freelist(id uint64) error {
 	page, err := p.read(id)
 	if err != nil {

@@ -399,14 +399,14 @@ func TestPowerCutByPages(t *testing.T) {
 		}
 	}
 	take(changed(nil, file))
-	begun, rest := logged(nil, log)
+	begun, rest := formatWAL2(nil, log)
 	take(begun)
 	take(rest)
 	first := int64(len(steps))
 	s := openAt(t, r.place(dir))
 	load(t, s, 40, func() {
 		nowFile, nowLog := read(t, path), read(t, path+"-wal")
-		begun, rest := logged(log, nowLog)
+		begun, rest := formatWAL2(log, nowLog)
 		take(begun)
 		take(changed(file, nowFile))
 		take(rest)
@@ -425,9 +425,9 @@ const (
 	logNode
 )
 
-// logged returns the steps of the writes to the log, none if it did not change: those of a generation's first frame and
-// of the blocks behind it, which come before the file's transaction, and those of a commit.
-func logged(before, after []byte) (begun, commit []step) {
+// formatWAL2 returns the steps of the writes to the log, none if it did not change: those of a generation's first frame
+// and of the blocks behind it, which come before the file's transaction, and those of a commit.
+func formatWAL2(before, after []byte) (begun, commit []step) {
 	for at := 0; at < len(after); at += 4096 {
 		block := after[at:min(at+4096, len(after))]
 		if at < len(before) && bytes.Equal(block, before[at:min(at+4096, len(before))]) {

@@ -12,13 +12,13 @@ import (
 	"monopod/store"
 )
 
-// unknownBlock is how far the revision jumps when it is unknown how far the lost file
-// was ahead of the snapshot: more than ten thousand writes a second for three years.
+// unknownBlock is added to the revision if it is unknown how many writes the lost file had after the snapshot. It is
+// enough for ten thousand writes a second for three years.
 const unknownBlock = 1 << 40
 
-// recover replaces a damaged file by the newest snapshot that verifies, and opens it.
-// Without such a snapshot it changes nothing.
-func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, error) {
+// recover replaces a damaged file by the newest valid snapshot, and opens it. Without a valid snapshot it changes
+// nothing.
+func (p *Place) recover(damage error, report *Report) (*stateFile, []*store.Entry, error) {
 	all, err := p.List()
 	if err != nil {
 		return nil, nil, errors.Join(damage, err)
@@ -41,10 +41,9 @@ func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, e
 		errors.Join(tried...), p.snapshotDir(), p.path)
 }
 
-// openRestored opens the file after a snapshot replaced it, and takes a new snapshot
-// at once, which records how far the revision jumped in case this file is damaged
-// too.
-func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
+// openRestored opens the file after a snapshot has replaced it. It takes a new snapshot at once, which contains the
+// raised revision, in case this file is also damaged.
+func (p *Place) openRestored(report *Report) (*stateFile, []*store.Entry, error) {
 	s, entries, err := p.openMigrated(p.path, report)
 	if err != nil {
 		return nil, nil, err
@@ -55,15 +54,14 @@ func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
 	return s, entries, nil
 }
 
-// replace replaces the file by a copy of the snapshot. The old file is kept under a
-// name that contains why; replace returns its path, or "" if there was no file.
-// Revisions in the copy continue above mark. A power failure leaves one of the two
-// files in place.
+// replace replaces the file by a copy of the snapshot. The old file is kept under a name that contains why; replace
+// returns its path, or "" if there was no file. Revisions in the copy continue above mark. After a power failure, one
+// of the two files is in place.
 func (p *Place) replace(name string, mark int64, why string) (setAside string, err error) {
-	tmp := p.scratch()
+	tmp := p.tempPath()
 	err = copyFile(tmp, p.file(name))
 	if err == nil {
-		err = p.moveOn(tmp, mark)
+		err = p.raiseRevision(tmp, mark)
 	}
 	if err == nil {
 		setAside, err = p.setAside(p.path, why)
@@ -71,7 +69,7 @@ func (p *Place) replace(name string, mark int64, why string) (setAside string, e
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("restore %s: %w", name, err), removeIfThere(tmp))
 	}
-	return setAside, moveInto(tmp, p.path)
+	return setAside, renameSynced(tmp, p.path)
 }
 
 func copyFile(to, from string) error {
@@ -86,9 +84,9 @@ func copyFile(to, from string) error {
 	})
 }
 
-// moveOn raises the revision of the file at path above mark and its own, so that
-// every revision that clients saw in the replaced file is older.
-func (p *Place) moveOn(path string, mark int64) error {
+// raiseRevision raises the revision of the file at path above mark and its own, so that every revision of the replaced
+// file, which clients may have, is older.
+func (p *Place) raiseRevision(path string, mark int64) error {
 	var report Report
 	s, _, err := p.openMigrated(path, &report)
 	if err != nil {
@@ -101,14 +99,14 @@ func (p *Place) moveOn(path string, mark int64) error {
 		}
 		h.Reserved = max(h.Reserved, mark) + 1
 		h.Revision = h.Reserved
-		h.WAL = NewWAL(0) // what is in the log now continues another file
-		return h.Put(tx.Bucket(Meta))
+		h.WAL = NewWAL(0) // the log belongs to another file
+		return h.Put(tx.Bucket(MetaBucket))
 	})
 	return errors.Join(err, s.close())
 }
 
-// setAside gives the file at path a second name. If the file system has no links it renames
-// the file, and Open handles a missing file.
+// setAside links the file at path to a second name. If the file system does not support links, it renames the file;
+// Open handles a missing file.
 func (p *Place) setAside(path, why string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -128,11 +126,10 @@ func (p *Place) setAside(path, why string) (string, error) {
 	}
 }
 
-// Restore replaces the file, which no process may have open, by a snapshot; name is
-// one of List, or a path. The old file is kept. Revisions continue above those of
-// both.
+// Restore replaces the file by a snapshot. name is a name from List, or a path. No process may have the file open. The
+// old file is kept. Revisions continue above those of both.
 func (p *Place) Restore(name string) (Report, error) {
-	unlock, err := Dir(p.dir())
+	unlock, err := LockDir(p.dir())
 	if err != nil {
 		return Report{}, err
 	}
@@ -140,7 +137,7 @@ func (p *Place) Restore(name string) (Report, error) {
 	if err := p.Verify(name); err != nil {
 		return Report{}, err
 	}
-	mark, current, err := p.mark()
+	mark, current, err := p.highestRevision()
 	if err != nil {
 		return Report{}, err
 	}
@@ -161,10 +158,9 @@ func (p *Place) Restore(name string) (Report, error) {
 	return report, s.close()
 }
 
-// mark returns a revision at least as high as every one in the file. It returns the
-// open file, so that no other process opens it meanwhile, or nil if there is no
-// readable file.
-func (p *Place) mark() (int64, io.Closer, error) {
+// highestRevision returns a revision that is at least as high as every revision in the file. It also returns the open
+// file, so that no other process opens it meanwhile, or nil if there is no readable file.
+func (p *Place) highestRevision() (int64, io.Closer, error) {
 	current, err := p.openState(p.path, false)
 	switch {
 	case errors.Is(err, ErrLocked):
@@ -179,7 +175,7 @@ func (p *Place) mark() (int64, io.Closer, error) {
 	return all[0].Revision + unknownBlock, nil, nil
 }
 
-// unreadable reports whether an error of bbolt is about the content of the file.
+// unreadable reports whether bbolt returned the error because of the content of the file.
 func unreadable(err error) bool {
 	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
 		errors.Is(err, bolterrors.ErrVersionMismatch)

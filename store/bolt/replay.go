@@ -12,18 +12,18 @@ import (
 	"monopod/store/bolt/wal"
 )
 
-// logOf is the path of the write-ahead log of the file at path.
+// logOf returns the path of the write-ahead log of the file at path.
 func logOf(path string) string { return path + "-wal" }
 
-// unapplied is what a log has that its file has not.
+// unapplied contains the records of a log that are not in its file.
 type unapplied struct {
 	wal.Content
-	damage error // nil: it is all that was written
+	damage error // nil: no record is missing
 	header Header
 }
 
-// readLog returns what the log of the file has that the file has not; nil: nothing.
-func (s *state) readLog(path string) (*unapplied, error) {
+// readLog returns the records of the log that are not in the file; nil: there are none.
+func (s *stateFile) readLog(path string) (*unapplied, error) {
 	h, id, err := s.readHeader()
 	if err != nil || h.WAL.Generation == 0 {
 		return nil, err
@@ -41,8 +41,8 @@ func (s *state) readLog(path string) (*unapplied, error) {
 	return &unapplied{Content: found, damage: err, header: h}, nil
 }
 
-// without returns each for the entries that u does not replace.
-func (u *unapplied) without(each func(*store.Entry)) func(*store.Entry) {
+// except returns a function that calls each, but not with entries that u replaces.
+func (u *unapplied) except(each func(*store.Entry)) func(*store.Entry) {
 	if u == nil || each == nil {
 		return each
 	}
@@ -57,9 +57,9 @@ func (u *unapplied) without(each func(*store.Entry)) func(*store.Entry) {
 	}
 }
 
-// replay puts u into the file, which has been checked, and calls each with every entry of it. A damaged log is an
-// error, unless there is a report: then the writes before the damage are kept.
-func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.Entry)) error {
+// replay writes u to the file, which has been checked, and calls each with every entry of u. If report is nil, a
+// damaged log is an error. Otherwise it is reported, and only the writes before the damage are kept.
+func (p *Place) replay(s *stateFile, u *unapplied, report *Report, each func(*store.Entry)) error {
 	next := u.header.WAL
 	next.Place, next.Open = u.Next, false
 	reserved := max(u.header.Reserved, u.Reserved) + tornBlock // a frame may have vanished without a trace
@@ -80,9 +80,9 @@ func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.
 		}
 		each(e)
 	}
-	_, err := putSome(s.db, u.Records, reserved, names(next))
+	_, err := putInParts(s.db, u.Records, reserved, fixedPlace(next))
 	if isNoSpace(err) && os.Remove(p.reserve()) == nil {
-		_, err = putSome(s.db, u.Records, reserved, names(next))
+		_, err = putInParts(s.db, u.Records, reserved, fixedPlace(next))
 	}
 	if isNoSpace(err) {
 		return noSpace(err)
@@ -97,7 +97,7 @@ func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.
 	return err
 }
 
-// dropLog sets the log aside, of which the file needs nothing. A problem is part of the report.
+// dropLog sets the log aside. The file must not need it. Errors are reported as Problems.
 func (p *Place) dropLog(why string, report *Report) (setAside string) {
 	setAside, err := p.setAside(logOf(p.path), why)
 	if err == nil {
@@ -109,9 +109,9 @@ func (p *Place) dropLog(why string, report *Report) (setAside string) {
 	return setAside
 }
 
-// readHeader also returns the number of the newest transaction.
-func (s *state) readHeader() (h Header, id uint64, err error) {
-	err = Guard(func() error {
+// readHeader returns the header and the number of the newest transaction.
+func (s *stateFile) readHeader() (h Header, id uint64, err error) {
+	err = RecoverFault(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			id = uint64(tx.ID())
 			h, err = ReadHeader(tx)
@@ -121,15 +121,15 @@ func (s *state) readHeader() (h Header, id uint64, err error) {
 	return h, id, err
 }
 
-// naming returns where the log goes on once the transaction with this number is durable.
-type naming func(id int) (WAL, error)
+// walPlace returns the place at which the log continues when the transaction with this number is durable.
+type walPlace func(id int) (WAL, error)
 
-func names(next WAL) naming { return func(int) (WAL, error) { return next, nil } }
+func fixedPlace(next WAL) walPlace { return func(int) (WAL, error) { return next, nil } }
 
-// put writes records, the reserved revision and where the log goes on, unless name is nil, in one transaction, and
-// returns its number.
-func put(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
-	err = Guard(func() error {
+// put writes records, the reserved revision and, unless name is nil, the place at which the log continues. It uses one
+// transaction and returns its number.
+func put(db *bbolt.DB, records []store.Record, reserved int64, name walPlace) (id int, err error) {
+	err = RecoverFault(func() error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
 			if name == nil {
@@ -145,16 +145,16 @@ func put(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id 
 	return id, err
 }
 
-// putSome is put for records that the log has, too: they can be written in parts. On a disk that is too full for all of
-// them, each part can use the pages that the one before made free.
-func putSome(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
+// putInParts is put for records that are also in the log, so that they can be written in several transactions. If the
+// disk is too full for all of them, each transaction can reuse pages that the previous one freed.
+func putInParts(db *bbolt.DB, records []store.Record, reserved int64, name walPlace) (id int, err error) {
 	id, err = put(db, records, reserved, name)
 	if !isNoSpace(err) || len(records) < 2 {
 		return id, err
 	}
 	half := len(records) / 2
-	if id, err = putSome(db, records[:half], 0, nil); err != nil {
+	if id, err = putInParts(db, records[:half], 0, nil); err != nil {
 		return id, err
 	}
-	return putSome(db, records[half:], reserved, name)
+	return putInParts(db, records[half:], reserved, name)
 }

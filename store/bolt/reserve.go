@@ -7,27 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveSize is the space kept for deletions: 256 pages, and as much for what a full log has yet to put into the file.
+// reserveSize is the space that is reserved for deletions, in bytes: 256 pages, and as many for the checkpoint of a
+// full log.
 const reserveSize = 2 << 20
 
-// reserve is a file of unused blocks. On a full disk its removal makes room for
-// deletions. Only one goroutine may use it at a time.
+// reserve is a file of unused blocks. On a full disk, its removal frees space for deletions. Only one goroutine may use
+// it at a time.
 type reserve struct {
-	path string
-	size int64
-	held bool
+	path   string
+	size   int64
+	exists bool
 }
 
-// hold creates the file unless it exists; after an error there is no file.
-func (r *reserve) hold() error {
-	if r.held || r.complete() {
-		r.held = true
+// create creates the file unless it exists. After an error there is no file.
+func (r *reserve) create() error {
+	if r.exists || r.complete() {
+		r.exists = true
 		return nil
 	}
 	if err := r.fill(); err != nil {
 		return errors.Join(err, removeIfThere(r.path))
 	}
-	r.held = true
+	r.exists = true
 	return nil
 }
 
@@ -49,11 +50,11 @@ func (r *reserve) fill() error {
 	return errors.Join(err, f.Close())
 }
 
-// release frees the space; false if there was none.
+// release frees the space. It returns false if there was none.
 func (r *reserve) release() bool {
-	if !r.held {
+	if !r.exists {
 		return false
 	}
-	r.held = false
+	r.exists = false
 	return os.Remove(r.path) == nil
 }

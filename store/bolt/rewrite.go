@@ -13,13 +13,12 @@ import (
 
 // Loss describes an open state file, or its folder, that another process removed, replaced or wrote.
 type Loss struct {
-	// Why is what happened to the file; nil: its folder was lost, as Err says.
+	// Why describes the loss of the file; nil: its folder was lost, as Err describes.
 	Why error
-	// SetAside is where the file that was found in its place is now; empty: there was
-	// none.
+	// SetAside is the new path of the file that was found in its place; empty: there was none.
 	SetAside string
-	// Err is why the state could not be written to a new file, which is not tried in another folder; nil: it was
-	// written, and nothing is lost.
+	// Err is the reason why the state could not be written to a new file; nil: it was written, and nothing is lost. If the
+	// folder was replaced, Monopod does not write to the new one.
 	Err error
 }
 
@@ -30,7 +29,7 @@ const (
 	lastRetry  = time.Minute
 )
 
-// retry is the time of the next attempt.
+// retry contains the last error and the time of the next attempt.
 type retry struct {
 	err  error
 	at   time.Time
@@ -42,11 +41,10 @@ func (r *retry) fail(err error, now time.Time) {
 	r.err, r.at = err, now.Add(r.wait)
 }
 
-// Rewrite implements store.Log: a new file with the records replaces the current one,
-// which is set aside; if only the write-ahead log is lost, the file gets what that had. It
-// writes only to the locked folder.
+// Rewrite implements store.Log. A new file with the records replaces the current one, which is set aside. If only the
+// write-ahead log is lost, its records are written to the file. Rewrite writes only to the locked folder.
 func (l *log) Rewrite(records []store.Record, reserved int64) error {
-	now := l.watched.place.cfg.Clock.Now()
+	now := l.fileCheck.place.cfg.Clock.Now()
 	if l.retry.err != nil && now.Before(l.retry.at) {
 		return l.retry.err
 	}
@@ -62,36 +60,36 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	if loss.Err == nil {
 		l.retry = retry{}
 	} else {
-		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", notWritten(loss.Err))
+		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", rewriteError(loss.Err))
 		l.retry.fail(loss.Err, now)
 	}
 	l.report(loss)
 	return loss.Err
 }
 
-// walOnly reports whether the file is intact and, with what is only in the write-ahead log, complete: some commit has
-// removed what the last clean stop had saved of volatile objects.
+// walOnly reports whether the file is intact and, with the records in l, complete: a commit has removed the volatile
+// objects that the last clean stop saved.
 func (l *log) walOnly() bool {
-	return l.wal != nil && (l.wal.Number() > 1 || !l.named.Open) && l.watched.check() == nil
+	return l.wal != nil && (l.wal.Number() > 1 || !l.inFile.Open) && l.fileCheck.check() == nil
 }
 
 // recreate replaces the file by a new one with records.
 func (l *log) recreate(records []store.Record, reserved int64) (setAside string, err error) {
-	next, setAside, err := l.watched.place.recreate(records, reserved)
+	next, setAside, err := l.fileCheck.place.recreate(records, reserved)
 	if err == nil {
-		_ = l.replaced(next).close() // an error would be about a file that no longer exists
+		_ = l.use(next).close() // an error would be about the replaced file
 	}
 	return setAside, err
 }
 
 func (l *log) report(loss Loss) {
-	if report := l.watched.place.cfg.Lost; report != nil {
+	if report := l.fileCheck.place.cfg.Lost; report != nil {
 		report(loss)
 	}
 }
 
-// notWritten returns the store's error for a file that could not be written.
-func notWritten(err error) error {
+// rewriteError returns the store's error for a file that could not be written.
+func rewriteError(err error) error {
 	if isNoSpace(err) {
 		return noSpace(err)
 	}
@@ -100,11 +98,11 @@ func notWritten(err error) error {
 
 // recreate replaces the current file by a new, verified file with records, and keeps the old one under another name.
 // It returns the new file, open and locked.
-func (p *Place) recreate(records []store.Record, reserved int64) (next *state, setAside string, err error) {
-	tmp := p.scratch()
+func (p *Place) recreate(records []store.Record, reserved int64) (next *stateFile, setAside string, err error) {
+	tmp := p.tempPath()
 	err = removeIfThere(tmp)
 	if err == nil {
-		err = Guard(func() error { return p.fill(tmp, records, reserved) })
+		err = RecoverFault(func() error { return p.fill(tmp, records, reserved) })
 	}
 	if err == nil {
 		next, err = p.openState(tmp, false)
@@ -113,7 +111,7 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *state, s
 		return nil, "", errors.Join(err, removeIfThere(tmp))
 	}
 	if setAside, err = p.setAside(p.path, "replaced"); err == nil {
-		err = moveInto(tmp, p.path)
+		err = renameSynced(tmp, p.path)
 	}
 	if err != nil {
 		return nil, setAside, errors.Join(err, next.close(), removeIfThere(tmp))
@@ -121,7 +119,7 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *state, s
 	return next, setAside, nil
 }
 
-// fillTx bounds the records of one transaction, and so its memory.
+// fillTx is the maximum number of records of a transaction, which limits its memory.
 const fillTx = 1000
 
 // fill creates a file with records and syncs it.
@@ -133,7 +131,7 @@ func (p *Place) fill(path string, records []store.Record, reserved int64) error 
 		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		if err := Layout(tx); err != nil {
+		if err := CreateBuckets(tx); err != nil {
 			return err
 		}
 		return Write(tx, nil, reserved, nil)

@@ -20,12 +20,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Snapshot is a copy of the state file. A file next to it has its checksum, as
-// `sha256sum -c` reads it.
+// Snapshot is a copy of the state file. A file next to it contains its checksum in the format of `sha256sum -c`.
 type Snapshot struct {
 	Name     string    `json:"name"`
 	Time     time.Time `json:"time"`
-	Revision int64     `json:"revision"` // the newest durable write in it
+	Revision int64     `json:"revision"` // of the newest durable write
 	Size     int64     `json:"size"`     // bytes
 }
 
@@ -37,8 +36,7 @@ const (
 
 func (p *Place) snapshotDir() string { return filepath.Join(p.dir(), "snapshots") }
 
-// file returns the path of a snapshot, given as a name in the folder of snapshots or
-// as a path.
+// file returns the path of a snapshot. name is a name in the folder of snapshots, or a path.
 func (p *Place) file(name string) string {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name
@@ -46,7 +44,7 @@ func (p *Place) file(name string) string {
 	return filepath.Join(p.snapshotDir(), name)
 }
 
-// parseSnapshot reads a name of the form <time>-<revision>.db.
+// parseSnapshot parses a name of the form <time>-<revision>.db.
 func parseSnapshot(name string) (Snapshot, bool) {
 	base, ok := strings.CutSuffix(name, snapshotExt)
 	at, rev, split := strings.Cut(base, "-")
@@ -55,8 +53,7 @@ func parseSnapshot(name string) (Snapshot, bool) {
 	return Snapshot{Name: name, Time: t, Revision: n}, ok && split && timeErr == nil && revErr == nil
 }
 
-// List returns the snapshots, newest first: by revision, which never decreases,
-// unlike a clock.
+// List returns the snapshots, newest first. It sorts by revision because, unlike the time, it never decreases.
 func (p *Place) List() ([]Snapshot, error) {
 	files, err := os.ReadDir(p.snapshotDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +76,7 @@ func (p *Place) List() ([]Snapshot, error) {
 	return all, nil
 }
 
-// Verify reads the whole snapshot: its checksum, every page and every object.
+// Verify checks the whole snapshot: its checksum, every page and every object.
 func (p *Place) Verify(name string) error {
 	path := p.file(name)
 	if err := verifySum(path); err != nil {
@@ -115,12 +112,12 @@ func verifySum(path string) error {
 // Save takes a snapshot of the open file. Writes continue meanwhile. It then removes
 // the oldest snapshots beyond the number to keep.
 func (d *DB) Save() (Snapshot, error) {
-	d.saving.Lock()
-	defer d.saving.Unlock()
+	d.saveMu.Lock()
+	defer d.saveMu.Unlock()
 	return d.place.save(d.view)
 }
 
-// view runs do in a transaction that reads everything that was committed before.
+// view calls do with a transaction that reads all earlier commits.
 func (d *DB) view(do func(*bbolt.Tx) error) error {
 	var tx *bbolt.Tx
 	err := d.Pause(context.Background(), func() (err error) { // as long as a commit
@@ -138,11 +135,11 @@ func (d *DB) view(do func(*bbolt.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // it only reads
+	defer func() { _ = tx.Rollback() }() // the transaction is read-only
 	return do(tx)
 }
 
-// Save takes a snapshot of the file, which no process may have open.
+// Save takes a snapshot of the file. No process may have it open.
 func (p *Place) Save() (Snapshot, error) {
 	s, unlock, err := p.openOffline()
 	if err != nil {
@@ -153,10 +150,9 @@ func (p *Place) Save() (Snapshot, error) {
 	return made, errors.Join(err, s.close())
 }
 
-// openOffline opens the file as it is, locked until both unlock and the state are
-// closed.
-func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
-	if unlock, err = Dir(p.dir()); err != nil {
+// openOffline opens the file without migrating it. It is locked until both unlock and the file are closed.
+func (p *Place) openOffline() (s *stateFile, unlock io.Closer, err error) {
+	if unlock, err = LockDir(p.dir()); err != nil {
 		return nil, nil, err
 	}
 	if s, err = p.openState(p.path, false); err != nil {
@@ -165,7 +161,7 @@ func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
 	return s, unlock, nil
 }
 
-// view runs a function in a transaction of a file that is complete without a log.
+// view calls a function with a transaction of a file that is complete without its log.
 type view func(func(*bbolt.Tx) error) error
 
 func (p *Place) save(view view) (Snapshot, error) {
@@ -201,18 +197,17 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 	if err := os.Rename(tmp+checksumExt, p.file(s.Name)+checksumExt); err != nil {
 		return err
 	}
-	if err := moveInto(tmp, p.file(s.Name)); err != nil {
+	if err := renameSynced(tmp, p.file(s.Name)); err != nil {
 		return err
 	}
 	return syncDir(p.dir())
 }
 
-// writeSnapshot writes one transaction's view of the file and its checksum, and syncs
-// both.
+// writeSnapshot writes the content of the file in one transaction, and its checksum, and syncs both.
 func (p *Place) writeSnapshot(path string, view view) (s Snapshot, err error) {
 	sum := sha256.New()
 	err = writeFile(path, func(w io.Writer) error {
-		return Guard(func() error {
+		return RecoverFault(func() error {
 			return view(func(tx *bbolt.Tx) error {
 				h, err := ReadHeader(tx)
 				if err != nil {
@@ -247,8 +242,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(err, f.Close())
 }
 
-// prune removes the oldest snapshots beyond those to keep, each before its checksum,
-// and orphaned checksums.
+// prune removes the oldest snapshots beyond the number to keep, each before its checksum.
 func (p *Place) prune() error {
 	all, err := p.List()
 	if err != nil {
@@ -261,13 +255,12 @@ func (p *Place) prune() error {
 	return errors.Join(errs...)
 }
 
-// firstSnapshot is how long a DB is open before the first check whether a snapshot is
-// due: a short-lived one gets none.
+// firstSnapshot is the time after Open when KeepSnapshots first checks whether a snapshot is due, so that a short-lived
+// DB takes none.
 const firstSnapshot = 5 * time.Minute
 
-// KeepSnapshots takes a snapshot whenever the newest is older than every and
-// something durable was written since, until ctx ends. It calls failed with each
-// error.
+// KeepSnapshots takes a snapshot whenever the newest one is older than every and there were durable writes since, until
+// ctx ends. It calls failed with each error.
 func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func(error)) {
 	wait := min(firstSnapshot, every)
 	for {
@@ -285,8 +278,8 @@ func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func
 	}
 }
 
-// saveIfDue takes a snapshot if the newest one is old and its revision is not the present one. It returns when to check
-// again.
+// saveIfDue takes a snapshot if the newest one is too old and does not have the current revision. It returns the time
+// until the next check.
 func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 	all, err := d.place.List()
 	if err != nil {
@@ -298,7 +291,7 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 			return every - age, nil
 		}
 		same := false
-		err = Guard(func() error {
+		err = RecoverFault(func() error {
 			return d.log.db().View(func(tx *bbolt.Tx) error {
 				h, err := ReadHeader(tx)
 				same = h.Revision == all[0].Revision && !h.WAL.Open

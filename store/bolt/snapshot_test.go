@@ -347,7 +347,7 @@ func setHeader(t *testing.T, path string, h bolt.Header, format uint64) {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket(bolt.Meta)
+		meta := tx.Bucket(bolt.MetaBucket)
 		return errors.Join(h.Put(meta), meta.Put([]byte("format"), binary.BigEndian.AppendUint64(nil, format)))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {

@@ -1,8 +1,7 @@
 // Package datadir creates the data folder and protects its content from other users.
 //
-// Other users may traverse the folder (mode 0711), which pods with user namespaces
-// need, but neither list nor change it. Only the owner may access the files at its
-// top and the folders returned by secret.
+// Other users may traverse the folder (mode 0711), as pods with user namespaces require, but neither list nor change
+// it. Only the owner may access the files directly in it and its secretFolders.
 package datadir
 
 import (
@@ -15,18 +14,18 @@ import (
 )
 
 const (
-	mode    os.FileMode = 0o711
-	others  os.FileMode = 0o077
-	reading os.FileMode = 0o044
-	writing os.FileMode = 0o022
+	mode        os.FileMode = 0o711
+	othersAll   os.FileMode = 0o077
+	othersRead  os.FileMode = 0o044
+	othersWrite os.FileMode = 0o022
 )
 
-// secret returns the folders that other users must not traverse.
-func secret() []string { return []string{"pki", "images", "manifests", "snapshots"} }
+// secretFolders returns the folders that other users must not traverse.
+func secretFolders() []string { return []string{"pki", "images", "manifests", "snapshots"} }
 
-// Open creates dir and the folders in it that a user fills, or checks the existing
-// ones. It returns each change as a phrase. A folder that is not empty and that other
-// users may write to is an error, because its content may come from them.
+// Open creates dir and the folders in it that users put files into, or corrects the permissions of existing ones. It
+// returns each change as a phrase. It returns an error if dir is not empty and other users may write to it, because its
+// content may come from them.
 func Open(dir string) (changed []string, err error) {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return nil, fmt.Errorf("%w; choose a folder that you can write to", err)
@@ -35,12 +34,12 @@ func Open(dir string) (changed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if at.Mode()&writing != 0 {
-		if err := onlyIfEmpty(dir, at.Mode()); err != nil {
+	if at.Mode()&othersWrite != 0 {
+		if err := checkEmpty(dir, at.Mode()); err != nil {
 			return nil, err
 		}
 	}
-	if err := narrow(dir, at.Mode(), reading|writing, &changed); err != nil {
+	if err := removePermissions(dir, at.Mode(), othersRead|othersWrite, &changed); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"pki", "images", "manifests"} {
@@ -48,10 +47,10 @@ func Open(dir string) (changed []string, err error) {
 			return nil, err
 		}
 	}
-	return changed, closeSecrets(dir, &changed)
+	return changed, protectSecrets(dir, &changed)
 }
 
-func onlyIfEmpty(dir string, is os.FileMode) error {
+func checkEmpty(dir string, is os.FileMode) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -61,18 +60,18 @@ func onlyIfEmpty(dir string, is os.FileMode) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"other users may write to %s (mode %04o), so its content may come from them: check it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
+		"other users may write to %s (mode %04o), so its content may come from them: check it, "+
+			"then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
 }
 
-// closeSecrets removes other users' permissions from the files in dir and from the
-// folders with secrets. It ignores anything that is neither a file nor a folder.
-func closeSecrets(dir string, changed *[]string) error {
+// protectSecrets removes other users' permissions from the files directly in dir and from the secretFolders.
+func protectSecrets(dir string, changed *[]string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	folders := map[string]bool{}
-	for _, name := range secret() {
+	for _, name := range secretFolders() {
 		folders[name] = true
 	}
 	for _, e := range entries {
@@ -86,15 +85,15 @@ func closeSecrets(dir string, changed *[]string) error {
 		if err != nil {
 			return err
 		}
-		if err := narrow(filepath.Join(dir, e.Name()), info.Mode(), others, changed); err != nil {
+		if err := removePermissions(filepath.Join(dir, e.Name()), info.Mode(), othersAll, changed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// narrow removes permissions from the file or folder at path.
-func narrow(path string, is, away os.FileMode, changed *[]string) error {
+// removePermissions removes permissions from the file or folder at path, and records the change.
+func removePermissions(path string, is, away os.FileMode, changed *[]string) error {
 	if is&away == 0 {
 		return nil
 	}

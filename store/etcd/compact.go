@@ -8,19 +8,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// compactKey is the key by which kube-apiservers elect the one that compacts
-// (upstream: storage/etcd3/compact.go): its version counts the rounds, its value is
-// the revision that the next round compacts to.
+// compactKey is the key with which kube-apiservers elect the one that compacts (upstream: storage/etcd3/compact.go):
+// its version is the number of rounds, its value is the revision to which the next round compacts.
 const compactKey = "compact_rev_key"
 
-// round is what a compactor remembers of the last round.
+// round is a round of compaction.
 type round struct {
 	number int64 // the version of compactKey
-	rev    int64 // the newest revision then
+	rev    int64 // the newest revision at its time
 }
 
-// compactor compacts history older than the interval, every interval. Of several
-// servers on one etcd only one does.
+// compactor compacts, every interval, the history that is older than the interval. If several servers share an etcd,
+// only one of them compacts.
 func (s *Store) compactor(ctx context.Context) {
 	if s.cfg.CompactionInterval < 0 {
 		return
@@ -74,7 +73,7 @@ func (s *Store) compactRound(ctx context.Context, last round) (round, error) {
 	return next, err
 }
 
-// Compact makes etcd forget everything before the newest revision. For tests.
+// Compact is for tests. It compacts the whole history of etcd.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.ping(ctx); err != nil {
 		return err

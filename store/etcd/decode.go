@@ -15,9 +15,9 @@ import (
 // protobufMagic is the prefix of the values that a kube-apiserver writes by default.
 var protobufMagic = []byte("k8s\x00")
 
-// entry returns the entry of etcd's value at key.
+// entry decodes the value of a key in etcd.
 func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) {
-	if e := s.decoded.get(key, kv.ModRevision); e != nil {
+	if e := s.cache.get(key, kv.ModRevision); e != nil {
 		return e, nil
 	}
 	kind, ok := s.cfg.Kind(key.Resource)
@@ -30,11 +30,11 @@ func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) 
 		return nil, fmt.Errorf("%v at revision %d: %w", key, kv.ModRevision, err)
 	}
 	e := store.NewEntry(key, kv.ModRevision, obj, plain)
-	s.decoded.put(e)
+	s.cache.put(e)
 	return e, nil
 }
 
-// decode reads value into obj and returns it as store.Encode would make it.
+// decode sets obj from value and returns its JSON in the format of store.Encode.
 func decode(value []byte, obj store.Object) (plain []byte, err error) {
 	if raw, ok := bytes.CutPrefix(value, protobufMagic); ok {
 		if err := decodeProtobuf(raw, obj); err != nil {
@@ -52,7 +52,7 @@ func decode(value []byte, obj store.Object) (plain []byte, err error) {
 	return store.Encode(obj)
 }
 
-// decodeProtobuf reads upstream's envelope and what is in it.
+// decodeProtobuf sets obj from upstream's protobuf envelope.
 func decodeProtobuf(raw []byte, obj store.Object) error {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(raw); err != nil {
@@ -69,8 +69,8 @@ func decodeProtobuf(raw []byte, obj store.Object) error {
 	return nil
 }
 
-// decoded caches the newest entries seen, within a size limit.
-type decoded struct {
+// entryCache caches the newest entries, up to a size.
+type entryCache struct {
 	max int
 
 	mu      sync.Mutex // guards the fields below
@@ -78,12 +78,12 @@ type decoded struct {
 	bytes   int
 }
 
-func newDecoded(maxBytes int) *decoded {
-	return &decoded{max: maxBytes, entries: map[store.Key]*store.Entry{}}
+func newEntryCache(maxBytes int) *entryCache {
+	return &entryCache{max: maxBytes, entries: map[store.Key]*store.Entry{}}
 }
 
 // get returns the cached entry of key at rev, or nil.
-func (d *decoded) get(key store.Key, rev int64) *store.Entry {
+func (d *entryCache) get(key store.Key, rev int64) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.Rev == rev {
@@ -92,15 +92,15 @@ func (d *decoded) get(key store.Key, rev int64) *store.Entry {
 	return nil
 }
 
-// newest returns the cached entry of key, which may be outdated or removed.
-func (d *decoded) newest(key store.Key) *store.Entry {
+// newest returns the cached entry of key, which may be outdated; nil: there is none.
+func (d *entryCache) newest(key store.Key) *store.Entry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.entries[key]
 }
 
-// put caches e unless a newer entry is cached, and evicts others to make room.
-func (d *decoded) put(e *store.Entry) {
+// put caches e, unless a newer entry is cached, and drops others if the cache is full.
+func (d *entryCache) put(e *store.Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.entries[e.Key]
@@ -119,7 +119,7 @@ func (d *decoded) put(e *store.Entry) {
 }
 
 // forget drops key, which was removed at rev.
-func (d *decoded) forget(key store.Key, rev int64) {
+func (d *entryCache) forget(key store.Key, rev int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.Rev <= rev {
@@ -127,20 +127,20 @@ func (d *decoded) forget(key store.Key, rev int64) {
 	}
 }
 
-func (d *decoded) drop(e *store.Entry) {
+func (d *entryCache) drop(e *store.Entry) {
 	if e != nil {
 		delete(d.entries, e.Key)
 		d.bytes -= size(e)
 	}
 }
 
-// size is the length of e's JSON, in bytes.
+// size returns the length of e's JSON in bytes.
 func size(e *store.Entry) int {
 	n, _ := e.Size()
 	return n
 }
 
-func (d *decoded) verify() error {
+func (d *entryCache) verify() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error

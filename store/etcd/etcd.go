@@ -1,18 +1,16 @@
-// Package etcd is a store.Store on etcd, for an installation that has outgrown
-// one machine.
+// Package etcd is a store.Store on etcd, for installations with several servers.
 //
 // Keys and values are those of a kube-apiserver: /registry/pods/default/web holds the
 // pod's JSON without a resourceVersion, which is the revision of the key's last
 // change. A kube-apiserver can use the same etcd unchanged; its values, in JSON or
 // protobuf, are read here.
 //
-// Get and List read from etcd each time, so they see the writes of all servers;
-// decoded values are cached. Update is a transaction on the revision that its Change
-// saw. Watches of one resource share one watch of etcd and a bounded history.
+// Get and List always read from etcd, so they return the writes of all servers; decoded values are cached. Update is a
+// transaction on the revision of the object that its Change got. Watches of a resource share one watch of etcd and a
+// bounded history.
 //
-// Nothing is volatile here: leases and heartbeats are written to etcd like everything
-// else, because other servers must see them. Resources with a TTL (events) are
-// attached to leases of etcd and expire with them.
+// Nothing is volatile: leases and heartbeats are written to etcd like everything else, because other servers must read
+// them. Resources with a TTL (events) are attached to leases of etcd and expire with them.
 package etcd
 
 import (
@@ -37,10 +35,9 @@ import (
 )
 
 const (
-	// requestTime bounds one request to etcd.
-	requestTime = 10 * time.Second
-	// keepAlive and keepAliveTimeout detect a dead connection (upstream:
-	// storagebackend/factory).
+	// requestTimeout is the timeout of a request to etcd.
+	requestTimeout = 10 * time.Second
+	// keepAlive and keepAliveTimeout detect a dead connection (upstream: storagebackend/factory).
 	keepAlive        = 30 * time.Second
 	keepAliveTimeout = 10 * time.Second
 )
@@ -48,37 +45,35 @@ const (
 // Config of a Store. Kind and Endpoints are required.
 type Config struct {
 	store.Config
-	Endpoints []string // as Endpoints makes them
+	Endpoints []string // from the function Endpoints
 	TLS       TLS
-	// TTL is how long objects of a resource live after their last change; without one
-	// they do not expire.
+	// TTL is the time after its last change when an object of a resource expires. Objects of resources that are not in the
+	// map do not expire.
 	TTL map[string]time.Duration
-	// CompactionInterval is how often older history is compacted in etcd; 0: 5 min
-	// (upstream: --etcd-compaction-interval), negative: never.
+	// CompactionInterval is the interval of compaction; 0: 5 min (upstream: --etcd-compaction-interval), negative: never.
 	CompactionInterval time.Duration
-	// DecodedBytes bounds the JSON of the decoded objects kept; 0: 32 MiB.
+	// DecodedBytes is the maximum size of the cache of decoded objects, as JSON; 0: 32 MiB.
 	DecodedBytes int
 
 	Clock clock.WithTicker // nil: the real one
 	Log   *zap.Logger      // nil: silent
 }
 
-// TLS has the files of kube-apiserver's --etcd-cafile, --etcd-certfile and
-// --etcd-keyfile.
+// TLS contains the values of kube-apiserver's --etcd-cafile, --etcd-certfile and --etcd-keyfile.
 type TLS struct{ CAFile, CertFile, KeyFile string }
 
 // Store is a store.Store on etcd.
 type Store struct {
-	cfg     Config
-	client  *clientv3.Client
-	decoded *decoded
-	leases  leases
+	cfg    Config
+	client *clientv3.Client
+	cache  *entryCache
+	leases leases
 
-	stop    context.CancelFunc
-	stopped context.Context
-	running sync.WaitGroup // hubs and the compactor
-	closing func() error
-	newest  atomic.Int64 // highest revision seen
+	stop      context.CancelFunc
+	stopped   context.Context
+	running   sync.WaitGroup // hubs and the compactor
+	closeOnce func() error
+	newest    atomic.Int64 // highest revision in a response of etcd
 
 	mu   sync.Mutex // guards hubs
 	hubs map[string]*hub
@@ -128,10 +123,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	s := &Store{cfg: cfg, client: client, decoded: newDecoded(cfg.DecodedBytes), hubs: map[string]*hub{}}
+	s := &Store{cfg: cfg, client: client, cache: newEntryCache(cfg.DecodedBytes), hubs: map[string]*hub{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	s.leases = leases{client: client, clock: cfg.Clock}
-	s.closing = sync.OnceValue(s.close)
+	s.closeOnce = sync.OnceValue(s.close)
 	if err := s.ping(ctx); err != nil {
 		return nil, errors.Join(
 			fmt.Errorf("etcd at %s: %w; check that it runs there, and the address", strings.Join(cfg.Endpoints, ", "), err),
@@ -169,27 +164,25 @@ func (s *Store) ping(ctx context.Context) error {
 	if err != nil {
 		return translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	return nil
 }
 
-// request returns the context of one request; done frees it. It fails with ErrClosed
-// once s is closed.
+// request returns the context of a request; the caller must call done. It returns ErrClosed after Close.
 func (s *Store) request(ctx context.Context) (_ context.Context, done func(), err error) {
 	if s.stopped.Err() != nil {
 		return nil, nil, store.ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	unhook := context.AfterFunc(s.stopped, cancel)
 	return ctx, func() { unhook(); cancel() }, nil
 }
 
-// agreedPrefix is the prefix of values that servers agree on, outside the keys of a
-// kube-apiserver.
+// agreedPrefix is the prefix of the keys of Agree, outside those of a kube-apiserver.
 const agreedPrefix = "/monopod/"
 
-// Agree returns the value that the first server on this etcd stored under the name:
-// mine, if this server is the first.
+// Agree returns the value that the first server on this etcd stored under the name. If this server is the first, it
+// stores and returns mine.
 func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {
@@ -197,7 +190,7 @@ func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, er
 	}
 	defer done()
 	key := agreedPrefix + name
-	read, err := s.client.Get(ctx, key) // a full etcd refuses transactions that might write
+	read, err := s.client.Get(ctx, key) // because a full etcd rejects transactions that might write
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -218,10 +211,10 @@ func (s *Store) Agree(ctx context.Context, name string, mine []byte) ([]byte, er
 	return resp.Responses[0].GetResponseRange().Kvs[0].Value, nil
 }
 
-// Revision implements store.Store: the newest that this process has heard of.
+// Revision implements store.Store. It returns the newest revision that etcd has sent to this process.
 func (s *Store) Revision() int64 { return s.newest.Load() }
 
-func (s *Store) saw(rev int64) {
+func (s *Store) observe(rev int64) {
 	for {
 		old := s.newest.Load()
 		if rev <= old || s.newest.CompareAndSwap(old, rev) {
@@ -231,18 +224,18 @@ func (s *Store) saw(rev int64) {
 }
 
 // Close implements store.Store.
-func (s *Store) Close() error { return s.closing() }
+func (s *Store) Close() error { return s.closeOnce() }
 
 func (s *Store) close() error {
 	s.stop()
-	s.mu.Lock() // no new hub starts
+	s.mu.Lock() // so that no hub starts
 	defer s.mu.Unlock()
 	s.running.Wait()
 	return s.client.Close()
 }
 
-// Verify checks that no shared object was modified. For tests.
-func (s *Store) Verify() error { return s.decoded.verify() }
+// Verify is for tests. It checks that no shared object was modified.
+func (s *Store) Verify() error { return s.cache.verify() }
 
 // translate maps an error of etcd to the store's errors.
 func translate(err error) error {
@@ -262,7 +255,7 @@ func translate(err error) error {
 	return err
 }
 
-// unavailable reports whether etcd could not be reached or has not answered in time.
+// unavailable reports whether etcd could not be reached, or did not answer in time.
 func unavailable(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true

@@ -9,15 +9,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Objects written within leaseShared share a lease of etcd, up to leaseObjects of
-// them (upstream: storage/etcd3/lease_manager), because etcd removes everything that
-// expires together in one transaction.
+// Objects that are written within leaseSharing share a lease of etcd (upstream: storage/etcd3/lease_manager). A lease
+// has at most leaseObjects, because etcd removes all objects of an expired lease in one transaction.
 const (
-	leaseShared  = time.Minute
+	leaseSharing = time.Minute
 	leaseObjects = 1000
 )
 
-// leases grants leases of etcd, one TTL at a time.
+// leases grants leases of etcd.
 type leases struct {
 	client *clientv3.Client
 	clock  clock.PassiveClock
@@ -28,17 +27,17 @@ type leases struct {
 
 type lease struct {
 	id    clientv3.LeaseID
-	until time.Time // not shared after
-	used  int
+	until time.Time // end of sharing
+	used  int       // number of objects
 }
 
-// grant returns a lease that lives for ttl and up to a minute more.
+// grant returns a lease that expires after ttl and up to leaseSharing more.
 func (l *leases) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	if id, ok := l.shared(ttl); ok {
 		return id, nil
 	}
-	until := l.clock.Now().Add(leaseShared)
-	resp, err := l.client.Grant(ctx, int64((ttl+leaseShared)/time.Second))
+	until := l.clock.Now().Add(leaseSharing)
+	resp, err := l.client.Grant(ctx, int64((ttl+leaseSharing)/time.Second))
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +50,7 @@ func (l *leases) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, nil
 }
 
-// shared returns the last granted lease while it may be shared.
+// shared returns the last lease with the ttl if it may still be shared.
 func (l *leases) shared(ttl time.Duration) (clientv3.LeaseID, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 	"monopod/store"
 )
 
-// pageSize is how many keys one request lists, so that a long list does not
-// hold up etcd's other readers.
+// pageSize is the maximum number of keys in one request of a list, so that a long list does not delay other requests.
 const pageSize = 1000
 
 // Get implements store.Store.
@@ -27,7 +26,7 @@ func (s *Store) Get(ctx context.Context, key store.Key) (*store.Entry, error) {
 	return e, nil
 }
 
-// read returns what key holds, nil for nothing.
+// read returns the entry of key; nil: there is none.
 func (s *Store) read(ctx context.Context, key store.Key) (*store.Entry, error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {
@@ -38,7 +37,7 @@ func (s *Store) read(ctx context.Context, key store.Key) (*store.Entry, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	return s.first(key, resp.Kvs)
 }
 
@@ -55,7 +54,7 @@ func (s *Store) List(ctx context.Context, sel store.Selector) ([]*store.Entry, i
 		return nil, 0, store.ErrClosed
 	}
 	l := &listing{s: s, sel: sel, rev: sel.At}
-	l.next, l.end = reach(sel)
+	l.next, l.end = keyRange(sel)
 	for more := true; more; {
 		var err error
 		if more, err = l.page(ctx); err != nil {
@@ -65,9 +64,8 @@ func (s *Store) List(ctx context.Context, sel store.Selector) ([]*store.Entry, i
 	return l.entries, l.rev, nil
 }
 
-// reach returns the range of keys that sel selects: from the first up to, but
-// excluding, the second.
-func reach(sel store.Selector) (from, end string) {
+// keyRange returns the range of keys that sel selects: from is included, end is not.
+func keyRange(sel store.Selector) (from, end string) {
 	if sel.Namespace != "" && sel.Name != "" {
 		from = store.Key{Resource: sel.Resource, Namespace: sel.Namespace, Name: sel.Name}.Path()
 		end = from + "\x00"
@@ -75,12 +73,11 @@ func reach(sel store.Selector) (from, end string) {
 		from = store.ResourcePath(sel.Resource, sel.Namespace)
 		end = clientv3.GetPrefixRangeEnd(from)
 	}
-	return max(from, after(sel)), end
+	return max(from, keyAfter(sel)), end
 }
 
-// after is the first key after sel.After, empty if there is none. Objects without a
-// namespace have paths without it.
-func after(sel store.Selector) string {
+// keyAfter returns the first key after sel.After; empty: sel.After is empty.
+func keyAfter(sel store.Selector) string {
 	if sel.After == "" {
 		return ""
 	}
@@ -95,12 +92,12 @@ func after(sel store.Selector) string {
 type listing struct {
 	s         *Store
 	sel       store.Selector
-	rev       int64 // 0 until the first page is there
+	rev       int64 // 0 until the first page was read
 	next, end string
 	entries   []*store.Entry
 }
 
-// page reads the next keys; more means that there may be others.
+// page reads the next keys; more means that there may be more.
 func (l *listing) page(ctx context.Context) (more bool, err error) {
 	ctx, done, err := l.s.request(ctx)
 	if err != nil {
@@ -115,7 +112,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, translate(err)
 	}
-	l.s.saw(resp.Header.Revision)
+	l.s.observe(resp.Header.Revision)
 	if l.rev == 0 {
 		l.rev = resp.Header.Revision
 	}
@@ -131,7 +128,7 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	return resp.More, nil
 }
 
-// empty is the page of a range without keys: its revision alone.
+// empty reads only the revision, for a range without keys.
 func (l *listing) empty(ctx context.Context) error {
 	resp, err := l.s.client.Get(ctx, store.PathPrefix, clientv3.WithRev(l.rev))
 	if err != nil {
@@ -143,7 +140,7 @@ func (l *listing) empty(ctx context.Context) error {
 	return nil
 }
 
-// limit is how many keys to request: no more than wanted if every key matches.
+// limit returns how many keys to request: only as many as sel.Limit requires if every key matches.
 func (l *listing) limit() int64 {
 	if l.sel.Limit > 0 && l.sel.Match == nil && l.sel.Name == "" {
 		return int64(min(l.sel.Limit-len(l.entries), pageSize))
@@ -163,8 +160,8 @@ func (l *listing) add(kv *mvccpb.KeyValue) error {
 	return err
 }
 
-// Unserved counts the other objects below /registry/, by resource or by the first
-// part of the path: those of other API servers.
+// Unserved counts the objects below /registry/ that belong to other API servers, by resource or by the first part of
+// the path.
 func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	next, end := store.PathPrefix, clientv3.GetPrefixRangeEnd(store.PathPrefix)

@@ -13,17 +13,15 @@ import (
 // errStale means that the object changed meanwhile.
 var errStale = errors.New("object changed meanwhile")
 
-// Update implements store.Store. Nothing is written once ctx has ended; when it
-// ends while etcd works, the write may have happened or not.
+// Update implements store.Store. If ctx ends during the request to etcd, the object may have been written or not.
 //
-// change first sees the cached object, which saves a read. etcd refuses the write if
-// that was outdated; if change would write nothing, it runs again on a fresh read
-// (upstream: GuaranteedUpdate).
+// change first gets the cached object, which saves a read. If that is outdated, etcd rejects the write. If change would
+// write nothing, it runs again with the object from etcd (upstream: GuaranteedUpdate).
 func (s *Store) Update(ctx context.Context, key store.Key, change store.Change) (*store.Entry, error) {
 	if _, ok := s.cfg.Kind(key.Resource); !ok {
 		return nil, fmt.Errorf("%v: resource is not served", key)
 	}
-	for cur, asked := s.decoded.newest(key), false; ; {
+	for cur, asked := s.cache.newest(key), false; ; {
 		if cur == nil && !asked {
 			var err error
 			if cur, err = s.read(ctx, key); err != nil {
@@ -52,7 +50,7 @@ func (s *Store) Update(ctx context.Context, key store.Key, change store.Change) 
 	}
 }
 
-// write replaces cur by next at key; either may be nil.
+// write is the replacement of cur by next at key; either may be nil.
 type write struct {
 	key   store.Key
 	cur   *store.Entry
@@ -91,7 +89,7 @@ func (w *write) unchanged() bool {
 	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || w.cur.Encodes(w.plain))
 }
 
-// revision returns the revision that the write replaces; 0 for none, as in etcd.
+// revision returns the revision of the entry that the write replaces; 0 for none, as in etcd.
 func (w *write) revision() int64 {
 	if w.cur == nil {
 		return 0
@@ -99,8 +97,7 @@ func (w *write) revision() int64 {
 	return w.cur.Rev
 }
 
-// commit writes unless key changed since w.cur was read; then it returns errStale and
-// the current entry.
+// commit writes, unless key has changed since w.cur was read; then it returns errStale and the current entry.
 func (s *Store) commit(ctx context.Context, w *write) (result, now *store.Entry, err error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {
@@ -120,7 +117,7 @@ func (s *Store) commit(ctx context.Context, w *write) (result, now *store.Entry,
 	if err != nil {
 		return nil, nil, translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	if !resp.Succeeded {
 		if now, err = s.first(w.key, resp.Responses[0].GetResponseRange().Kvs); err == nil {
 			err = errStale
@@ -149,10 +146,10 @@ func (s *Store) op(ctx context.Context, w *write) (clientv3.Op, error) {
 // written returns the entry of the write at rev.
 func (s *Store) written(w *write, rev int64) *store.Entry {
 	if w.next == nil {
-		s.decoded.forget(w.key, rev)
+		s.cache.forget(w.key, rev)
 		return (&store.Event{Key: w.key, Rev: rev, Old: w.cur}).Gone()
 	}
 	e := store.NewEntry(w.key, rev, w.next, w.plain)
-	s.decoded.put(e)
+	s.cache.put(e)
 	return e
 }

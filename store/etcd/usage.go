@@ -9,10 +9,10 @@ import (
 	"monopod/store"
 )
 
-// maxOps is how many operations etcd takes in one request (its --max-txn-ops).
+// maxOps is the maximum number of operations in a transaction of etcd (its --max-txn-ops).
 const maxOps = 128
 
-// Count asks etcd for the number of objects of each resource.
+// Count returns the number of objects of each resource.
 func (s *Store) Count(ctx context.Context, resources []string) (map[string]int64, error) {
 	counts := map[string]int64{}
 	for some := range slices.Chunk(resources, maxOps) {
@@ -43,7 +43,7 @@ func (s *Store) count(ctx context.Context, resources []string, counts map[string
 	return nil
 }
 
-// Size asks the first etcd that answers for the size of its database in bytes.
+// Size returns the size of the database in bytes, of the first etcd that answers.
 func (s *Store) Size(ctx context.Context) (int64, error) {
 	ctx, done, err := s.request(ctx)
 	if err != nil {

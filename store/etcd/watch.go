@@ -12,11 +12,11 @@ import (
 	"monopod/store"
 )
 
-// watchAgain is the pause after a watch that etcd ended.
-const watchAgain = time.Second
+// watchRetryDelay is the time before a watch that etcd ended is restarted.
+const watchRetryDelay = time.Second
 
-// Watch implements store.Store. The history begins somewhat before the first watch of
-// the resource, so that a client of another server can continue at its revision.
+// Watch implements store.Store. The history begins Config.History revisions before the first watch of the resource, so
+// that clients of another server can continue at their revision.
 func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (*store.Changes, error) {
 	if err := s.reachable(ctx, rev); err != nil {
 		return nil, fmt.Errorf("%s: revision %d: %w", sel.Resource, rev, err)
@@ -42,7 +42,7 @@ func (s *Store) reachable(ctx context.Context, rev int64) error {
 	if err != nil {
 		return translate(err)
 	}
-	s.saw(resp.Header.Revision)
+	s.observe(resp.Header.Revision)
 	return nil
 }
 
@@ -55,7 +55,7 @@ type hub struct {
 	log      *zap.Logger
 }
 
-// hub returns the resource's hub, started on first use.
+// hub returns the resource's hub. It starts the hub on first use.
 func (s *Store) hub(resource string) (*hub, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,12 +82,12 @@ func (h *hub) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.s.cfg.Clock.After(watchAgain):
+		case <-h.s.cfg.Clock.After(watchRetryDelay):
 		}
 	}
 }
 
-// watch feeds events until etcd ends the watch.
+// watch adds events to the feed until etcd ends the watch.
 func (h *hub) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -98,14 +98,14 @@ func (h *hub) watch(ctx context.Context) error {
 		if compacted == 0 {
 			return err
 		}
-		// Earlier events are compacted: continue from there.
+		// Events up to that revision are compacted: continue after it.
 		h.feed.Reset(compacted)
 		h.next = compacted + 1
 	}
 }
 
-// drain processes responses until there are no more. compacted is the revision before
-// which etcd has compacted its history.
+// drain processes responses until the channel is closed. compacted is the revision to which etcd has compacted its
+// history.
 func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 	for resp := range responses {
 		if resp.CompactRevision > 0 {
@@ -114,19 +114,18 @@ func (h *hub) drain(responses clientv3.WatchChan) (compacted int64, err error) {
 		if err := resp.Err(); err != nil {
 			return 0, err
 		}
-		h.take(resp)
+		h.process(resp)
 	}
 	return 0, nil
 }
 
-// take feeds one response: all events of one or more revisions, or a progress
-// notification.
-func (h *hub) take(resp clientv3.WatchResponse) {
+// process adds the events of a response to the feed: all events of one or more revisions, or a progress notification.
+func (h *hub) process(resp clientv3.WatchResponse) {
 	seen := resp.Header.Revision
 	var events []*store.Event
 	for _, ev := range resp.Events {
 		seen = ev.Kv.ModRevision
-		if ev.PrevKv == nil && !ev.IsCreate() { // compacted before it was read
+		if ev.PrevKv == nil && !ev.IsCreate() { // the previous value is compacted
 			h.feed.Reset(seen)
 			events = nil
 			continue
@@ -136,11 +135,11 @@ func (h *hub) take(resp clientv3.WatchResponse) {
 		}
 	}
 	h.next = seen + 1
-	h.s.saw(seen)
+	h.s.observe(seen)
 	h.feed.Add(seen, events...)
 }
 
-// event converts an event of etcd; nil if neither value can be read.
+// event converts an event of etcd; nil: neither value can be decoded.
 func (h *hub) event(ev *clientv3.Event) *store.Event {
 	key, ok := store.ParsePath(string(ev.Kv.Key))
 	if !ok || key.Resource != h.resource {
@@ -148,12 +147,12 @@ func (h *hub) event(ev *clientv3.Event) *store.Event {
 	}
 	out := &store.Event{Key: key, Rev: ev.Kv.ModRevision}
 	if ev.PrevKv != nil {
-		out.Old = h.readable(key, ev.PrevKv)
+		out.Old = h.entryOrNil(key, ev.PrevKv)
 	}
 	if ev.Type == mvccpb.Event_PUT {
-		out.New = h.readable(key, ev.Kv)
+		out.New = h.entryOrNil(key, ev.Kv)
 	} else {
-		h.s.decoded.forget(key, out.Rev)
+		h.s.cache.forget(key, out.Rev)
 	}
 	if out.Old == nil && out.New == nil {
 		return nil
@@ -161,8 +160,8 @@ func (h *hub) event(ev *clientv3.Event) *store.Event {
 	return out
 }
 
-// readable returns the entry, or nil if it cannot be decoded, which counts as absent.
-func (h *hub) readable(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
+// entryOrNil returns the entry of a value; nil: it cannot be decoded.
+func (h *hub) entryOrNil(key store.Key, kv *mvccpb.KeyValue) *store.Entry {
 	e, err := h.s.entry(key, kv)
 	if err != nil {
 		h.log.Error("cannot decode a value in etcd", zap.Error(err))

@@ -1,5 +1,5 @@
-// Package state opens the store that --store names, the file of a data folder or etcd, and looks after it while serve
-// runs.
+// Package state opens the store of --store, which is the file in the data folder or an etcd, and maintains it while
+// serve runs.
 package state
 
 import (
@@ -16,11 +16,11 @@ import (
 	"monopod/store/etcd"
 )
 
-// Config is what a store needs to know about the resources.
+// Config describes the resources.
 type Config struct {
 	store.Config
-	Resources []string // the names of all built-in ones that Kind knows
-	// Definitions is the resource whose objects define further resources by their names; empty: none.
+	Resources []string // names of all built-in resources
+	// Definitions is the resource whose objects define further resources with their names; empty: none.
 	Definitions string
 	TTL         map[string]time.Duration // see etcd.Config
 	Log         *zap.Logger              // nil: silent
@@ -29,16 +29,19 @@ type Config struct {
 // Flags adds the flags for the location of serve's state.
 func (p *Place) Flags(f *pflag.FlagSet) {
 	f.StringVar(&p.URL, "store", "",
-		"etcd to keep the state in, as etcd://HOST:PORT[,HOST:PORT]; several servers can share it. Empty: the file state.db in the data folder.")
+		"etcd to keep the state in, as etcd://HOST:PORT[,HOST:PORT]; several servers can share it. "+
+			"Empty: the file state.db in the data folder.")
 	f.DurationVar(&p.SnapshotInterval, "snapshot-interval", 24*time.Hour,
 		"Interval between snapshots of the state, which are made only if it has changed. 0: no automatic snapshots.")
 	f.IntVar(&p.Keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep.")
 	f.Int64Var(&p.MaxSize, "max-state-size", 0,
-		"Maximum size in bytes of all objects as JSON, which take about four times as much memory. Beyond it no object is created (507). 0: a sixteenth of the memory, at least 64 MiB and at most 2 GiB; -1: no limit. etcd has a quota of its own.")
+		"Maximum size in bytes of all objects as JSON, which take about four times as much memory. "+
+			"Beyond it no object is created (507). "+
+			"0: a sixteenth of the memory, at least 64 MiB and at most 2 GiB; -1: no limit. etcd has a quota of its own.")
 	TLSFlags(f, &p.TLS)
 }
 
-// TLSFlags adds the flags for TLS to etcd, named as kube-apiserver's.
+// TLSFlags adds kube-apiserver's flags for TLS to etcd.
 func TLSFlags(f *pflag.FlagSet, files *etcd.TLS) {
 	f.StringVar(&files.CAFile, "etcd-cafile", "", "Certificate Authority file used to verify the certificates of etcd.")
 	f.StringVar(&files.CertFile, "etcd-certfile", "", "Client certificate file used to authenticate to etcd.")
@@ -48,7 +51,7 @@ func TLSFlags(f *pflag.FlagSet, files *etcd.TLS) {
 // IsEtcd reports whether place is the URL of an etcd, not a file.
 func IsEtcd(place string) bool { return strings.Contains(place, "://") }
 
-// openEtcd opens the store at an etcd's URL.
+// openEtcd opens a store on the etcd at url.
 func openEtcd(ctx context.Context, url string, files etcd.TLS, cfg Config) (*etcd.Store, error) {
 	endpoints, err := etcd.Endpoints(url, files)
 	if err != nil {

@@ -17,15 +17,15 @@ import (
 	"monopod/store/etcd"
 )
 
-// Place is where a monopod keeps its state.
+// Place is the location of the state.
 type Place struct {
 	DataDir string
-	URL     string // an etcd's; empty: state.db in DataDir
+	URL     string // of an etcd; empty: the file state.db in DataDir
 	TLS     etcd.TLS
 	Keep    int // snapshots of the file; see bolt.Config
-	// MaxSize is the maximum size of all objects, in bytes of JSON; 0: depends on the memory, -1: no limit.
+	// MaxSize is the maximum size of all objects, in bytes of JSON; 0: depends on the machine's memory, -1: no limit.
 	MaxSize int64
-	// Traces are files that show that it once existed; see bolt.Config.
+	// Traces are files that prove that the state file once existed; see bolt.Config.
 	Traces []string
 	// SnapshotInterval is the time between snapshots of the file; 0: no snapshots.
 	SnapshotInterval time.Duration
@@ -37,14 +37,13 @@ type State struct {
 	File *bolt.DB
 	Etcd *etcd.Store
 
-	folder   io.Closer      // the lock of DataDir; an open File holds it itself
-	losses   chan bolt.Loss // losses for Run to report; when it is full they are only logged
+	folder   io.Closer      // lock of DataDir; nil: File holds it
+	losses   chan bolt.Loss // losses that Run reports; when it is full, losses are only logged
 	interval time.Duration
 	log      *zap.Logger
 }
 
-// Open opens the state at p, which no other process on this machine uses with
-// the same data folder.
+// Open opens the state at p, and locks the data folder.
 func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 	if p.URL == "" {
 		s := &State{interval: p.SnapshotInterval, log: cfg.Log, losses: make(chan bolt.Loss, 16)}
@@ -61,7 +60,7 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 		s.Store = s.File
 		return s, nil
 	}
-	folder, err := bolt.Dir(p.DataDir)
+	folder, err := bolt.LockDir(p.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 // Shared reports whether other processes may use the same state.
 func (s *State) Shared() bool { return s.Etcd != nil }
 
-// errNoFile is the error for a snapshot of a state in etcd.
+// errNoFile is the error of Save for a state in etcd.
 var errNoFile = errors.New("the state is in etcd: make snapshots with etcdctl")
 
 // Save makes a snapshot of the file.
@@ -86,7 +85,7 @@ func (s *State) Save() (any, error) {
 	return s.File.Save()
 }
 
-// Snapshots returns the snapshots of the file, the newest first; none for etcd, or if they cannot be read.
+// Snapshots returns the snapshots of the file, newest first; none for etcd, or if they cannot be read.
 func (s *State) Snapshots() []bolt.Snapshot {
 	if s.File == nil {
 		return nil
@@ -107,9 +106,8 @@ func (s *State) Close() error {
 	return err
 }
 
-// Run maintains the state until ctx ends: it guards a file, takes snapshots, and
-// drops old history. It calls tell, which may be nil, with one sentence for each loss
-// of the file.
+// Run maintains the state until ctx ends: it watches the file, takes snapshots, and drops old history. It calls tell
+// with a sentence for each loss of the file; tell may be nil.
 func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	if s.File == nil {
 		return nil
@@ -132,7 +130,7 @@ func (s *State) Run(ctx context.Context, tell func(message string)) error {
 		select {
 		case l := <-s.losses:
 			if tell != nil {
-				tell(sentence(l))
+				tell(lossMessage(l))
 			}
 		case <-ctx.Done():
 			group.Wait()
@@ -141,7 +139,7 @@ func (s *State) Run(ctx context.Context, tell func(message string)) error {
 	}
 }
 
-// Name is the name of its health check.
+// Name returns the name of the health check.
 func (s *State) Name() string {
 	if s.Etcd != nil {
 		return "etcd"
@@ -149,17 +147,16 @@ func (s *State) Name() string {
 	return "state"
 }
 
-// Healthy returns why the state cannot be written, or that etcd does not answer.
+// Healthy returns an error if the state cannot be written, or if etcd does not answer.
 func (s *State) Healthy(ctx context.Context) error {
 	if s.Etcd != nil {
 		return s.Etcd.Ping(ctx)
 	}
-	_, err := s.File.Mend(ctx)
+	_, err := s.File.Repair(ctx)
 	return err
 }
 
-// lost logs the loss of a file and passes it to Run. The store's only writer calls
-// it, so it never blocks.
+// lost logs the loss of a file and passes it to Run. It does not block, because the writer calls it.
 func (s *State) lost(l bolt.Loss) {
 	select {
 	case s.losses <- l:
@@ -178,8 +175,8 @@ func (s *State) lost(l bolt.Loss) {
 	s.log.Error("the state file was lost and rewritten from memory: nothing is missing", fields...)
 }
 
-// sentence describes the outcome of a loss to a user.
-func sentence(l bolt.Loss) string {
+// lossMessage describes the result of a loss to a user.
+func lossMessage(l bolt.Loss) string {
 	kept := ""
 	if l.SetAside != "" {
 		kept = ", the file found in its place is kept as " + l.SetAside
@@ -194,8 +191,8 @@ func sentence(l bolt.Loss) string {
 	return fmt.Sprintf("%v: the state was written again from memory, nothing is missing%s", l.Why, kept)
 }
 
-// Tell logs what opening the state needed. It returns a description if the state was restored from a snapshot or
-// created empty, or if the newest writes are missing; "" otherwise.
+// Tell logs repairs and migrations that opening the state needed. If the state was restored from a snapshot or created
+// empty, or if the newest writes are missing, it returns a description; otherwise "".
 func (s *State) Tell(log *zap.Logger) (restored string) {
 	if s.File == nil {
 		return ""

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// tidyEvery is the interval of Tidy.
-const tidyEvery = 5 * time.Minute
+// forgetInterval is the interval at which Tidy drops history.
+const forgetInterval = 5 * time.Minute
 
 // Tidy drops old history (see store.Memory.Forget) until ctx ends.
 func (s *State) Tidy(ctx context.Context) {
-	ticker := time.NewTicker(tidyEvery)
+	ticker := time.NewTicker(forgetInterval)
 	defer ticker.Stop()
 	var newest int64
 	for {

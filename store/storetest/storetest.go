@@ -17,8 +17,8 @@ import (
 	"monopod/store"
 )
 
-// Config serves "configmaps" and "nodes", which are durable, and "leases", which
-// are not. All of them are ConfigMaps.
+// Config serves "configmaps" and "nodes", which are durable, and "leases", which are volatile. Their objects are
+// ConfigMaps.
 func Config() store.Config {
 	return store.Config{
 		Kind: func(resource string) (store.Kind, bool) {
@@ -36,7 +36,7 @@ func Config() store.Config {
 	}
 }
 
-// Run tests the stores that open returns: empty, configured with Config. It closes them.
+// Run tests stores. open returns an empty store with Config, which Run closes.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	for name, test := range map[string]func(*testing.T, store.Store){
 		"UpdateCreatesReplacesRemoves":    testUpdate,
@@ -128,8 +128,8 @@ func testUpdate(t *testing.T, s store.Store) {
 	if want := strconv.FormatInt(one.Rev, 10); got.Object.GetResourceVersion() != want {
 		t.Errorf("resourceVersion %q, want %q", got.Object.GetResourceVersion(), want)
 	}
-	want := fmt.Sprintf(
-		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"a","namespace":"ns"},"data":{"v":"1"}}`, one.Rev)
+	want := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1",`+
+		`"metadata":{"resourceVersion":"%d","name":"a","namespace":"ns"},"data":{"v":"1"}}`, one.Rev)
 	if string(got.JSON()) != want {
 		t.Errorf("JSON\n got %s\nwant %s", got.JSON(), want)
 	}

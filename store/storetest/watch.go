@@ -12,7 +12,7 @@ import (
 	"monopod/store"
 )
 
-// Watch is s.Watch as a channel, which is closed when ctx or the watch ends.
+// Watch returns the events of s.Watch as a channel, which is closed when ctx or the watch ends.
 func Watch(ctx context.Context, s store.Store, sel store.Selector, rev int64) (<-chan *store.Event, error) {
 	changes, err := s.Watch(ctx, sel, rev)
 	if err != nil {

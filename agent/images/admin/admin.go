@@ -1,5 +1,5 @@
-// Package admin shows and changes the images of a running node for admins: it lists, imports, pulls, removes and saves
-// them. Handler serves images.Path.
+// Package admin manages the images of a running node for admins: it lists, imports, pulls, removes and saves them.
+// Handler serves images.Path.
 package admin
 
 import (
@@ -28,7 +28,7 @@ import (
 	"monopod/apiserver/kit/images"
 )
 
-// Runtime is the part of the runtime that holds images.
+// Runtime contains the methods of runtime.Runtime that an Admin needs.
 type Runtime interface {
 	ListImages(ctx context.Context) ([]*cri.Image, error)
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
@@ -47,17 +47,17 @@ type Puller interface {
 	Imported(names []string, err error)
 }
 
-// Admin is the images of a node.
+// Admin manages the images of a node.
 type Admin struct {
 	Runtime Runtime
 	Puller  Puller
-	Changed func()          // is called after images came or went
+	Changed func()          // is called after images were added or removed
 	Removed func(id string) // is called after an image was removed
-	// InUse returns the names of images that volumes show; nil: there are none.
+	// InUse returns the names of images that volumes mount; nil: there are none.
 	InUse func() []string
 }
 
-// downloads returns what is being pulled.
+// downloads returns the images that are being pulled.
 func (s *Admin) downloads(ctx context.Context) (images.Downloads, error) {
 	all := images.Downloads{Pulls: s.Puller.Pulls()}
 	parts, err := s.Runtime.Downloads(ctx)
@@ -87,24 +87,24 @@ func (s *Admin) List(ctx context.Context) ([]images.Image, error) {
 	return list, nil
 }
 
-// volumes stands for the pods whose volumes show an image.
-const volumes = "volumes"
+// volumeUsers represents, in the users of an image, the pods whose volumes mount it.
+const volumeUsers = "volumes"
 
-// withVolumes adds that volumes use the image.
+// withVolumes adds volumeUsers to the users of the image if volumes mount it.
 func (s *Admin) withVolumes(img images.Image) images.Image {
 	if s.InUse == nil {
 		return img
 	}
 	for _, name := range s.InUse() {
 		if name == img.ID || slices.Contains(img.Names, name) {
-			img.Users = append(img.Users, volumes)
+			img.Users = append(img.Users, volumeUsers)
 			break
 		}
 	}
 	return img
 }
 
-// describe adds who uses an image.
+// describe converts an image and adds the pods that use it.
 func describe(img *cri.Image, containers []*cri.Container) images.Image {
 	out := images.Image{ID: img.Id, Names: img.RepoTags, Bytes: int64(img.Size), Pinned: img.Pinned}
 	if len(out.Names) == 0 {
@@ -127,24 +127,25 @@ var resource = schema.GroupResource{Resource: "images"}
 
 // find returns an image by name or ID.
 func (s *Admin) find(ctx context.Context, name string) (*cri.Image, error) {
-	img, err := s.Runtime.ImageStatus(ctx, named(name))
+	img, err := s.Runtime.ImageStatus(ctx, fullName(name))
 	if err == nil && img == nil {
 		err = apierrors.NewNotFound(resource, name)
 	}
 	return img, err
 }
 
-// named completes a name: web is docker.io/library/web:latest. What is no name stays as it is: it may be an ID.
-func named(name string) string {
+// fullName completes a name: web is docker.io/library/web:latest. It returns anything that is not a name unchanged: it
+// may be an ID.
+func fullName(name string) string {
 	if full, err := reference.ParseDockerRef(name); err == nil && !strings.HasPrefix(name, "sha256:") {
 		return full.String()
 	}
 	return name
 }
 
-// Remove removes images with all of their names. It refuses to remove one that pods use, unless force is true: these
-// keep running then, and cannot start again without a pull. The sandbox image stays in any case. Nothing is removed
-// if one of them is refused.
+// Remove removes images with all of their names. It returns an error, and removes nothing, if pods use one of the
+// images, unless force is true: these pods keep running, and need a pull when they restart. The sandbox image is never
+// removed.
 func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 	list, err := s.List(ctx)
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 			return err
 		}
 		if slices.Contains(img.RepoTags, oci.PauseRef) {
-			return apierrors.NewConflict(resource, name, errors.New("every pod needs it"))
+			return apierrors.NewConflict(resource, name, errors.New("every pod needs this image"))
 		}
 		at := slices.IndexFunc(list, func(i images.Image) bool { return i.ID == img.Id })
 		if at >= 0 && len(list[at].Users) > 0 && !force {
@@ -178,7 +179,7 @@ func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 	return errors.Join(errs...)
 }
 
-// Import imports an archive as it arrives, and returns the names of its images, which are pinned.
+// Import imports an archive from a stream and returns the names of its images, which are pinned.
 func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error) {
 	names, err := s.Runtime.ImportArchive(ctx, archive)
 	s.Puller.Imported(names, err)
@@ -188,7 +189,7 @@ func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error)
 		}
 		return nil, apierrors.NewBadRequest(wrong.Error())
 	}
-	if notArchive(err) {
+	if isInvalidArchive(err) {
 		return nil, apierrors.NewBadRequest(
 			fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
 	}
@@ -199,25 +200,26 @@ func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error)
 	return names, nil
 }
 
-// notArchives are containerd's errors about a tar of something else, and about one that is cut off.
-var notArchives = []string{"unrecognized image format", io.ErrUnexpectedEOF.Error()}
+// invalidArchiveMessages are containerd's errors for a tar that is not an image archive, and for an incomplete archive.
+var invalidArchiveMessages = []string{"unrecognized image format", io.ErrUnexpectedEOF.Error()}
 
-// notArchive reports whether the import failed because of what was sent.
-func notArchive(err error) bool {
+// isInvalidArchive reports whether the import failed because of the archive.
+func isInvalidArchive(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) ||
 		status.Code(err) == codes.InvalidArgument ||
-		err != nil && slices.ContainsFunc(notArchives, func(text string) bool { return strings.Contains(err.Error(), text) })
+		err != nil && slices.ContainsFunc(invalidArchiveMessages,
+			func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// owner is whose backoff pulls of users have.
+// owner is the owner of the backoff of pulls by admins.
 const owner = "images"
 
-// Pull pulls an image with the credentials of the node, also one that is present.
+// Pull pulls an image with the credentials of the node, also if it is present.
 func (s *Admin) Pull(ctx context.Context, name string) (images.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(name); err != nil {
 		return images.Image{}, apierrors.NewBadRequest(fmt.Sprintf("image name %q: %v", name, err))
 	}
-	s.Puller.Forget(owner) // a user does not wait for the backoff of the last try
+	s.Puller.Forget(owner) // a failed pull does not delay the next one
 	request := pull.Request{Image: name, Policy: corev1.PullAlways, Owner: owner, Note: func(string, string, string) {}}
 	img, err := s.Puller.Pull(ctx, request)
 	if err != nil {
@@ -235,7 +237,7 @@ func (s *Admin) Save(ctx context.Context, names []string, to io.Writer) error {
 		if err != nil {
 			return err
 		}
-		switch tag := named(name); {
+		switch tag := fullName(name); {
 		case slices.Contains(img.RepoTags, tag):
 			full = append(full, tag)
 		case len(img.RepoTags) > 0:

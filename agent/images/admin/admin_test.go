@@ -170,7 +170,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("again: %d", code)
 	}
 	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+oci.PauseRef, "",
-		new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs it") {
+		new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs this image") {
 		t.Errorf("the sandbox image: %d %s", code, message)
 	}
 	shown, _ := served(t, &shelf{shown: []string{"sha256:1"}})

@@ -13,12 +13,12 @@ import (
 	"monopod/apiserver/kit/images"
 )
 
-// Handler serves images.Path. The stock is nil while the node does not exist.
-func Handler(of func() *Admin) http.Handler {
+// Handler serves images.Path. admin returns nil until the node exists.
+func Handler(admin func() *Admin) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := of()
+		s := admin()
 		if s == nil {
-			fail(w, apierrors.NewServiceUnavailable("the node is still starting"))
+			writeError(w, apierrors.NewServiceUnavailable("the node is still starting"))
 			return
 		}
 		q := r.URL.Query()
@@ -28,7 +28,7 @@ func Handler(of func() *Admin) http.Handler {
 		}
 		answer, err := s.answer(r)
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -57,43 +57,44 @@ func (s *Admin) answer(r *http.Request) (any, error) {
 	return images.Imported{Names: names}, err
 }
 
-// save streams an archive. An error after its beginning cuts the answer off, so that no client takes it for whole.
+// save streams an archive. After an error in the middle it aborts the response, so that the client notices that the
+// archive is incomplete.
 func save(w http.ResponseWriter, r *http.Request, s *Admin) {
 	w.Header().Set("Content-Type", images.Archive)
-	out := &counted{w: w}
+	out := &countingWriter{w: w}
 	err := s.Save(r.Context(), r.URL.Query()["save"], out)
 	switch {
 	case err != nil && out.n > 0:
 		panic(http.ErrAbortHandler)
 	case err != nil:
-		fail(w, err)
+		writeError(w, err)
 	}
 }
 
-// counted counts what is written.
-type counted struct {
+// countingWriter counts the bytes that are written.
+type countingWriter struct {
 	w http.ResponseWriter
 	n int64
 }
 
 // Write implements io.Writer.
-func (c *counted) Write(p []byte) (int, error) {
+func (c *countingWriter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
 }
 
-// fail answers with a Status.
-func fail(w http.ResponseWriter, err error) {
-	known := apierrors.APIStatus(nil)
-	if !errors.As(err, &known) {
+// writeError responds with a Status.
+func writeError(w http.ResponseWriter, err error) {
+	apiErr := apierrors.APIStatus(nil)
+	if !errors.As(err, &apiErr) {
 		text := err.Error()
 		if s, ok := status.FromError(err); ok {
 			text = s.Message()
 		}
-		known = apierrors.NewInternalError(errors.New(text))
+		apiErr = apierrors.NewInternalError(errors.New(text))
 	}
-	s := known.Status()
+	s := apiErr.Status()
 	s.Kind, s.APIVersion = "Status", "v1"
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(s.Code))

@@ -1,9 +1,9 @@
 // Package gc garbage-collects dead containers and sandboxes, their logs, and images. The worker of a deleted pod
-// removes everything that belongs to it; this package removes the rest.
+// removes everything that belongs to the pod; this package removes the rest.
 //
 //   - policy.go: the limits, with upstream's flags and defaults
-//   - policy_containers.go, policy_images.go: what can be removed; they only decide
-//   - collector.go: removes it, periodically and when the disk is short
+//   - policy_containers.go, policy_images.go: decide what can be removed; pure
+//   - collector.go: removes it, periodically and under disk pressure
 package gc
 
 import (
@@ -20,7 +20,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// Runtime is the part of the agent's runtime that lists and removes.
+// Runtime contains the methods of runtime.Runtime that a Collector needs.
 type Runtime interface {
 	RemoveContainer(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
@@ -32,8 +32,8 @@ type Runtime interface {
 
 // RunningPod is a pod on the node.
 type RunningPod interface {
-	// Garbage returns the pod's containers and sandboxes; false: leave the pod alone,
-	// because its state is not known yet or it is being removed.
+	// Garbage returns the pod's containers and sandboxes. It returns false if nothing of the pod may be removed, because
+	// its state is not known yet or it is being removed.
 	Garbage() (Pod, bool)
 	// ContainerRemoved is called after a dead container was removed.
 	ContainerRemoved(*status.Container)
@@ -43,7 +43,7 @@ type RunningPod interface {
 
 // Node is notified by the Collector.
 type Node interface {
-	// ImagesChanged makes the node list its images again.
+	// ImagesChanged triggers an update of the images in the node's status.
 	ImagesChanged()
 	Event(eventType, reason, format string, args ...any)
 }
@@ -55,17 +55,15 @@ type Deps struct {
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Node    Node
-	// Pods are all pods of the node by UID.
+	// Pods returns all pods of the node by UID.
 	Pods func() map[types.UID]RunningPod
-	// Known reports whether Pods is complete; until then everything would seem
-	// orphaned.
+	// Known reports whether Pods is complete: before, everything would seem orphaned.
 	Known func() bool
 	// Sweep removes orphaned log folders and links.
 	Sweep func() (logFolders, logLinks int)
-	// Preloaded returns the names of images that must stay.
+	// Preloaded returns the names of images that must not be removed.
 	Preloaded func() map[string]bool
-	// InUse returns the names of images that are used other than by containers; may
-	// be nil.
+	// InUse returns the names of images that are in use, but not by containers; it may be nil.
 	InUse func() []string
 	// ImageRemoved is called with the ID of a removed image.
 	ImageRemoved func(id string)
@@ -76,25 +74,26 @@ type Deps struct {
 // Collector garbage-collects containers, sandboxes, logs and images.
 type Collector struct {
 	Deps
-	policy Policy
-	seen   Images
-	failed bool // the last pass over images did not free enough
+	policy        Policy
+	usage         Images
+	imageGCFailed bool // the last pass over images did not free enough
 
-	imagesGone *prometheus.CounterVec // by reason
-	gone       *prometheus.CounterVec // by type
+	imagesRemoved *prometheus.CounterVec // by reason
+	removed       *prometheus.CounterVec // by type
 }
 
-// New registers metrics. The caller calls Run.
+// New returns a Collector and registers its metrics. The caller calls Run.
 func New(deps Deps, policy Policy) (*Collector, error) {
 	c := &Collector{Deps: deps, policy: policy,
-		imagesGone: prometheus.NewCounterVec(prometheus.CounterOpts{
+		imagesRemoved: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total", Help: "Images removed, by reason: age or space.",
 		}, []string{"reason"}),
-		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "monopod_garbage_collected_total", Help: "Removed objects of pods, by type: container, sandbox, log_folder, log_link.",
+		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monopod_garbage_collected_total",
+			Help: "Removed objects of pods, by type: container, sandbox, log_folder, log_link.",
 		}, []string{"what"}),
 	}
-	return c, errors.Join(deps.Metrics.Register(c.imagesGone), deps.Metrics.Register(c.gone))
+	return c, errors.Join(deps.Metrics.Register(c.imagesRemoved), deps.Metrics.Register(c.removed))
 }
 
 // Run collects containers and images, each at its own interval, until ctx ends.
@@ -119,7 +118,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Reclaim removes, at once, all that DeadContainers and UnusedImages do.
+// Reclaim calls DeadContainers and UnusedImages, and logs their errors.
 func (c *Collector) Reclaim(ctx context.Context) {
 	if err := c.DeadContainers(ctx); err != nil {
 		c.Log.Warn("failed to remove dead containers to free space", zap.Error(err))
@@ -129,6 +128,6 @@ func (c *Collector) Reclaim(ctx context.Context) {
 	}
 }
 
-// DeadContainers removes, at once, every dead container that the policy does not
-// keep, and all containers and logs of pods that have ended.
+// DeadContainers removes every dead container that the policy does not keep, and all containers and logs of pods that
+// have ended, without waiting for the next period.
 func (c *Collector) DeadContainers(ctx context.Context) error { return c.containers(ctx, true) }

@@ -10,17 +10,18 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// containers does one pass over containers, sandboxes and logs.
+// containers removes dead containers, sandboxes and logs. With emptyEnded, it removes everything of pods that have
+// ended.
 func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
 	if !c.Known() {
 		return nil
 	}
 	pods := c.Pods()
 	var errs []error
-	for _, dead := range c.policy.Containers(dispensable(pods, emptyEnded), c.Clock.Now()) {
+	for _, dead := range c.policy.Containers(garbage(pods, emptyEnded), c.Clock.Now()) {
 		errs = append(errs, c.removeContainer(ctx, pods[dead.Pod], dead.Container))
 	}
-	for _, pod := range dispensable(pods, emptyEnded) {
+	for _, pod := range garbage(pods, emptyEnded) {
 		for _, id := range Sandboxes(pod) {
 			errs = append(errs, c.removeSandbox(ctx, pods[pod.UID], id))
 		}
@@ -31,9 +32,8 @@ func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
 	return errors.Join(errs...)
 }
 
-// dispensable returns what may be removed of the pods: everything, for pods that have
-// ended.
-func dispensable(pods map[types.UID]RunningPod, emptyEnded bool) []Pod {
+// garbage returns what may be removed of the pods.
+func garbage(pods map[types.UID]RunningPod, emptyEnded bool) []Pod {
 	var out []Pod
 	for _, p := range pods {
 		if g, ok := p.Garbage(); ok {
@@ -46,7 +46,7 @@ func dispensable(pods map[types.UID]RunningPod, emptyEnded bool) []Pod {
 
 func (c *Collector) count(what string, n int) {
 	if n > 0 {
-		c.gone.WithLabelValues(what).Add(float64(n))
+		c.removed.WithLabelValues(what).Add(float64(n))
 	}
 }
 

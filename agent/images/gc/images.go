@@ -20,32 +20,32 @@ const (
 	reasonDisk    = "InvalidDiskCapacity"
 )
 
-// allOfIt is more than can ever be freed.
-const allOfIt = int64(1)<<62 - 1
+// allBytes is more than can ever be freed.
+const allBytes = int64(1)<<62 - 1
 
-// UnusedImages removes, at once, every image without containers, except those pinned,
-// preloaded or just pulled.
+// UnusedImages removes every unused image, except images that are pinned, preloaded or were just pulled, without
+// waiting for the next period.
 func (c *Collector) UnusedImages(ctx context.Context) error {
 	unused, err := c.unused(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = c.free(ctx, unused, "space", allOfIt)
+	_, err = c.free(ctx, unused, "space", allBytes)
 	return err
 }
 
-// imagePass removes images that are too old and, when the disk is full, others.
+// imagePass removes images that are too old and, if disk usage is above the threshold, other unused images.
 func (c *Collector) imagePass(ctx context.Context) {
 	err := c.freeEnough(ctx)
 	if err == nil || ctx.Err() != nil {
-		c.failed = false
+		c.imageGCFailed = false
 		return
 	}
 	c.Log.Warn("failed to remove images", zap.Error(err))
-	if c.failed { // as upstream: report only a repeated failure
+	if c.imageGCFailed { // as upstream: report only a repeated failure
 		c.Node.Event(corev1.EventTypeWarning, reasonImageGC, "%v", err)
 	}
-	c.failed = true
+	c.imageGCFailed = true
 }
 
 func (c *Collector) freeEnough(ctx context.Context) error {
@@ -53,8 +53,8 @@ func (c *Collector) freeEnough(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	old := c.policy.TooOld(unused, c.seen.Began(), c.Clock.Now())
-	if _, err := c.free(ctx, old, "age", allOfIt); err != nil {
+	old := c.policy.TooOld(unused, c.usage.Began(), c.Clock.Now())
+	if _, err := c.free(ctx, old, "age", allBytes); err != nil {
 		return err
 	}
 	disk, err := c.disk(ctx)
@@ -70,8 +70,9 @@ func (c *Collector) freeEnough(ctx context.Context) error {
 	})
 	freed, err := c.free(ctx, unused, "space", want)
 	if err == nil && freed < want {
-		err = fmt.Errorf(
-			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck,revive // upstream's text, shown as it is
+		//nolint:staticcheck,revive // upstream's text
+		err = fmt.Errorf("Failed to garbage collect required amount of images. "+
+			"Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
 		c.Node.Event(corev1.EventTypeWarning, reasonFree, "%v", err)
 	}
 	return err
@@ -88,7 +89,7 @@ func (c *Collector) disk(ctx context.Context) (host.Amount, error) {
 	return disk, err
 }
 
-// unused returns the images that may be removed, in order.
+// unused returns the images that may be removed, least recently used first.
 func (c *Collector) unused(ctx context.Context) ([]Image, error) {
 	images, err := c.Runtime.ListImages(ctx)
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *Collector) unused(ctx context.Context) ([]Image, error) {
 		}
 	}
 	now := c.Clock.Now()
-	return c.policy.Unused(c.seen.Detect(images, used, c.Preloaded(), now), now), nil
+	return c.policy.Unused(c.usage.Detect(images, used, c.Preloaded(), now), now), nil
 }
 
 func usedBy(containers []*cri.Container) map[string]bool {
@@ -128,7 +129,7 @@ func (c *Collector) free(ctx context.Context, list []Image, reason string, enoug
 		}
 		c.ImageRemoved(img.ID)
 		freed += img.Size
-		c.imagesGone.WithLabelValues(reason).Inc()
+		c.imagesRemoved.WithLabelValues(reason).Inc()
 		c.Log.Info("image removed", zap.String("image", img.ID), zap.Strings("names", img.Names),
 			zap.Int64("bytes", img.Size), zap.String("reason", reason))
 		defer c.Node.ImagesChanged()

@@ -8,18 +8,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Policy is the limits of garbage collection. Use Default, or Flags and Check.
+// Policy contains the limits of garbage collection. Use Default, or Flags and Check.
 type Policy struct {
-	ContainerPeriod time.Duration // interval of passes over containers, sandboxes and log folders
-	MinContainerAge time.Duration // a container stays that long after its end
-	PerContainer    int           // dead instances to keep of each container; negative: all
-	MaxContainers   int           // dead instances to keep on the node; negative: all
+	ContainerPeriod time.Duration // interval of the collection of containers, sandboxes and log folders
+	MinContainerAge time.Duration // minimum time since a container's end before it is removed
+	PerContainer    int           // maximum number of dead instances of a container to keep; negative: all
+	MaxContainers   int           // maximum number of dead instances on the node to keep; negative: all
 
-	ImagePeriod time.Duration // interval of passes over images
-	ImageHigh   int           // percent of disk usage that triggers removal; 100: never
-	ImageLow    int           // percent of disk usage at which removal stops
-	ImageMinAge time.Duration // minimum age of an image
-	ImageMaxAge time.Duration // an image unused for that long is removed; 0: never
+	ImagePeriod time.Duration // interval of the collection of images
+	ImageHigh   int           // percentage of disk usage above which images are removed; 100: never
+	ImageLow    int           // percentage of disk usage at which removal stops
+	ImageMinAge time.Duration // minimum age of an image before it is removed
+	ImageMaxAge time.Duration // maximum time that an image is unused before it is removed; 0: unlimited
 }
 
 // Default returns upstream's defaults of KubeletConfiguration.
@@ -63,9 +63,8 @@ func (p *Policy) Check() error {
 	percent("image-gc-high-threshold", p.ImageHigh)
 	percent("image-gc-low-threshold", p.ImageLow)
 	if p.ImageLow >= p.ImageHigh {
-		errs = append(errs,
-			fmt.Errorf("--image-gc-low-threshold: %d is not below --image-gc-high-threshold, which is %d", p.ImageLow,
-				p.ImageHigh))
+		errs = append(errs, fmt.Errorf("--image-gc-low-threshold: %d is not below --image-gc-high-threshold, which is %d",
+			p.ImageLow, p.ImageHigh))
 	}
 	for flag, d := range map[string]time.Duration{"minimum-container-ttl-duration": p.MinContainerAge,
 		"minimum-image-ttl-duration": p.ImageMinAge, "image-maximum-gc-age": p.ImageMaxAge} {
@@ -80,9 +79,8 @@ func (p *Policy) Check() error {
 		}
 	}
 	if p.ImageMaxAge > 0 && p.ImageMaxAge <= p.ImageMinAge {
-		errs = append(errs,
-			fmt.Errorf("--image-maximum-gc-age: %v is not above --minimum-image-ttl-duration, which is %v", p.ImageMaxAge,
-				p.ImageMinAge))
+		errs = append(errs, fmt.Errorf("--image-maximum-gc-age: %v is not above --minimum-image-ttl-duration, which is %v",
+			p.ImageMaxAge, p.ImageMinAge))
 	}
 	return errors.Join(errs...)
 }

@@ -14,8 +14,8 @@ import (
 type Pod struct {
 	UID  types.UID
 	Seen *status.Observed
-	Over bool // it has ended: none of its containers restarts, its status is stored
-	All  bool // remove every dead container and sandbox
+	Over bool // it has ended: no container restarts, and its status is stored
+	All  bool // every dead container and sandbox may be removed
 }
 
 // Container is a dead container of a pod.
@@ -25,8 +25,8 @@ type Container struct {
 	needed bool // the pod's status, or its next start, depends on it
 }
 
-// unit identifies a container of a pod, for PerContainer.
-type unit struct {
+// containerKey identifies a container of a pod, of which there may be several instances.
+type containerKey struct {
 	pod  types.UID
 	name string
 }
@@ -36,24 +36,24 @@ type unit struct {
 // exit would be unknown, and it would be started again.
 func (p *Policy) Containers(pods []Pod, now time.Time) []Container {
 	var out []Container
-	kept := map[unit][]Container{} // the newest first
+	candidates := map[containerKey][]Container{} // newest first
 	for i := range pods {
 		for _, c := range pods[i].dead(now.Add(-p.MinContainerAge)) {
 			if pods[i].All {
 				out = append(out, c)
 				continue
 			}
-			u := unit{c.Pod, c.Name}
-			kept[u] = append(kept[u], c)
+			u := containerKey{c.Pod, c.Name}
+			candidates[u] = append(candidates[u], c)
 		}
 	}
 	if p.PerContainer >= 0 {
-		out = append(out, trim(kept, p.PerContainer)...)
+		out = append(out, trim(candidates, p.PerContainer)...)
 	}
-	if p.MaxContainers >= 0 && count(kept) > p.MaxContainers {
+	if p.MaxContainers >= 0 && count(candidates) > p.MaxContainers {
 		// Upstream's share: the same for each container, and at least one.
-		out = append(out, trim(kept, max(1, p.MaxContainers/len(kept)))...)
-		out = append(out, oldest(kept, count(kept)-p.MaxContainers)...)
+		out = append(out, trim(candidates, max(1, p.MaxContainers/len(candidates)))...)
+		out = append(out, oldest(candidates, count(candidates)-p.MaxContainers)...)
 	}
 	return out
 }
@@ -84,26 +84,26 @@ func byAge(a, b *status.Container) int {
 	return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// trim removes all but the newest n instances of each container from kept.
-func trim(kept map[unit][]Container, n int) []Container {
+// trim removes all but the newest n instances of each container from the candidates, and returns them.
+func trim(candidates map[containerKey][]Container, n int) []Container {
 	var out []Container
-	for u, list := range kept {
-		stay := min(n, len(list))
-		if stay == 0 && list[0].needed {
-			stay = 1
+	for u, list := range candidates {
+		keep := min(n, len(list))
+		if keep == 0 && list[0].needed {
+			keep = 1
 		}
-		out = append(out, list[stay:]...)
-		if kept[u] = list[:stay]; stay == 0 {
-			delete(kept, u)
+		out = append(out, list[keep:]...)
+		if candidates[u] = list[:keep]; keep == 0 {
+			delete(candidates, u)
 		}
 	}
 	return out
 }
 
-// oldest returns the n containers that ended first.
-func oldest(kept map[unit][]Container, n int) []Container {
+// oldest returns the n containers that ended first. It omits containers that are needed.
+func oldest(candidates map[containerKey][]Container, n int) []Container {
 	var all []Container
-	for _, list := range kept {
+	for _, list := range candidates {
 		all = append(all, slices.DeleteFunc(slices.Clone(list), func(c Container) bool { return c.needed })...)
 	}
 	slices.SortFunc(all, func(a, b Container) int {
@@ -112,16 +112,15 @@ func oldest(kept map[unit][]Container, n int) []Container {
 	return all[:min(len(all), max(0, n))]
 }
 
-func count(kept map[unit][]Container) (n int) {
-	for _, list := range kept {
+func count(candidates map[containerKey][]Container) (n int) {
+	for _, list := range candidates {
 		n += len(list)
 	}
 	return n
 }
 
-// Sandboxes returns the dead sandboxes of a pod without containers, except the
-// newest, whose attempt number the next one continues; if All is set, including the
-// newest.
+// Sandboxes returns the dead sandboxes of a pod that have no containers. It omits the newest sandbox, from whose
+// attempt number the next one follows, unless All is set.
 func Sandboxes(p Pod) []string {
 	holds := map[string]bool{}
 	for i := range p.Seen.Containers {

@@ -9,45 +9,45 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Images remembers, in memory only, when images were first seen and last used:
-// after a restart all count as new. The zero value works.
+// Images records when images were detected and last used. It is in memory only: after a restart all images count as
+// new. The zero value works.
 type Images struct {
 	mu    sync.Mutex // guards the fields below
 	began time.Time
-	known map[string]*usage
+	usage map[string]*imageUsage
 }
 
-type usage struct{ first, last time.Time }
+type imageUsage struct{ first, last time.Time }
 
 // Image is an image and what is known about its use.
 type Image struct {
 	ID    string
 	Names []string
 	Size  int64
-	First time.Time // seen
-	Last  time.Time // used; zero: not since First
-	InUse bool      // by a container, dead or alive
-	Kept  bool      // pinned, or cannot be pulled again
+	First time.Time // when it was detected
+	Last  time.Time // when it was last used; zero: not since First
+	InUse bool      // used by a container, dead or alive
+	Kept  bool      // pinned or preloaded
 }
 
-// Detect records the current images. used are the names and IDs of images that
-// containers use, keep the names of images that must stay.
+// Detect records the current images. used contains the names and IDs of images that are in use, keep the names of
+// images that must not be removed.
 func (m *Images) Detect(list []*cri.Image, used, keep map[string]bool, now time.Time) []Image {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.began.IsZero() {
 		m.began = now
 	}
-	next := make(map[string]*usage, len(list))
+	next := make(map[string]*imageUsage, len(list))
 	out := make([]Image, 0, len(list))
 	for _, i := range list {
-		u := m.known[i.Id]
+		u := m.usage[i.Id]
 		if u == nil {
-			u = &usage{first: now}
+			u = &imageUsage{first: now}
 		}
 		names := slices.Concat([]string{i.Id}, i.RepoTags, i.RepoDigests)
-		image := Image{ID: i.Id, Names: names[1:], Size: int64(i.Size), First: u.first, InUse: among(names, used),
-			Kept: i.Pinned || among(names, keep)}
+		image := Image{ID: i.Id, Names: names[1:], Size: int64(i.Size), First: u.first, InUse: containsAny(names, used),
+			Kept: i.Pinned || containsAny(names, keep)}
 		if image.InUse {
 			u.last = now
 		}
@@ -55,15 +55,15 @@ func (m *Images) Detect(list []*cri.Image, used, keep map[string]bool, now time.
 		next[i.Id] = u
 		out = append(out, image)
 	}
-	m.known = next
+	m.usage = next
 	return out
 }
 
-func among(names []string, set map[string]bool) bool {
+func containsAny(names []string, set map[string]bool) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return set[n] })
 }
 
-// Began is the time of the first Detect.
+// Began returns the time of the first Detect.
 func (m *Images) Began() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *Policy) Unused(images []Image, now time.Time) []Image {
 	return out
 }
 
-// TooOld returns the images of Unused that have not been used for ImageMaxAge. began
-// is when use was first recorded, because earlier use is unknown.
+// TooOld returns the images of Unused that have not been used for ImageMaxAge. It returns none until ImageMaxAge after
+// began, the time since which use is recorded.
 func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
 	if p.ImageMaxAge == 0 || now.Sub(began) <= p.ImageMaxAge {
 		return nil
@@ -99,8 +99,8 @@ func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
 	})
 }
 
-// ToFree returns how many bytes to free on a disk: 0 below the high threshold,
-// otherwise down to the low one.
+// ToFree returns how many bytes must be freed on a disk: 0 if its usage is below the high threshold, otherwise enough
+// for the low threshold.
 func (p *Policy) ToFree(total, free int64) int64 {
 	if p.ImageHigh == 100 || total <= 0 || usedPercent(total, free) < p.ImageHigh {
 		return 0

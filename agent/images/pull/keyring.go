@@ -1,10 +1,10 @@
 // Package pull provides images to the node: archives from the disk, and pulls with the credentials of the pods that
 // need them.
 //
-//   - pull.go, try.go: one pull, and when it is tried again
+//   - pull.go, try.go: pulls and their backoff
 //   - keyring.go: the credentials for an image in the pod's pull secrets and in a file of the node, both in the format
 //     of docker login
-//   - records.go, verify.go: who pulled what with which credentials, and which pods may use it
+//   - records.go, verify.go: the record of the credentials with which each image was pulled, and which pods may use it
 //   - preload.go: imports the archives in a folder, at start and when new ones appear
 package pull
 
@@ -25,8 +25,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Keyring is a list of servers and their credentials, in the order in which they are
-// tried. The zero value is empty.
+// Keyring is a list of servers with their credentials, in the order in which they are tried. The zero value is empty.
 type Keyring []entry
 
 type entry struct {
@@ -34,13 +33,13 @@ type entry struct {
 	Credential
 }
 
-// Credential is a login and where it comes from.
+// Credential is a login and its source.
 type Credential struct {
 	*cri.AuthConfig
-	Source *Source // nil: the node
+	Source *Source // nil: the node's own credentials
 }
 
-// Source is a pull secret and the hash of the login in it. Its fields are those of kubelet's ImagePullSecret.
+// Source identifies a pull secret and the login in it. It has the fields of kubelet's ImagePullSecret.
 type Source struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -48,14 +47,13 @@ type Source struct {
 	Hash      string `json:"credentialHash"`
 }
 
-// Same reports whether both are the same secret, with any login.
+// Same reports whether both are from the same secret, even if its login has changed.
 func (s Source) Same(t Source) bool {
 	s.Hash = t.Hash
 	return s == t
 }
 
-// config is docker's config.json. Credential helpers (credsStore, credHelpers) are
-// not supported, as in kubelet.
+// config is docker's config.json. Credential helpers (credsStore, credHelpers) are not supported, as upstream.
 type config struct {
 	Auths map[string]login `json:"auths"`
 }
@@ -64,8 +62,8 @@ type login struct {
 	Username, Password, Auth, IdentityToken, RegistryToken string
 }
 
-// OfSecrets returns the credentials of pull secrets of both types. The error is about
-// unreadable secrets; the others are returned all the same.
+// OfSecrets returns the credentials in pull secrets of both types. It returns an error for unreadable secrets together
+// with the credentials in the others.
 func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
 	var all Keyring
 	var errs []error
@@ -89,7 +87,7 @@ func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
 	return all.sorted(), errors.Join(errs...)
 }
 
-// OfFile returns the credentials in a file; a missing file has none.
+// OfFile returns the credentials in a file. A missing file is not an error.
 func OfFile(name string) (Keyring, error) {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,13 +114,13 @@ func (c *config) keyring() (Keyring, error) {
 			errs = append(errs, fmt.Errorf("credentials for %s: %w", server, err))
 			continue
 		}
-		all = append(all, entry{canonical(server), Credential{AuthConfig: auth}})
+		all = append(all, entry{normalizeServer(server), Credential{AuthConfig: auth}})
 	}
 	return all, errors.Join(errs...)
 }
 
-// config omits ServerAddress: with it containerd would not send the credentials to
-// other hosts, such as a mirror, and it does not understand every notation.
+// config returns the login in CRI's format. It omits ServerAddress: with it, containerd would not send the credentials
+// to other hosts, such as a mirror, and containerd does not understand every notation.
 func (l *login) config() (*cri.AuthConfig, error) {
 	user, password := l.Username, l.Password
 	if l.Auth != "" {
@@ -140,7 +138,7 @@ func (l *login) config() (*cri.AuthConfig, error) {
 		RegistryToken: l.RegistryToken}, nil
 }
 
-// hash is the SHA-256 of a login.
+// hash returns the SHA-256 of a login.
 func hash(auth *cri.AuthConfig) string {
 	text, err := json.Marshal([]string{auth.Username, auth.Password, auth.IdentityToken, auth.RegistryToken})
 	if err != nil { // never for strings
@@ -150,18 +148,18 @@ func hash(auth *cri.AuthConfig) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sorted orders longer paths on the same server first.
+// sorted sorts longer paths on the same server first.
 func (k Keyring) sorted() Keyring {
 	slices.SortStableFunc(k, func(a, b entry) int { return strings.Compare(b.server, a.server) })
 	return k
 }
 
-// Lookup returns the matching credentials for an image, to be tried in order.
+// Lookup returns the credentials for an image, in the order in which they are tried.
 func (k Keyring) Lookup(image string) []Credential {
-	full := qualified(image)
+	full := qualify(image)
 	var out []Credential
 	for _, e := range k {
-		if serves(e.server, full) {
+		if matchesImage(e.server, full) {
 			out = append(out, e.Credential)
 		}
 	}
@@ -171,9 +169,9 @@ func (k Keyring) Lookup(image string) []Credential {
 // defaultRegistry is the registry of images whose name has none.
 const defaultRegistry = "docker.io"
 
-// canonical normalizes a server name from a secret: without scheme, without a
-// trailing API version, and with one name for the default registry.
-func canonical(server string) string {
+// normalizeServer normalizes a server name from a secret: without scheme and API version, and with docker.io for the
+// default registry.
+func normalizeServer(server string) string {
 	if _, rest, ok := strings.Cut(server, "://"); ok {
 		server = rest
 	}
@@ -186,9 +184,9 @@ func canonical(server string) string {
 	return strings.TrimSuffix(host+"/"+rest, "/")
 }
 
-// serves reports whether credentials for server match the image. Labels of the
-// server's host may be globs, and it may have a path.
-func serves(server, image string) bool {
+// matchesImage reports whether credentials for a server match the image. The server may have a path, and the labels of
+// its host may be globs.
+func matchesImage(server, image string) bool {
 	host, dir, _ := strings.Cut(server, "/")
 	at, name, _ := strings.Cut(image, "/")
 	return sameHost(host, at) && (dir == "" || name == dir || strings.HasPrefix(name, dir+"/"))
@@ -209,20 +207,20 @@ func sameHost(pattern, host string) bool {
 	return true
 }
 
-// qualified prefixes the default registry to an image without one.
-func qualified(image string) string {
+// qualify returns the image's name with registry, and without tag and digest.
+func qualify(image string) string {
 	host, _, found := strings.Cut(image, "/")
 	if found && (strings.ContainsAny(host, ".:") || host == "localhost") {
-		return untagged(image)
+		return withoutTag(image)
 	}
 	if !found {
 		image = "library/" + image
 	}
-	return defaultRegistry + "/" + untagged(image)
+	return defaultRegistry + "/" + withoutTag(image)
 }
 
-// untagged is the image's name without tag and digest.
-func untagged(image string) string {
+// withoutTag returns the image's name without tag and digest.
+func withoutTag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
 		return image[:i]

@@ -8,16 +8,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Limits bounds how many images are pulled at a time. The zero value is upstream's
-// default: one after another.
+// Limits limits how many images are pulled in parallel. The zero value is upstream's default: one at a time.
 type Limits struct {
-	Parallel    bool // more than one at a time
-	MaxParallel int  // with Parallel; 0: any number
+	Parallel    bool // pull more than one image at a time
+	MaxParallel int  // with Parallel; 0: no limit
 }
 
 // Flags adds kubelet's flags.
 func (l *Limits) Flags(f *pflag.FlagSet) {
-	f.Var((*serial)(&l.Parallel), "serialize-image-pulls", "Pull images one at a time.")
+	f.Var((*serializeFlag)(&l.Parallel), "serialize-image-pulls", "Pull images one at a time.")
 	f.Lookup("serialize-image-pulls").NoOptDefVal = "true"
 	f.IntVar(&l.MaxParallel, "max-parallel-image-pulls", 0,
 		"Maximum number of images pulled in parallel; requires --serialize-image-pulls=false. 0: no limit.")
@@ -45,8 +44,8 @@ func (l Limits) slots() chan struct{} {
 	return nil
 }
 
-// take waits for a slot and returns the function that releases it.
-func take(ctx context.Context, slots chan struct{}) (release func(), err error) {
+// acquire waits for a slot and returns the function that releases it.
+func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	if slots == nil {
 		return func() {}, nil
 	}
@@ -58,14 +57,14 @@ func take(ctx context.Context, slots chan struct{}) (release func(), err error) 
 	}
 }
 
-// serial is a flag with the inverse of the stored value.
-type serial bool
+// serializeFlag is the value of --serialize-image-pulls: the inverse of the stored value.
+type serializeFlag bool
 
-func (s *serial) String() string { return fmt.Sprint(!bool(*s)) }
+func (s *serializeFlag) String() string { return fmt.Sprint(!bool(*s)) }
 
-func (s *serial) Type() string { return "bool" }
+func (s *serializeFlag) Type() string { return "bool" }
 
-func (s *serial) Set(text string) error {
+func (s *serializeFlag) Set(text string) error {
 	switch text {
 	case "true":
 		*s = false

@@ -6,12 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of pulls, by kubelet's names.
+// Metrics are kubelet's metrics of pulls.
 type Metrics struct {
 	took *prometheus.HistogramVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns Metrics and registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kubelet_image_pull_duration_seconds", Help: "Duration in seconds to pull an image.",
@@ -26,7 +26,7 @@ func (m *Metrics) pulled(size uint64, took time.Duration) {
 	}
 }
 
-// sizeClass is upstream's label for a size.
+// sizeClass returns upstream's label for the size of an image.
 func sizeClass(size uint64) string {
 	const mega, giga = 1 << 20, 1 << 30
 	if size == 0 {

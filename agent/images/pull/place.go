@@ -10,45 +10,43 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FsTeller is a runtime that may report the file system of its images; if it cannot,
-// the error is Unimplemented.
-type FsTeller interface {
+// FsInfoRuntime is a runtime that may report the file system of its images. If it cannot, it returns Unimplemented.
+type FsInfoRuntime interface {
 	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
 }
 
-// Place is the location of images.
+// Place finds the file system that contains the images.
 type Place struct {
-	runtime FsTeller
-	usual   string
-	found   atomic.Pointer[string] // nil: the runtime has not answered yet
+	runtime     FsInfoRuntime
+	defaultRoot string
+	root        atomic.Pointer[string] // nil: the runtime has not answered yet
 }
 
-// NewPlace returns a Place at usual until the runtime reports another one.
-func NewPlace(runtime FsTeller, usual string) *Place {
-	return &Place{runtime: runtime, usual: usual}
+// NewPlace returns a Place at defaultRoot, until the runtime reports another one.
+func NewPlace(runtime FsInfoRuntime, defaultRoot string) *Place {
+	return &Place{runtime: runtime, defaultRoot: defaultRoot}
 }
 
-// Root is a path on the images' file system: the one that the runtime reported, or
-// else the default.
+// Root returns a path on the images' file system.
 func (p *Place) Root() string {
-	if found := p.found.Load(); found != nil {
+	if found := p.root.Load(); found != nil {
 		return *found
 	}
-	return p.usual
+	return p.defaultRoot
 }
 
-// Find asks the runtime until it has answered once, even with Unimplemented.
+// Find asks the runtime for the file system, unless it has answered before, even with Unimplemented.
 func (p *Place) Find(ctx context.Context) {
-	if p.found.Load() != nil {
+	if p.root.Load() != nil {
 		return
 	}
 	info, err := p.runtime.ImageFsInfo(ctx)
 	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
 		return
 	}
-	at := p.usual
+	at := p.defaultRoot
 	for _, fs := range info.GetImageFilesystems() {
 		at = cmp.Or(fs.GetFsId().GetMountpoint(), at)
 	}
-	p.found.Store(&at)
+	p.root.Store(&at)
 }

@@ -21,19 +21,17 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// arrival is how long an archive must stay unchanged before it is imported.
-const arrival = 500 * time.Millisecond
+// settleTime is how long an archive must stay unchanged before it is imported.
+const settleTime = 500 * time.Millisecond
 
-// imported identifies an imported archive, so that it is not imported again after a
-// restart.
-type imported struct {
+// importedArchive is the record of an imported archive, so that it is not imported again after a restart.
+type importedArchive struct {
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`
 	Images   []string  `json:"images"`
 }
 
-// ImportRuntime is the part of the agent's runtime that an Importer needs; see
-// runtime.Runtime.
+// ImportRuntime contains the methods of runtime.Runtime that an Importer needs.
 type ImportRuntime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
@@ -43,7 +41,7 @@ type ImportRuntime interface {
 // PreloadConfig of an Importer. All but Dir is required.
 type PreloadConfig struct {
 	Dir     string // of the archives; empty: there are none
-	Record  string // the file that remembers what was imported
+	Record  string // the file that records imported archives
 	Runtime ImportRuntime
 	Clock   clock.WithTicker
 	Log     *zap.Logger
@@ -51,15 +49,16 @@ type PreloadConfig struct {
 	Arrived func()
 	// Imported is called with the result of each import.
 	Imported func(names []string, err error)
-	// Failed is called with the archives that are not imported and why, when that changes; empty: there are none.
+	// Failed is called, when that changes, with the archives that could not be imported and the reasons; empty: all were
+	// imported.
 	Failed func(message string)
 }
 
-// Importer imports archives.
+// Importer imports the image archives in a folder.
 type Importer struct {
 	PreloadConfig
-	first  chan struct{}
-	failed string // what Failed was called with; used only by Run
+	first       chan struct{}
+	lastFailure string // of the last call of Failed; used only by Run
 }
 
 // NewImporter returns an importer; Run starts it.
@@ -67,13 +66,13 @@ func NewImporter(cfg PreloadConfig) *Importer {
 	return &Importer{PreloadConfig: cfg, first: make(chan struct{})}
 }
 
-// First is closed when the archives that exist at start are imported.
+// First returns a channel that is closed when the archives that exist at start were imported.
 func (i *Importer) First() <-chan struct{} { return i.first }
 
 // Names returns the images imported from archives.
 func (i *Importer) Names() map[string]bool {
 	names := map[string]bool{}
-	for _, archive := range i.known() {
+	for _, archive := range i.readRecord() {
 		for _, name := range archive.Images {
 			names[name] = true
 		}
@@ -89,8 +88,8 @@ func (i *Importer) Run(ctx context.Context) {
 	}
 	watch, err := i.watch()
 	if err != nil {
-		i.Log.Warn("cannot watch the folder of image archives, new ones are imported only at start", zap.String("dir", i.Dir),
-			zap.Error(err))
+		i.Log.Warn("cannot watch the folder of image archives, new ones are imported only at start",
+			zap.String("dir", i.Dir), zap.Error(err))
 	} else {
 		defer watch.Close()
 	}
@@ -129,7 +128,7 @@ func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) 
 			i.Log.Warn("failed to watch the folder of image archives, new ones may be missed", zap.Error(err))
 		case ev := <-watch.Events:
 			if isArchive(ev.Name) && !ev.Has(fsnotify.Remove) {
-				timer.Reset(arrival)
+				timer.Reset(settleTime)
 			}
 		case <-timer.C():
 			i.importAll(ctx)
@@ -144,7 +143,7 @@ func isArchive(name string) bool {
 
 // importAll imports every new archive.
 func (i *Importer) importAll(ctx context.Context) {
-	known := i.known()
+	known := i.readRecord()
 	before, arrived := maps.Clone(known), false
 	entries, err := os.ReadDir(i.Dir)
 	if err != nil {
@@ -161,22 +160,22 @@ func (i *Importer) importAll(ctx context.Context) {
 			arrived = arrived || fresh
 		}
 	}
-	if message := strings.Join(failed, "; "); message != i.failed && ctx.Err() == nil {
-		i.failed = message
+	if message := strings.Join(failed, "; "); message != i.lastFailure && ctx.Err() == nil {
+		i.lastFailure = message
 		i.Failed(message)
 	}
 	if !maps.EqualFunc(before, known,
-		func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
-		if err := i.keep(known); err != nil {
+		func(x, y importedArchive) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
+		if err := i.writeRecord(known); err != nil {
 			i.Log.Warn("failed to record imported images", zap.Error(err))
 		}
 	}
-	if arrived { // also if it had imported them before: a runtime may have lost its images
+	if arrived { // also if the archive is in the record: the runtime may have lost its images
 		i.Arrived()
 	}
 }
 
-// reason returns an error without the call and the path, which are known to whoever reads it.
+// reason returns the text of an error without the call and the path, which the message already contains.
 func reason(err error) string {
 	if wrong := (*oci.WrongPlatform)(nil); errors.As(err, &wrong) {
 		return wrong.Error()
@@ -188,15 +187,15 @@ func reason(err error) string {
 	return text
 }
 
-func (i *Importer) known() map[string]imported {
-	known := map[string]imported{}
+func (i *Importer) readRecord() map[string]importedArchive {
+	known := map[string]importedArchive{}
 	if b, err := os.ReadFile(i.Record); err == nil {
-		_ = json.Unmarshal(b, &known) // without a readable record they are imported again
+		_ = json.Unmarshal(b, &known) // without a readable record, the archives are imported again
 	}
 	return known
 }
 
-func (i *Importer) keep(known map[string]imported) error {
+func (i *Importer) writeRecord(known map[string]importedArchive) error {
 	b, err := json.Marshal(known)
 	if err != nil {
 		return err
@@ -208,8 +207,9 @@ func (i *Importer) keep(known map[string]imported) error {
 	return os.Rename(temp, i.Record)
 }
 
-// importOne imports an archive whose images are not there; fresh reports whether it did.
-func (i *Importer) importOne(ctx context.Context, name string, known map[string]imported) (fresh bool, err error) {
+// importOne imports an archive unless its images are present; fresh means that it imported images.
+func (i *Importer) importOne(ctx context.Context, name string,
+	known map[string]importedArchive) (fresh bool, err error) {
 	path := filepath.Join(i.Dir, name)
 	info, err := os.Stat(path)
 	if err != nil {
@@ -226,14 +226,13 @@ func (i *Importer) importOne(ctx context.Context, name string, known map[string]
 	if err != nil {
 		return len(images) > 0, err
 	}
-	known[name] = imported{info.Size(), info.ModTime(), images}
+	known[name] = importedArchive{info.Size(), info.ModTime(), images}
 	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images),
 		zap.Duration("took", i.Clock.Since(start)))
 	return true, nil
 }
 
-// awaitRuntime waits until the runtime answers: images that it cannot list would be
-// imported again.
+// awaitRuntime waits until the runtime answers. Before, every archive would be imported again.
 func (i *Importer) awaitRuntime(ctx context.Context) {
 	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
 		if _, err := i.Runtime.Version(ctx); err == nil {

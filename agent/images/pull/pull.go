@@ -21,14 +21,14 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// Runtime is the part of the runtime that holds images.
+// Runtime contains the methods of runtime.Runtime that a Puller needs.
 type Runtime interface {
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
 	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string,
 		err error)
 }
 
-// Reasons a container waits for its image, as kubectl shows them.
+// Reasons why a container waits for its image, as kubectl shows them.
 const (
 	ReasonPull        = "ErrImagePull"
 	ReasonBackOff     = "ImagePullBackOff"
@@ -39,7 +39,7 @@ const (
 	ReasonSignature   = "SignatureValidationFailed"
 )
 
-// Error is why an image is missing, and when to try again.
+// Error is the reason why an image is missing, and the time until the next attempt.
 type Error struct {
 	Reason  string
 	Message string
@@ -48,27 +48,26 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Note reports an Event: its type, reason and message.
+// Note records an Event with its type, reason and message.
 type Note func(eventType, reason, message string)
 
-// Puller provides images by their pull policy, with a separate backoff for each image
-// of each pod.
+// Puller provides images according to their pull policy, with a backoff for each image of each pod.
 type Puller struct {
 	Runtime    Runtime
 	Clock      clock.PassiveClock
 	Limits     Limits
-	ConfigFile string   // credentials of the node, as docker login writes them; empty: none
+	ConfigFile string   // the node's credentials in the format of docker login; empty: there are none
 	Metrics    *Metrics // nil: none
-	Records    *Records // of who pulled what; nil: every pod may use every image
+	Records    *Records // of the credentials of pulls; nil: every pod may use every image
 	Verify     Verification
 
-	mu      sync.Mutex // guards the fields below
-	backoff backoff.Backoff
-	failed  map[string]failure
-	pulls   map[string]int // that go on, by image
-	slots   chan struct{}
-	ready   bool              // slots is initialized
-	refused map[string]string // why images of archives were not imported, by full name
+	mu           sync.Mutex // guards the fields below
+	backoff      backoff.Backoff
+	failed       map[string]failure
+	pulls        map[string]int // number of running pulls by image
+	slots        chan struct{}
+	ready        bool              // slots is initialized
+	importErrors map[string]string // why images of archives were not imported, by full name
 }
 
 type failure struct {
@@ -80,19 +79,19 @@ type failure struct {
 type Request struct {
 	Image  string
 	Policy corev1.PullPolicy
-	Owner  string // whose backoff it is: the pod
-	// Secrets returns the pod's pull secrets; nil: none. It is called only if credentials are needed.
+	Owner  string // of the backoff: the pod
+	// Secrets returns the pod's pull secrets; nil: there are none. It is called only if credentials are needed.
 	Secrets func() ([]*corev1.Secret, error)
 	Sandbox *cri.PodSandboxConfig
 	Note    Note
 }
 
-// Present returns at once: the image, if it is present, the pod may use it, and the
-// policy does not require a pull; nil if it must be pulled. An error that is not an
-// Error means that the runtime or the API is unavailable.
+// Present returns the image if it is present, the pod may use it, and the policy does not require a pull. It returns
+// nil if the image must be pulled. An error that is not an *Error means that the runtime or the API server is
+// unavailable.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
-		return nil, r.refuse(ReasonInvalid, "InspectFailed",
+		return nil, r.fail(ReasonInvalid, "InspectFailed",
 			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
 	}
 	if r.Policy == corev1.PullAlways {
@@ -103,32 +102,31 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	case runtime.Lost(err):
 		return nil, err
 	case err != nil:
-		return nil, r.refuse(ReasonInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
+		return nil, r.fail(ReasonInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 	case img != nil:
-		if may, err := p.mayUse(r, img); may || err != nil {
+		if may, err := p.hasAccess(r, img); may || err != nil {
 			return img, err
 		}
 	}
-	if r.Policy == corev1.PullNever { // also if the pod may not use it: the answer does not tell that it is present
-		return nil, r.refuse(ReasonNever, ReasonNever, p.refusal(r.Image)+
+	if r.Policy == corev1.PullNever { // also if the pod may not use the image: that it is present must not be revealed
+		return nil, r.fail(ReasonNever, ReasonNever, p.importError(r.Image)+
 			fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
 	}
 	return nil, nil
 }
 
-// refuse reports an image that no pull can provide; it is retried later.
-func (r Request) refuse(reason, event, message string) *Error {
+// fail records the Events of an image that no pull can provide, and returns the error.
+func (r Request) fail(reason, event, message string) *Error {
 	r.Note(corev1.EventTypeWarning, event, message)
 	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
 	return &Error{Reason: reason, Message: message, Retry: backoff.Initial}
 }
 
-// Pull pulls the image and returns it, unless it is in backoff. It waits for a slot
-// of Limits. An error that is not an Error is not about the image: it may be pulled
-// again at once.
+// Pull pulls the image and returns it, unless it is in backoff. It waits for a slot of Limits. An error that is not an
+// *Error is not about the image: the caller may retry at once.
 func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	key := r.Owner + "_" + r.Image
-	if err := p.waits(key, r); err != nil {
+	if err := p.checkBackoff(key, r); err != nil {
 		return nil, err
 	}
 	auths, unread, err := p.credentials(r)
@@ -137,7 +135,7 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	}
 	r.Note(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	asked := p.Clock.Now()
-	release, err := take(ctx, p.places())
+	release, err := acquire(ctx, p.pullSlots())
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +150,7 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	case runtime.Broken(err):
 		return nil, err
 	case err != nil:
-		return nil, p.note(key, r, err)
+		return nil, p.pullFailed(key, r, err)
 	}
 	p.forget(key)
 	took, whole := p.Clock.Since(began).Truncate(time.Millisecond), p.Clock.Since(asked).Truncate(time.Millisecond)
@@ -170,7 +168,7 @@ func (p *Puller) Pulls() []string {
 	return slices.Sorted(maps.Keys(p.pulls))
 }
 
-// count adds to the pulls of an image that go on.
+// count changes the number of running pulls of an image.
 func (p *Puller) count(image string, by int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +180,7 @@ func (p *Puller) count(image string, by int) {
 	}
 }
 
-func (p *Puller) places() chan struct{} {
+func (p *Puller) pullSlots() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ready {
@@ -191,7 +189,7 @@ func (p *Puller) places() chan struct{} {
 	return p.slots
 }
 
-// pull tries the credentials in order, and records who pulled the image.
+// pull pulls an image and records the source of the credentials.
 func (p *Puller) pull(ctx context.Context, r Request, auths []Credential, unread error) (*cri.Image, error) {
 	if p.Records == nil {
 		img, _, err := p.try(ctx, r, auths, unread)
@@ -204,20 +202,20 @@ func (p *Puller) pull(ctx context.Context, r Request, auths []Credential, unread
 	if err != nil {
 		img = nil
 	}
-	// As upstream, an image that is there is not refused because of its record.
+	// As upstream, a pull does not fail because it cannot be recorded.
 	if err := p.Records.end(r.Image, img, source); err != nil {
 		r.Note(corev1.EventTypeWarning, "Failed", err.Error())
 	}
 	return img, err
 }
 
-// try tries the credentials in order and returns the source of those that pulled the image.
+// try tries the credentials in order. It returns the image and the source of the credentials with which it was pulled.
 func (p *Puller) try(ctx context.Context, r Request, auths []Credential, unread error) (*cri.Image, *Source, error) {
 	var errs []error
 	for _, auth := range auths {
 		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth.AuthConfig, r.Sandbox)
 		if err == nil {
-			img, err := p.arrived(ctx, ref, r.Image)
+			img, err := p.pulledImage(ctx, ref, r.Image)
 			return img, auth.Source, err
 		}
 		if runtime.Broken(err) {
@@ -225,14 +223,15 @@ func (p *Puller) try(ctx context.Context, r Request, auths []Credential, unread 
 		}
 		errs = append(errs, err)
 	}
-	if unread != nil { // it may have had the right credentials
+	if unread != nil { // the unreadable secret may contain the right credentials
 		errs = append(errs, unread)
 	}
 	return nil, nil, utilerrors.NewAggregate(errs)
 }
 
-// credentials returns those of the pod, then those of the node, or one without a login: an anonymous pull. unread
-// is about secrets and files that cannot be read; err that the pod's secrets are not known.
+// credentials returns the credentials of the pod, then those of the node, or else one without a login, for an anonymous
+// pull. unread is the error about secrets and files that cannot be read; err means that the pod's secrets are not
+// known.
 func (p *Puller) credentials(r Request) (auths []Credential, unread, err error) {
 	secrets, err := r.secrets()
 	if err != nil {
@@ -250,8 +249,8 @@ func (p *Puller) credentials(r Request) (auths []Credential, unread, err error) 
 	return auths, unread, nil
 }
 
-// arrived returns the image just pulled.
-func (p *Puller) arrived(ctx context.Context, ref, name string) (*cri.Image, error) {
+// pulledImage returns the image that was just pulled.
+func (p *Puller) pulledImage(ctx context.Context, ref, name string) (*cri.Image, error) {
 	img, err := p.Runtime.ImageStatus(ctx, ref)
 	if err == nil && img == nil {
 		img, err = p.Runtime.ImageStatus(ctx, Named(name))
@@ -262,7 +261,8 @@ func (p *Puller) arrived(ctx context.Context, ref, name string) (*cri.Image, err
 	return img, err
 }
 
-func (p *Puller) waits(key string, r Request) error {
+// checkBackoff returns an error if the image is in backoff.
+func (p *Puller) checkBackoff(key string, r Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.failed[key]
@@ -279,10 +279,11 @@ func (p *Puller) waits(key string, r Request) error {
 	return &Error{Reason: ReasonBackOff, Retry: rest, Message: message + ": " + f.message}
 }
 
-func (p *Puller) note(key string, r Request, err error) error {
+// pullFailed records a failed pull and returns its error.
+func (p *Puller) pullFailed(key string, r Request, err error) error {
 	now := p.Clock.Now()
-	reason, message := judge(r.Image, err)
-	refusal := p.refusal(r.Image)
+	reason, message := reasonAndMessage(r.Image, err)
+	refusal := p.importError(r.Image)
 	message = refusal + message
 	p.mu.Lock()
 	p.backoff.Attempt(key, now, now)
@@ -293,13 +294,13 @@ func (p *Puller) note(key string, r Request, err error) error {
 	p.mu.Unlock()
 	r.Note(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s%v", r.Image, refusal, err))
 	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
-	// Retry at once: that attempt only reports ImagePullBackOff and its duration.
+	// The short Retry only makes the status change to ImagePullBackOff.
 	return &Error{Reason: reason, Message: message, Retry: time.Second}
 }
 
-// judge returns the reason and message of a failed pull: the runtime's message may
-// begin with one of two other reasons.
-func judge(image string, err error) (reason, message string) {
+// reasonAndMessage returns the reason and message of a failed pull. The runtime's message may begin with one of two
+// other reasons.
+func reasonAndMessage(image string, err error) (reason, message string) {
 	text := status.Convert(err).Message()
 	if rest, ok := strings.CutPrefix(text, ReasonUnavailable); ok {
 		return ReasonUnavailable, fmt.Sprintf("image pull failed for %s because the registry is unavailable%s", image, rest)

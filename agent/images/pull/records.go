@@ -19,51 +19,52 @@ import (
 	"monopod/agent/host/checkpoint"
 )
 
-// Records remember on the disk which images were pulled and with whose credentials, as kubelet does: a record
-// that a pull goes on is written before it, so that an image whose pull was interrupted is not taken for one that
-// was preloaded, and one of the credentials after it. Only hashes of credentials are stored. Files are written
-// only when an image is pulled, or when a pod's new credentials turn out to be the known ones.
+// Records records on the disk which images were pulled with whose credentials, as kubelet does. Before a pull it writes
+// a pullingRecord, so that an image whose pull was interrupted does not count as preloaded; after the pull it writes a
+// pulledRecord with the source of the credentials. Only hashes of credentials are stored. Files are written only when
+// an image is pulled, or when another secret turns out to contain the same credentials.
 type Records struct {
-	dir  string // contains pulling and pulled; one small file per image in each
-	mu   sync.Mutex
-	busy map[string]int // pulls that go on, by image; guarded, as the files are, by mu
-	// stale are pulls that the end of a process interrupted: their images may be there. guarded by mu
-	stale map[string]bool
+	dir string // contains the folders pulling and pulled, each with a file for each image
+
+	mu      sync.Mutex     // guards the fields below and the files
+	pulling map[string]int // number of running pulls by image
+	// interrupted contains the images whose pulls an earlier process did not finish. They may be present.
+	interrupted map[string]bool
 }
 
-// pulling is the record of a pull that goes on.
-type pulling struct {
+// pullingRecord is the record of a running or interrupted pull.
+type pullingRecord struct {
 	Image string `json:"image"`
 }
 
-// pulled is the record of an image. Its fields are those of kubelet's ImagePulledRecord.
-type pulled struct {
+// pulledRecord is the record of an image. It has the fields of kubelet's ImagePulledRecord.
+type pulledRecord struct {
 	Updated time.Time `json:"lastUpdatedTime"`
 	Ref     string    `json:"imageRef"`
-	// Credentials are by repository: the same image may be pulled from several.
+	// Credentials are by repository, because the same image may be pulled from several repositories.
 	Credentials map[string]access `json:"credentialMapping,omitempty"`
 }
 
-// access is who can pull an image.
+// access defines which pods may use an image.
 type access struct {
 	Secrets []Source `json:"kubernetesSecrets,omitempty"`
 	Node    bool     `json:"nodePodsAccessible,omitempty"` // all pods: it was pulled without a pod's credentials
 }
 
-// maxSecrets bounds the secrets that are added to a record without a pull.
+// maxSecrets is the number of secrets of a record up to which others are added without a pull.
 const maxSecrets = 100
 
-// NewRecords returns the records in a folder, which is created at the first pull.
+// NewRecords returns the records in dir, which is created at the first pull.
 func NewRecords(dir string) (*Records, error) {
-	r := &Records{dir: dir, busy: map[string]int{}, stale: map[string]bool{}}
+	r := &Records{dir: dir, pulling: map[string]int{}, interrupted: map[string]bool{}}
 	entries, err := os.ReadDir(filepath.Join(dir, "pulling"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("records of image pulls: %w", err)
 	}
 	for _, e := range entries {
-		var p pulling
+		var p pullingRecord
 		if ok, err := read(filepath.Join(dir, "pulling", e.Name()), &p); err == nil && ok {
-			r.stale[p.Image] = true
+			r.interrupted[p.Image] = true
 		}
 	}
 	return r, nil
@@ -101,50 +102,50 @@ func (r *Records) begin(image string) error {
 	image = repositoryTag(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := write(r.file("pulling", image), pulling{image}); err != nil {
+	if err := write(r.file("pulling", image), pullingRecord{image}); err != nil {
 		return fmt.Errorf("failed to record image pull intent: %w", err)
 	}
-	r.busy[image]++
+	r.pulling[image]++
 	return nil
 }
 
-// end records the result of a pull: the image and the source of the credentials, nil if they are no pod's. img is
-// nil if the pull failed. When the result cannot be recorded, the record that a pull goes on stays: every pod has
-// to authenticate then.
+// end records the result of a pull: the image, and the source of the credentials, which is nil if no pod's credentials
+// were used. img is nil if the pull failed. If the result cannot be recorded, the pullingRecord stays, so that every
+// pod must authenticate.
 func (r *Records) end(image string, img *cri.Image, source *Source) error {
 	full := repositoryTag(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy[full]--; r.busy[full] == 0 {
-		delete(r.busy, full)
+	if r.pulling[full]--; r.pulling[full] == 0 {
+		delete(r.pulling, full)
 	}
-	if img == nil && r.stale[full] {
+	if img == nil && r.interrupted[full] {
 		return nil
 	}
 	if img != nil {
 		if err := r.add(image, img.Id, source); err != nil {
 			return fmt.Errorf("failed to record who pulled image %q: %w", image, err)
 		}
-		delete(r.stale, full)
+		delete(r.interrupted, full)
 	}
-	if r.busy[full] > 0 {
+	if r.pulling[full] > 0 {
 		return nil
 	}
 	return os.RemoveAll(r.file("pulling", full))
 }
 
-// Allow adds the credentials of a secret to the record of an image.
+// allow adds the credentials of a secret to the record of an image.
 func (r *Records) allow(image, id string, source Source) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.add(image, id, &source)
 }
 
-// add adds credentials to the record of an image; nil: every pod may use it. The caller holds mu.
+// add adds the source of credentials to the record of an image; nil: every pod may use the image. The caller holds mu.
 func (r *Records) add(image, id string, source *Source) error {
-	path, rec := r.file("pulled", id), pulled{}
+	path, rec := r.file("pulled", id), pulledRecord{}
 	if _, err := read(path, &rec); err != nil {
-		rec = pulled{} // damaged; it is replaced
+		rec = pulledRecord{} // a damaged record is replaced
 	}
 	name := repository(image)
 	who, known := rec.Credentials[name]
@@ -169,16 +170,16 @@ func (r *Records) add(image, id string, source *Source) error {
 	return write(path, rec)
 }
 
-// find returns who can pull an image; known is false if it was never pulled here.
+// find returns which pods may use an image; known is false if the node never pulled the image.
 func (r *Records) find(image string, img *cri.Image) (who access, known bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var rec pulled
+	var rec pulledRecord
 	if known, err = read(r.file("pulled", img.Id), &rec); known || err != nil {
 		return rec.Credentials[repository(image)], true, err
 	}
 	for _, name := range append([]string{repositoryTag(image)}, slices.Concat(img.RepoTags, img.RepoDigests)...) {
-		known = known || r.busy[name] > 0 || r.stale[name]
+		known = known || r.pulling[name] > 0 || r.interrupted[name]
 	}
 	return access{}, known, nil
 }
@@ -187,10 +188,10 @@ func (r *Records) find(image string, img *cri.Image) (who access, known bool, er
 func (r *Records) Removed(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = os.RemoveAll(r.file("pulled", id)) // a record without an image is only disk space
+	_ = os.RemoveAll(r.file("pulled", id)) // a record without an image only wastes disk space
 }
 
-// repository is the full name of an image without tag and digest.
+// repository returns the full name of an image without tag and digest.
 func repository(image string) string {
 	if named, err := reference.ParseNormalizedNamed(image); err == nil {
 		return named.Name()
@@ -198,7 +199,7 @@ func repository(image string) string {
 	return image
 }
 
-// repositoryTag is the full name of an image, as the runtime reports it.
+// repositoryTag returns the full name of an image, as the runtime reports it.
 func repositoryTag(image string) string {
 	if named, err := reference.ParseDockerRef(image); err == nil {
 		return named.String()

@@ -8,21 +8,20 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// Try is the state of an image that is not present yet: whether it is being pulled,
-// and how the last attempt ended. The zero value means no attempt yet. Only one
-// goroutine may use it.
+// Try is the state of an image that is not present yet: whether it is being pulled, and the error of the last attempt.
+// The zero value means no attempt. Only one goroutine may use it.
 type Try struct {
-	pulling bool
-	again   bool // images have been imported since
-	err     *Error
-	until   time.Time // err holds
+	pulling  bool
+	imported bool // images have been imported since
+	err      *Error
+	until    time.Time // end of the backoff after err
 }
 
-// Wait reports whether to wait for the image, and why: the error of the last attempt,
-// if any, and when to retry; without a Retry, wait for the end of the pull.
+// Wait reports whether to wait for the image. why is the error of the last attempt, if any, with the time to wait;
+// without a Retry, wait for the end of the pull.
 func (t *Try) Wait(now time.Time) (why Error, waits bool) {
 	switch {
-	case t.again:
+	case t.imported:
 		return Error{}, false
 	case t.pulling:
 		return t.Said(), true
@@ -42,21 +41,20 @@ func (t *Try) Said() Error {
 	return Error{Reason: t.err.Reason, Message: t.err.Message}
 }
 
-// Missing records that the image is not on the machine. It returns true if the caller
-// must start a pull.
+// Missing records that the image is not on the machine. It returns true if the caller must start a pull.
 func (t *Try) Missing() (pull bool) {
 	pull = !t.pulling
-	t.again, t.pulling = false, true
+	t.imported, t.pulling = false, true
 	return pull
 }
 
-// Again makes the next check look for the image at once, even during a pull.
-func (t *Try) Again() { t.again = true }
+// Again is called when images were imported: the next check looks for the image at once, even during a pull.
+func (t *Try) Again() { t.imported = true }
 
-// Failed records why the image is missing.
+// Failed records the error and starts its backoff.
 func (t *Try) Failed(e *Error, now time.Time) { t.err, t.until = e, now.Add(e.Retry) }
 
-// Pulled records how the pull ended. An interrupted pull does not count.
+// Pulled records the result of the pull. An interrupted pull is not an error.
 func (t *Try) Pulled(err error, now time.Time) {
 	t.pulling, t.err = false, nil
 	if err == nil || runtime.Lost(err) {

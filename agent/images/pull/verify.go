@@ -12,7 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Policies of Verification, by the names of KubeletConfiguration.
+// Policies of Verification, as in KubeletConfiguration.
 const (
 	NeverVerify       = "NeverVerify"
 	VerifyPulled      = "NeverVerifyPreloadedImages"
@@ -23,11 +23,11 @@ const (
 	allVerifyPolicies = NeverVerify + ", " + VerifyPulled + ", " + VerifyNotListed + ", " + AlwaysVerify
 )
 
-// Verification decides for which images that are present a pod must have credentials. The zero value is upstream's
-// default: for those that were pulled.
+// Verification decides for which present images a pod must have credentials. The zero value is upstream's default: for
+// images that the node pulled.
 type Verification struct {
 	Policy string   // empty: NeverVerifyPreloadedImages
-	Listed []string // of NeverVerifyAllowlistedImages: names without tag and digest, or prefixes that end in /*
+	Listed []string // for NeverVerifyAllowlistedImages: names without tag and digest, or prefixes that end in /*
 }
 
 // Flags adds the settings that kubelet has in its configuration file.
@@ -78,7 +78,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// needed reports whether a pod needs credentials for an image that is present.
+// needed reports whether a pod needs credentials for a present image.
 func (v *Verification) needed(image string, pulled bool) bool {
 	switch v.Policy {
 	case NeverVerify:
@@ -103,15 +103,15 @@ func listed(pattern, image string) bool {
 	return image == pattern
 }
 
-// mayUse reports whether the pod may use an image that is present without pulling it: its credentials are the ones
-// that pulled it, or it needs none.
-func (p *Puller) mayUse(r Request, img *cri.Image) (bool, error) {
+// hasAccess reports whether the pod may use a present image without a pull: it has the credentials with which the image
+// was pulled, or needs none.
+func (p *Puller) hasAccess(r Request, img *cri.Image) (bool, error) {
 	if p.Records == nil {
 		return true, nil
 	}
 	who, known, err := p.Records.find(r.Image, img)
 	if err != nil {
-		return false, nil //nolint:nilerr // a record that cannot be read protects nobody's image; a pull decides, as upstream
+		return false, nil //nolint:nilerr // without a readable record, a pull decides, as upstream
 	}
 	if !p.Verify.needed(r.Image, known) || who.Node {
 		return true, nil
@@ -129,9 +129,9 @@ func (p *Puller) mayUse(r Request, img *cri.Image) (bool, error) {
 			if c.Source.Hash != s.Hash && !c.Source.Same(s) {
 				continue
 			}
-			// As upstream, a secret that was changed since stays good, and a copy of it becomes so.
+			// As upstream, access remains after the secret changes, and other secrets with the same login get access.
 			if *c.Source != s && len(who.Secrets) < maxSecrets {
-				_ = p.Records.allow(r.Image, img.Id, *c.Source) // it is found again the same way
+				_ = p.Records.allow(r.Image, img.Id, *c.Source) // after a failure the next check adds it
 			}
 			return true, nil
 		}

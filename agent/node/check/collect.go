@@ -63,7 +63,7 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 		f.SocketError = answers(ctx, f.HostSocket)
 	}
 	f.Containerd, f.Runc = program(ctx, "containerd"), program(ctx, "runc")
-	f.CrunErr = containerd.CrunWorks(ctx)
+	f.CrunErr = containerd.CheckCrun(ctx)
 }
 
 // existing returns dir, or its nearest parent that exists.

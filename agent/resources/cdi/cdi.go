@@ -1,7 +1,7 @@
 // Package cdi resolves the names of CDI devices for runtimes that cannot: containerd before 2.0. It reads the
-// specifications that vendors and DRA drivers write (Container Device Interface 0.3 to 1.0) and turns the edits that
-// the CRI can express into a container's config: variables, device nodes and bind mounts. A device that needs more is
-// an error.
+// specifications that vendors and DRA drivers write (Container Device Interface 0.3 to 1.0) and adds those edits to a
+// container's config that CRI can express: environment variables, device nodes and bind mounts. Any other edit is an
+// error.
 package cdi
 
 import (
@@ -20,12 +20,12 @@ import (
 	"monopod/agent/podapi/spec"
 )
 
-// Dirs are the folders of specifications, of which later ones take precedence.
+// Dirs returns the folders of specifications. Later ones take precedence.
 func Dirs(dataDir string) []string {
 	return []string{"/etc/cdi", "/var/run/cdi", filepath.Join(dataDir, "cdi")}
 }
 
-// file is one specification.
+// file is a CDI specification.
 type file struct {
 	Kind    string `json:"kind"` // vendor/class
 	Devices []struct {
@@ -35,7 +35,7 @@ type file struct {
 	Edits edits `json:"containerEdits"`
 }
 
-// edits are what a device changes in a container.
+// edits are the containerEdits of a specification or a device.
 type edits struct {
 	Env         []string `json:"env"`
 	DeviceNodes []struct {
@@ -55,8 +55,8 @@ type edits struct {
 	IntelRdt       any      `json:"intelRdt"`
 }
 
-// Expand replaces the CDI devices of an allotment by what they change. It reads the specifications each time: drivers
-// write them a moment before.
+// Expand replaces the CDI devices of an allotment by their edits. It reads the specifications each time, because
+// drivers write them just before.
 func Expand(dirs []string, a *spec.Allotment) error {
 	if len(a.CDI) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func find(all []*file, name string) (*file, *edits, error) {
 	return nil, nil, fmt.Errorf("unresolvable CDI device %q", name)
 }
 
-// read reads the specifications. A file that cannot be decoded is skipped: it may be one of another vendor.
+// read reads the specifications. It skips files that cannot be decoded: they may belong to another vendor.
 func read(dirs []string) (all []*file, err error) {
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
@@ -130,8 +130,10 @@ func read(dirs []string) (all []*file, err error) {
 
 // apply adds the edits to an allotment.
 func (e *edits) apply(a *spec.Allotment) error {
-	for what, needed := range map[string]bool{"hooks": len(e.Hooks) > 0, "network devices": len(e.NetDevices) > 0,
-		"groups": len(e.AdditionalGIDs) > 0, "resctrl": e.IntelRdt != nil} {
+	for what, needed := range map[string]bool{
+		"hooks": len(e.Hooks) > 0, "network devices": len(e.NetDevices) > 0,
+		"groups": len(e.AdditionalGIDs) > 0, "resctrl": e.IntelRdt != nil,
+	} {
 		if needed {
 			return fmt.Errorf("it needs %s, which only containerd 2.0 and later can add", what)
 		}
@@ -154,9 +156,10 @@ func (e *edits) apply(a *spec.Allotment) error {
 		if m.Type != "" && m.Type != "bind" && m.Type != "none" {
 			return fmt.Errorf("it mounts %s, which only containerd 2.0 and later can", m.Type)
 		}
-		a.Mounts = append(a.Mounts,
-			&cri.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Readonly: slices.Contains(m.Options, "ro"),
-				Propagation: propagation(m.Options)})
+		a.Mounts = append(a.Mounts, &cri.Mount{
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath,
+			Readonly: slices.Contains(m.Options, "ro"), Propagation: propagation(m.Options),
+		})
 	}
 	return nil
 }

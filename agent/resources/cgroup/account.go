@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Account is the accounting of a cgroup and everything below it: total usage, current
-// usage and limits. Nil: the kernel has no value. A limit of 0 means no limit.
+// Account contains the kernel's accounting of a cgroup with its child cgroups: total usage, current usage and limits.
+// nil means that the kernel has no value. A limit of 0 means no limit.
 type Account struct {
 	CPU, User, System            *uint64 // ns
-	Periods, Throttled           *uint64 // of the CFS quota: enforced; throttled
+	Periods, Throttled           *uint64 // periods in which the CFS quota was enforced, and was reached
 	ThrottledTime                *uint64 // ns
 	Shares, Quota, Period        *uint64 // Shares: v1 only; µs
 	Memory, WorkingSet, RSS      *uint64 // bytes, like the other memory values
@@ -23,9 +23,9 @@ type Account struct {
 	MaxUsage                     *uint64
 	FailCount                    *uint64 // how often the limit was reached
 	PageFaults, MajorFaults      *uint64
-	OOMKills                     *uint64 // on v1 without child cgroups
+	OOMKills                     *uint64 // v1: without child cgroups
 	MemoryLimit, Reservation     *uint64
-	SwapLimit                    *uint64 // on v1 together with the memory
+	SwapLimit                    *uint64 // v1: of memory and swap together
 	Processes, Threads, MaxTasks *uint64 // Processes: without child cgroups
 	IO                           []DeviceIO
 }
@@ -68,22 +68,23 @@ func accountV2(dir string) (Account, bool) {
 	}
 	stat, _ := pairs(file("memory.stat")) // nil if the controller is disabled
 	events, _ := pairs(file("memory.events"))
-	a.CPU, a.User, a.System = times(cpu, "usage_usec", 1000), times(cpu, "user_usec", 1000),
-		times(cpu, "system_usec", 1000)
-	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"),
-		times(cpu, "throttled_usec", 1000)
+	a.CPU, a.User = scaledField(cpu, "usage_usec", 1000), scaledField(cpu, "user_usec", 1000)
+	a.System, a.ThrottledTime = scaledField(cpu, "system_usec", 1000), scaledField(cpu, "throttled_usec", 1000)
+	a.Periods, a.Throttled = field(cpu, "nr_periods"), field(cpu, "nr_throttled")
 	a.Quota, a.Period = quotaV2(file("cpu.max"))
-	a.Memory = maybe(file("memory.current"))
-	a.RSS, a.Cache, a.Mapped, a.Kernel = of(stat, "anon"), of(stat, "file"), of(stat, "file_mapped"), of(stat, "kernel")
-	a.ActiveFile, a.InactiveFile = of(stat, "active_file"), of(stat, "inactive_file")
-	a.PageFaults, a.MajorFaults = of(stat, "pgfault"), of(stat, "pgmajfault")
-	a.Swap, a.MaxUsage = maybe(file("memory.swap.current")), maybe(file("memory.peak"))
-	a.FailCount, a.OOMKills = of(events, "max"), of(events, "oom_kill")
-	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(file("memory.max")), limit(file("memory.min")),
-		limit(file("memory.swap.max"))
-	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids.current")), limit(file("pids.max")), lines(file("cgroup.procs"))
+	a.Memory = readNumber(file("memory.current"))
+	a.RSS, a.Cache = field(stat, "anon"), field(stat, "file")
+	a.Mapped, a.Kernel = field(stat, "file_mapped"), field(stat, "kernel")
+	a.ActiveFile, a.InactiveFile = field(stat, "active_file"), field(stat, "inactive_file")
+	a.PageFaults, a.MajorFaults = field(stat, "pgfault"), field(stat, "pgmajfault")
+	a.Swap, a.MaxUsage = readNumber(file("memory.swap.current")), readNumber(file("memory.peak"))
+	a.FailCount, a.OOMKills = field(events, "max"), field(events, "oom_kill")
+	a.MemoryLimit, a.Reservation, a.SwapLimit = readLimit(file("memory.max")), readLimit(file("memory.min")),
+		readLimit(file("memory.swap.max"))
+	a.Threads, a.MaxTasks = readNumber(file("pids.current")), readLimit(file("pids.max"))
+	a.Processes = lines(file("cgroup.procs"))
 	a.IO = ioV2(file("io.stat"))
-	a.WorkingSet = rest(a.Memory, a.InactiveFile)
+	a.WorkingSet = difference(a.Memory, a.InactiveFile)
 	return a, true
 }
 
@@ -92,67 +93,67 @@ func (m *Manager) accountV1(path string) (Account, bool) {
 	file := func(controller, name string) string { return filepath.Join(m.Mount, controller, path, name) }
 	memory := func(name string) string { return file("memory", "memory."+name) }
 	var a Account
-	if a.CPU = maybe(file("cpuacct", "cpuacct.usage")); a.CPU == nil {
+	if a.CPU = readNumber(file("cpuacct", "cpuacct.usage")); a.CPU == nil {
 		return a, false
 	}
 	ticks, _ := pairs(file("cpuacct", "cpuacct.stat"))
-	a.User, a.System = times(ticks, "user", nsPerTick), times(ticks, "system", nsPerTick)
+	a.User, a.System = scaledField(ticks, "user", nsPerTick), scaledField(ticks, "system", nsPerTick)
 	cpu, _ := pairs(file("cpu", "cpu.stat"))
-	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"), of(cpu, "throttled_time")
-	a.Shares, a.Quota, a.Period = maybe(file("cpu", "cpu.shares")), limit(file("cpu", "cpu.cfs_quota_us")),
-		maybe(file("cpu", "cpu.cfs_period_us"))
+	a.Periods, a.Throttled = field(cpu, "nr_periods"), field(cpu, "nr_throttled")
+	a.ThrottledTime = field(cpu, "throttled_time")
+	a.Shares, a.Quota, a.Period = readNumber(file("cpu", "cpu.shares")), readLimit(file("cpu", "cpu.cfs_quota_us")),
+		readNumber(file("cpu", "cpu.cfs_period_us"))
 	stat, _ := pairs(memory("stat"))
-	a.RSS, a.Cache, a.Mapped, a.Swap = of(stat, "total_rss"), of(stat, "total_cache"), of(stat, "total_mapped_file"),
-		of(stat, "total_swap")
-	a.ActiveFile, a.InactiveFile = of(stat, "total_active_file"), of(stat, "total_inactive_file")
-	a.PageFaults, a.MajorFaults = of(stat, "total_pgfault"), of(stat, "total_pgmajfault")
-	a.Memory, a.MaxUsage, a.Kernel, a.FailCount = maybe(memory("usage_in_bytes")), maybe(memory("max_usage_in_bytes")),
-		maybe(memory("kmem.usage_in_bytes")), maybe(memory("failcnt"))
+	a.RSS, a.Cache = field(stat, "total_rss"), field(stat, "total_cache")
+	a.Mapped, a.Swap = field(stat, "total_mapped_file"), field(stat, "total_swap")
+	a.ActiveFile, a.InactiveFile = field(stat, "total_active_file"), field(stat, "total_inactive_file")
+	a.PageFaults, a.MajorFaults = field(stat, "total_pgfault"), field(stat, "total_pgmajfault")
+	a.Memory, a.MaxUsage = readNumber(memory("usage_in_bytes")), readNumber(memory("max_usage_in_bytes"))
+	a.Kernel, a.FailCount = readNumber(memory("kmem.usage_in_bytes")), readNumber(memory("failcnt"))
 	oom, _ := pairs(memory("oom_control"))
-	a.OOMKills = of(oom, "oom_kill")
-	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(memory("limit_in_bytes")), limit(memory("soft_limit_in_bytes")),
-		limit(memory("memsw.limit_in_bytes"))
-	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids", "pids.current")), limit(file("pids", "pids.max")),
+	a.OOMKills = field(oom, "oom_kill")
+	a.MemoryLimit, a.Reservation = readLimit(memory("limit_in_bytes")), readLimit(memory("soft_limit_in_bytes"))
+	a.SwapLimit = readLimit(memory("memsw.limit_in_bytes"))
+	a.Threads, a.MaxTasks, a.Processes = readNumber(file("pids", "pids.current")), readLimit(file("pids", "pids.max")),
 		lines(file("memory", "cgroup.procs"))
 	a.IO = ioV1(file("blkio", "blkio.throttle.io_service_bytes_recursive"),
 		file("blkio", "blkio.throttle.io_serviced_recursive"))
-	a.WorkingSet = rest(a.Memory, a.InactiveFile)
+	a.WorkingSet = difference(a.Memory, a.InactiveFile)
 	return a, true
 }
 
-// nsPerTick is of USER_HZ, which is 100 wherever Linux shows it to programs.
+// nsPerTick is the duration of a tick of USER_HZ, which is 100 on all architectures.
 const nsPerTick = 10_000_000
 
-func of(stat map[string]uint64, name string) *uint64 { return times(stat, name, 1) }
+func field(stat map[string]uint64, name string) *uint64 { return scaledField(stat, name, 1) }
 
-func times(stat map[string]uint64, name string, unit uint64) *uint64 {
+func scaledField(stat map[string]uint64, name string, unit uint64) *uint64 {
 	if n, ok := stat[name]; ok {
 		return new(n * unit)
 	}
 	return nil
 }
 
-func rest(all, part *uint64) *uint64 {
+func difference(all, part *uint64) *uint64 {
 	if all == nil || part == nil {
 		return nil
 	}
-	return new(without(*all, *part))
+	return new(subtract(*all, *part))
 }
 
-// maybe reads the number in a file; nil: none.
-func maybe(path string) *uint64 {
+// readNumber reads the number in a file; nil: the file does not exist, or contains no number.
+func readNumber(path string) *uint64 {
 	if n, err := number(path); err == nil {
 		return &n
 	}
 	return nil
 }
 
-// unlimited is at most the value that cgroup v1 shows without a limit: the largest
-// multiple of a page.
+// unlimited is less than the value that cgroup v1 reports without a limit: the largest multiple of the page size.
 const unlimited = 1 << 62
 
-// limit reads the limit in a file; 0 if it means no limit: max, -1, or a huge number.
-func limit(path string) *uint64 {
+// readLimit reads the limit in a file; 0 means no limit: max, -1, or a huge number. nil: the file does not exist.
+func readLimit(path string) *uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil
@@ -164,7 +165,7 @@ func limit(path string) *uint64 {
 	return &n
 }
 
-// quotaV2 reads cpu.max: quota, or max, and period.
+// quotaV2 reads cpu.max, which contains a quota, or max, and a period.
 func quotaV2(path string) (quota, period *uint64) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -187,7 +188,7 @@ func lines(path string) *uint64 {
 	return new(uint64(bytes.Count(text, []byte("\n"))))
 }
 
-// ioV2 reads io.stat: a device a line, then name=value.
+// ioV2 reads io.stat: each line has a device and pairs NAME=VALUE.
 func ioV2(path string) []DeviceIO {
 	text, err := os.ReadFile(path)
 	if err != nil {

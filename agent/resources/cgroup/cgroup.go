@@ -4,7 +4,7 @@
 // containers' cgroups in that of the pod; it neither sets pod limits nor removes the
 // pod's cgroup.
 //
-//   - enforce.go: limits pods, and processes that are not pods, by cgroups
+//   - enforce.go: enforces node allocatable, and the limits of pods
 //   - slices.go: manages slices through systemd's D-Bus interface
 package cgroup
 
@@ -21,10 +21,10 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// Config is where and how cgroups are created. Mount and Root are required.
+// Config of a Manager. Mount and Root are required.
 type Config struct {
 	Mount string // /sys/fs/cgroup
-	Root  string // ours, such as /monopod
+	Root  string // the parent of all cgroups of the node, such as /monopod
 	// MaxPIDs is the maximum number of processes of a pod; 0 or less: no limit.
 	MaxPIDs int64
 	// HugePages are the sizes of the machine's huge pages, in bytes.
@@ -37,15 +37,14 @@ type Config struct {
 // Manager manages the cgroups below one root. It is safe for concurrent use.
 type Manager struct {
 	Config
-	v2 bool // all of it
+	v2 bool // all controllers are in v2: the system is not hybrid
 
 	mu        sync.Mutex          // guards the fields below
-	burstable map[types.UID]int64 // CPU requests of the pods of that class, in millicores
+	burstable map[types.UID]int64 // CPU requests of the Burstable pods, in millicores
 
-	// writing guards shares, and is held while they are written, so that the last
-	// write has the last sum.
-	writing sync.Mutex
-	shares  int64 // of that class; 0: not written yet
+	// sharesMu guards shares. It is held while they are written, so that the last write has the last sum.
+	sharesMu sync.Mutex
+	shares   int64 // of the Burstable class; 0: not written yet
 }
 
 // New detects the mounted hierarchies.
@@ -89,11 +88,11 @@ func (m *Manager) Create(pod *corev1.Pod) error {
 	return errors.Join(m.set(name, m.podLimits(pod)), m.Hold(pod))
 }
 
-// Remove removes the pod's cgroup and empty cgroups below it, in every hierarchy.
-// EBUSY means that it still has a process.
+// Remove removes the pod's cgroup and empty cgroups below it, in every hierarchy. It fails with EBUSY if the cgroup
+// still has a process.
 func (m *Manager) Remove(pod *corev1.Pod) error {
 	classes := []corev1.PodQOSClass{status.QOS(pod)}
-	if len(pod.Spec.Containers) == 0 { // known only by its uid
+	if len(pod.Spec.Containers) == 0 { // only the UID is known, so the class is not
 		classes = []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}
 	}
 	errs := []error{m.release(pod.UID)}
@@ -130,30 +129,28 @@ func (m *Manager) uid(folder string) (types.UID, bool) {
 	return types.UID(uid), ok && uid != ""
 }
 
-// Close removes the empty cgroups of the QoS classes, of all pods and of the root;
-// those in use stay.
+// Close removes the cgroups of the QoS classes, of all pods and of the root, unless they are in use.
 func (m *Manager) Close() {
 	for _, class := range []corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed} {
-		m.drop(m.name(class))
+		m.removeUnused(m.name(class))
 	}
 	for name := m.name(corev1.PodQOSGuaranteed); len(name) > 1; {
 		name = name[:len(name)-1]
-		m.drop(name)
+		m.removeUnused(name)
 	}
 }
 
-// drop removes a cgroup without children.
-func (m *Manager) drop(name []string) {
+// removeUnused removes a cgroup without children.
+func (m *Manager) removeUnused(name []string) {
 	for _, h := range m.hierarchies() {
 		if len(folders(filepath.Join(h, m.dir(name)))) > 0 {
 			return
 		}
 	}
-	_ = m.remove(name) // it may be in use after all
+	_ = m.remove(name) // a process may be in it
 }
 
-// Discard removes all cgroups below the root, of both drivers. No process may run
-// there any more.
+// Discard removes all cgroups below the root, of both drivers. There must be no processes in them.
 func Discard(mount, root string) error {
 	var errs []error
 	for _, units := range []Units{nil, noUnits{}} {

@@ -15,7 +15,7 @@ import (
 
 // Node is notified by an Enforcer.
 type Node interface {
-	// Lacks records why a limit is not enforced; nil: it is.
+	// Lacks records why the limits of a pod, or of all pods, are not enforced; nil: they are.
 	Lacks(of string, err error)
 	Lacking(of string) bool
 	Event(eventType, reason, format string, args ...any)
@@ -28,42 +28,44 @@ type EnforcerDeps struct {
 	Log      *zap.Logger
 	Reserve  reserve.Config
 	Capacity corev1.ResourceList
-	// Observe observes a change to a pod's cgroup.
+	// Observe makes a change to a pod's cgroup and measures it.
 	Observe func(operation string, change func() error) error
 }
 
-// Enforcer manages the cgroups of a node. What a machine cannot enforce is reported, and the pods run.
+// Enforcer manages the cgroups of a node. Limits that the machine cannot enforce are reported; the pods run anyway.
 type Enforcer struct{ deps EnforcerDeps }
 
 // NewEnforcer returns an Enforcer.
 func NewEnforcer(deps EnforcerDeps) *Enforcer { return &Enforcer{deps} }
 
-// Enforce sets the limits of the cgroup of all pods, and of the cgroups of reservations. It fails if the latter
-// do not exist; pods run even without limits.
+// Enforce sets the limits of the cgroup of all pods and of the cgroups of reservations. It returns an error if a cgroup
+// of a reservation cannot be limited.
 func (e *Enforcer) Enforce() error {
-	e.pods()
+	e.limitPods()
 	r := &e.deps.Reserve
-	if err := e.other(r.SystemReservedCgroup, r.System(), reserve.EnforceSystem,
+	if err := e.limitReserved(r.SystemReservedCgroup, r.System(), reserve.EnforceSystem,
 		reserve.EnforceSystemCompressible); err != nil {
 		return fmt.Errorf("--system-reserved-cgroup: %w", err)
 	}
-	if err := e.other(r.KubeReservedCgroup, r.Kube(), reserve.EnforceKube, reserve.EnforceKubeCompressible); err != nil {
+	if err := e.limitReserved(r.KubeReservedCgroup, r.Kube(), reserve.EnforceKube,
+		reserve.EnforceKubeCompressible); err != nil {
 		return fmt.Errorf("--kube-reserved-cgroup: %w", err)
 	}
 	return nil
 }
 
-// allPods is the owner of a lack of limits of the cgroup of all pods.
+// allPods identifies the cgroup of all pods for Node.Lacks.
 const allPods = "kubepods"
 
-// again retries once more what failed for all pods: a machine may get a controller while it runs.
-func (e *Enforcer) again() {
+// retryPods calls limitPods again if it failed: the machine may have got a controller since.
+func (e *Enforcer) retryPods() {
 	if e.deps.Node.Lacking(allPods) {
-		e.pods()
+		e.limitPods()
 	}
 }
 
-func (e *Enforcer) pods() {
+// limitPods sets the limits of the cgroup of all pods.
+func (e *Enforcer) limitPods() {
 	all := Limits{Shares: spec.Shares(e.deps.Capacity.Cpu().MilliValue())}
 	enforced := e.deps.Reserve.Enforces(reserve.EnforcePods)
 	if enforced {
@@ -78,8 +80,8 @@ func (e *Enforcer) pods() {
 	}
 }
 
-// other limits the cgroup of a reservation to the reserved amount, or to its compressible resources (CPU).
-func (e *Enforcer) other(name string, reserved corev1.ResourceList, whole, compressible string) error {
+// limitReserved limits the cgroup of a reservation to the reserved amount, or to its compressible resources (CPU).
+func (e *Enforcer) limitReserved(name string, reserved corev1.ResourceList, whole, compressible string) error {
 	limits := limitsFor(reserved)
 	switch r := &e.deps.Reserve; {
 	case r.Enforces(compressible):
@@ -98,8 +100,8 @@ func (e *Enforcer) notEnforced(format string, args ...any) {
 	e.deps.Node.Event(corev1.EventTypeWarning, "FailedNodeAllocatableEnforcement", format, args...)
 }
 
-// remaining returns the capacity minus the reservations. Memory that eviction thresholds keep free still belongs
-// to pods.
+// remaining returns the capacity minus the reservations. Eviction thresholds are not subtracted: pods may use that
+// memory until they are evicted.
 func (e *Enforcer) remaining() corev1.ResourceList {
 	have := corev1.ResourceList{corev1.ResourceCPU: e.deps.Capacity[corev1.ResourceCPU],
 		corev1.ResourceMemory: e.deps.Capacity[corev1.ResourceMemory]}
@@ -125,11 +127,10 @@ func limitsFor(list corev1.ResourceList) Limits {
 	return l
 }
 
-// Sweep removes the cgroups of pods that do not exist. One with running processes stays until their pod is
-// known.
-func (e *Enforcer) Sweep(there func(types.UID) bool) {
+// Sweep removes the cgroups of pods that do not exist. A cgroup with processes stays.
+func (e *Enforcer) Sweep(exists func(types.UID) bool) {
 	for _, uid := range e.deps.Cgroups.Pods() {
-		if there(uid) {
+		if exists(uid) {
 			continue
 		}
 		pod := &corev1.Pod{}
@@ -140,17 +141,15 @@ func (e *Enforcer) Sweep(there func(types.UID) bool) {
 	}
 }
 
-// Close leaves folders that are still in use.
+// Close removes the cgroups that are not in use.
 func (e *Enforcer) Close() { e.deps.Cgroups.Close() }
-
-// The methods below are about single pods; see sandbox.Cgroups.
 
 // Parent implements sandbox.Cgroups.
 func (e *Enforcer) Parent(pod *corev1.Pod) string { return e.deps.Cgroups.Parent(pod) }
 
-// Create implements sandbox.Cgroups. What failed for all pods is tried once more.
+// Create implements sandbox.Cgroups. It also retries the limits of all pods if these failed.
 func (e *Enforcer) Create(pod *corev1.Pod) {
-	e.again()
+	e.retryPods()
 	e.set("create", pod)
 }
 

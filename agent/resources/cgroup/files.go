@@ -42,8 +42,7 @@ func (m *Manager) write(dir string, l Limits) error {
 	return errors.Join(append(errs, missing(lacking))...)
 }
 
-// find returns the hierarchy of a controller: on v2 the common one, on v1 its own, on
-// hybrid systems either.
+// find returns the hierarchy of a controller: the common one on v2, its own on v1, either on hybrid systems.
 func (m *Manager) find(controller string) (root string, v2, ok bool) {
 	if m.v2 {
 		return m.Mount, true, has(m.Mount, "cgroup.controllers", controller)
@@ -81,14 +80,13 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 	return nil
 }
 
-// absent reports whether the kernel lacks a file: no other file can be created in a
-// cgroup's folder.
+// absent reports whether a write failed because the kernel does not have the file: the folder of a cgroup contains only
+// the kernel's files.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// delegate enables a controller in every folder from the root down to dir's parent
-// (v2).
+// delegate enables a controller in every folder from the root down to dir's parent, as v2 requires.
 func delegate(root, dir, controller string) error {
 	at := root
 	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
@@ -107,7 +105,7 @@ func write(path, value string) error {
 	return nil
 }
 
-// hierarchies returns the mounted ones; runtimes create the path in each of them.
+// hierarchies returns the mounted hierarchies. Runtimes create a cgroup in each of them.
 func (m *Manager) hierarchies() []string {
 	if m.v2 {
 		return []string{m.Mount}
@@ -134,8 +132,7 @@ func folders(dir string) []string {
 	return out
 }
 
-// remove removes a cgroup in every hierarchy. No process may run in it, because
-// systemd would kill it.
+// remove removes a cgroup in every hierarchy. There must be no process in it: systemd would kill it.
 func (m *Manager) remove(name []string) error {
 	var errs []error
 	for _, h := range m.hierarchies() {

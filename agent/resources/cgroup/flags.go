@@ -22,12 +22,13 @@ type Options struct {
 // Flags adds kubelet's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Driver, "cgroup-driver", Cgroupfs,
-		"Driver for cgroups: cgroupfs, or systemd, which must be the init system of the machine. The containerd of the machine must use the same.")
+		"Driver for cgroups: cgroupfs, or systemd, which must be the init system of the machine. "+
+			"The containerd of the machine must use the same.")
 	f.Int64Var(&o.MaxPIDs, "pod-max-pids", -1, "Maximum number of processes per pod. -1: no limit.")
 }
 
-// booted exists if systemd is the init system: sd_booted(3).
-const booted = "/run/systemd/system"
+// systemdRuntimeDir exists if systemd is the init system: sd_booted(3).
+const systemdRuntimeDir = "/run/systemd/system"
 
 // Check validates the flags.
 func (o *Options) Check() error {
@@ -35,9 +36,10 @@ func (o *Options) Check() error {
 	case Cgroupfs:
 		return nil
 	case Systemd:
-		if _, err := os.Lstat(booted); err != nil {
+		if _, err := os.Lstat(systemdRuntimeDir); err != nil {
 			return fmt.Errorf(
-				"--cgroup-driver: systemd is not the init system of this machine (%s does not exist); use cgroupfs", booted)
+				"--cgroup-driver: systemd is not the init system of this machine (%s does not exist); use cgroupfs",
+				systemdRuntimeDir)
 		}
 		return nil
 	}

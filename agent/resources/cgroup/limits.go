@@ -52,7 +52,7 @@ type value struct {
 	optional    bool
 }
 
-// values returns the files of a controller.
+// values returns the files to write for a controller.
 func (l Limits) values(controller string, v2 bool) []value {
 	switch controller {
 	case "cpu":
@@ -91,7 +91,7 @@ func one(amount int64, v2 bool, fileV2, fileV1 string) []value {
 	return []value{{file: fileV1, value: itoa(amount)}}
 }
 
-// hugePages limits the pages in use and, since Linux 5.7, reserved ones.
+// hugePages returns the limits of pages in use and, for Linux 5.7 and later, of reserved pages.
 func (l Limits) hugePages(v2 bool) []value {
 	var out []value
 	for _, size := range sizes(l.HugePages) {
@@ -128,8 +128,8 @@ func (l Limits) needs(controller string) bool {
 	return false
 }
 
-// weight maps cpu.shares 2…262144 to cpu.weight 1…10000 such that 1024, one CPU, is
-// 100, the kernel's default: as runc does since 1.3.2 and kubelet since 1.35.
+// weight converts cpu.shares (2 to 262144) to cpu.weight (1 to 10000). 1024 shares, one CPU, are weight 100, the
+// kernel's default. runc 1.3.2 and kubelet 1.35 use the same formula.
 func weight(shares int64) int64 {
 	if shares <= 2 {
 		return min(shares, 1)

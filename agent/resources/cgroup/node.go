@@ -15,24 +15,24 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// Prepare creates the cgroup of all pods, with the limits all, and those of the QoS
-// classes. BestEffort pods get only CPU time that no other pod needs.
+// Prepare creates the cgroup of all pods, with the limits all, and the cgroups of the QoS classes. BestEffort pods get
+// only CPU time that no other pod needs.
 func (m *Manager) Prepare(all Limits) error {
 	var errs []error
 	pods := m.name(corev1.PodQOSGuaranteed)
-	for i := 1; i < len(pods); i++ { // parents of kubepods get the same shares
+	for i := 1; i < len(pods); i++ { // the parents of kubepods get the same shares
 		errs = append(errs, m.set(pods[:i], Limits{Shares: all.Shares}))
 	}
 	errs = append(errs, m.set(pods, all),
 		m.set(m.name(corev1.PodQOSBestEffort), Limits{Shares: spec.Shares(0)}))
-	m.writing.Lock()
-	m.shares = 0 // the cgroup of the class may be gone
-	m.writing.Unlock()
-	return errors.Join(append(errs, m.share())...)
+	m.sharesMu.Lock()
+	m.shares = 0 // the cgroup of the class may have been removed
+	m.sharesMu.Unlock()
+	return errors.Join(append(errs, m.updateShares())...)
 }
 
-// Hold adds the pod's requests to those of its QoS class, whose CPU shares are their
-// sum. Create does this too; Hold is for pods that an earlier agent admitted.
+// Hold adds the pod's CPU requests to the shares of its QoS class. Create also does this; Hold is for pods that an
+// earlier agent admitted.
 func (m *Manager) Hold(pod *corev1.Pod) error {
 	if status.QOS(pod) != corev1.PodQOSBurstable {
 		return nil
@@ -41,10 +41,10 @@ func (m *Manager) Hold(pod *corev1.Pod) error {
 	m.mu.Lock()
 	m.burstable[pod.UID] = requests.Cpu().MilliValue()
 	m.mu.Unlock()
-	return m.share()
+	return m.updateShares()
 }
 
-// release subtracts the pod's requests.
+// release subtracts the pod's CPU requests from the shares of its QoS class.
 func (m *Manager) release(uid types.UID) error {
 	m.mu.Lock()
 	_, held := m.burstable[uid]
@@ -53,13 +53,13 @@ func (m *Manager) release(uid types.UID) error {
 	if !held {
 		return nil
 	}
-	return m.share()
+	return m.updateShares()
 }
 
-// share writes the shares of the Burstable class if they changed.
-func (m *Manager) share() error {
-	m.writing.Lock()
-	defer m.writing.Unlock()
+// updateShares writes the shares of the Burstable class if they changed.
+func (m *Manager) updateShares() error {
+	m.sharesMu.Lock()
+	defer m.sharesMu.Unlock()
 	shares := spec.Shares(m.requested())
 	if shares == m.shares {
 		return nil
@@ -71,7 +71,7 @@ func (m *Manager) share() error {
 	return err
 }
 
-// requested is the sum of the requests of the class's pods.
+// requested returns the sum of the CPU requests of the Burstable pods.
 func (m *Manager) requested() (milli int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

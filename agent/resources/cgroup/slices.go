@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slices is a client of systemd's manager. It connects on first use, and again after
-// the connection broke, which happens when systemd re-executes itself.
+// Slices is a client of systemd. It connects on first use, and again after the connection broke, which happens when
+// systemd re-executes itself.
 type Slices struct {
 	dial func(context.Context) (*dbus.Conn, error)
 
@@ -25,8 +25,8 @@ type Slices struct {
 
 var _ Units = (*Slices)(nil)
 
-// NewSlices returns the manager of this machine. dial connects to it; nil: over the system
-// bus, or else, for root, systemd's private socket.
+// NewSlices returns a client of this machine's systemd. dial connects to it; nil: through the system bus or, for root,
+// systemd's private socket.
 func NewSlices(dial func(context.Context) (*dbus.Conn, error)) *Slices {
 	if dial == nil {
 		dial = dbus.NewWithContext
@@ -44,8 +44,8 @@ func (m *Slices) Close() {
 	}
 }
 
-// patience is the timeout of a job; upstream's is 30 s too.
-const patience = 30 * time.Second
+// jobTimeout is the timeout of a job (upstream: 30 s).
+const jobTimeout = 30 * time.Second
 
 // Error names of systemd.
 const (
@@ -53,13 +53,13 @@ const (
 	noSuchUnit = "org.freedesktop.systemd1.NoSuchUnit"
 )
 
-// Start implements cgroup.Units.
+// Start implements Units.
 func (m *Slices) Start(slice string, properties []Property) error {
 	err := m.job("start", slice, func(ctx context.Context, conn *dbus.Conn, done chan<- string) error {
 		_, err := conn.StartTransientUnitContext(ctx, slice, "replace", toDBus(properties), done)
 		return err
 	})
-	if is(err, unitExists) {
+	if isDBusError(err, unitExists) {
 		return m.Set(slice, changeable(properties))
 	}
 	return err
@@ -76,22 +76,22 @@ func changeable(properties []Property) []Property {
 	return out
 }
 
-// Set implements cgroup.Units.
+// Set implements Units.
 func (m *Slices) Set(slice string, properties []Property) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
 	defer cancel()
-	return explain("set", slice, m.call(func(conn *dbus.Conn) error {
+	return wrapError("set", slice, m.call(func(conn *dbus.Conn) error {
 		return conn.SetUnitPropertiesContext(ctx, slice, true, toDBus(properties)...)
 	}))
 }
 
-// Stop implements cgroup.Units.
+// Stop implements Units.
 func (m *Slices) Stop(slice string) error {
 	err := m.job("stop", slice, func(ctx context.Context, conn *dbus.Conn, done chan<- string) error {
 		_, err := conn.StopUnitContext(ctx, slice, "replace", done)
 		return err
 	})
-	if is(err, noSuchUnit) {
+	if isDBusError(err, noSuchUnit) {
 		return nil
 	}
 	return err
@@ -99,25 +99,25 @@ func (m *Slices) Stop(slice string) error {
 
 // job starts a job of systemd and waits until it is done.
 func (m *Slices) job(verb, slice string, start func(context.Context, *dbus.Conn, chan<- string) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
 	defer cancel()
 	done := make(chan string, 1)
 	if err := m.call(func(conn *dbus.Conn) error { return start(ctx, conn, done) }); err != nil {
-		return explain(verb, slice, err)
+		return wrapError(verb, slice, err)
 	}
 	select {
 	case result := <-done:
 		if result != "done" {
-			return explain(verb, slice, errors.New(result))
+			return wrapError(verb, slice, errors.New(result))
 		}
 		return nil
 	case <-ctx.Done():
-		return explain(verb, slice, ctx.Err())
+		return wrapError(verb, slice, ctx.Err())
 	}
 }
 
-// call calls f with a connection, and again with a new one if it was broken, as after a restart of systemd, which the
-// connection notices only a moment later. f may be repeated.
+// call calls f with a connection. If the connection was broken, it calls f again with a new one: after a restart of
+// systemd, a connection seems to be open for a moment.
 func (m *Slices) call(f func(*dbus.Conn) error) error {
 	conn, err := m.connect()
 	if err != nil {
@@ -148,7 +148,7 @@ func (m *Slices) connect() (*dbus.Conn, error) {
 	if m.conn != nil {
 		m.conn.Close()
 	}
-	// The connection outlives the call that needs it first.
+	// The context of the caller is not used: the connection outlives the call.
 	conn, err := m.dial(context.Background())
 	if err != nil {
 		m.conn = nil
@@ -158,15 +158,15 @@ func (m *Slices) connect() (*dbus.Conn, error) {
 	return conn, nil
 }
 
-func explain(verb, slice string, err error) error {
+func wrapError(verb, slice string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("systemd: %s %s: %w", verb, slice, err)
 }
 
-// is reports whether err is the D-Bus error of that name.
-func is(err error, name string) bool {
+// isDBusError reports whether err is the D-Bus error of that name.
+func isDBusError(err error, name string) bool {
 	var answer godbus.Error
 	return errors.As(err, &answer) && answer.Name == name
 }

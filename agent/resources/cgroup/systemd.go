@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Units manages systemd's slices, its form of cgroups. Each call returns when systemd
-// is done. Package systemd implements it.
+// Units manages systemd's slices: the cgroups that systemd creates. Each call returns when systemd is done. Slices
+// implements it.
 type Units interface {
 	// Start creates a slice that lasts until it is stopped, or sets the properties of
 	// an existing one.
@@ -17,7 +17,7 @@ type Units interface {
 	Stop(slice string) error
 }
 
-// Property is one of systemd.resource-control(5) or systemd.unit(5).
+// Property is a property of systemd.resource-control(5) or systemd.unit(5).
 type Property struct {
 	Name  string
 	Value any
@@ -55,8 +55,8 @@ func (m *Manager) properties(name []string, l Limits) []Property {
 	return append(out, m.limitProperties(l)...)
 }
 
-// limitProperties returns the limits as properties, so that systemd does not reset
-// the files. It does not support huge pages.
+// limitProperties returns the limits as properties, so that systemd does not reset the files. systemd has no property
+// for huge pages.
 func (m *Manager) limitProperties(l Limits) []Property {
 	var out []Property
 	add := func(name string, value int64) {
@@ -71,13 +71,13 @@ func (m *Manager) limitProperties(l Limits) []Property {
 		add("CPUShares", l.Shares)
 		add("MemoryLimit", l.Memory)
 	}
-	const percent = 10000 // µs of a second: what systemd counts in
+	const percent = 10000 // in µs per second: systemd rounds to whole percents
 	add("CPUQuotaPerSecUSec", (l.Quota*10+percent-1)/percent*percent)
 	add("TasksMax", l.PIDs)
 	return out
 }
 
-// noUnits is for computing only the folders of slices.
+// noUnits are Units that do nothing, for computing the folders of slices.
 type noUnits struct{}
 
 func (noUnits) Start(string, []Property) error { return nil }

@@ -11,8 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Usage is the usage of a cgroup: CPU time since its creation, and the current values
-// of the rest. Memory is in bytes.
+// Usage contains the CPU time of a cgroup since its creation, its page faults, and its current memory in bytes.
 type Usage struct {
 	CPU        uint64 // ns
 	Memory     uint64 // with the page cache
@@ -21,7 +20,7 @@ type Usage struct {
 	PageFaults uint64
 	MajorFault uint64
 	Processes  uint64
-	Process    int // the ID of one of them; 0: none
+	Process    int // the ID of one process; 0: there is none
 }
 
 // Usage reads the pod's cgroup.
@@ -42,9 +41,9 @@ func usageV2(dir string) (Usage, error) {
 		return u, err
 	}
 	u.CPU, u.Memory = cpu["usage_usec"]*1000, memory
-	u.WorkingSet, u.RSS = without(memory, stat["inactive_file"]), stat["anon"]
+	u.WorkingSet, u.RSS = subtract(memory, stat["inactive_file"]), stat["anon"]
 	u.PageFaults, u.MajorFault = stat["pgfault"], stat["pgmajfault"]
-	u.Processes, _ = number(filepath.Join(dir, "pids.current")) // if the controller is enabled
+	u.Processes, _ = number(filepath.Join(dir, "pids.current")) // 0 if the controller is disabled
 	u.Process = process(dir)
 	return u, nil
 }
@@ -60,37 +59,37 @@ func (m *Manager) usageV1(parent string) (Usage, error) {
 		return u, err
 	}
 	u.CPU, u.Memory = cpu, memory
-	u.WorkingSet, u.RSS = without(memory, stat["total_inactive_file"]), stat["total_rss"]
+	u.WorkingSet, u.RSS = subtract(memory, stat["total_inactive_file"]), stat["total_rss"]
 	u.PageFaults, u.MajorFault = stat["total_pgfault"], stat["total_pgmajfault"]
-	u.Processes, _ = number(filepath.Join(m.Mount, "pids", parent, "pids.current")) // if there is one
+	u.Processes, _ = number(filepath.Join(m.Mount, "pids", parent, "pids.current")) // 0 if the controller is missing
 	u.Process = process(dir)
 	return u, nil
 }
 
-func without(all, part uint64) uint64 { return all - min(all, part) }
+func subtract(all, part uint64) uint64 { return all - min(all, part) }
 
-// Process returns the ID of a process in the container's cgroup at path; 0: none.
+// Process returns the ID of a process in the container's cgroup at path; 0: there is none.
 func (m *Manager) Process(path string) int {
 	if !m.v2 {
 		path = filepath.Join("memory", path)
 	}
-	return firstOf(filepath.Join(m.Mount, path, "cgroup.procs"))
+	return firstProcess(filepath.Join(m.Mount, path, "cgroup.procs"))
 }
 
-// process returns a process in a cgroup directly below dir: a container's.
+// process returns the ID of a process in a container's cgroup below the pod's cgroup dir; 0: there is none.
 func process(dir string) int {
-	lists, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // dir has no pattern in it
+	lists, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // fails only for an invalid pattern
 	for _, list := range lists {
-		if pid := firstOf(list); pid != 0 {
+		if pid := firstProcess(list); pid != 0 {
 			return pid
 		}
 	}
 	return 0
 }
 
-// firstOf returns the first process of a list; 0: none.
-func firstOf(list string) int {
-	text, _ := os.ReadFile(list) // may be gone by now
+// firstProcess returns the first process of a list; 0: it is empty.
+func firstProcess(list string) int {
+	text, _ := os.ReadFile(list) // the cgroup may have been removed
 	first, _, _ := strings.Cut(string(text), "\n")
 	pid, _ := strconv.Atoi(first)
 	return pid
@@ -124,10 +123,9 @@ func pairs(path string) (map[string]uint64, error) {
 	return out, nil
 }
 
-// Starved reports whether a process of a container was OOM-killed, by the counter of
-// its cgroup. The cgroup is removed soon after the container's end, so false is not
-// certain. Parent is the cgroup that the runtime got.
-func Starved(mount, parent, container string) bool {
+// OOMKilled reports whether a process of a container was OOM-killed, according to the counter of its cgroup. The cgroup
+// is removed soon after the container's end, so false is not certain. parent is the cgroup parent in the CRI config.
+func OOMKilled(mount, parent, container string) bool {
 	folder := containerFolder(parent, container)
 	for _, file := range []string{
 		filepath.Join(mount, "memory", parent, folder, "memory.oom_control"), // v1

@@ -75,7 +75,7 @@ func TestStarved(t *testing.T) {
 		{"/r/podu", "killed", true}, {"/r/podu", "fine", false}, {"/r/podu", "killed2", true},
 		{"/r.slice", "killed3", true}, {"/r/podu", "gone", false},
 	} {
-		if got := cgroup.Starved(root, c.parent, c.id); got != c.want {
+		if got := cgroup.OOMKilled(root, c.parent, c.id); got != c.want {
 			t.Errorf("%s: %v", c.id, got)
 		}
 	}

@@ -30,18 +30,17 @@ const (
 	uncore      = "prefer-align-cpus-by-uncorecache"
 )
 
-// Choices are the options of policy static.
-type Choices struct {
-	FullCores   bool // whole cores only; a request for a part of one is rejected
-	AcrossNUMA  bool // if several NUMA nodes are needed, the same number from each
+// PolicyOptions are the options of policy static.
+type PolicyOptions struct {
+	FullCores   bool // allocate whole cores only; reject other requests
+	AcrossNUMA  bool // if several NUMA nodes are needed, allocate the same number of CPUs from each
 	BySocket    bool // align to sockets instead of NUMA nodes
-	AcrossCores bool // threads of different cores
-	Strict      bool // no container runs on reserved CPUs
-	Uncore      bool // within one L3 cache if possible
+	AcrossCores bool // allocate threads of different cores
+	Strict      bool // run no container on reserved CPUs
+	Uncore      bool // allocate CPUs that share an L3 cache if possible
 }
 
-// Config is the values of kubelet's flags of the CPU manager. The zero value is
-// policy none.
+// Config contains the values of kubelet's flags for the CPU manager. The zero value is policy none.
 type Config struct {
 	Policy  string
 	Options map[string]string
@@ -51,33 +50,34 @@ type Config struct {
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "cpu-manager-policy", None,
-		"CPU manager policy: none, or static, which gives exclusive CPUs to containers of Guaranteed pods that request whole CPUs. static requires reserved CPUs.")
+		"CPU manager policy: none, or static, which gives exclusive CPUs to containers of Guaranteed pods that request "+
+			"whole CPUs. static requires reserved CPUs.")
 	f.StringToStringVar(&c.Options, "cpu-manager-policy-options", nil,
 		"Options of the CPU manager policy static, as NAME=true: "+
-			strings.Join(slices.Sorted(maps.Keys(new(Choices).named())), ", "))
+			strings.Join(slices.Sorted(maps.Keys(new(PolicyOptions).byName())), ", "))
 	f.DurationVar(&c.Period, "cpu-manager-reconcile-period", defaultPeriod,
 		"Interval at which the CPU manager verifies the CPUs of containers.")
 }
 
-// defaultPeriod is upstream's.
+// defaultPeriod is kubelet's default.
 const defaultPeriod = 10 * time.Second
 
-// named returns the options by name.
-func (o *Choices) named() map[string]*bool {
+// byName returns the options by name.
+func (o *PolicyOptions) byName() map[string]*bool {
 	return map[string]*bool{
 		fullCores: &o.FullCores, acrossNUMA: &o.AcrossNUMA, bySockets: &o.BySocket,
 		acrossCores: &o.AcrossCores, strict: &o.Strict, uncore: &o.Uncore,
 	}
 }
 
-// Off reports whether there are no exclusive CPUs.
+// Off reports whether the policy is none.
 func (c *Config) Off() bool { return c.Policy != Static }
 
-// choices parses the options.
-func (c *Config) choices() (Choices, error) {
-	var o Choices
+// policyOptions parses the options.
+func (c *Config) policyOptions() (PolicyOptions, error) {
+	var o PolicyOptions
 	var errs []error
-	known := o.named()
+	known := o.byName()
 	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
 		to, ok := known[name]
 		if !ok {
@@ -96,8 +96,8 @@ func (c *Config) choices() (Choices, error) {
 	return o, errors.Join(errs...)
 }
 
-// Check validates the flags. near is --topology-manager-policy.
-func (c *Config) Check(near string) error {
+// Check validates the flags. topologyPolicy is --topology-manager-policy.
+func (c *Config) Check(topologyPolicy string) error {
 	var errs []error
 	if c.Policy != None && c.Policy != Static {
 		errs = append(errs, fmt.Errorf("--cpu-manager-policy must be none or static, got %q", c.Policy))
@@ -105,7 +105,7 @@ func (c *Config) Check(near string) error {
 	if c.Period <= 0 {
 		errs = append(errs, fmt.Errorf("--cpu-manager-reconcile-period must be positive, got %v", c.Period))
 	}
-	o, err := c.choices()
+	o, err := c.policyOptions()
 	errs = append(errs, err)
 	if len(c.Options) > 0 && c.Policy == None {
 		errs = append(errs, errors.New("--cpu-manager-policy-options: policy none has no options"))
@@ -119,10 +119,10 @@ func (c *Config) Check(near string) error {
 	exclude(o.AcrossNUMA, o.AcrossCores, acrossNUMA, acrossCores)
 	exclude(o.Uncore, o.AcrossCores, uncore, acrossCores)
 	exclude(o.Uncore, o.AcrossNUMA, uncore, acrossNUMA)
-	if o.BySocket && near == topology.SingleNode {
+	if o.BySocket && topologyPolicy == topology.SingleNode {
 		errs = append(errs,
 			fmt.Errorf("--cpu-manager-policy-options: %s and --topology-manager-policy=%s can not be used at the same time",
-				bySockets, near))
+				bySockets, topologyPolicy))
 	}
 	return errors.Join(errs...)
 }

@@ -17,10 +17,10 @@ func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topol
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if has := m.given[pod.UID][c.Name]; !has.IsEmpty() {
-		return answer(m.kept(has, need))
+	if has := m.allocated[pod.UID][c.Name]; !has.IsEmpty() {
+		return byResource(m.allocatedHints(has, need))
 	}
-	return answer(m.hints(m.free(), m.reusable(pod, c), need))
+	return byResource(m.hints(m.free(), m.reusable(pod, c), need))
 }
 
 // PodHints implements topology.Provider.
@@ -32,22 +32,21 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var has cpuset.CPUSet
-	for _, cpus := range m.given[pod.UID] {
+	for _, cpus := range m.allocated[pod.UID] {
 		has = has.Union(cpus)
 	}
 	if !has.IsEmpty() {
-		return answer(m.kept(has, need))
+		return byResource(m.allocatedHints(has, need))
 	}
-	return answer(m.hints(m.free(), cpuset.New(), need))
+	return byResource(m.hints(m.free(), cpuset.New(), need))
 }
 
-func answer(hints []topology.Hint) map[string][]topology.Hint {
+func byResource(hints []topology.Hint) map[string][]topology.Hint {
 	return map[string][]topology.Hint{string(corev1.ResourceCPU): hints}
 }
 
-// podWhole returns how many exclusive CPUs the pod's containers need at the same
-// time: init containers run before the others, sidecars together with all that
-// follow.
+// podWhole returns how many exclusive CPUs the pod's containers need at the same time: init containers run before the
+// others, sidecars together with all later containers.
 func podWhole(pod *corev1.Pod) int {
 	sidecars, most := 0, 0
 	for i := range pod.Spec.InitContainers {
@@ -66,18 +65,17 @@ func podWhole(pod *corev1.Pod) int {
 	return max(sum, most)
 }
 
-// kept returns the hints of a container that already has exclusive CPUs: none if
-// their number differs from its request.
-func (m *Manager) kept(has cpuset.CPUSet, need int) []topology.Hint {
+// allocatedHints returns the hints for exclusive CPUs that were already allocated: none if their number differs from
+// the request.
+func (m *Manager) allocatedHints(has cpuset.CPUSet, need int) []topology.Hint {
 	if has.Size() != need {
 		return []topology.Hint{}
 	}
 	return m.hints(has, cpuset.New(), need)
 }
 
-// hints returns the sets of NUMA nodes with enough free CPUs that include all
-// reusable ones. Sets with as few nodes as the request needs on an empty machine are
-// preferred.
+// hints returns the sets of NUMA nodes that have enough free CPUs and contain all reusable ones. Sets with as few nodes
+// as the request needs on an empty machine are preferred.
 func (m *Manager) hints(free, reusable cpuset.CPUSet, need int) []topology.Hint {
 	var all topology.Nodes
 	for _, n := range m.Machine.Nodes {
@@ -99,8 +97,7 @@ func (m *Manager) hints(free, reusable cpuset.CPUSet, need int) []topology.Hint 
 	return out
 }
 
-// preferred reports whether the set has as few nodes as possible, or sockets with
-// align-by-socket.
+// preferred reports whether the set has as few nodes as possible or, with align-by-socket, as few sockets.
 func (m *Manager) preferred(set topology.Nodes, least int) bool {
 	if !m.packer.BySocket {
 		return set.Count() == least

@@ -4,7 +4,7 @@
 //
 //   - Config: kubelet's flags.
 //   - Manager: the allocated CPUs, stored in a checkpoint.
-//   - packer: which CPUs to allocate; pure.
+//   - packer: decides which CPUs to allocate; pure.
 //
 // With policy none there is no Manager.
 package cpumanager
@@ -36,47 +36,45 @@ const FileName = "cpu_manager_state"
 // Deps are a Manager's dependencies; all but ReservedCPUs are required.
 type Deps struct {
 	Machine *numa.Machine
-	// ReservedCPUs are never allocated; empty: the first Reserved.Cpu() CPUs of the
-	// machine.
+	// ReservedCPUs are never allocated. Empty: as many CPUs as Reserved contains are chosen.
 	ReservedCPUs cpuset.CPUSet
 	Reserved     corev1.ResourceList
 	File         checkpoint.File
 	Log          *zap.Logger
 	Metrics      prometheus.Registerer
-	// Changed is called when the shared pool changes. It must not block.
+	// Changed is called when the shared pool has changed. It must not block.
 	Changed func()
 }
 
 // Manager allocates CPUs for policy static.
 type Manager struct {
 	Deps
-	packer   packer
-	all      cpuset.CPUSet
-	reserved cpuset.CPUSet
-	lost     error // why the checkpoint was set aside; nil: it was not
-	fresh    bool  // there is no checkpoint: Recover writes it
-	requests prometheus.Counter
-	failures prometheus.Counter
+	packer       packer
+	all          cpuset.CPUSet
+	reserved     cpuset.CPUSet
+	lost         error // why the checkpoint was set aside; nil: it was restored
+	noCheckpoint bool  // Recover writes it
+	requests     prometheus.Counter
+	failures     prometheus.Counter
 
-	saving sync.Mutex // guards the checkpoint: one write at a time
+	saveMu sync.Mutex // guards the checkpoint: one write at a time
 
-	mu    sync.Mutex // guards the fields below
-	given map[types.UID]map[string]cpuset.CPUSet
+	mu        sync.Mutex // guards the fields below
+	allocated map[types.UID]map[string]cpuset.CPUSet
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A checkpoint that is no longer valid is set aside, as
-// Lost reports; then Recover restores the allocations from the containers as far as
-// possible.
+// New restores the checkpoint. It sets an invalid checkpoint aside, which Lost reports; then Recover restores the
+// allocations from the annotations of containers as far as possible.
 func New(deps Deps, cfg Config) (*Manager, error) {
-	choices, err := cfg.choices()
+	choices, err := cfg.policyOptions()
 	if err != nil {
 		return nil, err
 	}
 	m := &Manager{
 		Deps: deps, packer: packer{deps.Machine, choices}, all: deps.Machine.All(),
-		given: map[types.UID]map[string]cpuset.CPUSet{},
+		allocated: map[types.UID]map[string]cpuset.CPUSet{},
 	}
 	if err := m.reserve(); err != nil {
 		return nil, err
@@ -94,7 +92,8 @@ func (m *Manager) reserve() error {
 	switch {
 	case m.reserved.IsEmpty() && want == 0:
 		return errors.New(
-			"--cpu-manager-policy: static requires that cpu of --kube-reserved and --system-reserved is greater than zero, or --reserved-cpus")
+			"--cpu-manager-policy: static requires that cpu of --kube-reserved and --system-reserved is greater than zero, " +
+				"or --reserved-cpus")
 	case !m.reserved.IsSubsetOf(m.all):
 		return fmt.Errorf("--reserved-cpus: %s: this machine has the CPUs %s", m.reserved, m.all)
 	case !m.reserved.IsEmpty():
@@ -118,7 +117,7 @@ func (m *Manager) measure() error {
 	}, func() float64 { return float64(1000 * m.Shared().Size()) })
 	exclusive := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_cpu_manager_exclusive_cpu_allocation_count", Help: "Number of CPUs that are allocated exclusively.",
-	}, func() float64 { return float64(m.taken().Size()) })
+	}, func() float64 { return float64(m.lockedAllocatedCPUs().Size()) })
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.failures, shared, exclusive} {
 		errs = append(errs, m.Metrics.Register(c))
@@ -126,11 +125,11 @@ func (m *Manager) measure() error {
 	return errors.Join(errs...)
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// Whole returns the number of exclusive CPUs that the container must get; 0: it uses
-// the shared pool. Pods with pod-level resources use the shared pool, as upstream.
+// Whole returns the number of exclusive CPUs that the container requests; 0: it uses the shared pool. Pods with
+// pod-level resources use the shared pool, as upstream.
 func Whole(pod *corev1.Pod, c *corev1.Container) int {
 	cpu := c.Resources.Requests.Cpu()
 	if cpu.IsZero() || cpu.MilliValue()%1000 != 0 || pod.Spec.Resources != nil ||
@@ -150,7 +149,7 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 	if !m.Exclusive(pod.UID, c.Name).IsEmpty() {
 		return nil
 	}
-	if err := m.give(pod, c, need, hint.Nodes); err != nil {
+	if err := m.allocate(pod, c, need, hint.Nodes); err != nil {
 		m.failures.Inc()
 		return err
 	}
@@ -159,37 +158,37 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 	return nil
 }
 
-// give allocates the CPUs to c.
-func (m *Manager) give(pod *corev1.Pod, c *corev1.Container, need int, nodes topology.Nodes) error {
+// allocate allocates exclusive CPUs to c, from the nodes if possible.
+func (m *Manager) allocate(pod *corev1.Pod, c *corev1.Container, need int, nodes topology.Nodes) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	free := m.free().Union(m.reusable(pod, c))
 	if err := m.aligned(free, need); err != nil {
 		return err
 	}
-	cpus, err := m.near(free, need, nodes)
+	cpus, err := m.choose(free, need, nodes)
 	if err != nil {
 		return err
 	}
-	m.note(pod.UID, c.Name, cpus)
+	m.record(pod.UID, c.Name, cpus)
 	m.Log.Info("exclusive CPUs allocated", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
 		zap.String("container", c.Name), zap.Stringer("cpus", cpus))
 	return nil
 }
 
-// note records the container's exclusive CPUs. The caller holds mu.
-func (m *Manager) note(uid types.UID, container string, cpus cpuset.CPUSet) {
-	if m.given[uid] == nil {
-		m.given[uid] = map[string]cpuset.CPUSet{}
+// record records the container's exclusive CPUs. The caller holds mu.
+func (m *Manager) record(uid types.UID, container string, cpus cpuset.CPUSet) {
+	if m.allocated[uid] == nil {
+		m.allocated[uid] = map[string]cpuset.CPUSet{}
 	}
-	m.given[uid][container] = cpus
+	m.allocated[uid][container] = cpus
 }
 
-// near takes CPUs from the nodes first, then from anywhere.
-func (m *Manager) near(free cpuset.CPUSet, need int, nodes topology.Nodes) (cpuset.CPUSet, error) {
+// choose chooses CPUs of the nodes first, then of other nodes.
+func (m *Manager) choose(free cpuset.CPUSet, need int, nodes topology.Nodes) (cpuset.CPUSet, error) {
 	var first cpuset.CPUSet
 	if nodes != 0 {
-		around := ids(m.packer.listed(free.Intersection(m.around(nodes))))
+		around := ids(m.packer.eligible(free.Intersection(m.around(nodes))))
 		var err error
 		if first, err = m.packer.choose(around, min(need, around.Size())); err != nil {
 			return first, err
@@ -220,7 +219,7 @@ func (m *Manager) sockets(nodes topology.Nodes) map[int]bool {
 	return out
 }
 
-// aligned rejects allocations that are not whole cores (full-pcpus-only).
+// aligned returns an error if the allocation cannot be whole cores, with full-pcpus-only.
 func (m *Manager) aligned(free cpuset.CPUSet, need int) error {
 	threads := m.Machine.ThreadsPerCore()
 	if !m.packer.FullCores {
@@ -229,15 +228,14 @@ func (m *Manager) aligned(free cpuset.CPUSet, need int) error {
 	if need%threads != 0 {
 		return alignment(fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", need, threads))
 	}
-	if whole := len(m.packer.listed(free)); need > whole {
-		return alignment(
-			fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, need, threads))
+	if whole := len(m.packer.eligible(free)); need > whole {
+		return alignment(fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
+			"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, need, threads))
 	}
 	return nil
 }
 
-// alignment is the rejection of a pod that would share a core; reason and messages
-// are upstream's.
+// alignment is the error for a pod that would share a core. Reason and messages are upstream's.
 type alignment string
 
 var _ topology.Refusal = alignment("")
@@ -249,20 +247,22 @@ func (e alignment) Error() string { return string(e) }
 func (e alignment) Reason() string { return "SMTAlignmentError" }
 
 // free returns the CPUs that can be allocated. The caller holds mu.
-func (m *Manager) free() cpuset.CPUSet { return m.all.Difference(m.reserved).Difference(m.union()) }
+func (m *Manager) free() cpuset.CPUSet {
+	return m.all.Difference(m.reserved).Difference(m.allocatedCPUs())
+}
 
-func (m *Manager) union() cpuset.CPUSet {
+func (m *Manager) allocatedCPUs() cpuset.CPUSet {
 	var sets []cpuset.CPUSet
-	for _, containers := range m.given {
+	for _, containers := range m.allocated {
 		sets = slices.AppendSeq(sets, maps.Values(containers))
 	}
 	return cpuset.New().Union(sets...)
 }
 
-// reusable returns the CPUs of finished init containers that c can reuse; sidecars
-// keep theirs. The caller holds mu.
+// reusable returns the CPUs of finished init containers that c can reuse. CPUs of sidecars cannot be reused. The caller
+// holds mu.
 func (m *Manager) reusable(pod *corev1.Pod, c *corev1.Container) cpuset.CPUSet {
-	has := m.given[pod.UID]
+	has := m.allocated[pod.UID]
 	var left, kept cpuset.CPUSet
 	for i := range pod.Spec.InitContainers {
 		earlier := &pod.Spec.InitContainers[i]
@@ -281,16 +281,15 @@ func (m *Manager) reusable(pod *corev1.Pod, c *corev1.Container) cpuset.CPUSet {
 	return left.Difference(kept)
 }
 
-func (m *Manager) taken() cpuset.CPUSet {
+func (m *Manager) lockedAllocatedCPUs() cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.union()
+	return m.allocatedCPUs()
 }
 
-// Shared returns the CPUs of the shared pool. If strict reservation leaves none, the
-// pool is the reserved CPUs rather than exclusive ones.
+// Shared returns the CPUs of the shared pool. If strict reservation leaves none, these are the reserved CPUs.
 func (m *Manager) Shared() cpuset.CPUSet {
-	shared := m.all.Difference(m.taken())
+	shared := m.all.Difference(m.lockedAllocatedCPUs())
 	if m.packer.Strict {
 		shared = shared.Difference(m.reserved)
 	}
@@ -304,7 +303,7 @@ func (m *Manager) Shared() cpuset.CPUSet {
 func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.given[uid][container]
+	return m.allocated[uid][container]
 }
 
 // CPUs returns the CPUs on which the container must run.
@@ -315,7 +314,7 @@ func (m *Manager) CPUs(uid types.UID, container string) cpuset.CPUSet {
 	return m.Shared()
 }
 
-// Allocatable returns the CPUs that are or can be allocated.
+// Allocatable returns the CPUs that are allocated or can be.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.all.Difference(m.reserved) }
 
 // Allotment implements topology.Provider.
@@ -337,9 +336,9 @@ func (m *Manager) Release(uid types.UID) {
 // Retain implements topology.Provider.
 func (m *Manager) Retain(alive func(types.UID) bool) {
 	m.mu.Lock()
-	before := len(m.given)
-	maps.DeleteFunc(m.given, func(uid types.UID, _ map[string]cpuset.CPUSet) bool { return !alive(uid) })
-	same := len(m.given) == before
+	before := len(m.allocated)
+	maps.DeleteFunc(m.allocated, func(uid types.UID, _ map[string]cpuset.CPUSet) bool { return !alive(uid) })
+	same := len(m.allocated) == before
 	m.mu.Unlock()
 	if same {
 		return

@@ -360,16 +360,16 @@ func TestRecovered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, second, shared := topologytest.Made(t, b.m, one), topologytest.Made(t, b.m, two), b.m.Shared().String()
+	first, second, shared := topologytest.Created(t, b.m, one), topologytest.Created(t, b.m, two), b.m.Shared().String()
 	if err := os.Remove(b.file); err != nil {
 		t.Fatal(err)
 	}
 	b.start()
-	odd := topology.Made{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.cpus": "0-99"}}
-	b.m.Recover(slices.Concat(second, first, topologytest.As("thief", first), []topology.Made{odd}))
+	odd := topology.Container{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.cpus": "0-99"}}
+	b.m.Recover(slices.Concat(second, first, topologytest.As("thief", first), []topology.Container{odd}))
 	b.start() // it is in the file again
 	b.shares(shared)
-	if again := topologytest.Made(t, b.m, one); !cmp.Equal(again, first) {
+	if again := topologytest.Created(t, b.m, one); !cmp.Equal(again, first) {
 		t.Error(cmp.Diff(first, again))
 	}
 	if got := b.m.Exclusive("thief", "c2"); !got.IsEmpty() {

@@ -12,12 +12,11 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// packer chooses CPUs that are close together: on one NUMA node if possible,
-// otherwise on one socket, and in whole cores, so that containers share as few cores
-// and caches as possible. Ties go to the lower number.
+// packer chooses CPUs that are close together: on one NUMA node if possible, otherwise on one socket, and in whole
+// cores, so that containers share as few cores and caches as possible. Of equal choices it takes the lower numbers.
 type packer struct {
 	machine *numa.Machine
-	Choices
+	PolicyOptions
 }
 
 // shortage is the error for too few CPUs, with upstream's text.
@@ -25,9 +24,9 @@ func shortage(need, free int) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", need, free)
 }
 
-// choose returns need of the free CPUs.
+// choose chooses the needed number of the free CPUs.
 func (p packer) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
-	list := p.listed(free)
+	list := p.eligible(free)
 	if len(list) < need {
 		return cpuset.CPUSet{}, shortage(need, len(list))
 	}
@@ -39,9 +38,8 @@ func (p packer) choose(free cpuset.CPUSet, need int) (cpuset.CPUSet, error) {
 	return ids(p.take(list, need, p.levels())), nil
 }
 
-// listed returns the CPUs that may be chosen: with FullCores only those of completely
-// free cores.
-func (p packer) listed(free cpuset.CPUSet) []numa.CPU {
+// eligible returns the free CPUs that may be allocated: with FullCores only those of completely free cores.
+func (p packer) eligible(free cpuset.CPUSet) []numa.CPU {
 	var out []numa.CPU
 	for _, c := range p.machine.CPUs {
 		if free.Contains(c.ID) && (!p.FullCores || p.core(c.Core).IsSubsetOf(free)) {
@@ -96,14 +94,14 @@ func groups(list []numa.CPU, by level) [][]numa.CPU {
 	return out
 }
 
-// take chooses need of list, from the smallest group that is large enough. If there
-// is none, it takes the whole largest group and repeats for the rest.
+// take chooses the needed number of CPUs from the smallest group that is large enough. If there is none, it takes the
+// whole largest group and repeats for the rest.
 func (p packer) take(list []numa.CPU, need int, levels []level) []numa.CPU {
 	if need == 0 {
 		return nil
 	}
 	for i, by := range levels {
-		fits := p.tightest(groups(list, by), need)
+		fits := p.smallestFit(groups(list, by), need)
 		switch {
 		case fits == nil:
 		case i == 0:
@@ -129,9 +127,8 @@ func (p packer) largestFirst(list []numa.CPU, need int, levels []level) []numa.C
 	return append(slices.Clone(most), p.take(rest, need-len(most), levels)...)
 }
 
-// tightest returns the smallest group that is large enough, preferably with enough
-// whole cores; nil: none.
-func (p packer) tightest(all [][]numa.CPU, need int) []numa.CPU {
+// smallestFit returns the smallest group that is large enough, preferably with enough whole cores; nil: there is none.
+func (p packer) smallestFit(all [][]numa.CPU, need int) []numa.CPU {
 	threads := p.machine.ThreadsPerCore()
 	var best []numa.CPU
 	var bestBroken bool
@@ -147,7 +144,7 @@ func (p packer) tightest(all [][]numa.CPU, need int) []numa.CPU {
 	return best
 }
 
-// inWholeCores counts the CPUs whose core is completely free.
+// inWholeCores returns the number of CPUs whose core is completely free.
 func (p packer) inWholeCores(list []numa.CPU) int {
 	n := 0
 	for _, core := range groups(list, byCore) {
@@ -160,8 +157,8 @@ func (p packer) inWholeCores(list []numa.CPU) int {
 
 func (p packer) whole(core []numa.CPU) bool { return len(core) == p.core(core[0].Core).Size() }
 
-// cores takes whole cores, then single threads of partly used cores. With AcrossCores
-// it takes one thread of each core before a second of any.
+// cores takes whole cores, then single threads of partly used cores. With AcrossCores it takes one thread of each core
+// before it takes second threads.
 func (p packer) cores(list []numa.CPU, need int) []numa.CPU {
 	all := groups(list, byCore)
 	if p.AcrossCores {
@@ -193,12 +190,11 @@ func threadwise(cores [][]numa.CPU, need int) []numa.CPU {
 	return out
 }
 
-// spread takes the same number of CPUs, give or take a core, from each of as few NUMA
-// nodes as possible, so that the remaining free CPUs are spread most evenly. nil:
-// impossible.
+// spread takes the same number of CPUs, plus or minus a core, from each of as few NUMA nodes as possible, so that the
+// remaining free CPUs are spread most evenly. nil: that is impossible.
 func (p packer) spread(list []numa.CPU, need int) []numa.CPU {
 	nodes := groups(list, byNode)
-	if len(nodes) > topologyNodes || need == 0 {
+	if len(nodes) > maxSpreadNodes || need == 0 {
 		return nil
 	}
 	var best []numa.CPU
@@ -214,17 +210,17 @@ func (p packer) spread(list []numa.CPU, need int) []numa.CPU {
 		}
 		uneven := unevenness(nodes, shares)
 		if size < bestSize || uneven < bestUneven {
-			bestSize, bestUneven, best = size, uneven, p.dealt(nodes, shares)
+			bestSize, bestUneven, best = size, uneven, p.distribute(nodes, shares)
 		}
 	}
 	return best
 }
 
-// topologyNodes limits the subsets that are tried.
-const topologyNodes = 12
+// maxSpreadNodes is the number of NUMA nodes up to which spread tries all subsets.
+const maxSpreadNodes = 12
 
-// shares returns how many CPUs each node of the set contributes; the remainder comes,
-// core by core, from those with the most free CPUs. nil: a node has too few.
+// shares returns how many CPUs each node of the set contributes. The remainder comes, core by core, from the nodes with
+// the most free CPUs. nil: a node has too few.
 func (p packer) shares(nodes [][]numa.CPU, set topology.Nodes, need int) []int {
 	threads, members := p.machine.ThreadsPerCore(), set.IDs()
 	each := need / len(members) / threads * threads
@@ -244,8 +240,7 @@ func (p packer) shares(nodes [][]numa.CPU, set topology.Nodes, need int) []int {
 	return out
 }
 
-// unevenness is the sum of squares of the remaining free CPUs, which is least for an
-// even distribution.
+// unevenness returns the sum of the squares of the remaining free CPUs, which is least for an even distribution.
 func unevenness(nodes [][]numa.CPU, shares []int) int {
 	sum := 0
 	for i, n := range nodes {
@@ -254,7 +249,7 @@ func unevenness(nodes [][]numa.CPU, shares []int) int {
 	return sum
 }
 
-func (p packer) dealt(nodes [][]numa.CPU, shares []int) []numa.CPU {
+func (p packer) distribute(nodes [][]numa.CPU, shares []int) []numa.CPU {
 	levels := []level{byNode}
 	if p.Uncore {
 		levels = []level{byCache, byNode}

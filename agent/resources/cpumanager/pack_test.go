@@ -29,38 +29,38 @@ func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		shape numatest.Shape
-		how   Choices
+		how   PolicyOptions
 		free  string
 		need  int
 		want  string
 	}{
-		{"nothing", laptop, Choices{}, "0-7", 0, ""},
-		{"a whole core before two halves", laptop, Choices{}, "1-7", 2, "1,5"},
-		{"the half of a broken core before a half of a whole one", laptop, Choices{}, "1-7", 1, "4"},
-		{"three: a core and the broken one", laptop, Choices{}, "1-7", 3, "1,4-5"},
-		{"only halves left", laptop, Choices{}, "0,1,2", 2, "0-1"},
-		{"all", laptop, Choices{}, "0-7", 8, "0-7"},
-		{"no threads", flat, Choices{}, "1-3", 2, "1-2"},
-		{"the fuller socket that still has room", server, Choices{}, "0-3,8-11,6-7,14-15", 4, "6-7,14-15"},
-		{"not split over sockets when one has room", server, Choices{}, "3,11,4-7,12-15", 4, "4-5,12-13"},
-		{"a socket with whole cores before one with halves", server, Choices{}, "0-2,4-7,12-15", 2, "4,12"},
-		{"a whole socket, then the rest of the other", server, Choices{}, "0-15", 10, "0-4,8-12"},
-		{"one node of several", split, Choices{}, "1-7", 2, "2-3"},
-		{"two nodes of one socket", split, Choices{}, "1-7", 4, "4-7"},
-		{"two nodes of one socket, the larger first", split, Choices{}, "1-3", 3, "1-3"},
-		{"across sockets when nothing else is left", split, Choices{}, "1-3,5-7", 5, "1-3,6-7"},
-		{"full cores leave the broken one", laptop, Choices{FullCores: true}, "1-7", 2, "1,5"},
-		{"evenly from two nodes", server, Choices{AcrossNUMA: true}, "1-7,9-15", 12, "1-6,9-14"},
-		{"evenly, the rest from where there is more", server, Choices{AcrossNUMA: true}, "1-7,9-15", 10,
+		{"nothing", laptop, PolicyOptions{}, "0-7", 0, ""},
+		{"a whole core before two halves", laptop, PolicyOptions{}, "1-7", 2, "1,5"},
+		{"the half of a broken core before a half of a whole one", laptop, PolicyOptions{}, "1-7", 1, "4"},
+		{"three: a core and the broken one", laptop, PolicyOptions{}, "1-7", 3, "1,4-5"},
+		{"only halves left", laptop, PolicyOptions{}, "0,1,2", 2, "0-1"},
+		{"all", laptop, PolicyOptions{}, "0-7", 8, "0-7"},
+		{"no threads", flat, PolicyOptions{}, "1-3", 2, "1-2"},
+		{"the fuller socket that still has room", server, PolicyOptions{}, "0-3,8-11,6-7,14-15", 4, "6-7,14-15"},
+		{"not split over sockets when one has room", server, PolicyOptions{}, "3,11,4-7,12-15", 4, "4-5,12-13"},
+		{"a socket with whole cores before one with halves", server, PolicyOptions{}, "0-2,4-7,12-15", 2, "4,12"},
+		{"a whole socket, then the rest of the other", server, PolicyOptions{}, "0-15", 10, "0-4,8-12"},
+		{"one node of several", split, PolicyOptions{}, "1-7", 2, "2-3"},
+		{"two nodes of one socket", split, PolicyOptions{}, "1-7", 4, "4-7"},
+		{"two nodes of one socket, the larger first", split, PolicyOptions{}, "1-3", 3, "1-3"},
+		{"across sockets when nothing else is left", split, PolicyOptions{}, "1-3,5-7", 5, "1-3,6-7"},
+		{"full cores leave the broken one", laptop, PolicyOptions{FullCores: true}, "1-7", 2, "1,5"},
+		{"evenly from two nodes", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 12, "1-6,9-14"},
+		{"evenly, the rest from where there is more", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 10,
 			"1-2,4-6,9-10,12-14"},
-		{"one node when it is enough, the emptier", server, Choices{AcrossNUMA: true}, "1-7,9-15", 4, "4-5,12-13"},
-		{"odd numbers are packed", server, Choices{AcrossNUMA: true}, "0-15", 9, "0-4,8-11"},
-		{"threads of different cores", laptop, Choices{AcrossCores: true}, "0-7", 3, "0-2"},
-		{"second threads when the cores are used up", laptop, Choices{AcrossCores: true}, "0-7", 5, "0-4"},
-		{"within one cache", chiplets, Choices{Uncore: true}, "1-7", 4, "4-7"},
-		{"the fuller cache", chiplets, Choices{Uncore: true}, "0,2-7", 3, "0,2-3"},
-		{"without the option by number", chiplets, Choices{}, "1-7", 4, "1-4"},
-		{"a whole cache and the rest", chiplets, Choices{Uncore: true}, "0-7", 6, "0-5"},
+		{"one node when it is enough, the emptier", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 4, "4-5,12-13"},
+		{"odd numbers are packed", server, PolicyOptions{AcrossNUMA: true}, "0-15", 9, "0-4,8-11"},
+		{"threads of different cores", laptop, PolicyOptions{AcrossCores: true}, "0-7", 3, "0-2"},
+		{"second threads when the cores are used up", laptop, PolicyOptions{AcrossCores: true}, "0-7", 5, "0-4"},
+		{"within one cache", chiplets, PolicyOptions{Uncore: true}, "1-7", 4, "4-7"},
+		{"the fuller cache", chiplets, PolicyOptions{Uncore: true}, "0,2-7", 3, "0,2-3"},
+		{"without the option by number", chiplets, PolicyOptions{}, "1-7", 4, "1-4"},
+		{"a whole cache and the rest", chiplets, PolicyOptions{Uncore: true}, "0-7", 6, "0-5"},
 	} {
 		if machines[c.shape] == nil {
 			machines[c.shape] = c.shape.Machine(t)
@@ -81,7 +81,7 @@ func TestChooseAlways(t *testing.T) {
 		{Sockets: 1, Nodes: 2, Cores: 4, Threads: 1, CachesOf: 2},
 	} {
 		m := shape.Machine(t)
-		for _, how := range []Choices{{}, {AcrossNUMA: true}, {AcrossCores: true}, {Uncore: true},
+		for _, how := range []PolicyOptions{{}, {AcrossNUMA: true}, {AcrossCores: true}, {Uncore: true},
 			{AcrossNUMA: true, Uncore: true}} {
 			for bits := range 256 {
 				var free []int
@@ -108,7 +108,7 @@ func TestChooseAlways(t *testing.T) {
 
 func TestShortage(t *testing.T) {
 	t.Parallel()
-	p := packer{numatest.Shape{Sockets: 1, Nodes: 1, Cores: 2, Threads: 1}.Machine(t), Choices{}}
+	p := packer{numatest.Shape{Sockets: 1, Nodes: 1, Cores: 2, Threads: 1}.Machine(t), PolicyOptions{}}
 	if _, err := p.choose(parse(t, "1"), 2); err == nil ||
 		err.Error() != "not enough cpus available to satisfy request: requested=2, available=1" {
 		t.Error(err)

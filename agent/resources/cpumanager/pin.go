@@ -23,15 +23,13 @@ type Container struct {
 type PinnerDeps struct {
 	Running func() []Container
 	CPUs    func(pod types.UID, container string) cpuset.CPUSet
-	Move    func(ctx context.Context, id, cpus string) error
+	Update  func(ctx context.Context, id, cpus string) error
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Period  time.Duration // 0: 10 s
 }
 
-// Pinner updates the CPUs of running containers when they change, and retries
-// failures later. It updates a container in the runtime only if its CPUs differ from
-// the last update.
+// Pinner updates running containers in the runtime when their CPUs change, and retries failed updates.
 type Pinner struct {
 	PinnerDeps
 	wake chan struct{}
@@ -67,42 +65,40 @@ func (p *Pinner) Run(ctx context.Context) {
 		case <-ticker.C():
 		case <-p.wake:
 		}
-		p.Pass(ctx)
+		p.Reconcile(ctx)
 	}
 }
 
-// Made records the CPUs with which a container was created.
-func (p *Pinner) Made(id, cpus string) {
+// Created records the CPUs with which a container was created.
+func (p *Pinner) Created(id, cpus string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.applied[id] = cpus
 }
 
-// Started updates a container that has just started if its CPUs have changed since
-// its creation.
+// Started updates a container that has just started if its CPUs have changed since its creation.
 func (p *Pinner) Started(ctx context.Context, c Container) {
 	if err := p.pin(ctx, c); err != nil {
 		p.Poke()
 	}
 }
 
-// Pass updates the containers whose CPUs differ; ok means that all succeeded.
-func (p *Pinner) Pass(ctx context.Context) (ok bool) {
+// Reconcile updates the containers whose CPUs differ; ok means that all updates succeeded.
+func (p *Pinner) Reconcile(ctx context.Context) (ok bool) {
 	list := p.Running()
 	p.forget(list)
 	var g guard.Group
-	g.SetLimit(moves)
+	g.SetLimit(concurrentUpdates)
 	for _, c := range list {
 		g.Do(func() error { return p.pin(ctx, c) })
 	}
 	return g.Wait() == nil
 }
 
-// moves is the number of concurrent updates: each takes the runtime some 20 ms.
-const moves = 4
+// concurrentUpdates is the number of concurrent updates. The runtime needs some 20 ms for each.
+const concurrentUpdates = 4
 
-// forget drops containers that no longer exist. At worst, a container that was created and
-// has not started is updated once more.
+// forget forgets containers that do not run. A container that was created and has not started may be updated once more.
 func (p *Pinner) forget(list []Container) {
 	runs := make(map[string]bool, len(list))
 	for _, c := range list {
@@ -125,13 +121,13 @@ func (p *Pinner) pin(ctx context.Context, c Container) error {
 	if same || want == "" {
 		return nil
 	}
-	if err := p.Move(ctx, c.ID, want); err != nil {
+	if err := p.Update(ctx, c.ID, want); err != nil {
 		if ctx.Err() == nil {
 			p.Log.Warn("failed to update the CPUs of a container", zap.String("container", c.Name), zap.String("id", c.ID),
 				zap.String("cpus", want), zap.Error(err))
 		}
 		return err
 	}
-	p.Made(c.ID, want)
+	p.Created(c.ID, want)
 	return nil
 }

@@ -17,19 +17,17 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// allocateTimeout is the deadline of Allocate for one container; upstream has none.
-// That of PreStartContainer is upstream's.
+// Deadlines of calls for one container. Upstream has no deadline for Allocate.
 const (
 	allocateTimeout = time.Minute
 	preStartTimeout = plugin.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 )
 
-// Allocate implements topology.Provider. It reserves devices; Prepare then calls the
-// plugin, which may be slow.
+// Allocate implements topology.Provider. It only reserves devices; Prepare calls the plugin, which may be slow.
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	asks := m.pool.asks(pod, c)
+	asks := m.pool.requested(pod, c)
 	for _, name := range sortedKeys(asks) {
 		count := asks[name]
 		if has := m.pool.pods[pod.UID].of(c.Name, name); has != nil {
@@ -40,7 +38,7 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 			continue
 		}
 		s, err := m.pool.choose(pod, c, name, count, hint.Nodes)
-		if err != nil && m.forgetOver() {
+		if err != nil && m.releaseEnded() {
 			s, err = m.pool.choose(pod, c, name, count, hint.Nodes)
 		}
 		if err != nil {
@@ -51,8 +49,8 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 	return nil
 }
 
-// forgetOver releases the devices of pods that have ended. The caller holds mu.
-func (m *Manager) forgetOver() (any bool) {
+// releaseEnded releases the devices of pods that have ended. The caller holds mu.
+func (m *Manager) releaseEnded() (any bool) {
 	for uid := range m.pool.pods {
 		if m.cfg.Over(uid) {
 			delete(m.pool.pods, uid)
@@ -62,17 +60,15 @@ func (m *Manager) forgetOver() (any bool) {
 	return any
 }
 
-// Absent means that the plugin of a pod's resource has not registered since the
-// start.
+// Absent is the error for a resource whose plugin has not registered since the start.
 type Absent struct{ Resource string }
 
 func (a *Absent) Error() string {
-	return fmt.Sprintf("the device plugin of %s is not there", a.Resource)
+	return fmt.Sprintf("the device plugin of %s is not registered", a.Resource)
 }
 
-// Prepare calls the plugins to allocate the pod's reserved devices, before any of its
-// containers runs. After a reboot a pod that had devices gets an Absent until their
-// plugins have registered. Other errors are final.
+// Prepare calls the plugins to allocate the pod's reserved devices, before any of its containers runs. After a reboot
+// it returns an Absent for a pod with devices until their plugins have registered. Other errors are final.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	m.mu.Lock()
 	has := m.pool.pods[pod.UID]
@@ -80,7 +76,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if has == nil {
 		return nil
 	}
-	asked := false
+	called := false
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for _, name := range m.namesOf(pod.UID, list[i].Name) {
@@ -88,11 +84,11 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 				if err != nil {
 					return err
 				}
-				asked = asked || fresh
+				called = called || fresh
 			}
 		}
 	}
-	if asked {
+	if called {
 		m.save()
 	}
 	return nil
@@ -104,14 +100,14 @@ func (m *Manager) namesOf(uid types.UID, container string) []string {
 	return sortedKeys(m.pool.pods[uid][container])
 }
 
-// prepare calls the plugin for one share, once.
+// prepare calls the plugin for a container's devices of one resource, unless it was called before.
 func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
-	name string) (asked bool, err error) {
+	name string) (called bool, err error) {
 	m.mu.Lock()
 	r, s := m.pool.resources[name], m.pool.pods[pod.UID][c.Name][name]
 	if s == nil {
 		m.mu.Unlock()
-		return false, nil // released a moment ago
+		return false, nil // the devices were released meanwhile
 	}
 	e, err := r.endpoint, s.ready(name, r)
 	done := s.response != nil
@@ -121,18 +117,18 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	}
 	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
-	m.prefer(ctx, e, pod, c, s)
+	m.usePreferred(ctx, e, pod, c, s)
 	return true, m.allocate(ctx, e, s)
 }
 
-// ready returns why the container's share cannot be allocated now.
+// ready returns an error if the plugin cannot allocate the devices now.
 func (s *share) ready(name string, r *resource) error {
 	switch {
 	case s.response != nil && !s.restored:
-		return nil // a pod that restarts here
+		return nil // the agent has called the plugin since its start
 	case !r.seen, s.response != nil && r.endpoint == nil:
 		return &Absent{name}
-	case s.response != nil && !r.sound(s.ids):
+	case s.response != nil && !r.healthyAll(s.ids):
 		return fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
 	case r.endpoint == nil:
 		return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
@@ -141,21 +137,21 @@ func (s *share) ready(name string, r *resource) error {
 	return nil
 }
 
-// sound reports whether all devices are healthy.
-func (r *resource) sound(ids []string) bool {
+// healthyAll reports whether all devices are healthy.
+func (r *resource) healthyAll(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
-// prefer asks the plugin for its preferred allocation. Without a valid answer the
-// chosen devices are used.
-func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
+// usePreferred asks the plugin for its preferred allocation and replaces the chosen devices by it. Without a valid
+// answer the chosen devices stay.
+func (m *Manager) usePreferred(ctx context.Context, e *endpoint, pod *corev1.Pod, c *corev1.Container, s *share) {
 	if !e.options.GetGetPreferredAllocationAvailable() {
 		return
 	}
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
 	mine := slices.Clone(s.ids)
-	must := common(mine, m.pool.reusable(pod, c, e.resource))
+	must := intersection(mine, m.pool.reusable(pod, c, e.resource))
 	aligned, others := r.rank(union(mine, m.pool.free(e.resource)), s.near)
 	m.mu.Unlock()
 	choice := aligned
@@ -173,15 +169,15 @@ func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *c
 		return
 	}
 	for _, answer := range resp.ContainerResponses {
-		m.settle(e.resource, pod.UID, s, mine, wanted(answer.DeviceIDs, req, mine))
+		m.assign(e.resource, pod.UID, s, mine, completePreferred(answer.DeviceIDs, req, mine))
 	}
 }
 
-// wanted completes a preferred allocation: the required devices, then the preferred
-// ones that are available, then the chosen ones.
-func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest, chosen []string) []string {
+// completePreferred completes a preferred allocation: the required devices, then the preferred devices that are
+// available, then the chosen ones.
+func completePreferred(preferred []string, req *plugin.ContainerPreferredAllocationRequest, chosen []string) []string {
 	out := slices.Clone(req.MustIncludeDeviceIDs)
-	for _, id := range slices.Concat(common(preferred, req.AvailableDeviceIDs), chosen) {
+	for _, id := range slices.Concat(intersection(preferred, req.AvailableDeviceIDs), chosen) {
 		if len(out) < len(chosen) && !slices.Contains(out, id) {
 			out = append(out, id)
 		}
@@ -190,8 +186,8 @@ func wanted(preferred []string, req *plugin.ContainerPreferredAllocationRequest,
 	return out
 }
 
-// settle assigns the devices to the container, unless they were taken meanwhile.
-func (m *Manager) settle(name string, uid types.UID, s *share, from, to []string) {
+// assign replaces the devices of the container, unless the new ones were allocated to another one meanwhile.
+func (m *Manager) assign(name string, uid types.UID, s *share, from, to []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	still := m.pool.pods[uid] != nil && slices.Equal(s.ids, from)
@@ -235,7 +231,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		if err := preStart(ctx, e, s.ids); err != nil {
 			return out, fmt.Errorf("device plugin of %s: PreStartContainer: %w", name, err)
 		}
-		give(&out, s.response)
+		addResponse(&out, s.response)
 	}
 	m.mu.Lock()
 	note, err := m.pool.note(pod.UID, c.Name)
@@ -246,7 +242,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return out, err
 }
 
-// preStart calls PreStartContainer of a plugin that requests it.
+// preStart calls PreStartContainer if the plugin requests it.
 func preStart(ctx context.Context, e *endpoint, ids []string) error {
 	if e == nil || !e.options.GetPreStartRequired() {
 		return nil
@@ -257,8 +253,8 @@ func preStart(ctx context.Context, e *endpoint, ids []string) error {
 	return err
 }
 
-// give adds the plugin's response to the container's config.
-func give(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
+// addResponse adds the plugin's response to the container's config.
+func addResponse(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
 	for _, name := range sortedKeys(r.Envs) {
 		out.Envs = append(out.Envs, env.Var{Name: name, Value: r.Envs[name]})
 	}
@@ -278,7 +274,7 @@ func give(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
 	}
 }
 
-func common(a, b []string) []string {
+func intersection(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
 }
 

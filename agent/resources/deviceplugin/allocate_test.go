@@ -176,7 +176,7 @@ func TestTornCheckpoint(t *testing.T) {
 		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
 		one := asking("u1", 1)
 		b.mustAdmit(one)
-		made := topologytest.Made(b, b, one)
+		made := topologytest.Created(b, b, one)
 		b.stop()
 		path := filepath.Join(b.dir, "kubelet_internal_checkpoint")
 		content, err := os.ReadFile(path)
@@ -200,7 +200,7 @@ func TestTornCheckpoint(t *testing.T) {
 			t.Errorf("they have %s", got)
 		}
 		b.restart()
-		if again := topologytest.Made(b, b, one); !cmp.Equal(again, made) {
+		if again := topologytest.Created(b, b, one); !cmp.Equal(again, made) {
 			t.Error(cmp.Diff(made, again))
 		}
 	})
@@ -237,7 +237,7 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1")})
 		one := asking("u1", 1)
 		b.mustAdmit(one)
-		made := topologytest.Made(b, b, one)
+		made := topologytest.Created(b, b, one)
 		b.stop()
 		if err := os.Remove(filepath.Join(b.dir, "kubelet_internal_checkpoint")); err != nil {
 			t.Fatal(err)
@@ -250,7 +250,7 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 			t.Errorf("admitted: %v", err)
 		}
 		before := len(b.changes())
-		time.Sleep(stopGrace + time.Second)
+		time.Sleep(returnGrace + time.Second)
 		if len(b.changes()) == before {
 			t.Error("the plugin is waited for still")
 		}

@@ -15,13 +15,13 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// endpoint is a plugin that serves a resource.
+// endpoint is the connection to a plugin that serves a resource.
 type endpoint struct {
 	resource string
 	socket   string
 	api      plugin.DevicePluginClient
 	options  *plugin.DevicePluginOptions
-	life     context.Context // ends with its connection
+	life     context.Context // ends with the connection
 	stop     context.CancelFunc
 }
 
@@ -54,7 +54,7 @@ func (m *Manager) connect(ctx context.Context, resource, path string,
 	return e, nil
 }
 
-// adopt makes e serve its resource, and closes the endpoint that did before.
+// adopt makes e serve its resource, and stops the previous endpoint.
 func (m *Manager) adopt(e *endpoint) {
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
@@ -64,9 +64,9 @@ func (m *Manager) adopt(e *endpoint) {
 	}
 	before := r.endpoint
 	r.endpoint, r.expired = e, false
-	if r.back != nil {
-		close(r.back)
-		r.back = nil
+	if r.returned != nil {
+		close(r.returned)
+		r.returned = nil
 	}
 	m.mu.Unlock()
 	if before != nil {
@@ -75,12 +75,12 @@ func (m *Manager) adopt(e *endpoint) {
 	m.log.Info("device plugin registered", zap.String("resource", e.resource), zap.String("socket", e.socket))
 }
 
-// follow reads the plugin's lists of devices until it goes away, and then waits for
-// its return.
+// follow reads the plugin's lists of devices until the plugin disconnects, and then waits until a plugin registers for
+// the resource.
 func (m *Manager) follow(e *endpoint) {
 	err := e.listen(func(list []*plugin.Device) { m.listed(e, list) })
 	e.stop()
-	back := m.gone(e)
+	back := m.disconnected(e)
 	if back == nil || m.life.Err() != nil {
 		return // another plugin serves the resource, or the manager stops
 	}
@@ -88,7 +88,7 @@ func (m *Manager) follow(e *endpoint) {
 	m.expire(m.life, e.resource, back)
 }
 
-// listen calls each with every list of devices, until the plugin goes away or e is stopped.
+// listen calls each with every list of devices, until the plugin disconnects or e is stopped.
 func (e *endpoint) listen(each func([]*plugin.Device)) error {
 	stream, err := e.api.ListAndWatch(e.life, &plugin.Empty{})
 	for err == nil {
@@ -98,12 +98,12 @@ func (e *endpoint) listen(each func([]*plugin.Device)) error {
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = errors.New("it ended ListAndWatch")
+		err = errors.New("the plugin ended ListAndWatch")
 	}
 	return err
 }
 
-// listed applies a plugin's newest list.
+// listed records a list of devices.
 func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
 	devices := make(map[string]device, len(list))
 	for _, d := range list {
@@ -122,7 +122,7 @@ func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
 	m.cfg.Changed(pods)
 }
 
-// nodesOf returns the NUMA nodes of the device; none if it names no valid one.
+// nodesOf returns the valid NUMA nodes of the device.
 func nodesOf(d *plugin.Device) topology.Nodes {
 	var nodes topology.Nodes
 	for _, n := range d.GetTopology().GetNodes() {
@@ -133,33 +133,33 @@ func nodesOf(d *plugin.Device) topology.Nodes {
 	return nodes
 }
 
-// gone marks all devices of a plugin unhealthy. The returned channel is closed when a
-// plugin serves the resource again; nil: one already does.
-func (m *Manager) gone(e *endpoint) (back <-chan struct{}) {
+// disconnected marks all devices of a plugin unhealthy. The returned channel is closed when a plugin serves the
+// resource again; nil: one already does.
+func (m *Manager) disconnected(e *endpoint) (back <-chan struct{}) {
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
 	if r.endpoint != e {
 		m.mu.Unlock()
 		return nil
 	}
-	r.endpoint, r.back = nil, make(chan struct{})
-	back = r.back
+	r.endpoint, r.returned = nil, make(chan struct{})
+	back = r.returned
 	for id, d := range r.devices {
 		d.healthy = false
 		r.devices[id] = d
 	}
 	pods := m.users(e.resource)
 	m.mu.Unlock()
-	if m.life.Err() == nil { // otherwise the next start restores them
+	if m.life.Err() == nil { // otherwise the checkpoint keeps the devices for the next start
 		m.save()
 		m.cfg.Changed(pods)
 	}
 	return back
 }
 
-// expire drops the devices of a plugin that does not return in time.
+// expire removes the devices of a resource for which no plugin registers within returnGrace.
 func (m *Manager) expire(ctx context.Context, name string, back <-chan struct{}) {
-	timer := m.cfg.Clock.NewTimer(stopGrace)
+	timer := m.cfg.Clock.NewTimer(returnGrace)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

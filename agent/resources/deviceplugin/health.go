@@ -14,8 +14,7 @@ type Device struct {
 	Nodes    topology.Nodes
 }
 
-// Health returns the health of the devices of each container of the pod, for its
-// status; nil: it has none.
+// Health returns the health of the devices of each container, for the pod's status; nil: the pod has no devices.
 func (m *Manager) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,8 +36,7 @@ func (m *Manager) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	return out
 }
 
-// health returns the health of one device; Unknown: no plugin has reported it since
-// the start.
+// health returns the health of a device; Unknown: no plugin has reported it since the start.
 func (r *resource) health(id string) corev1.ResourceHealthStatus {
 	d, ok := r.devices[id]
 	switch {

@@ -14,7 +14,7 @@ func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topol
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out map[string][]topology.Hint
-	for name, count := range m.pool.asks(pod, c) {
+	for name, count := range m.pool.requested(pod, c) {
 		if out == nil {
 			out = map[string][]topology.Hint{}
 		}
@@ -53,11 +53,10 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	return out
 }
 
-// hints returns the sets of NUMA nodes that can provide count devices: all reused
-// ones, and others that are free. nil: the devices have no NUMA nodes. A set is
-// preferred if no smaller one has as many devices, free or not.
+// hints returns the sets of NUMA nodes that can provide count devices: all reusable ones, and other free ones. nil: the
+// devices have no NUMA nodes. A set is preferred if no smaller one has as many devices, free or not.
 func (r *resource) hints(machine topology.Nodes, count int, free, reuse []string) []topology.Hint {
-	if !r.located() {
+	if !r.hasNodes() {
 		return nil
 	}
 	out := []topology.Hint{}
@@ -66,10 +65,10 @@ func (r *resource) hints(machine topology.Nodes, count int, free, reuse []string
 	}
 	least := machine.Count()
 	for _, nodes := range machine.Subsets() {
-		if r.offers(nodes) >= count {
+		if r.devicesOn(nodes) >= count {
 			least = min(least, nodes.Count())
 		}
-		if r.all(reuse, nodes) && r.count(reuse, nodes)+r.count(free, nodes) >= count {
+		if r.allOn(reuse, nodes) && r.countOn(reuse, nodes)+r.countOn(free, nodes) >= count {
 			out = append(out, topology.Hint{Nodes: nodes})
 		}
 	}
@@ -79,7 +78,7 @@ func (r *resource) hints(machine topology.Nodes, count int, free, reuse []string
 	return out
 }
 
-func (r *resource) located() bool {
+func (r *resource) hasNodes() bool {
 	for _, d := range r.devices {
 		if d.nodes != 0 {
 			return true
@@ -88,8 +87,8 @@ func (r *resource) located() bool {
 	return false
 }
 
-// offers returns how many devices are on the nodes.
-func (r *resource) offers(nodes topology.Nodes) int {
+// devicesOn returns the number of devices on the nodes.
+func (r *resource) devicesOn(nodes topology.Nodes) int {
 	n := 0
 	for _, d := range r.devices {
 		if d.nodes&nodes != 0 {
@@ -99,8 +98,8 @@ func (r *resource) offers(nodes topology.Nodes) int {
 	return n
 }
 
-// count returns how many of the devices are on the nodes.
-func (r *resource) count(ids []string, nodes topology.Nodes) int {
+// countOn returns how many of the given devices are on the nodes.
+func (r *resource) countOn(ids []string, nodes topology.Nodes) int {
 	n := 0
 	for _, id := range ids {
 		if r.devices[id].nodes&nodes != 0 {
@@ -110,8 +109,8 @@ func (r *resource) count(ids []string, nodes topology.Nodes) int {
 	return n
 }
 
-// all reports whether all devices are on the nodes.
-func (r *resource) all(ids []string, nodes topology.Nodes) bool {
+// allOn reports whether all given devices are on the nodes, or have no node.
+func (r *resource) allOn(ids []string, nodes topology.Nodes) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		d := r.devices[id].nodes
 		return d != 0 && d&nodes == 0

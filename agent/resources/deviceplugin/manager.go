@@ -1,18 +1,17 @@
-// Package deviceplugin implements Kubernetes' device plugin API (v1beta1), through
-// which programs offer devices of the machine to pods.
+// Package deviceplugin implements Kubernetes' device plugin API (v1beta1), through which programs offer devices of the
+// machine to pods.
 //
-// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock
-// there, or creates a socket in the folder that package pluginwatcher watches. From then on the Manager follows its
-// list of devices. As a topology.Provider it allocates devices to containers; the
-// plugin provides their part of the container's config.
+// A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock there, or creates a socket in the
+// folder that package plugins watches. Then the Manager follows its list of devices. As a topology.Provider, the
+// Manager allocates devices to containers; the plugin provides the part of the container's config for them.
 //
 //   - Manager: the interface to the agent.
-//   - server.go: registration; endpoint.go: one plugin.
+//   - server.go: registration; endpoint.go: the connection to a plugin.
 //   - pool.go, hints.go: the devices and their allocation; pure.
-//   - allocate.go: calls to plugins for the devices of a container.
+//   - allocate.go: the calls to plugins for the devices of a container.
 //
-// Allocations are stored in kubelet's checkpoint (package checkpoint): a container
-// keeps its devices when the agent or the machine restarts.
+// Allocations are stored in kubelet's checkpoint (package checkpoint): a container keeps its devices when the agent or
+// the machine restarts.
 package deviceplugin
 
 import (
@@ -40,9 +39,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// stopGrace is how long a plugin may be away before its capacity becomes 0 (upstream:
-// 5 minutes).
-const stopGrace = 5 * time.Minute
+// returnGrace is how long a plugin may be away before the capacity of its resource becomes 0 (upstream: 5 minutes).
+const returnGrace = 5 * time.Minute
 
 // Config of a Manager. Dir, Clock, Log and Metrics are required.
 type Config struct {
@@ -54,13 +52,12 @@ type Config struct {
 	Metrics prometheus.Registerer
 	Guard   *guard.Guard // of the manager's goroutines; nil: their panics are only logged
 
-	// Changed is called soon after the node's devices may have changed, with the pods
-	// that use the resource. It must not block; may be nil.
+	// Changed is called after the node's devices may have changed, with the pods that use the resource. It must not
+	// block; it may be nil.
 	Changed func(pods []types.UID)
-	// Watch calls Welcome for the plugins that it finds, until ctx ends; Run runs it. nil: none.
+	// Watch calls Welcome for plugins whose sockets appear, until ctx ends. Run calls it. nil: plugins must register.
 	Watch func(ctx context.Context)
-	// Over reports whether a pod's containers are dead although it was not released
-	// yet; may be nil.
+	// Over reports whether the containers of a pod that was not released yet are dead; it may be nil.
 	Over func(types.UID) bool
 
 	// Listen and Dial are for Unix sockets; nil: the machine's.
@@ -70,12 +67,12 @@ type Config struct {
 
 // Manager manages the plugins and the allocation of their devices.
 type Manager struct {
-	cfg     Config
-	log     *zap.Logger
-	guard   *guard.Guard
-	metrics *metrics
-	lost    error // why the checkpoint could not be read
-	fresh   bool  // there is no checkpoint: Recover writes it
+	cfg          Config
+	log          *zap.Logger
+	guard        *guard.Guard
+	metrics      *metrics
+	lost         error // why the checkpoint was set aside; nil: it was restored
+	noCheckpoint bool  // there is no checkpoint: Recover writes it
 
 	endpoints sync.WaitGroup
 
@@ -83,14 +80,14 @@ type Manager struct {
 	life context.Context // of the plugins; set by Run
 	pool pool
 
-	saving sync.Mutex // one write of the checkpoint at a time, always the newest state; guards saved
+	saveMu sync.Mutex // one write of the checkpoint at a time, always the newest state; guards saved
 	saved  string     // the content of the file
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A damaged one is set aside, as Lost reports; then
-// Recover restores the allocations from the containers.
+// New restores the checkpoint. It sets a damaged checkpoint aside, which Lost reports; then Recover restores the
+// allocations from the annotations of containers.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Listen == nil {
 		cfg.Listen = plugins.Listen
@@ -122,7 +119,7 @@ func (m *Manager) restore() {
 	if err == nil {
 		err = m.pool.restore(data)
 	}
-	if m.fresh = err != nil; !m.fresh {
+	if m.noCheckpoint = err != nil; !m.noCheckpoint {
 		return
 	}
 	m.pool = newPool()
@@ -130,22 +127,22 @@ func (m *Manager) restore() {
 		return
 	}
 	if m.lost, err = checkpoint.StartOver(m.cfg.Dir, err); err != nil {
-		m.lost = err // pods run without it
+		m.lost = err // pods run without a checkpoint
 	}
 	m.log.Error("cannot restore the device checkpoint", zap.Error(m.lost))
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// Run serves plugins until ctx ends. It fails at once if it cannot listen.
+// Run serves plugins until ctx ends. It returns an error if it cannot listen.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer m.endpoints.Wait()
 	m.mu.Lock()
 	m.life = ctx
 	for name, r := range m.pool.resources {
-		back := r.back
+		back := r.returned
 		m.guard.Go(&m.endpoints, "device plugin", func() { m.expire(ctx, name, back) })
 	}
 	m.mu.Unlock()
@@ -246,8 +243,8 @@ func (m *Manager) users(name string) []types.UID {
 // save writes the checkpoint if it has changed. A failure does not prevent pods from
 // running.
 func (m *Manager) save() {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	m.mu.Lock()
 	data := m.pool.data()
 	m.mu.Unlock()
@@ -264,8 +261,7 @@ func (m *Manager) save() {
 	m.saved = string(content)
 }
 
-// removeSockets removes the sockets of earlier plugins from the folder, which tells
-// the plugins to register again.
+// removeSockets removes the sockets of plugins from the folder, so that the plugins register again.
 func removeSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	var errs []error

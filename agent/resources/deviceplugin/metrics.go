@@ -2,7 +2,7 @@ package deviceplugin
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics have kubelet's names.
+// metrics are kubelet's.
 type metrics struct {
 	registrations *prometheus.CounterVec
 	allocations   *prometheus.HistogramVec
@@ -14,7 +14,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_device_plugin_registration_total", Help: "Registrations of device plugins."}, label),
 		allocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "Seconds that plugins took to allocate.", Buckets: prometheus.DefBuckets}, label),
+			Name:    "kubelet_device_plugin_alloc_duration_seconds",
+			Help:    "Seconds that plugins took to allocate.",
+			Buckets: prometheus.DefBuckets}, label),
 	}
 	for _, c := range []prometheus.Collector{m.registrations, m.allocations} {
 		if err := r.Register(c); err != nil {

@@ -18,35 +18,33 @@ import (
 // device is a device of a plugin.
 type device struct {
 	healthy bool
-	nodes   topology.Nodes // its NUMA nodes; none: unknown
+	nodes   topology.Nodes // empty: unknown
 }
 
-// share is one container's devices of one resource.
+// share contains a container's devices of one resource.
 type share struct {
-	ids  []string       // in order
-	near topology.Nodes // preferred NUMA nodes of its devices
-	// response is the plugin's response to Allocate; nil: not called yet.
+	ids  []string       // sorted
+	near topology.Nodes // preferred NUMA nodes
+	// response is the plugin's response to Allocate; nil: the plugin was not called yet.
 	response *plugin.ContainerAllocateResponse
-	// restored: the share is from the checkpoint or a container's annotation, and it
-	// is unknown whether the devices still exist.
+	// restored means that the share is from the checkpoint or a container's annotation, and that it is unknown whether the
+	// devices still exist.
 	restored bool
 }
 
-// shares are by container and resource.
+// shares contains the shares of a pod by container and resource.
 type shares map[string]map[string]*share
 
-// resource is the devices under one resource name.
+// resource is an extended resource with its devices.
 type resource struct {
 	devices  map[string]device
-	endpoint *endpoint     // nil: the plugin went away, or has not registered since the start
-	back     chan struct{} // closed when it returns; nil: it is present
-	// seen reports whether a plugin has registered since the start. Before that the
-	// health of allocated devices is unknown.
-	seen    bool
-	expired bool // the plugin has been away for too long
+	endpoint *endpoint     // nil: the plugin has disconnected, or has not registered since the start
+	returned chan struct{} // closed when it returns; nil: it is present
+	seen     bool          // a plugin has listed devices since the start; before, the health of devices is unknown
+	expired  bool          // the plugin was away for longer than returnGrace
 }
 
-// pool is the devices and their allocation.
+// pool contains the devices and their allocation.
 type pool struct {
 	resources map[string]*resource
 	pods      map[types.UID]shares
@@ -69,7 +67,7 @@ func (p *pool) free(name string) []string {
 	return out
 }
 
-// taken returns the devices of all pods except one.
+// taken returns the allocated devices of a resource, except those of one pod.
 func (p *pool) taken(name string, but types.UID) map[string]bool {
 	out := map[string]bool{}
 	for uid, containers := range p.pods {
@@ -125,8 +123,7 @@ func (p *pool) put(uid types.UID, container, name string, s *share) {
 	p.pods[uid][container][name] = s
 }
 
-// choose picks c's devices of a resource: reusable ones first, then free ones. The
-// messages are upstream's.
+// choose chooses c's devices of a resource: reusable ones first, then free ones. The messages are upstream's.
 func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count int,
 	near topology.Nodes) (*share, error) {
 	r := p.resources[name]
@@ -146,8 +143,8 @@ func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count i
 	return &share{ids: ids, near: near}, nil
 }
 
-// rank splits devices into those on the nodes and the others: those on other nodes
-// before those without nodes.
+// rank splits devices into aligned ones, which are on the nodes, and others: first devices on other nodes, then devices
+// without nodes.
 func (r *resource) rank(ids []string, near topology.Nodes) (aligned, others []string) {
 	var nowhere []string
 	for _, id := range ids {
@@ -186,9 +183,9 @@ func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return slices.Contains(b, id) })
 }
 
-// asks returns how many devices of each known resource a container requests. Those of a resource claim are not a
-// plugin's.
-func (p *pool) asks(pod *corev1.Pod, c *corev1.Container) map[string]int {
+// requested returns how many devices of each known resource a container requests from plugins. Devices that a resource
+// claim provides do not count.
+func (p *pool) requested(pod *corev1.Pod, c *corev1.Container) map[string]int {
 	var out map[string]int
 	for name, q := range c.Resources.Limits {
 		if p.resources[string(name)] != nil && !q.IsZero() && !claimed(pod, string(name)) {
@@ -209,8 +206,8 @@ func claimed(pod *corev1.Pod, name string) bool {
 			func(m corev1.ContainerExtendedResourceRequest) bool { return m.ResourceName == name })
 }
 
-// Extended reports whether a plugin may offer devices under the name: it has a
-// domain that is not Kubernetes' own.
+// Extended reports whether the name is that of an extended resource, which plugins may offer: its domain is not
+// Kubernetes' own.
 func Extended(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/") &&
 		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&

@@ -14,7 +14,7 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// annotation is the container annotation with its entries of the checkpoint.
+// annotation is the container annotation that contains its entries of the checkpoint.
 const annotation = "io.monopod.container.devices"
 
 // note returns the value of annotation; empty: the container has no devices.
@@ -33,15 +33,15 @@ func (p *pool) note(uid types.UID, container string) (string, error) {
 }
 
 // Recover implements topology.Provider.
-func (m *Manager) Recover(made []topology.Made) {
-	if !m.fresh {
+func (m *Manager) Recover(made []topology.Container) {
+	if !m.noCheckpoint {
 		return
 	}
-	topology.TakeBack(m.log, made, annotation, m.recover)
+	topology.RestoreFromAnnotations(m.log, made, annotation, m.recover)
 	m.save()
 }
 
-func (m *Manager) recover(c topology.Made, note string) error {
+func (m *Manager) recover(c topology.Container, note string) error {
 	var entries []checkpoint.PodDevicesEntry
 	if err := json.Unmarshal([]byte(note), &entries); err != nil {
 		return err
@@ -53,45 +53,44 @@ func (m *Manager) recover(c topology.Made, note string) error {
 			return fmt.Errorf("they are recorded for container %s of pod %s", e.ContainerName, e.PodUID)
 		}
 		if m.pool.pods[c.Pod][c.Container][e.ResourceName] != nil {
-			continue // a newer instance has them
+			continue // restored from a newer instance of the container
 		}
-		if err := m.pool.take(e); err != nil {
+		if err := m.pool.restoreShare(e); err != nil {
 			return err
 		}
-		if r, fresh := m.pool.known(e.ResourceName); fresh && m.life != nil && m.life.Err() == nil {
-			back := r.back
+		if r, fresh := m.pool.resourceFor(e.ResourceName); fresh && m.life != nil && m.life.Err() == nil {
+			back := r.returned
 			m.guard.Go(&m.endpoints, "device plugin", func() { m.expire(m.life, e.ResourceName, back) })
 		}
 	}
 	return nil
 }
 
-// restore restores the checkpoint. The devices themselves are unknown until their
-// plugins register again: until then the node has none.
+// restore restores the checkpoint. The node has no devices until their plugins register again.
 func (p *pool) restore(d checkpoint.Data) error {
 	for name := range d.Registered {
-		p.known(name)
+		p.resourceFor(name)
 	}
 	for _, e := range d.Entries {
-		p.known(e.ResourceName)
-		if err := p.take(e); err != nil {
+		p.resourceFor(e.ResourceName)
+		if err := p.restoreShare(e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// known returns the resource of the name; fresh: it is new, and waits for its plugin.
-func (p *pool) known(name string) (r *resource, fresh bool) {
+// resourceFor returns the resource of the name; fresh means that it is new, and waits for its plugin.
+func (p *pool) resourceFor(name string) (r *resource, fresh bool) {
 	if r = p.resources[name]; r == nil {
-		r, fresh = &resource{back: make(chan struct{})}, true
+		r, fresh = &resource{returned: make(chan struct{})}, true
 		p.resources[name] = r
 	}
 	return r, fresh
 }
 
-// take restores a container's devices.
-func (p *pool) take(e checkpoint.PodDevicesEntry) error {
+// restoreShare restores a container's devices.
+func (p *pool) restoreShare(e checkpoint.PodDevicesEntry) error {
 	resp := &plugin.ContainerAllocateResponse{}
 	if err := proto.Unmarshal(e.AllocResp, resp); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (p *pool) take(e checkpoint.PodDevicesEntry) error {
 	return nil
 }
 
-// data returns the content of the checkpoint: the allocated shares, in order.
+// data returns the content of the checkpoint, sorted.
 func (p *pool) data() checkpoint.Data {
 	d := checkpoint.Data{Registered: map[string][]string{}}
 	for name, r := range p.resources {
@@ -136,8 +135,7 @@ func (p *pool) data() checkpoint.Data {
 	return d
 }
 
-// entry returns one share in the checkpoint's format; ok: its plugin has allocated
-// it.
+// entry returns a share in the checkpoint's format; ok means that the plugin has allocated the devices.
 func (p *pool) entry(uid types.UID, container, name string) (e checkpoint.PodDevicesEntry, ok bool) {
 	s := p.pods[uid][container][name]
 	if s.response == nil {

@@ -16,7 +16,7 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// socketName is the socket in Config.Dir at which plugins register.
+// socketName is the name of the socket in Config.Dir at which plugins register.
 const socketName = "kubelet.sock"
 
 // serve serves registrations until ctx ends.
@@ -38,7 +38,7 @@ func (m *Manager) serve(ctx context.Context) error {
 	return nil
 }
 
-// registration is the Registration service.
+// registration implements the Registration service.
 type registration struct {
 	plugin.UnimplementedRegistrationServer
 	m *Manager
@@ -72,7 +72,7 @@ func (r registration) refuse(resource, format string, args ...any) error {
 	return err
 }
 
-// Welcome is the pluginwatcher.Handler of device plugins, for Config.Watch.
+// Welcome is the plugins.Handler of device plugins.
 func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 	switch {
 	case !slices.Contains(p.Versions, plugin.Version):

@@ -12,23 +12,23 @@ import (
 	"monopod/agent/resources/plugins"
 )
 
-// driver is a registered instance of a DRA driver. There may be several of one name for a moment, during an update.
+// driver is a registered instance of a DRA driver. During an update there may be two instances with the same name.
 type driver struct {
 	name, socket string
 	api          v1.DRAPluginClient
 	life         context.Context
-	watch        watcher // nil: it reports no health
+	watch        watcher // nil: the driver does not report health
 
-	watched bool                // a goroutine reads its health; guarded by the Manager's mu
-	health  map[deviceID]health // of its devices; guarded by the Manager's mu
+	watched bool                // a goroutine reads the health; guarded by the Manager's mu
+	health  map[deviceID]health // of the devices; guarded by the Manager's mu
 }
 
-// Absent means that a driver is not registered, in upstream's words.
+// Absent is the error for a driver that is not registered. Its text is upstream's.
 type Absent struct{ Driver string }
 
 func (a *Absent) Error() string { return fmt.Sprintf("DRA driver %s is not registered", a.Driver) }
 
-// Welcome is the pluginwatcher.Handler of DRA drivers.
+// Welcome is the plugins.Handler of DRA drivers.
 func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	if p.Name == "" {
 		return fmt.Errorf("DRA driver name is empty for socket %s", p.Socket)
@@ -52,26 +52,26 @@ func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	}
 	m.mu.Lock()
 	m.drivers[d.name] = append(m.drivers[d.name], d)
-	delete(m.due, d.name)
+	delete(m.removeSlicesAt, d.name)
 	m.mu.Unlock()
 	m.cfg.Log.Info("DRA driver registered", zap.String("driver", d.name), zap.String("socket", d.socket))
 	context.AfterFunc(life, func() {
-		m.left(d)
-		_ = conn.Close() // a call that runs fails
+		m.disconnected(d)
+		_ = conn.Close() // running calls fail
 	})
 	m.poke()
 	m.cfg.Registered(d.name)
 	return nil
 }
 
-// left forgets a driver whose socket has disappeared.
-func (m *Manager) left(d *driver) {
+// disconnected forgets a driver whose socket has disappeared.
+func (m *Manager) disconnected(d *driver) {
 	m.mu.Lock()
 	rest := slices.DeleteFunc(m.drivers[d.name], func(other *driver) bool { return other == d })
 	m.drivers[d.name] = rest
 	if len(rest) == 0 {
 		delete(m.drivers, d.name)
-		m.due[d.name] = m.cfg.Clock.Now().Add(goneGrace)
+		m.removeSlicesAt[d.name] = m.cfg.Clock.Now().Add(returnGrace)
 	}
 	m.mu.Unlock()
 	m.cfg.Log.Info("DRA driver disconnected", zap.String("driver", d.name), zap.String("socket", d.socket))

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// healthTime is how long a report of a device's health counts if the driver does not say (upstream: 30 s).
-	healthTime = 30 * time.Second
-	// firstRetry and lastRetry are the pauses before a broken stream is opened again.
+	// healthTimeout is how long a report of a device's health is valid if the driver does not specify it (upstream: 30 s).
+	healthTimeout = 30 * time.Second
+	// A broken stream is reopened after firstRetry, doubled each time up to lastRetry.
 	firstRetry = 5 * time.Second
 	lastRetry  = time.Minute
 	// maxHealth is the number of devices of a driver whose health is kept (upstream: 16384).
@@ -31,17 +31,17 @@ const (
 // deviceID names a device of a driver.
 type deviceID struct{ pool, device string }
 
-// health is what a driver has last said of a device.
+// health is the last report of a driver about a device.
 type health struct {
 	status  corev1.ResourceHealthStatus
 	message string
-	until   time.Time // then it is unknown
+	until   time.Time // after that the health is unknown
 }
 
 // watcher opens the stream of a driver's health reports.
 type watcher func(ctx context.Context) (v1.DRAResourceHealth_NodeWatchResourcesClient, error)
 
-// watcherOf returns nil for a driver that reports no health.
+// watcherOf returns the watcher of a driver; nil: the driver does not report health.
 func watcherOf(conn grpc.ClientConnInterface, versions []string) watcher {
 	request := &v1.NodeWatchResourcesRequest{}
 	switch {
@@ -57,11 +57,11 @@ func watcherOf(conn grpc.ClientConnInterface, versions []string) watcher {
 	return nil
 }
 
-// reports reads the health that drivers report.
-type reports struct{ *Manager }
+// healthReader reads the health reports of drivers.
+type healthReader struct{ *Manager }
 
 // watch starts to read the streams of drivers that have registered since the last call.
-func (m reports) watch(ctx context.Context) {
+func (m healthReader) watch(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, all := range m.drivers {
@@ -74,8 +74,8 @@ func (m reports) watch(ctx context.Context) {
 	}
 }
 
-// read reads a driver's stream until ctx or the driver ends, or the driver says that it has none.
-func (m reports) read(ctx context.Context, d *driver) {
+// read reads a driver's stream until ctx ends, the driver disconnects, or the driver does not implement the stream.
+func (m healthReader) read(ctx context.Context, d *driver) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
@@ -94,7 +94,7 @@ func (m reports) read(ctx context.Context, d *driver) {
 	}
 }
 
-func (m reports) readOne(ctx context.Context, d *driver) error {
+func (m healthReader) readOne(ctx context.Context, d *driver) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := d.watch(ctx)
@@ -106,13 +106,13 @@ func (m reports) readOne(ctx context.Context, d *driver) error {
 		if err != nil {
 			return err
 		}
-		m.reported(d, resp.GetDevices())
+		m.record(d, resp.GetDevices())
 	}
 }
 
-// reported keeps a report, and wakes the pods whose devices have changed. What an earlier report said counts until its
-// time is over.
-func (m reports) reported(d *driver, devices []*v1.DeviceHealth) {
+// record records a report, and wakes the pods whose devices have changed. Devices that the report omits keep their
+// health until it expires.
+func (m healthReader) record(d *driver, devices []*v1.DeviceHealth) {
 	now := m.cfg.Clock.Now()
 	changed := map[deviceID]bool{}
 	m.mu.Lock()
@@ -145,7 +145,7 @@ func (m reports) reported(d *driver, devices []*v1.DeviceHealth) {
 }
 
 func healthOf(one *v1.DeviceHealth, now time.Time) health {
-	h := health{status: corev1.ResourceHealthStatusUnknown, message: one.GetMessage(), until: now.Add(healthTime)}
+	h := health{status: corev1.ResourceHealthStatusUnknown, message: one.GetMessage(), until: now.Add(healthTimeout)}
 	switch one.GetHealth() {
 	case v1.HealthStatus_HEALTHY:
 		h.status = corev1.ResourceHealthStatusHealthy
@@ -161,8 +161,8 @@ func healthOf(one *v1.DeviceHealth, now time.Time) health {
 	return h
 }
 
-// forget forgets what a driver has reported.
-func (m reports) forget(d *driver) {
+// forget forgets the health of a driver's devices.
+func (m healthReader) forget(d *driver) {
 	m.mu.Lock()
 	had := d.health
 	d.health = nil
@@ -173,7 +173,7 @@ func (m reports) forget(d *driver) {
 	}
 }
 
-// usersOf returns the pods that have certain devices of a driver. The caller holds mu.
+// usersOf returns the pods that have the given devices of a driver. The caller holds mu.
 func (m *Manager) usersOf(driver string, which func(deviceID) bool) (pods []types.UID) {
 	for _, c := range m.claims {
 		if slices.ContainsFunc(c.Devices,
@@ -184,14 +184,14 @@ func (m *Manager) usersOf(driver string, which func(deviceID) bool) (pods []type
 	return pods
 }
 
-// Health returns the health of the devices of each container of a pod, for its status; nil: it has none that are
-// prepared.
+// Health returns the health of the devices of each container, for the pod's status; nil: the pod has no prepared
+// devices.
 func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for _, use := range uses(pod, &list[i]) {
-				devices, err := m.of(pod, use)
+			for _, use := range claimUses(pod, &list[i]) {
+				devices, err := m.devicesOf(pod, use)
 				if err != nil || len(devices) == 0 {
 					continue
 				}

@@ -13,37 +13,37 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// claim is a resource claim that a driver was called for. What is exported is stored.
+// claim is a ResourceClaim for which drivers were called. The checkpoint contains the exported fields.
 type claim struct {
 	UID             types.UID
 	Namespace, Name string
-	Pods            []types.UID // that use it on this node
+	Pods            []types.UID // of this node that use the claim
 	Drivers         []string    // that were called, or are about to be
 	Devices         []Device    // of all drivers
 
 	prepared bool          // since the start: drivers prepare again what a restart of the machine may have undone
-	turn     chan struct{} // held by the only call for the claim
+	locked   chan struct{} // held by the only call for the claim
 }
 
 // Device is a prepared device.
 type Device struct {
 	Driver, Pool, Device string
-	Requests             []string // of the claim; none: all
-	CDI                  []string // the names of its CDI devices
+	Requests             []string // names of the claim's requests that the device satisfies; empty: all
+	CDI                  []string // names of CDI devices
 }
 
-// take waits for the turn to call drivers for the claim.
-func (c *claim) take(ctx context.Context) (done func(), err error) {
+// lock waits until no other call for the claim runs; the caller must call done.
+func (c *claim) lock(ctx context.Context) (done func(), err error) {
 	select {
-	case c.turn <- struct{}{}:
-		return func() { <-c.turn }, nil
+	case c.locked <- struct{}{}:
+		return func() { <-c.locked }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// content is what is stored.
-type content struct {
+// checkpointData is the content of the checkpoint.
+type checkpointData struct {
 	Version string
 	Claims  []claim
 }
@@ -51,34 +51,35 @@ type content struct {
 const version = "v1"
 
 func (m *Manager) restore() {
-	var data content
+	var data checkpointData
 	_, err := m.cfg.File.Load(&data)
 	if err == nil && data.Version != "" && data.Version != version {
 		err = fmt.Errorf("%s: unknown version %q", m.cfg.File, data.Version)
 	}
 	if err != nil {
 		if m.lost, err = m.cfg.File.StartOver(err, "claims are prepared again"); err != nil {
-			m.lost = err // pods run without it
+			m.lost = err // pods run without a checkpoint
 		}
 		m.cfg.Log.Error("cannot restore the checkpoint of resource claims", zap.Error(m.lost))
 		return
 	}
 	for _, c := range data.Claims {
-		c.turn = make(chan struct{}, 1)
+		c.locked = make(chan struct{}, 1)
 		m.claims[c.UID] = &c
 	}
 }
 
 // save writes the checkpoint.
 func (m *Manager) save() error {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	m.mu.Lock()
-	data := content{Version: version}
+	data := checkpointData{Version: version}
 	for _, c := range m.claims {
-		data.Claims = append(data.Claims,
-			claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: slices.Clone(c.Pods), Drivers: c.Drivers,
-				Devices: c.Devices})
+		data.Claims = append(data.Claims, claim{
+			UID: c.UID, Namespace: c.Namespace, Name: c.Name,
+			Pods: slices.Clone(c.Pods), Drivers: c.Drivers, Devices: c.Devices,
+		})
 	}
 	m.mu.Unlock()
 	slices.SortFunc(data.Claims, func(a, b claim) int { return strings.Compare(string(a.UID), string(b.UID)) })
@@ -88,9 +89,9 @@ func (m *Manager) save() error {
 	return m.cfg.File.Save(data)
 }
 
-// hold records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before,
-// and got devices again, must be unprepared first.
-func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
+// reserve records that a pod uses a claim, before a driver is called for it. It returns an error for a claim that was
+// allocated again for other pods and has not been unprepared since.
+func (m *Manager) reserve(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
 	m.mu.Lock()
 	c := m.claims[object.UID]
 	if c != nil &&
@@ -100,7 +101,7 @@ func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim,
 		return nil, fmt.Errorf("ResourceClaim %s is still being released for an earlier pod", object.Name)
 	}
 	if c == nil {
-		c = &claim{UID: object.UID, Namespace: object.Namespace, Name: object.Name, turn: make(chan struct{}, 1)}
+		c = &claim{UID: object.UID, Namespace: object.Namespace, Name: object.Name, locked: make(chan struct{}, 1)}
 		for i := range object.Status.Allocation.Devices.Results {
 			if d := object.Status.Allocation.Devices.Results[i].Driver; !slices.Contains(c.Drivers, d) {
 				c.Drivers = append(c.Drivers, d)
@@ -119,10 +120,10 @@ func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim,
 	return c, m.save()
 }
 
-// Holds reports whether a pod has claims for which drivers were called.
-func (m *Manager) Holds(pod types.UID) bool { return len(m.heldBy(pod)) > 0 }
+// Holds reports whether the pod has claims that Unprepare must release.
+func (m *Manager) Holds(pod types.UID) bool { return len(m.claimsOf(pod)) > 0 }
 
-func (m *Manager) heldBy(pod types.UID) (out []*claim) {
+func (m *Manager) claimsOf(pod types.UID) (out []*claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {
@@ -133,7 +134,7 @@ func (m *Manager) heldBy(pod types.UID) (out []*claim) {
 	return out
 }
 
-// forget removes the pods that are not alive from their claims, and reports whether that leaves a claim without pods.
+// forget removes the pods that are not alive from their claims. It reports whether there are claims without pods.
 func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,15 +145,15 @@ func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
 	return orphans
 }
 
-// use is what a container uses of one of the pod's claims.
-type use struct {
+// claimUse is the use of a claim, or of one request in it, by a container.
+type claimUse struct {
 	title   corev1.ResourceName // in the pod's status
 	claim   string
 	request string // empty: all
 }
 
-// uses returns what a container uses: claims that it names, and the devices of its extended resources.
-func uses(pod *corev1.Pod, c *corev1.Container) (out []use) {
+// claimUses returns the claims that a container uses: those that it names, and the claim for its extended resources.
+func claimUses(pod *corev1.Pod, c *corev1.Container) (out []claimUse) {
 	for _, wants := range c.Resources.Claims {
 		for i := range pod.Spec.ResourceClaims {
 			e := &pod.Spec.ResourceClaims[i]
@@ -164,22 +165,22 @@ func uses(pod *corev1.Pod, c *corev1.Container) (out []use) {
 				if wants.Request != "" {
 					title += "/" + wants.Request
 				}
-				out = append(out, use{corev1.ResourceName(title), *name, wants.Request})
+				out = append(out, claimUse{corev1.ResourceName(title), *name, wants.Request})
 			}
 		}
 	}
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
 		for _, m := range st.RequestMappings {
 			if m.ContainerName == c.Name {
-				out = append(out, use{corev1.ResourceName(m.ResourceName), st.ResourceClaimName, m.RequestName})
+				out = append(out, claimUse{corev1.ResourceName(m.ResourceName), st.ResourceClaimName, m.RequestName})
 			}
 		}
 	}
 	return out
 }
 
-// of returns the prepared devices of a use.
-func (m *Manager) of(pod *corev1.Pod, u use) (out []Device, err error) {
+// devicesOf returns the prepared devices for a use.
+func (m *Manager) devicesOf(pod *corev1.Pod, u claimUse) (out []Device, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {

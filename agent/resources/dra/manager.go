@@ -1,12 +1,11 @@
 // Package dra is the node's part of dynamic resource allocation: it calls the DRA drivers of the node, which prepare
-// the devices of resource claims for pods.
+// the devices of ResourceClaims for pods.
 //
-//   - manager.go: the interface to the agent, and what runs beside the pods.
-//   - driver.go: drivers, which register through package pluginwatcher.
-//   - prepare.go: calls to drivers before a pod's first container starts, and after its last one has ended.
+//   - manager.go: the interface to the agent, and the cleanup in the background.
+//   - driver.go: drivers, which register through package plugins.
+//   - prepare.go: the calls to drivers before a pod's first container starts, and after its last one has ended.
 //   - health.go: the health of devices, which drivers report, for the status of pods.
-//   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was
-//     killed.
+//   - ledger.go: the prepared claims, in a checkpoint, so that each is unprepared also if the process was killed.
 //   - slices.go: removal of the ResourceSlices of drivers that no longer exist.
 package dra
 
@@ -44,19 +43,19 @@ type Config struct {
 	Guard  *guard.Guard
 }
 
-// API is what a Manager needs of the API.
+// API contains the calls to the API server that a Manager needs.
 type API interface {
 	Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
-	// Slices returns the node's slices of a driver; "": of all.
+	// Slices returns the node's slices of a driver; "": of all drivers.
 	Slices(ctx context.Context, driver string) ([]*resourcev1.ResourceSlice, error)
-	// RemoveSlice removes a slice, unless it was removed or replaced.
+	// RemoveSlice removes a slice, unless it was already removed or replaced.
 	RemoveSlice(ctx context.Context, slice *resourcev1.ResourceSlice) error
 }
 
 // Manager calls drivers for the claims of pods.
 type Manager struct {
 	cfg  Config
-	lost error         // why the checkpoint could not be read
+	lost error         // why the checkpoint was set aside; nil: it was restored
 	wake chan struct{} // for run
 	work sync.WaitGroup
 
@@ -64,42 +63,43 @@ type Manager struct {
 
 	mu      sync.Mutex      // guards what follows
 	life    context.Context // of Start; nil: not started, or waited for
-	busy    bool            // run runs
+	running bool            // run runs
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
-	// when the slices of a driver that no longer exists are removed; "": of every driver that is not registered
-	due map[string]time.Time
+	// removeSlicesAt is when the slices of a driver that has disconnected are removed; "": of every driver that is not
+	// registered.
+	removeSlicesAt map[string]time.Time
 
-	saving sync.Mutex // one write of the checkpoint at a time, always the newest state
+	saveMu sync.Mutex // one write of the checkpoint at a time, always the newest state
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a
-// container needs them, but those of pods that have been deleted meanwhile stay prepared.
+// New restores the checkpoint. It sets a damaged checkpoint aside, which Lost reports. Then claims are prepared again
+// when a container needs them, but the claims of pods that were deleted meanwhile stay prepared.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{},
-		claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
+		claims: map[types.UID]*claim{}, removeSlicesAt: map[string]time.Time{}}
 	m.restore()
 	return m
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
 const (
-	// goneGrace is how long a driver may be away before its slices are removed (upstream: 30 s).
-	goneGrace = 30 * time.Second
-	// retryPause is the interval of attempts to do what has failed.
-	retryPause = 30 * time.Second
+	// returnGrace is how long a driver may be away before its slices are removed (upstream: 30 s).
+	returnGrace = 30 * time.Second
+	// retryInterval is the interval at which failed cleanup is retried.
+	retryInterval = 30 * time.Second
 )
 
-// Start makes the manager read the health that drivers report, remove the slices of drivers that no longer exist, and
+// Start starts to read the health reports of drivers, to remove the slices of drivers that no longer exist, and to
 // unprepare the claims of pods that were removed while no agent ran, until ctx ends. Goroutines run only while there is
-// something to do; wait waits for them, once ctx has ended and no driver registers any more.
+// something to do. wait waits for them; it must be called after ctx has ended, when no driver can register any more.
 func (m *Manager) Start(ctx context.Context) (wait func()) {
 	m.mu.Lock()
-	m.due[""] = m.cfg.Clock.Now().Add(goneGrace)
+	m.removeSlicesAt[""] = m.cfg.Clock.Now().Add(returnGrace)
 	m.life = ctx
 	m.mu.Unlock()
 	m.poke()
@@ -111,29 +111,29 @@ func (m *Manager) Start(ctx context.Context) (wait func()) {
 	}
 }
 
-// poke makes tidy run.
+// poke triggers cleanUp.
 func (m *Manager) poke() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.life == nil || m.life.Err() != nil:
-	case m.busy:
+	case m.running:
 		select {
 		case m.wake <- struct{}{}:
 		default:
 		}
 	default:
-		m.busy = true
+		m.running = true
 		ctx := m.life
 		m.cfg.Guard.Go(&m.work, "dra", func() {
-			defer m.rest(true)
+			defer m.stop(true)
 			m.run(ctx)
 		})
 	}
 }
 
-// rest reports whether run may end: nothing has changed since it looked, or it must.
-func (m *Manager) rest(must bool) bool {
+// stop reports whether run may end: poke was not called since cleanUp, or must is true.
+func (m *Manager) stop(must bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
@@ -143,17 +143,17 @@ func (m *Manager) rest(must bool) bool {
 		}
 	default:
 	}
-	m.busy = false
+	m.running = false
 	return true
 }
 
-// run does what is due until there is nothing more.
+// run cleans up until nothing is left to do.
 func (m *Manager) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		reports{m}.watch(ctx)
-		wait, waits := m.tidy(ctx)
+		healthReader{m}.watch(ctx)
+		wait, waits := m.cleanUp(ctx)
 		if !waits {
-			if m.rest(false) {
+			if m.stop(false) {
 				return
 			}
 			continue
@@ -168,45 +168,46 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
-// tidy does what is due, and returns when to look again; waits: otherwise not before there is news.
-func (m *Manager) tidy(ctx context.Context) (wait time.Duration, waits bool) {
+// cleanUp unprepares orphaned claims and removes ResourceSlices that are due. It returns when to call it again; waits
+// is false if only a poke requires that.
+func (m *Manager) cleanUp(ctx context.Context) (wait time.Duration, waits bool) {
 	next := func(d time.Duration) {
 		if !waits || d < wait {
 			wait, waits = d, true
 		}
 	}
 	if m.unprepareOrphans(ctx) != nil {
-		next(retryPause)
+		next(retryInterval)
 	}
-	for driver, left := range m.departed() {
+	for driver, left := range m.slicesToRemove() {
 		if left > 0 {
 			next(left)
 		} else if err := m.removeSlices(ctx, driver); err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("failed to remove the ResourceSlices of a DRA driver that is gone", zap.String("driver", driver),
 				zap.Error(err))
-			next(retryPause)
+			next(retryInterval)
 		} else {
-			m.settled(driver)
+			m.slicesRemoved(driver)
 		}
 	}
 	return wait, waits
 }
 
-// Hints implements topology.Provider: devices have their nodes from the scheduler.
+// Hints implements topology.Provider. There are none: the scheduler allocates the devices of claims.
 func (m *Manager) Hints(*corev1.Pod, *corev1.Container) map[string][]topology.Hint { return nil }
 
 // PodHints implements topology.Provider.
 func (m *Manager) PodHints(*corev1.Pod) map[string][]topology.Hint { return nil }
 
-// Allocate implements topology.Provider: the scheduler has allocated.
+// Allocate implements topology.Provider. The scheduler has allocated the devices.
 func (m *Manager) Allocate(context.Context, *corev1.Pod, *corev1.Container, topology.Hint) error {
 	return nil
 }
 
 // Recover implements topology.Provider.
-func (m *Manager) Recover([]topology.Made) {}
+func (m *Manager) Recover([]topology.Container) {}
 
-// Release implements topology.Provider. Unprepare releases, because it can fail.
+// Release implements topology.Provider. It does nothing: Unprepare releases claims, because that can fail.
 func (m *Manager) Release(types.UID) {}
 
 // Retain implements topology.Provider.
@@ -216,10 +217,10 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 	}
 }
 
-// Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared
-// before, except after the loss of the checkpoint.
+// Allotment implements topology.Provider. It returns the CDI devices of the claims that a container uses. If the
+// checkpoint was lost, it prepares the claims first.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Allotment, err error) {
-	all := uses(pod, c)
+	all := claimUses(pod, c)
 	if len(all) == 0 {
 		return out, nil
 	}
@@ -230,7 +231,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	}
 	seen := map[string]bool{}
 	for _, use := range all {
-		devices, err := m.of(pod, use)
+		devices, err := m.devicesOf(pod, use)
 		if err != nil {
 			return out, err
 		}
@@ -248,8 +249,8 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 
 // Resources returns the devices of a container's claims, for the podresources API.
 func (m *Manager) Resources(pod *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
-	for _, use := range uses(pod, c) {
-		devices, err := m.of(pod, use)
+	for _, use := range claimUses(pod, c) {
+		devices, err := m.devicesOf(pod, use)
 		if err != nil {
 			continue
 		}

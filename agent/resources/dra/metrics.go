@@ -9,10 +9,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// anyDriver stands for all drivers in the metric of claims.
+// anyDriver is upstream's label value for all drivers in the metric of claims.
 const anyDriver = "<any>"
 
-// metrics of a Manager, upstream's.
+// metrics are upstream's.
 type metrics struct {
 	clock             clock.PassiveClock
 	operations, calls *prometheus.HistogramVec
@@ -47,7 +47,7 @@ func (m metrics) call(driver, method string, began time.Time, err error) {
 		m.clock.Since(began).Seconds())
 }
 
-// Metrics returns what the manager counts.
+// Metrics returns a collector of the manager's metrics.
 func (m *Manager) Metrics() prometheus.Collector { return collector{m} }
 
 type collector struct{ *Manager }

@@ -17,8 +17,8 @@ import (
 // callTimeout is the deadline of a call to a driver (upstream: 45 s).
 const callTimeout = 45 * time.Second
 
-// Prepare makes the drivers prepare the pod's claims, before its first container is created. It is repeated until it
-// succeeds. Its error wraps an *Absent if a driver is not registered.
+// Prepare makes the drivers prepare the pod's claims, before its first container is created. The caller retries it
+// until it succeeds. Its error wraps an *Absent if a driver is not registered.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (err error) {
 	began := m.cfg.Clock.Now()
 	defer func() { m.metrics.operation("PrepareResources", began, err) }()
@@ -39,7 +39,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (err error) {
 	return nil
 }
 
-// prepare prepares one claim, which must be the pod's.
+// prepare prepares a claim, which must be reserved for the pod. owned means that the pod must also be its owner.
 func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, name string, owned bool) error {
 	object, err := m.cfg.API.Claim(ctx, pod.Namespace, name)
 	if err != nil {
@@ -57,11 +57,11 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, name string, own
 		return fmt.Errorf("pod %s(%s) is not allowed to use resource claim %s(%s)", pod.Name, pod.UID, object.Name,
 			object.UID)
 	}
-	c, err := m.hold(object, pod.UID)
+	c, err := m.reserve(object, pod.UID)
 	if err != nil {
 		return fmt.Errorf("checkpoint of resource claims: %w", err)
 	}
-	done, err := c.take(ctx)
+	done, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (m *Manager) callPrepare(ctx context.Context, name string, c *claim) (devic
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := m.cfg.Clock.Now()
-	resp, err := d.api.NodePrepareResources(ctx, &v1.NodePrepareResourcesRequest{Claims: []*v1.Claim{c.wire()}})
+	resp, err := d.api.NodePrepareResources(ctx, &v1.NodePrepareResourcesRequest{Claims: []*v1.Claim{c.request()}})
 	m.metrics.call(name, "NodePrepareResources", began, err)
 	if err != nil {
 		return nil, fmt.Errorf("NodePrepareResources of DRA driver %s: %w", name, err)
@@ -110,14 +110,14 @@ func (m *Manager) callPrepare(ctx context.Context, name string, c *claim) (devic
 	return devices, nil
 }
 
-func (c *claim) wire() *v1.Claim {
+func (c *claim) request() *v1.Claim {
 	return &v1.Claim{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name}
 }
 
 // Unprepare makes the drivers release the claims of a pod whose containers are dead, unless other pods of the node use
-// them. It is repeated until it succeeds. A pod that holds none costs nothing.
+// them. The caller retries it until it succeeds.
 func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
-	held := m.heldBy(pod)
+	held := m.claimsOf(pod)
 	if len(held) == 0 {
 		return nil
 	}
@@ -131,9 +131,9 @@ func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
 	return nil
 }
 
-// unprepare releases a claim for a pod; "": for one that no longer exists.
+// unprepare releases a claim for a pod; "": for a pod that no longer exists.
 func (m *Manager) unprepare(ctx context.Context, c *claim, pod types.UID) error {
-	done, err := c.take(ctx)
+	done, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,8 @@ func (m *Manager) usedByOthers(c *claim, pod types.UID) bool {
 	return slices.ContainsFunc(c.Pods, func(uid types.UID) bool { return uid != pod })
 }
 
-// drop removes the pod from a claim, and a claim without pods. One that another pod took meanwhile is prepared again.
+// drop removes the pod from the claim, and removes the claim if no other pod uses it. If another pod has reserved the
+// claim meanwhile, that pod prepares it again.
 func (m *Manager) drop(c *claim, pod types.UID) error {
 	m.mu.Lock()
 	c.Pods = slices.DeleteFunc(c.Pods, func(uid types.UID) bool { return uid == pod })
@@ -177,7 +178,7 @@ func (m *Manager) callUnprepare(ctx context.Context, name string, c *claim) erro
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := m.cfg.Clock.Now()
-	resp, err := d.api.NodeUnprepareResources(ctx, &v1.NodeUnprepareResourcesRequest{Claims: []*v1.Claim{c.wire()}})
+	resp, err := d.api.NodeUnprepareResources(ctx, &v1.NodeUnprepareResourcesRequest{Claims: []*v1.Claim{c.request()}})
 	m.metrics.call(name, "NodeUnprepareResources", began, err)
 	if err != nil {
 		return fmt.Errorf("NodeUnprepareResources of DRA driver %s: %w", name, err)
@@ -205,8 +206,8 @@ func (m *Manager) unprepareOrphans(ctx context.Context) error {
 	var errs []error
 	for _, c := range orphans {
 		if err := m.unprepare(ctx, c, ""); err != nil {
-			m.cfg.Log.Warn("failed to unprepare the resource claim of a pod that is gone", zap.String("namespace", c.Namespace),
-				zap.String("claim", c.Name), zap.Error(err))
+			m.cfg.Log.Warn("failed to unprepare the ResourceClaim of an orphaned pod",
+				zap.String("namespace", c.Namespace), zap.String("claim", c.Name), zap.Error(err))
 			errs = append(errs, err)
 		}
 	}

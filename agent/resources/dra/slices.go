@@ -9,26 +9,29 @@ import (
 	"go.uber.org/zap"
 )
 
-// departed returns how long each driver that has disappeared may stay away.
-func (m *Manager) departed() map[string]time.Duration {
+// slicesToRemove returns the drivers whose slices must be removed, and in how long.
+func (m *Manager) slicesToRemove() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make(map[string]time.Duration, len(m.due))
-	for driver, at := range m.due {
+	out := make(map[string]time.Duration, len(m.removeSlicesAt))
+	for driver, at := range m.removeSlicesAt {
 		out[driver] = at.Sub(m.cfg.Clock.Now())
 	}
 	return out
 }
 
-// settled records that the slices of a driver are gone, unless it has come and gone again meanwhile.
-func (m *Manager) settled(driver string) {
+// slicesRemoved records that the slices of a driver were removed, unless the driver has registered and disconnected
+// again meanwhile.
+func (m *Manager) slicesRemoved(driver string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.due, func(name string, at time.Time) bool { return name == driver && !at.After(m.cfg.Clock.Now()) })
+	maps.DeleteFunc(m.removeSlicesAt, func(name string, at time.Time) bool {
+		return name == driver && !at.After(m.cfg.Clock.Now())
+	})
 }
 
-// removeSlices removes the node's slices of a driver, or of every driver, that is not registered: nobody can prepare
-// the devices.
+// removeSlices removes the node's slices of a driver, or of all drivers, that are not registered, because their devices
+// cannot be prepared.
 func (m *Manager) removeSlices(ctx context.Context, driver string) error {
 	all, err := m.cfg.API.Slices(ctx, driver)
 	errs := []error{err}

@@ -17,12 +17,11 @@ import (
 
 // The policies.
 const (
-	None   = "None"   // the kernel places the memory of all containers
-	Static = "Static" // containers of Guaranteed pods get memory from certain NUMA nodes
+	None   = "None"   // no memory is pinned
+	Static = "Static" // the memory of Guaranteed pods is pinned to NUMA nodes
 )
 
-// Config is the values of kubelet's flags of the memory manager. The zero value is
-// policy None.
+// Config contains the values of kubelet's flags for the memory manager. The zero value is policy None.
 type Config struct {
 	Policy string
 	// Reserved is the reserved memory of each NUMA node, by its ID; the sum is the
@@ -33,9 +32,11 @@ type Config struct {
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "memory-manager-policy", None,
-		"Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as possible. Static requires --reserved-memory.")
-	f.Var(&reserved{&c.Reserved}, "reserved-memory",
-		"Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal the node's reservations.")
+		"Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as "+
+			"possible. Static requires --reserved-memory.")
+	f.Var(&reservedMemoryFlag{&c.Reserved}, "reserved-memory",
+		"Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. "+
+			"The sum must equal the node's reservations.")
 }
 
 // Off reports whether the policy is None.
@@ -54,9 +55,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// agrees checks the reservations against the machine and the node's total
-// reservation.
-func (c *Config) agrees(m *numa.Machine, whole corev1.ResourceList) error {
+// checkMachine checks the reservations against the machine and the node's total reservation.
+func (c *Config) checkMachine(m *numa.Machine, whole corev1.ResourceList) error {
 	sum := corev1.ResourceList{corev1.ResourceMemory: resource.Quantity{}}
 	for _, id := range slices.Sorted(maps.Keys(c.Reserved)) {
 		if !slices.ContainsFunc(m.Nodes, func(n numa.Node) bool { return n.ID == id }) {
@@ -71,20 +71,21 @@ func (c *Config) agrees(m *numa.Machine, whole corev1.ResourceList) error {
 	for _, name := range slices.Sorted(maps.Keys(sum)) {
 		is, should := sum[name], whole[name]
 		if is.Cmp(should) != 0 {
-			return fmt.Errorf(
-				"--reserved-memory: the total amount %q of type %q is not equal to the value %q determined by Node Allocatable feature: --kube-reserved, --system-reserved and --eviction-hard", is.String(), name, should.String())
+			return fmt.Errorf("--reserved-memory: the total amount %q of type %q is not equal to the value %q determined by "+
+				"Node Allocatable feature: --kube-reserved, --system-reserved and --eviction-hard",
+				is.String(), name, should.String())
 		}
 	}
 	return nil
 }
 
-// reserved is a flag, given once or for each node.
-type reserved struct{ to *map[int]corev1.ResourceList }
+// reservedMemoryFlag is the value of --reserved-memory, which may be given once for all nodes or once for each.
+type reservedMemoryFlag struct{ to *map[int]corev1.ResourceList }
 
-var _ pflag.Value = (*reserved)(nil)
+var _ pflag.Value = (*reservedMemoryFlag)(nil)
 
 // String implements pflag.Value.
-func (r *reserved) String() string {
+func (r *reservedMemoryFlag) String() string {
 	if r.to == nil {
 		return ""
 	}
@@ -101,10 +102,10 @@ func (r *reserved) String() string {
 }
 
 // Type implements pflag.Value.
-func (r *reserved) Type() string { return "list" }
+func (r *reservedMemoryFlag) Type() string { return "list" }
 
 // Set implements pflag.Value.
-func (r *reserved) Set(text string) error {
+func (r *reservedMemoryFlag) Set(text string) error {
 	if *r.to == nil {
 		*r.to = map[int]corev1.ResourceList{}
 	}

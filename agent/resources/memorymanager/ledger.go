@@ -20,27 +20,26 @@ type Block struct {
 	Size  int64 // bytes
 }
 
-// amount is a node's total of a resource, and the reserved part.
+// amount is the total amount of a resource on a node, and the reserved part of it.
 type amount struct{ total, reserved int64 }
 
 func (a amount) allocatable() int64 { return max(0, a.total-a.reserved) }
 
-// ledger is the allocation of memory.
+// ledger contains the allocations.
 type ledger struct {
-	nodes map[int]map[corev1.ResourceName]amount
-	given map[types.UID]map[string][]Block
+	nodes     map[int]map[corev1.ResourceName]amount
+	allocated map[types.UID]map[string][]Block
 }
 
-// reuse is the container to allocate for: blocks that c can reuse from init
-// containers count as free.
-type reuse struct {
+// target is the container for which memory is allocated: blocks that it can reuse from init containers count as free.
+type target struct {
 	pod *corev1.Pod
 	c   *corev1.Container
 }
 
 // blocks calls f with every block until it returns false.
 func (l *ledger) blocks(f func(*Block) bool) {
-	for _, containers := range l.given {
+	for _, containers := range l.allocated {
 		for _, list := range containers {
 			for i := range list {
 				if !f(&list[i]) {
@@ -61,7 +60,7 @@ func (l *ledger) usable(set topology.Nodes) bool {
 	return ok
 }
 
-// total returns the allocatable amount of a set of nodes on an empty machine.
+// total returns the allocatable amount of a set of nodes, free or not.
 func (l *ledger) total(set topology.Nodes, name corev1.ResourceName) int64 {
 	var sum int64
 	for _, id := range set.IDs() {
@@ -71,7 +70,7 @@ func (l *ledger) total(set topology.Nodes, name corev1.ResourceName) int64 {
 }
 
 // free returns the free amount on a usable set.
-func (l *ledger) free(set topology.Nodes, name corev1.ResourceName, r reuse) int64 {
+func (l *ledger) free(set topology.Nodes, name corev1.ResourceName, r target) int64 {
 	left := l.total(set, name)
 	l.blocks(func(b *Block) bool {
 		if b.Nodes == set && b.Type == name {
@@ -87,9 +86,8 @@ func (l *ledger) free(set topology.Nodes, name corev1.ResourceName, r reuse) int
 	return left
 }
 
-// reusable returns the blocks of init containers that have ended when the container
-// starts.
-func (l *ledger) reusable(r reuse) []*Block {
+// reusable returns the blocks of init containers that have ended when the container starts.
+func (l *ledger) reusable(r target) []*Block {
 	if r.pod == nil {
 		return nil
 	}
@@ -99,7 +97,7 @@ func (l *ledger) reusable(r reuse) []*Block {
 		if earlier.Name == r.c.Name {
 			break
 		}
-		if list := l.given[r.pod.UID][earlier.Name]; !status.Sidecar(earlier) {
+		if list := l.allocated[r.pod.UID][earlier.Name]; !status.Sidecar(earlier) {
 			for i := range list {
 				out = append(out, &list[i])
 			}
@@ -108,8 +106,8 @@ func (l *ledger) reusable(r reuse) []*Block {
 	return out
 }
 
-// fits reports whether the set has room for all.
-func (l *ledger) fits(set topology.Nodes, want map[corev1.ResourceName]int64, r reuse) bool {
+// fits reports whether enough of all resources is free on the set.
+func (l *ledger) fits(set topology.Nodes, want map[corev1.ResourceName]int64, r target) bool {
 	if !l.usable(set) {
 		return false
 	}
@@ -126,9 +124,9 @@ func (l *ledger) all() topology.Nodes {
 	return topology.NewNodes(slices.Collect(maps.Keys(l.nodes))...)
 }
 
-// hints returns, for each resource, the sets that have room for all of them; sets
-// with as few nodes as the resource needs on an empty machine are preferred.
-func (l *ledger) hints(want map[corev1.ResourceName]int64, r reuse) map[string][]topology.Hint {
+// hints returns, for each resource, the sets on which enough of all resources is free. Sets with as few nodes as the
+// resource needs on an empty machine are preferred.
+func (l *ledger) hints(want map[corev1.ResourceName]int64, r target) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	least := map[corev1.ResourceName]int{}
 	for name := range want {
@@ -160,15 +158,15 @@ var (
 	errWorse        = errors.New("failed to find the extended preferred hint")
 )
 
-// give allocates blocks for c on the hint's nodes and, if these do not have enough,
-// on as few more as possible; changed is false if c already has its blocks.
-func (l *ledger) give(pod *corev1.Pod, c *corev1.Container, want map[corev1.ResourceName]int64,
+// allocate allocates blocks for c on the hint's nodes and, if these do not have enough, on as few more as possible.
+// changed is false if c already has its blocks.
+func (l *ledger) allocate(pod *corev1.Pod, c *corev1.Container, want map[corev1.ResourceName]int64,
 	hint topology.Hint) (changed bool, err error) {
-	if len(l.given[pod.UID][c.Name]) > 0 {
+	if len(l.allocated[pod.UID][c.Name]) > 0 {
 		return false, nil
 	}
-	r := reuse{pod, c}
-	set, err := l.place(want, hint, r)
+	r := target{pod, c}
+	set, err := l.choose(want, hint, r)
 	if err != nil {
 		return false, err
 	}
@@ -177,15 +175,15 @@ func (l *ledger) give(pod *corev1.Pod, c *corev1.Container, want map[corev1.Reso
 		l.inherit(set, name, want[name], r)
 		blocks = append(blocks, Block{set, name, want[name]})
 	}
-	if l.given[pod.UID] == nil {
-		l.given[pod.UID] = map[string][]Block{}
+	if l.allocated[pod.UID] == nil {
+		l.allocated[pod.UID] = map[string][]Block{}
 	}
-	l.given[pod.UID][c.Name] = blocks
+	l.allocated[pod.UID][c.Name] = blocks
 	return true, nil
 }
 
-// place returns the set to allocate from.
-func (l *ledger) place(want map[corev1.ResourceName]int64, hint topology.Hint, r reuse) (topology.Nodes, error) {
+// choose returns the set of nodes to allocate from.
+func (l *ledger) choose(want map[corev1.ResourceName]int64, hint topology.Hint, r target) (topology.Nodes, error) {
 	if hint.Nodes != 0 && l.fits(hint.Nodes, want, r) {
 		return hint.Nodes, nil
 	}
@@ -210,7 +208,7 @@ func (l *ledger) place(want map[corev1.ResourceName]int64, hint topology.Hint, r
 	return best, nil
 }
 
-// least returns the number of nodes that are needed on an empty machine.
+// least returns the number of nodes that the request needs on an empty machine.
 func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	least := len(l.nodes)
 	for _, set := range l.all().Subsets() {
@@ -222,8 +220,8 @@ func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	return least
 }
 
-// inherit takes reused blocks from init containers, so that they count once.
-func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int64, r reuse) {
+// inherit reduces the blocks of init containers that the container reuses, so that they count once.
+func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int64, r target) {
 	for _, b := range l.reusable(r) {
 		if b.Nodes == set && b.Type == name {
 			taken := min(need, b.Size)
@@ -232,7 +230,7 @@ func (l *ledger) inherit(set topology.Nodes, name corev1.ResourceName, need int6
 	}
 }
 
-// allocatable returns the allocatable amounts.
+// allocatable returns the allocatable amounts of all nodes.
 func (l *ledger) allocatable() []Block {
 	var out []Block
 	for _, id := range slices.Sorted(maps.Keys(l.nodes)) {

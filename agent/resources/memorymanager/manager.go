@@ -7,8 +7,8 @@
 //   - ledger: the allocated and free blocks; pure.
 //   - Manager: hints, allocation, and the checkpoint.
 //
-// A node has blocks of one set only: a node that shares a block with others cannot be
-// allocated alone. With policy None there is no Manager.
+// All blocks of a node have the same set of nodes: a node that shares a block with other nodes cannot be allocated
+// alone. With policy None there is no Manager.
 package memorymanager
 
 import (
@@ -38,8 +38,8 @@ const FileName = "memory_manager_state"
 // Deps are a Manager's dependencies; all are required.
 type Deps struct {
 	Machine  *numa.Machine
-	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not report it
-	Reserved corev1.ResourceList // by the node as a whole, eviction thresholds included
+	Capacity corev1.ResourceList // of the node, for machines whose only NUMA node does not report its memory
+	Reserved corev1.ResourceList // of the node, including eviction thresholds
 	File     checkpoint.File
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
@@ -48,13 +48,13 @@ type Deps struct {
 // Manager allocates memory for policy Static.
 type Manager struct {
 	Deps
-	cfg      Config
-	lost     error // why the checkpoint was set aside; nil: it was not
-	fresh    bool  // there is no checkpoint: Recover writes it
-	requests prometheus.Counter
-	failures prometheus.Counter
+	cfg          Config
+	lost         error // why the checkpoint was set aside; nil: it was not
+	noCheckpoint bool  // there is no checkpoint: Recover writes it
+	requests     prometheus.Counter
+	failures     prometheus.Counter
 
-	saving sync.Mutex // guards the checkpoint: one write at a time
+	saveMu sync.Mutex // guards the checkpoint: one write at a time
 
 	mu     sync.Mutex // guards the fields below
 	ledger ledger
@@ -62,19 +62,20 @@ type Manager struct {
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A checkpoint that is no longer valid is set aside, as
-// Lost reports; then Recover restores the allocations from the containers as far as
-// possible.
+// New restores the checkpoint. It sets an invalid checkpoint aside, which Lost reports; then Recover restores the
+// allocations from the annotations of containers as far as possible.
 func New(deps Deps, cfg Config) (*Manager, error) {
-	if err := cfg.agrees(deps.Machine, deps.Reserved); err != nil {
+	if err := cfg.checkMachine(deps.Machine, deps.Reserved); err != nil {
 		return nil, err
 	}
 	m := &Manager{Deps: deps, cfg: cfg}
-	m.ledger = ledger{nodes: m.nodes(), given: map[types.UID]map[string][]Block{}}
+	m.ledger = ledger{nodes: m.nodes(), allocated: map[types.UID]map[string][]Block{}}
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_memory_manager_pinning_requests_total", Help: "Containers that requested memory pinned to NUMA nodes."})
+		Name: "kubelet_memory_manager_pinning_requests_total",
+		Help: "Containers that requested memory pinned to NUMA nodes."})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_memory_manager_pinning_errors_total", Help: "Containers that requested memory pinned to NUMA nodes and got none."})
+		Name: "kubelet_memory_manager_pinning_errors_total",
+		Help: "Containers that requested memory pinned to NUMA nodes and got none."})
 	if err := m.restore(); err != nil {
 		return nil, err
 	}
@@ -89,14 +90,14 @@ func (m *Manager) nodes() map[int]map[corev1.ResourceName]amount {
 		if memory == 0 {
 			memory = m.Capacity.Memory().Value()
 		}
-		of := map[corev1.ResourceName]amount{}
+		reserved := m.cfg.Reserved[n.ID]
+		out[n.ID] = map[corev1.ResourceName]amount{}
 		for size, count := range n.HugePages {
 			name := host.HugePage(size)
-			of[name] = amount{total: size * count, reserved: value(m.cfg.Reserved[n.ID], name)}
+			out[n.ID][name] = amount{total: size * count, reserved: value(reserved, name)}
 			memory -= size * count
 		}
-		of[corev1.ResourceMemory] = amount{total: max(memory, 0), reserved: value(m.cfg.Reserved[n.ID], corev1.ResourceMemory)}
-		out[n.ID] = of
+		out[n.ID][corev1.ResourceMemory] = amount{total: max(memory, 0), reserved: value(reserved, corev1.ResourceMemory)}
 	}
 	return out
 }
@@ -106,11 +107,11 @@ func value(list corev1.ResourceList, name corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// Lost returns why the checkpoint was lost; nil: it was restored.
+// Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// wants returns the container's memory to pin; nil: none.
-func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
+// pinnedRequests returns the container's requests of memory and huge pages to pin; nil: there are none.
+func pinnedRequests(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	if pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
 		return nil
 	}
@@ -123,13 +124,13 @@ func wants(pod *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
 	return out
 }
 
-// podWants returns what the pod's containers need at the same time: init containers
-// run before the others, sidecars together with all that follow.
-func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+// podPinnedRequests returns what the pod's containers need at the same time: init containers run before the others,
+// sidecars together with all later containers.
+func podPinnedRequests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	sidecars, most := map[corev1.ResourceName]int64{}, map[corev1.ResourceName]int64{}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		for name, n := range wants(pod, c) {
+		for name, n := range pinnedRequests(pod, c) {
 			most[name] = max(most[name], sidecars[name]+n)
 			if status.Sidecar(c) {
 				sidecars[name] += n
@@ -137,7 +138,7 @@ func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 		}
 	}
 	for i := range pod.Spec.Containers {
-		for name, n := range wants(pod, &pod.Spec.Containers[i]) {
+		for name, n := range pinnedRequests(pod, &pod.Spec.Containers[i]) {
 			sidecars[name] += n
 		}
 	}
@@ -151,10 +152,10 @@ func podWants(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topology.Hint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if has := m.ledger.given[pod.UID][c.Name]; len(has) > 0 {
-		return kept(has, wants(pod, c))
+	if has := m.ledger.allocated[pod.UID][c.Name]; len(has) > 0 {
+		return allocatedHints(has, pinnedRequests(pod, c))
 	}
-	return m.ledger.hints(wants(pod, c), reuse{pod: pod, c: c})
+	return m.ledger.hints(pinnedRequests(pod, c), target{pod: pod, c: c})
 }
 
 // PodHints implements topology.Provider.
@@ -162,17 +163,17 @@ func (m *Manager) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var has []Block
-	for _, blocks := range m.ledger.given[pod.UID] {
+	for _, blocks := range m.ledger.allocated[pod.UID] {
 		has = append(has, blocks...)
 	}
 	if len(has) > 0 {
-		return kept(has, podWants(pod))
+		return allocatedHints(has, podPinnedRequests(pod))
 	}
-	return m.ledger.hints(podWants(pod), reuse{})
+	return m.ledger.hints(podPinnedRequests(pod), target{})
 }
 
-// kept returns the hints of a container that already has its blocks.
-func kept(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
+// allocatedHints returns the hints for blocks that were already allocated.
+func allocatedHints(has []Block, want map[corev1.ResourceName]int64) map[string][]topology.Hint {
 	out := map[string][]topology.Hint{}
 	for name := range want {
 		var nodes topology.Nodes
@@ -191,13 +192,13 @@ func kept(has []Block, want map[corev1.ResourceName]int64) map[string][]topology
 
 // Allocate implements topology.Provider.
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
-	want := wants(pod, c)
+	want := pinnedRequests(pod, c)
 	if len(want) == 0 {
 		return nil
 	}
 	m.requests.Inc()
 	m.mu.Lock()
-	changed, err := m.ledger.give(pod, c, want, hint)
+	changed, err := m.ledger.allocate(pod, c, want, hint)
 	m.mu.Unlock()
 	if err != nil {
 		m.failures.Inc()
@@ -229,10 +230,10 @@ func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Contai
 func (m *Manager) Blocks(uid types.UID, container string) []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.ledger.given[uid][container])
+	return slices.Clone(m.ledger.allocated[uid][container])
 }
 
-// Allocatable returns the amounts of each node that are or can be allocated.
+// Allocatable returns the amounts of each node that are allocated or can be.
 func (m *Manager) Allocatable() []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,13 +248,13 @@ func (m *Manager) Release(uid types.UID) {
 // Retain implements topology.Provider.
 func (m *Manager) Retain(alive func(types.UID) bool) {
 	m.mu.Lock()
-	before := len(m.ledger.given)
-	for uid := range m.ledger.given {
+	before := len(m.ledger.allocated)
+	for uid := range m.ledger.allocated {
 		if !alive(uid) {
-			delete(m.ledger.given, uid)
+			delete(m.ledger.allocated, uid)
 		}
 	}
-	same := len(m.ledger.given) == before
+	same := len(m.ledger.allocated) == before
 	m.mu.Unlock()
 	if !same {
 		m.save()

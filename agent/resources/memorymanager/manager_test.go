@@ -294,21 +294,21 @@ func TestDamaged(t *testing.T) {
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	b, one, two := newFull(t)
-	first, second := topologytest.Made(t, b.m, one), topologytest.Made(t, b.m, two)
+	first, second := topologytest.Created(t, b.m, one), topologytest.Created(t, b.m, two)
 	if err := os.Remove(b.file); err != nil {
 		t.Fatal(err)
 	}
 	b.start()
 	made := slices.Concat(second, first, topologytest.As("more", first))
 	for _, odd := range []string{"{", `[{"numaAffinity":[7],"type":"memory","size":1}]`} {
-		made = append(made, topology.Made{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.memory": odd}})
+		made = append(made, topology.Container{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.memory": odd}})
 	}
 	b.m.Recover(made)
 	b.start() // it is in the file again
 	if b.m.Lost() != nil {
 		t.Fatal(b.m.Lost())
 	}
-	if again := topologytest.Made(t, b.m, one); !cmp.Equal(again, first) {
+	if again := topologytest.Created(t, b.m, one); !cmp.Equal(again, first) {
 		t.Error(cmp.Diff(first, again))
 	}
 	b.has(two, "c1Gi+4Mi=1")

@@ -14,8 +14,7 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// state is the checkpoint, in upstream's format. Machine is derived from the rest,
-// for readers.
+// state is the checkpoint, in upstream's format. Machine is only written: it is derived from Entries and the machine.
 type state struct {
 	Policy  string                             `json:"policyName"`
 	Machine map[string]nodeState               `json:"machineState"`
@@ -45,13 +44,15 @@ type tableState struct {
 // save writes the checkpoint. If that fails, allocations stay valid; after a restart
 // the agent restores them from the containers' annotations (Recover).
 func (m *Manager) save() {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	m.mu.Lock()
 	s := m.ledger.state()
 	m.mu.Unlock()
 	if err := m.File.Save(s); err != nil {
-		m.Log.Error("failed to write the memory manager checkpoint: after a restart, allocations are restored only from container annotations", zap.String("file", string(m.File)), zap.Error(err))
+		m.Log.Error("failed to write the memory manager checkpoint: "+
+			"after a restart, allocations are restored only from container annotations",
+			zap.String("file", string(m.File)), zap.Error(err))
 	}
 }
 
@@ -60,7 +61,7 @@ func (l *ledger) state() state {
 	for id := range l.nodes {
 		s.Machine[strconv.Itoa(id)] = l.nodeState(id)
 	}
-	for uid, containers := range l.given {
+	for uid, containers := range l.allocated {
 		entry := map[string][]blockState{}
 		for name, blocks := range containers {
 			entry[name] = states(blocks)
@@ -78,8 +79,7 @@ func states(blocks []Block) []blockState {
 	return out
 }
 
-// nodeState returns the allocations of a node. Blocks on several nodes fill them in
-// order.
+// nodeState returns the allocations of a node. A block on several nodes counts for the first nodes first.
 func (l *ledger) nodeState(id int) nodeState {
 	s := nodeState{Memory: map[corev1.ResourceName]tableState{}, Cells: []int{id}}
 	used := map[corev1.ResourceName]int64{}
@@ -110,19 +110,19 @@ func (m *Manager) restore() error {
 	if err == nil && found {
 		err = m.ledger.accept(s)
 	}
-	m.fresh = !found || err != nil
+	m.noCheckpoint = !found || err != nil
 	if err == nil {
 		return nil
 	}
-	clear(m.ledger.given)
-	if m.lost, err = m.File.StartOver(err, "what containers have that run is taken from the runtime"); err != nil {
+	clear(m.ledger.allocated)
+	if m.lost, err = m.File.StartOver(err, "allocations of running containers are restored from the runtime"); err != nil {
 		return err
 	}
 	m.Log.Error("cannot restore the memory manager checkpoint", zap.Error(m.lost))
 	return nil
 }
 
-// accept validates and adopts the state.
+// accept validates the checkpoint and restores its allocations.
 func (l *ledger) accept(s state) error {
 	if s.Policy != Static {
 		return fmt.Errorf("the policy of the memory manager checkpoint is %q", s.Policy)
@@ -134,7 +134,7 @@ func (l *ledger) accept(s state) error {
 			}
 		}
 	}
-	return l.sound()
+	return l.check()
 }
 
 // put records the container's blocks.
@@ -149,25 +149,25 @@ func (l *ledger) put(uid types.UID, container string, states []blockState) error
 		}
 		blocks = append(blocks, Block{topology.NewNodes(b.Nodes...), b.Type, b.Size})
 	}
-	if l.given[uid] == nil {
-		l.given[uid] = map[string][]Block{}
+	if l.allocated[uid] == nil {
+		l.allocated[uid] = map[string][]Block{}
 	}
-	l.given[uid][container] = blocks
+	l.allocated[uid][container] = blocks
 	return nil
 }
 
-// annotation is the container annotation with its blocks, in the checkpoint's format.
+// annotation is the container annotation that contains its blocks, in the checkpoint's format.
 const annotation = "io.monopod.container.memory"
 
-// Recover implements topology.Provider. Blocks that are no longer valid, with the current machine and flags, are
-// replaced by new ones.
-func (m *Manager) Recover(made []topology.Made) {
-	if !m.fresh {
+// Recover implements topology.Provider. Blocks that are not valid with the current machine and flags are replaced by
+// new ones.
+func (m *Manager) Recover(made []topology.Container) {
+	if !m.noCheckpoint {
 		return
 	}
 	m.mu.Lock()
-	topology.TakeBack(m.Log, made, annotation, func(c topology.Made, note string) error {
-		if _, has := m.ledger.given[c.Pod][c.Container]; has {
+	topology.RestoreFromAnnotations(m.Log, made, annotation, func(c topology.Container, note string) error {
+		if _, has := m.ledger.allocated[c.Pod][c.Container]; has {
 			return nil
 		}
 		return m.ledger.recover(c.Pod, c.Container, note)
@@ -176,7 +176,7 @@ func (m *Manager) Recover(made []topology.Made) {
 	m.save()
 }
 
-// recover restores the blocks that the container was created with, if they are valid.
+// recover restores the blocks with which the container was created, if they are valid.
 func (l *ledger) recover(uid types.UID, container, text string) error {
 	var blocks []blockState
 	err := json.Unmarshal([]byte(text), &blocks)
@@ -184,21 +184,21 @@ func (l *ledger) recover(uid types.UID, container, text string) error {
 		err = l.put(uid, container, blocks)
 	}
 	if err == nil {
-		err = l.sound()
+		err = l.check()
 	}
 	if err != nil {
-		delete(l.given[uid], container)
+		delete(l.allocated[uid], container)
 	}
 	return err
 }
 
-// sound checks that each node is in one set only and not overcommitted.
-func (l *ledger) sound() error {
+// check returns an error if a node has blocks of different sets, or is overcommitted.
+func (l *ledger) check() error {
 	var err error
 	l.blocks(func(b *Block) bool {
 		if !l.usable(b.Nodes) || b.Nodes == 0 {
 			err = fmt.Errorf("the NUMA nodes %s are used in different sets", b.Nodes)
-		} else if l.free(b.Nodes, b.Type, reuse{}) < 0 || b.Size < 0 {
+		} else if l.free(b.Nodes, b.Type, target{}) < 0 || b.Size < 0 {
 			err = fmt.Errorf("the NUMA nodes %s have less %s than was allocated", b.Nodes, b.Type)
 		}
 		return err == nil

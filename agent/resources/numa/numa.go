@@ -21,8 +21,7 @@ type Machine struct {
 	Nodes []Node // by id; at least one
 }
 
-// CPU is a logical CPU: a thread of a core. The ID of a core or cache is that of its
-// lowest CPU.
+// CPU is a logical CPU: a thread of a core. The ID of a core or cache is the ID of its first CPU.
 type CPU struct{ ID, Core, Cache, Socket, Node int }
 
 // Node is a NUMA node.
@@ -33,8 +32,7 @@ type Node struct {
 	Distances map[int]int     // to each node by its id; 10 to itself
 }
 
-// Read reads the machine from a tree such as /sys. A machine without NUMA support has
-// one node.
+// Read reads the machine from sys, which is /sys except in tests. A machine without NUMA support has one node.
 func Read(sys string) (*Machine, error) {
 	base := filepath.Join(sys, "devices", "system")
 	online, err := readSet(filepath.Join(base, "cpu", "online"))
@@ -45,7 +43,7 @@ func Read(sys string) (*Machine, error) {
 	if err := m.readNodes(filepath.Join(base, "node")); err != nil {
 		return nil, err
 	}
-	homes, err := m.homes(filepath.Join(base, "node"))
+	homes, err := m.nodesOfCPUs(filepath.Join(base, "node"))
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +61,11 @@ func Read(sys string) (*Machine, error) {
 	return m, nil
 }
 
-// readCPU reads the topology of a CPU. Unknown cores and caches have one CPU, an
-// unknown socket has all.
+// readCPU reads the topology of a CPU. If the kernel does not report the core or the cache, no other CPU shares it. If
+// it does not report the socket, the CPU is in socket 0.
 func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 	cpu := CPU{ID: id, Core: id, Cache: id}
-	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} { // the second is its old name
+	for _, name := range []string{"core_cpus_list", "thread_siblings_list"} { // the second is the old name
 		set, err := readSet(filepath.Join(dir, "topology", name))
 		if err == nil {
 			cpu.Core = lowest(set.Intersection(online), id)
@@ -82,12 +80,12 @@ func readCPU(dir string, id int, online cpuset.CPUSet) (CPU, error) {
 		return cpu, err
 	}
 	cpu.Socket = max(socket, 0) // some firmware reports -1
-	cpu.Cache = uncore(filepath.Join(dir, "cache"), cpu, online)
+	cpu.Cache = l3Cache(filepath.Join(dir, "cache"), cpu, online)
 	return cpu, nil
 }
 
-// uncore returns the ID of the L3 cache, or of the core if there is none.
-func uncore(dir string, cpu CPU, online cpuset.CPUSet) int {
+// l3Cache returns the ID of the L3 cache, or of the core if there is none.
+func l3Cache(dir string, cpu CPU, online cpuset.CPUSet) int {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		level, err := readInt(filepath.Join(dir, e.Name(), "level"))
@@ -160,8 +158,8 @@ func readNode(dir string, id int, ids []int) (Node, error) {
 	return node, nil
 }
 
-// homes returns the node of each CPU.
-func (m *Machine) homes(dir string) (map[int]int, error) {
+// nodesOfCPUs returns the node of each CPU.
+func (m *Machine) nodesOfCPUs(dir string) (map[int]int, error) {
 	out := map[int]int{}
 	for _, node := range m.Nodes {
 		set, err := readSet(filepath.Join(dir, "node"+strconv.Itoa(node.ID), "cpulist"))
@@ -181,11 +179,11 @@ func (m *Machine) homes(dir string) (map[int]int, error) {
 // All returns all CPUs.
 func (m *Machine) All() cpuset.CPUSet { return m.Where(func(CPU) bool { return true }) }
 
-// Where returns the CPUs for which so is true.
-func (m *Machine) Where(so func(CPU) bool) cpuset.CPUSet {
+// Where returns the CPUs that match.
+func (m *Machine) Where(match func(CPU) bool) cpuset.CPUSet {
 	var ids []int
 	for _, c := range m.CPUs {
-		if so(c) {
+		if match(c) {
 			ids = append(ids, c.ID)
 		}
 	}

@@ -13,31 +13,31 @@ import (
 	"monopod/agent/resources/plugins"
 )
 
-// newClaims creates the manager of DRA drivers, unless the config disables plugins.
+// newClaims creates the DRA manager, unless the config disables plugins.
 func (p *Placement) newClaims() error {
 	cfg := &p.cfg
 	if cfg.Plugins == "" || cfg.Devices.Dir == "" {
 		return nil
 	}
-	p.plugged.claims = dra.New(dra.Config{
+	p.plugins.claims = dra.New(dra.Config{
 		API: cfg.Claims, File: checkpoint.File(filepath.Join(cfg.DataDir, "dra_manager_state")), Clock: p.Clock, Log: p.Log,
-		Dial: plugins.Dial, Registered: func(string) { p.wakeClaimants() }, Health: p.wake, Guard: p.Guard,
+		Dial: plugins.Dial, Registered: func(string) { p.wakeClaimPods() }, Health: p.wake, Guard: p.Guard,
 	})
-	return p.Metrics.Register(p.plugged.claims.Metrics())
+	return p.Metrics.Register(p.plugins.claims.Metrics())
 }
 
-// serveClaims does what is due without a pod until ctx ends. The function that it returns waits for the end.
+// serveClaims starts the DRA manager, which runs until ctx ends. wait waits for its end.
 func (p *Placement) serveClaims(ctx context.Context) (wait func()) {
-	if p.plugged.claims == nil {
+	if p.plugins.claims == nil {
 		return func() {}
 	}
-	if err := p.plugged.claims.Lost(); err != nil {
+	if err := p.plugins.claims.Lost(); err != nil {
 		p.Node.Event(corev1.EventTypeWarning, "ResourceClaimStateLost", "%v", err)
 	}
-	return p.plugged.claims.Start(ctx)
+	return p.plugins.claims.Start(ctx)
 }
 
-// watchPlugins registers plugins of both types until ctx ends.
+// watchPlugins registers device plugins and DRA drivers until ctx ends.
 func (p *Placement) watchPlugins(ctx context.Context) {
 	dial := p.cfg.Devices.Dial
 	if dial == nil {
@@ -45,44 +45,44 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 	}
 	w := plugins.Watcher{
 		Dir: p.cfg.Plugins, Dial: dial, Clock: p.Clock, Log: p.Log, Guard: p.Guard,
-		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugged.devices.Welcome,
-			reg.DRAPlugin: p.plugged.claims.Welcome},
+		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugins.devices.Welcome,
+			reg.DRAPlugin: p.plugins.claims.Welcome},
 	}
 	w.Run(ctx)
 }
 
-// wakeClaimants wakes the pods that may wait for a driver.
-func (p *Placement) wakeClaimants() {
+// wakeClaimPods wakes the pods that may wait for a DRA driver.
+func (p *Placement) wakeClaimPods() {
 	for _, pod := range p.Pods() {
-		if claims(pod.Object()) {
+		if hasClaims(pod.Object()) {
 			pod.Wake()
 		}
 	}
 }
 
-// claims reports whether a pod has devices of DRA drivers.
-func claims(pod *corev1.Pod) bool {
+// hasClaims reports whether a pod uses resource claims.
+func hasClaims(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
 // PrepareClaims makes the DRA drivers prepare the pod's resource claims. The error wraps a *dra.Absent if a driver is
 // not registered.
 func (p *Placement) PrepareClaims(ctx context.Context, pod *corev1.Pod) error {
-	if p.plugged.claims == nil || !claims(pod) {
+	if p.plugins.claims == nil || !hasClaims(pod) {
 		return nil
 	}
-	return p.plugged.claims.Prepare(ctx, pod)
+	return p.plugins.claims.Prepare(ctx, pod)
 }
 
 // UnprepareClaims makes the DRA drivers release the resource claims of a pod whose containers are dead.
 func (p *Placement) UnprepareClaims(ctx context.Context, uid types.UID) error {
-	if p.plugged.claims == nil {
+	if p.plugins.claims == nil {
 		return nil
 	}
-	return p.plugged.claims.Unprepare(ctx, uid)
+	return p.plugins.claims.Unprepare(ctx, uid)
 }
 
-// HoldsClaims reports whether UnprepareClaims has something to do.
+// HoldsClaims reports whether UnprepareClaims must be called for the pod.
 func (p *Placement) HoldsClaims(uid types.UID) bool {
-	return p.plugged.claims != nil && p.plugged.claims.Holds(uid)
+	return p.plugins.claims != nil && p.plugins.claims.Holds(uid)
 }

@@ -24,8 +24,8 @@ func (p *Placement) newDevices() (err error) {
 	if p.cfg.Plugins != "" {
 		cfg.Watch = p.watchPlugins
 	}
-	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.Guard, p.changed,
-		p.over
+	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard = p.Clock, p.Log, p.Metrics, p.Guard
+	cfg.Changed, cfg.Over = p.changed, p.finished
 	if !p.cfg.Topology.Off() {
 		machine, err := numa.Read(p.cfg.SysRoot)
 		if err != nil {
@@ -35,20 +35,20 @@ func (p *Placement) newDevices() (err error) {
 			cfg.Nodes |= topology.NewNodes(n.ID)
 		}
 	}
-	p.plugged.devices, err = deviceplugin.New(cfg)
+	p.plugins.devices, err = deviceplugin.New(cfg)
 	return err
 }
 
 // serveDevices serves plugins until ctx ends. A failure does not affect the rest of
 // the node.
 func (p *Placement) serveDevices(ctx context.Context) {
-	if p.plugged.devices == nil {
+	if p.plugins.devices == nil {
 		return
 	}
-	if err := p.plugged.devices.Lost(); err != nil {
+	if err := p.plugins.devices.Lost(); err != nil {
 		p.Node.Event(corev1.EventTypeWarning, "DeviceManagerStateLost", "%v", err)
 	}
-	if err := p.plugged.devices.Run(ctx); err != nil {
+	if err := p.plugins.devices.Run(ctx); err != nil {
 		p.Log.Error("cannot serve device plugins", zap.Error(err))
 		p.Node.Event(corev1.EventTypeWarning, "DevicePluginsUnavailable", "%v", err)
 	}
@@ -69,41 +69,39 @@ func (p *Placement) wake(pods []types.UID) {
 	}
 }
 
-// over reports whether the API shows the pod as finished: then it has no containers
-// any more.
-func (p *Placement) over(uid types.UID) bool {
+// finished reports whether the API shows the pod as finished: then it has no running containers.
+func (p *Placement) finished(uid types.UID) bool {
 	pod, ok := p.Pod(uid)
 	return ok && status.Finished(pod.Object().Status.Phase)
 }
 
-// Offer adds the devices to the node's status. Extended resources that are not from
-// plugins stay as in cur.
+// Offer adds the devices to the node's status. Extended resources that plugins do not serve stay as in cur.
 func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	for name, q := range cur.Capacity {
 		if deviceplugin.Extended(string(name)) {
-			if first && p.plugged.devices != nil && p.plugged.devices.Lost() != nil {
+			if first && p.plugins.devices != nil && p.plugins.devices.Lost() != nil {
 				q = resource.Quantity{Format: resource.DecimalSI}
 			}
 			capacity[name], allocatable[name] = q, q
 		}
 	}
-	if p.plugged.devices != nil {
-		has, gives := p.plugged.devices.Capacity()
-		for name := range has {
-			capacity[name], allocatable[name] = has[name], gives[name]
+	if p.plugins.devices != nil {
+		all, healthy := p.plugins.devices.Capacity()
+		for name := range all {
+			capacity[name], allocatable[name] = all[name], healthy[name]
 		}
 	}
 	next.Capacity, next.Allocatable = amount.Joined(next.Capacity, capacity), amount.Joined(next.Allocatable, allocatable)
 }
 
-// WithDevices returns the node with at least the devices that pods already have: after a
-// restart their plugins may not have registered yet.
+// WithDevices returns the node with at least the devices that are allocated to pods: after a restart their plugins may
+// not have registered yet.
 func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
-	if p.plugged.devices == nil {
+	if p.plugins.devices == nil {
 		return node
 	}
-	for name, n := range p.plugged.devices.Taken() {
+	for name, n := range p.plugins.devices.Taken() {
 		if have := node.Status.Allocatable[name]; have.CmpInt64(n) < 0 {
 			copied := *node
 			copied.Status.Allocatable = amount.Joined(node.Status.Allocatable,
@@ -117,24 +115,23 @@ func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
 // PrepareDevices makes the plugins allocate the devices of the pod's containers. The
 // error is a *deviceplugin.Absent if a plugin has not registered since the start.
 func (p *Placement) PrepareDevices(ctx context.Context, pod *corev1.Pod) error {
-	if p.plugged.devices == nil {
+	if p.plugins.devices == nil {
 		return nil
 	}
-	return p.plugged.devices.Prepare(ctx, pod)
+	return p.plugins.devices.Prepare(ctx, pod)
 }
 
-// Health returns the health of the devices of each container of a pod; nil: it has
-// none.
+// Health returns the health of the devices of each container of a pod; nil: the pod has no devices.
 func (p *Placement) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
-	if p.plugged.devices != nil {
-		out = p.plugged.devices.Health(uid)
+	if p.plugins.devices != nil {
+		out = p.plugins.devices.Health(uid)
 	}
 	pod, ok := p.Pod(uid)
-	if p.plugged.claims == nil || !ok {
+	if p.plugins.claims == nil || !ok {
 		return out
 	}
-	for container, all := range p.plugged.claims.Health(pod.Object()) {
+	for container, all := range p.plugins.claims.Health(pod.Object()) {
 		if out == nil {
 			out = map[string][]corev1.ResourceStatus{}
 		}

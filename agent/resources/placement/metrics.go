@@ -2,13 +2,13 @@ package placement
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// version is the label server_api_version.
+// version is the value of the label server_api_version.
 const version = "v1"
 
-// counters are of one call.
+// counters are the metrics of a call.
 type counters struct{ requests, errors *prometheus.CounterVec }
 
-// metrics have kubelet's names.
+// metrics are kubelet's.
 type metrics struct {
 	total                  *prometheus.CounterVec
 	list, get, allocatable counters

@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// pin keeps containers on their CPUs until ctx ends.
+// pin reports lost checkpoints, and keeps containers on their CPUs until ctx ends.
 func (p *Placement) pin(ctx context.Context) {
 	if p.cpus != nil && p.cpus.Lost() != nil {
 		p.Node.Event(corev1.EventTypeWarning, "CPUManagerStateLost", "%v", p.cpus.Lost())
@@ -27,8 +27,8 @@ func (p *Placement) pin(ctx context.Context) {
 	}
 	switch {
 	case p.pinner == nil:
-	case p.leftover != "":
-		p.release(ctx)
+	case p.staleCheckpoint != "":
+		p.unpin(ctx)
 	default:
 		p.pinner.Run(ctx)
 	}
@@ -36,30 +36,29 @@ func (p *Placement) pin(ctx context.Context) {
 
 func (p *Placement) newPinner(cpus func(types.UID, string) cpuset.CPUSet) *cpumanager.Pinner {
 	return cpumanager.NewPinner(cpumanager.PinnerDeps{
-		Running: p.running, CPUs: cpus, Move: p.move, Clock: p.Clock, Log: p.Log, Period: p.cfg.CPUs.Period,
+		Running: p.running, CPUs: cpus, Update: p.updateCPUs, Clock: p.Clock, Log: p.Log, Period: p.cfg.CPUs.Period,
 	})
 }
 
-// leftoverPause is the interval of attempts to unpin containers.
-const leftoverPause = time.Second
+// unpinInterval is the interval of attempts to unpin containers.
+const unpinInterval = time.Second
 
-// release unpins the containers that policy static had pinned, once all containers
-// are known.
-func (p *Placement) release(ctx context.Context) {
+// unpin updates the containers that policy static had pinned to run on all CPUs, once all containers are known.
+func (p *Placement) unpin(ctx context.Context) {
 	p.Log.Warn("the CPU manager policy is now none: all containers run on all CPUs again",
-		zap.String("file", string(p.leftover)))
-	for !p.allSeen() || !p.pinner.Pass(ctx) {
-		if !backoff.Sleep(ctx, p.Clock, leftoverPause) {
+		zap.String("file", string(p.staleCheckpoint)))
+	for !p.allObserved() || !p.pinner.Reconcile(ctx) {
+		if !backoff.Sleep(ctx, p.Clock, unpinInterval) {
 			return
 		}
 	}
-	if err := p.leftover.Remove(); err != nil {
+	if err := p.staleCheckpoint.Remove(); err != nil {
 		p.Log.Warn("failed to remove the CPU manager checkpoint", zap.Error(err))
 	}
 }
 
-// allSeen reports whether the containers of every pod are known.
-func (p *Placement) allSeen() bool {
+// allObserved reports whether the containers of every pod are known.
+func (p *Placement) allObserved() bool {
 	for _, pod := range p.Pods() {
 		if pod.Seen() == nil {
 			return false
@@ -85,7 +84,7 @@ func (p *Placement) running() []cpumanager.Container {
 	return out
 }
 
-func (p *Placement) move(ctx context.Context, id, cpus string) error {
+func (p *Placement) updateCPUs(ctx context.Context, id, cpus string) error {
 	err := p.Runtime.UpdateContainerResources(ctx, id, &cri.LinuxContainerResources{CpusetCpus: cpus})
 	if grpcstatus.Code(err) == codes.NotFound {
 		return nil
@@ -96,13 +95,13 @@ func (p *Placement) move(ctx context.Context, id, cpus string) error {
 // Made records the config with which a container was created.
 func (p *Placement) Made(id string, config *cri.ContainerConfig) {
 	if p.pinner != nil {
-		p.pinner.Made(id, config.GetLinux().GetResources().GetCpusetCpus())
+		p.pinner.Created(id, config.GetLinux().GetResources().GetCpusetCpus())
 	}
 }
 
 // Started updates a container if the CPUs have changed since its creation.
 func (p *Placement) Started(ctx context.Context, uid types.UID, c *status.Container) {
-	if p.pinner != nil && p.leftover == "" {
+	if p.pinner != nil && p.staleCheckpoint == "" {
 		p.pinner.Started(ctx, cpumanager.Container{Pod: uid, Name: c.Name, ID: c.ID})
 	}
 }

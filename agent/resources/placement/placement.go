@@ -4,7 +4,7 @@
 //
 // With the default policies and without device plugins it does nothing.
 //
-//   - podresources.go: serves kubelet's podresources API (v1), which tells monitoring and device agents on the node the
+//   - podresources.go: serves kubelet's podresources API (v1), from which monitoring agents on the node read the
 //     exclusive CPUs, memory and devices of each pod
 package placement
 
@@ -60,8 +60,8 @@ type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
 }
 
-// Deps are a Placement's dependencies; all but Guard and Providers are required. The functions
-// may be called from New on.
+// Deps are a Placement's dependencies; all but Guard and Providers are required. The functions are called only after
+// New has begun.
 type Deps struct {
 	Runtime Runtime
 	Node    Node
@@ -69,14 +69,14 @@ type Deps struct {
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Guard   *guard.Guard
-	// Providers are additional ones besides those for CPUs, memory and devices.
+	// Providers are called in addition to the providers of CPUs, memory and devices.
 	Providers []topology.Provider
-	// Pods are all pods of the node by UID, and Pod is one of them, if it is there.
+	// Pods returns all pods of the node by UID, and Pod one of them.
 	Pods func() map[types.UID]Pod
 	Pod  func(types.UID) (Pod, bool)
-	// Known reports whether Pods is complete, which it is not right after the start.
+	// Known reports whether Pods is complete, which is not the case right after the start.
 	Known func() bool
-	// Active are the pods that hold resources.
+	// Active returns the pods that hold resources.
 	Active func() []*corev1.Pod
 }
 
@@ -84,28 +84,26 @@ type Deps struct {
 type Config struct {
 	DataDir string // folder of the checkpoints
 	SysRoot string // root of sysfs, for the machine's topology
-	// Capacity is the node's capacity, Reserve its reservations, and Evicting the
-	// hard eviction thresholds.
+	// Capacity is the node's capacity, Reserve its reservations, and Evicting its hard eviction thresholds.
 	Capacity corev1.ResourceList
 	Reserve  reserve.Config
 	Evicting corev1.ResourceList
 
-	CPUs     cpumanager.Config    // the zero value: policy none
-	Memory   memorymanager.Config // likewise
-	Topology topology.Config      // the zero value: policy none
-	// Devices has the folder of device plugins; without a Dir plugins are not served. New
-	// fills in everything except Dir, Listen and Dial.
+	CPUs     cpumanager.Config    // zero: policy none
+	Memory   memorymanager.Config // zero: policy None
+	Topology topology.Config      // zero: policy none
+	// Devices contains Dir, Listen and Dial; New sets the other fields. Without a Dir, plugins are not served.
 	Devices deviceplugin.Config
-	// Plugins is the folder that is watched for sockets of plugins of all types; empty: none.
+	// Plugins is the folder that is watched for the sockets of plugins of all types; empty: none.
 	Plugins string
-	// Claims is the API for DRA drivers, needed with Plugins.
+	// Claims is the API for DRA drivers; required if Plugins is set.
 	Claims dra.API
 	// Socket is the path of the podresources socket; empty: not served.
 	Socket string
 }
 
-// plugged are the managers of plugins; nil: none are served.
-type plugged struct {
+// pluginManagers are the managers of plugins. A manager is nil if its plugins are not served.
+type pluginManagers struct {
 	devices *deviceplugin.Manager
 	claims  *dra.Manager
 }
@@ -118,12 +116,11 @@ type Placement struct {
 	machine   *numa.Machine          // nil: not needed
 	cpus      *cpumanager.Manager    // nil: policy none
 	memory    *memorymanager.Manager // nil: policy None
-	plugged   plugged
+	plugins   pluginManagers
 	pinner    *cpumanager.Pinner // nil: no CPUs are pinned
 	resources *server            // nil: not served
-	// leftover is the checkpoint of policy static, which is off now, but whose
-	// containers are still pinned.
-	leftover checkpoint.File
+	// staleCheckpoint is a checkpoint of policy static although the policy is now none: containers are still pinned.
+	staleCheckpoint checkpoint.File
 }
 
 // New reads the machine's topology only if a manager needs it.
@@ -133,14 +130,14 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if err := p.newDevices(); err != nil {
 		return nil, err
 	}
-	if p.plugged.devices != nil {
-		providers = append(providers, p.plugged.devices)
+	if p.plugins.devices != nil {
+		providers = append(providers, p.plugins.devices)
 	}
 	if err := p.newClaims(); err != nil {
 		return nil, err
 	}
-	if p.plugged.claims != nil {
-		providers = append(providers, p.plugged.claims)
+	if p.plugins.claims != nil {
+		providers = append(providers, p.plugins.claims)
 	}
 	if err := p.readMachine(); err != nil {
 		return nil, fmt.Errorf("read the machine's topology: %w", err)
@@ -158,30 +155,29 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if err != nil || cfg.Socket == "" {
 		return p, err
 	}
-	p.resources, err = newServer(holdings{p}, p.Metrics)
+	p.resources, err = newServer(podResources{p}, p.Metrics)
 	return p, err
 }
 
 func (p *Placement) readMachine() (err error) {
 	cfg := &p.cfg
-	p.leftover = checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName))
-	if !cfg.CPUs.Off() || !p.leftover.Exists() {
-		p.leftover = ""
+	p.staleCheckpoint = checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName))
+	if !cfg.CPUs.Off() || !p.staleCheckpoint.Exists() {
+		p.staleCheckpoint = ""
 	}
 	if cfg.Memory.Off() { // containers stay pinned until they restart
 		if err := checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)).Remove(); err != nil {
 			return err
 		}
 	}
-	if cfg.Topology.Off() && cfg.CPUs.Off() && cfg.Memory.Off() && p.leftover == "" {
+	if cfg.Topology.Off() && cfg.CPUs.Off() && cfg.Memory.Off() && p.staleCheckpoint == "" {
 		return nil
 	}
 	p.machine, err = numa.Read(cfg.SysRoot)
 	return err
 }
 
-// Processors returns the number of the node's CPUs, even if this process may not run
-// on all of them; 0: unknown.
+// Processors returns the number of the node's CPUs, even if this process may not run on all of them; 0: unknown.
 func (p *Placement) Processors() int {
 	if p.machine == nil {
 		return 0
@@ -191,7 +187,7 @@ func (p *Placement) Processors() int {
 
 // newProviders creates the enabled providers.
 func (p *Placement) newProviders() (out []topology.Provider, err error) {
-	if p.leftover != "" {
+	if p.staleCheckpoint != "" {
 		p.pinner = p.newPinner(func(types.UID, string) cpuset.CPUSet { return p.machine.All() })
 	}
 	if !p.cfg.CPUs.Off() {
@@ -212,8 +208,9 @@ func (p *Placement) newProviders() (out []topology.Provider, err error) {
 func (p *Placement) newCPUs() (err error) {
 	cfg := &p.cfg
 	p.cpus, err = cpumanager.New(cpumanager.Deps{
-		Machine: p.machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(), Log: p.Log, Metrics: p.Metrics,
+		Machine: p.machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(),
 		File: checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName)), Changed: func() { p.pinner.Poke() },
+		Log: p.Log, Metrics: p.Metrics,
 	}, cfg.CPUs)
 	if err == nil {
 		p.pinner = p.newPinner(p.cpus.CPUs)
@@ -232,28 +229,26 @@ func (p *Placement) newMemory() (err error) {
 	return err
 }
 
-// Run serves plugins and the podresources API, and keeps containers on their CPUs,
-// until ctx ends.
+// Run serves plugins and the podresources API, and keeps containers on their CPUs, until ctx ends.
 func (p *Placement) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx) // also if a part panics
 	wait := p.serveClaims(ctx)
 	defer wait()
 	defer cancel()
-	guard.Together(ctx, p.serveDevices, p.serveHoldings, p.pin)
+	guard.Together(ctx, p.serveDevices, p.servePodResources, p.pin)
 }
 
-// Found passes the containers that the runtime has after a start, of running pods, to
-// the providers.
+// Found passes the existing containers of running pods to the providers after a start.
 func (p *Placement) Found(containers []*cri.Container) {
 	slices.SortFunc(containers, func(a, b *cri.Container) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
 	runs := map[types.UID]bool{}
 	for _, c := range containers {
 		runs[podOf(c)] = runs[podOf(c)] || c.State != cri.ContainerState_CONTAINER_EXITED
 	}
-	var made []topology.Made
+	var made []topology.Container
 	for _, c := range containers {
 		if uid := podOf(c); runs[uid] {
-			made = append(made, topology.Made{Pod: uid, Container: c.Metadata.Name, Annotations: c.Annotations})
+			made = append(made, topology.Container{Pod: uid, Container: c.Metadata.Name, Annotations: c.Annotations})
 		}
 	}
 	p.Recover(made)
@@ -261,8 +256,8 @@ func (p *Placement) Found(containers []*cri.Container) {
 
 func podOf(c *cri.Container) types.UID { return types.UID(spec.IdentityOf(c.Labels).UID) }
 
-// Infeasible returns why the running pod cannot be resized to next: its CPUs or
-// memory were allocated at admission. The messages are upstream's.
+// Infeasible returns why the running pod cannot be resized to next, because its CPUs or memory were allocated at
+// admission; empty: it can be. The messages are upstream's.
 func (p *Placement) Infeasible(pod, next *corev1.Pod) string {
 	if status.QOS(next) != corev1.PodQOSGuaranteed {
 		return ""

@@ -37,15 +37,14 @@ type Memory struct {
 	Nodes topology.Nodes
 }
 
-// Share is the exclusive resources of a container, or the allocatable resources of
-// the node.
+// Share contains the exclusive resources of a container, or the allocatable resources of the node.
 type Share struct {
 	Devices []Device
 	CPUs    []int
 	Memory  []Memory
 }
 
-// Source provides the allocations.
+// Source provides the allocations for the podresources API.
 type Source interface {
 	// Pods returns the pods that hold resources.
 	Pods() []*corev1.Pod
@@ -55,7 +54,7 @@ type Source interface {
 	Allocatable() Share
 }
 
-// server is the service.
+// server implements the podresources API.
 type server struct {
 	api.UnimplementedPodResourcesListerServer
 	source  Source
@@ -90,7 +89,7 @@ func (s *server) allowed(of counters) error {
 	return nil
 }
 
-// List implements the API: the resources of the containers of all pods.
+// List returns the resources of the containers of all pods.
 func (s *server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	if err := s.allowed(s.metrics.list); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func (s *server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 	return out, nil
 }
 
-// Get implements the API: the resources of the containers of one pod.
+// Get returns the resources of the containers of a pod.
 func (s *server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	if err := s.allowed(s.metrics.get); err != nil {
 		return nil, err
@@ -116,8 +115,7 @@ func (s *server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.G
 	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found", req.PodName, req.PodNamespace)
 }
 
-// GetAllocatableResources implements the API: the allocatable resources, allocated or
-// not.
+// GetAllocatableResources returns the allocatable resources, allocated or not.
 func (s *server) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	if err := s.allowed(s.metrics.allocatable); err != nil {
@@ -128,13 +126,14 @@ func (s *server) GetAllocatableResources(context.Context,
 		Memory: memory(all.Memory)}, nil
 }
 
-// pod omits init containers except sidecars.
+// pod returns the resources of the pod's containers and sidecars.
 func (s *server) pod(pod *corev1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *corev1.Container) {
 		has := s.source.Container(pod.UID, c.Name)
 		out.Containers = append(out.Containers, &api.ContainerResources{
-			Name: c.Name, Devices: devices(has.Devices), CpuIds: cpus(has.CPUs), Memory: memory(has.Memory), DynamicResources: s.source.Dynamic(pod, c),
+			Name: c.Name, Devices: devices(has.Devices), CpuIds: cpus(has.CPUs), Memory: memory(has.Memory),
+			DynamicResources: s.source.Dynamic(pod, c),
 		})
 	}
 	for i := range pod.Spec.InitContainers {
@@ -151,7 +150,8 @@ func (s *server) pod(pod *corev1.Pod) *api.PodResources {
 func devices(list []Device) []*api.ContainerDevices {
 	var out []*api.ContainerDevices
 	for _, d := range list {
-		out = append(out, &api.ContainerDevices{ResourceName: d.Resource, DeviceIds: []string{d.ID}, Topology: nodes(d.Nodes)})
+		out = append(out, &api.ContainerDevices{
+			ResourceName: d.Resource, DeviceIds: []string{d.ID}, Topology: nodes(d.Nodes)})
 	}
 	return out
 }

@@ -1,5 +1,5 @@
-// Package plugins finds the plugins of the node whose sockets appear in a folder, registers them with what handles
-// their type (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets of the node.
+// Package plugins watches a folder for the sockets of plugins, registers each plugin with the handler of its type
+// (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets.
 package plugins
 
 import (
@@ -29,8 +29,8 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler takes a plugin of one type, or returns why it is rejected. ctx is for the registration, life ends with the
-// plugin's socket.
+// Handler adds a plugin of one type, or returns why it is rejected. ctx is for the registration; life ends when the
+// plugin's socket disappears.
 type Handler func(life, ctx context.Context, p Plugin) error
 
 // Watcher registers plugins. All fields are required.
@@ -47,19 +47,18 @@ type Watcher struct {
 const Timeout = 10 * time.Second
 
 const (
-	// discoverTries is how often a new socket is tried, because its plugin may not
-	// listen yet: after half a second, then twice as long each time. A plugin that
-	// starts later recreates its socket.
-	discoverTries = 8
-	discoverPause = 500 * time.Millisecond
+	// A new socket is tried maxTries times, because its plugin may not listen yet: again after firstRetryDelay, doubled
+	// each time. A plugin that starts later recreates its socket.
+	maxTries        = 8
+	firstRetryDelay = 500 * time.Millisecond
 )
 
 // Run registers the plugins whose sockets exist or appear in the folder, and drops them when the sockets disappear,
 // until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	w.Guard.Keep(ctx, w.Clock, "plugins", func() {
-		f := found{Watcher: w, stops: map[string]context.CancelFunc{}}
-		err := f.follow(ctx)
+		f := registry{Watcher: w, stops: map[string]context.CancelFunc{}}
+		err := f.watch(ctx)
 		f.wait()
 		if ctx.Err() == nil {
 			w.Log.Error("failed to watch for plugins", zap.String("folder", w.Dir), zap.Error(err))
@@ -67,23 +66,22 @@ func (w *Watcher) Run(ctx context.Context) {
 	})
 }
 
-// found maps the sockets in the folder to the functions that stop their plugins. Only
-// one goroutine uses it.
-type found struct {
+// registry contains the registered plugins of a Watcher. Only one goroutine uses it.
+type registry struct {
 	*Watcher
-	stops map[string]context.CancelFunc
+	stops map[string]context.CancelFunc // by path of the socket
 	tries sync.WaitGroup
 }
 
-func (f *found) wait() {
+func (f *registry) wait() {
 	for _, stop := range f.stops {
 		stop()
 	}
 	f.tries.Wait()
 }
 
-// follow returns when ctx ends or the folder cannot be watched.
-func (f *found) follow(ctx context.Context) error {
+// watch returns when ctx ends or the folder cannot be watched.
+func (f *registry) watch(ctx context.Context) error {
 	if err := os.MkdirAll(f.Dir, 0o750); err != nil {
 		return err
 	}
@@ -94,17 +92,17 @@ func (f *found) follow(ctx context.Context) error {
 	defer watch.Close()
 	stop := context.AfterFunc(ctx, func() { watch.Close() })
 	defer stop()
-	f.look(ctx)
+	f.scan(ctx)
 	for {
 		changes, err := watch.Next()
 		for _, c := range changes {
 			switch {
 			case c.Lost:
-				f.look(ctx)
+				f.scan(ctx)
 			case c.Gone:
-				f.drop(c.Path)
+				f.deregister(c.Path)
 			default:
-				f.take(ctx, c.Path)
+				f.register(ctx, c.Path)
 			}
 		}
 		if err != nil {
@@ -113,33 +111,33 @@ func (f *found) follow(ctx context.Context) error {
 	}
 }
 
-// look registers the plugins in the folder.
-func (f *found) look(ctx context.Context) {
+// scan registers the plugins in the folder.
+func (f *registry) scan(ctx context.Context) {
 	entries, err := os.ReadDir(f.Dir)
 	if err != nil {
 		f.Log.Warn("failed to watch for plugins", zap.Error(err))
 	}
 	for _, e := range entries {
 		if path := filepath.Join(f.Dir, e.Name()); f.stops[path] == nil {
-			f.take(ctx, path)
+			f.register(ctx, path)
 		}
 	}
 }
 
-// take registers the plugin behind a socket.
-func (f *found) take(ctx context.Context, path string) {
+// register starts to register the plugin at a socket.
+func (f *registry) register(ctx context.Context, path string) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 || strings.HasPrefix(filepath.Base(path), ".") {
 		return
 	}
-	f.drop(path)
+	f.deregister(path)
 	ctx, cancel := context.WithCancel(ctx)
 	f.stops[path] = cancel
 	f.Guard.Go(&f.tries, "plugin", func() { f.discover(ctx, path) })
 }
 
-// drop drops the plugin whose socket has disappeared.
-func (f *found) drop(path string) {
+// deregister stops the plugin whose socket has disappeared.
+func (f *registry) deregister(path string) {
 	if stop := f.stops[path]; stop != nil {
 		stop()
 		delete(f.stops, path)
@@ -147,10 +145,10 @@ func (f *found) drop(path string) {
 }
 
 // discover tries a socket until its plugin answers.
-func (f *found) discover(ctx context.Context, path string) {
-	retry := backoff.Retry{First: discoverPause, Most: discoverPause << discoverTries}
-	for range discoverTries {
-		err := f.introduce(ctx, path)
+func (f *registry) discover(ctx context.Context, path string) {
+	retry := backoff.Retry{First: firstRetryDelay, Most: firstRetryDelay << maxTries}
+	for range maxTries {
+		err := f.handshake(ctx, path)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -161,9 +159,9 @@ func (f *found) discover(ctx context.Context, path string) {
 	}
 }
 
-// introduce registers the plugin behind a socket and notifies it; ctx ends with the
-// socket.
-func (f *found) introduce(ctx context.Context, path string) error {
+// handshake registers the plugin at a socket and notifies the plugin of the result; ctx ends when the socket
+// disappears.
+func (f *registry) handshake(ctx context.Context, path string) error {
 	if err := Check(path); err != nil {
 		return err
 	}
@@ -180,7 +178,7 @@ func (f *found) introduce(ctx context.Context, path string) error {
 		return err
 	}
 	answer := &reg.RegistrationStatus{PluginRegistered: true}
-	if err := f.welcome(ctx, short, path, info); err != nil {
+	if err := f.handle(ctx, short, path, info); err != nil {
 		answer.PluginRegistered, answer.Error = false, err.Error()
 		f.Log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
 	}
@@ -190,8 +188,8 @@ func (f *found) introduce(ctx context.Context, path string) error {
 	return nil
 }
 
-// welcome passes the plugin to what handles its type.
-func (f *found) welcome(life, ctx context.Context, path string, info *reg.PluginInfo) error {
+// handle passes the plugin to the handler of its type.
+func (f *registry) handle(life, ctx context.Context, path string, info *reg.PluginInfo) error {
 	handle := f.Handlers[info.Type]
 	if handle == nil {
 		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)

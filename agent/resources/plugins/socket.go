@@ -21,11 +21,11 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// MaxPath is the longest path of a Unix socket on Linux (sun_path), in bytes.
+// MaxPath is the maximum length of the path of a Unix socket on Linux (sun_path), in bytes.
 const MaxPath = 107
 
-// BufferSize of each direction of a connection, in bytes: a few messages a day go
-// through it.
+// BufferSize is the size of gRPC's buffers for each direction of a connection, in bytes. It is small because there are
+// only a few messages a day.
 const BufferSize = 4 << 10
 
 // Check returns an error for a path that is too long.
@@ -37,8 +37,8 @@ func Check(path string) error {
 	return nil
 }
 
-// Listen listens at path and replaces an earlier socket; only its owner can connect. It creates the folder for
-// its owner and group.
+// Listen listens at path and replaces an earlier socket. Only the owner can connect. It creates the folder with access
+// for owner and group.
 func Listen(path string) (net.Listener, error) {
 	if err := Check(path); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
 }
 
-// maxMessage is the longest message of a plugin in bytes, as a list of devices (upstream: 16 MiB).
+// maxMessage is the maximum size of a plugin's message, such as a list of devices, in bytes (upstream: 16 MiB).
 const maxMessage = 16 << 20
 
 // Open returns a connection to the socket at path, which is established on first use.
@@ -76,17 +76,16 @@ func Open(path string, dial func(ctx context.Context, path string) (net.Conn, er
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
-// acceptPause is the interval of attempts to accept when the process has too many
-// open files.
+// acceptPause is the time before accept is retried when the process has too many open files.
 const acceptPause = time.Second
 
-// Serve serves l until ctx ends, and closes it. A panic of a service fails its request and counts for the part. The
-// server is created for the first client, so that an unused one takes no memory.
+// Serve serves l until ctx ends, and closes it. A panic of a service fails its request; the guard counts it for the
+// part. The gRPC server is created when the first client connects, so that an unused socket takes no memory.
 func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
 	register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })
 	defer closing()
-	conn, err := first(ctx, l)
+	conn, err := acceptFirst(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -98,7 +97,7 @@ func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
 	register(s)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
-	err = s.Serve(&eager{Listener: l, conn: conn})
+	err = s.Serve(&preAccepted{Listener: l, conn: conn})
 	s.Stop() // waits for running requests
 	if ctx.Err() != nil {
 		return nil
@@ -106,7 +105,7 @@ func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
 	return err
 }
 
-// guarded returns what calls the handler of a request; gRPC does not recover its panics.
+// guarded returns an interceptor that recovers panics of handlers, because gRPC does not.
 func guarded(g *guard.Guard, part string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any,
 		err error) {
@@ -118,8 +117,8 @@ func guarded(g *guard.Guard, part string) grpc.UnaryServerInterceptor {
 	}
 }
 
-// first waits for a client; nil: ctx ended.
-func first(ctx context.Context, l net.Listener) (net.Conn, error) {
+// acceptFirst waits for the first client; nil: ctx has ended.
+func acceptFirst(ctx context.Context, l net.Listener) (net.Conn, error) {
 	for {
 		conn, err := l.Accept()
 		switch {
@@ -136,14 +135,14 @@ func first(ctx context.Context, l net.Listener) (net.Conn, error) {
 	}
 }
 
-// eager is a listener that has already accepted one client.
-type eager struct {
+// preAccepted is a listener that returns an already accepted connection first.
+type preAccepted struct {
 	net.Listener
 	once sync.Once
 	conn net.Conn
 }
 
-func (e *eager) Accept() (net.Conn, error) {
+func (e *preAccepted) Accept() (net.Conn, error) {
 	var conn net.Conn
 	e.once.Do(func() { conn = e.conn })
 	if conn != nil {

@@ -12,13 +12,13 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// amounts is a flag: resource=amount pairs, separated by commas.
-type amounts struct{ to *corev1.ResourceList }
+// amountsFlag is a flag value: resource=amount pairs, separated by commas.
+type amountsFlag struct{ to *corev1.ResourceList }
 
-var _ pflag.Value = (*amounts)(nil)
+var _ pflag.Value = (*amountsFlag)(nil)
 
 // String implements pflag.Value.
-func (a *amounts) String() string {
+func (a *amountsFlag) String() string {
 	if a.to == nil {
 		return ""
 	}
@@ -31,10 +31,10 @@ func (a *amounts) String() string {
 }
 
 // Type implements pflag.Value.
-func (a *amounts) Type() string { return "list" }
+func (a *amountsFlag) Type() string { return "list" }
 
 // Set implements pflag.Value.
-func (a *amounts) Set(text string) error {
+func (a *amountsFlag) Set(text string) error {
 	out := corev1.ResourceList{}
 	for part := range strings.SplitSeq(text, ",") {
 		if part = strings.TrimSpace(part); part == "" {
@@ -63,7 +63,7 @@ func (a *amounts) Set(text string) error {
 	return nil
 }
 
-// reservable are upstream's four.
+// reservable returns an error if the resource cannot be reserved. Upstream allows the same four resources.
 func reservable(name corev1.ResourceName) error {
 	known := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, PID}
 	if slices.Contains(known, name) {
@@ -72,13 +72,13 @@ func reservable(name corev1.ResourceName) error {
 	return fmt.Errorf("cannot reserve %q; known: %s, %s, %s, %s", name, known[0], known[1], known[2], known[3])
 }
 
-// processors is a flag: 0-1,4.
-type processors struct{ to *cpuset.CPUSet }
+// cpusFlag is a flag value: a list of CPUs such as 0-1,4.
+type cpusFlag struct{ to *cpuset.CPUSet }
 
-var _ pflag.Value = (*processors)(nil)
+var _ pflag.Value = (*cpusFlag)(nil)
 
 // String implements pflag.Value.
-func (p *processors) String() string {
+func (p *cpusFlag) String() string {
 	if p.to == nil {
 		return ""
 	}
@@ -86,10 +86,10 @@ func (p *processors) String() string {
 }
 
 // Type implements pflag.Value.
-func (p *processors) Type() string { return "cpus" }
+func (p *cpusFlag) Type() string { return "cpus" }
 
 // Set implements pflag.Value.
-func (p *processors) Set(text string) error {
+func (p *cpusFlag) Set(text string) error {
 	set, err := cpuset.Parse(strings.TrimSpace(text))
 	if err != nil {
 		return fmt.Errorf("%q is not a list of CPUs such as 0-1,4", text)

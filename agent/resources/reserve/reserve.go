@@ -14,11 +14,10 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// PID is the resource of process IDs in the two reservations; a node has no capacity
-// of that name.
+// PID is the resource name of process IDs in the reservations. A node has no capacity with this name.
 const PID = corev1.ResourceName("pid")
 
-// What cgroups can enforce.
+// Values of --enforce-node-allocatable.
 const (
 	EnforcePods               = "pods"
 	EnforceSystem             = "system-reserved"
@@ -28,28 +27,29 @@ const (
 	EnforceNone               = "none"
 )
 
-// Config is the reservations and the cgroups that enforce them. The zero value
-// reserves nothing. Use Flags and Check.
+// Config contains the reservations and the cgroups that enforce them. The zero value reserves nothing. Use Flags and
+// Check.
 type Config struct {
 	// KubeReserved is for the agent and the container runtime, SystemReserved for all
 	// other processes that are not pods: cpu, memory, ephemeral-storage and pid.
 	KubeReserved, SystemReserved corev1.ResourceList
-	// ReservedCPUs are CPUs that are never exclusive; they replace the cpu of both
-	// reservations.
+	// ReservedCPUs are never allocated exclusively. They replace cpu in both reservations.
 	ReservedCPUs cpuset.CPUSet
 
-	EnforceNodeAllocatable []string // Enforce…; Flags: pods
+	EnforceNodeAllocatable []string // Enforce…; default of Flags: pods
 	// The cgroups whose limits EnforceKube and EnforceSystem set.
 	KubeReservedCgroup, SystemReservedCgroup string
 }
 
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.Var(&amounts{&c.KubeReserved}, "kube-reserved",
-		"Resources reserved for monopod and the container runtime, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
-	f.Var(&amounts{&c.SystemReserved}, "system-reserved",
-		"Resources reserved for all other processes that are not pods, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
-	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus",
+	f.Var(&amountsFlag{&c.KubeReserved}, "kube-reserved",
+		"Resources reserved for monopod and the container runtime, for example "+
+			"cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
+	f.Var(&amountsFlag{&c.SystemReserved}, "system-reserved",
+		"Resources reserved for all other processes that are not pods, for example "+
+			"cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
+	f.Var(&cpusFlag{&c.ReservedCPUs}, "reserved-cpus",
 		"CPUs reserved for the system and monopod, for example 0-1,4. Replaces cpu in --kube-reserved and --system-reserved.")
 	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods},
 		"Comma-separated list of the limits to enforce by cgroups: "+strings.Join(enforceable(), ", ")+
@@ -89,8 +89,7 @@ func (c *Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// needs checks that an enforced reservation has its cgroup and is enforced in one
-// way.
+// needs checks that an enforced reservation has a cgroup, and is enforced either as a whole or compressible.
 func (c *Config) needs(cgroup, flag, whole, compressible string) error {
 	a, b := c.Enforces(whole), c.Enforces(compressible)
 	switch {
@@ -104,10 +103,10 @@ func (c *Config) needs(cgroup, flag, whole, compressible string) error {
 	return nil
 }
 
-// Enforces reports whether --enforce-node-allocatable names what.
+// Enforces reports whether --enforce-node-allocatable contains what.
 func (c *Config) Enforces(what string) bool { return slices.Contains(c.EnforceNodeAllocatable, what) }
 
-// Reserved returns the sum of both reservations. ReservedCPUs count as the system's.
+// Reserved returns the sum of both reservations.
 func (c *Config) Reserved() corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for _, list := range []corev1.ResourceList{c.Kube(), c.System()} {
@@ -129,8 +128,7 @@ func (c *Config) Kube() corev1.ResourceList {
 	return list
 }
 
-// System returns SystemReserved, with the number of ReservedCPUs as cpu if there are
-// any.
+// System returns SystemReserved. If there are ReservedCPUs, their number is its cpu.
 func (c *Config) System() corev1.ResourceList {
 	list := c.SystemReserved.DeepCopy()
 	if n := c.ReservedCPUs.Size(); n > 0 {
@@ -142,9 +140,8 @@ func (c *Config) System() corev1.ResourceList {
 	return list
 }
 
-// Allocatable returns capacity minus the reservations and minus eviction, the hard
-// thresholds of memory and ephemeral-storage. The memory of huge pages is subtracted
-// too. No amount is negative.
+// Allocatable returns capacity minus the reservations and minus eviction, the hard eviction thresholds of memory and
+// ephemeral-storage. The memory of huge pages is subtracted, too. No amount is negative.
 func (c *Config) Allocatable(capacity, eviction corev1.ResourceList) corev1.ResourceList {
 	out := capacity.DeepCopy()
 	for _, list := range []corev1.ResourceList{c.Reserved(), eviction, hugePages(capacity)} {
@@ -174,7 +171,7 @@ func hugePages(capacity corev1.ResourceList) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceMemory: sum}
 }
 
-// Fits returns the reservations that exceed the node's capacity.
+// Fits returns an error for each reservation that exceeds the node's capacity.
 func (c *Config) Fits(capacity corev1.ResourceList) error {
 	var errs []error
 	for name, q := range c.Reserved() {

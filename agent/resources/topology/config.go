@@ -15,10 +15,10 @@ import (
 
 // The policies: how to handle a pod whose resources cannot be aligned.
 const (
-	None       = "none"             // no alignment
-	BestEffort = "best-effort"      // it is admitted anyway
-	Restricted = "restricted"       // it is rejected if they could be aligned better on an empty machine
-	SingleNode = "single-numa-node" // it is rejected if they are not on one node
+	None       = "none"             // resources are not aligned
+	BestEffort = "best-effort"      // the pod is admitted anyway
+	Restricted = "restricted"       // the pod is rejected if its resources could be aligned better on an empty machine
+	SingleNode = "single-numa-node" // the pod is rejected if its resources are not on one node
 )
 
 // The scopes of alignment.
@@ -31,12 +31,11 @@ const (
 	optionClosest = "prefer-closest-numa-nodes"
 	optionNodes   = "max-allowable-numa-nodes"
 
-	// maxNodes bounds the work, which grows with the subsets of nodes (upstream: 8).
+	// maxNodes is the maximum number of NUMA nodes, because all subsets of nodes are tried (upstream: 8).
 	maxNodes = 8
 )
 
-// Config is the values of kubelet's flags of the topology manager. The zero value is
-// policy none.
+// Config contains the values of kubelet's flags for the topology manager. The zero value is policy none.
 type Config struct {
 	Policy, Scope string
 	Options       map[string]string
@@ -45,7 +44,8 @@ type Config struct {
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Policy, "topology-manager-policy", None,
-		"Topology manager policy, for the alignment of exclusive CPUs, memory and devices: none, best-effort, restricted or single-numa-node.")
+		"Topology manager policy, for the alignment of exclusive CPUs, memory and devices: "+
+			"none, best-effort, restricted or single-numa-node.")
 	f.StringVar(&c.Scope, "topology-manager-scope", ScopeContainer, "Scope to which the policy applies: container or pod.")
 	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, "Options of the topology manager policy: "+
 		optionClosest+"=true prefers NUMA nodes that are close to each other, "+optionNodes+
@@ -92,8 +92,8 @@ func (c *Config) closest() bool {
 	return on && c.Policy != SingleNode
 }
 
-// fits returns why the policy does not support this machine.
-func (c *Config) fits(m *numa.Machine) error {
+// checkMachine returns an error if the machine has too many NUMA nodes for the policy.
+func (c *Config) checkMachine(m *numa.Machine) error {
 	limit := maxNodes
 	if n, err := strconv.Atoi(c.Options[optionNodes]); err == nil {
 		limit = n

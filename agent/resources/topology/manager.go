@@ -25,7 +25,7 @@ const (
 // Deps are a Manager's dependencies.
 type Deps struct {
 	Machine   *numa.Machine // required unless the policy is none
-	Providers []Provider    // asked in this order
+	Providers []Provider    // called in this order
 	Clock     clock.PassiveClock
 	Metrics   prometheus.Registerer
 }
@@ -34,7 +34,7 @@ type Deps struct {
 type Manager struct {
 	cfg       Config
 	providers []Provider
-	places    places
+	nodeSets  nodeSets
 	clock     clock.PassiveClock
 	metrics   *metrics // nil: policy none
 }
@@ -44,23 +44,27 @@ type metrics struct {
 	took             prometheus.Histogram
 }
 
-// New checks that the policy supports the machine.
+// New returns a Manager. It returns an error if the policy does not support the machine.
 func New(deps Deps, cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, providers: deps.Providers, clock: deps.Clock}
 	if cfg.Off() {
 		return m, nil
 	}
-	if err := cfg.fits(deps.Machine); err != nil {
+	if err := cfg.checkMachine(deps.Machine); err != nil {
 		return nil, err
 	}
-	m.places = newPlaces(deps.Machine, cfg.closest())
+	m.nodeSets = newNodeSets(deps.Machine, cfg.closest())
 	m.metrics = &metrics{
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_topology_manager_admission_requests_total", Help: "Admission requests that required topology alignment."}),
+			Name: "kubelet_topology_manager_admission_requests_total",
+			Help: "Admission requests that required topology alignment."}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_topology_manager_admission_errors_total", Help: "Admission requests rejected because resources could not be aligned."}),
+			Name: "kubelet_topology_manager_admission_errors_total",
+			Help: "Admission requests rejected because resources could not be aligned."}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration of admission requests in milliseconds.", Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
+			Name:    "kubelet_topology_manager_admission_duration_ms",
+			Help:    "Duration of admission requests in milliseconds.",
+			Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
 	}
 	for _, c := range []prometheus.Collector{m.metrics.requests, m.metrics.errors, m.metrics.took} {
 		if err := deps.Metrics.Register(c); err != nil {
@@ -104,12 +108,13 @@ func (m *Manager) count(start time.Time, err error) {
 	m.metrics.took.Observe(float64(m.clock.Since(start)) / float64(time.Millisecond))
 }
 
-// errAffinity is upstream's message.
-var errAffinity = errors.New("Resources cannot be allocated with Topology locality") //nolint:staticcheck // clients match on it
+// errAffinity has upstream's text, on which clients match.
+var errAffinity = errors.New("Resources cannot be allocated with Topology locality") //nolint:staticcheck // upstream's
 
-// Refused converts an error of Allocate into a pod's status.
+// Refused returns the status of a pod that is rejected because of an error of Allocate.
 func Refused(err error) *status.Failure {
-	f := &status.Failure{Reason: ReasonUnexpected, Message: fmt.Sprintf("Pod was rejected: Allocate failed due to %v, which is unexpected", err)}
+	f := &status.Failure{Reason: ReasonUnexpected,
+		Message: fmt.Sprintf("Pod was rejected: Allocate failed due to %v, which is unexpected", err)}
 	if r := Refusal(nil); errors.As(err, &r) {
 		f.Reason, f.Message = r.Reason(), "Pod was rejected: "+err.Error()
 	} else if errors.Is(err, errAffinity) {
@@ -118,7 +123,7 @@ func Refused(err error) *status.Failure {
 	return f
 }
 
-// admit allocates for the whole pod, or for one container after the other.
+// admit allocates the resources of all containers, with a common hint if the scope is the pod.
 func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	whole := Hint{Preferred: true}
 	if m.cfg.Scope == ScopePod && !m.cfg.Off() {
@@ -130,7 +135,7 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			if err := m.give(ctx, pod, &list[i], whole); err != nil {
+			if err := m.allocate(ctx, pod, &list[i], whole); err != nil {
 				return err
 			}
 		}
@@ -138,8 +143,8 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// give makes the providers allocate for one container.
-func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
+// allocate makes the providers allocate for a container.
+func (m *Manager) allocate(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
 	if m.cfg.Scope != ScopePod && !m.cfg.Off() {
 		found, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
 		if !ok {
@@ -155,20 +160,20 @@ func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	return nil
 }
 
-// decide merges the providers' hints; ok: the policy accepts the result.
+// decide merges the providers' hints; ok means that the policy accepts the result.
 func (m *Manager) decide(ask func(Provider) map[string][]Hint) (hint Hint, ok bool) {
 	answers := make([]map[string][]Hint, 0, len(m.providers))
 	for _, p := range m.providers {
 		answers = append(answers, ask(p))
 	}
-	return m.places.decide(m.cfg.Policy, collect(answers))
+	return m.nodeSets.decide(m.cfg.Policy, collect(answers))
 }
 
-// decide applies the policy.
-func (p places) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
+// decide merges the hints; ok means that the policy accepts the result.
+func (p nodeSets) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
 	switch policy {
 	case SingleNode:
-		hint = p.merge(single(lists))
+		hint = p.merge(singleNodeOnly(lists))
 		if hint.Nodes == p.all {
 			hint.Nodes = 0
 		}
@@ -194,7 +199,7 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 }
 
 // Recover passes the existing containers to the providers.
-func (m *Manager) Recover(made []Made) {
+func (m *Manager) Recover(made []Container) {
 	for _, p := range m.providers {
 		p.Recover(made)
 	}

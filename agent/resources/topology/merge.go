@@ -7,15 +7,15 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// places is the machine's nodes, and the order of sets of them.
-type places struct {
+// nodeSets compares sets of the machine's NUMA nodes.
+type nodeSets struct {
 	all       Nodes
 	distances map[int]map[int]int
-	closest   bool // prefer the closer one of two sets of the same size
+	closest   bool // of two sets of the same size, prefer the one whose nodes are closer to each other
 }
 
-func newPlaces(m *numa.Machine, closest bool) places {
-	p := places{distances: map[int]map[int]int{}, closest: closest}
+func newNodeSets(m *numa.Machine, closest bool) nodeSets {
+	p := nodeSets{distances: map[int]map[int]int{}, closest: closest}
 	for _, n := range m.Nodes {
 		p.all |= NewNodes(n.ID)
 		p.distances[n.ID] = n.Distances
@@ -23,9 +23,9 @@ func newPlaces(m *numa.Machine, closest bool) places {
 	return p
 }
 
-// better returns the set with fewer nodes, then the closer one if closest is set,
-// then the one with the lower node IDs.
-func (p places) better(a, b Nodes) Nodes {
+// better returns the set with fewer nodes. Of sets of the same size it returns the closer one if closest is set, then
+// the one with the lower node IDs.
+func (p nodeSets) better(a, b Nodes) Nodes {
 	if a.Count() != b.Count() {
 		if a.Count() < b.Count() {
 			return a
@@ -33,7 +33,7 @@ func (p places) better(a, b Nodes) Nodes {
 		return b
 	}
 	if p.closest {
-		if x, y := p.spread(a), p.spread(b); x != y {
+		if x, y := p.distance(a), p.distance(b); x != y {
 			if x < y {
 				return a
 			}
@@ -43,9 +43,8 @@ func (p places) better(a, b Nodes) Nodes {
 	return min(a, b)
 }
 
-// spread returns the sum of the distances between all nodes; for sets of the same
-// size this orders like the average.
-func (p places) spread(n Nodes) int {
+// distance returns the sum of the distances between all nodes. Sets of the same size are ordered as by the average.
+func (p nodeSets) distance(n Nodes) int {
 	sum := 0
 	for _, from := range n.IDs() {
 		for _, to := range n.IDs() {
@@ -72,8 +71,8 @@ func collect(answers []map[string][]Hint) [][]Hint {
 	return out
 }
 
-// single keeps the preferred hints with one node or without nodes.
-func single(lists [][]Hint) [][]Hint {
+// singleNodeOnly returns the preferred hints that have one node or no node.
+func singleNodeOnly(lists [][]Hint) [][]Hint {
 	out := make([][]Hint, len(lists))
 	for i, hints := range lists {
 		for _, h := range hints {
@@ -85,14 +84,13 @@ func single(lists [][]Hint) [][]Hint {
 	return out
 }
 
-// merge finds the best nodes for all resources: it tries every combination of one
-// hint for each and intersects them. If nothing fits, the result is all nodes, not
-// preferred.
-func (p places) merge(lists [][]Hint) Hint {
+// merge returns the best nodes for all resources: it tries every combination of one hint for each resource and
+// intersects them. If all intersections are empty, it returns all nodes, not preferred.
+func (p nodeSets) merge(lists [][]Hint) Hint {
 	if slices.ContainsFunc(lists, func(l []Hint) bool { return len(l) == 0 }) {
 		return Hint{Nodes: p.all}
 	}
-	best, found, wanted := Hint{}, false, widest(lists)
+	best, found, wanted := Hint{}, false, minNodes(lists)
 	var walk func(rest [][]Hint, common, first Nodes, preferred bool)
 	walk = func(rest [][]Hint, common, first Nodes, preferred bool) {
 		if len(rest) == 0 {
@@ -121,8 +119,8 @@ func (p places) merge(lists [][]Hint) Hint {
 	return best
 }
 
-// widest returns the largest of the minimum numbers of nodes that the resources need.
-func widest(lists [][]Hint) int {
+// minNodes returns the minimum number of nodes of the resource that needs most nodes.
+func minNodes(lists [][]Hint) int {
 	most := 0
 	for _, hints := range lists {
 		least := 0
@@ -136,10 +134,9 @@ func widest(lists [][]Hint) int {
 	return most
 }
 
-// beats reports whether a is better than b. Among hints that are not preferred, those
-// with the wanted number of nodes are best, then those with fewer, more nodes first,
-// then those with more.
-func (p places) beats(a, b Hint, wanted int) bool {
+// beats reports whether a is better than b. Among hints that are not preferred, the best have the wanted number of
+// nodes. Hints with fewer nodes follow, those with most nodes first, then hints with more nodes.
+func (p nodeSets) beats(a, b Hint, wanted int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
 	}

@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 		for i, l := range lists {
 			answer[fmt.Sprint(i)] = l
 		}
-		p := newPlaces(numatest.Shape{Sockets: 2, Nodes: 1, Cores: 1, Threads: 1}.Machine(t), false)
+		p := newNodeSets(numatest.Shape{Sockets: 2, Nodes: 1, Cores: 1, Threads: 1}.Machine(t), false)
 		best, ok := p.decide(BestEffort, collect([]map[string][]Hint{answer}))
 		if best.word() != c.best || !ok {
 			t.Errorf("%s: best-effort %s %v, want %s", c.name, best.word(), ok, c.best)
@@ -85,7 +85,7 @@ func TestDecide(t *testing.T) {
 
 func TestBeats(t *testing.T) {
 	t.Parallel()
-	p := newPlaces(numatest.Shape{Sockets: 2, Nodes: 2, Cores: 1, Threads: 1}.Machine(t), false)
+	p := newNodeSets(numatest.Shape{Sockets: 2, Nodes: 2, Cores: 1, Threads: 1}.Machine(t), false)
 	for _, c := range []struct {
 		better, worse string
 		wanted        int
@@ -112,7 +112,7 @@ func TestClosest(t *testing.T) {
 	m := numatest.Shape{Sockets: 2, Nodes: 2, Cores: 1, Threads: 1}.Machine(t) // 0 and 1 are near, 2 and 3 too
 	lists := [][]Hint{hints("1,2* 2,3*")}
 	for closest, want := range map[bool]string{false: "1,2*", true: "2,3*"} {
-		if got := newPlaces(m, closest).merge(lists); got.word() != want {
+		if got := newNodeSets(m, closest).merge(lists); got.word() != want {
 			t.Errorf("closest %v: %s, want %s", closest, got.word(), want)
 		}
 	}

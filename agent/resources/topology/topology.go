@@ -3,8 +3,8 @@
 // decides by its policy which NUMA nodes are best for all of them, or rejects the
 // pod, and then makes each provider allocate.
 //
-//   - Nodes, Hint: from which NUMA nodes a request can be served.
-//   - Provider, Allotment: an allocator, and its part of a container's config.
+//   - Nodes, Hint: the NUMA nodes from which a request can be served.
+//   - Provider: an allocator.
 //   - Config, Manager: the policy, and the interface to the agent.
 //   - merge.go: the decision, which is pure.
 //
@@ -74,7 +74,7 @@ func (n Nodes) Subsets() []Nodes {
 // Hint is a set of nodes from which a provider can serve a request.
 type Hint struct {
 	Nodes     Nodes
-	Preferred bool // it has no more nodes than such a request needs
+	Preferred bool // it has no more nodes than the request needs on an empty machine
 }
 
 // Provider allocates exclusive resources to containers. All methods are safe for
@@ -102,31 +102,30 @@ type Provider interface {
 	// containers; of each container of a pod the newest instance comes first. A
 	// provider whose checkpoint is missing or damaged restores its allocations from
 	// the annotations of its Allotments.
-	Recover(made []Made)
-	// Release releases the resources of a pod whose containers are dead, or that was
-	// rejected. It is a no-op for a pod without any.
+	Recover(existing []Container)
+	// Release releases the resources of a pod whose containers are dead, or that was rejected, if it has any.
 	Release(uid types.UID)
 	// Retain releases the pods for which alive is false. It is called once after a
 	// start, when the node's pods are known, and before they are admitted.
 	Retain(alive func(types.UID) bool)
 }
 
-// Made is a container that exists in the runtime.
-type Made struct {
+// Container is a container that exists in the runtime.
+type Container struct {
 	Pod         types.UID
 	Container   string
 	Annotations map[string]string
 }
 
-// TakeBack calls take with each container's annotation key, and logs those that
-// cannot be restored.
-func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note string) error) {
-	for _, c := range made {
-		note := c.Annotations[key]
-		if note == "" {
+// RestoreFromAnnotations calls restore with the annotation key of each container that has one, and logs errors.
+func RestoreFromAnnotations(log *zap.Logger, existing []Container, key string,
+	restore func(c Container, value string) error) {
+	for _, c := range existing {
+		value := c.Annotations[key]
+		if value == "" {
 			continue
 		}
-		if err := take(c, note); err != nil {
+		if err := restore(c, value); err != nil {
 			log.Warn("cannot restore the exclusive resources of a container from its annotation, allocating new ones",
 				zap.String("annotation", key),
 				zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
@@ -134,7 +133,7 @@ func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note s
 	}
 }
 
-// Refusal is an error of Allocate with a reason; other errors become
+// Refusal is an error of Allocate with a reason for the pod's status; the reason of other errors is
 // UnexpectedAdmissionError.
 type Refusal interface {
 	error

@@ -1,8 +1,7 @@
 // Package userns assigns ranges of the host's user IDs to pods, so that root in a pod
 // is unprivileged outside.
 //
-// A range is recorded in the pod's folder and is free again when that folder is
-// removed. There is no other state.
+// A range is recorded in the pod's folder and is free again when that folder is removed. There is no other state.
 package userns
 
 import (
@@ -19,7 +18,7 @@ import (
 	"monopod/agent/host/checkpoint"
 )
 
-// Length is the number of user IDs of a pod, as with kubelet.
+// Length is the number of user IDs of a pod (upstream: 65536).
 const Length = 65536
 
 // Ranges assigns blocks of user IDs, from Length on. It is safe for concurrent use.
@@ -33,14 +32,14 @@ type Ranges struct {
 // New returns Ranges for at most count pods with folders below dir.
 func New(dir string, count int) *Ranges { return &Ranges{dir: dir, count: count} }
 
-// block is the record: users First … First+Length−1 of the host are 0 … of the pod,
-// and so are groups.
+// block is the record in the pod's folder: the host's users and groups First to First+Length−1 are 0 to Length−1 in the
+// pod.
 type block struct {
 	First  uint32 `json:"hostId"`
 	Length uint32 `json:"length"`
 }
 
-// Shared returns the namespace of a pod with the host's users.
+// Shared returns the namespace of a pod without a user namespace.
 func Shared() *cri.UserNamespace { return &cri.UserNamespace{Mode: cri.NamespaceMode_NODE} }
 
 // Get returns the namespace of the pod: the recorded one, or else a new one.
@@ -49,7 +48,7 @@ func (r *Ranges) Get(pod types.UID) (*cri.UserNamespace, error) {
 	defer r.mu.Unlock()
 	first, found, err := r.read(string(pod))
 	if err == nil && !found {
-		first, err = r.take(string(pod))
+		first, err = r.allocate(string(pod))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
@@ -72,8 +71,8 @@ func (r *Ranges) read(pod string) (first uint32, found bool, err error) {
 	return b.First, found, err
 }
 
-// take records the first free range for the pod before anything runs with it.
-func (r *Ranges) take(pod string) (uint32, error) {
+// allocate records the first free range for the pod.
+func (r *Ranges) allocate(pod string) (uint32, error) {
 	used, err := r.used()
 	if err != nil {
 		return 0, err
@@ -91,8 +90,8 @@ func (r *Ranges) take(pod string) (uint32, error) {
 	return 0, errors.New("could not find an empty slot to allocate a user namespace")
 }
 
-// used returns the ranges of all pods. It fails if a record cannot be read, because
-// two pods must not share user IDs.
+// used returns the ranges of all pods. It returns an error if a record cannot be read, because two pods must not share
+// user IDs.
 func (r *Ranges) used() (map[uint32]bool, error) {
 	folders, err := os.ReadDir(r.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -34,27 +34,25 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 3 * time.Second
-	// settled is how long containerd must have run for its next death to count as
-	// the first.
-	settled = 10 * time.Second
-	// stopping is how long containerd gets between SIGTERM and SIGKILL.
-	stopping = 5 * time.Second
+	// stableAfter is how long containerd must run until the backoff of its restarts is reset.
+	stableAfter = 10 * time.Second
+	// stopTimeout is how long containerd gets between SIGTERM and SIGKILL.
+	stopTimeout = 5 * time.Second
 )
 
 // Config of a Child.
 type Config struct {
-	DataDir string // monopod's
-	Program string // containerd; empty: the one in PATH
-	// name or path of the program that starts containers; empty or auto: crun or runc, see choose
-	OCIRuntime string
-	Executable string         // monopod itself, as CNI plugin; empty: the running one
+	DataDir    string         // of monopod
+	Program    string         // path of containerd; empty: the one in PATH
+	OCIRuntime string         // name or path of the program that starts containers; empty or auto: crun or runc
+	Executable string         // path of monopod, which is also the CNI plugin; empty: the running one
 	MaxPods    int            // of the node, for the size of the pod network; 0: 110
-	Admit      cni.Admit      // asked before a pod has its addresses; nil: no check
-	Systemd    bool           // makes containers' cgroups, as slices' scopes; else the OCI runtime does
-	Pods       []netip.Prefix // the ranges of pods' addresses; empty: chosen
-	Services   []netip.Prefix // the ranges of Services' addresses
+	Admit      cni.Admit      // decides whether a pod gets addresses; nil: always
+	Systemd    bool           // the systemd cgroup driver, otherwise cgroupfs
+	Pods       []netip.Prefix // the CIDRs of pods; empty: chosen automatically
+	Services   []netip.Prefix // the CIDRs of Services
 	Log        *zap.Logger
-	Guard      *guard.Guard // of the goroutine that releases leases; nil: its panic is only recovered
+	Guard      *guard.Guard // of the goroutine that deletes leases; nil: its panic is only recovered
 	Clock      clock.Clock  // nil: the real one
 }
 
@@ -125,7 +123,7 @@ func (c *Child) Network(ctx context.Context) (cni.Network, error) {
 	}
 }
 
-// Prepared is Network without waiting; zero: Run has not set it up.
+// Prepared returns the network without waiting; zero: Run has not set it up yet.
 func (c *Child) Prepared() cni.Network {
 	select {
 	case <-c.prepared:
@@ -135,10 +133,9 @@ func (c *Child) Prepared() cni.Network {
 	}
 }
 
-// Run keeps containerd running until ctx ends, then stops it without its pods; if
-// there are no pods, it removes the pod network. It fails only before the first
-// start; later deaths are logged, and containerd is restarted after 100 ms, doubling
-// up to 3 s.
+// Run keeps containerd running until ctx ends. Then it stops containerd, whose pods keep running, and removes the pod
+// network if there are no pods. It returns an error only before the first start. When containerd exits later, Run logs
+// that and restarts it after 100 ms, doubling up to 3 s.
 func (c *Child) Run(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("prepare containerd: %w", err)
@@ -152,9 +149,8 @@ func (c *Child) Run(ctx context.Context) error {
 	return nil
 }
 
-// serveNetwork answers the network plugin until the returned function is called:
-// longer than ctx, because a containerd that stops may still run the plugin. Without
-// the server, the plugin does its work by itself.
+// serveNetwork serves the CNI plugin until end is called, which may be after ctx ends: a containerd that is stopping
+// may still run the plugin. Without the server, the plugin sets up pods by itself.
 func (c *Child) serveNetwork(ctx context.Context) (end func()) {
 	server, err := c.network.Listen(c.config.Log, c.config.Admit)
 	if err != nil {
@@ -168,13 +164,14 @@ func (c *Child) serveNetwork(ctx context.Context) (end func()) {
 	return func() { stop(); ended.Wait() }
 }
 
-// routesSettle is how long after a change of routes the pod network adapts: the start of a pod is many changes.
-const routesSettle = time.Second
+// routesDebounce is the time between a change of routes and the adaptation of the pod network: the start of a pod
+// changes routes many times.
+const routesDebounce = time.Second
 
 // followRoutes adapts the pod network to the host's routes until ctx ends.
 func (c *Child) followRoutes(ctx context.Context) {
 	for range kernel.WatchNetwork(ctx) {
-		if !backoff.Sleep(ctx, c.config.Clock, routesSettle) {
+		if !backoff.Sleep(ctx, c.config.Clock, routesDebounce) {
 			continue // until the channel is closed
 		}
 		if err := c.network.Adapt(); err != nil {
@@ -187,11 +184,11 @@ func (c *Child) followRoutes(ctx context.Context) {
 func (c *Child) supervise(ctx context.Context) {
 	for retry := (backoff.Retry{First: firstBackoff, Most: lastBackoff}); ; {
 		began := c.config.Clock.Now()
-		err := c.runTidied(ctx)
+		err := c.runReleasingLeases(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if c.config.Clock.Since(began) > settled {
+		if c.config.Clock.Since(began) > stableAfter {
 			retry.Reset()
 		}
 		pause := retry.Next()
@@ -199,14 +196,14 @@ func (c *Child) supervise(ctx context.Context) {
 		if !backoff.Sleep(ctx, c.config.Clock, pause) {
 			return
 		}
-		if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.network.Reclaim()); err != nil {
+		if err := errors.Join(c.endOrphanedShims(ctx), c.removeOrphanedNamespaces(), c.network.Reclaim()); err != nil {
 			c.config.Log.Warn("failed to clean up partially created containers", zap.Error(err))
 		}
 	}
 }
 
-// prepare prepares the first start: it stops an earlier containerd of this data
-// folder and writes network and config.
+// prepare prepares the first start: it stops an earlier containerd of this data folder, cleans up what it left, and
+// writes the configuration of the network and of containerd.
 func (c *Child) prepare(ctx context.Context) error {
 	programs, err := c.findPrograms(ctx)
 	if err != nil {
@@ -215,14 +212,15 @@ func (c *Child) prepare(ctx context.Context) error {
 	if err := c.stopLeftover(ctx); err != nil {
 		return err
 	}
-	if err := c.clearOldBoot(); err != nil {
+	if err := c.removeStateOfEarlierBoot(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.replaceFronts(programs)); err != nil {
+	if err := errors.Join(c.endOrphanedShims(ctx), c.removeOrphanedNamespaces(), c.replaceWrappers(programs)); err != nil {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{
-		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods, Subnets: c.config.Pods, Services: c.config.Services, Log: c.config.Log,
+		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods,
+		Subnets: c.config.Pods, Services: c.config.Services, Log: c.config.Log,
 	})
 	if err != nil {
 		return err
@@ -232,17 +230,17 @@ func (c *Child) prepare(ctx context.Context) error {
 	return os.WriteFile(c.layout.config, []byte(c.configFile(programs, network).render()), 0o600)
 }
 
-// shimName is the program that keeps the containers of a pod.
+// shimName is the name of containerd's shim: the parent process of a pod's containers.
 const shimName = "containerd-shim-runc-v2"
 
-// programs are what containers run with.
+// programs are the programs that containerd uses.
 type programs struct {
-	version  programVersion
-	runtimes []ociRuntime // the default one first
-	shim     string       // absolute; empty: containerd looks for it
+	version     programVersion // of containerd
+	ociRuntimes []ociRuntime   // the default one first
+	shim        string         // absolute path; empty: containerd looks for it
 }
 
-// findPrograms finds them, and asks containerd for its version.
+// findPrograms finds the OCI runtimes and the shim, and asks containerd for its version.
 func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
 	out, err := exec.CommandContext(ctx, c.program, "--version").Output()
 	if err != nil {
@@ -251,18 +249,18 @@ func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
 	if found.version, err = parseVersion(string(out)); err != nil {
 		return programs{}, err
 	}
-	if found.runtimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime); err != nil {
+	if found.ociRuntimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime); err != nil {
 		return programs{}, err
 	}
-	if shim, err := nextTo(c.program, shimName); err == nil { // otherwise containerd reports it when a pod starts
+	if shim, err := nextTo(c.program, shimName); err == nil { // otherwise containerd returns an error when a pod starts
 		found.shim = shim
 	}
 	return found, nil
 }
 
-// clearOldBoot removes the state of pods from before the last boot, which other
-// containerds keep in /run.
-func (c *Child) clearOldBoot() error {
+// removeStateOfEarlierBoot removes the state of pods that ran before the last boot. By default containerd keeps it in
+// /run, which a boot clears.
+func (c *Child) removeStateOfEarlierBoot() error {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return err
@@ -275,52 +273,57 @@ func (c *Child) clearOldBoot() error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	if len(mounts) == 0 { // otherwise something is still running there
-		if err := errors.Join(os.RemoveAll(c.layout.state), os.RemoveAll(c.tasks(c.layout.root)), os.RemoveAll(c.layout.oci)); err != nil {
+		for _, dir := range []string{c.layout.state, c.tasks(c.layout.root), c.layout.oci} {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 	}
 	return os.WriteFile(c.layout.boot, boot, 0o600)
 }
 
-// replaceFronts replaces the programs that earlier versions put in front of runc and the shim by links to those. The
-// shims of pods which earlier versions started execute the one, and containerd the other, until the machine boots.
-func (c *Child) replaceFronts(found programs) error {
-	behind := map[string]string{filepath.Join(c.layout.oci, "bin", shimName): found.shim}
-	for _, r := range found.runtimes {
+// replaceWrappers replaces the wrappers of runc and the shim that earlier versions of monopod installed by links to
+// runc and the shim. The shims of pods that those versions started execute the wrapper of runc, and containerd executes
+// that of the shim, until the next boot.
+func (c *Child) replaceWrappers(found programs) error {
+	programs := map[string]string{filepath.Join(c.layout.oci, "bin", shimName): found.shim}
+	for _, r := range found.ociRuntimes {
 		if r.name == runc {
-			behind[filepath.Join(c.layout.oci, runc)] = r.path
+			programs[filepath.Join(c.layout.oci, runc)] = r.path
 		}
 	}
 	var errs []error
-	for front, program := range behind {
-		if _, err := os.Lstat(front); err != nil || program == "" || program == front {
+	for wrapper, program := range programs {
+		if _, err := os.Lstat(wrapper); err != nil || program == "" || program == wrapper {
 			continue
 		}
-		next := front + ".program" // renamed, because a shim may execute the front now
+		next := wrapper + ".program" // renamed, because a shim may be executing the wrapper
 		err := cni.Link(program, next)
 		if err == nil {
-			err = os.Rename(next, front)
+			err = os.Rename(next, wrapper)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// runTidied is runOnce, and releases the leases of an earlier containerd.
-func (c *Child) runTidied(ctx context.Context) error {
+// runReleasingLeases runs containerd once and meanwhile deletes the leases of an earlier containerd.
+func (c *Child) runReleasingLeases(ctx context.Context) error {
 	during, stop := context.WithCancel(ctx)
-	var tidied sync.WaitGroup
-	c.config.Guard.Go(&tidied, "leases", func() { c.endLeases(during) })
-	defer func() { stop(); tidied.Wait() }()
+	var deleted sync.WaitGroup
+	c.config.Guard.Go(&deleted, "leases", func() { c.deleteOldLeases(during) })
+	defer func() { stop(); deleted.Wait() }()
 	return c.runOnce(ctx)
 }
 
 // runOnce starts containerd and waits for its end; it stops containerd when ctx ends.
-// If monopod is killed, the kernel kills containerd, too: a containerd that is asked to
-// stop records its interrupted calls as failures of the containers, a killed one
-// recovers. The kernel does this when the thread that started it ends, so this
-// goroutine keeps its thread.
+//
+// If monopod is killed, the kernel kills containerd, too (Pdeathsig). SIGKILL is better than SIGTERM: a containerd that
+// gets SIGTERM records its interrupted calls as failures of the containers, a killed one recovers. The kernel sends the
+// signal when the thread that started containerd ends, so this goroutine is locked to its thread.
 func (c *Child) runOnce(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -328,14 +331,15 @@ func (c *Child) runOnce(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, c.program, "--config", c.layout.config)
 	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ())
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = stopping
+	cmd.WaitDelay = stopTimeout
 	// A separate process group, so that Ctrl-C does not reach containerd.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	if err := writePID(c.layout.pid, cmd.Process.Pid); err != nil {
-		c.config.Log.Warn("cannot record the PID of containerd: the next start cannot find it if it outlives monopod", zap.Error(err))
+		c.config.Log.Warn("cannot record the PID of containerd: the next start cannot stop it if it outlives monopod",
+			zap.Error(err))
 	}
 	err := cmd.Wait()
 	return errors.Join(err, os.Remove(c.layout.pid))
@@ -348,11 +352,10 @@ func childEnv(env []string) []string {
 	})
 }
 
-// Discard removes everything that survives Run: orphaned shims, mounts of the child,
-// its bridge and nftables tables. The pods must be removed (RemoveAll) and Run must
-// have returned. Files stay.
+// Discard removes everything but files that survives Run: orphaned shims, mounts of the child, its bridge and nftables
+// tables. Before, the pods must be removed (RemoveAll) and Run must have returned.
 func (c *Child) Discard() error {
-	errs := []error{c.endShims(context.Background()), mount.Kernel{}.UnmountBelow(c.layout.dir)}
+	errs := []error{c.endOrphanedShims(context.Background()), mount.Kernel{}.UnmountBelow(c.layout.dir)}
 	if c.network.Bridge != "" {
 		errs = append(errs, c.network.Remove())
 	}

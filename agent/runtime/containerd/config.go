@@ -16,30 +16,32 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// configFile is the parameters of the child's config.
+// configFile is the content of the child's config.toml.
 type configFile struct {
-	Major           int
+	Major           int // version of containerd
 	Root, State     string
 	Socket          string
 	Snapshotter     string
 	SandboxImage    string
 	BinDir, ConfDir string
 	Hosts           string
-	CDI             string // of the node's own specs
-	RestrictOOM     bool   // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
+	CDI             string // folder of the node's own CDI specs
+	RestrictOOM     bool   // without CAP_SYS_RESOURCE, oom_score_adj cannot be lowered
 	DisableAppArmor bool
-	Shim            string       // absolute; empty: containerd looks for it
+	Shim            string       // absolute path; empty: containerd looks for it
 	Runtimes        []ociRuntime // the default one first
-	Systemd         bool         // makes containers' cgroups
+	Systemd         bool         // the systemd cgroup driver
 }
 
-// Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x, which would otherwise
-// sample the usage of every container each second; the agent reads usage only on
-// request.
+// configs are the templates: version 2 for containerd 1.6 and 1.7 (false), version 3 for 2.x (true). By default 2.x
+// samples the usage of every container each second (stats_collect_period); the agent reads usage only on request.
 var configs = map[bool]string{false: `version = 2
 root = ${root}
 state = ${state}
-disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
 ` + commonConfig + `
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = ${sandboxImage}
@@ -60,7 +62,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 root = ${root}
 state = ${state}
 imports = []
-disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
+disabled_plugins = [
+  "io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp"]
 ` + commonConfig + `
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = ${snapshotter}
@@ -85,8 +91,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.bt
     use_internal_loopback = true
 `}
 
-// Temporary mounts of shims are next to those of containerd, which cleans them up at
-// start; by default they would be in /tmp.
+// commonConfig is the part that both versions share. Temporary mounts of shims are next to those of containerd, which
+// cleans them up at start; by default they would be in /tmp.
 const commonConfig = `temp = ${temp}
 [grpc]
   address = ${socket}
@@ -95,55 +101,57 @@ const commonConfig = `temp = ${temp}
 [plugins."io.containerd.internal.v1.opt"]
   path = ${opt}`
 
-// render returns the config file for a child. text/template would do more than this, but its
-// calls of methods by name keep the linker from dropping any exported method of the program.
+// render returns the text of the file. It does not use text/template, which calls methods by name and so keeps the
+// linker from dropping any exported method of the program.
 func (s configFile) render() string {
-	// TOML's basic strings are quoted as Go's, as far as paths go.
-	quote := strconv.Quote
+	quote := strconv.Quote // for paths, TOML's basic strings are the same as Go's
 	values := map[string]string{
 		"root": quote(s.Root), "state": quote(s.State), "socket": quote(s.Socket), "snapshotter": quote(s.Snapshotter),
-		"sandboxImage": quote(s.SandboxImage), "binDir": quote(s.BinDir), "confDir": quote(s.ConfDir), "hosts": quote(s.Hosts), "cdi": quote(s.CDI),
-		"temp": quote(s.Root + "/tmpmounts"), "opt": quote(s.Root + "/opt"),
-		"restrictOOM": strconv.FormatBool(s.RestrictOOM), "disableAppArmor": strconv.FormatBool(s.DisableAppArmor), "runtimes": s.runtimes(),
+		"sandboxImage": quote(s.SandboxImage), "binDir": quote(s.BinDir), "confDir": quote(s.ConfDir),
+		"hosts": quote(s.Hosts), "cdi": quote(s.CDI), "temp": quote(s.Root + "/tmpmounts"), "opt": quote(s.Root + "/opt"),
+		"restrictOOM":     strconv.FormatBool(s.RestrictOOM),
+		"disableAppArmor": strconv.FormatBool(s.DisableAppArmor),
+		"runtimes":        s.runtimes(),
 	}
 	return os.Expand(configs[s.Major >= 2], func(name string) string { return values[name] })
 }
 
-// runtimes returns the tables of the OCI runtimes.
+// runtimes returns the TOML tables of the OCI runtimes.
 func (s configFile) runtimes() string {
 	if len(s.Runtimes) == 0 {
 		return ""
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n    default_runtime_name = %q", s.Runtimes[0].name)
-	table := "io.containerd.grpc.v1.cri"
+	plugin := "io.containerd.grpc.v1.cri"
 	if s.Major >= 2 {
-		table = "io.containerd.cri.v1.runtime"
+		plugin = "io.containerd.cri.v1.runtime"
 	}
 	for _, r := range s.Runtimes {
-		fmt.Fprintf(&b, "\n    [plugins.%q.containerd.runtimes.%q]\n      runtime_type = \"io.containerd.runc.v2\"", table, r.name)
+		table := fmt.Sprintf("plugins.%q.containerd.runtimes.%q", plugin, r.name)
+		fmt.Fprintf(&b, "\n    [%s]\n      runtime_type = \"io.containerd.runc.v2\"", table)
 		if s.Major >= 2 && s.Shim != "" {
 			fmt.Fprintf(&b, "\n      runtime_path = %q", s.Shim)
 		}
-		fmt.Fprintf(&b, "\n      [plugins.%q.containerd.runtimes.%q.options]\n        BinaryName = %q\n        SystemdCgroup = %t", table, r.name, r.path, s.Systemd)
+		fmt.Fprintf(&b, "\n      [%s.options]\n        BinaryName = %q\n        SystemdCgroup = %t", table, r.path, s.Systemd)
 	}
 	return b.String()
 }
 
-// configFile derives the parameters from the host and the program.
+// configFile returns the configuration for this machine and the programs found.
 func (c *Child) configFile(found programs, network cni.Network) configFile {
 	return configFile{
 		Major: found.version.major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: oci.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
-		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Runtimes: found.runtimes, Systemd: c.config.Systemd,
-		Shim: found.shim,
+		RestrictOOM: !hasCapability(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(),
+		Runtimes: found.ociRuntimes, Systemd: c.config.Systemd, Shim: found.shim,
 	}
 }
 
 var versionPattern = regexp.MustCompile(`\sv?(\d+)\.(\d+)\b`)
 
-// programVersion is what a program says of itself.
+// programVersion is the version that a program prints.
 type programVersion struct{ major, minor int }
 
 // parseVersion reads what `containerd --version` and others print:
@@ -177,8 +185,8 @@ func chooseSnapshotter(dir string) (string, error) {
 	return cri.DefaultSnapshotter, err
 }
 
-// Overlay returns why no folder below dir can be an overlay's upper layer: a
-// unix.Errno if the kernel refuses the mount.
+// Overlay returns an error if no folder below dir can be an overlay's upper layer: a unix.Errno if the kernel refuses
+// the mount.
 func Overlay(dir string) error {
 	tmp, err := os.MkdirTemp(dir, "overlay")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // sun_path of unix(7), with room for the ".ttrpc" that containerd adds.
 const maxSocketPath = 104 - len(".ttrpc")
 
-// layout is the paths of a child containerd, all below the data folder except a
-// socket whose path would be too long.
+// layout contains the paths of a child containerd. All are below the data folder, except the socket if its path would
+// be too long.
 type layout struct {
 	id     string // of the instance
 	dir    string // <data-dir>/containerd
@@ -20,20 +20,20 @@ type layout struct {
 	socket string
 	config string
 	pid    string
-	boot   string // holds the boot ID under which state was made
-	hosts  string // registry mirrors: containerd's hosts.toml
+	boot   string // file with the ID of the boot during which state was created
+	hosts  string // folder of registry mirrors: containerd's hosts.toml
 	cni    string
 	cdi    string // the user's CDI specs of this node
-	oci    string // programs that earlier versions put in front of runc and the shim
+	oci    string // wrappers of runc and the shim that earlier versions of monopod installed
 }
 
-// newLayout wants an absolute path.
+// newLayout returns the paths for a data folder, which must be absolute.
 func newLayout(dataDir string) layout {
 	dir := filepath.Join(dataDir, "containerd")
 	id := InstanceID(dataDir)
 	l := layout{
-		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"), cdi: filepath.Join(dataDir, "cdi"), oci: filepath.Join(dir, "oci"),
-		root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"),
+		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"), cdi: filepath.Join(dataDir, "cdi"),
+		oci: filepath.Join(dir, "oci"), root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"),
 		socket: filepath.Join(dir, "containerd.sock"), config: filepath.Join(dir, "config.toml"),
 		pid: filepath.Join(dir, "containerd.pid"), boot: filepath.Join(dir, "boot"), hosts: filepath.Join(dir, "certs.d"),
 	}

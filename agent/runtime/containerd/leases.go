@@ -11,21 +11,21 @@ import (
 	"monopod/agent/runtime/cri"
 )
 
-// endLeases deletes, once containerd is idle, the leases of calls that died with its
-// predecessor, which would keep snapshots and content for a day.
-func (c *Child) endLeases(ctx context.Context) {
+// deleteOldLeases deletes the leases of calls that an earlier containerd did not finish: they would keep snapshots and
+// content for a day. It waits first, so that pods start without delay.
+func (c *Child) deleteOldLeases(ctx context.Context) {
 	began := c.config.Clock.Now()
 	select {
 	case <-ctx.Done():
 		return
-	case <-c.config.Clock.After(settled):
+	case <-c.config.Clock.After(stableAfter):
 	}
 	if err := c.deleteLeases(ctx, began); err != nil && ctx.Err() == nil {
 		c.config.Log.Warn("failed to delete the leases of an earlier containerd, they expire after a day", zap.Error(err))
 	}
 }
 
-// deleteLeases deletes those made before.
+// deleteLeases deletes the leases that were created before a time.
 func (c *Child) deleteLeases(ctx context.Context, before time.Time) error {
 	conn, err := cri.Dial(c.layout.socket)
 	if err != nil {

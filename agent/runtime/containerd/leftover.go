@@ -25,14 +25,14 @@ func writePID(file string, pid int) error {
 	if err != nil {
 		return err
 	}
-	whole := file + ".new" // no reader sees a partial file
-	if err := os.WriteFile(whole, fmt.Appendf(nil, "%d %s\n", pid, start), 0o600); err != nil {
+	temp := file + ".new" // no reader sees a partial file
+	if err := os.WriteFile(temp, fmt.Appendf(nil, "%d %s\n", pid, start), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(whole, file)
+	return os.Rename(temp, file)
 }
 
-// readPID finds the process of the file, if it still runs.
+// readPID returns the process that writePID recorded, and whether it still runs.
 func readPID(file string) (process, bool) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -50,8 +50,8 @@ func (p process) runs() bool {
 	return err == nil && start == p.start
 }
 
-// startTime is field 22 of /proc/<pid>/stat (proc(5)); the command in field 2 may
-// hold anything but is the last thing in parentheses. A zombie has ended.
+// startTime returns field 22 of /proc/<pid>/stat (proc(5)). It counts from the last parenthesis, because the command in
+// field 2 may contain spaces and parentheses. A zombie counts as ended.
 func startTime(pid int) (string, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -65,8 +65,8 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// stopLeftover kills the containerd of a killed monopod, if it has outlived it, because
-// its config may be outdated. Pods are not affected.
+// stopLeftover kills a containerd that has outlived its monopod, because its configuration may be outdated. Pods are
+// not affected.
 func (c *Child) stopLeftover(ctx context.Context) error {
 	p, runs := readPID(c.layout.pid)
 	if !runs {
@@ -76,7 +76,7 @@ func (c *Child) stopLeftover(ctx context.Context) error {
 		return fmt.Errorf("stop the containerd of an earlier run: %w", err)
 	}
 	const tick = 5 * time.Millisecond
-	for range stopping / tick {
+	for range stopTimeout / tick {
 		if !p.runs() {
 			return nil
 		}

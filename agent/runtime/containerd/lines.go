@@ -9,8 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// lineLog passes containerd's output on to our log, line by line. It is written
-// to by one goroutine.
+// lineLog writes each line of containerd's output to the log. Only one goroutine may write to it.
 type lineLog struct {
 	log  *zap.Logger
 	rest []byte // a line that has not ended yet
@@ -34,16 +33,15 @@ func (l *lineLog) Write(p []byte) (int, error) {
 	}
 }
 
-// klogPattern matches lines of CRI's streaming server, such as those of each kubectl
-// exec, which tries a WebSocket before SPDY. The caller gets the error too.
+// klogPattern matches lines of CRI's streaming server, which logs an error for each kubectl exec that tries a WebSocket
+// before SPDY. The caller gets the error too.
 var klogPattern = regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^ \]]+\] (.*)$`)
 
 var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
 
-// parseLine reads a line of logrus' text format. Levels are lowered by one:
-// containerd logs a warning for each pod's end, and most of its errors are results of
-// calls, which the caller handles. A line that is not logrus' is an error, such as a
-// panic.
+// parseLine returns the level and text of a line in logrus' format. Levels are lowered by one: containerd logs a
+// warning whenever a pod ends, and most of its errors are results of calls, which the caller handles. A line in another
+// format, such as that of a panic, is an error.
 func parseLine(line string) (zapcore.Level, string) {
 	m := linePattern.FindStringSubmatch(line)
 	if m == nil {

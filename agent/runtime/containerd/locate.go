@@ -19,14 +19,14 @@ const (
 	Own = "own"
 	// hostSocket is the socket of the host's containerd.
 	hostSocket = "/run/containerd/containerd.sock"
-	// probing is how long the host's containerd has to answer.
-	probing = 2 * time.Second
+	// probeTimeout is the deadline of a call that checks whether a containerd answers.
+	probeTimeout = 2 * time.Second
 )
 
-// Locate resolves --containerd=want to the socket to use, or child if a Child of the
-// data folder must run. With "auto" that is, in this order:
+// Locate returns the socket to use for --containerd=want, or true if a Child of the data folder must run. For "auto" it
+// chooses, in this order:
 //
-//  1. a child, if there has been one: its pods are there;
+//  1. a child, if there has been one, because the pods are there;
 //  2. the host's containerd, if its CRI and its pod network are ready;
 //  3. a child.
 func Locate(ctx context.Context, dataDir, want string) (socket string, child bool) {
@@ -61,7 +61,7 @@ func usable(ctx context.Context, socket string) bool {
 		return false
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, probing)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	resp, err := api.NewRuntimeServiceClient(conn).Status(ctx, &api.StatusRequest{})
 	return err == nil && cri.Condition(resp.Status, api.RuntimeReady) && cri.Condition(resp.Status, api.NetworkReady)

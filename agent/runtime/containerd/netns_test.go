@@ -40,7 +40,7 @@ func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Child{layout: layout{state: filepath.Dir(filepath.Dir(dir))}}
-	if err := c.clearNamespaces(); err != nil {
+	if err := c.removeOrphanedNamespaces(); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{unmounted, empty} {

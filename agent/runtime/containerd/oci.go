@@ -11,30 +11,30 @@ import (
 	"strings"
 )
 
-// ociRuntime is a program that starts and ends containers for the shims. RuntimeClasses can name it as handler.
+// ociRuntime is a program that starts and kills containers. A RuntimeClass can name it as handler.
 type ociRuntime struct{ name, path string }
 
-// Programs that auto chooses from. A pod is seven calls: runc, in Go, needs up to 10 MB and some 20 ms of CPU for each,
-// crun a small part of that.
+// Programs that auto chooses from. A pod needs seven calls. For each of them runc, which is written in Go, uses up to
+// 10 MB of memory and some 20 ms of CPU; crun uses a small part of that.
 const (
 	runc = "runc"
 	crun = "crun"
 )
 
-// ociHost is what the choice depends on.
+// ociHost is the part of the machine that the choice of OCI runtimes depends on.
 type ociHost struct {
 	look    func(name string) (path string, err error)
 	version func(path string) (output string, err error)
 	cgroups string // where cgroups are mounted
 }
 
-// choose returns the runtimes that containers can be started with, the default one first. want is --oci-runtime: auto,
-// which prefers crun where it works, or the name or path of a program.
+// choose returns the usable OCI runtimes, the default one first. want is --oci-runtime: the name or path of a program,
+// or auto, which prefers crun where it works.
 func (h ociHost) choose(want string) ([]ociRuntime, error) {
 	var all []ociRuntime
 	for _, name := range []string{crun, runc} {
 		path, err := h.look(name)
-		if err == nil && (name != crun || h.crunWorks(path) == nil) {
+		if err == nil && (name != crun || h.checkCrun(path) == nil) {
 			all = append(all, ociRuntime{name, path})
 		}
 	}
@@ -53,9 +53,9 @@ func (h ociHost) choose(want string) ([]ociRuntime, error) {
 	return slices.Insert(all, 0, chosen), nil
 }
 
-// crunWorks returns why crun cannot be relied on: it is older than 1.8, or the machine has cgroup v1 with some
+// checkCrun returns an error if crun cannot be used: if it is older than 1.8, or if the machine has cgroup v1 with some
 // controllers in v2, which crun refuses.
-func (h ociHost) crunWorks(path string) error {
+func (h ociHost) checkCrun(path string) error {
 	out, err := h.version(path)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (h ociHost) crunWorks(path string) error {
 	return nil
 }
 
-// newOCIHost looks for programs next to containerd, to which they belong, and then in PATH.
+// newOCIHost returns the running machine. It looks for programs next to containerd, then in PATH.
 func newOCIHost(ctx context.Context, containerd string) ociHost {
 	return ociHost{
 		look: func(name string) (string, error) { return nextTo(containerd, name) },
@@ -90,7 +90,7 @@ func newOCIHost(ctx context.Context, containerd string) ociHost {
 	}
 }
 
-// nextTo returns the absolute path of a program that is next to another, or in PATH.
+// nextTo returns the absolute path of the program name in the folder of another program, or else in PATH.
 func nextTo(program, name string) (string, error) {
 	path := filepath.Join(filepath.Dir(program), name)
 	if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
@@ -103,8 +103,8 @@ func nextTo(program, name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// CrunWorks returns why --oci-runtime=auto does not choose crun; an exec.ErrNotFound if it is not installed.
-func CrunWorks(ctx context.Context) error {
+// CheckCrun returns an error if --oci-runtime=auto does not choose crun: exec.ErrNotFound if it is not installed.
+func CheckCrun(ctx context.Context) error {
 	program, err := findProgram("")
 	if err != nil {
 		return err
@@ -114,5 +114,5 @@ func CrunWorks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.crunWorks(path)
+	return h.checkCrun(path)
 }

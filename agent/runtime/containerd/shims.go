@@ -14,14 +14,13 @@ import (
 	"monopod/agent/runtime/cri"
 )
 
-// endShims ends the shims in which nothing runs, or only what was never started: their containerd was killed before
-// they made a container or after the last one was removed, and the next one may
-// not know them. In a pod that lives at least the process of its sandbox runs. No
-// containerd may run. What one had begun just before has a moment to come to its
-// end.
-func (c *Child) endShims(ctx context.Context) error {
+// endOrphanedShims kills the shims without running containers: their containerd was killed before it started a
+// container or after it removed the last one, and the next containerd may not know them. The shim of a running pod has
+// at least the process of the sandbox. containerd must not be running. Helpers that it started just before its end get
+// helperTimeout to finish.
+func (c *Child) endOrphanedShims(ctx context.Context) error {
 	var shims []cri.Shim
-	for range helping / glance {
+	for range helperTimeout / pollInterval {
 		var err error
 		if shims, err = c.shims(); err != nil {
 			return err
@@ -32,7 +31,7 @@ func (c *Child) endShims(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.config.Clock.After(glance):
+		case <-c.config.Clock.After(pollInterval):
 		}
 	}
 	var errs []error
@@ -47,8 +46,8 @@ func (c *Child) endShims(ctx context.Context) error {
 	return errors.Join(append(errs, c.clearBundles(alive))...)
 }
 
-// clearBundles removes the folders of containers that no shim has begun to create:
-// the file with its runtime is missing. containerd fails to do so at each start.
+// clearBundles removes the bundles of containers that no shim has begun to create: the file with the name of the
+// runtime is missing. containerd fails to remove them at each start.
 func (c *Child) clearBundles(alive map[string]bool) error {
 	bundles, err := filepath.Glob(filepath.Join(c.tasks(c.layout.state), "*"))
 	if err != nil {
@@ -65,19 +64,18 @@ func (c *Child) clearBundles(alive map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// tasks is where containerd keeps a folder for each container that was started.
+// tasks returns the folder in which containerd keeps a bundle for each container that was started.
 func (c *Child) tasks(dir string) string {
 	return filepath.Join(dir, "io.containerd.runtime.v2.task", cri.Namespace)
 }
 
 const (
-	// helping is how long the programs that start a shim may take; usually 20 ms.
-	helping = 2 * time.Second
-	glance  = 10 * time.Millisecond
+	// helperTimeout is how long the programs that start or remove a shim may take; usually they take 20 ms.
+	helperTimeout = 2 * time.Second
+	pollInterval  = 10 * time.Millisecond
 )
 
-// endShim kills the shim and removes its socket outside of the data folder (containerd
-// 1.6 and 1.7).
+// endShim kills the shim and removes its socket, which containerd 1.6 and 1.7 create outside of the data folder.
 func (c *Child) endShim(s cri.Shim) error {
 	if err := s.Kill(); err != nil {
 		return err

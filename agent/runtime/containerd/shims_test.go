@@ -58,7 +58,7 @@ func TestEmptyShimsEnd(t *testing.T) {
 			break
 		}
 	}
-	if err := c.endShims(t.Context()); err != nil {
+	if err := c.endOrphanedShims(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, cmd := range map[string]*exec.Cmd{"orphan": orphan, "hung one": hung} {
@@ -130,14 +130,14 @@ func TestMountedStateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // of an unknown boot, and of this one
-		if err := c.clearOldBoot(); err != nil {
+		if err := c.removeStateOfEarlierBoot(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(file); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(mount.Kernel{}.Unmount(dir), os.Remove(l.boot), c.clearOldBoot()); err != nil {
+	if err := errors.Join(mount.Kernel{}.Unmount(dir), os.Remove(l.boot), c.removeStateOfEarlierBoot()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(l.state); !errors.Is(err, fs.ErrNotExist) {

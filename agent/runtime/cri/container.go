@@ -25,7 +25,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config 
 	if err != nil {
 		return "", err
 	}
-	r.known.add(resp.ContainerId,
+	r.owners.add(resp.ContainerId,
 		owner{sandbox: sandboxID, pod: sandbox.GetMetadata().GetUid(), cgroup: sandbox.GetLinux().GetCgroupParent()})
 	return resp.ContainerId, nil
 }
@@ -39,7 +39,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 // StopContainer rounds grace up to seconds.
 func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := int64((max(grace, 0) + time.Second - 1) / time.Second)
-	return present(r.stopped(ctx, id, func() error {
+	return ignoreNotFound(r.orKillShim(ctx, id, func() error {
 		_, err := r.pods.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: seconds})
 		return err
 	}))
@@ -52,37 +52,36 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string,
 	return err
 }
 
-// RemoveContainer is CRI's, and also stops tasks that CRI does not know.
+// RemoveContainer is CRI's, and also ends an orphaned task.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
-	err := r.stopped(ctx, id, func() error {
-		return r.removed(ctx, func() error {
+	err := r.orKillShim(ctx, id, func() error {
+		return r.orEndTasks(ctx, func() error {
 			_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
 			return err
 		}, func() ([]string, error) { return []string{id}, nil })
 	})
 	if err == nil {
-		r.known.forget(id)
+		r.owners.forget(id)
 	}
 	return err
 }
 
-// ListContainers is CRI's, with every exit whose event was sent.
+// ListContainers is CRI's, but never older than the events sent.
 func (r *Runtime) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
 	resp, err := r.pods.ListContainers(ctx, &cri.ListContainersRequest{Filter: filter})
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range resp.Containers {
-		if _, dead := r.known.exit(c.Id); dead && c.State == cri.ContainerState_CONTAINER_RUNNING {
+		if _, dead := r.owners.exit(c.Id); dead && c.State == cri.ContainerState_CONTAINER_RUNNING {
 			c.State = cri.ContainerState_CONTAINER_EXITED
 		}
 	}
 	return resp.Containers, nil
 }
 
-// ContainerStatus is CRI's, but never older than the events sent: if the exit of a
-// container is known, it waits shortly for CRI to report it too, and otherwise
-// returns the exit of the event.
+// ContainerStatus is CRI's, but never older than the events sent: after the event of an exit, it waits up to exitLag
+// for CRI to report the exit, too, and then returns what the event contained.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
 	for wait := time.Millisecond; ; wait *= 2 {
 		resp, err := r.pods.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
@@ -90,16 +89,16 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string) (*cri.Containe
 			return nil, err
 		}
 		s := resp.Status
-		exit, dead := r.known.exit(id)
+		exit, dead := r.owners.exit(id)
 		if !dead || s.State != cri.ContainerState_CONTAINER_RUNNING {
-			return r.reasoned(s), nil
+			return r.withOOMReason(s), nil
 		}
-		if wait > lag/2 {
+		if wait > exitLag/2 {
 			s.State, s.ExitCode, s.FinishedAt = cri.ContainerState_CONTAINER_EXITED, exit.code, exit.at.UnixNano()
 			if s.Reason = "Error"; exit.code == 0 { // containerd's reasons
 				s.Reason = "Completed"
 			}
-			return r.reasoned(s), nil
+			return r.withOOMReason(s), nil
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err
@@ -131,7 +130,7 @@ func (r *Runtime) Exec(ctx context.Context, req *cri.ExecRequest) (string, error
 	return resp.GetUrl(), err
 }
 
-// Execs asks containerd, because CRI does not tell.
+// Execs asks containerd, because CRI does not list the processes of exec.
 func (r *Runtime) Execs(ctx context.Context, id string) ([]runtime.Process, error) {
 	resp, err := r.client.TaskService().ListPids(InNamespace(ctx), &tasks.ListPidsRequest{ContainerID: id})
 	if err != nil {
@@ -159,7 +158,7 @@ func (r *Runtime) PortForward(ctx context.Context, req *cri.PortForwardRequest) 
 	return resp.GetUrl(), err
 }
 
-// sleep waits for d, or fails with ctx's error.
+// sleep waits for d. It returns ctx's error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	backoff.Sleep(ctx, clock.RealClock{}, d)
 	return ctx.Err()

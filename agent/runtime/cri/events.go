@@ -25,31 +25,31 @@ const (
 	topicStart  = "/tasks/start"
 	topicExit   = "/tasks/exit"
 	topicOOM    = "/tasks/oom"
-	topicMarker = "/monopod/subscribed" // our own, see follower.mark
+	topicMarker = "/monopod/subscribed" // our own, see eventStream.publishMarker
 
 	// buffered is the size of the event buffer; more events wait in containerd.
 	buffered = 256
-	// patience is how long Events waits for an unavailable containerd.
-	patience = 2 * time.Second
-	// A stream that fails before it has begun is reopened after minRespite, doubled
-	// each time up to maxRespite.
-	minRespite = 20 * time.Millisecond
-	maxRespite = time.Second
+	// readyTimeout is how long Events waits for an unavailable containerd.
+	readyTimeout = 2 * time.Second
+	// A stream that fails before the subscription begins is reopened after minReopenDelay, doubled each time up to
+	// maxReopenDelay.
+	minReopenDelay = 20 * time.Millisecond
+	maxReopenDelay = time.Second
 )
 
-// Events returns when containerd's stream has begun, so no later event is missed. If
-// containerd is unavailable for more than 2 s, it returns anyway, and the first event
-// is EventResync. The channel is closed when ctx ends or the Runtime is closed.
+// Events returns when the subscription to containerd's events has begun, so no later event is missed. If containerd is
+// unavailable for more than readyTimeout, it returns anyway, and the first event is EventResync. The channel is closed
+// when ctx ends or the Runtime is closed.
 func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	ctx, cancel := context.WithCancel(InNamespace(ctx))
 	stop := context.AfterFunc(r.life, cancel)
-	f := &follower{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
+	f := &eventStream{r: r, out: make(chan runtime.Event, buffered), ready: make(chan struct{})}
 	r.config.Guard.Go(&r.streams, "containerd events", func() { // its end closes out, and the agent calls Events again
 		defer stop()
 		defer cancel()
 		f.run(ctx)
 	})
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(readyTimeout)
 	defer timer.Stop()
 	select {
 	case <-f.ready:
@@ -60,32 +60,32 @@ func (r *Runtime) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	return f.out, nil
 }
 
-// follower is one call of Events.
-type follower struct {
-	r     *Runtime
-	out   chan runtime.Event
-	ready chan struct{} // closed when the first stream has begun
-	began time.Time
-	stood bool // the stream that broke had begun
+// eventStream is the stream that one call of Events returned.
+type eventStream struct {
+	r          *Runtime
+	out        chan runtime.Event
+	ready      chan struct{} // closed when the first subscription has begun
+	began      time.Time
+	subscribed bool // the stream that broke had begun
 }
 
 // run reopens the stream whenever it breaks.
-func (f *follower) run(ctx context.Context) {
+func (f *eventStream) run(ctx context.Context) {
 	defer close(f.out)
 	var kernel sync.WaitGroup
 	defer kernel.Wait()
 	g := f.r.config.Guard
 	g.Go(&kernel, "kernel log", func() { g.Keep(ctx, clock.RealClock{}, "kernel log", func() { f.watchKernel(ctx) }) })
 	f.began = time.Now()
-	retry := backoff.Retry{First: minRespite, Most: maxRespite}
+	retry := backoff.Retry{First: minReopenDelay, Most: maxReopenDelay}
 	for first := true; ctx.Err() == nil; first = false {
 		err := f.follow(ctx, first)
 		if ctx.Err() != nil {
 			return
 		}
 		f.r.config.Log.Info("the event stream of containerd broke", zap.Error(err))
-		if f.stood {
-			f.stood = false
+		if f.subscribed {
+			f.subscribed = false
 			retry.Reset()
 			f.send(ctx, runtime.Event{Type: runtime.EventLost, At: time.Now()})
 		}
@@ -96,7 +96,7 @@ func (f *follower) run(ctx context.Context) {
 }
 
 // follow sends events until the stream breaks.
-func (f *follower) follow(ctx context.Context, first bool) error {
+func (f *eventStream) follow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filters := make([]string, 0, 4)
@@ -108,7 +108,7 @@ func (f *follower) follow(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
-	marker, stopMarking := f.mark(ctx, client)
+	marker, stopMarking := f.publishMarker(ctx, client)
 	defer stopMarking()
 	for {
 		envelope, err := stream.Recv()
@@ -121,23 +121,23 @@ func (f *follower) follow(ctx context.Context, first bool) error {
 		}
 		if string(envelope.Event.GetValue()) == marker {
 			stopMarking()
-			f.stands(ctx, first)
+			f.onSubscribed(ctx, first)
 			first, marker = false, ""
 		}
 	}
 }
 
-// mark publishes a marker event repeatedly until stop is called: containerd does not
-// report when a subscription begins, but it has begun once the marker arrives. stop
-// waits for the end and may be called again.
-func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (marker string, stop func()) {
+// publishMarker publishes a marker event repeatedly until stop is called: containerd does not report when a
+// subscription begins, but it has begun once the marker arrives. stop waits for the end; it may be called more than
+// once.
+func (f *eventStream) publishMarker(ctx context.Context, client eventsapi.EventsClient) (marker string, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	task := &apievents.TaskPaused{ContainerID: rand.Text()}
 	event, err := anypb.New(task)
 	if err != nil {
 		panic(err) // a message of three lines cannot fail to marshal
 	}
-	event.TypeUrl = string(task.ProtoReflect().Descriptor().FullName()) // containerd's way
+	event.TypeUrl = string(task.ProtoReflect().Descriptor().FullName()) // as containerd's own events: without a prefix
 	var wg sync.WaitGroup
 	f.r.config.Guard.Go(&wg, "containerd events", func() {
 		for ctx.Err() == nil {
@@ -150,22 +150,22 @@ func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (mar
 	return string(event.Value), func() { cancel(); wg.Wait() }
 }
 
-// stands is called when a stream has begun. It lists the existing containers; those that it misses are looked up one by
-// one.
-func (f *follower) stands(ctx context.Context, first bool) {
+// onSubscribed is called when a subscription has begun. It records the owners of the existing containers; deliver looks
+// up the owners that are missing.
+func (f *eventStream) onSubscribed(ctx context.Context, first bool) {
 	if sandboxes, err := f.r.ListPodSandbox(ctx, nil); err == nil {
 		for _, s := range sandboxes {
-			f.r.known.add(s.Id, owner{sandbox: s.Id, pod: s.GetMetadata().GetUid()})
+			f.r.owners.add(s.Id, owner{sandbox: s.Id, pod: s.GetMetadata().GetUid()})
 		}
 	}
 	if containers, err := f.r.ListContainers(ctx, nil); err == nil {
 		for _, c := range containers {
-			s, _ := f.r.known.get(c.PodSandboxId)
-			f.r.known.add(c.Id, owner{sandbox: c.PodSandboxId, pod: s.pod})
+			s, _ := f.r.owners.get(c.PodSandboxId)
+			f.r.owners.add(c.Id, owner{sandbox: c.PodSandboxId, pod: s.pod})
 		}
 	}
-	f.stood = true
-	late := time.Since(f.began) > patience/2
+	f.subscribed = true
+	late := time.Since(f.began) > readyTimeout/2
 	if first {
 		close(f.ready)
 	}
@@ -174,7 +174,7 @@ func (f *follower) stands(ctx context.Context, first bool) {
 	}
 }
 
-func (f *follower) send(ctx context.Context, e runtime.Event) {
+func (f *eventStream) send(ctx context.Context, e runtime.Event) {
 	select {
 	case f.out <- e:
 	case <-ctx.Done():
@@ -182,26 +182,26 @@ func (f *follower) send(ctx context.Context, e runtime.Event) {
 }
 
 // deliver translates one event of containerd and sends it.
-func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
+func (f *eventStream) deliver(ctx context.Context, envelope *types.Envelope) {
 	e, id, pid, err := translate(envelope)
 	if err != nil {
 		f.r.config.Log.Warn("cannot read an event of containerd", zap.String("topic", envelope.Topic), zap.Error(err))
 		return
 	}
-	o, ok := f.r.known.get(id)
+	o, ok := f.r.owners.get(id)
 	if !ok && e.Type != runtime.EventContainerStarted {
 		o, ok = f.r.lookup(ctx, id)
 	}
 	if !ok {
-		return // a sandbox that is being created, a process of exec, another client's container
+		return // the event is about a sandbox that is being created, an exec, or another client's container
 	}
 	e.SandboxID, e.PodUID = o.sandbox, o.pod
 	if id != o.sandbox {
 		e.ContainerID = id
 	}
 	if e.Type == runtime.EventContainerExited {
-		f.r.known.exited(id, exit{e.ExitCode, e.At})
-		f.explain(ctx, e, pid)
+		f.r.owners.markExited(id, exit{e.ExitCode, e.At})
+		f.sendOOM(ctx, e, pid)
 	}
 	if id == o.sandbox {
 		if e.Type != runtime.EventContainerExited {
@@ -212,8 +212,8 @@ func (f *follower) deliver(ctx context.Context, envelope *types.Envelope) {
 	f.send(ctx, e)
 }
 
-// translate converts an event of containerd; id is empty if it is not about a
-// container's first process, pid is the process that exited.
+// translate converts an event of containerd. id is the container, or empty if the event is not about the container's
+// first process; pid is the process that exited.
 func translate(envelope *types.Envelope) (e runtime.Event, id string, pid int, err error) {
 	e.At = envelope.Timestamp.AsTime()
 	value := envelope.Event.GetValue()
@@ -240,7 +240,7 @@ func translate(envelope *types.Envelope) (e runtime.Event, id string, pid int, e
 	return e, id, pid, err
 }
 
-// lookup asks CRI for the owner of a container whose creation was not seen.
+// lookup asks CRI for the owner of a container that was created before the subscription.
 func (r *Runtime) lookup(ctx context.Context, id string) (owner, bool) {
 	if id == "" {
 		return owner{}, false
@@ -255,6 +255,6 @@ func (r *Runtime) lookup(ctx context.Context, id string) (owner, bool) {
 		return owner{}, false
 	}
 	o := owner{sandbox: sandboxID, pod: sandboxes[0].GetMetadata().GetUid()}
-	r.known.add(id, o)
+	r.owners.add(id, o)
 	return o, true
 }

@@ -10,23 +10,23 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// flusher writes the layers of new images to the disk. containerd unpacks them without fsync, but records them durably:
-// after a power cut within the kernel's next 30 s or so, an image could consist of empty files permanently, since its
-// layers are not unpacked again. containerd 2 has an option for that (image_pull_with_sync_fs), 1.6 has none.
+// flusher syncs the layers of new images to the disk. containerd unpacks layers without fsync, but records durably that
+// they are unpacked: after a power cut within the next 30 s or so, the files of an image could stay empty permanently.
+// containerd 2 has an option for that (image_pull_with_sync_fs), 1.6 has none.
 type flusher struct {
-	dir   string // on the file system to write; empty: another containerd's is none of our business
+	dir   string // a folder on the file system to sync; empty for another containerd: nothing is synced
 	sync  func(dir string) error
 	log   *zap.Logger
 	guard *guard.Guard
 	wg    sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
-	busy  bool       // a goroutine writes
-	again bool       // there is more since it began
+	busy  bool       // a goroutine syncs
+	again bool       // images were added since it began
 }
 
-// soon writes in the background, so that containers need not wait for the disk.
-func (f *flusher) soon() {
+// schedule syncs in the background, so that containers do not wait for the disk.
+func (f *flusher) schedule() {
 	if f.dir == "" {
 		return
 	}
@@ -42,7 +42,7 @@ func (f *flusher) soon() {
 func (f *flusher) run() {
 	for f.more() {
 		if err := f.sync(f.dir); err != nil {
-			f.log.Warn("failed to write new images to the disk; a power cut may damage them", zap.Error(err))
+			f.log.Warn("failed to sync new images to the disk; a power cut may damage them", zap.Error(err))
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (f *flusher) more() bool {
 	return f.busy
 }
 
-// syncFS writes everything of a file system to the disk.
+// syncFS syncs the file system that contains dir.
 func syncFS(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -25,22 +25,22 @@ func TestFlusher(t *testing.T) {
 			}
 			return nil
 		}}
-		f.soon()
+		f.schedule()
 		synctest.Wait()
 		for range 5 {
-			f.soon()
+			f.schedule()
 		}
 		f.wg.Wait()
 		if writes != 2 || f.busy {
 			t.Errorf("%d writes, busy %v", writes, f.busy)
 		}
-		f.soon()
+		f.schedule()
 		f.wg.Wait()
 		if writes != 3 || logs.Len() != 1 {
 			t.Errorf("%d writes, %d warnings", writes, logs.Len())
 		}
 		other := &flusher{sync: f.sync}
-		other.soon()
+		other.schedule()
 		other.wg.Wait()
 		if writes != 3 {
 			t.Error("the file system of another containerd is written")

@@ -17,26 +17,26 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// A shim that hangs answers no call, and containerd waits for it with every call about its containers: without help,
-// its pod could never be stopped. A shim that hangs when its pod is already removed would stay until containerd is
-// started again.
+// A shim that hangs does not answer, and containerd waits for it in every call about its containers, so its pod can
+// never be stopped. A shim that hangs after its pod was removed stays until containerd is restarted.
 
 const (
-	// answering is how often a shim is asked whether it hangs, and asking how long all of that may take: containerd
-	// waits two seconds for each answer.
-	answering = 2
-	asking    = 30 * time.Second
+	// A shim hangs if it does not answer statusAttempts requests. containerd waits two seconds for each answer.
+	statusAttempts = 2
+	// statusTimeout is the deadline for these requests and for killing the shim.
+	statusTimeout = 30 * time.Second
 )
 
-// stopped calls stop, which stops what has this ID. If that takes until the deadline of ctx because the shim hangs, the
-// shim is killed: containerd then kills the containers, so that the next call succeeds.
-func (r *Runtime) stopped(ctx context.Context, id string, stop func() error) error {
+// orKillShim calls stop, which stops or removes the container or sandbox id. If stop reaches the deadline of ctx
+// because the shim hangs, orKillShim kills the shim: containerd then kills the containers, so that the next call
+// succeeds.
+func (r *Runtime) orKillShim(ctx context.Context, id string, stop func() error) error {
 	err := stop()
 	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) &&
 		!strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
-		return err // of containerd, which has the same deadline and may be the first to notice it
+		return err // containerd has the same deadline, and may notice it before ctx does
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
 	defer cancel()
 	if r.hangs(ctx, id) {
 		err = errors.Join(err, r.endShim(ctx, id))
@@ -52,7 +52,7 @@ func (r *Runtime) hangs(ctx context.Context, id string) bool {
 		return false
 	}
 	task, err := c.Task(ctx, nil)
-	for range answering {
+	for range statusAttempts {
 		if err != nil {
 			return false
 		}
@@ -80,8 +80,8 @@ func (r *Runtime) endShim(ctx context.Context, id string) error {
 	}
 	for _, s := range shims {
 		if !s.Helper {
-			r.config.Log.Warn("the shim of a pod hangs: killing it with the pod's containers", zap.String("sandbox", sandbox),
-				zap.Int("pid", s.PID))
+			r.config.Log.Warn("the shim of a pod hangs: killing it with the pod's containers",
+				zap.String("sandbox", sandbox), zap.Int("pid", s.PID))
 			err = errors.Join(err, s.Kill())
 		}
 	}
@@ -89,14 +89,14 @@ func (r *Runtime) endShim(ctx context.Context, id string) error {
 }
 
 const (
-	// leaving is how long the shim of a removed sandbox has to end by itself; one that cannot be killed is tried again
-	// at a growing distance.
-	leaving     = 10 * time.Second
-	lastLeaving = 5 * time.Minute
+	// shimExitTimeout is how long the shim of a removed sandbox has to end by itself. If it cannot be killed, that is
+	// retried after delays that grow up to maxShimExitTimeout.
+	shimExitTimeout    = 10 * time.Second
+	maxShimExitTimeout = 5 * time.Minute
 )
 
-// remains ends the shims of removed sandboxes that do not end by themselves.
-type remains struct {
+// shimReaper kills the shims of removed sandboxes that do not end by themselves.
+type shimReaper struct {
 	clock clock.Clock
 	log   *zap.Logger
 	guard *guard.Guard
@@ -104,11 +104,11 @@ type remains struct {
 
 	mu   sync.Mutex      // guards ids
 	ids  map[string]bool // of removed sandboxes whose shims may exist
-	busy bool            // run runs
+	busy bool            // the goroutine of run exists
 }
 
-// removed is called when a sandbox was removed, until ctx ends.
-func (s *remains) removed(ctx context.Context, id string) {
+// add is called when a sandbox was removed. Its shim is watched until it has ended, or ctx ends.
+func (s *shimReaper) add(ctx context.Context, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids == nil {
@@ -121,9 +121,9 @@ func (s *remains) removed(ctx context.Context, id string) {
 	}
 }
 
-// run runs until all of them are gone.
-func (s *remains) run(ctx context.Context) {
-	retry := backoff.Retry{First: leaving, Most: lastLeaving}
+// run returns when no shim is left.
+func (s *shimReaper) run(ctx context.Context) {
+	retry := backoff.Retry{First: shimExitTimeout, Most: maxShimExitTimeout}
 	for {
 		s.mu.Lock()
 		waiting := maps.Clone(s.ids)
@@ -132,7 +132,7 @@ func (s *remains) run(ctx context.Context) {
 		if len(waiting) == 0 || !retry.Wait(ctx, s.clock) {
 			return
 		}
-		left := s.end(waiting)
+		left := s.kill(waiting)
 		if len(left) == 0 {
 			retry.Reset()
 		}
@@ -142,11 +142,11 @@ func (s *remains) run(ctx context.Context) {
 	}
 }
 
-// end kills the shims of these sandboxes and returns those that still had one.
-func (s *remains) end(sandboxes map[string]bool) (left map[string]bool) {
+// kill kills the shims of these sandboxes and returns the sandboxes that still had one.
+func (s *shimReaper) kill(sandboxes map[string]bool) (left map[string]bool) {
 	shims, err := FindShims(MatchShims(Namespace, func(id string) bool { return sandboxes[id] }))
 	if err != nil {
-		s.log.Warn("failed to look for shims that hang", zap.Error(err))
+		s.log.Warn("failed to list the shims of removed pods", zap.Error(err))
 		return sandboxes
 	}
 	left = map[string]bool{}

@@ -14,10 +14,9 @@ import (
 	"monopod/agent/runtime"
 )
 
-// nameImages adds the ID as a name to every image that is mounted. CRI does this
-// itself for pulled images, but not for imported ones, although it mounts by
-// containerd's name. It fails for a containerd that would omit the mount or mount too
-// much.
+// nameImages adds the image ID as a name to every image that is mounted, because CRI mounts images by containerd's
+// names but adds the ID only to the names of pulled images, not of imported ones. It returns an error for a containerd
+// that cannot mount images, or cannot mount a folder of one.
 func (i *imageService) nameImages(ctx context.Context, mounts []*cri.Mount) error {
 	for _, m := range mounts {
 		if m.Image == nil {

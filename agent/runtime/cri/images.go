@@ -26,27 +26,27 @@ import (
 )
 
 const (
-	// Labels by which CRI recognizes its images, and keeps them. containerd 1.6 does
-	// not know the second: pin adds it to CRI's answers.
+	// CRI lists only images with the first label, and reports images with the second as pinned. containerd 1.6 does not
+	// know the second, so pin adds it to CRI's answers.
 	labelManaged = "io.cri-containerd.image"
 	labelPinned  = "io.cri-containerd.pinned"
 
-	// DefaultSnapshotter is the one that containerd uses unless it is configured otherwise.
+	// DefaultSnapshotter is containerd's default.
 	DefaultSnapshotter = "overlayfs"
-	// noticed is how long CRI may take to list an imported image.
-	noticed = 10 * time.Second
+	// listTimeout is how long CRI may take to list an imported image.
+	listTimeout = 10 * time.Second
 )
 
-// imageService is the part of a Runtime that has the images, also those that CRI's own
-// service cannot import or name.
+// imageService is the part of a Runtime that manages images. It uses containerd's own API for what CRI lacks: import
+// and export.
 type imageService struct {
-	configured string // snapshotter for imported images; empty: CRI's
-	client     *containerd.Client
-	pods       cri.RuntimeServiceClient
-	images     cri.ImageServiceClient
-	pause      once
-	pauses     atomic.Pointer[[]string] // names of the images that sandboxes run
-	flusher    flusher
+	configuredSnapshotter string // snapshotter for imported images; empty: CRI's
+	client                *containerd.Client
+	pods                  cri.RuntimeServiceClient
+	images                cri.ImageServiceClient
+	pause                 once
+	pauseNames            atomic.Pointer[[]string] // names of the images that sandboxes run
+	flusher               flusher
 }
 
 // ListImages is CRI's.
@@ -77,7 +77,7 @@ func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
 	for _, img := range pinned {
 		names[img.Name] = true
 	}
-	if pauses := i.pauses.Load(); pauses != nil { // also one that was there before us
+	if pauses := i.pauseNames.Load(); pauses != nil { // also a sandbox image that monopod did not import
 		for _, name := range *pauses {
 			names[name] = true
 		}
@@ -93,7 +93,7 @@ func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
 // PullImage is CRI's.
 func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig,
 	sandbox *cri.PodSandboxConfig) (string, error) {
-	defer i.flusher.soon() // a failed pull may have unpacked layers, too
+	defer i.flusher.schedule() // a failed pull may have unpacked layers, too
 	resp, err := i.images.PullImage(ctx, &cri.PullImageRequest{
 		Image: &cri.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox,
 	})
@@ -103,10 +103,10 @@ func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.Aut
 // RemoveImage removes every name of the image.
 func (i *imageService) RemoveImage(ctx context.Context, name string) error {
 	_, err := i.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: name}})
-	return present(err)
+	return ignoreNotFound(err)
 }
 
-// ImportImages also unpacks the images, and returns when CRI sees them.
+// ImportImages also unpacks the images. It returns when CRI lists them.
 func (i *imageService) ImportImages(ctx context.Context, path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -120,7 +120,7 @@ func (i *imageService) ImportImages(ctx context.Context, path string) ([]string,
 	return names, nil
 }
 
-// ExportImages writes what this machine has of each image: usually its own platform.
+// ExportImages writes the platforms of each image that are on this machine: usually only its own.
 func (i *imageService) ExportImages(ctx context.Context, names []string, to io.Writer) error {
 	options := []archive.ExportOpt{archive.WithSkipMissing(i.client.ContentStore()),
 		archive.WithSkipNonDistributableBlobs()}
@@ -131,7 +131,7 @@ func (i *imageService) ExportImages(ctx context.Context, names []string, to io.W
 	return errgrpc.ToGRPC(i.client.Export(InNamespace(ctx), to, options...))
 }
 
-// Downloads returns what containerd's content store receives.
+// Downloads returns the blobs that containerd's content store is receiving.
 func (i *imageService) Downloads(ctx context.Context) (all []runtime.Download, err error) {
 	active, err := i.client.ContentStore().ListStatuses(InNamespace(ctx))
 	if err != nil {
@@ -145,19 +145,19 @@ func (i *imageService) Downloads(ctx context.Context) (all []runtime.Download, e
 
 // ImportArchive implements runtime.Runtime.
 func (i *imageService) ImportArchive(ctx context.Context, from io.Reader) ([]string, error) {
-	defer i.flusher.soon()
+	defer i.flusher.schedule()
 	tar, err := compression.DecompressStream(from)
 	if err != nil {
 		return nil, err
 	}
 	defer tar.Close()
-	nsCtx, done, err := i.client.WithLease(InNamespace(ctx)) // otherwise unnamed content could be garbage-collected
+	nsCtx, done, err := i.client.WithLease(InNamespace(ctx)) // otherwise containerd may garbage-collect unnamed content
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	defer func() { _ = done(context.WithoutCancel(nsCtx)) }() // it expires by itself otherwise
+	defer func() { _ = done(context.WithoutCancel(nsCtx)) }() // if that fails, the lease expires
 	var all []string                                          // images of the archive
-	machine := i.machine()
+	machine := i.machinePlatform()
 	imported, err := i.client.Import(nsCtx, tar, containerd.WithImportPlatform(machine),
 		containerd.WithImageLabels(map[string]string{labelManaged: "managed", labelPinned: "pinned"}),
 		containerd.WithSkipDigestRef(func(name string) bool { all = append(all, name); return true })) // called for each
@@ -190,19 +190,19 @@ func (i *imageService) ImportArchive(ctx context.Context, from io.Reader) ([]str
 	return names, nil
 }
 
-// matcher matches the machine's platform, and collects those that do not match.
+// matcher matches the machine's platform, and collects the platforms that do not match.
 type matcher struct {
 	platform
 	refused []ocispec.Platform
 }
 
-// platform is containerd's platforms.MatchComparer.
+// platform has the methods of containerd's platforms.MatchComparer.
 type platform interface {
 	Match(p ocispec.Platform) bool
 	Less(a, b ocispec.Platform) bool
 }
 
-func (i *imageService) machine() *matcher {
+func (i *imageService) machinePlatform() *matcher {
 	return &matcher{platform: containerd.NewImage(i.client, images.Image{}).Platform()}
 }
 
@@ -215,10 +215,11 @@ func (m *matcher) Match(p ocispec.Platform) bool {
 	return ok
 }
 
-// fits reports whether the machine can run an image, or else for which platforms it is built.
+// fits reports whether the machine can run an image; it also returns the platforms for which the image is built.
 func (i *imageService) fits(ctx context.Context, img images.Image) (bool, []ocispec.Platform) {
 	found, err := images.Platforms(ctx, i.client.ContentStore(), img.Target)
-	fits := err != nil || len(found) == 0 || slices.ContainsFunc(found, i.machine().Match) // unpack returns the error
+	// After an error the image fits: unpack returns the error.
+	fits := err != nil || len(found) == 0 || slices.ContainsFunc(found, i.machinePlatform().Match)
 	return fits, found
 }
 
@@ -232,20 +233,19 @@ func wrongPlatform(names []string, has []ocispec.Platform) *oci.WrongPlatform {
 	return err
 }
 
-// architecture returns a platform without the system, which is Linux: arm64, arm/v7, or windows/amd64.
+// architecture returns the name of a platform without linux: arm64, arm/v7, or windows/amd64.
 func architecture(p ocispec.Platform) string {
 	name := p.Architecture
 	if p.OS != "linux" {
 		name = p.OS + "/" + name
 	}
-	if p.Variant != "" && name != "arm64" { // which has only v8
+	if p.Variant != "" && name != "arm64" { // arm64 has only the variant v8
 		name += "/" + p.Variant
 	}
 	return name
 }
 
-// unpack creates the image's snapshot and waits until CRI has learned of the image
-// from containerd's events.
+// unpack creates the image's snapshot and waits until CRI lists the image, which it learns from containerd's events.
 func (i *imageService) unpack(ctx context.Context, img images.Image) error {
 	full := containerd.NewImage(i.client, img)
 	if err := full.Unpack(ctx, i.snapshotter(ctx)); err != nil {
@@ -255,7 +255,7 @@ func (i *imageService) unpack(ctx context.Context, img images.Image) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, noticed)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	for {
 		resp, err := i.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: img.Name}})
@@ -263,15 +263,15 @@ func (i *imageService) unpack(ctx context.Context, img images.Image) error {
 			return err
 		}
 		if err := sleep(ctx, 2*time.Millisecond); err != nil {
-			return fmt.Errorf("CRI does not see the image: %w", err)
+			return fmt.Errorf("CRI does not list the image: %w", err)
 		}
 	}
 }
 
-// snapshotter returns the configured one, or the one that CRI (1.6) reports.
+// snapshotter returns the configured snapshotter, or the one that CRI (1.6) reports.
 func (i *imageService) snapshotter(ctx context.Context) string {
-	if i.configured != "" {
-		return i.configured
+	if i.configuredSnapshotter != "" {
+		return i.configuredSnapshotter
 	}
 	if s := i.settings(ctx).Containerd.Snapshotter; s != "" {
 		return s
@@ -279,8 +279,7 @@ func (i *imageService) snapshotter(ctx context.Context) string {
 	return DefaultSnapshotter
 }
 
-// settings are the parts of CRI's configuration that matter here. containerd 2.x does
-// not report them.
+// settings is the part of CRI's configuration that is used here. containerd 2.x does not report it.
 type settings struct {
 	SandboxImage string `json:"sandboxImage"`
 	Containerd   struct {
@@ -291,19 +290,19 @@ type settings struct {
 func (i *imageService) settings(ctx context.Context) (s settings) {
 	resp, err := i.pods.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err == nil {
-		// This output is meant for humans: missing or unexpected fields stay empty.
+		// The format of this debug output is not guaranteed: missing or unexpected fields stay empty.
 		_ = json.Unmarshal([]byte(resp.Info["config"]), &s)
 	}
 	return s
 }
 
-// ensurePause imports our sandbox image under its own name and, for a containerd with
-// another configuration, under the configured name unless that image exists.
+// ensurePause imports the sandbox image under its own name and, if containerd is configured with another one, under the
+// configured name unless that image exists.
 func (i *imageService) ensurePause(ctx context.Context) error {
 	return i.pause.do(func() error {
 		var missing []oci.Image
 		pauses := slices.Compact([]string{oci.PauseRef, i.settings(ctx).SandboxImage})
-		i.pauses.Store(&pauses)
+		i.pauseNames.Store(&pauses)
 		for _, name := range pauses {
 			if name == "" {
 				continue

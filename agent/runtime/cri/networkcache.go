@@ -8,17 +8,19 @@ import (
 	"strings"
 )
 
-// networkResults is where containerd's CNI library (libcni) keeps what plugins have answered, a file per sandbox and
-// interface. It neither writes them at once nor syncs them, so that a crash or a power cut leaves files that end
-// too early; with such a file it refuses to remove the network, and the sandbox can never be stopped. Without a
-// file it removes the network.
+// networkResults is the folder in which containerd's CNI library (libcni) caches the results of plugins: a file for
+// each sandbox and interface. The library writes these files neither atomically nor with fsync, so a crash or a power
+// cut may truncate one. With a truncated file, libcni refuses to remove the network, and the sandbox can never be
+// stopped. Without a file, it removes the network.
 const networkResults = "/var/lib/cni/results"
 
-// cutOff reports whether a sandbox could not be stopped because of such a file.
-func cutOff(err error) bool { return err != nil && strings.Contains(err.Error(), "cached result") }
+// isTruncatedResult reports whether a sandbox could not be stopped because of a truncated file.
+func isTruncatedResult(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "cached result")
+}
 
-// dropCutResults removes the files of a sandbox in dir that end too early.
-func dropCutResults(dir, sandboxID string) error {
+// removeTruncatedResults removes the truncated files of a sandbox in dir.
+func removeTruncatedResults(dir, sandboxID string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*-"+sandboxID+"-*"))
 	if err != nil {
 		return err

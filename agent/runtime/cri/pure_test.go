@@ -27,9 +27,9 @@ func TestSoon(t *testing.T) {
 	outcomes := []error{errors.New("the disk is full"), nil}
 	runs := 0
 	soon := func() error {
-		return o.soon(func(do func()) { started = append(started, do) }, func() error {
+		return o.start(func(do func()) { started = append(started, do) }, func() error {
 			return o.do(func() error {
-				if err := o.soon(func(func()) { t.Error("it runs twice at once") }, nil); err != nil {
+				if err := o.start(func(func()) { t.Error("it runs twice at once") }, nil); err != nil {
 					t.Error(err)
 				}
 				runs++
@@ -92,16 +92,16 @@ func TestTranslate(t *testing.T) {
 
 func TestKnown(t *testing.T) {
 	t.Parallel()
-	var k known
-	k.exited("never seen", exit{code: 1})
+	var k owners
+	k.markExited("never seen", exit{code: 1})
 	k.add("s", owner{sandbox: "s", pod: "p"})
 	k.add("c", owner{sandbox: "s", pod: "p"})
-	k.exited("c", exit{code: 3})
+	k.markExited("c", exit{code: 3})
 	k.add("c", owner{sandbox: "s", pod: "p"}) // listed again
 	if e, dead := k.exit("c"); !dead || e.code != 3 {
 		t.Errorf("exit %+v, %t; want 3", e, dead)
 	}
-	if !k.starved("c") || k.starved("c") || k.starved("never seen") {
+	if !k.markOOM("c") || k.markOOM("c") || k.markOOM("never seen") {
 		t.Error("starved does not say when it is the first time")
 	}
 	k.add("c", owner{sandbox: "s", pod: "p"})
@@ -119,7 +119,7 @@ func TestKnown(t *testing.T) {
 
 func TestPresent(t *testing.T) {
 	t.Parallel()
-	if present(status.Error(codes.NotFound, "x")) != nil || present(errors.New("x")) == nil || present(nil) != nil {
+	if ignoreNotFound(status.Error(codes.NotFound, "x")) != nil || ignoreNotFound(errors.New("x")) == nil || ignoreNotFound(nil) != nil {
 		t.Error("only NotFound is no error")
 	}
 }
@@ -149,14 +149,14 @@ func TestBarrier(t *testing.T) {
 		if err := errors.Join(os.Chmod(top, tc.top), os.Chmod(filepath.Dir(inner), tc.a)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := barrier(inner); got != filepath.Join(top, tc.want) || err != nil {
+		if got, err := untraversable(inner); got != filepath.Join(top, tc.want) || err != nil {
 			t.Errorf("%o, %o: %q, %v, want %q", tc.top, tc.a, got, err, tc.want)
 		}
 	}
-	if got, err := barrier("/"); got != "" || err != nil {
+	if got, err := untraversable("/"); got != "" || err != nil {
 		t.Errorf("the root: %q, %v", got, err)
 	}
-	if _, err := barrier(filepath.Join(inner, "none")); err == nil {
+	if _, err := untraversable(filepath.Join(inner, "none")); err == nil {
 		t.Error("a missing folder is reported")
 	}
 }
@@ -171,7 +171,7 @@ func TestDropCutResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := dropCutResults(dir, "s1"); err != nil {
+	if err := removeTruncatedResults(dir, "s1"); err != nil {
 		t.Fatal(err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "*"))

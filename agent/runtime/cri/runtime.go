@@ -4,7 +4,7 @@
 //
 // Runtime needs only a socket; package containerd finds or starts the containerd behind it.
 //
-//   - shim.go: finds and ends containerd's shims: the processes that keep the containers of one pod
+//   - shim.go: finds and kills containerd's shims: the parent processes of a pod's containers
 package cri
 
 import (
@@ -33,20 +33,19 @@ const (
 	Namespace = "k8s.io"
 	// maxMessage is kubelet's limit for an answer of the runtime.
 	maxMessage = 16 << 20
-	// lag is how long CRI may take to learn of an exit after its event; measured 20
-	// to 70 ms, and seconds for a killed shim.
-	lag = 300 * time.Millisecond
+	// exitLag is how long CRI may take to report an exit after its event. Measured were 20 to 70 ms, and seconds for a
+	// killed shim.
+	exitLag = 300 * time.Millisecond
 )
 
 // Config of a Runtime. Log is required.
 type Config struct {
-	Socket      string // its path
-	Snapshotter string // for imported images; empty: what CRI says it uses, else overlayfs
-	// StateDir is the folder in which our own containerd has the containers; pods
-	// with user namespaces must be able to traverse it. Empty: another containerd.
+	Socket      string // path
+	Snapshotter string // for imported images; empty: the one that CRI reports, else overlayfs
+	// StateDir is the folder of the running containers of monopod's own containerd; pods with user namespaces must be
+	// able to traverse it. Empty: another containerd is used.
 	StateDir string
-	// Kernel reports OOM kills, some of which containerd misses; nil: only containerd
-	// reports them. Whoever opened it runs it.
+	// Kernel reports OOM kills, some of which containerd misses. The caller runs it. nil: only containerd reports them.
 	Kernel *oom.Log
 	Log    *zap.Logger
 	Guard  *guard.Guard // of the goroutines of Events; nil: their panics are only recovered
@@ -56,15 +55,15 @@ type Config struct {
 // fail with Unavailable while containerd is down, and it reconnects automatically.
 type Runtime struct {
 	*imageService
-	config  Config
-	conn    *grpc.ClientConn
-	client  *containerd.Client
-	pods    cri.RuntimeServiceClient
-	known   known
-	life    context.Context // ends with Close
-	end     context.CancelFunc
-	streams sync.WaitGroup // one for each running Events
-	remains remains
+	config     Config
+	conn       *grpc.ClientConn
+	client     *containerd.Client
+	pods       cri.RuntimeServiceClient
+	owners     owners
+	life       context.Context // ends with Close
+	end        context.CancelFunc
+	streams    sync.WaitGroup // one for each running Events
+	shimReaper shimReaper
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -83,17 +82,17 @@ func New(config Config) (*Runtime, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	pods := cri.NewRuntimeServiceClient(conn)
-	images := &imageService{configured: config.Snapshotter, client: client, pods: pods,
+	images := &imageService{configuredSnapshotter: config.Snapshotter, client: client, pods: pods,
 		images:  cri.NewImageServiceClient(conn),
 		flusher: flusher{dir: config.StateDir, sync: syncFS, log: config.Log, guard: config.Guard}}
 	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end,
-		remains: remains{clock: clock.RealClock{}, log: config.Log, guard: config.Guard}}, nil
+		shimReaper: shimReaper{clock: clock.RealClock{}, log: config.Log, guard: config.Guard}}, nil
 }
 
-// Dial returns a connection to a containerd's socket, which is established on first use. It
-// retries after 5 ms, because gRPC's second is longer than containerd takes to start.
+// Dial returns a connection to containerd's socket. It connects on first use and retries after 5 ms, because gRPC's
+// default of a second is longer than containerd takes to start.
 func Dial(socket string) (*grpc.ClientConn, error) {
-	// A node is not ready before its runtime answers, and an attempt costs less than 0.1 ms.
+	// An attempt costs less than 0.1 ms, and the node is not ready until one succeeds.
 	retry := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 20 * time.Millisecond}
 	return grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -107,18 +106,18 @@ func (r *Runtime) Close() error {
 	r.end()
 	err := r.conn.Close()
 	r.streams.Wait()
-	r.remains.wg.Wait()
+	r.shimReaper.wg.Wait()
 	r.flusher.wg.Wait()
 	return err
 }
 
-// InNamespace is ctx for containerd's own services; CRI needs no namespace.
+// InNamespace returns a context for containerd's own services; CRI needs no namespace.
 func InNamespace(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, Namespace)
 }
 
-// present returns err, or nil for NotFound.
-func present(err error) error {
+// ignoreNotFound returns err, or nil if it is NotFound.
+func ignoreNotFound(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}
@@ -130,16 +129,15 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	return r.pods.Version(ctx, &cri.VersionRequest{})
 }
 
-// Status is CRI's. The first call that finds the runtime ready also begins to import the
-// sandbox image, so that neither the first pod nor the node's readiness waits for it. A
-// runtime that cannot import it is not ready.
+// Status is CRI's. The first call that finds the runtime ready also begins to import the sandbox image, so that the
+// first pod does not wait for it. It fails if the import failed.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
 		return nil, err
 	}
 	if Condition(resp.Status, cri.RuntimeReady) {
-		if err := r.pause.soon(func(do func()) { r.config.Guard.Go(&r.streams, "sandbox image", do) },
+		if err := r.pause.start(func(do func()) { r.config.Guard.Go(&r.streams, "sandbox image", do) },
 			func() error { return r.ensurePause(r.life) }); err != nil {
 			return nil, err
 		}
@@ -157,12 +155,12 @@ func Condition(s *cri.RuntimeStatus, name string) bool {
 	return false
 }
 
-// once retries a function until it has succeeded.
+// once calls a function until it has succeeded once.
 type once struct {
 	mu   sync.Mutex // held while the function runs: others wait for its outcome
 	done bool
-	// failed is the error of the last time.
-	failed error
+	// lastErr is the error of the last time.
+	lastErr error
 }
 
 func (o *once) do(f func() error) error {
@@ -171,19 +169,20 @@ func (o *once) do(f func() error) error {
 	if o.done {
 		return nil
 	}
-	o.failed = f()
-	o.done = o.failed == nil
-	return o.failed
+	o.lastErr = f()
+	o.done = o.lastErr == nil
+	return o.lastErr
 }
 
-// soon starts f, which calls do, unless it runs or has succeeded. It returns how it ended the last time.
-func (o *once) soon(start func(func()), f func() error) error {
-	if !o.mu.TryLock() { // it runs
+// start starts f, which calls do, in the background, unless f is running or has succeeded. It returns the error of the
+// last call.
+func (o *once) start(start func(func()), f func() error) error {
+	if !o.mu.TryLock() { // f is running
 		return nil
 	}
 	defer o.mu.Unlock()
 	if !o.done {
 		start(func() { _ = f() }) // the next call returns the error
 	}
-	return o.failed
+	return o.lastErr
 }

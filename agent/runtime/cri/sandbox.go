@@ -9,7 +9,7 @@ import (
 
 // RunPodSandbox first imports the sandbox image if it is missing.
 func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
-	if err := r.mayPass(config); err != nil {
+	if err := r.checkTraversable(config); err != nil {
 		return "", err
 	}
 	if err := r.ensurePause(ctx); err != nil {
@@ -20,36 +20,36 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 		return "", err
 	}
 	id := resp.PodSandboxId
-	r.known.add(id, owner{sandbox: id, pod: config.GetMetadata().GetUid()})
+	r.owners.add(id, owner{sandbox: id, pod: config.GetMetadata().GetUid()})
 	return id, nil
 }
 
 // StopPodSandbox also stops the containers in it, by force.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
-	err := r.stopped(ctx, id, func() error {
+	err := r.orKillShim(ctx, id, func() error {
 		_, err := r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
 		return err
 	})
-	if cutOff(err) {
-		if errDrop := dropCutResults(networkResults, id); errDrop != nil {
+	if isTruncatedResult(err) {
+		if errDrop := removeTruncatedResults(networkResults, id); errDrop != nil {
 			return errors.Join(err, errDrop)
 		}
 		_, err = r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
 	}
-	return present(err)
+	return ignoreNotFound(err)
 }
 
 // RemovePodSandbox also removes the containers in it.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	err := r.stopped(ctx, id, func() error {
-		return r.removed(ctx, func() error {
+	err := r.orKillShim(ctx, id, func() error {
+		return r.orEndTasks(ctx, func() error {
 			_, err := r.pods.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
 			return err
-		}, func() ([]string, error) { return r.strays(ctx, id) })
+		}, func() ([]string, error) { return r.notRunning(ctx, id) })
 	})
 	if err == nil {
-		r.known.forgetSandbox(id)
-		r.remains.removed(r.life, id)
+		r.owners.forgetSandbox(id)
+		r.shimReaper.add(r.life, id)
 	}
 	return err
 }
@@ -60,7 +60,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSand
 	if err != nil {
 		return nil, err
 	}
-	if _, dead := r.known.exit(id); dead {
+	if _, dead := r.owners.exit(id); dead {
 		resp.Status.State = cri.PodSandboxState_SANDBOX_NOTREADY
 	}
 	return resp.Status, nil

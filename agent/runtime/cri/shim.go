@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shim is one of them.
+// Shim is a process of containerd's shim.
 type Shim struct {
 	PID    int
-	ID     string // of the container it was started for: a pod's sandbox
-	Helper bool   // it only starts or removes a shim
-	Empty  bool   // it has no processes except inits
+	ID     string // of the pod's sandbox
+	Helper bool   // the process only starts or removes a shim
+	Empty  bool   // it has no child processes except inits
 	inits  []int  // processes of containers that were created and never started
 }
 
@@ -29,9 +29,9 @@ func FindShims(matches func(args []string) bool) ([]Shim, error) {
 	for _, p := range processes {
 		args, err := p.CmdLine()
 		if err != nil || !matches(args) {
-			continue // another program, or it has ended
+			continue // another program, or the process has ended
 		}
-		if id := after(args, "-id"); id != "" {
+		if id := argAfter(args, "-id"); id != "" {
 			last := args[len(args)-1]
 			shims = append(shims, Shim{PID: p.PID, ID: id, Helper: last == "start" || last == "delete"})
 		}
@@ -42,7 +42,7 @@ func FindShims(matches func(args []string) bool) ([]Shim, error) {
 	parents, inits := map[int]bool{}, map[int][]int{}
 	for _, p := range processes {
 		stat, err := p.Stat()
-		if err == nil && stat.State == "Z" { // it ended, but the shim hangs and has not reaped it
+		if err == nil && stat.State == "Z" { // the process has ended, but its shim hangs and has not reaped it
 			continue
 		}
 		if args, _ := p.CmdLine(); err == nil && len(args) == 2 && filepath.Base(args[0]) == "runc" && args[1] == "init" {
@@ -57,21 +57,24 @@ func FindShims(matches func(args []string) bool) ([]Shim, error) {
 	return shims, nil
 }
 
-// after returns the argument that follows another; empty: there is none.
-func after(args []string, name string) string {
+// argAfter returns the argument that follows name; empty: there is none.
+func argAfter(args []string, name string) string {
 	if i := slices.Index(args, name); i > 0 && i+1 < len(args) {
 		return args[i+1]
 	}
 	return ""
 }
 
-// MatchShims returns what matches shims of sandboxes in a namespace of any containerd: their IDs are random.
+// MatchShims returns a function for FindShims that matches sandboxes in a namespace of any containerd. That is safe,
+// because IDs are random.
 func MatchShims(namespace string, is func(id string) bool) func(args []string) bool {
-	return func(args []string) bool { return after(args, "-namespace") == namespace && is(after(args, "-id")) }
+	return func(args []string) bool {
+		return argAfter(args, "-namespace") == namespace && is(argAfter(args, "-id"))
+	}
 }
 
-// Kill kills the shim, and the processes of containers that were never started. Those that run are killed by containerd
-// when it notices.
+// Kill kills the shim and the processes of containers that were never started. When the shim has ended, containerd
+// kills the running ones.
 func (s Shim) Kill() error {
 	for _, pid := range append(slices.Clone(s.inits), s.PID) {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -18,8 +18,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxMetadata is the largest file of an archive that is read, in bytes; larger layers are
-// not kept.
+// maxMetadata is the maximum size of a file of an archive that is read, in bytes. Larger layers are skipped.
 const maxMetadata = 1 << 20
 
 // Image is the content of an image.
@@ -30,7 +29,7 @@ type Image struct {
 	Layers []Layer
 }
 
-// Named is an image under one of its names in an archive.
+// Named is an image with one of its names in an archive.
 type Named struct {
 	Name     string
 	Manifest digest.Digest

@@ -17,7 +17,7 @@ import (
 	"monopod/agent/runtime"
 )
 
-// containerService owns the containers and their processes.
+// containerService contains the containers and their processes.
 type containerService struct {
 	gate      *Gate
 	events    *events
@@ -44,7 +44,7 @@ type container struct {
 
 	state                 cri.ContainerState
 	process               *process // nil: never started
-	stray                 bool     // it runs although the container failed to start
+	orphaned              bool     // the process runs although the container failed to start
 	startedAt, finishedAt time.Time
 	exitCode              int32
 	reason, message       string
@@ -106,8 +106,8 @@ func (s *containerService) add(c *container, sandboxID string, mounts []Mount) e
 	return nil
 }
 
-// StartContainer runs a created container. One that fails to start exits with code 128
-// and reason StartError, as under containerd.
+// StartContainer runs a created container. If the start fails, the container has exit code 128 and reason StartError,
+// as with containerd.
 func (s *containerService) StartContainer(ctx context.Context, id string) error {
 	err := s.gate.Answer(ctx, "StartContainer", id, func() error { return s.startID(id) })
 	if errors.Is(err, ErrTaskExists) {
@@ -143,7 +143,7 @@ func (s *containerService) start(c *container, args []string, log *Log) error {
 		return err
 	}
 	p := newProcess(s.gate.Context, c, log)
-	// The process's end waits for mu, so that it is seen after the start.
+	// The end of the process waits for mu, so that it is recorded after the start.
 	if err := s.gate.Spawn("container", func() { s.run(c, p, args) }); err != nil {
 		p.kill(err)
 		return err
@@ -173,8 +173,7 @@ func (s *containerService) startFailed(c *container, cause error) error {
 	return status.Errorf(codes.Unknown, "start container %s: %v", c.id, cause)
 }
 
-// taskExists starts a container as a runtime that died before it stored the start: the
-// container has failed, its process runs.
+// taskExists simulates a runtime that died before it stored the start: the container has failed, its process runs.
 func (s *containerService) taskExists(id string) error {
 	if err := s.startID(id); err != nil {
 		return err
@@ -185,14 +184,14 @@ func (s *containerService) taskExists(id string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.stray = true
+	c.orphaned = true
 	c.exited(128, "StartError", s.gate.Clock.Now())
 	c.startedAt = time.Time{}
 	c.message = "failed to create containerd task: task " + c.id + ": already exists: unknown"
 	return status.Error(codes.Unknown, c.message)
 }
 
-// exited records the end. The caller holds mu.
+// exited records the exit. The caller holds mu.
 func (c *container) exited(code int32, reason string, at time.Time) {
 	c.state = cri.ContainerState_CONTAINER_EXITED
 	c.exitCode, c.reason, c.finishedAt = code, reason, at
@@ -228,7 +227,7 @@ func (s *containerService) stop(ctx context.Context, id string, grace time.Durat
 	return s.kill(ctx, c)
 }
 
-// kill kills the container's process, if it has one, and waits for its end.
+// kill kills the container's process, if it is alive, and waits for its end.
 func (s *containerService) kill(ctx context.Context, c *container) error {
 	p, alive := s.alive(c)
 	if !alive {
@@ -387,11 +386,11 @@ func (s *containerService) running(c *container) (p *process, running bool) {
 	return c.process, c.state == cri.ContainerState_CONTAINER_RUNNING
 }
 
-// alive returns the process of a container that runs or is stray.
+// alive returns the process of a container that runs or is orphaned.
 func (s *containerService) alive(c *container) (p *process, alive bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.process, c.stray || c.state == cri.ContainerState_CONTAINER_RUNNING
+	return c.process, c.orphaned || c.state == cri.ContainerState_CONTAINER_RUNNING
 }
 
 func (s *containerService) lookupRunning(id string) (*container, *process, error) {
@@ -411,7 +410,7 @@ func (c *container) event(what runtime.EventType, at time.Time) runtime.Event {
 		At: at}
 }
 
-// unixNano is 0 for no time, as in CRI.
+// unixNano returns t in CRI's format; 0 for the zero time.
 func unixNano(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -7,8 +7,7 @@ import (
 	"monopod/agent/runtime"
 )
 
-// maxPending is how many events a reader may lag behind before they are
-// replaced by one EventResync.
+// maxPending is how many events a reader may lag behind before one EventResync replaces them.
 const maxPending = 1024
 
 // events sends every event to every reader, in the order of publish.
@@ -42,8 +41,7 @@ func (e *events) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	return out, nil
 }
 
-// Resync sends an EventResync to every reader of Events, as a runtime does that was
-// unreachable for a while.
+// Resync sends an EventResync to every reader of Events, as after the runtime was unreachable.
 func (e *events) Resync() {
 	e.publish(runtime.Event{Type: runtime.EventResync, At: e.gate.Clock.Now()})
 }

@@ -152,8 +152,8 @@ func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader
 	return utilexec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
 }
 
-// outputs replaces the streams that the client did not ask for. A terminal has only
-// stdout, with a carriage return at the end of a line.
+// outputs replaces the streams that the client did not request by io.Discard. A terminal has only stdout, with a
+// carriage return at the end of each line.
 func outputs(out, errs io.Writer, tty bool) (stdout, stderr io.Writer) {
 	if stdout = io.Discard; out != nil {
 		stdout = out
@@ -205,8 +205,8 @@ func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs 
 	return nil
 }
 
-// PortForward copies until both sides have ended. The only failure is that the port cannot be reached: kubectl
-// takes any other for the loss of the pod and ends all of its connections.
+// PortForward copies until both sides have ended. It returns an error only if the port cannot be reached: kubectl takes
+// any other error for the loss of the pod and ends all of its connections.
 func (s streams) PortForward(ctx context.Context, id string, number int32, stream io.ReadWriteCloser) error {
 	sandbox, err := s.readySandbox(id)
 	if err != nil {
@@ -229,8 +229,8 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 	return nil
 }
 
-// closeWrite tells the server that the client sends no more. What the server still answers arrives, except from
-// a pipe, which has no half-closed state.
+// closeWrite closes the client's side of a connection. The rest of the server's answer arrives, except through a pipe,
+// which has no half-closed state.
 func closeWrite(conn net.Conn) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // the connection may be closed already

@@ -7,12 +7,12 @@
 //
 // Images: an imported archive has a name, an entry point and an environment.
 // PullImage pulls from registries on loopback; for any other name it creates a
-// pretended image, which runs the web server if the sample program does not know the
+// placeholder image, which runs the web server if the sample program does not know the
 // command. So a pod of any image is Running in a millisecond. In an imported image an
-// unknown command fails to start, as in a real one.
+// unknown command fails to start, as with a real runtime.
 //
 // An image volume shows the files of an image whose layers have at most 1 MiB each; a
-// pretended image is empty.
+// placeholder image is empty.
 //
 // Network: pods have addresses, but there are no packets. Dial (for probes), PortForward
 // and other containers (web get http://10.88.0.3:8080/) reach a server in a pod; curl on
@@ -26,8 +26,8 @@
 //
 //   - archive.go: reads images from archives and registries, with their small layers only
 //   - files.go: the file system of a container of the fake runtime
-//   - gate.go: what every call of the runtime in memory passes: its latency, its faults, and the end of the runtime
-//   - images.go: owns the images of the runtime in memory
+//   - gate.go: the latency and the simulated faults of every call, and the end of the runtime
+//   - images.go: the images of the runtime in memory
 //   - log.go: writes the output of the fake runtime's containers to logs and to attached clients
 //   - network.go: the network of the fake runtime: the addresses of its sandboxes and the servers that listen on them
 package fake
@@ -59,15 +59,15 @@ type Config struct {
 	// of the method; id is the ID of the sandbox, container or image,
 	// "namespace/name" of the pod for RunPodSandbox, the container's name for
 	// CreateContainer, the path for ImportImages. It must not call the Runtime.
-	// gate.ErrLost and gate.ErrTaskExists have special effects.
+	// ErrLost and ErrTaskExists have special effects.
 	Fail func(op, id string) error
 
 	// Block, if set, runs before Fail with the same arguments; it may wait until ctx
 	// ends, to simulate a runtime that does not answer.
 	Block func(ctx context.Context, op, id string)
 
-	// Stats returns the usage of a container; nil: only containers whose program pretends
-	// to use CPU or memory have statistics. It must not call the Runtime.
+	// Stats returns the usage of a container; nil: only containers whose program simulates the use of CPU or memory have
+	// statistics. It must not call the Runtime.
 	Stats func(of *cri.ContainerAttributes) *cri.ContainerStats
 
 	// Handlers and Features are reported by Status; Handlers includes the default one.
@@ -83,8 +83,8 @@ type Config struct {
 	Loopback bool
 }
 
-// Runtime is a container runtime in memory. Each of its parts owns its state; locks are
-// taken in the order containers, sandboxes, images and network.
+// Runtime is a container runtime in memory. Each of its parts guards its own state; locks are taken in the order
+// containers, sandboxes, images, network.
 type Runtime struct {
 	*events
 	*imageService
@@ -92,14 +92,13 @@ type Runtime struct {
 	*containerService
 	*streamService
 
-	gate    *Gate
-	network *Network
-	// What Status reports.
+	gate     *Gate
+	network  *Network
 	handlers []*cri.RuntimeHandler
 	features *cri.RuntimeFeatures
 }
 
-// imageService is embedded under a name that is not exported.
+// imageService is an alias, so that the field of the embedded type is not named images.
 type imageService = images
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -180,7 +179,7 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	if err := r.gate.Begin(ctx, "Version", ""); err != nil {
 		return nil, err
 	}
-	// Version 0.1.0 is what the kubelet has sent and received since CRI began.
+	// Every version of kubelet and CRI has sent and received 0.1.0.
 	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"},
 		nil
 }

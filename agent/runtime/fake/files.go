@@ -57,7 +57,7 @@ func (f *Files) absolute(name string) string {
 	return path.Join(f.dir, name)
 }
 
-// locate returns a file's place in the innermost mount that contains it.
+// locate returns the location of a file in the innermost mount that contains it.
 func (f *Files) locate(name string) (at place, mounted bool) {
 	for _, m := range f.mounts {
 		rest, ok := below(m.ContainerPath, name)
@@ -150,7 +150,7 @@ func (f *Files) known() (names []string) {
 	return names
 }
 
-// renamed replaces the host's path in an error by the container's.
+// renamed replaces the path on the host in an error by the path in the container.
 func renamed(err error, name string) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

@@ -8,15 +8,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// matches applies CRI's filter: every field that is set must match; an ID may be a
-// prefix. The caller holds sandboxService.mu.
+// matches reports whether CRI's filter selects the sandbox: every field that is set must match; an ID may be a prefix.
+// The caller holds sandboxService.mu.
 func (s *sandbox) matches(f *cri.PodSandboxFilter) bool {
 	return strings.HasPrefix(s.id, f.GetId()) &&
 		(f.GetState() == nil || f.State.State == s.state) &&
 		hasLabels(s.config.Labels, f.GetLabelSelector())
 }
 
-// matches is the same for containers. The caller holds containerService.mu.
+// matches reports whether CRI's filter selects the container. The caller holds containerService.mu.
 func (c *container) matches(f *cri.ContainerFilter) bool {
 	return strings.HasPrefix(c.id, f.GetId()) &&
 		strings.HasPrefix(c.sandbox.id, f.GetPodSandboxId()) &&
@@ -33,7 +33,7 @@ func hasLabels(labels, selector map[string]string) bool {
 	return true
 }
 
-// oldestFirst returns the infos of those that match; of the same age by ID.
+// oldestFirst returns info of the entries that match, sorted by age, then ID.
 func oldestFirst[V any, I interface {
 	GetId() string
 	GetCreatedAt() int64

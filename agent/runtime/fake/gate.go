@@ -18,30 +18,29 @@ var (
 	// ErrLost lets the call take effect and loses its answer: the caller sees the
 	// connection break. Read-only calls have no effect.
 	ErrLost = errors.New("fake: lost answer")
-	// ErrTaskExists lets StartContainer find that a runtime that died before it stored
-	// the start has already started the process. As in containerd the container has
-	// failed to start, while its process runs until the container is removed.
+	// ErrTaskExists simulates a runtime that died after it started the process and before it stored the start. As with
+	// containerd, the container has failed to start, while its process runs until the container is removed.
 	ErrTaskExists = errors.New("fake: task exists")
 )
 
-// errBroken is what the caller of a dying runtime sees.
+// errBroken is the error of a call during which the runtime died.
 var errBroken = status.Error(codes.Unavailable, "error reading from server: EOF")
 
 // errClosed is the answer to every call after Close.
 var errClosed = status.Error(codes.Unavailable, "the runtime is closed")
 
-// Gate is what every call passes first: its latency, its faults and the end of the
-// runtime. It also owns the goroutines of the runtime, which end with it.
+// Gate begins every call: it simulates latency and faults, and fails calls after the end of the runtime. It also starts
+// the goroutines of the runtime, and ends them.
 type Gate struct {
 	Clock   clock.Clock
 	latency time.Duration
 	block   func(ctx context.Context, op, id string)
 	fail    func(op, id string) error
 
-	Context context.Context // of every process and every reader of events; ends with close
+	Context context.Context // of every process and every reader of events; Close ends it
 	cancel  context.CancelFunc
 
-	mu    sync.Mutex // guards the order of adding tasks and ending ctx
+	mu    sync.Mutex // guards against adding tasks after Context has ended
 	tasks sync.WaitGroup
 }
 
@@ -60,7 +59,7 @@ func (g *Gate) Close() {
 	g.tasks.Wait()
 }
 
-// Spawn starts a goroutine that close waits for. It returns errClosed after close.
+// Spawn starts a goroutine that Close waits for. It returns errClosed after Close.
 func (g *Gate) Spawn(name string, f func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,7 +70,7 @@ func (g *Gate) Spawn(name string, f func()) error {
 	return nil
 }
 
-// Begin is the start of every read-only call.
+// Begin begins a read-only call.
 func (g *Gate) Begin(ctx context.Context, op, id string) error {
 	err := g.enter(ctx, op, id)
 	if errors.Is(err, ErrLost) {
@@ -80,7 +79,7 @@ func (g *Gate) Begin(ctx context.Context, op, id string) error {
 	return err
 }
 
-// enter is the start of every call. It returns the error of Config.Fail, which may be ErrLost.
+// enter begins a call. It returns the error of Config.Fail, which may be ErrLost.
 func (g *Gate) enter(ctx context.Context, op, id string) error {
 	if g.block != nil {
 		g.block(ctx, op, id)
@@ -103,7 +102,7 @@ func (g *Gate) enter(ctx context.Context, op, id string) error {
 	return nil
 }
 
-// Answer is a whole call that changes something: ErrLost takes effect after it.
+// Answer makes a call that changes state. With ErrLost, the change takes effect and the answer is lost.
 func Answer[T any](ctx context.Context, g *Gate, op, id string, call func() (T, error)) (T, error) {
 	var none T
 	err := g.enter(ctx, op, id)
@@ -118,7 +117,7 @@ func Answer[T any](ctx context.Context, g *Gate, op, id string, call func() (T, 
 	return out, err
 }
 
-// Answer is a call without a result.
+// Answer makes a call without a result.
 func (g *Gate) Answer(ctx context.Context, op, id string, call func() error) error {
 	_, err := Answer(ctx, g, op, id, func() (struct{}, error) { return struct{}{}, call() })
 	return err

@@ -22,7 +22,7 @@ import (
 	"monopod/agent/runtime"
 )
 
-// images owns the images and answers CRI's ImageService.
+// images contains the images and implements CRI's ImageService.
 type images struct {
 	gate *Gate
 
@@ -30,21 +30,21 @@ type images struct {
 	images map[string]*storedImage // by ID
 }
 
-// newImages returns a Service without images.
+// newImages returns a service without images.
 func newImages(g *Gate) *images {
 	return &images{gate: g, images: map[string]*storedImage{}}
 }
 
-// ErrNoStats is the answer where a real runtime measures.
+// ErrNoStats is the error of calls that return measurements of a real runtime.
 var ErrNoStats = status.Error(codes.Unimplemented, "containers in memory have no statistics")
 
 // storedImage is immutable except for tags, digests and pinned.
 type storedImage struct {
 	*Image
-	tags      []string // full names with tag
-	digests   []string // full names with digest
-	pinned    bool
-	Pretended bool // pulled without a registry: its program is not known
+	tags        []string // full names with tag
+	digests     []string // full names with digest
+	pinned      bool
+	placeholder bool // pulled without a registry, so its program is not known
 }
 
 // Ref returns the name of an image in a container's status.
@@ -57,14 +57,15 @@ func (s *images) Ref(i *storedImage) string {
 	return i.ID
 }
 
-// Name returns the name of an image in a container's status, as containerd: its first tag or digest, else asked.
-func (s *images) Name(i *storedImage, asked *cri.ImageSpec) *cri.ImageSpec {
+// Name returns the name of an image in a container's status as containerd does: its first tag or digest, else the name
+// in the request.
+func (s *images) Name(i *storedImage, requested *cri.ImageSpec) *cri.ImageSpec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if names := slices.Concat(i.tags, i.digests); len(names) > 0 {
-		asked = &cri.ImageSpec{Image: names[0]}
+		return &cri.ImageSpec{Image: names[0]}
 	}
-	return asked
+	return requested
 }
 
 func (i *storedImage) status() *cri.Image {
@@ -90,7 +91,7 @@ func (s *images) Lookup(name string) (*storedImage, bool) {
 	return s.find(name)
 }
 
-// find is lookup for callers that hold mu.
+// find is Lookup for callers that hold mu.
 func (s *images) find(name string) (*storedImage, bool) {
 	if i, ok := s.images[name]; ok {
 		return i, true
@@ -178,8 +179,7 @@ func (s *images) ImportArchive(_ context.Context, from io.Reader) ([]string, err
 	return names, nil
 }
 
-// PullImage pulls from a registry on loopback; any other well-formed name succeeds
-// without a pull, unless Config.Fail fails it.
+// PullImage pulls from a registry on loopback. For any other valid name it creates a placeholder image.
 func (s *images) PullImage(ctx context.Context, name string, auth *cri.AuthConfig,
 	_ *cri.PodSandboxConfig) (string, error) {
 	return Answer(ctx, s.gate, "PullImage", name, func() (string, error) { return s.pullImage(ctx, name, auth) })
@@ -205,7 +205,7 @@ func (s *images) pullImage(ctx context.Context, name string, auth *cri.AuthConfi
 	if d, ok := named.(reference.Digested); ok {
 		manifest = d.Digest()
 	}
-	i := &storedImage{Pretended: true, Image: &Image{
+	i := &storedImage{placeholder: true, Image: &Image{
 		ID: digest.FromString("config of " + named.String()).String(), Size: 1 << 20,
 		Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Env: []string{"PATH=/"}, WorkingDir: "/"},
 	}}
@@ -213,7 +213,7 @@ func (s *images) pullImage(ctx context.Context, name string, auth *cri.AuthConfi
 	return i.ID, nil
 }
 
-// ListImages returns them sorted by ID.
+// ListImages returns the images sorted by ID.
 func (s *images) ListImages(ctx context.Context) (list []*cri.Image, err error) {
 	if err := s.gate.Begin(ctx, "ListImages", ""); err != nil {
 		return nil, err

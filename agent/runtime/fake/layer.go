@@ -13,7 +13,7 @@ import (
 	"testing/fstest"
 )
 
-// Layer is a compressed layer; nil: larger than maxMetadata.
+// Layer is a compressed layer; nil: it is larger than maxMetadata.
 type Layer []byte
 
 // maxUnpacked is the largest size of an uncompressed layer, in bytes.
@@ -21,8 +21,7 @@ const maxUnpacked = 16 << 20
 
 func (m metadata) layer(name string) Layer { return Layer(m[name]) }
 
-// Tree returns the files of all layers, the upper over the lower. It fails if a layer was
-// not kept. A pretended image has no files.
+// Tree returns the files of all layers merged. It fails if a layer was skipped. A placeholder image has no files.
 func (i *Image) Tree() (fstest.MapFS, error) {
 	all := fstest.MapFS{}
 	for _, l := range i.Layers {
@@ -51,7 +50,7 @@ func Folder(all fs.FS, name string) (fs.FS, error) {
 	return fs.Sub(all, path.Clean(name))
 }
 
-// over applies a layer to the files of those below it.
+// over applies a layer to the files of the layers below it.
 func (l Layer) over(below fstest.MapFS) error {
 	plain, err := decompress(bytes.NewReader(l))
 	if err != nil {
@@ -71,7 +70,7 @@ func (l Layer) over(below fstest.MapFS) error {
 	return nil
 }
 
-// read returns the files of a layer, and removes from below those that it deletes.
+// read returns the files of a layer, and removes the files from below that the layer deletes.
 func read(plain io.Reader, below fstest.MapFS) (fstest.MapFS, error) {
 	above := fstest.MapFS{}
 	limited := &io.LimitedReader{R: plain, N: maxUnpacked}
@@ -91,13 +90,13 @@ func read(plain io.Reader, below fstest.MapFS) (fstest.MapFS, error) {
 	}
 }
 
-// Names by which an upper layer deletes a file of a lower one, or all files of a folder.
+// Prefix and name of the files by which a layer deletes a file of a lower layer, or all files of a folder.
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
 )
 
-// add adds an entry of a layer to above, or deletes from below what the entry says.
+// add adds an entry of a layer to above, or deletes the files from below that a whiteout names.
 func add(above, below fstest.MapFS, header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	dir, base := path.Split(name)

@@ -20,7 +20,7 @@ type Log struct {
 	path  string
 	clock clock.Clock
 
-	mu   sync.Mutex // guards file, and keeps lines whole; the one place where I/O happens under it
+	mu   sync.Mutex // guards file; it is held during writes, so that lines are not mixed
 	file *os.File
 }
 
@@ -35,7 +35,7 @@ func (l *Log) Reopen() error {
 	if l.path == "" {
 		return nil
 	}
-	l.mu.Lock() // nothing is written to the old file once the new one exists
+	l.mu.Lock() // so that nothing is written to the old file once the new one exists
 	defer l.mu.Unlock()
 	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {

@@ -15,7 +15,7 @@ type Mount struct {
 	Image fs.FS // nil: of the host
 }
 
-// place is a file in a mount; rest is its name relative to the mount, empty for its root.
+// place is a file in a mount. rest is its path relative to the mount; empty: the root of the mount.
 type place struct {
 	Mount
 	rest string

@@ -1,6 +1,3 @@
-// There are no packets; a connection is a pipe in memory, or with real loopback addresses a connection of the
-// kernel's.
-
 package fake
 
 import (
@@ -14,16 +11,17 @@ import (
 	"syscall"
 )
 
-// Network connects sandboxes. It is safe for concurrent use.
+// Network connects sandboxes. There are no packets: a connection is a pipe in memory or, with real loopback addresses,
+// a connection of the kernel. It is safe for concurrent use.
 type Network struct {
 	loopback bool // servers listen on real loopback addresses
 
-	mu        sync.Mutex // guards the rest, and the fields of every endpoint
+	mu        sync.Mutex // guards the fields below, and the fields of every endpoint
 	addresses *pool
 	at        map[netip.Addr]*Endpoint
 }
 
-// Endpoint is one sandbox's place in a network.
+// Endpoint is the connection of a sandbox to the network.
 type Endpoint struct {
 	network *Network
 	ip      netip.Addr // not valid: in the host's network, or detached
@@ -178,7 +176,7 @@ func (n *Network) listenLoopback(e *Endpoint, host string, number uint16) (net.L
 	// Listening on a loopback address does not wait for anything.
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(number))))
 	if errors.Is(err, syscall.EADDRINUSE) && number != 0 && e.ports[number] == nil {
-		// Another program has the port on all addresses: the pod works, but is reached only from pods, by probes and by
+		// Another program listens on this port of all addresses: the server is only reachable from pods, probes and
 		// port-forward.
 		l := newInMemory(&net.TCPAddr{IP: e.ip.AsSlice(), Port: int(number)}, func() { n.release(e, number) })
 		return l, e.bind(number, l)
@@ -200,7 +198,7 @@ func (n *Network) release(e *Endpoint, number uint16) {
 	delete(e.ports, number)
 }
 
-// bind and freePort need Network.mu.
+// bind adds a server. The caller holds Network.mu.
 func (e *Endpoint) bind(number uint16, p port) error {
 	if _, ok := e.ports[number]; ok {
 		return &net.OpError{Op: "listen", Net: "tcp", Addr: p.Addr(), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
@@ -209,8 +207,9 @@ func (e *Endpoint) bind(number uint16, p port) error {
 	return nil
 }
 
+// freePort returns a port without a server. The caller holds Network.mu.
 func (e *Endpoint) freePort() uint16 {
-	number := uint16(32768) // where Linux begins
+	number := uint16(32768) // the first of Linux' ephemeral ports
 	for e.ports[number] != nil {
 		number++
 	}

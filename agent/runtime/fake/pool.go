@@ -12,13 +12,12 @@ import (
 // pool assigns addresses in turn, so that a freed address is not reused at once. It is
 // not safe for concurrent use.
 type pool struct {
-	subnets []netip.Prefix
-	held    map[netip.Addr]bool
-	at      int        // index of the subnet of last
-	last    netip.Addr // assigned last; not valid: none of this subnet
-	// reserved keep other processes off the subnets; nil unless grows.
-	reserved []net.Listener
-	grows    bool
+	subnets  []netip.Prefix
+	held     map[netip.Addr]bool
+	at       int            // index of the subnet of last
+	last     netip.Addr     // assigned last; not valid: none of this subnet
+	reserved []net.Listener // mark the subnets as used for other processes
+	grows    bool           // adds subnets as needed
 }
 
 // newPool returns a pool of one subnet. For an invalid one it is 10.88.0.0/16, or with loopback
@@ -78,8 +77,8 @@ func (a *pool) free(ip netip.Addr) { delete(a.held, ip) }
 // reservePort marks a subnet as used. No connection is accepted on it.
 const reservePort = 1
 
-// grow adds the first 127.88.N.0/24 that no other process on this machine has, and
-// reserves it until close by listening on reservePort of its gateway.
+// grow adds the first 127.88.N.0/24 that no other process on this machine uses, and reserves it until close by
+// listening on reservePort of its gateway.
 func (a *pool) grow() error {
 	if !a.grows {
 		return status.Errorf(codes.ResourceExhausted, "no address left in %s", a.subnets[0])

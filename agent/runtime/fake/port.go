@@ -34,7 +34,7 @@ func (l *loopback) Close() error {
 	return l.Listener.Close()
 }
 
-// newInMemory returns a port that only its Dial reaches; the first Close calls release.
+// newInMemory returns a port that is reachable only through its Dial; the first Close calls release.
 func newInMemory(addr net.Addr, release func()) port {
 	return &inMemory{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{}), release: release}
 }

@@ -26,11 +26,11 @@ var (
 	errOOM    = errors.New("out of memory")
 )
 
-// process is the running part of a container.
+// process is the process of a container.
 type process struct {
 	ctx      context.Context // of everything that runs in the container
 	kill     context.CancelCauseFunc
-	done     chan struct{} // closed once the end is recorded
+	done     chan struct{} // closed when the exit is recorded
 	signals  chan os.Signal
 	log      *Log
 	out, err *Tee
@@ -84,7 +84,7 @@ func (s *containerService) run(c *container, p *process, args []string) {
 	close(p.done)
 }
 
-// ended records and publishes the end of a process.
+// ended records the exit of a process and publishes its event.
 func (s *containerService) ended(c *container, code int32, cause error) {
 	reason := "Completed"
 	switch {
@@ -101,7 +101,7 @@ func (s *containerService) ended(c *container, code int32, cause error) {
 	if reason == "OOMKilled" {
 		s.events.publish(c.event(runtime.EventContainerOOM, now))
 	}
-	if !c.stray { // a stray container has exited already
+	if !c.orphaned { // otherwise the container has exited already
 		c.exited(code, reason, now)
 	}
 	event := c.event(runtime.EventContainerExited, now)
@@ -131,11 +131,11 @@ func (c *container) args() ([]string, error) {
 		}
 		words = slices.Concat(c.image.Config.Entrypoint, given)
 	}
-	if c.image.Pretended {
+	if c.image.placeholder {
 		if code := c.sandbox.config.Annotations[ExitCode]; code != "" {
 			words = []string{"exit", code}
 		}
-		return pretend(words, c.config.Args), nil
+		return placeholderCommand(words, c.config.Args), nil
 	}
 	if len(words) == 0 || !program.Knows(words[0]) {
 		return nil, fmt.Errorf("exec: %q: no such file or directory", strings.Join(words, " "))
@@ -143,13 +143,12 @@ func (c *container) args() ([]string, error) {
 	return words, nil
 }
 
-// ExitCode is the annotation of a pod whose containers of pretended images end at once with its value as their exit
-// code.
+// ExitCode is a pod annotation: containers of placeholder images exit at once with its value as exit code.
 const ExitCode = "monopod.io/fake-exit-code"
 
-// pretend returns what an image without a registry runs: the command if the sample
+// placeholderCommand returns the command of a container of a placeholder image: the command of the pod if the sample
 // program understands it, else the web server.
-func pretend(words, args []string) []string {
+func placeholderCommand(words, args []string) []string {
 	for _, given := range [][]string{words, args} { // args: kubectl run --image=busybox -- sleep 5
 		if script := scripted(given); script != nil {
 			return script
@@ -197,7 +196,7 @@ func keyValues(envs []*cri.KeyValue) (env []string) {
 	return env
 }
 
-// machine is the system that a container's program sees.
+// machine is the System of the program in a container.
 type machine struct {
 	*Files
 	containers *containerService
@@ -214,12 +213,12 @@ func (m *machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return m.container.sandbox.endpoint.Dial(ctx, network, address)
 }
 
-// Load uses no CPU, but counts as if it did.
+// Load only counts the CPU in the statistics.
 func (m *machine) Load(millicores int64) (func(), error) {
 	return m.container.meter.add(m.containers.gate.Clock, millicores*1e6, 0), nil
 }
 
-// Allocate takes no memory, but counts as if it did. It kills the container with errOOM if bytes exceed its limit.
+// Allocate only counts the memory in the statistics. It kills the container with errOOM if bytes exceed its limit.
 func (m *machine) Allocate(bytes int64) (func(), error) {
 	limit := m.container.config.GetLinux().GetResources().GetMemoryLimitInBytes()
 	if p, running := m.containers.running(m.container); running && limit > 0 && bytes > limit {

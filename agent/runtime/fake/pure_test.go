@@ -29,7 +29,7 @@ func words(text string) []string {
 func TestArgs(t *testing.T) {
 	t.Parallel()
 	ours := &storedImage{Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Cmd: []string{"serve"}}}}
-	pretended := &storedImage{Pretended: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}
+	placeholder := &storedImage{placeholder: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}
 	for _, tc := range []struct {
 		name          string
 		image         *storedImage
@@ -42,21 +42,21 @@ func TestArgs(t *testing.T) {
 		{"command and arguments", ours, "/web", "exit 3", "/web exit 3"},
 		{"unknown program", ours, "nginx", "-g x", ""},
 		{"misuse is the program's affair", ours, "", "exit", "/web exit"},
-		{"pretended", pretended, "", "", "/web"},
-		{"pretended, flags of ours", pretended, "", "-stop-after 3s", "/web -stop-after 3s"},
-		{"pretended, command of ours", pretended, "sleep 5", "", "sleep 5"},
-		{"pretended, kubectl run -- sleep 5", pretended, "", "sleep 5", "/web sleep 5"},
-		{"pretended, unknown command", pretended, "nginx -g", "x", "/web"},
-		{"pretended, true", pretended, "/bin/true", "", "/bin/true"},
-		{"pretended, script", pretended, "sh -c", "true", "do true"},
-		{"pretended, script as arguments", pretended, "", "/bin/sh -c exit@3", "do exit 3"},
-		{"pretended, long script", pretended, "", "bash -ec sleep@2;@echo@'a@b'@&&@exit@4;echo@never",
+		{"placeholder", placeholder, "", "", "/web"},
+		{"placeholder, flags of ours", placeholder, "", "-stop-after 3s", "/web -stop-after 3s"},
+		{"placeholder, command of ours", placeholder, "sleep 5", "", "sleep 5"},
+		{"placeholder, kubectl run -- sleep 5", placeholder, "", "sleep 5", "/web sleep 5"},
+		{"placeholder, unknown command", placeholder, "nginx -g", "x", "/web"},
+		{"placeholder, true", placeholder, "/bin/true", "", "/bin/true"},
+		{"placeholder, script", placeholder, "sh -c", "true", "do true"},
+		{"placeholder, script as arguments", placeholder, "", "/bin/sh -c exit@3", "do exit 3"},
+		{"placeholder, long script", placeholder, "", "bash -ec sleep@2;@echo@'a@b'@&&@exit@4;echo@never",
 			"do sleep 2 then echo a b then exit 4"},
-		{"pretended, failure that is ignored", pretended, "", "sh -c false;echo@on", "do echo on"},
-		{"pretended, failure that counts", pretended, "", "sh -c false@&&@echo@on", "do false then echo on"},
-		{"pretended, script for a real shell", pretended, "", "sh -c echo@$HOME", "/web"},
-		{"pretended, script with other programs", pretended, "", "sh -c sleep@1;curl@x", "/web"},
-		{"pretended, unknown arguments", pretended, "", "--port 80", "/web"},
+		{"placeholder, failure that is ignored", placeholder, "", "sh -c false;echo@on", "do echo on"},
+		{"placeholder, failure that counts", placeholder, "", "sh -c false@&&@echo@on", "do false then echo on"},
+		{"placeholder, script for a real shell", placeholder, "", "sh -c echo@$HOME", "/web"},
+		{"placeholder, script with other programs", placeholder, "", "sh -c sleep@1;curl@x", "/web"},
+		{"placeholder, unknown arguments", placeholder, "", "--port 80", "/web"},
 	} {
 		c := &container{image: tc.image, config: &cri.ContainerConfig{Command: words(tc.command), Args: words(tc.args)},
 			sandbox: &sandbox{config: &cri.PodSandboxConfig{}}}
@@ -71,7 +71,7 @@ func TestArgs(t *testing.T) {
 func TestExitCodeOfAPod(t *testing.T) {
 	t.Parallel()
 	c := &container{
-		image: &storedImage{Pretended: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}, config: &cri.ContainerConfig{Command: []string{"./migrate"}},
+		image: &storedImage{placeholder: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}, config: &cri.ContainerConfig{Command: []string{"./migrate"}},
 		sandbox: &sandbox{config: &cri.PodSandboxConfig{Annotations: map[string]string{ExitCode: "7"}}},
 	}
 	if got, err := c.args(); strings.Join(got, " ") != "exit 7" || err != nil {

@@ -30,8 +30,8 @@ func OnLoopback(named reference.Named) bool {
 	return domain == "localhost" || net.ParseIP(domain).IsLoopback()
 }
 
-// Fetch pulls an image: its manifest, its config and its layers. Large layers are read
-// and verified, but not kept. Errors have containerd's texts and codes.
+// Fetch pulls an image: its manifest, its config and its layers. It reads and verifies large layers, but does not keep
+// them. Errors have containerd's texts and codes.
 func Fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*Image, digest.Digest, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no goroutine outlives a response
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(

@@ -14,8 +14,8 @@ import (
 	"monopod/agent/runtime"
 )
 
-// sandboxService owns the sandboxes. What stops or removes one with its containers is
-// Runtime's.
+// sandboxService contains the sandboxes. Runtime stops and removes them, because that also stops and removes
+// containers.
 type sandboxService struct {
 	gate     *Gate
 	events   *events
@@ -99,7 +99,7 @@ func (s *sandboxService) ready(of *sandbox) error {
 	return nil
 }
 
-// close lets no more containers be created or started in the sandbox.
+// close makes the sandbox not ready: no more containers can be created or started in it.
 func (s *sandboxService) close(of *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 	"monopod/agent/runtime/fake/program"
 )
 
-// scripted returns what the sample program runs for sh -c SCRIPT, as CI jobs have it: sleep 2; echo done && exit 3.
-// nil: it is something else, or needs a real shell.
+// scripted translates sh -c SCRIPT to a command of the sample program. It knows simple scripts, as tests use them:
+// sleep 2; echo done && exit 3. nil: the command is not such a script, or needs a real shell.
 func scripted(words []string) []string {
 	if len(words) < 3 || !slices.Contains([]string{"sh", "ash", "bash", "dash"}, path.Base(words[0])) ||
 		!strings.HasPrefix(words[1], "-") || !strings.HasSuffix(words[1], "c") {
 		return nil
 	}
-	const and = "\x00" // at the end of a command that is followed by &&
+	const and = "\x00" // marks the end of a command that && follows
 	parts := strings.FieldsFunc(strings.ReplaceAll(words[2], "&&", and+";"),
 		func(c rune) bool { return c == ';' || c == '\n' })
 	out := []string{"do"}

@@ -19,7 +19,7 @@ type server struct {
 	closed  bool
 	streams streaming.Server // nil: not started
 	http    *http.Server
-	conns   map[net.Conn]struct{} // those with a request
+	conns   map[net.Conn]struct{} // connections with a request
 
 	tasks sync.WaitGroup // the accept loop and every request
 }
@@ -52,8 +52,8 @@ func (s *server) start(runtime streaming.Runtime) (streaming.Server, error) {
 	return streams, nil
 }
 
-// serve records the connection for the time of the request, because http.Server does
-// not close connections that a stream has hijacked.
+// serve records the connection during the request, so that close can close it: http.Server does not close connections
+// that a stream has hijacked.
 func (s *server) serve(w http.ResponseWriter, req *http.Request) {
 	conn, _ := req.Context().Value(connKey{}).(net.Conn)
 	if !s.begin(conn) {

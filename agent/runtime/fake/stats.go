@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ListContainerStats calls Config.Stats for each running container. Without it, containers whose program uses CPU or
-// memory on purpose (the commands load and alloc) have statistics.
+// ListContainerStats calls Config.Stats for each running container. Without it, only containers that run the commands
+// load or alloc have statistics.
 func (s *containerService) ListContainerStats(ctx context.Context,
 	filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
 	if err := s.gate.Begin(ctx, "ListContainerStats", filter.GetId()); err != nil {
@@ -46,10 +46,10 @@ func (s *containerService) ListContainerStats(ctx context.Context,
 	return out, nil
 }
 
-// meter is the usage that a container's processes pretend.
+// meter counts the CPU and memory that a container's processes simulate.
 type meter struct {
-	mu     sync.Mutex // guards what follows
-	used   bool       // ever
+	mu     sync.Mutex // guards the fields below
+	used   bool       // add was called
 	cores  int64      // in use, nanocores
 	memory int64      // in use, bytes
 	sum    uint64     // CPU time up to since, nanoseconds
@@ -68,7 +68,7 @@ func (m *meter) add(c clock.PassiveClock, nanocores, bytes int64) (release func(
 	return func() { change(-1) }
 }
 
-// advance requires mu.
+// advance adds the CPU time since the last call. The caller holds mu.
 func (m *meter) advance(now time.Time) {
 	if !m.since.IsZero() {
 		m.sum += uint64(float64(m.cores) * now.Sub(m.since).Seconds())
@@ -76,7 +76,7 @@ func (m *meter) advance(now time.Time) {
 	m.since = now
 }
 
-// read returns the usage; nil: there never was any.
+// read returns the usage; nil: add was never called.
 func (m *meter) read(now time.Time) *cri.ContainerStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

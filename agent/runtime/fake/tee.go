@@ -13,7 +13,7 @@ type Tee struct {
 	attached map[*Attachment]struct{}
 }
 
-// Attachment is one client; Gone is closed once a write to it fails.
+// Attachment is an attached client; Gone is closed when a write to it fails.
 type Attachment struct {
 	to   io.Writer
 	Gone chan struct{}

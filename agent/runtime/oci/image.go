@@ -9,7 +9,7 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
-	_ "crypto/sha256" // of digests
+	_ "crypto/sha256" // for digests
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,8 +25,8 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// containerd reads the whole name here; AnnotationRefName alone would be taken
-// for a tag by other tools.
+// annotationName is the annotation from which containerd reads the full name. Other tools read AnnotationRefName, which
+// they may take for a tag only.
 const annotationName = "io.containerd.image.name"
 
 // File is one file of the only layer. Parent folders are added as needed.

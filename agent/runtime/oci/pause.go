@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// PauseRef is the name of the sandbox image. A new program needs a new name (not 2, which was one): an image that
-// exists is not replaced.
+// PauseRef is the name of the sandbox image. A new program needs a new tag, because an existing image is not replaced;
+// the tag 2 was used by an earlier version.
 const PauseRef = "monopod.local/pause:1"
 
 //go:embed pause/pause_amd64
@@ -16,8 +16,8 @@ var pauseAMD64 []byte
 //go:embed pause/pause_arm64
 var pauseARM64 []byte
 
-// Pause is the sandbox image for this machine under the name ref; PauseRef if
-// empty. It fails on machines other than amd64 and arm64.
+// Pause returns the sandbox image for this machine under the name ref; empty: PauseRef. It returns an error on machines
+// other than amd64 and arm64.
 func Pause(ref string) (Image, error) {
 	program, err := pauseProgram(runtime.GOARCH)
 	if err != nil {

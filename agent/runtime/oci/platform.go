@@ -22,7 +22,7 @@ func (e *WrongPlatform) Error() string {
 	return text
 }
 
-// Mismatch says which architectures the images have, and which one the machine.
+// Mismatch returns the architectures of the images and of the machine, as a phrase.
 func (e *WrongPlatform) Mismatch() string {
 	return fmt.Sprintf("%s, this machine is %s", strings.Join(e.Has, ", "), e.Machine)
 }

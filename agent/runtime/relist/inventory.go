@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Runtime is the part of the agent's runtime that lists.
+// Runtime contains the methods of runtime.Runtime that a Reader needs.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error)
 	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error)
@@ -47,16 +47,15 @@ func (r Reader) list(ctx context.Context, labels map[string]string) ([]*cri.PodS
 
 // Pod returns the observed state of one pod.
 func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error) {
-	sandboxes, containers,
-		err := r.list(ctx, map[string]string{spec.LabelPodUID: string(uid), spec.LabelInstance: r.Instance})
+	labels := map[string]string{spec.LabelPodUID: string(uid), spec.LabelInstance: r.Instance}
+	sandboxes, containers, err := r.list(ctx, labels)
 	if err != nil {
 		return status.Observed{}, err
 	}
 	return r.read(ctx, sandboxes, containers)
 }
 
-// read gets the status of each sandbox and container, except those that have been removed by
-// then.
+// read gets the status of each sandbox and container. It omits those that were removed meanwhile.
 func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox,
 	containers []*cri.Container) (status.Observed, error) {
 	var out status.Observed

@@ -14,7 +14,7 @@ type Owners struct {
 	ids  map[types.UID][]string
 }
 
-// Add records that the IDs belong to the pod.
+// Add records that the sandbox or container id belongs to the pod.
 func (o *Owners) Add(id string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,7 +47,7 @@ func (o *Owners) Keep(uid types.UID, exists func(id string) bool) {
 // Forget removes a pod.
 func (o *Owners) Forget(uid types.UID) { o.Keep(uid, func(string) bool { return false }) }
 
-// Of returns the pod that one of the IDs belongs to; the first known ID counts.
+// Of returns the pod of the first known ID; empty: none is known.
 func (o *Owners) Of(ids ...string) types.UID {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -59,7 +59,7 @@ func (o *Owners) Of(ids ...string) types.UID {
 	return ""
 }
 
-// Count returns the number of known IDs.
+// Count returns the number of the pod's known IDs.
 func (o *Owners) Count(uid types.UID) int {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

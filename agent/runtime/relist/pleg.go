@@ -14,7 +14,7 @@ import (
 // genericPlegRelistThreshold).
 const Threshold = 3 * time.Minute
 
-// Health is the PLEG health of one node. It begins without a stream.
+// Health is the PLEG health of one node. Initially there is no event stream.
 type Health struct {
 	clock    clock.PassiveClock
 	duration prometheus.Histogram
@@ -35,7 +35,8 @@ func NewHealth(clk clock.PassiveClock, metrics prometheus.Registerer) (*Health, 
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pleg_relist_duration_seconds", Help: "Duration in seconds of relisting the pods of the runtime."}),
 		interval: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pleg_relist_interval_seconds", Help: "Interval in seconds between relists.", Buckets: []float64{1, 10, 60, 120, 240, 300, 360, 600}}),
+			Name: "kubelet_pleg_relist_interval_seconds", Help: "Interval in seconds between relists.",
+			Buckets: []float64{1, 10, 60, 120, 240, 300, 360, 600}}),
 		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_pleg_last_seen_seconds", Help: "Time of the last relist, in seconds since 1970."}),
 	}

@@ -1,5 +1,5 @@
-// Package relist lists what the container runtime has, and subscribes to its events, for a loop that must not wait for
-// it.
+// Package relist lists the pods of the container runtime, and subscribes to its events, for a loop that must not wait
+// for the runtime.
 //
 //   - inventory.go: reads the sandboxes and containers of a node's pods from a container runtime
 //   - pleg.go: reports whether a node still observes its pods, through the runtime's event stream or through relists
@@ -32,26 +32,26 @@ type Config struct {
 	Poke      func() // wakes the check of the node's conditions
 }
 
-// Relister calls the runtime for the loop, which must not wait for it: lists and events.
+// Relister lists the runtime's pods and subscribes to its events, in the background.
 type Relister struct {
 	cfg Config
 	// Found receives the containers of the first list.
-	Found  func([]*cri.Container)
-	asking sync.WaitGroup
+	Found      func([]*cri.Container)
+	goroutines sync.WaitGroup
 
-	Connected chan (<-chan runtime.Event) // the events after a Reconnect
-	Answer    chan List                   // the lists of Relist
+	Connected chan (<-chan runtime.Event) // receives the events after a Reconnect
+	Answer    chan List                   // receives the lists of Relist
 
-	asked bool // used only by the loop: a list is in progress
-	again bool // used only by the loop: the list may be out of date when it arrives
+	listing bool // used only by the loop: a list is in progress
+	stale   bool // used only by the loop: the list may be out of date when it arrives
 }
 
-// New returns a Relister that has not asked yet.
+// New returns a Relister.
 func New(cfg Config) *Relister {
 	return &Relister{cfg: cfg, Connected: make(chan (<-chan runtime.Event)), Answer: make(chan List)}
 }
 
-// List is everything that the runtime has of our pods.
+// List contains the sandboxes and containers of all pods of the node.
 type List struct {
 	sandboxes  []*cri.PodSandbox
 	containers []*cri.Container
@@ -90,7 +90,7 @@ func (r *Relister) Streaming(on bool) {
 // Reconnect subscribes to the events again, once the runtime answers.
 func (r *Relister) Reconnect(ctx context.Context) {
 	r.cfg.Health.Streaming(false)
-	r.cfg.Guard.Go(&r.asking, "events", func() {
+	r.cfg.Guard.Go(&r.goroutines, "events", func() {
 		r.cfg.Guard.Keep(ctx, r.cfg.Clock, "events", func() {
 			events, ok := r.Connect(ctx)
 			if !ok {
@@ -106,7 +106,7 @@ func (r *Relister) Reconnect(ctx context.Context) {
 
 // First waits for the first list.
 func (r *Relister) First(ctx context.Context) (map[types.UID]*Held, bool) {
-	l, ok := r.insist(ctx)
+	l, ok := r.listUntilAnswered(ctx)
 	if !ok {
 		return nil, false
 	}
@@ -114,10 +114,10 @@ func (r *Relister) First(ctx context.Context) (map[types.UID]*Held, bool) {
 	return ByPod(l.sandboxes, l.containers), true
 }
 
-// insist asks until the runtime answers: a containerd that has just started lists nothing for a moment.
-func (r *Relister) insist(ctx context.Context) (List, bool) {
+// listUntilAnswered retries until the runtime answers: a containerd that has just started returns errors for a moment.
+func (r *Relister) listUntilAnswered(ctx context.Context) (List, bool) {
 	for retry := (backoff.Retry{First: 50 * time.Millisecond, Most: 10 * time.Second}); ; {
-		l, err := r.ask(ctx)
+		l, err := r.list(ctx)
 		if err == nil {
 			return l, true
 		}
@@ -128,15 +128,15 @@ func (r *Relister) insist(ctx context.Context) (List, bool) {
 	}
 }
 
-// Relist lists the runtime's pods in the background.
+// Relist lists the runtime's pods in the background and sends the list to Answer.
 func (r *Relister) Relist(ctx context.Context) {
-	if r.asked {
-		r.again = true
+	if r.listing {
+		r.stale = true
 		return
 	}
-	r.asked, r.again = true, false
-	r.cfg.Guard.Go(&r.asking, "relist", func() {
-		l, ok := r.insist(ctx)
+	r.listing, r.stale = true, false
+	r.cfg.Guard.Go(&r.goroutines, "relist", func() {
+		l, ok := r.listUntilAnswered(ctx)
 		if !ok {
 			return
 		}
@@ -147,27 +147,27 @@ func (r *Relister) Relist(ctx context.Context) {
 	})
 }
 
-// Listed takes the list.
+// Listed is called with a list from Answer. It returns the pods in it.
 func (r *Relister) Listed(l List) (found map[types.UID]*Held) {
-	r.asked = false
+	r.listing = false
 	return ByPod(l.sandboxes, l.containers)
 }
 
-// Taken lists again if the list that the loop has taken may be out of date.
+// Taken is called when the loop has processed a list. It lists again if that list may be out of date.
 func (r *Relister) Taken(ctx context.Context) {
-	if r.again {
+	if r.stale {
 		r.Relist(ctx)
 	}
 }
 
-// Check returns nil while relists succeed; see pleg.Health.
+// Check returns nil while changes are observed; see Health.Check.
 func (r *Relister) Check() error { return r.cfg.Health.Check() }
 
 // Wait waits for lists in progress, whose contexts have ended.
-func (r *Relister) Wait() { r.asking.Wait() }
+func (r *Relister) Wait() { r.goroutines.Wait() }
 
-// ask lists everything of ours in the runtime.
-func (r *Relister) ask(ctx context.Context) (l List, err error) {
+// list lists the sandboxes and containers of the node's pods.
+func (r *Relister) list(ctx context.Context) (l List, err error) {
 	err = r.cfg.Guard.Call("relist", func() (err error) {
 		done := r.cfg.Health.Relist()
 		defer func() { done(err) }()

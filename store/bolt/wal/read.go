@@ -13,31 +13,32 @@ import (
 	"monopod/store"
 )
 
-// ErrDamaged means that frames are missing that had been written.
+// ErrDamaged means that frames are missing.
 var ErrDamaged = errors.New("the log of the newest writes is damaged")
 
-// Content is what Read found.
+// Content is the result of Read.
 type Content struct {
-	Records  []store.Record // the newest of each key
-	Reserved int64          // the newest reserved revision; 0: there was no frame
-	Next     Place          // behind the last frame
+	Records  []store.Record // the newest record of each key
+	Reserved int64          // newest reserved revision; 0: there was no frame
+	Next     Place          // after the last frame
 }
 
-// Expected is what the state file says of its log. Frames are read from its Place on.
+// Expected is the content of the log according to the state file. Frames are read from its Place.
 type Expected struct {
 	Place
-	File uint64 // of the state file; 0: its log has version 1
-	Base uint64 // its newest transaction
-	Size int64  // the least size of the log in bytes
-	All  bool   // there may be frames that the state file does not have
-	Open bool   // the generation has begun at Place: its first frame is there
+	File uint64 // see Generation; 0: the log has version 1
+	Base uint64 // newest transaction of the state file
+	Size int64  // minimum size of the log in bytes
+	All  bool   // there may be frames whose records are not in the state file
+	Open bool   // the generation has begun at Place, so its first frame must exist
 }
 
-// Read reads the expected frames, and those of generations that continue them and that began with a later transaction
-// of the state file than its newest one: it may have lost that. It fails with ErrDamaged if frames are missing: if one
-// is there that is later than the first one that is not, or that continues a newer state file, and if All is true, also
-// if the file is missing or shorter than expected. What comes before is returned, too. Another error means that the
-// file cannot be read now.
+// Read reads the expected frames. It also reads generations that continue them and began with a later transaction than
+// the newest one of the state file: the disk may have lost that transaction.
+//
+// It returns ErrDamaged if frames are missing: if there is a later frame than the first missing one, or a frame that
+// continues a newer state file. If All is true, it also returns ErrDamaged if the file is missing or shorter than
+// expected. It returns the frames before the damage, too. Another error means that the file cannot be read now.
 func Read(path string, want Expected) (Content, error) {
 	r := &reader{Content: Content{Next: want.Place}, want: want, base: want.Base, newest: map[store.Key]int{}}
 	err := r.open(path)
@@ -49,7 +50,7 @@ func Read(path string, want Expected) (Content, error) {
 	}
 	defer r.file.Close()
 	for f := r.next(); f != nil && err == nil; f = r.next() {
-		err = r.take(f)
+		err = r.addRecords(f)
 	}
 	if err == nil {
 		err = r.checkRest()
@@ -57,7 +58,7 @@ func Read(path string, want Expected) (Content, error) {
 	return r.Content, err
 }
 
-// open opens the file. It fails with ErrDamaged only if there is no such file.
+// open opens the file. It returns ErrDamaged only if there is no such file.
 func (r *reader) open(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) {
@@ -77,18 +78,18 @@ func (r *reader) open(path string) error {
 	return nil
 }
 
-// reader is at the place Next in the file.
+// reader reads frames. Its position in the file is Next.
 type reader struct {
 	Content
 	file   *os.File
 	size   int64
 	want   Expected
 	base   uint64
-	err    error             // of a read that failed
-	newest map[store.Key]int // into Records
+	err    error             // of a failed read
+	newest map[store.Key]int // index into Records
 }
 
-// frame is a frame whose checksum is right.
+// frame is a frame with a valid checksum.
 type frame struct {
 	Generation
 	number   uint64
@@ -97,8 +98,9 @@ type frame struct {
 	end      int64
 }
 
-// next returns the next frame, which may be at the beginning if it had no room at the end; nil if it is not there. The
-// first frame of another generation counts only if the present one has no more: a checkpoint may have failed after it.
+// next returns the next frame, which is at the beginning of the file if there was no room at the end; nil: there is
+// none. The first frame of the next generation counts only if the current generation has no more frames: the checkpoint
+// may have failed after that frame was written.
 func (r *reader) next() *frame {
 	here, wrapped := r.frame(r.Next.At), r.frame(0)
 	for _, follows := range []func(*frame) bool{r.sameGeneration, r.nextGeneration} {
@@ -119,18 +121,18 @@ func (r *reader) nextGeneration(f *frame) bool {
 	return r.continued(f) && f.After == r.Next.Number && f.number == 0
 }
 
-// continued reports whether the frame is of a generation that continues the one that is read.
+// continued reports whether the frame belongs to a generation that continues the current one.
 func (r *reader) continued(f *frame) bool {
 	return r.Next.Generation != 0 && f.Before == r.Next.Generation && f.Base > r.base
 }
 
-// newer reports whether the frame has writes to a state file that is newer than the one that is read.
+// newer reports whether the frame contains writes after a newer version of the state file.
 func (r *reader) newer(f *frame) bool {
 	return r.want.File != 0 && f.File == r.want.File && f.Base > r.base && f.number > 0
 }
 
-// take adds the frame's records.
-func (r *reader) take(f *frame) error {
+// addRecords adds the records of the frame.
+func (r *reader) addRecords(f *frame) error {
 	for body := f.body; len(body) > 0; {
 		record, rest, ok := parseRecord(body)
 		if !ok {
@@ -149,7 +151,7 @@ func (r *reader) take(f *frame) error {
 	return nil
 }
 
-// checkRest looks for what must not be there behind the last frame, and for what must have been before it.
+// checkRest looks for frames that prove that earlier ones are missing, and checks the size of the file.
 func (r *reader) checkRest() error {
 	for at := int64(0); at < r.size && r.err == nil; at += Block {
 		f := r.frame(at)
@@ -160,8 +162,8 @@ func (r *reader) checkRest() error {
 				"%w: the state file is older than its log, which continues transaction %d; the newest of the state file is %d",
 				ErrDamaged, f.Base, r.base)
 		case r.want.All && (f.ID == r.Next.Generation && f.number > r.Next.Number || r.continued(f)):
-			return fmt.Errorf("%w: frame %d of generation %x is missing, and a later one is there", ErrDamaged, r.Next.Number,
-				r.Next.Generation)
+			return fmt.Errorf("%w: frame %d of generation %x is missing, but a later one exists", ErrDamaged,
+				r.Next.Number, r.Next.Generation)
 		}
 	}
 	switch {
@@ -169,8 +171,8 @@ func (r *reader) checkRest() error {
 		return nil
 	case r.err != nil:
 		return fmt.Errorf("%w: %w", ErrDamaged, r.err)
-	case r.size < max(r.want.Size, firstSize):
-		return fmt.Errorf("%w: it was cut off at %d bytes", ErrDamaged, r.size)
+	case r.size < max(r.want.Size, sizeStep):
+		return fmt.Errorf("%w: it was truncated to %d bytes", ErrDamaged, r.size)
 	case r.want.Open && r.Next == r.want.Place:
 		return fmt.Errorf("%w: the frames that the state file says it has are missing; it is another file, or an older one",
 			ErrDamaged)
@@ -178,7 +180,7 @@ func (r *reader) checkRest() error {
 	return nil
 }
 
-// read fills b with what is at a place; false if that is not there, or cannot be read.
+// read fills b from the file at an offset. It returns false if the file is too short or cannot be read.
 func (r *reader) read(b []byte, at int64) bool {
 	if at < 0 || at+int64(len(b)) > r.size {
 		return false
@@ -190,7 +192,7 @@ func (r *reader) read(b []byte, at int64) bool {
 	return err == nil
 }
 
-// frame returns the frame at a place, nil if there is none, or a part of one.
+// frame returns the frame at an offset; nil: there is no complete frame.
 func (r *reader) frame(at int64) *frame {
 	head, size := make([]byte, headSize), int64(headSize)
 	if !r.read(head, at) {

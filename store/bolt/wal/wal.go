@@ -1,21 +1,21 @@
-// Package wal is the log of writes that the state file does not contain yet: one write and one fdatasync make them
-// durable, where a transaction of bbolt needs five pages and two. Three nouns:
+// Package wal is the write-ahead log of the writes that the state file does not contain yet. A commit needs one write
+// and one fdatasync; a transaction of bbolt writes five pages and needs two. Three nouns:
 //
-//   - Frame: the records of one commit, in blocks of their own, with a checksum.
-//   - Generation: the frames between two checkpoints, numbered from zero. A checkpoint puts everything so far into the
-//     state file, which names the generation that begins (content.WAL).
-//   - Log: the open file, a ring of frames. A generation takes at most half of it, so that the one before is still
-//     there as long as the state file might lose its last transaction.
+//   - Frame: the records of a commit with a checksum. Frames do not share blocks.
+//   - Generation: the frames between two checkpoints, numbered from zero. A checkpoint writes all records to the state
+//     file, which then names the generation that begins (bolt.WAL).
+//   - Log: the open file, a ring of frames. A generation uses at most half of it, so that the previous generation
+//     exists as long as the disk might lose the last transaction of the state file.
 //
-// Read returns the records of a generation and of those that continue it. A frame belongs to exactly one place in one
-// history: generations are random numbers, and their frames name the one before. What is left of older ones, or
-// of another file's, is never taken for newer writes.
+// Read returns the records of a generation and of those that continue it. Generations have random IDs, and their frames
+// contain the ID of the previous generation, so remains of older generations, or of another file, are never taken for
+// newer writes.
 //
-// The state file and the log know each other, so that one of them alone cannot be lost, cut off or replaced by an older
-// copy unnoticed. The first frame of a generation has no records and is durable before the state file names the
-// generation; the log grows only with a new generation, and the state file names its size; each frame names the state
-// file and its transaction. What nobody can notice is the loss of frames at the end of the newest generation: only the
-// log knew them.
+// The state file and the log refer to each other, so that the loss, truncation or replacement of one of them is
+// detected. The first frame of a generation has no records and is durable before the state file names the generation.
+// The log grows only with a new generation, and the state file contains its size. Each frame contains the ID of the
+// state file and the number of its transaction. Only the loss of frames at the end of the newest generation cannot be
+// detected.
 package wal
 
 import (
@@ -31,8 +31,7 @@ import (
 	"monopod/store"
 )
 
-// Block is the unit of frames in bytes. A frame is never in the same block as another one, so that a torn write
-// damages only what was not acknowledged.
+// Block is the unit of frames in bytes. Frames do not share blocks, so that a torn write cannot damage earlier frames.
 const Block = 4096
 
 // The head of a frame:
@@ -54,24 +53,24 @@ var (
 )
 
 var (
-	// ErrNoRoom means that the generation is full, that there is none, or that the file cannot grow.
+	// ErrNoRoom means that the generation is full, that no generation has begun, or that the file cannot grow.
 	ErrNoRoom = errors.New("no room in the log")
-	// ErrTooLong means that the records are too long for any generation.
+	// ErrTooLong means that the records are too long for a generation.
 	ErrTooLong = errors.New("the records are longer than half of the log")
-	// ErrUnknown means that it is not known what is on the disk.
+	// ErrUnknown means that the content of the disk is unknown.
 	ErrUnknown = errors.New("the log could not be synced")
 )
 
 // Generation is a part of the log.
 type Generation struct {
-	File   uint64 // the state file: random, another one for a copy that is not continued by the same log
-	ID     uint64 // random; 0: none
-	Before uint64 // the generation that it continues
-	After  uint64 // how many frames that has
-	Base   uint64 // the number of the state file's transaction that began it
+	File   uint64 // random ID of the state file; a copy that does not use the log has another one
+	ID     uint64 // random; 0: no generation
+	Before uint64 // ID of the generation that it continues
+	After  uint64 // number of frames of that generation
+	Base   uint64 // number of the transaction of the state file that began it
 }
 
-// NewGeneration returns the number of a generation that there has never been.
+// NewGeneration returns a new random ID.
 func NewGeneration() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
@@ -82,29 +81,29 @@ func NewGeneration() uint64 {
 type Place struct {
 	Generation uint64
 	Number     uint64 // of the frame in the generation
-	At         int64  // bytes into the file
+	At         int64  // offset in the file, in bytes
 }
 
 // Log is an open file to which frames are appended. Only one goroutine may use it at a time.
 type Log struct {
-	path string
-	file *os.File
-	is   os.FileInfo
-	ring int64 // bytes of a full file
-	size int64 // bytes of it that are there
+	path    string
+	file    *os.File
+	info    os.FileInfo
+	maxSize int64 // in bytes
+	size    int64 // current size in bytes
 
-	now    Generation
-	number uint64 // of the next frame
-	at     int64  // of the next frame
-	used   int64  // bytes since the generation began
-	last   int64  // where the newest frame is
-	wanted int64  // bytes of the frame that had no room
-	head   [headSize]byte
+	generation Generation
+	number     uint64 // of the next frame
+	at         int64  // of the next frame
+	used       int64  // bytes since the generation began
+	lastAt     int64  // where the newest frame is
+	needed     int64  // bytes of the frame that had no room
+	head       [headSize]byte
 }
 
-// Open opens the file, or creates it; the caller syncs the folder. Ring is its size in bytes once it is full, a
-// multiple of 64 KiB; the next frame is put at a place of Place.At. No generation has begun.
-func Open(path string, ring, at int64) (*Log, error) {
+// Open opens or creates the file; the caller syncs the folder. maxSize is its maximum size in bytes, a multiple of 64
+// KiB. The next frame is written at offset at. No generation has begun.
+func Open(path string, maxSize, at int64) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -116,20 +115,20 @@ func Open(path string, ring, at int64) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if at < 0 || at >= ring || at%Block != 0 {
+	if at < 0 || at >= maxSize || at%Block != 0 {
 		at = 0
 	}
-	return &Log{path: path, file: f, is: is, ring: ring, size: is.Size(), at: at}, nil
+	return &Log{path: path, file: f, info: is, maxSize: maxSize, size: is.Size(), at: at}, nil
 }
 
 // Close closes the file.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Begin makes the first frame of a generation durable, at the place where the log is, and room for more; it returns the
-// size of the file. The generation before goes on until Began. ErrNoRoom means that the file cannot grow.
+// Begin makes the first frame of a generation durable, and grows the file for more frames. It returns the size of the
+// file. The previous generation continues until Began. ErrNoRoom means that the file cannot grow.
 func (l *Log) Begin(g Generation) (size int64, err error) {
 	at := l.At()
-	if err := l.grow(at + Block + l.wanted); err != nil {
+	if err := l.grow(at + Block + l.needed); err != nil {
 		return 0, err
 	}
 	if _, err := l.file.WriteAt(l.encode(g, 0, nil, 0), at); err != nil {
@@ -141,47 +140,47 @@ func (l *Log) Begin(g Generation) (size int64, err error) {
 	return l.size, nil
 }
 
-// Began is called once the state file names the generation whose first frame Begin wrote; with the zero value, there is
-// none.
+// Began is called when the state file names the generation whose first frame Begin wrote. The zero value means that no
+// generation begins.
 func (l *Log) Began(g Generation) {
-	l.now, l.number, l.used, l.wanted = g, 0, 0, 0
+	l.generation, l.number, l.used, l.needed = g, 0, 0, 0
 	if g.ID != 0 {
 		l.at = l.At()
 		l.appended(l.encode(g, 0, nil, 0), l.at)
 	}
 }
 
-// appended notes that a frame is at a place.
+// appended records that a frame was written at an offset.
 func (l *Log) appended(frame []byte, at int64) {
 	size := int64(len(frame))
 	copy(l.head[:], frame)
-	l.last, l.at, l.used = at, at+size, l.used+size
+	l.lastAt, l.at, l.used = at, at+size, l.used+size
 	l.number++
 }
 
-// At is where the next frame will be, as of Place.
-func (l *Log) At() int64 { return l.at % l.ring }
+// At returns the offset of the next frame; see Place.
+func (l *Log) At() int64 { return l.at % l.maxSize }
 
-// Number is the number of the next frame in its generation.
+// Number returns the number of the next frame in its generation.
 func (l *Log) Number() uint64 { return l.number }
 
-// Append makes records and the reserved revision durable. An error other than ErrUnknown means that they are not in
-// the log.
+// Append makes records and the reserved revision durable. After an error other than ErrUnknown, they are not in the
+// log.
 func (l *Log) Append(records []store.Record, reserved int64) error {
-	if l.now.ID == 0 {
+	if l.generation.ID == 0 {
 		return ErrNoRoom
 	}
-	frame := l.encode(l.now, l.number, records, reserved)
+	frame := l.encode(l.generation, l.number, records, reserved)
 	size := int64(len(frame))
-	if size > l.ring/2-Block {
+	if size > l.maxSize/2-Block {
 		return ErrTooLong
 	}
 	at, skipped := l.at, int64(0)
-	if at+size > l.ring {
-		at, skipped = 0, l.ring-at
+	if at+size > l.maxSize {
+		at, skipped = 0, l.maxSize-at
 	}
-	if l.used+skipped+size > l.ring/2 || at+size > l.size {
-		l.wanted = size
+	if l.used+skipped+size > l.maxSize/2 || at+size > l.size {
+		l.needed = size
 		return ErrNoRoom
 	}
 	if _, err := l.file.WriteAt(frame, at); err != nil {
@@ -195,15 +194,15 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 	return nil
 }
 
-// firstSize is the least size of the file in bytes. It doubles until it is the ring's: a sync of blocks that are there
-// writes only these.
-const firstSize = 16 * Block
+// sizeStep is the minimum size of the file in bytes. The size doubles up to maxSize. The file is allocated in advance,
+// because a sync of existing blocks writes no metadata.
+const sizeStep = 16 * Block
 
-// grow fills the file with zeros up to size at least. The next sync is of these, too. It writes block by block, since
-// the kernel may keep what one call wrote as one page, and then count all of it whenever a frame is written.
+// grow fills the file with zeros, at least up to size. The next sync includes them. It writes block by block: the
+// kernel may keep the data of one call as one large page, and then count all of it as written with every frame.
 func (l *Log) grow(size int64) error {
 	if size > l.size {
-		size = min(max((size+firstSize-1)/firstSize*firstSize, 2*l.size), l.ring)
+		size = min(max((size+sizeStep-1)/sizeStep*sizeStep, 2*l.size), l.maxSize)
 	}
 	for l.size < size {
 		if _, err := l.file.WriteAt(zeros[:], l.size); err != nil {
@@ -251,13 +250,13 @@ func (l *Log) encode(g Generation, number uint64, records []store.Record, reserv
 
 var zeros [Block]byte
 
-// sum is the checksum of a frame whose head has so many bytes, without what follows its body.
+// sum returns the checksum of a frame whose head has the given length. frame must end with its body.
 func sum(frame []byte, head int) uint32 {
 	return crc32.Update(crc32.Checksum(frame[:head-4], table), table, frame[head:])
 }
 
-// appendRecord appends a record: the length of the path, the path, the revision, the length of the JSON plus one, or
-// zero for a removal, and the JSON.
+// appendRecord appends a record: the length of the path, the path, the revision, the length of the JSON plus one (0: a
+// removal), and the JSON.
 func appendRecord(b []byte, r store.Record) []byte {
 	path := r.Key.Path()
 	b = append(order.AppendUint16(b, uint16(len(path))), path...)
@@ -268,17 +267,18 @@ func appendRecord(b []byte, r store.Record) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(r.JSON))+1), r.JSON...)
 }
 
-// Check reports whether the file is still there with the newest frame. It takes few system calls.
+// Check returns store.ErrLost if the file was removed, replaced, or no longer contains the newest frame. It needs few
+// system calls.
 func (l *Log) Check() error {
 	is, err := os.Stat(l.path)
-	if err != nil || !os.SameFile(is, l.is) {
+	if err != nil || !os.SameFile(is, l.info) {
 		return fmt.Errorf("%w: %s", store.ErrLost, l.path)
 	}
 	var head [headSize]byte
 	if l.number == 0 {
 		return nil
 	}
-	if _, err := l.file.ReadAt(head[:], l.last); err != nil || head != l.head {
+	if _, err := l.file.ReadAt(head[:], l.lastAt); err != nil || head != l.head {
 		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, l.path)
 	}
 	return nil

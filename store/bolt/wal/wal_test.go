@@ -273,7 +273,7 @@ func TestExpected(t *testing.T) {
 		damage string
 	}{
 		"as it is":                     {func(*Expected) {}, "a", ""},
-		"a longer file":                {func(e *Expected) { e.Size++ }, "a", "cut off"},
+		"a longer file":                {func(e *Expected) { e.Size++ }, "a", "truncated"},
 		"a later generation":           {func(e *Expected) { e.Generation = 6 }, "", "missing"},
 		"an older state file":          {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 1, Base: 9} }, "", "older than its log"},
 		"another state file":           {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 2, Base: 9} }, "", ""},

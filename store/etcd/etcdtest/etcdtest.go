@@ -19,7 +19,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// What etcd calls its sockets: it takes the names for host and port.
+// Names of etcd's sockets, which etcd parses as host and port.
 const (
 	socket     = "etcd:1"
 	peerSocket = "peer:1"
@@ -33,7 +33,7 @@ func Start(t testing.TB) string {
 	return url
 }
 
-// StartIn is Start in a folder from Dir; stop ends etcd before the end of the test.
+// StartIn is Start in a folder from Dir; stop stops etcd before the end of the test.
 func StartIn(t testing.TB, dir string, args ...string) (url string, stop func()) {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
@@ -89,7 +89,7 @@ func Run(ctx context.Context, dir string, args ...string) (url string, stop func
 	return url, stop, nil
 }
 
-// Client speaks to the etcd at url until the test ends.
+// Client returns a client for the etcd at url until the test ends.
 func Client(t testing.TB, url string) *clientv3.Client {
 	t.Helper()
 	c, err := connect(url)
@@ -100,7 +100,7 @@ func Client(t testing.TB, url string) *clientv3.Client {
 	return c
 }
 
-// Put writes a value as it is.
+// Put writes a raw value.
 func Put(t testing.TB, url, key, value string) {
 	t.Helper()
 	if _, err := Client(t, url).Put(t.Context(), key, value); err != nil {
@@ -112,8 +112,8 @@ func connect(url string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
 }
 
-// answers waits until etcd answers. Each attempt is a new connection, because a
-// failed one would wait for a second.
+// answers waits until etcd answers. Each attempt uses a new connection, because a failed one reconnects only after a
+// second.
 func answers(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, harness.Bound)
 	defer cancel()

@@ -19,16 +19,16 @@ import (
 // FileName is the name of the file in the folder of the plugins' sockets.
 const FileName = "kubelet_internal_checkpoint"
 
-// ErrDamaged means that the content of the file is not what was written.
+// ErrDamaged means that the content of the file does not match its checksum.
 var ErrDamaged = errors.New("checkpoint of devices is damaged")
 
 // NoNUMANode is the key in DevicesPerNUMA of devices without a NUMA node.
 const NoNUMANode = -1
 
-// DevicesPerNUMA are device IDs by NUMA node.
+// DevicesPerNUMA contains device IDs by NUMA node.
 type DevicesPerNUMA map[int64][]string
 
-// PodDevicesEntry is one container's devices of one resource.
+// PodDevicesEntry contains a container's devices of one resource.
 type PodDevicesEntry struct {
 	PodUID        string
 	ContainerName string
@@ -65,7 +65,7 @@ func Encode(d Data) ([]byte, error) {
 	return json.Marshal(file{Data: data, Checksum: checksum(data)})
 }
 
-// Decode parses the content of the file. It fails with ErrDamaged.
+// Decode parses the content of the file. Its errors wrap ErrDamaged.
 func Decode(b []byte) (Data, error) {
 	var f file
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -89,11 +89,10 @@ func Read(dir string) (Data, error) {
 // StartOver sets the file in dir aside; see checkpoint.File.
 func StartOver(dir string, why error) (lost, err error) {
 	return checkpoint.File(filepath.Join(dir, FileName)).StartOver(why,
-		"which devices containers have is taken from the runtime")
+		"allocations of running containers are restored from the runtime")
 }
 
-// Write atomically replaces the file in dir: after a power failure it is the old or
-// the new one.
+// Write atomically replaces the file in dir: after a power failure it has the old or the new content.
 func Write(dir string, content []byte) error {
 	return checkpoint.File(filepath.Join(dir, FileName)).Write(content)
 }

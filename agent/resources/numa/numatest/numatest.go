@@ -1,4 +1,4 @@
-// Package numatest imitates machines for tests.
+// Package numatest simulates machines for tests.
 package numatest
 
 import (
@@ -11,9 +11,9 @@ import (
 	"monopod/agent/resources/numa"
 )
 
-// Shape is a machine with that many sockets, NUMA nodes on each, cores on each of those, and threads in each
-// core. CPUs are numbered as on PCs: the first threads of all cores, then the second ones. CachesOf cores share
-// an L3 cache; 0: all of a node.
+// Shape is a machine with Sockets, each with Nodes NUMA nodes, each with Cores, each with Threads. CPUs are numbered as
+// on PCs: the first threads of all cores, then the second ones. CachesOf cores share an L3 cache; 0: all cores of a
+// node.
 type Shape struct {
 	Sockets, Nodes, Cores, Threads, CachesOf int
 

@@ -1,4 +1,4 @@
-// Package topologytest helps to test topology.Providers.
+// Package topologytest contains helpers for tests of topology.Providers.
 package topologytest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// Guaranteed returns a pod of init containers and containers. The first letter of a name is the type, "i" for an
-// init container, "s" a sidecar, "c" a container; asks returns the requests for the rest of the name.
+// Guaranteed returns a pod with a container for each name. The first letter of the name is the type: "i" for an init
+// container, "s" for a sidecar, "c" for a container; asks returns the requests for the rest of the name.
 func Guaranteed(uid string, asks func(text string) corev1.ResourceList, names ...string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.UID = types.UID(uid)
@@ -32,7 +32,7 @@ func Guaranteed(uid string, asks func(text string) corev1.ResourceList, names ..
 	return pod
 }
 
-// Admit allocates for all containers of the pod until one is refused.
+// Admit allocates for all containers of the pod, until an error.
 func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hint) error {
 	t.Helper()
 	for _, c := range containers(pod) {
@@ -57,22 +57,22 @@ func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(spec
 	return out
 }
 
-// Made returns the containers of the pod as created.
-func Made(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Made {
+// Created returns the containers of the pod as if they had been created.
+func Created(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Container {
 	t.Helper()
-	var out []topology.Made
+	var out []topology.Container
 	for _, c := range containers(pod) {
 		a, err := p.Allotment(t.Context(), pod, c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, topology.Made{Pod: pod.UID, Container: c.Name, Annotations: a.Annotations})
+		out = append(out, topology.Container{Pod: pod.UID, Container: c.Name, Annotations: a.Annotations})
 	}
 	return out
 }
 
 // As returns made with another pod's UID.
-func As(uid types.UID, made []topology.Made) []topology.Made {
+func As(uid types.UID, made []topology.Container) []topology.Container {
 	out := slices.Clone(made)
 	for i := range out {
 		out[i].Pod = uid

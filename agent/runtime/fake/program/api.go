@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// accountDir is the folder of a pod's service account token and the API server's authority.
+// accountDir is the folder of a pod's service account token and the CA certificate of the API server.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
-// api calls the API server as programs in pods do: at the address in the environment, as the pod's account, with
-// the server verified.
+// api calls the API server as programs in pods do: at the address in the environment, with the pod's token, and
+// verifies the server's certificate.
 func (r *run) api(ctx context.Context, args []string) int {
 	token, errToken := r.System.ReadFile(accountDir + "token")
 	ca, errCA := r.System.ReadFile(accountDir + "ca.crt")
-	host, port := r.variable("KUBERNETES_SERVICE_HOST"), r.variable("KUBERNETES_SERVICE_PORT")
+	host, port := r.getenv("KUBERNETES_SERVICE_HOST"), r.getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
 		return r.failed(errors.New("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"))
 	}
@@ -49,14 +49,4 @@ func (r *run) api(ctx context.Context, args []string) int {
 		return r.failed(fmt.Errorf("%s: %s", args[0], response.Status))
 	}
 	return 0
-}
-
-// variable returns the last one of that name in the environment.
-func (r *run) variable(name string) (value string) {
-	for _, kv := range r.Env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			value = v
-		}
-	}
-	return value
 }

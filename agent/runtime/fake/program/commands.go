@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// command is one of the program's commands, with its minimum and maximum number of arguments.
+// command is a command of the program with its minimum and maximum number of arguments.
 type command struct {
 	run      func(*run, context.Context, []string) int
 	min, max int

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pages are the program's paths: some for probes; the others show the greeting.
+// pages handles the paths for probes; all other paths return the greeting.
 func (r *run) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", r.answer)
@@ -57,7 +57,7 @@ func protocols() *http.Protocols {
 	return p
 }
 
-// secured listens with TLS, with a new certificate.
+// secured returns a TLS listener over l with a new self-signed certificate.
 func secured(l net.Listener) (net.Listener, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package program is the program in Monopod's sample image: a web server with options to
-// misbehave, and the few tools that an image without a shell lacks.
+// Package program is the program in Monopod's sample image: a web server that can simulate
+// failures, and tools that an image without a shell lacks.
 //
 //	web [-listen ADDR] [-tls] [-stop-after DURATION] [-ignore-term] [COMMAND …]
 //
@@ -58,7 +58,7 @@ const Killed = 137
 // Process is the program's environment. No field may be nil, except Stdin.
 type Process struct {
 	Args           []string // Args[0] is the program's name
-	Env            []string // KEY=value; the last one of a key counts
+	Env            []string // KEY=value; the last value of a key counts
 	Hostname       string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -90,7 +90,7 @@ func Knows(executable string) bool {
 	return ok || path.Base(executable) == "web"
 }
 
-// run is one running process.
+// run is a running process of the program.
 type run struct {
 	Process
 	listen     string
@@ -102,7 +102,7 @@ type run struct {
 	requests int        // guarded by mu
 }
 
-// parse returns the command and its arguments, and sets the flags.
+// parse returns the command and its arguments.
 func (r *run) parse() (command, []string, error) {
 	words, err := r.words()
 	if err != nil {
@@ -127,7 +127,7 @@ func lookUp(words []string) (command, error) {
 	return c, nil
 }
 
-// words are the command's name and arguments.
+// words returns the command's name and arguments, and sets the flags.
 func (r *run) words() ([]string, error) {
 	if len(r.Args) == 0 {
 		return nil, errors.New("the name of the program is missing")
@@ -157,6 +157,7 @@ func (r *run) defaultAddress() string {
 	return ":8080"
 }
 
+// getenv returns the last value of an environment variable.
 func (r *run) getenv(key string) (value string) {
 	for _, kv := range r.Env {
 		if k, v, ok := strings.Cut(kv, "="); ok && k == key {

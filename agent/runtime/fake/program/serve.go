@@ -54,7 +54,7 @@ func (r *run) serveFor(ctx context.Context, d time.Duration, code int) int {
 
 func (r *run) podName() string { return cmp.Or(r.getenv("POD_NAME"), r.Hostname) }
 
-// answer is the page: the host name, and the pod's data in the environment (POD_NAME, POD_NAMESPACE, POD_IP,
+// answer returns the greeting: the host name, and the pod's data in the environment (POD_NAME, POD_NAMESPACE, POD_IP,
 // NODE_NAME, MESSAGE).
 func (r *run) answer(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()

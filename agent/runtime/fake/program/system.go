@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// System is the machine of the program.
+// System is the machine on which the program runs.
 type System interface {
 	ReadFile(name string) ([]byte, error)
 	ReadDir(name string) (names []string, err error)
@@ -57,7 +57,7 @@ func (Host) Dial(ctx context.Context, network, address string) (net.Conn, error)
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// loadPeriod is the time in which Load is busy for its share.
+// loadPeriod is the period of which Load is busy for a part.
 const loadPeriod = 10 * time.Millisecond
 
 // Load uses at most one core.

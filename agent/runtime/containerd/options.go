@@ -19,42 +19,44 @@ import (
 	"monopod/agent/runtime/cri"
 )
 
-// remedy ends the errors of a machine that cannot run containers.
+// remedy ends every error that says why a machine cannot run containers.
 const remedy = "or run with --runtime=fake, which keeps pods in memory"
 
-// install is the remedy for missing programs.
+// install ends the errors about missing programs.
 const install = "install containerd and runc (with apt, dnf or apk), " + remedy
 
-// machine is the input of Options.Possible.
+// machine is the part of the machine that Options.Possible checks.
 type machine struct {
-	user   int
-	may    func(capability int) bool
-	find   func(program string) error
-	exists func(path string) bool
+	user          int
+	hasCapability func(capability int) bool
+	find          func(program string) error
+	exists        func(path string) bool
 }
 
-// Options choose what runs containers.
+// Options choose the containerd and the OCI runtime.
 type Options struct {
-	Socket     string // of containerd; Auto: the machine's or our own; Own: our own
-	OCIRuntime string // of our own containerd: the name or path of a program; Auto: crun or runc
+	Socket     string // of containerd; Auto: the machine's or monopod's own; Own: monopod's own
+	OCIRuntime string // of monopod's own containerd: the name or path of a program; Auto: crun or runc
 }
 
 // Flags adds the flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Socket, "containerd", Auto,
-		"Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. own: always its own.")
+		"Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. "+
+			"own: always its own.")
 	f.StringVar(&o.OCIRuntime, "oci-runtime", Auto,
-		"Program that starts the containers of monopod's own containerd: the name or path of one that is used like runc. auto: crun if it is installed and works on this machine, otherwise runc.")
+		"Program that starts the containers of monopod's own containerd: the name or path of one that is used like runc. "+
+			"auto: crun if it is installed and works on this machine, otherwise runc.")
 }
 
-// Possible returns why this machine cannot run containers, as far as that can be
-// checked before anything is started.
+// Possible returns an error if this machine cannot run containers, as far as that can be checked before anything is
+// started.
 func (o Options) Possible() error {
 	return machine{
-		user:   os.Geteuid(),
-		may:    mayUse,
-		find:   func(program string) error { _, err := exec.LookPath(program); return err },
-		exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
+		user:          os.Geteuid(),
+		hasCapability: hasCapability,
+		find:          func(program string) error { _, err := exec.LookPath(program); return err },
+		exists:        func(path string) bool { _, err := os.Stat(path); return err == nil },
 	}.possible(o)
 }
 
@@ -62,9 +64,10 @@ func (m machine) possible(o Options) error {
 	if m.user != 0 {
 		return fmt.Errorf("cannot run containers as user %d: root is required; use sudo, %s", m.user, remedy)
 	}
-	if !m.may(unix.CAP_SYS_ADMIN) || !m.may(unix.CAP_NET_ADMIN) {
+	if !m.hasCapability(unix.CAP_SYS_ADMIN) || !m.hasCapability(unix.CAP_NET_ADMIN) {
 		return fmt.Errorf(
-			"cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; in a container, run it with --privileged, %s", remedy)
+			"cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; "+
+				"in a container, run it with --privileged, %s", remedy)
 	}
 	if o.Socket != Own && (o.Socket != "" && o.Socket != Auto || m.exists(hostSocket)) {
 		return nil
@@ -85,10 +88,10 @@ func (m machine) possible(o Options) error {
 }
 
 // Privileged reports whether this process has the capabilities that containers need.
-func Privileged() bool { return mayUse(unix.CAP_SYS_ADMIN) && mayUse(unix.CAP_NET_ADMIN) }
+func Privileged() bool { return hasCapability(unix.CAP_SYS_ADMIN) && hasCapability(unix.CAP_NET_ADMIN) }
 
-// mayUse reports whether this process has a capability.
-func mayUse(capability int) bool {
+// hasCapability reports whether this process has a capability.
+func hasCapability(capability int) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -98,15 +101,14 @@ func mayUse(capability int) bool {
 }
 
 const (
-	// awaited is how long a given socket has to answer after the start, because
-	// containerd and monopod may be started together.
-	awaited = 10 * time.Second
-	// betweenCalls is the time between two attempts.
-	betweenCalls = 200 * time.Millisecond
+	// awaitTimeout is how long Await waits, because containerd and monopod may be started together.
+	awaitTimeout = 10 * time.Second
+	// awaitInterval is the time between two attempts.
+	awaitInterval = 200 * time.Millisecond
 )
 
-// Await waits until the CRI of containerd answers at socket. It gives up after 10 s,
-// and at once if waiting cannot help.
+// Await waits until the CRI of containerd answers at socket. It gives up after 10 s, and at once if containerd does not
+// serve CRI.
 func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logger) error {
 	conn, err := cri.Dial(socket)
 	if err != nil {
@@ -114,7 +116,7 @@ func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logge
 	}
 	defer conn.Close()
 	client := api.NewRuntimeServiceClient(conn)
-	for began, said := clock.Now(), false; ; {
+	for began, logged := clock.Now(), false; ; {
 		err := version(ctx, socket, client)
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -123,25 +125,25 @@ func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logge
 			return fmt.Errorf(
 				`--containerd: %s does not serve CRI: %w; take "cri" out of disabled_plugins in containerd's config.toml, `+
 					"leave the flag out so that monopod starts its own containerd, %s", socket, err, remedy)
-		case clock.Since(began) >= awaited:
+		case clock.Since(began) >= awaitTimeout:
 			return fmt.Errorf("--containerd: no containerd answers: %w; start containerd (systemctl start containerd), "+
 				"leave the flag out so that monopod finds or starts one, %s", err, remedy)
-		case !said:
-			said = true
-			log.Warn("waiting for containerd", zap.String("socket", socket), zap.Duration("atMost", awaited), zap.Error(err))
+		case !logged:
+			logged = true
+			log.Warn("waiting for containerd", zap.String("socket", socket), zap.Duration("atMost", awaitTimeout),
+				zap.Error(err))
 		}
 		select {
-		case <-clock.After(betweenCalls):
+		case <-clock.After(awaitInterval):
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// version asks for CRI's version. The plain connection before it has the clearer
-// error.
+// version checks that CRI answers. It connects without gRPC first, whose errors are less clear.
 func version(ctx context.Context, socket string, client api.RuntimeServiceClient) error {
-	ctx, cancel := context.WithTimeout(ctx, probing)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -154,7 +156,7 @@ func version(ctx context.Context, socket string, client api.RuntimeServiceClient
 	return nil
 }
 
-// reason is the error of a call, in the words of its status alone.
+// reason is the error of a call; its text is the message of the status.
 type reason struct{ error }
 
 func (r reason) Error() string              { return status.Convert(r.error).Message() }

@@ -8,11 +8,11 @@ import (
 
 // owner is the sandbox and pod of a container, and its exit.
 type owner struct {
-	sandbox string // its own ID for a sandbox
+	sandbox string // for a sandbox, its own ID
 	pod     string // UID
-	exit    *exit  // nil while it lives
+	exit    *exit  // nil: it has not exited
 	oom     bool   // a process in it was OOM-killed
-	cgroup  string // its own cgroup; empty if unknown
+	cgroup  string // of the pod; empty: unknown
 }
 
 type exit struct {
@@ -20,33 +20,33 @@ type exit struct {
 	at   time.Time
 }
 
-// known records the owner of every container, because containerd's events contain
-// only its ID, and the exited containers, because CRI learns of an exit later.
-type known struct {
+// owners records the owner of every container, because containerd's events contain only the ID of the container, and
+// its exit, because CRI reports exits later than containerd's events.
+type owners struct {
 	mu  sync.Mutex // guards all
 	all map[string]owner
 }
 
-func (k *known) add(id string, o owner) {
+func (k *owners) add(id string, o owner) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.all == nil {
 		k.all = map[string]owner{}
 	}
-	if old, ok := k.all[id]; ok { // events may be faster than the answer
+	if old, ok := k.all[id]; ok { // events of a container may arrive before the answer of CreateContainer
 		o.exit, o.oom, o.cgroup = old.exit, old.oom, cmp.Or(o.cgroup, old.cgroup)
 	}
 	k.all[id] = o
 }
 
-func (k *known) get(id string) (owner, bool) {
+func (k *owners) get(id string) (owner, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o, ok := k.all[id]
 	return o, ok
 }
 
-func (k *known) exit(id string) (exit, bool) {
+func (k *owners) exit(id string) (exit, bool) {
 	o, _ := k.get(id)
 	if o.exit == nil {
 		return exit{}, false
@@ -54,8 +54,8 @@ func (k *known) exit(id string) (exit, bool) {
 	return *o.exit, true
 }
 
-// exited marks what is known as dead.
-func (k *known) exited(id string, e exit) {
+// markExited records the exit of a known container.
+func (k *owners) markExited(id string, e exit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if o, ok := k.all[id]; ok {
@@ -64,8 +64,8 @@ func (k *known) exited(id string, e exit) {
 	}
 }
 
-// starved marks a known container as OOM-killed; first means that it was not before.
-func (k *known) starved(id string) (first bool) {
+// markOOM records an OOM kill in a known container; first reports whether it is the first.
+func (k *owners) markOOM(id string) (first bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o, ok := k.all[id]
@@ -77,13 +77,13 @@ func (k *known) starved(id string) (first bool) {
 	return true
 }
 
-func (k *known) forget(id string) {
+func (k *owners) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.all, id)
 }
 
-func (k *known) forgetSandbox(id string) {
+func (k *owners) forgetSandbox(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for other, o := range k.all {

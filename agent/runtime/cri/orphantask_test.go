@@ -16,9 +16,9 @@ import (
 	"monopod/agent/runtime"
 )
 
-// stray makes the task of a container behind CRI's back, as a containerd leaves it
+// orphanTask creates the task of a container without CRI, as a containerd leaves it
 // that is killed within a start, and returns its process.
-func (n *node) stray(id string, started bool) (pid int) {
+func (n *node) orphanTask(id string, started bool) (pid int) {
 	n.t.Helper()
 	ctx, c := n.container(id)
 	task, err := c.NewTask(ctx, cio.NullIO)
@@ -67,7 +67,7 @@ func TestStrayTasksEnd(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				pid = n.stray(id, started)
+				pid = n.orphanTask(id, started)
 				if err := n.runtime.StartContainer(ctx, id); !runtime.Exists(err) {
 					t.Errorf("start: %v", err)
 				}

@@ -39,9 +39,9 @@ func TestPossible(t *testing.T) {
 		"--oci-runtime: cannot start containers: not in PATH; install it": {program: "youki", oci: "youki"},
 	} {
 		err := machine{
-			user:   l.user,
-			may:    func(c int) bool { return c != l.capability },
-			exists: func(path string) bool { return path == l.has },
+			user:          l.user,
+			hasCapability: func(c int) bool { return c != l.capability },
+			exists:        func(path string) bool { return path == l.has },
 			find: func(p string) error {
 				if slices.Contains(strings.Fields(l.program), p) {
 					return errors.New("not in PATH")
@@ -63,7 +63,7 @@ func TestPossible(t *testing.T) {
 // With a configured socket no programs are required.
 func TestPossibleWithASocket(t *testing.T) {
 	t.Parallel()
-	m := machine{may: func(int) bool { return true }, find: func(string) error { return errors.New("none") },
+	m := machine{hasCapability: func(int) bool { return true }, find: func(string) error { return errors.New("none") },
 		exists: func(string) bool { return false }}
 	if err := m.possible(Options{Socket: "/a.sock"}); err != nil {
 		t.Error(err)

@@ -8,10 +8,10 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// Held is the sandboxes and containers of one pod in a runtime.
+// Held contains the sandboxes and containers of one pod in a runtime.
 type Held struct {
 	Identity   spec.Identity
-	sandboxes  map[string]bool // ready
+	sandboxes  map[string]bool // by ID: whether it is ready
 	containers map[string]cri.ContainerState
 }
 
@@ -20,12 +20,12 @@ func ByPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.U
 	found := map[types.UID]*Held{}
 	of := func(labels map[string]string) *Held {
 		id := spec.IdentityOf(labels)
-		r := found[types.UID(id.UID)]
-		if r == nil {
-			r = &Held{Identity: id, sandboxes: map[string]bool{}, containers: map[string]cri.ContainerState{}}
-			found[types.UID(id.UID)] = r
+		h := found[types.UID(id.UID)]
+		if h == nil {
+			h = &Held{Identity: id, sandboxes: map[string]bool{}, containers: map[string]cri.ContainerState{}}
+			found[types.UID(id.UID)] = h
 		}
-		return r
+		return h
 	}
 	for _, s := range sandboxes {
 		of(s.Labels).sandboxes[s.Id] = s.State == cri.PodSandboxState_SANDBOX_READY
@@ -36,23 +36,23 @@ func ByPod(sandboxes []*cri.PodSandbox, containers []*cri.Container) map[types.U
 	return found
 }
 
-// Matches reports whether seen is up to date; a nil Held has nothing.
-func (h *Held) Matches(seen *status.Observed) bool {
+// Matches reports whether observed is up to date. Both may be nil, which means empty.
+func (h *Held) Matches(observed *status.Observed) bool {
 	if h == nil {
 		h = &Held{}
 	}
-	if seen == nil {
-		seen = &status.Observed{}
+	if observed == nil {
+		observed = &status.Observed{}
 	}
-	if len(h.sandboxes) != len(seen.Sandboxes) || len(h.containers) != len(seen.Containers) {
+	if len(h.sandboxes) != len(observed.Sandboxes) || len(h.containers) != len(observed.Containers) {
 		return false
 	}
-	for _, s := range seen.Sandboxes {
+	for _, s := range observed.Sandboxes {
 		if ready, ok := h.sandboxes[s.ID]; !ok || ready != s.Ready {
 			return false
 		}
 	}
-	for _, c := range seen.Containers {
+	for _, c := range observed.Containers {
 		state, ok := h.containers[c.ID]
 		if !ok || (state == cri.ContainerState_CONTAINER_RUNNING) != (c.State == status.Running) {
 			return false
@@ -61,12 +61,12 @@ func (h *Held) Matches(seen *status.Observed) bool {
 	return true
 }
 
-// Reconcile keeps facts known from events that the runtime does not list yet, or no
-// longer lists: an exit, an OOM kill, an address.
-func Reconcile(next, known *status.Observed) {
+// Reconcile copies facts from the earlier state to the next one that the runtime does not list yet, or no longer lists:
+// an exit, an OOM kill, an address.
+func Reconcile(next, earlier *status.Observed) {
 	for i := range next.Containers {
 		c := &next.Containers[i]
-		old := known.ByID(c.ID)
+		old := earlier.ByID(c.ID)
 		if old == nil {
 			continue
 		}
@@ -77,7 +77,7 @@ func Reconcile(next, known *status.Observed) {
 	}
 	for i := range next.Sandboxes {
 		s := &next.Sandboxes[i]
-		for _, old := range known.Sandboxes {
+		for _, old := range earlier.Sandboxes {
 			if old.ID == s.ID && len(s.IPs) == 0 {
 				s.IPs = old.IPs
 			}

@@ -35,9 +35,9 @@ func TestRemainsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := &remains{clock: clock.RealClock{}, log: zap.NewNop()}
-		s.removed(t.Context(), gone)
-		s.removed(t.Context(), uuid.NewString()) // which has ended by itself
+		s := &shimReaper{clock: clock.RealClock{}, log: zap.NewNop()}
+		s.add(t.Context(), gone)
+		s.add(t.Context(), uuid.NewString()) // which has ended by itself
 		s.wg.Wait()
 	})
 	if state, err := hung.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {

@@ -8,52 +8,51 @@ import (
 	"monopod/store"
 )
 
-// errFolder means that the data folder is not the one that was locked. Monopod does
-// not write to its replacement, which may be another disk.
+// errFolder means that the data folder is not the one that was locked. Monopod does not write to the new folder, which
+// may be on another disk.
 var errFolder = fmt.Errorf(
 	"%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one",
 	store.ErrUnavailable)
 
-// watched is the state of the open file after the last write. A difference means that
-// another process has removed, replaced or written it. Each commit compares it, so it
-// takes few system calls.
-type watched struct {
+// fileCheck contains the state of the open file after the last write. If the state differs, another process has
+// removed, replaced or written the file. Each commit compares it, so the comparison needs few system calls.
+type fileCheck struct {
 	place  *Place
 	folder *os.File // locked as long as the file is open
 	file   *os.File
-	is     os.FileInfo // of file
+	info   os.FileInfo // of file
 	heads  heads
 }
 
-// heads are the first bytes of the two meta pages, of which each commit changes one.
+// heads contains the first bytes of the two meta pages, of which each commit changes one.
 type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
 	_, first := f.ReadAt(h[0][:], 0)
-	_, second := f.ReadAt(h[1][:], Size)
+	_, second := f.ReadAt(h[1][:], PageSize)
 	return errors.Join(first, second)
 }
 
-// look records the current state of the file for later checks.
-func (w *watched) look(s *state) {
+// record records the current state of the file for later checks.
+func (w *fileCheck) record(s *stateFile) {
 	w.file = s.file
 	if info, err := s.file.Stat(); err == nil {
-		w.is = info
+		w.info = info
 	}
-	_ = w.heads.read(s.file) // an unreadable head will not be equal later
+	_ = w.heads.read(s.file) // after an error, check fails
 }
 
-// check fails with store.ErrLost if the file has changed since look.
-func (w *watched) check() error {
+// check returns store.ErrLost if the file has changed since record, and errFolder if the folder has changed.
+func (w *fileCheck) check() error {
 	is, err := os.Stat(w.place.path)
-	if err != nil || !os.SameFile(is, w.is) {
+	if err != nil || !os.SameFile(is, w.info) {
 		if !same(w.folder, w.place.dir()) {
 			return errFolder
 		}
 		return fmt.Errorf("%w: %s", store.ErrLost, w.place.path)
 	}
 	var now heads
-	if now.read(w.file) != nil || is.Size() < w.is.Size() || now != w.heads {
+	if now.read(w.file) != nil || is.Size() < w.info.Size() || now != w.heads {
 		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, w.place.path)
 	}
 	return nil

@@ -13,29 +13,28 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A containerd that is killed while it starts a container may leave a task that CRI
-// does not know: the container can neither start, because its task exists, nor be
-// removed, because its task runs.
+// A containerd that is killed while it starts a container may leave an orphaned task, which CRI does not know: the
+// container can neither start, because its task exists, nor be removed, because its task runs.
 
-// removed is the removal of what may have such tasks in it: where they are in the way
-// they end first.
-func (r *Runtime) removed(ctx context.Context, remove func() error, strays func() ([]string, error)) error {
+// orEndTasks calls remove, which removes a container or sandbox. If remove fails because of orphaned tasks, orEndTasks
+// ends the tasks of the containers and calls remove again.
+func (r *Runtime) orEndTasks(ctx context.Context, remove func() error, containers func() ([]string, error)) error {
 	err := remove()
 	if status.Code(err) != codes.FailedPrecondition {
-		return present(err)
+		return ignoreNotFound(err)
 	}
-	ids, errs := strays()
+	ids, errs := containers()
 	for _, id := range ids {
 		errs = errors.Join(errs, r.endTask(ctx, id))
 	}
 	if errs != nil {
 		return errors.Join(err, errs)
 	}
-	return present(remove())
+	return ignoreNotFound(remove())
 }
 
-// strays returns the containers of a sandbox that do not run according to CRI.
-func (r *Runtime) strays(ctx context.Context, sandboxID string) ([]string, error) {
+// notRunning returns the containers of a sandbox that do not run according to CRI.
+func (r *Runtime) notRunning(ctx context.Context, sandboxID string) ([]string, error) {
 	list, err := r.ListContainers(ctx, &cri.ContainerFilter{PodSandboxId: sandboxID})
 	var ids []string
 	for _, c := range list {
@@ -46,7 +45,7 @@ func (r *Runtime) strays(ctx context.Context, sandboxID string) ([]string, error
 	return ids, err
 }
 
-// endTask kills the processes of a container, whatever state CRI reports.
+// endTask kills the processes of a container, also if they do not run according to CRI.
 func (r *Runtime) endTask(ctx context.Context, id string) error {
 	ctx = InNamespace(ctx)
 	c, err := r.client.LoadContainer(ctx, id)
