@@ -25,8 +25,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Reach proxies a request to the target's name: [scheme:]name[:port].
-func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
+// Proxy proxies a request to a pod, a Service or a node, whose name may have a scheme and a port: [scheme:]name[:port].
+func (c *Connector) Proxy(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(ref.Name)
 	if !ok {
 		return apierrors.NewBadRequest(
