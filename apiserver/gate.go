@@ -38,8 +38,8 @@ func (g gate) limited(do verb) verb {
 	}
 }
 
-// beginWatch waits for a seat if the request is a watch, and returns the seat at once: as upstream, a watch needs a seat
-// to begin, a stream none.
+// beginWatch waits for a seat if the request is a watch, and returns the seat at once: as upstream, a watch needs a
+// seat to begin, a stream none.
 func (g gate) beginWatch(w http.ResponseWriter, r *http.Request, t target) error {
 	if !request.IsWatch(r, t.ref) {
 		return nil

@@ -119,7 +119,7 @@ func TestOptions(t *testing.T) {
 		{audit.Options{PolicyFile: good, Path: filepath.Join(dir, "log")}, "log"},
 		{audit.Options{PolicyFile: good, Path: "-"}, "log"},
 		{audit.Options{PolicyFile: good}, "--audit-log-path"},
-		{audit.Options{Path: "x"}, "needs --audit-policy-file"},
+		{audit.Options{Path: "x"}, "requires --audit-policy-file"},
 		{audit.Options{PolicyFile: bad, Path: "-"}, "--audit-policy-file: " + bad + ": rules: Required value"},
 		{audit.Options{PolicyFile: filepath.Join(dir, "gone"), Path: "-"}, "no such file"},
 		{audit.Options{PolicyFile: good, Path: filepath.Join(dir, "no", "log")}, "--audit-log-path"},

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Fields returns the JSON of the named fields of obj, with its kind and apiVersion. It returns an error if obj lacks one
-// of them.
+// Fields returns the JSON of the named fields of obj, with its kind and apiVersion. It returns an error if obj lacks
+// one of them.
 func Fields(obj runtime.Object, names map[string]json.RawMessage) ([]byte, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	part := map[string]any{"kind": gvk.Kind, "apiVersion": gvk.GroupVersion().String()}

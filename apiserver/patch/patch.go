@@ -46,8 +46,8 @@ func Untyped() []string {
 	return slices.DeleteFunc(Served(), func(typ string) bool { return typ == string(types.StrategicMergePatchType) })
 }
 
-// Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type whose tags a
-// strategic merge uses. Apply returns API errors: 415 for an unknown type, 400 for an invalid patch, 422 for a patch
+// Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type whose tags
+// a strategic merge uses. Apply returns API errors: 415 for an unknown type, 400 for an invalid patch, 422 for a patch
 // that does not match the object.
 func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, err error) {
 	defer func() {

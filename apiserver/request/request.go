@@ -78,8 +78,8 @@ func IsWatch(r *http.Request, ref client.Ref) bool {
 	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
 }
 
-// IsProxied reports whether the request is proxied to a pod, a Service or a node. An escaped slash is part of a name, as
-// for the router.
+// IsProxied reports whether the request is proxied to a pod, a Service or a node. An escaped slash is part of a name,
+// as for the router.
 func IsProxied(r *http.Request) bool {
 	path := r.URL.EscapedPath()
 	parts := strings.SplitN(strings.TrimPrefix(path, "/api/v1/"), "/", 6)
