@@ -20,7 +20,7 @@ func TestPolicyErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]string{
 		head + "rules: [{level: Metadata}]":                                      "",
-		"rules: [{level: Metadata}]":                                             `not a Policy of audit.k8s.io/v1`,
+		"rules: [{level: Metadata}]":                                             `must contain a Policy of audit.k8s.io/v1`,
 		"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]": `got a "Policy" of "audit.k8s.io/v1beta1"`,
 		head:                                  "rules: Required value",
 		head + "rules: [{level: Everything}]": `rules[0].level: Unsupported value: "Everything"`,

@@ -1,10 +1,10 @@
 // Package flow shares the server among its users. It limits the number of requests, watches and streams in
 // flight, the memory for their bodies, and how long a client may delay the server.
 //
-//   - priority.go implements API Priority and Fairness: FlowSchemas classify requests into priority levels, each of which
-//     has a share of the server's seats and queues of its own. It follows upstream's k8s.io/apiserver/pkg/util/flowcontrol
-//     in the meaning of the objects, except that levels borrow seats from each other at once, not every 10 seconds, so
-//     that an idle server does nothing.
+//   - priority.go implements API Priority and Fairness: FlowSchemas classify requests into priority levels, each of
+//     which has a share of the server's seats and queues of its own. The objects mean the same as in upstream's
+//     k8s.io/apiserver/pkg/util/flowcontrol, except that levels borrow seats from each other at once, not every 10
+//     seconds, so that an idle server does nothing.
 //   - configure.go applies changes of these objects, and ensure.go keeps the objects that every cluster has up to date.
 package flow
 

@@ -46,7 +46,7 @@ type Level struct {
 type Flow struct {
 	User, Schema, Distinguisher string
 	Note                        any              // about the request, for State
-	Queued                      func(length int) // is called with the length of the queue when the request waits; may be nil
+	Queued                      func(length int) // called with the queue's length if the request waits; or nil
 }
 
 // hash returns upstream's hash of the flow.
