@@ -14,13 +14,13 @@ import (
 	"monopod/store"
 )
 
-// computed answers requests for resources that are computed instead of stored.
+// computed handles requests for resources that are computed instead of stored.
 type computed struct {
 	answers virtual.Answers
 	out     *codec.Responder
 }
 
-// of returns what computes the target; false for a stored resource.
+// of returns the Answer that computes the target. It returns false for a stored resource.
 func (s computed) of(t target) (virtual.Answer, bool) {
 	at := t.ref.Resource
 	if t.ref.Subresource != "" {
@@ -30,7 +30,7 @@ func (s computed) of(t target) (virtual.Answer, bool) {
 	return a, ok
 }
 
-// create answers a POST.
+// create handles a POST.
 func (s computed) create(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
 	if a.Create == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
@@ -57,7 +57,7 @@ func (s computed) create(w http.ResponseWriter, r *http.Request, t target, a vir
 	return nil
 }
 
-// get returns one object and the form in which the client wants it.
+// get returns one object and the response's format.
 func (s computed) get(r *http.Request, t target, a virtual.Answer) (f codec.Format, obj registry.Object, err error) {
 	if a.Get == nil {
 		return f, nil, apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
@@ -69,7 +69,7 @@ func (s computed) get(r *http.Request, t target, a virtual.Answer) (f codec.Form
 	return f, obj, err
 }
 
-// list answers with the selected objects, which have no revision.
+// list sends the selected objects, which have no resourceVersion.
 func (s computed) list(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer,
 	opts request.ListOptions) error {
 	if a.List == nil || opts.Watch {

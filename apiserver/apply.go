@@ -14,18 +14,17 @@ import (
 	"monopod/apiserver/request"
 )
 
-// apply is server-side apply: the body is the desired state of a field manager. An object that does not exist is
-// created, if the user may create it.
+// apply handles a server-side apply. It creates an object that does not exist, if the user may create it.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 	f, err := t.negotiate(r)
 	if err != nil {
 		return err
 	}
-	asked, err := request.PatchOptions(r, types.ApplyYAMLPatchType)
+	query, err := request.PatchOptions(r, types.ApplyYAMLPatchType)
 	if err != nil {
 		return err
 	}
-	opts := registry.ApplyOptions{Manager: asked.FieldManager, Force: asked.Force != nil && *asked.Force,
+	opts := registry.ApplyOptions{Manager: query.FieldManager, Force: query.Force != nil && *query.Force,
 		MayCreate: func() error {
 			a := request.Attributes(r, t.ref)
 			a.Verb = "create"
@@ -49,8 +48,8 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 	return s.answer(w, r, f, t, code, obj)
 }
 
-// decodeApply decodes the body of an apply, YAML or JSON, to an object stored as current, and checks that it
-// matches the path.
+// decodeApply decodes the body of an apply, YAML or JSON, and checks that it matches the path. current is the stored
+// object, for the estimate of the memory that the apply needs.
 func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byte) (*unstructured.Unstructured, error) {
 	strict, err := codec.FieldValidation(r)
 	if err != nil {
@@ -60,7 +59,7 @@ func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byt
 	if err != nil {
 		return nil, err
 	}
-	data, doubled, err := codec.ApplyJSON(r, data)
+	data, duplicates, err := codec.ApplyJSON(r, data)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +71,8 @@ func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byt
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	doubled = append(doubled, more...)
-	if err := strict.Judge(w, doubled); err != nil {
+	duplicates = append(duplicates, more...)
+	if err := strict.Judge(w, duplicates); err != nil {
 		return nil, err
 	}
 	if err := codec.CheckAmounts(obj, t.res.New()); err != nil {

@@ -24,7 +24,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	if err != nil {
 		return err
 	}
-	if r, err = writing(r); err != nil {
+	if r, err = withWriteOptions(r); err != nil {
 		return err
 	}
 	stored, err := s.registry.Create(r.Context(), obj)
@@ -34,8 +34,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	return s.answer(w, r, f, t, http.StatusCreated, stored)
 }
 
-// writing stores the options of a create, update or patch in the request's context: dryRun and the field manager.
-func writing(r *http.Request) (*http.Request, error) {
+// withWriteOptions stores dryRun and the field manager of a create, update or patch in the request's context.
+func withWriteOptions(r *http.Request) (*http.Request, error) {
 	r, err := withDryRun(r)
 	if err != nil {
 		return r, err
@@ -47,16 +47,16 @@ func writing(r *http.Request) (*http.Request, error) {
 	return r.WithContext(registry.WithFieldManager(r.Context(), manager)), nil
 }
 
-// withDryRun stores the query's dryRun in the request's context.
+// withDryRun stores dryRun in the request's context: the value in the query, and more values from the body.
 func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
-	asked := slices.DeleteFunc(append(r.URL.Query()["dryRun"], more...), func(v string) bool { return v == "" })
-	if errs := metavalidation.ValidateDryRun(field.NewPath("dryRun"), asked); len(errs) > 0 || len(asked) == 0 {
+	values := slices.DeleteFunc(append(r.URL.Query()["dryRun"], more...), func(v string) bool { return v == "" })
+	if errs := metavalidation.ValidateDryRun(field.NewPath("dryRun"), values); len(errs) > 0 || len(values) == 0 {
 		return r, request.ErrOptions(r, errs)
 	}
 	return r.WithContext(registry.DryRun(r.Context())), nil
 }
 
-// createSub is a POST to a subresource: a binding or another Answer, or a stream.
+// createSub handles a POST to a subresource: it computes an Answer, such as a binding, or opens a stream.
 func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.computed.of(t); ok {
 		return s.computed.create(w, r, t, a)

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Version is the Kubernetes version whose API this is.
+// Version is the Kubernetes version that /version returns.
 var Version = version.Info{
 	Major: "1", Minor: "37", GitVersion: "v1.37.2+monopod", GitTreeState: "clean",
 	GoVersion: runtime.Version(), Compiler: runtime.Compiler,
@@ -27,7 +27,7 @@ func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
 	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(s.cfg.Configz))
 }
 
-// debug serves what a controller shows of itself.
+// debug serves /debug/controllers/<name>.
 func (s *Server) debug(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Debug != nil {
 		if h := s.cfg.Debug(chi.URLParam(r, "name")); h != nil {
@@ -38,7 +38,7 @@ func (s *Server) debug(w http.ResponseWriter, r *http.Request) {
 	s.out.Fail(w, r, request.ErrNotFound())
 }
 
-// profiles serves Go's profiles to users who may read these paths.
+// profiles routes Go's profiles.
 func profiles(r chi.Router) {
 	r.Get("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)

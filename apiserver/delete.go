@@ -35,7 +35,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error 
 	if err != nil {
 		return err
 	}
-	if t.res.ReturnDeleted || s.stays(r, t, obj) {
+	if t.res.ReturnDeleted || s.stillExists(r, t, obj) {
 		return s.answer(w, r, f, t, http.StatusOK, obj)
 	}
 	s.out.Send(w, r, f, http.StatusOK, codec.Success(0, &metav1.StatusDetails{
@@ -43,13 +43,13 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error 
 	return nil
 }
 
-// stays reports whether the object still exists, because of its grace period or its finalizers.
-func (s *Server) stays(r *http.Request, t target, obj registry.Object) bool {
+// stillExists reports whether the object still exists, because of its grace period or its finalizers.
+func (s *Server) stillExists(r *http.Request, t target, obj registry.Object) bool {
 	e, err := s.registry.Entry(r.Context(), t.ref)
 	return err == nil && e.Object.GetUID() == obj.GetUID() && obj.GetDeletionTimestamp() != nil
 }
 
-// deleteOptions reads the options from the query, and from the body, which takes precedence.
+// deleteOptions reads the options from the body, or from the query if there is no body.
 func deleteOptions(w http.ResponseWriter, r *http.Request) (metav1.DeleteOptions, *http.Request, error) {
 	var opts metav1.DeleteOptions
 	data, err := codec.Body(r)
@@ -71,8 +71,7 @@ func deleteOptions(w http.ResponseWriter, r *http.Request) (metav1.DeleteOptions
 	return opts, r, err
 }
 
-// deleteCollection deletes the selected objects; one that fails does not prevent the others. It answers with the
-// list of selected objects.
+// deleteCollection deletes the selected objects and sends their list. It continues after an object that fails.
 func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t target) error {
 	list, err := request.ReadListOptions(r.URL.Query(), t.ref)
 	if err != nil {
@@ -99,16 +98,15 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	return s.out.SendList(w, r, f, t.res, entries, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)})
 }
 
-// together is how many objects of a collection are deleted at the same time, so that they share commits. Upstream's
-// default of
-// --delete-collection-workers is 1.
-const together = 16
+// deleteWorkers is how many objects of a collection are deleted concurrently, so that they share commits (upstream:
+// --delete-collection-workers, 1).
+const deleteWorkers = 16
 
 func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, opts metav1.DeleteOptions) error {
 	var errs []error
 	var batch []client.Ref
 	deleteBatch := func() {
-		errs = append(errs, follow.Each(together, batch, func(ref client.Ref) error {
+		errs = append(errs, follow.Each(deleteWorkers, batch, func(ref client.Ref) error {
 			if _, err := s.registry.Delete(r.Context(), ref, opts); !apierrors.IsNotFound(err) {
 				return err
 			}
@@ -116,7 +114,7 @@ func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, op
 		})...)
 		batch = batch[:0]
 	}
-	// converted, so that each deletion need not call the webhook
+	// Convert in batches: otherwise each deletion calls the webhook.
 	for e, err := range convert.Each(r.Context(), t.res, entries) {
 		if err != nil {
 			errs = append(errs, err)
@@ -124,7 +122,7 @@ func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, op
 		}
 		ref := t.ref
 		ref.Namespace, ref.Name = e.Key.Namespace, e.Key.Name
-		if batch = append(batch, ref); len(batch) == together {
+		if batch = append(batch, ref); len(batch) == deleteWorkers {
 			deleteBatch()
 		}
 	}

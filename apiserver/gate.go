@@ -8,18 +8,18 @@ import (
 	"monopod/apiserver/request"
 )
 
-// gate applies the limits of requests to handlers.
+// gate applies flow.Gate to handlers.
 type gate struct {
 	*flow.Gate
 	fail func(w http.ResponseWriter, r *http.Request, err error)
 }
 
-// bounded applies the limits of requests in flight and the request timeout to do. Watches and streams have no
-// timeout and their own limit.
-func (g gate) bounded(do verb) verb {
+// limited applies the limit of requests in flight and the request timeout to do. Watches and streams have no timeout
+// and their own limit.
+func (g gate) limited(do verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, t target) error {
-		if t.long(r) {
-			if err := g.begin(w, r, t); err != nil {
+		if t.longRunning(r) {
+			if err := g.beginWatch(w, r, t); err != nil {
 				return err
 			}
 			done, err := g.Hold(r, t.ref)
@@ -38,8 +38,9 @@ func (g gate) bounded(do verb) verb {
 	}
 }
 
-// begin waits for a seat if the request is a watch: watches take one to begin, streams do not (as upstream).
-func (g gate) begin(w http.ResponseWriter, r *http.Request, t target) error {
+// beginWatch waits for a seat if the request is a watch, and returns the seat at once: as upstream, a watch needs a
+// seat to begin, a stream none.
+func (g gate) beginWatch(w http.ResponseWriter, r *http.Request, t target) error {
 	if !request.IsWatch(r, t.ref) {
 		return nil
 	}
@@ -50,8 +51,8 @@ func (g gate) begin(w http.ResponseWriter, r *http.Request, t target) error {
 	return err
 }
 
-// seated gives requests for non-resource paths a seat.
-func (g gate) seated(next http.Handler) http.Handler {
+// withSeat takes a seat for each request for a non-resource path.
+func (g gate) withSeat(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leave, err := g.Seat(r.Context(), w.Header(), r, client.Ref{})
 		if err != nil {

@@ -8,8 +8,7 @@ import (
 	"monopod/store"
 )
 
-// get answers with one object, with the object of another kind that a subresource represents (a Scale), or with a
-// stream.
+// get sends one object, or the object of another kind that a subresource represents (a Scale), or opens a stream.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.computed.of(t); ok {
 		f, obj, err := s.computed.get(r, t, a)
@@ -21,7 +20,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	if t.sub != nil && (!t.sub.Part || !t.sub.Can("get")) {
 		return s.streams.Stream(w, r, t.ref)
 	}
-	if t.another() {
+	if t.otherKind() {
 		f, err := codec.Negotiate(r, "PartialObjectMetadata")
 		if err != nil {
 			return err
@@ -43,10 +42,10 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	return s.out.SendEntry(w, r, f, t.res, e)
 }
 
-// answer sends an object that a write returned. A Scale has no Table.
+// answer sends an object that is not stored as an entry, such as the result of a write. A Scale has no Table.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, f codec.Format, t target, code int,
 	obj registry.Object) error {
-	if f.As == "Table" && t.another() {
+	if f.As == "Table" && t.otherKind() {
 		f.As = ""
 	}
 	var data []byte

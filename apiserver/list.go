@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// listOrWatch answers with all selected objects at one revision, or with the changes after one.
+// listOrWatch sends all selected objects at one revision, or the changes after one.
 func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) error {
 	opts, err := request.ReadListOptions(r.URL.Query(), t.ref)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // counters are the server's metrics, with upstream's names and labels.
 type counters struct {
 	requests *latency.Requests
-	panics   prometheus.Counter // of requests
+	panics   prometheus.Counter // in handlers
 }
 
 func newCounters(reg prometheus.Registerer) counters {
@@ -33,25 +33,25 @@ func newCounters(reg prometheus.Registerer) counters {
 // count counts requests when they end. Only names of served resources become labels.
 func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ww, from := middleware.NewWrapResponseWriter(w, r.ProtoMajor), time.Now()
+		ww, start := middleware.NewWrapResponseWriter(w, r.ProtoMajor), time.Now()
 		defer func() {
-			t, _ := s.targets.find(r) // the zero one if it is not served
-			ref := t.ref
-			is := latency.Request{
-				Verb: flow.MetricVerb(r, ref), Group: ref.Resource.Group, Version: ref.Resource.Version, Resource: ref.Resource.Resource,
-				Subresource: ref.Subresource, Scope: scope(r, ref), DryRun: dryRun(r), Code: ww.Status(),
+			t, _ := s.targets.find(r) // the zero target if the resource is not served
+			gvr := t.ref.Resource
+			labels := latency.Request{
+				Verb: flow.MetricVerb(r, t.ref), Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource,
+				Subresource: t.ref.Subresource, Scope: scope(r, t.ref), DryRun: dryRun(r), Code: ww.Status(),
 			}
-			if t.long(r) {
-				s.counters.requests.Count(is)
+			if t.longRunning(r) {
+				s.counters.requests.Count(labels)
 			} else {
-				s.counters.requests.Observe(is, time.Since(from))
+				s.counters.requests.Observe(labels, time.Since(start))
 			}
 		}()
 		next.ServeHTTP(ww, r)
 	})
 }
 
-// scope is upstream's label for what a request is about: resource, namespace or cluster.
+// scope returns upstream's label scope: resource, namespace or cluster.
 func scope(r *http.Request, ref client.Ref) string {
 	switch {
 	case ref.Resource.Resource == "":
@@ -64,7 +64,7 @@ func scope(r *http.Request, ref client.Ref) string {
 	return "cluster"
 }
 
-// dryRun is upstream's label: All or empty.
+// dryRun returns upstream's label dry_run: All or empty.
 func dryRun(r *http.Request) string {
 	if r.URL.RawQuery != "" && r.URL.Query().Get("dryRun") == "All" {
 		return "All"

@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// recoverPanic turns a panic in a handler into a 500 response; a response that has begun is cut off.
+// recoverPanic turns a panic in a handler into a 500 response, or aborts a response that has begun.
 func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -38,7 +38,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-// panicked counts and logs a panic; a deferred function calls it.
+// panicked counts and logs a panic.
 func (s *Server) panicked(method, path string, failure any) {
 	s.counters.panics.Inc()
 	value, stack := failure, debug.Stack()
@@ -64,8 +64,8 @@ func trimSlash(next http.Handler) http.Handler {
 	})
 }
 
-// withWarnings returns r with a context that turns the registry's warnings about a write into headers of the response.
-// It adds the warning about a deprecated resource at once.
+// withWarnings returns r with a context in which the registry's warnings about a write become headers of the response.
+// It also adds the warning about a deprecated resource.
 func withWarnings(w http.ResponseWriter, r *http.Request, res *registry.Resource) *http.Request {
 	if res.Deprecated != "" {
 		codec.AddWarning(w.Header(), res.Deprecated)
@@ -73,5 +73,6 @@ func withWarnings(w http.ResponseWriter, r *http.Request, res *registry.Resource
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return r
 	}
-	return r.WithContext(registry.WithWarnings(r.Context(), func(text string) { _ = codec.AddWarning(w.Header(), text) }))
+	warn := func(text string) { _ = codec.AddWarning(w.Header(), text) }
+	return r.WithContext(registry.WithWarnings(r.Context(), warn))
 }

@@ -25,7 +25,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	if !slices.Contains(patch.Supported, string(typ)) {
 		return patch.ErrUnsupported(typ, patch.Served()...)
 	}
-	if typ == types.StrategicMergePatchType && t.res.Schema != nil && !t.another() {
+	if typ == types.StrategicMergePatchType && t.res.Schema != nil && !t.otherKind() {
 		return patch.ErrUnsupported(typ, patch.Untyped()...)
 	}
 	if _, err := request.PatchOptions(r, typ); err != nil {
@@ -43,7 +43,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		return err
 	}
 	audit.Of(r.Context()).Sent(data)
-	doubled, err := patch.Doubled(typ, data)
+	duplicates, err := patch.Duplicates(typ, data)
 	if err != nil {
 		return err
 	}
@@ -52,27 +52,27 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 		if err != nil {
 			return nil, err
 		}
-		if len(doubled) == 0 {
+		if len(duplicates) == 0 {
 			if obj, ok := patchPart(r.Context(), t, typ, current, data, cur); ok {
-				return identified(obj, cur, t)
+				return withIdentity(obj, cur, t)
 			}
 		}
-		text, err := patched(typ, current, data, cur)
+		text, err := applyPatch(typ, current, data, cur)
 		if err != nil {
 			return nil, err
 		}
 		obj, found, err := codec.DecodePatched(r, text, t.body())
 		if err == nil {
-			err = strict.Judge(w, append(found, doubled...))
+			err = strict.Judge(w, append(found, duplicates...))
 		}
 		if err != nil {
 			return nil, codec.ErrPatched(text, err)
 		}
-		return identified(obj, cur, t)
+		return withIdentity(obj, cur, t)
 	})
 }
 
-// current returns the object to patch as JSON; nil if there is none.
+// current returns the stored object as JSON, or nil if it does not exist.
 func (s *Server) current(r *http.Request, t target) []byte {
 	e, err := s.registry.Entry(r.Context(), t.ref.Sub(""))
 	if err != nil {
@@ -81,16 +81,16 @@ func (s *Server) current(r *http.Request, t target) []byte {
 	return e.JSON()
 }
 
-// identified returns a patched object with the identity of cur and the path.
-func identified(obj, cur registry.Object, t target) (registry.Object, error) {
+// withIdentity sets the UID, name and namespace of a patched object from cur and the path.
+func withIdentity(obj, cur registry.Object, t target) (registry.Object, error) {
 	if obj.GetUID() == "" {
 		obj.SetUID(cur.GetUID())
 	}
 	return obj, codec.CheckName(obj, t.ref, t.res.Namespaced)
 }
 
-// patched returns the JSON of cur, which is current, after the patch.
-func patched(typ types.PatchType, current, data []byte, cur registry.Object) ([]byte, error) {
+// applyPatch applies data, a patch, to current, the JSON of cur.
+func applyPatch(typ types.PatchType, current, data []byte, cur registry.Object) ([]byte, error) {
 	typed, err := kind.Typed(cur)
 	if err != nil {
 		return nil, err

@@ -11,20 +11,20 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// patchPart applies a merge patch to the top-level fields that it contains, without encoding the rest of the
-// object: a patch of a status does not read the spec. false if that is not possible or fails: then the patch is
-// applied to the whole object, which returns the error.
+// patchPart applies a merge patch to the top-level fields that it contains, without encoding the rest of the object: a
+// patch of a status does not encode the spec. It returns false if that is impossible or fails; the caller then patches
+// the whole object, which returns the error.
 func patchPart(ctx context.Context, t target, typ types.PatchType, current, data []byte,
 	cur registry.Object) (registry.Object, bool) {
-	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || t.res.Schema != nil ||
+	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.otherKind() || t.res.Schema != nil ||
 		len(current)+len(data) > codec.MaxBody {
 		return nil, false
 	}
-	var wanted map[string]json.RawMessage
-	if json.Unmarshal(data, &wanted) != nil {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
 		return nil, false
 	}
-	part, err := patch.Fields(cur, wanted)
+	part, err := patch.Fields(cur, fields)
 	if err != nil {
 		return nil, false
 	}
@@ -32,10 +32,10 @@ func patchPart(ctx context.Context, t target, typ types.PatchType, current, data
 	if err != nil {
 		return nil, false
 	}
-	rest := patch.Without(cur, wanted).(registry.Object)
-	if found, err := codec.DecodeJSON(ctx, text, rest); err != nil || len(found) > 0 ||
-		codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
+	obj := patch.Without(cur, fields).(registry.Object)
+	if found, err := codec.DecodeJSON(ctx, text, obj); err != nil || len(found) > 0 ||
+		codec.CheckKind(obj.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
 		return nil, false
 	}
-	return rest, true
+	return obj, true
 }

@@ -86,7 +86,7 @@ func FuzzPatchPart(f *testing.F) {
 		if !ok {
 			return
 		}
-		text, err := patched(typ, current, data, pod)
+		text, err := applyPatch(typ, current, data, pod)
 		if err != nil {
 			t.Fatalf("%s: the part was patched, the whole says %v", data, err)
 		}

@@ -11,22 +11,22 @@ import (
 	"monopod/apiserver/request"
 )
 
-// remotes finds the requests that other servers answer.
+// remotes routes requests to the API servers of APIServices.
 type remotes struct {
 	*aggregate.Aggregator
 	fail func(http.ResponseWriter, *http.Request, error)
 }
 
-// target returns the target of a request for another server, without one if this server serves it.
+// target returns the target of a request. Its field remote is nil if this server serves the group and version.
 func (s remotes) target(r *http.Request) target {
 	ref := request.Ref(r)
 	return target{ref: ref, remote: s.Handler(ref.Resource.GroupVersion(), s.fail)}
 }
 
-// below routes a path below the parts of an object for another server, as upstream:
-// /apis/GROUP/VERSION/[namespaces/NAMESPACE/]RESOURCE/NAME/SUBRESOURCE/... It is authorized as its subresource. rest
-// answers the others.
-func (s remotes) below(object, rest http.Handler) http.Handler {
+// subpaths passes requests of other servers with longer paths than those of subresources to object, which authorizes
+// them as requests for the subresource (as upstream): /apis/GROUP/VERSION/[namespaces/NAMESPACE/]RESOURCE/NAME/
+// SUBRESOURCE/... It passes all other requests to rest.
+func (s remotes) subpaths(object, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
 		if r.URL.RawPath != "" {
@@ -54,13 +54,13 @@ func (s remotes) below(object, rest http.Handler) http.Handler {
 	})
 }
 
-// or passes requests for other servers on; here answers the others.
-func (s remotes) or(here http.HandlerFunc) http.HandlerFunc {
+// orLocal proxies requests of other servers, and passes the others to local.
+func (s remotes) orLocal(local http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if t := s.target(r); t.remote != nil {
 			t.remote.ServeHTTP(w, r)
 			return
 		}
-		here(w, r)
+		local(w, r)
 	}
 }

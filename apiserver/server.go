@@ -1,5 +1,4 @@
-// Package apiserver serves the Kubernetes API over HTTP: New returns the handler of a registry. One file per
-// verb; server.go lists all routes.
+// Package apiserver serves the Kubernetes API over HTTP. There is one file per verb; server.go lists all routes.
 package apiserver
 
 import (
@@ -37,10 +36,10 @@ import (
 	"monopod/apiserver/why"
 )
 
-// maxScrapes is how many requests for metrics are answered at the same time.
+// maxScrapes is the maximum number of concurrent requests for metrics: each needs a megabyte. More get 503.
 const maxScrapes = 4
 
-// Config of a Server. Registry and Authenticator are required.
+// Config configures a Server. Registry and Authenticator are required.
 type Config struct {
 	Registry      *registry.Registry
 	Authenticator auth.Authenticator
@@ -48,13 +47,13 @@ type Config struct {
 	Authorizer auth.Authorizer
 	// Tokens issues service account tokens and publishes the key that verifies them; nil: disabled.
 	Tokens *token.Issuer
-	// Node returns the client of the node with a name; nil: this process runs no node.
+	// Node returns the client of a node by its name; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
 	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods connect.PodNetwork
 	// Checks are the checks of /healthz, /livez and /readyz, in this order.
 	Checks []health.Check
-	// Aggregator passes requests on to other API servers; nil: there are none.
+	// Aggregator proxies requests to other API servers; nil: there are none.
 	Aggregator *aggregate.Aggregator
 	// Answers compute resources that the registry does not store; nil: none.
 	Answers virtual.Answers
@@ -68,13 +67,13 @@ type Config struct {
 	Configz map[string]any
 	// Debug returns the handler of /debug/controllers/<name>; nil for an unknown name.
 	Debug func(name string) http.Handler
-	// Admin is what only admins can use.
+	// Admin configures the endpoints that only admins may use.
 	Admin admin.Config
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
 	Limits    flow.Limits
-	// MaxWholeList is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a
-	// table in protobuf; 0: 64 MiB.
+	// MaxWholeList is the maximum size in bytes of a list that must be in memory as a whole, for the audit log or as
+	// protobuf metadata; 0: 64 MiB.
 	MaxWholeList int
 	Audit        *audit.Log                          // nil: no audit log
 	Clock        clock.WithTickerAndDelayedExecution // nil: the real one
@@ -118,21 +117,33 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	guard := access.New(
 		access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
 	limits := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
-	through := gate{limits, out.Fail}
-	others := remotes{cfg.Aggregator, out.Fail}
+	gate := gate{limits, out.Fail}
+	remotes := remotes{cfg.Aggregator, out.Fail}
 	streams := connect.New(connect.Config{
-		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log})
+		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods,
+		Stop: ctx, Clock: cfg.Clock, Log: cfg.Log,
+	})
+	answers := virtual.New(virtual.Config{
+		API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage,
+		Clock: cfg.Clock,
+	}, cfg.Answers)
+	authenticated := func(ctx context.Context) bool { _, ok := auth.Known(ctx); return ok }
 	return &Server{
-		cfg: cfg, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics), remotes: others,
-		targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
-		streams: streams,
+		cfg: cfg, registry: cfg.Registry, out: out, guard: guard, gate: gate, remotes: remotes, streams: streams,
+		targets: &targets{registry: cfg.Registry, guard: guard, gate: gate, remotes: remotes, fail: out.Fail},
 		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
-		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
-		computed: computed{virtual.New(virtual.Config{
-			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
-		explain: &virtual.Explainer{Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Connect: streams.Dial, Clock: cfg.Clock, Out: out},
-		health:  health.New(cfg.Checks, func(ctx context.Context) bool { _, known := auth.Known(ctx); return known }, cfg.Log),
-		admin:   admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),
+		docs: discovery.New(discovery.Config{
+			Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock,
+			Aggregator: cfg.Aggregator,
+		}),
+		computed: computed{answers, out},
+		explain: &virtual.Explainer{
+			Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Connect: streams.Dial,
+			Clock: cfg.Clock, Out: out,
+		},
+		health:   health.New(cfg.Checks, authenticated, cfg.Log),
+		admin:    admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),
+		counters: newCounters(cfg.Metrics),
 	}, nil
 }
 
@@ -140,13 +151,14 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(trimSlash, s.count, s.recoverPanic, s.gate.LimitBody, s.gate.Steady)
-	unknown := s.targets.on(func(http.ResponseWriter, *http.Request, target) error { return request.ErrNotFound() })
-	nowhere := func(w http.ResponseWriter, r *http.Request) { s.out.Fail(w, r, request.ErrNotFound()) }
-	refused := func(w http.ResponseWriter, r *http.Request) {
+	object := s.targets.handle(func(http.ResponseWriter, *http.Request, target) error { return request.ErrNotFound() })
+	notFound := func(w http.ResponseWriter, r *http.Request) { s.out.Fail(w, r, request.ErrNotFound()) }
+	notSupported := func(w http.ResponseWriter, r *http.Request) {
 		s.out.Fail(w, r, apierrors.NewMethodNotSupported(request.GroupResource(r), r.Method))
 	}
-	r.NotFound(s.guard.Authenticate(s.remotes.below(unknown, s.guard.AuthorizePath(http.HandlerFunc(nowhere)))).ServeHTTP)
-	r.MethodNotAllowed(s.guard.Authenticate(http.HandlerFunc(refused)).ServeHTTP)
+	rest := s.remotes.subpaths(object, s.guard.AuthorizePath(http.HandlerFunc(notFound)))
+	r.NotFound(s.guard.Authenticate(rest).ServeHTTP)
+	r.MethodNotAllowed(s.guard.Authenticate(http.HandlerFunc(notSupported)).ServeHTTP)
 
 	r.Group(s.public)
 	if s.cfg.Web != nil {
@@ -168,17 +180,17 @@ func (s *Server) Kubelet(node string) http.Handler {
 	return s.recoverPanic(s.gate.LimitBody(s.gate.Steady(s.streams.Kubelet(node))))
 }
 
-// Serve serves a's listeners until ctx ends; then it waits for running requests. It closes the listeners.
-func (s *Server) Serve(ctx context.Context, a *entry.Entry) error {
-	return a.Serve(ctx, s.Handler(), s.Kubelet(a.Node()), s.cfg.Log)
+// Serve serves the listeners of e until ctx ends; then it waits for running requests. It closes the listeners.
+func (s *Server) Serve(ctx context.Context, e *entry.Entry) error {
+	return e.Serve(ctx, s.Handler(), s.Kubelet(e.Node()), s.cfg.Log)
 }
 
-// FlowControl returns the controller of FlowSchemas and PriorityLevelConfigurations, which limit the server's requests.
+// FlowControl returns the controller that applies FlowSchemas and PriorityLevelConfigurations to the server's requests.
 func (s *Server) FlowControl(deps follow.Deps) follow.Controller {
 	return flow.NewController(deps, s.gate.Configure)
 }
 
-// Ready returns nil if /readyz is ok.
+// Ready returns nil if all checks of /readyz pass.
 func (s *Server) Ready(ctx context.Context) error { return s.health.Ready(ctx) }
 
 // public routes paths that need no authentication.
@@ -197,13 +209,13 @@ func (s *Server) public(r chi.Router) {
 
 // paths routes non-resource paths.
 func (s *Server) paths(r chi.Router) {
-	r.Use(s.guard.AuditedPath, s.gate.seated, s.guard.AuthorizePath)
+	r.Use(s.guard.AuditedPath, s.gate.withSeat, s.guard.AuthorizePath)
 	if tokens := s.cfg.Tokens; tokens != nil { // OpenID configuration for service account tokens
 		r.Get(token.ConfigurationPath, tokens.Configuration)
 		r.Get(token.KeysPath, tokens.Keys)
 	}
 	r.Get("/configz", s.configz)
-	scrapes := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes} // of which each needs a megabyte; others get 503
+	scrapes := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, scrapes))
 	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.SLIs(), scrapes))
 	r.Get("/debug/controllers/{name}", s.debug)
@@ -232,26 +244,28 @@ func (s *Server) paths(r chi.Router) {
 	r.Get("/apis/{group}", s.docs.DiscoverGroup)
 }
 
-// resources routes everything below a group and version. A namespace's subresources come first, because their
-// paths look like resources in it.
+// resources routes everything below a group and version. The subresources of Namespaces come first, because their paths
+// look like those of resources in a namespace.
 func (s *Server) resources(r chi.Router) {
-	r.With(s.gate.seated, s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
-	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
-	const proxied = "/{resource}/{name}/{subresource:proxy}" // to pods, services and nodes
-	reach := s.targets.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
+	r.With(s.gate.withSeat, s.guard.AuthorizePath).Get("/", s.remotes.orLocal(s.docs.DiscoverResources))
+	s.object(r.With(namespacesTarget), "/namespaces/{name}/{subresource:status|finalize}")
+	const proxied = "/{resource}/{name}/{subresource:proxy}" // to pods, Services and nodes
+	proxy := s.targets.handle(func(w http.ResponseWriter, r *http.Request, t target) error {
+		return s.streams.Proxy(w, r, t.ref)
+	})
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
-		r.Get(scope+"/{resource}", s.targets.on(s.listOrWatch))
-		r.Post(scope+"/{resource}", s.targets.on(s.create))
-		r.Delete(scope+"/{resource}", s.targets.on(s.deleteCollection))
-		r.HandleFunc(scope+proxied, reach) // for all methods
-		r.HandleFunc(scope+proxied+"/*", reach)
+		r.Get(scope+"/{resource}", s.targets.handle(s.listOrWatch))
+		r.Post(scope+"/{resource}", s.targets.handle(s.create))
+		r.Delete(scope+"/{resource}", s.targets.handle(s.deleteCollection))
+		r.HandleFunc(scope+proxied, proxy) // for all methods
+		r.HandleFunc(scope+proxied+"/*", proxy)
 		s.object(r, scope+"/{resource}/{name}")
 		s.object(r, scope+"/{resource}/{name}/{subresource}")
 	}
 }
 
-// ofNamespaces sets the target of a path of a namespace's subresource.
-func ofNamespaces(next http.Handler) http.Handler {
+// namespacesTarget sets the resource of a path of a Namespace's subresource.
+func namespacesTarget(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		chi.RouteContext(r.Context()).URLParams.Add("resource", client.Namespaces.Resource)
 		next.ServeHTTP(w, r)
@@ -259,9 +273,9 @@ func ofNamespaces(next http.Handler) http.Handler {
 }
 
 func (s *Server) object(r chi.Router, path string) {
-	r.Get(path, s.targets.on(s.get))
-	r.Put(path, s.targets.on(s.update))
-	r.Patch(path, s.targets.on(s.patch))
-	r.Post(path, s.targets.on(s.createSub))
-	r.Delete(path, s.targets.on(s.delete))
+	r.Get(path, s.targets.handle(s.get))
+	r.Put(path, s.targets.handle(s.update))
+	r.Patch(path, s.targets.handle(s.patch))
+	r.Post(path, s.targets.handle(s.createSub))
+	r.Delete(path, s.targets.handle(s.delete))
 }

@@ -22,13 +22,13 @@ type target struct {
 	remote http.Handler
 }
 
-// another reports whether the target's body has another kind than its resource.
-func (t target) another() bool { return t.sub != nil && t.sub.New != nil }
+// otherKind reports whether the target's body has another kind than its resource.
+func (t target) otherKind() bool { return t.sub != nil && t.sub.New != nil }
 
 // body returns what a write to the target requires of its body.
 func (t target) body() codec.Expected {
 	into := codec.Expected{New: t.res.New, Kind: t.res.GVK(), Ref: t.ref, Namespaced: t.res.Namespaced}
-	if t.another() {
+	if t.otherKind() {
 		into.New, into.Kind = t.sub.New, t.sub.Kind
 	}
 	return into
@@ -43,23 +43,23 @@ func (t target) decode(w http.ResponseWriter, r *http.Request) (registry.Object,
 	return codec.DecodeObject(w, r, data, t.body())
 }
 
-// negotiate returns the form of the answer to a write.
+// negotiate returns the format of the response to a write.
 func (t target) negotiate(r *http.Request) (codec.Format, error) {
-	if t.another() {
+	if t.otherKind() {
 		return codec.Negotiate(r, "Table", "PartialObjectMetadata")
 	}
 	return codec.NegotiateWrite(r, t.res)
 }
 
-// long reports whether the request is a watch or a stream, which have no time limit.
-func (t target) long(r *http.Request) bool {
+// longRunning reports whether the request is a watch or a stream, which have no time limit.
+func (t target) longRunning(r *http.Request) bool {
 	return t.sub != nil && t.sub.Stream || request.IsWatch(r, t.ref)
 }
 
-// verb handles a request for a target; its error becomes a Status.
+// verb handles a request for a target. Its error is sent as a Status.
 type verb func(w http.ResponseWriter, r *http.Request, t target) error
 
-// targets finds what requests are for, and passes those that are permitted on to their verbs.
+// targets authorizes requests for resources, finds their targets and calls their verbs.
 type targets struct {
 	registry *registry.Registry
 	guard    *access.Guard
@@ -68,29 +68,29 @@ type targets struct {
 	fail     func(http.ResponseWriter, *http.Request, error)
 }
 
-// on determines the target and calls the verb; it sends the error, if there is one.
-func (s *targets) on(do verb) http.HandlerFunc {
-	do = s.gate.bounded(do)
-	pass := s.gate.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
+// handle returns a handler that calls do with the target of each request, and sends its error.
+func (s *targets) handle(do verb) http.HandlerFunc {
+	do = s.gate.limited(do)
+	proxy := s.gate.limited(func(w http.ResponseWriter, r *http.Request, t target) error {
 		t.remote.ServeHTTP(w, r)
 		return nil
 	})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.serve(w, r, do, pass); err != nil {
+		if err := s.serve(w, r, do, proxy); err != nil {
 			s.fail(w, r, err)
 		}
 	})
 	return s.guard.Audited(h, s.about).ServeHTTP
 }
 
-// serve calls do with the request's target, or pass if another server has it. It authorizes before it looks up the
+// serve calls do with the request's target, or proxy if another server serves it. It authorizes before it looks up the
 // resource, so that a refused user does not learn whether it exists.
-func (s *targets) serve(w http.ResponseWriter, r *http.Request, do, pass verb) error {
+func (s *targets) serve(w http.ResponseWriter, r *http.Request, do, proxy verb) error {
 	if err := s.guard.Permit(r); err != nil {
 		return err
 	}
 	if t := s.remotes.target(r); t.remote != nil {
-		return pass(w, r, t)
+		return proxy(w, r, t)
 	}
 	t, err := s.find(r)
 	if err != nil {
@@ -104,27 +104,27 @@ func (s *targets) serve(w http.ResponseWriter, r *http.Request, do, pass verb) e
 	if err := request.CheckQuery(r); err != nil {
 		return err
 	}
-	// Of a resource that ends, only the creation is refused, which the registry does: finalizers of its objects must be
-	// removable.
+	// While a definition is being deleted, the registry refuses only the creation of its objects: their finalizers must
+	// be removable.
 	if t.ref.Subresource == "" && !t.res.Can(request.Verb(r, t.ref)) && t.res.Ending == "" {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
 	return do(w, withWarnings(w, r, t.res), t)
 }
 
-// about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
+// about returns the object of a request, even if its resource is not served, and whether it is a watch or a stream.
 func (s *targets) about(r *http.Request) (ref client.Ref, long bool) {
 	if t := s.remotes.target(r); t.remote != nil {
-		return t.ref, t.long(r)
+		return t.ref, t.longRunning(r)
 	}
 	t, err := s.find(r)
 	if err != nil {
 		return request.Ref(r), false
 	}
-	return t.ref, t.long(r)
+	return t.ref, t.longRunning(r)
 }
 
-// find returns what the path of a request names, if it is served.
+// find returns the target of a request, or an error if its resource is not served.
 func (s *targets) find(r *http.Request) (target, error) {
 	ref := request.Ref(r)
 	res, err := s.registry.Resource(ref.Resource)
@@ -141,7 +141,7 @@ func (s *targets) find(r *http.Request) (target, error) {
 	return target{res: res, ref: ref, sub: sub}, nil
 }
 
-// errNoSubresource returns 404, or 405 if the path could also be that of a collection in a namespace.
+// errNoSubresource returns a 404 error, or a 405 error if the path is that of a collection in a namespace.
 func (s *targets) errNoSubresource(r *http.Request, ref client.Ref) error {
 	if inside := ref.Resource.GroupVersion().WithResource(ref.Subresource); ref.Resource.Resource == "namespaces" {
 		if _, err := s.registry.Resource(inside); err == nil {

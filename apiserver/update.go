@@ -8,7 +8,7 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// update replaces an object, or the part of it that a subresource contains.
+// update replaces an object, or the part of it that belongs to a subresource.
 func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error {
 	obj, err := t.decode(w, r)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, t target,
 	if err != nil {
 		return err
 	}
-	if r, err = writing(r); err != nil {
+	if r, err = withWriteOptions(r); err != nil {
 		return err
 	}
 	stored, err := s.registry.Update(r.Context(), t.ref, change)

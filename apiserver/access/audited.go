@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Audited records requests in the audit log, if the policy asks for it. about returns the object of a request, and
-// whether the request is a watch or a stream; nil for non-resource paths.
+// Audited records requests in the audit log as the policy requires. about returns the object of a request, and whether
+// the request is a watch or a stream; it is nil for non-resource paths.
 func (g *Guard) Audited(next http.Handler, about func(*http.Request) (ref client.Ref, long bool)) http.Handler {
 	if g.Audit == nil {
 		return next
@@ -56,7 +56,7 @@ func (g *Guard) Audited(next http.Handler, about func(*http.Request) (ref client
 // AuditedPath is Audited for non-resource paths.
 func (g *Guard) AuditedPath(next http.Handler) http.Handler { return g.Audited(next, nil) }
 
-// maxAuditID is the maximum length of an audit ID that a client sends.
+// maxAuditID is the length to which audit IDs of clients are truncated.
 const maxAuditID = 64
 
 func callerOf(r *http.Request) audit.Caller {
@@ -76,14 +76,14 @@ func callerOf(r *http.Request) audit.Caller {
 // startedWriter records the start of a long-running response.
 type startedWriter struct {
 	middleware.WrapResponseWriter
-	record *audit.Record
-	begun  bool
+	record  *audit.Record
+	started bool
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (s *startedWriter) WriteHeader(code int) {
-	if !s.begun {
-		s.begun = true
+	if !s.started {
+		s.started = true
 		s.record.Started(code)
 	}
 	s.WrapResponseWriter.WriteHeader(code)

@@ -31,8 +31,7 @@ func (g *Guard) PermitEntering(r *http.Request) error {
 	return g.Authorize(r.Context(), a)
 }
 
-// AuthorizePath passes a request for a non-resource path on if its user is authorized, and answers 403
-// otherwise.
+// AuthorizePath calls next for a non-resource path if the user is authorized, and sends a 403 error otherwise.
 func (g *Guard) AuthorizePath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
@@ -44,7 +43,7 @@ func (g *Guard) AuthorizePath(next http.Handler) http.Handler {
 	})
 }
 
-// Authorize returns a 403 error if the user is not allowed to do a, otherwise nil.
+// Authorize returns a 403 error if the user is not allowed to do a.
 func (g *Guard) Authorize(ctx context.Context, a auth.Attributes) error {
 	allowed, reason, err := g.Allows(ctx, a)
 	if g.Audit != nil {
@@ -69,7 +68,7 @@ func (g *Guard) Allows(ctx context.Context, a auth.Attributes) (allowed bool, re
 	return g.Authorizer.Authorize(ctx, a)
 }
 
-// forbidden is upstream's error, word for word, because clients match on it.
+// forbidden returns upstream's error, word for word, because clients match on it.
 func forbidden(a auth.Attributes, reason string) error {
 	text := cannot(a)
 	if reason != "" {
@@ -81,7 +80,7 @@ func forbidden(a auth.Attributes, reason string) error {
 
 func cannot(a auth.Attributes) string {
 	if a.Path != "" {
-		return plainText(fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path))
+		return escapeHTML(fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path))
 	}
 	resource := a.Resource
 	if a.Subresource != "" {
@@ -91,11 +90,11 @@ func cannot(a auth.Attributes) string {
 	if a.Namespace != "" {
 		scope = fmt.Sprintf("in the namespace %q", a.Namespace)
 	}
-	return plainText(
+	return escapeHTML(
 		fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, scope))
 }
 
-// plainText escapes text from the client, so that no browser renders it as HTML.
-func plainText(s string) string {
+// escapeHTML escapes text from the client, so that no browser renders it as HTML.
+func escapeHTML(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

@@ -1,6 +1,5 @@
-// Package access authenticates, impersonates, authorizes and audits requests (Guard). Its subpackages are users
-// and their certificates (auth), listeners (entry), authorizers (rbac, node), service account tokens (token), the
-// audit log (audit), and what only admins may use (admin).
+// Package access authenticates, impersonates, authorizes and audits requests (Guard). Its subpackages contain listeners
+// and certificates (entry), authorizers (rbac, node) and service account tokens (token).
 package access
 
 import (
@@ -18,14 +17,14 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Config of a guard. Authenticator and Fail are required.
+// Config configures a Guard. Authenticator and Fail are required.
 type Config struct {
 	Authenticator auth.Authenticator
 	// nil: everything is allowed
 	Authorizer auth.Authorizer
 	// nil: no audit log
 	Audit *audit.Log
-	// Fail answers a request that is refused.
+	// Fail sends the error of a request that is refused.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
 }
 
@@ -40,7 +39,7 @@ func New(cfg Config) *Guard {
 	return &Guard{Config: cfg, crossOrigin: http.NewCrossOriginProtection()}
 }
 
-// Identify adds the user to the request's context, if it can be authenticated; it refuses no request.
+// Identify adds the user to the request's context if the request authenticates one. It refuses no request.
 func (g *Guard) Identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, ok := g.Authenticator.Authenticate(r); ok {
@@ -52,19 +51,19 @@ func (g *Guard) Identify(next http.Handler) http.Handler {
 	})
 }
 
-// disconnect ends the HTTP/2 connection of an unknown client after its running requests, since one connection can ask
-// for much (upstream: UnauthenticatedHTTP2DOSMitigation).
+// disconnect closes the HTTP/2 connection of an unauthenticated client after its running requests, because one
+// connection can carry many requests (upstream: UnauthenticatedHTTP2DOSMitigation).
 func disconnect(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// warningCode is that of HTTP for warnings that concern the response until it is used.
+// warningCode is HTTP's code for a persistent warning without a meaning of its own.
 const warningCode = 299
 
-// Authenticate refuses requests without a known user with 401, adds the user to the context, sends the warning about
-// the credential, and applies impersonation.
+// Authenticate sends a 401 error to unauthenticated clients. It adds the user to the request's context, sends the
+// warning about the credential, and applies impersonation.
 func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	next = g.impersonate(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,8 +84,8 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// WhoIs returns the user of a request, or a 401 error. A browser sends a client certificate with requests of any
-// page; those of other origins get a 403 error.
+// WhoIs returns the user of a request, or a 401 error. Because a browser sends a client certificate with the requests
+// of any page, requests of other origins with a certificate get a 403 error.
 func (g *Guard) WhoIs(r *http.Request) (auth.User, error) {
 	if err := auth.TakeSocketToken(r); err != nil {
 		return auth.User{}, apierrors.NewUnauthorized(err.Error())
@@ -106,21 +105,22 @@ func (g *Guard) WhoIs(r *http.Request) (auth.User, error) {
 	return user, nil
 }
 
-// fromBrowser reports whether a browser sends the request: all name themselves so, and a page cannot change it for
-// another origin without asking. Other clients, such as Kubernetes' conformance tests, name any origin.
+// fromBrowser reports whether a browser sends the request. All browsers set these headers, and a page cannot change
+// them for another origin without a preflight request. Other clients, such as Kubernetes' conformance tests, may send
+// any Origin.
 func fromBrowser(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "" || strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
-// ruler is an Authorizer that can list its rules.
-type ruler interface {
+// ruleLister is an Authorizer that can list its rules.
+type ruleLister interface {
 	Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
-// Rules returns everything that the user may do in the namespace.
+// Rules returns the rules of everything that the user may do in the namespace.
 func (g *Guard) Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error) {
-	if of, ok := g.Authorizer.(ruler); ok {
-		return of.Rules(ctx, u, namespace)
+	if z, ok := g.Authorizer.(ruleLister); ok {
+		return z.Rules(ctx, u, namespace)
 	}
 	if g.Authorizer != nil {
 		return nil, errors.New("the authorizer cannot list its rules")

@@ -12,16 +12,16 @@ import (
 	"monopod/apiserver/request"
 )
 
-// impersonate replaces the request's user by the one in its Impersonate- headers, if the user may impersonate
-// each part of it. The first part that it may not is a 403 error.
+// impersonate replaces the request's user by the one in its Impersonate- headers. It sends a 403 error if the user may
+// not impersonate a part of that user.
 func (g *Guard) impersonate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		as, asked, err := request.Impersonated(r.Header)
+		as, ok, err := request.Impersonated(r.Header)
 		if err != nil {
 			g.Fail(w, r, err)
 			return
 		}
-		if !asked {
+		if !ok {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -43,8 +43,8 @@ func (g *Guard) impersonate(next http.Handler) http.Handler {
 	})
 }
 
-// impersonations are the objects that the verb impersonate is needed for: a user or service account, and each
-// group, extra value and uid.
+// impersonations returns the objects for which the verb impersonate is required: a user or service account, and each
+// group, extra value and UID.
 func impersonations(as auth.User) []auth.Attributes {
 	about := func(resource, sub, name string) auth.Attributes {
 		return auth.Attributes{Group: authenticationv1.GroupName, Version: "v1", Resource: resource, Subresource: sub,
@@ -68,7 +68,7 @@ func impersonations(as auth.User) []auth.Attributes {
 	return all
 }
 
-// withImpliedGroups adds the groups that every such user is a member of.
+// withImpliedGroups adds the groups of all service accounts and of all authenticated users.
 func withImpliedGroups(u auth.User) auth.User {
 	if namespace, _, ok := auth.SplitServiceAccount(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = auth.ServiceAccountGroups(namespace)
@@ -86,7 +86,7 @@ func withImpliedGroups(u auth.User) auth.User {
 // actorKey is the context key of the user who impersonates another one.
 type actorKey struct{}
 
-// actorOf returns the user who impersonates the user of ctx; false without impersonation.
+// actorOf returns the user who impersonates the user of ctx. It returns false without impersonation.
 func actorOf(ctx context.Context) (auth.User, bool) {
 	u, ok := ctx.Value(actorKey{}).(auth.User)
 	return u, ok

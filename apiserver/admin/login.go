@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/codec"
 )
 
-// Login gives admins a code that signs in a page as admin, or with the view token.
+// Login sends a code with which a page signs in as admin, or with the view token.
 func (a *Admin) Login(w http.ResponseWriter, r *http.Request) {
 	if a.refused(w, r, a.cfg.SignIn == nil, "only admins may create codes to sign in") {
 		return
@@ -20,28 +20,28 @@ func (a *Admin) Login(w http.ResponseWriter, r *http.Request) {
 		a.out.Fail(w, r, err)
 		return
 	}
-	answer, err := a.desk.Issue(token)
-	if errors.Is(err, ErrMany) {
-		err = apierrors.NewTooManyRequests(err.Error(), int(Valid.Seconds()))
+	answer, err := a.codes.issue(token)
+	if errors.Is(err, errTooManyCodes) {
+		err = apierrors.NewTooManyRequests(err.Error(), int(validity.Seconds()))
 	}
 	a.answer(w, r, answer, err)
 }
 
 // Session exchanges a code for its token.
 func (a *Admin) Session(w http.ResponseWriter, r *http.Request) {
-	var given Given
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&given); err != nil {
-		a.out.Fail(w, r, apierrors.NewBadRequest("the body must be JSON with code"))
+	var body struct{ Code string }
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body); err != nil {
+		a.out.Fail(w, r, apierrors.NewBadRequest(`the body must be JSON: {"code": "..."}`))
 		return
 	}
-	token, err := a.desk.Redeem(given.Code)
+	token, err := a.codes.redeem(body.Code)
 	if err != nil {
 		err = apierrors.NewUnauthorized(err.Error())
 	}
 	a.answer(w, r, Session{Token: token}, err)
 }
 
-// answer sends a value that no cache may keep.
+// answer sends a value that caches must not store.
 func (a *Admin) answer(w http.ResponseWriter, r *http.Request, v any, err error) {
 	w.Header().Set("Cache-Control", "no-store")
 	if err != nil {

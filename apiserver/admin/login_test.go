@@ -9,13 +9,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestDesk(t *testing.T) {
+func TestCodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDesk(clock.RealClock{})
+		d := newCodes(clock.RealClock{})
 		issue := func(token string) string {
 			t.Helper()
-			a, err := d.Issue(token)
+			a, err := d.issue(token)
 			if err != nil || len(a.Code) < 20 || !a.Expires.Equal(time.Now().Add(time.Minute)) {
 				t.Fatalf("%+v, %v", a, err)
 			}
@@ -23,7 +23,7 @@ func TestDesk(t *testing.T) {
 		}
 		redeem := func(code, want string) {
 			t.Helper()
-			if got, err := d.Redeem(code); got != want || (err == nil) != (want != "") {
+			if got, err := d.redeem(code); got != want || (err == nil) != (want != "") {
 				t.Errorf("%q, %v, want %q", got, err, want)
 			}
 		}
@@ -40,7 +40,7 @@ func TestDesk(t *testing.T) {
 		for range maxCodes {
 			issue("admin")
 		}
-		if _, err := d.Issue("admin"); !errors.Is(err, ErrMany) {
+		if _, err := d.issue("admin"); !errors.Is(err, errTooManyCodes) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(time.Minute)

@@ -1,10 +1,10 @@
-// Package aggregate passes requests on to the API servers that APIServices name.
+// Package aggregate proxies requests to the API servers that APIServices name.
 //
-//   - Aggregator: which group and version another server serves.
-//   - backend: one of these servers.
-//   - Controller: keeps the Aggregator, the condition Available, and the APIServices of this server's own groups up to
+//   - Aggregator knows which groups and versions other servers serve.
+//   - backend is one of these servers.
+//   - Controller keeps the Aggregator, the condition Available, and the APIServices of this server's own groups up to
 //     date.
-//   - foreign.go: the part of another API server's OpenAPI v2 document that is merged into this server's
+//   - Part (foreign.go) is the part of another server's OpenAPI v2 document that is merged into this server's.
 package aggregate
 
 import (
@@ -32,10 +32,10 @@ type Config struct {
 	API endpoint.Reader
 	// Served returns the kinds that this server serves, and a channel that is closed when they change.
 	Served func() (kinds []kind.Resource, changed <-chan struct{})
-	// Identity is the client certificate by which other servers recognize this one; nil: none.
+	// Identity returns the client certificate that identifies this server to other servers; nil: none.
 	Identity func() (*tls.Certificate, error)
 	Dial     webhook.Dial // nil: the system's
-	// Announce is called when Kinds returns something else; nil: nobody asks for Kinds.
+	// Announce is called when the result of Kinds changes; nil: Kinds is not used.
 	Announce func()
 	Log      *zap.Logger
 }
@@ -46,7 +46,7 @@ type Aggregator struct {
 	mu  sync.Mutex // guards changes of now
 	now atomic.Pointer[map[schema.GroupVersion]*backend]
 
-	kept atomic.Pointer[kept] // nil: Local was not called
+	local atomic.Pointer[localKinds] // the last result of Local; nil: none
 }
 
 // New returns an Aggregator without other servers.
@@ -56,7 +56,7 @@ func New(cfg Config) *Aggregator {
 	return a
 }
 
-// Handler returns what passes requests of the group and version on; nil: this server serves them.
+// Handler returns the handler that proxies requests of the group and version, or nil if this server serves them.
 func (a *Aggregator) Handler(gv schema.GroupVersion,
 	fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	if a == nil {
@@ -66,7 +66,7 @@ func (a *Aggregator) Handler(gv schema.GroupVersion,
 	if b == nil {
 		return nil
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.pass(w, r, fail) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.proxy(w, r, fail) })
 }
 
 // Remote is a group and version that another server serves.
@@ -79,18 +79,19 @@ type Remote struct {
 	OpenAPI2                       *Part  // of its document of OpenAPI v2; nil: it has none
 }
 
-// Remotes returns them, by priority.
+// Remotes returns the groups and versions of other servers, by priority.
 func (a *Aggregator) Remotes() []Remote {
 	if a == nil {
 		return nil
 	}
 	var out []Remote
 	for gv, b := range *a.now.Load() {
-		about := b.about.Load()
+		info := b.info.Load()
 		out = append(out,
 			Remote{GroupVersion: gv, GroupPriority: b.service.Spec.GroupPriorityMinimum,
 				VersionPriority: b.service.Spec.VersionPriority,
-				Available:       about.available, Resources: about.resources, OpenAPI: about.openAPI, OpenAPI2: about.openAPI2.part})
+				Available:       info.available, Resources: info.resources, OpenAPI: info.openAPI,
+				OpenAPI2: info.openAPI2.part})
 	}
 	slices.SortFunc(out, func(x, y Remote) int {
 		return cmp.Or(cmp.Compare(y.GroupPriority, x.GroupPriority), cmp.Compare(x.Group, y.Group),
@@ -106,41 +107,43 @@ func (a *Aggregator) Local(resources []kind.Resource) []kind.Resource {
 		return resources
 	}
 	now := a.now.Load()
-	if last := a.kept.Load(); last != nil && last.remotes == now && len(last.of) == len(resources) && &last.of[0] == &resources[0] {
+	if last := a.local.Load(); last != nil && last.remotes == now && len(last.of) == len(resources) &&
+		&last.of[0] == &resources[0] {
 		return last.resources
 	}
-	next := &kept{remotes: now, of: resources,
-		resources: slices.DeleteFunc(slices.Clone(resources), func(r kind.Resource) bool { return (*now)[r.GVR.GroupVersion()] != nil })}
-	a.kept.Store(next)
+	remote := func(r kind.Resource) bool { return (*now)[r.GVR.GroupVersion()] != nil }
+	next := &localKinds{remotes: now, of: resources, resources: slices.DeleteFunc(slices.Clone(resources), remote)}
+	a.local.Store(next)
 	return next.resources
 }
 
-// kept is what Local returned, and for what.
-type kept struct {
+// localKinds is a result of Local, with its arguments.
+type localKinds struct {
 	remotes       *map[schema.GroupVersion]*backend
 	of, resources []kind.Resource
 }
 
-// set makes an APIService take effect; nil: it no longer exists.
+// set applies an APIService; s is nil if it no longer exists. It returns nil if this server serves the group and
+// version.
 func (a *Aggregator) set(gv schema.GroupVersion, s *apiservice.Service) *backend {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	old := *a.now.Load()
 	was := old[gv]
-	if s == nil || s.Spec.Service == nil || a.ours(gv) {
+	if s == nil || s.Spec.Service == nil || a.servedHere(gv) {
 		if was != nil {
 			a.replace(gv, nil)
-			was.know(about{}) // nothing more, if somebody still has it
+			was.setInfo(info{}) // for requests that still use it
 			was.transport.CloseIdleConnections()
 		}
 		return nil
 	}
 	if was != nil && was.same(s) {
-		was.learn(s)
+		was.setAvailable(s)
 		return was
 	}
 	b := newBackend(&a.cfg, s)
-	b.learn(s)
+	b.setAvailable(s)
 	if was != nil {
 		was.transport.CloseIdleConnections()
 	}
@@ -161,9 +164,9 @@ func (a *Aggregator) replace(gv schema.GroupVersion, b *backend) {
 	a.now.Store(&next)
 }
 
-// ours reports whether this server never gives a group and version away: its built-in kinds, except those of
+// servedHere reports whether only this server may serve a group and version: those of its built-in kinds, except
 // metrics.k8s.io.
-func (a *Aggregator) ours(gv schema.GroupVersion) bool {
+func (a *Aggregator) servedHere(gv schema.GroupVersion) bool {
 	if gv == metrics.GroupVersion() {
 		return false
 	}

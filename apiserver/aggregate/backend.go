@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// checkTime bounds a question of this server's own, maxIndex an answer that lists resources or documents, and
-	// maxDocument one of OpenAPI.
+	// checkTime limits a request of this server's own, maxIndex a response that lists resources or documents, and
+	// maxDocument an OpenAPI document, in bytes.
 	checkTime   = 5 * time.Second
 	maxIndex    = 1 << 20
 	maxDocument = 4 << 20
@@ -48,23 +48,23 @@ type backend struct {
 	service   *apiservice.Service // its configuration, immutable
 	url       string
 	transport *http.Transport
-	err       error // of a server that cannot be called
+	err       error // why the server cannot be called; nil: it can
 	announce  func()
-	about     atomic.Pointer[about]
+	info      atomic.Pointer[info]
 }
 
-// about is what is known of a server.
-type about struct {
+// info is what the last check of a server found.
+type info struct {
 	available bool
 	resources []metav1.APIResource
 	openAPI   string
 	openAPI2  document
 }
 
-// document is what a server's document of OpenAPI v2 says about the group and version, and which state of it that is.
+// document is the part of a server's OpenAPI v2 document about the group and version.
 type document struct {
-	part      *Part // nil: nothing
-	etag, sum string
+	part      *Part  // nil: none
+	etag, sum string // of the whole document
 }
 
 func newBackend(cfg *Config, s *apiservice.Service) *backend {
@@ -89,40 +89,40 @@ func newBackend(cfg *Config, s *apiservice.Service) *backend {
 		DialContext: to.Dialer(cfg.API, dial), TLSClientConfig: secure, TLSHandshakeTimeout: checkTime,
 		MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 1 << 20,
 	}
-	b.about.Store(&about{})
+	b.info.Store(&info{})
 	return b
 }
 
-// same reports whether an APIService configures the server as it is.
+// same reports whether the configuration of the server has not changed.
 func (b *backend) same(s *apiservice.Service) bool {
 	return b.service.UID == s.UID && equality.Semantic.DeepEqual(&b.service.Spec, &s.Spec)
 }
 
-// learn takes the availability from the status.
-func (b *backend) learn(s *apiservice.Service) {
-	next := *b.about.Load()
+// setAvailable sets the availability from the APIService's status.
+func (b *backend) setAvailable(s *apiservice.Service) {
+	next := *b.info.Load()
 	c := apiservice.Available(s)
 	next.available = c != nil && c.Status == apiregistrationv1.ConditionTrue
-	b.know(next)
+	b.setInfo(next)
 }
 
-// know sets what is known, and announces other kinds.
-func (b *backend) know(next about) {
-	was := b.about.Swap(&next)
+// setInfo sets the info, and announces a change of the kinds.
+func (b *backend) setInfo(next info) {
+	was := b.info.Swap(&next)
 	var of schema.GroupVersion
 	if b.announce != nil && !slices.Equal(was.kinds(of), next.kinds(of)) {
 		b.announce()
 	}
 }
 
-// pass passes a request on, in the name of its user.
-func (b *backend) pass(w http.ResponseWriter, r *http.Request, fail func(http.ResponseWriter, *http.Request, error)) {
+// proxy proxies a request in the name of its user.
+func (b *backend) proxy(w http.ResponseWriter, r *http.Request, fail func(http.ResponseWriter, *http.Request, error)) {
 	to, err := url.Parse(b.url)
 	switch {
 	case err != nil:
 		fail(w, r, apierrors.NewInternalError(err))
 		return
-	case b.err != nil || !b.about.Load().available:
+	case b.err != nil || !b.info.Load().available:
 		fail(w, r, apierrors.NewServiceUnavailable("service unavailable"))
 		return
 	}
@@ -135,7 +135,7 @@ func (b *backend) pass(w http.ResponseWriter, r *http.Request, fail func(http.Re
 	h.ServeHTTP(connect.Passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
 }
 
-// identify sets the headers that tell the other server the user, and removes those that the client sent.
+// identify sets the headers that name the user, and removes those that the client sent.
 func identify(r *http.Request, name, uid string, groups []string, extra map[string][]string) {
 	r.Header.Del("Authorization")
 	for header := range r.Header {
@@ -147,7 +147,7 @@ func identify(r *http.Request, name, uid string, groups []string, extra map[stri
 	transport.SetAuthProxyHeaders(r, name, uid, groups, extra)
 }
 
-// unreachable answers requests whose server was not reached.
+// unreachable sends the error of requests that do not reach their server.
 type unreachable func(http.ResponseWriter, *http.Request, error)
 
 // Error implements proxy.ErrorResponder.
@@ -155,7 +155,7 @@ func (fail unreachable) Error(w http.ResponseWriter, r *http.Request, err error)
 	fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err)))
 }
 
-// get reads a document for this server itself. code is that of the answer.
+// get reads a JSON document for this server itself and returns the response's code.
 func (b *backend) get(ctx context.Context, path string, into any) (code int, err error) {
 	got, err := b.fetch(ctx, path, "", maxIndex)
 	if err != nil || got.code != http.StatusOK {
@@ -164,56 +164,56 @@ func (b *backend) get(ctx context.Context, path string, into any) (code int, err
 	return got.code, json.Unmarshal(got.data, into)
 }
 
-// answer is an answer to a question of this server's own.
-type answer struct {
-	code int // 0: there is none
+// response is the response to a request of this server's own.
+type response struct {
+	code int // 0: none
 	etag string
 	data []byte
 }
 
-// fetch asks for a document of at most most bytes. etag is that of the state that is known, empty for none.
-func (b *backend) fetch(ctx context.Context, path, etag string, most int64) (answer, error) {
+// fetch reads a document of at most limit bytes. etag is the ETag of the version that this server has; empty: none.
+func (b *backend) fetch(ctx context.Context, path, etag string, limit int64) (response, error) {
 	if b.err != nil {
-		return answer{}, b.err
+		return response{}, b.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	r.Header.Set("Accept", "application/json")
 	if etag != "" {
 		r.Header.Set("If-None-Match", etag)
 	}
 	identify(r, "system:kube-aggregator", "", []string{auth.Masters}, nil)
-	response, err := b.transport.RoundTrip(r) // which follows no redirect
+	resp, err := b.transport.RoundTrip(r) // it does not follow redirects
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("the response is larger than %d bytes", most)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("the response is larger than %d bytes", limit)
 	}
-	return answer{response.StatusCode, response.Header.Get("Etag"), data}, err
+	return response{resp.StatusCode, resp.Header.Get("Etag"), data}, err
 }
 
-// read returns the part of the server's document of OpenAPI v2 about the paths with the prefix. A server that does not
-// answer keeps the part that is known.
-func (b *backend) read(ctx context.Context, known document, prefix string) (document, error) {
-	got, err := b.fetch(ctx, "/openapi/v2", known.etag, maxDocument)
+// readOpenAPI2 returns the part of the server's OpenAPI v2 document about the paths with the prefix. It returns last,
+// the previous result, if the server does not answer.
+func (b *backend) readOpenAPI2(ctx context.Context, last document, prefix string) (document, error) {
+	got, err := b.fetch(ctx, "/openapi/v2", last.etag, maxDocument)
 	switch {
 	case err != nil || got.code == http.StatusNotModified:
-		return known, err
+		return last, err
 	case got.code == http.StatusNotFound:
 		return document{}, nil
 	case got.code != http.StatusOK:
-		return known, fmt.Errorf("bad status: %d", got.code)
+		return last, fmt.Errorf("bad status: %d", got.code)
 	}
-	next := document{etag: got.etag, sum: fmt.Sprintf("%x", sha256.Sum256(got.data)), part: known.part}
-	if next.sum != known.sum {
-		next.part, err = Read(got.data, prefix)
+	next := document{etag: got.etag, sum: fmt.Sprintf("%x", sha256.Sum256(got.data)), part: last.part}
+	if next.sum != last.sum {
+		next.part, err = Read(got.data, prefix) // nil for an invalid document
 	}
-	return next, err // of a document that cannot be read, nothing is shown
+	return next, err
 }

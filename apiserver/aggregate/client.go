@@ -24,30 +24,31 @@ const (
 	// page is the number of objects in each page of a list (upstream: the same).
 	page = 500
 	// maxList is the maximum size of the responses to a list, in bytes, and maxObject that of another response or an
-	// event: more than etcd takes of an object. They are read object by object, and only metadata is kept.
+	// event, which is more than etcd accepts for an object. They are read object by object, and only metadata is kept.
 	maxList, maxObject = 256 << 20, 16 << 20
-	// answerTime is how long another server can take for an answer (upstream: --request-timeout).
-	answerTime = time.Minute
+	// requestTimeout limits a request to another server (upstream: --request-timeout).
+	requestTimeout = time.Minute
 )
 
-// Kinds returns the served kinds and those of other servers that answer, for controllers that work on objects of all
-// kinds. They change together: Config.Announce makes the channel of served close.
+// Kinds returns the served kinds and those of available servers, for controllers that work on objects of all kinds.
+// Config.Announce must close the channel of served.
 func (a *Aggregator) Kinds(served client.Kinds) client.Kinds {
 	return func() ([]client.Kind, <-chan struct{}) {
 		kinds, changed := served()
 		for gv, b := range *a.now.Load() {
-			kinds = append(kinds, b.about.Load().kinds(gv)...)
+			kinds = append(kinds, b.info.Load().kinds(gv)...)
 		}
 		return kinds, changed
 	}
 }
 
-// kinds returns what controllers can list and delete; nothing while the server does not answer.
-func (is *about) kinds(gv schema.GroupVersion) (kinds []client.Kind) {
-	if !is.available {
+// kinds returns the kinds whose objects controllers can list and delete. It returns none while the server is
+// unavailable.
+func (i *info) kinds(gv schema.GroupVersion) (kinds []client.Kind) {
+	if !i.available {
 		return nil
 	}
-	for _, r := range is.resources {
+	for _, r := range i.resources {
 		if collectable(r) {
 			kinds = append(kinds,
 				client.Kind{Resource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced,
@@ -62,12 +63,12 @@ func collectable(r metav1.APIResource) bool {
 	return !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete")
 }
 
-// Silent returns the groups and versions whose servers do not answer and may have objects in namespaces, sorted.
+// Silent returns the groups and versions whose servers are unavailable and may have objects in namespaces, sorted.
 func (a *Aggregator) Silent() (out []string) {
 	for gv, b := range *a.now.Load() {
-		is := b.about.Load()
-		may := func(r metav1.APIResource) bool { return r.Namespaced && collectable(r) }
-		if !is.available && (is.resources == nil || slices.ContainsFunc(is.resources, may)) {
+		info := b.info.Load()
+		namespaced := func(r metav1.APIResource) bool { return r.Namespaced && collectable(r) }
+		if !info.available && (info.resources == nil || slices.ContainsFunc(info.resources, namespaced)) {
 			out = append(out, gv.String())
 		}
 	}
@@ -75,11 +76,11 @@ func (a *Aggregator) Silent() (out []string) {
 	return out
 }
 
-// Client returns api with the kinds of other servers: those of metrics.k8s.io as they are, others as metadata. An
-// update of such an object changes only its metadata.
+// Client returns api with the kinds of other servers: metrics.k8s.io with whole objects, the others with metadata only.
+// An update of such an object changes only its metadata.
 func (a *Aggregator) Client(api client.Ordered) client.Ordered { return &routed{Ordered: api, to: a} }
 
-// routed passes on what concerns other servers' kinds.
+// routed passes calls about other servers' kinds to these servers.
 type routed struct {
 	client.Ordered
 	to *Aggregator
@@ -87,7 +88,7 @@ type routed struct {
 
 var _ client.Ordered = (*routed)(nil)
 
-// at returns the server of a resource.
+// at returns the client of the server that serves a resource.
 func (c *routed) at(resource schema.GroupVersionResource) client.Client {
 	if b := (*c.to.now.Load())[resource.GroupVersion()]; b != nil {
 		return b.client()
@@ -95,7 +96,7 @@ func (c *routed) at(resource schema.GroupVersionResource) client.Client {
 	return c.Ordered
 }
 
-// remote reports whether another server has the resource.
+// remote reports whether another server serves the resource.
 func (c *routed) remote(resource schema.GroupVersionResource) bool {
 	return (*c.to.now.Load())[resource.GroupVersion()] != nil
 }
@@ -125,8 +126,8 @@ func (c *routed) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteO
 	return c.at(ref.Resource).Delete(ctx, ref, opts)
 }
 
-// Newest implements client.Ordered: revisions of other servers have nothing to do with this one's, and nobody waits for
-// them.
+// Newest implements client.Ordered. Revisions of other servers are unrelated to this server's, so that no client waits
+// for them.
 func (c *routed) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	if c.remote(resource) {
 		return 0, true
@@ -136,37 +137,37 @@ func (c *routed) Newest(resource schema.GroupVersionResource) (int64, bool) {
 
 // client returns the server's API for this process.
 func (b *backend) client() client.Client {
-	to := &client.Remote{URL: b.url, HTTP: &http.Client{Transport: ours{b}}, Page: page, MaxList: maxList,
+	to := &client.Remote{URL: b.url, HTTP: &http.Client{Transport: ownRequests{b}}, Page: page, MaxList: maxList,
 		MaxObject: maxObject}
 	if b.service.Spec.Group == metrics.GroupVersion().Group {
 		to.New = func(resource schema.GroupVersionResource, _ string) client.Object { return metrics.New(resource) }
 		return to
 	}
 	to.Metadata, to.New = true, func(resource schema.GroupVersionResource, _ string) client.Object {
-		at := slices.IndexFunc(b.about.Load().resources,
+		at := slices.IndexFunc(b.info.Load().resources,
 			func(r metav1.APIResource) bool { return r.Name == resource.Resource })
 		if at < 0 {
 			return nil
 		}
-		return &metadata{kind: resource.GroupVersion().WithKind(b.about.Load().resources[at].Kind)}
+		return &metadata{kind: resource.GroupVersion().WithKind(b.info.Load().resources[at].Kind)}
 	}
 	return to
 }
 
-// ours sends requests of this process itself. All but watches end after answerTime.
-type ours struct{ *backend }
+// ownRequests sends requests of this process itself. All but watches end after requestTimeout.
+type ownRequests struct{ *backend }
 
 // RoundTrip implements http.RoundTripper.
-func (o ours) RoundTrip(r *http.Request) (*http.Response, error) {
+func (o ownRequests) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case o.err != nil:
 		return nil, o.err
-	case !o.about.Load().available:
+	case !o.info.Load().available:
 		return nil, apierrors.NewServiceUnavailable("the server is currently unable to handle the request")
 	}
 	ctx, cancel := r.Context(), func() {}
 	if !r.URL.Query().Has("watch") {
-		ctx, cancel = context.WithTimeout(ctx, answerTime)
+		ctx, cancel = context.WithTimeout(ctx, requestTimeout)
 	}
 	r = r.Clone(ctx)
 	identify(r, "system:kube-controller-manager", "", []string{auth.Masters}, nil)
@@ -179,7 +180,7 @@ func (o ours) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// ending is a body whose request ends when it is closed.
+// ending is a response body that cancels the context of its request when it is closed.
 type ending struct {
 	io.ReadCloser
 	end context.CancelFunc
@@ -192,7 +193,7 @@ func (e *ending) Close() error {
 }
 
 // metadata is the metadata of another server's object, with the object's kind. It lacks managedFields and annotations,
-// which no controller of objects of all kinds reads and which can be as large as the object.
+// which can be as large as the object and which no controller of all kinds reads.
 type metadata struct {
 	metav1.PartialObjectMetadata
 	kind schema.GroupVersionKind

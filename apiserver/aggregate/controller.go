@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// checkEvery is how often the server behind an APIService is checked, and tries how often in a check (upstream: the
-	// same).
+	// checkEvery is the interval of checks of an APIService's server, and tries the number of attempts in a check (both as
+	// upstream).
 	checkEvery = 30 * time.Second
 	tries      = 5
 )
@@ -76,7 +76,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// behind returns the APIServices whose server is a Service.
+// behind returns the APIServices that name a Service.
 func (c *Controller) behind(namespace, name string) (names []string) {
 	for _, b := range *c.now.Load() {
 		if s := b.service.Spec.Service; s.Namespace == namespace && s.Name == name {
@@ -113,7 +113,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return checkEvery, nil
 }
 
-// report writes the condition, if it has changed.
+// report writes the condition if it has changed.
 func (c *Controller) report(ctx context.Context, s *apiservice.Service,
 	is apiregistrationv1.APIServiceCondition) error {
 	was := apiservice.Available(s)
@@ -206,7 +206,7 @@ func ready(slices []client.Object, port string) bool {
 	return false
 }
 
-// discover reads which resources the server has, which is also the check whether it works, and the hash of its OpenAPI
+// discover reads the server's resources, which is also the check that the server works, and the hash of its OpenAPI
 // document.
 func (b *backend) discover(ctx context.Context, log *zap.Logger) error {
 	name := "apis/" + b.service.Spec.Group + "/" + b.service.Spec.Version
@@ -224,17 +224,17 @@ func (b *backend) discover(ctx context.Context, log *zap.Logger) error {
 			ServerRelativeURL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	next := *b.about.Load()
+	next := *b.info.Load()
 	next.resources, next.openAPI = list.APIResources, ""
 	if _, err := b.get(ctx, "/openapi/v3", &index); err == nil {
 		if at, err := url.Parse(index.Paths[name].ServerRelativeURL); err == nil {
 			next.openAPI = at.Query().Get("hash")
 		}
 	}
-	if next.openAPI2, err = b.read(ctx, next.openAPI2, "/"+name+"/"); err != nil {
+	if next.openAPI2, err = b.readOpenAPI2(ctx, next.openAPI2, "/"+name+"/"); err != nil {
 		log.Debug("failed to read the OpenAPI v2 document of an API server", zap.String("name", b.service.Name),
 			zap.Error(err))
 	}
-	b.know(next)
+	b.setInfo(next)
 	return nil
 }

@@ -10,27 +10,26 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// MaxPart is the maximum size of a part, in bytes. The document that it is taken from may be larger.
+// MaxPart is the maximum size of a part, in bytes. The whole document may be larger.
 const MaxPart = 2 << 20
 
-// Prefixes of references.
+// Prefixes of references in OpenAPI v2.
 const (
 	Definitions = "#/definitions/"
 	Parameters  = "#/parameters/"
 )
 
-// Part is what a document says about some paths: these, and the definitions and parameters that they need. It is kept
-// compressed.
+// Part is a part of a document: some paths, with the definitions and parameters that they need. It is compressed.
 type Part struct{ packed []byte }
 
-// Content is a Part for reading: JSON by path or name.
+// Content is the decoded content of a Part: JSON by path or name.
 type Content struct {
 	Paths       map[string]json.RawMessage `json:"paths"`
 	Definitions map[string]json.RawMessage `json:"definitions"`
 	Parameters  map[string]json.RawMessage `json:"parameters"`
 }
 
-// Read returns the part of a document about the paths with the prefix; nil: there is none.
+// Read returns the part of a document about the paths with the prefix, or nil if it has none.
 func Read(document []byte, prefix string) (*Part, error) {
 	var all Content
 	if err := json.Unmarshal(document, &all); err != nil {
@@ -57,7 +56,7 @@ func Read(document []byte, prefix string) (*Part, error) {
 	return &Part{bytes.Clone(s2.Encode(nil, data))}, nil
 }
 
-// need adds what a text refers to, and what that refers to.
+// need adds the definitions and parameters that a text refers to, directly or indirectly.
 func (c *Content) need(all *Content, text json.RawMessage) {
 	for todo := []json.RawMessage{text}; len(todo) > 0; {
 		next := todo[len(todo)-1]
@@ -76,7 +75,7 @@ func (c *Content) need(all *Content, text json.RawMessage) {
 	}
 }
 
-// Content returns the part decoded; the caller may modify the maps.
+// Content decodes the part. The caller may modify the maps.
 func (p *Part) Content() (*Content, error) {
 	data, err := s2.Decode(nil, p.packed)
 	if err != nil {
@@ -86,8 +85,8 @@ func (p *Part) Content() (*Content, error) {
 	return c, json.Unmarshal(data, c)
 }
 
-// Refs returns text, which is compact, with the references to definitions and parameters that renamed returns: it gets
-// the prefix and the name of each.
+// Refs replaces the names in the references to definitions and parameters in text, which is compact JSON, by those that
+// renamed returns.
 func Refs(text json.RawMessage, renamed func(prefix, name string) string) json.RawMessage {
 	const begin = `"$ref":"` // within a text its quotes would be escaped
 	var out []byte

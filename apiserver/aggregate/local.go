@@ -22,7 +22,7 @@ import (
 // managed is the label of the APIServices that this server creates for its own groups.
 const managed = "kube-aggregator.kubernetes.io/automanaged"
 
-// register keeps the APIServices of this server's own groups and versions, until ctx ends.
+// register keeps the APIServices of this server's own groups and versions up to date until ctx ends.
 func (c *Controller) register(ctx context.Context) error {
 	retry := backoff.Retry{First: time.Second, Most: time.Minute}
 	for ctx.Err() == nil {
@@ -30,13 +30,13 @@ func (c *Controller) register(ctx context.Context) error {
 		wanted := map[string]*apiservice.Service{}
 		for i := range kinds {
 			gv := kinds[i].GVR.GroupVersion()
-			if gv != metrics.GroupVersion() { // which users may install
+			if gv != metrics.GroupVersion() { // users may install another server for it
 				wanted[nameOf(gv)] = local(gv)
 			}
 		}
 		err := c.sync(ctx, wanted)
 		if err == nil {
-			err = c.show(ctx, kinds)
+			err = c.allowView(ctx, kinds)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -94,8 +94,8 @@ func local(gv schema.GroupVersion) *apiservice.Service {
 	return s
 }
 
-// VersionPriority orders the versions of a group of this server: v2 before v1, and stable ones before others. Those of
-// users' groups are ordered by their names.
+// VersionPriority orders the versions of a group of this server: v2 before v1, and stable versions before others. All
+// versions of custom kinds have the same priority, and so are ordered by name.
 func VersionPriority(gv schema.GroupVersion) int32 {
 	const beta, first, flow, second, users = 9, 15, 21, 30, 100
 	switch {
@@ -111,7 +111,7 @@ func VersionPriority(gv schema.GroupVersion) int32 {
 	return first
 }
 
-// usersPriority is that of groups of users.
+// usersPriority is the priority of the groups of custom kinds.
 const usersPriority = 1000
 
 // Priority orders the groups: clients resolve short names in this order (upstream: groupPriorityMinimum).

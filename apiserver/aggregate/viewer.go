@@ -13,13 +13,13 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// customRole is aggregated to the ClusterRole of view.token, which package policy defines: RBAC cannot name all groups
-// but one, so those of custom resources are listed as they come and go.
+// customRole is aggregated to the ClusterRole of view.token, which package policy defines. RBAC cannot select all
+// groups but one, so that the role lists the groups of custom resources as they come and go.
 const customRole = "system:monopod:custom-resources"
 
-// show makes the custom resources among the kinds visible to view.token. An admin who sets autoupdate to "false" on the
-// role keeps it.
-func (c *Controller) show(ctx context.Context, kinds []kind.Resource) error {
+// allowView allows view.token to read the custom resources among the kinds. It does not change a role on which an admin
+// has set autoupdate to "false".
+func (c *Controller) allowView(ctx context.Context, kinds []kind.Resource) error {
 	var groups []string
 	for i := range kinds {
 		if kinds[i].Schema != nil {

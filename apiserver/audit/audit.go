@@ -1,7 +1,7 @@
-// Package audit writes the audit log: one line of JSON, an Event of audit.k8s.io/v1, for each stage of a
-// request, in the detail that a Policy sets.
+// Package audit writes the audit log: for each stage of a request one line of JSON, an Event of audit.k8s.io/v1, at the
+// level that a Policy sets.
 //
-// Log.Begin decides whether and at what level a request is recorded. The Record that it returns is passed in the
+// Log.Begin decides whether and at what level a request is recorded. It returns a Record, which is passed in the
 // request's context, collects request and response, and writes a line at each stage.
 package audit
 
@@ -22,7 +22,7 @@ import (
 
 const apiVersion = "audit.k8s.io/v1"
 
-// Log writes audit events, one at a time. Use New.
+// Log writes audit events. Use New.
 type Log struct {
 	policy *Policy
 	clock  clock.PassiveClock
@@ -32,7 +32,7 @@ type Log struct {
 	out io.Writer
 }
 
-// New returns a Log that writes to out what policy sets; failed writes are logged to log.
+// New returns a Log that writes to out what policy sets. It logs failed writes to log.
 func New(out io.Writer, policy *Policy, c clock.PassiveClock, log *zap.Logger) *Log {
 	return &Log{policy: policy, clock: c, log: log, out: out}
 }
@@ -47,8 +47,8 @@ type Caller struct {
 	ID string
 }
 
-// Record is the audit record of one request. All methods of a nil Record do nothing. Only the request's
-// goroutine may use it.
+// Record is the audit record of one request. All methods of a nil Record do nothing. Only the request's goroutine may
+// use it.
 type Record struct {
 	log       *Log
 	decision  Decision
@@ -57,7 +57,7 @@ type Record struct {
 	annotated int // bytes of annotations
 }
 
-// Begin returns the record of a request; nil if the policy does not record it.
+// Begin returns the record of a request, or nil if the policy does not record it.
 func (l *Log) Begin(a auth.Attributes, c Caller) *Record {
 	d := l.policy.Decide(a)
 	if d.Level == None {
@@ -72,7 +72,7 @@ func (l *Log) Begin(a auth.Attributes, c Caller) *Record {
 	return r
 }
 
-// ID is the audit ID, which is returned to the client.
+// ID returns the audit ID, which is sent to the client.
 func (r *Record) ID() string { return r.event.AuditID }
 
 // Wants reports whether the request is recorded at this level or above.
@@ -106,15 +106,15 @@ func (r *Record) Decided(allowed bool, reason string) {
 	if r.event.Annotations == nil {
 		r.event.Annotations = map[string]string{}
 	}
-	r.event.Annotations["authorization.k8s.io/decision"], r.event.Annotations["authorization.k8s.io/reason"] = decision,
-		reason
+	r.event.Annotations["authorization.k8s.io/decision"] = decision
+	r.event.Annotations["authorization.k8s.io/reason"] = reason
 }
 
-// maxAnnotations bounds what admission adds to one event, in bytes: webhooks write some of it.
+// maxAnnotations limits the annotations that admission, including webhooks, adds to one event, in bytes.
 const maxAnnotations = 64 << 10
 
-// Annotate records what admission has to say about the request. An annotation that is already there stays: a write
-// may run again.
+// Annotate records an annotation of admission. It does not replace an existing annotation, because a write may run
+// again.
 func (r *Record) Annotate(key, value string) {
 	if r == nil || r.event.Annotations[key] != "" {
 		return
@@ -185,8 +185,8 @@ func (l *Log) append(line []byte) error {
 	return err
 }
 
-// object returns data as it is recorded: without managedFields if the policy omits them. It is a copy, because
-// data may not outlive the request.
+// object returns a copy of data, without managedFields if the policy omits them. It is a copy because data may not
+// outlive the request.
 func (r *Record) object(data []byte) json.RawMessage {
 	if !r.decision.OmitManagedFields {
 		return slices.Clone(data)
@@ -195,7 +195,7 @@ func (r *Record) object(data []byte) json.RawMessage {
 	if json.Unmarshal(data, &obj) != nil {
 		return nil
 	}
-	forget(obj)
+	omitManagedFields(obj)
 	out, err := json.Marshal(obj)
 	if err != nil {
 		return nil
@@ -203,8 +203,8 @@ func (r *Record) object(data []byte) json.RawMessage {
 	return out
 }
 
-// forget removes managedFields from an object, or from the items of a list.
-func forget(obj any) {
+// omitManagedFields removes managedFields from an object, or from the items of a list.
+func omitManagedFields(obj any) {
 	fields, ok := obj.(map[string]any)
 	if !ok {
 		return
@@ -214,7 +214,7 @@ func forget(obj any) {
 	}
 	if items, ok := fields["items"].([]any); ok {
 		for _, item := range items {
-			forget(item)
+			omitManagedFields(item)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func WithRecord(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, recordKey{}, r)
 }
 
-// Of returns the record in ctx; nil if there is none.
+// Of returns the record in ctx, or nil if there is none.
 func Of(ctx context.Context) *Record {
 	r, _ := ctx.Value(recordKey{}).(*Record)
 	return r

@@ -20,8 +20,8 @@ func TestPolicyErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]string{
 		head + "rules: [{level: Metadata}]":                                      "",
-		"rules: [{level: Metadata}]":                                             `not a Policy of audit.k8s.io/v1`,
-		"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]": `"audit.k8s.io/v1beta1", not`,
+		"rules: [{level: Metadata}]":                                             `must contain a Policy of audit.k8s.io/v1`,
+		"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]": `got a "Policy" of "audit.k8s.io/v1beta1"`,
 		head:                                  "rules: Required value",
 		head + "rules: [{level: Everything}]": `rules[0].level: Unsupported value: "Everything"`,
 		head + "rules: [{level: None}, {}]":   `rules[1].level: Unsupported value: ""`,
@@ -119,7 +119,7 @@ func TestOptions(t *testing.T) {
 		{audit.Options{PolicyFile: good, Path: filepath.Join(dir, "log")}, "log"},
 		{audit.Options{PolicyFile: good, Path: "-"}, "log"},
 		{audit.Options{PolicyFile: good}, "--audit-log-path"},
-		{audit.Options{Path: "x"}, "needs --audit-policy-file"},
+		{audit.Options{Path: "x"}, "requires --audit-policy-file"},
 		{audit.Options{PolicyFile: bad, Path: "-"}, "--audit-policy-file: " + bad + ": rules: Required value"},
 		{audit.Options{PolicyFile: filepath.Join(dir, "gone"), Path: "-"}, "no such file"},
 		{audit.Options{PolicyFile: good, Path: filepath.Join(dir, "no", "log")}, "--audit-log-path"},

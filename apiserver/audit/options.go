@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options are upstream's flags. The zero value disables the audit log.
+// Options contains the values of upstream's flags. The zero value disables the audit log.
 type Options struct {
 	PolicyFile string
 	Path       string // "-": standard output
@@ -32,15 +32,15 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files. 0: no limit.")
 }
 
-// Open opens the log; nil if it is disabled. The Closer closes the file.
+// Open opens the log, or returns nil if it is disabled. The Closer closes the file.
 func (o Options) Open(c clock.PassiveClock, log *zap.Logger) (*Log, io.Closer, error) {
 	switch {
 	case o.PolicyFile == "" && o.Path == "":
 		return nil, none{}, nil
 	case o.PolicyFile == "":
-		return nil, none{}, errors.New("--audit-log-path needs --audit-policy-file")
+		return nil, none{}, errors.New("--audit-log-path requires --audit-policy-file")
 	case o.Path == "":
-		return nil, none{}, errors.New("--audit-policy-file needs --audit-log-path")
+		return nil, none{}, errors.New("--audit-policy-file requires --audit-log-path")
 	case o.MaxSize < 0 || o.MaxBackups < 0 || o.MaxAge < 0:
 		return nil, none{}, errors.New("--audit-log-maxsize, --audit-log-maxbackup and --audit-log-maxage must be at least 0")
 	}
@@ -51,7 +51,7 @@ func (o Options) Open(c clock.PassiveClock, log *zap.Logger) (*Log, io.Closer, e
 	if o.Path == "-" {
 		return New(os.Stdout, policy, c, log), none{}, nil
 	}
-	file, err := os.OpenFile(o.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // to detect an invalid path at start
+	file, err := os.OpenFile(o.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // detects an invalid path at start
 	if err != nil {
 		return nil, none{}, fmt.Errorf("--audit-log-path: %w", err)
 	}

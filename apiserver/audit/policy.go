@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// Level is the level of detail of a record; each level includes those before.
+// Level is the level of detail of a record. Each level includes those before it.
 type Level string
 
 // The levels.
@@ -34,8 +34,8 @@ const (
 	Panic            Stage = "Panic"
 )
 
-// Policy selects what is recorded, in upstream's format: the first rule that matches a request sets its level. A
-// request that no rule matches is not recorded.
+// Policy is upstream's Policy: the first rule that matches a request sets its level. A request that no rule matches is
+// not recorded.
 type Policy struct {
 	APIVersion        string         `json:"apiVersion"`
 	Kind              string         `json:"kind"`
@@ -45,7 +45,7 @@ type Policy struct {
 	Rules             []Rule         `json:"rules"`
 }
 
-// Rule matches a request that each of its lists contains; an empty list matches every request.
+// Rule matches a request that matches each of its lists. An empty list matches every request.
 type Rule struct {
 	Level             Level            `json:"level"`
 	Users             []string         `json:"users,omitempty"`
@@ -58,8 +58,8 @@ type Rule struct {
 	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"`
 }
 
-// GroupResources are resources of one group, or of all with "*": "pods", "pods/log", "pods/*" (includes pods),
-// "*/scale" or "*". An empty list matches the whole group.
+// GroupResources selects resources of one group, or of all groups with "*": "pods", "pods/log", "pods/*" (which
+// includes pods), "*/scale" or "*". An empty list selects the whole group.
 type GroupResources struct {
 	Group         string   `json:"group"`
 	Resources     []string `json:"resources,omitempty"`
@@ -91,10 +91,11 @@ func ParsePolicy(data []byte) (*Policy, error) {
 func (p *Policy) validate() error {
 	var errs []error
 	if p.APIVersion != apiVersion || p.Kind != "Policy" {
-		errs = append(errs, fmt.Errorf("it is a %q of %q, not a Policy of %s", p.Kind, p.APIVersion, apiVersion))
+		errs = append(errs,
+			fmt.Errorf("the file must contain a Policy of %s, got a %q of %q", apiVersion, p.Kind, p.APIVersion))
 	}
 	if len(p.Rules) == 0 {
-		errs = append(errs, errors.New("rules: Required value: without rules nothing is recorded"))
+		errs = append(errs, errors.New("rules: Required value: a policy without rules records nothing"))
 	}
 	errs = append(errs, validStages(p.OmitStages, "omitStages"))
 	for i, r := range p.Rules {
@@ -122,17 +123,17 @@ func (r Rule) validate(path string) error {
 	for i, g := range r.Resources {
 		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
 			errs = append(errs,
-				fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: resourceNames need resources", path, i))
+				fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: resourceNames require resources", path, i))
 		}
 	}
 	return errors.Join(append(errs, validStages(r.OmitStages, path+".omitStages"))...)
 }
 
 func validStages(stages []Stage, path string) error {
-	known := []Stage{RequestReceived, ResponseStarted, ResponseComplete, Panic}
+	all := []Stage{RequestReceived, ResponseStarted, ResponseComplete, Panic}
 	for i, s := range stages {
-		if !slices.Contains(known, s) {
-			return fmt.Errorf("%s[%d]: Unsupported value: %q: supported values: %q", path, i, s, known)
+		if !slices.Contains(all, s) {
+			return fmt.Errorf("%s[%d]: Unsupported value: %q: supported values: %q", path, i, s, all)
 		}
 	}
 	return nil
@@ -148,7 +149,7 @@ type Decision struct {
 // Decide returns the decision for a request.
 func (p *Policy) Decide(a auth.Attributes) Decision {
 	for _, r := range p.Rules {
-		if r.fits(a) {
+		if r.matches(a) {
 			d := Decision{Level: r.Level, OmitStages: slices.Concat(p.OmitStages, r.OmitStages),
 				OmitManagedFields: p.OmitManagedFields}
 			if r.OmitManagedFields != nil {
@@ -160,7 +161,7 @@ func (p *Policy) Decide(a auth.Attributes) Decision {
 	return Decision{Level: None}
 }
 
-func (r Rule) fits(a auth.Attributes) bool {
+func (r Rule) matches(a auth.Attributes) bool {
 	switch {
 	case len(r.Users) > 0 && !slices.Contains(r.Users, a.User.Name):
 		return false
@@ -170,14 +171,14 @@ func (r Rule) fits(a auth.Attributes) bool {
 	case len(r.Verbs) > 0 && !slices.Contains(r.Verbs, a.Verb):
 		return false
 	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
-		return r.fitsResource(a)
+		return r.matchesResource(a)
 	case len(r.NonResourceURLs) > 0:
-		return a.Path != "" && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool { return fitsPath(u, a.Path) })
+		return a.Path != "" && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool { return matchesPath(u, a.Path) })
 	}
 	return true
 }
 
-func (r Rule) fitsResource(a auth.Attributes) bool {
+func (r Rule) matchesResource(a auth.Attributes) bool {
 	if a.Path != "" || (len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, a.Namespace)) {
 		return false
 	}
@@ -193,10 +194,10 @@ func (g GroupResources) has(a auth.Attributes) bool {
 	}
 	named := len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, a.Name)
 	return named &&
-		slices.ContainsFunc(g.Resources, func(spec string) bool { return fitsSpec(spec, a.Resource, a.Subresource) })
+		slices.ContainsFunc(g.Resources, func(spec string) bool { return matchesSpec(spec, a.Resource, a.Subresource) })
 }
 
-func fitsSpec(spec, resource, sub string) bool {
+func matchesSpec(spec, resource, sub string) bool {
 	if spec == "*" || (sub == "" && spec == resource) {
 		return true
 	}
@@ -210,7 +211,7 @@ func fitsSpec(spec, resource, sub string) bool {
 	return sub != "" && part == sub && (of == "*" || of == resource)
 }
 
-func fitsPath(spec, path string) bool {
+func matchesPath(spec, path string) bool {
 	if prefix, ok := strings.CutSuffix(spec, "*"); ok {
 		return strings.HasPrefix(path, prefix)
 	}

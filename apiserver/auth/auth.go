@@ -22,7 +22,7 @@ type User struct {
 	// Audiences are the audiences of the user's token; nil: only the API.
 	Audiences []string
 
-	// Warning is sent to the client, Notes are annotations for the audit log; both about the credential.
+	// Warning about the credential is sent to the client. Notes about it are annotations of the audit log.
 	Warning string
 	Notes   map[string]string
 }
@@ -30,12 +30,13 @@ type User struct {
 // Attributes describe a request for an Authorizer.
 type Attributes struct {
 	User User
-	Verb string // Kubernetes' verbs (get, list, watch, create, …); for non-resource paths the HTTP method in lower case
-	// Of a resource; Group and Namespace may be empty.
+	// Verb is get, list, watch, create and so on, or for a non-resource path the HTTP method in lower case.
+	Verb string
+	// The resource; Group and Namespace may be empty.
 	Namespace, Group, Version, Resource, Subresource, Name string
 	// Fields is the field selector of a list, watch or deletecollection.
 	Fields fields.Requirements
-	// Path is set instead for non-resource requests.
+	// Path is set for non-resource paths, instead of the resource.
 	Path string
 }
 
@@ -44,7 +45,7 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }
 
-// User and group names with a meaning in upstream (k8s.io/apiserver's package user).
+// User and group names that Kubernetes defines (k8s.io/apiserver/pkg/authentication/user).
 const (
 	Masters         = "system:masters" // may do everything
 	Nodes           = "system:nodes"   // the agents; their users are NodePrefix and the node's name
@@ -58,25 +59,25 @@ const (
 // Admin is the user who owns the data folder.
 var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticated}}
 
-// FrontProxy is the name in the client certificate by which this server tells aggregated API servers who sent a
-// request. It may do nothing here.
+// FrontProxy is the user in the client certificate that identifies this server to aggregated API servers. It has no
+// permissions in this server.
 var FrontProxy = User{Name: "front-proxy-client", Groups: []string{"monopod:front-proxy"}}
 
 // Viewer is the user of view.token; the ClusterRole system:monopod:viewer is bound to group Viewers.
 var Viewer = User{Name: "monopod-viewer", Groups: []string{Viewers, Authenticated}}
 
-// Authenticator returns the user of a request; false if it does not recognize one.
+// Authenticator returns the user of a request. It returns false if it does not recognize one.
 type Authenticator interface {
 	Authenticate(r *http.Request) (User, bool)
 }
 
-// Func is a function as Authenticator.
+// Func makes a function an Authenticator.
 type Func func(r *http.Request) (User, bool)
 
 // Authenticate implements Authenticator.
 func (f Func) Authenticate(r *http.Request) (User, bool) { return f(r) }
 
-// Any tries each Authenticator in order.
+// Any returns an Authenticator that tries each of all in order.
 func Any(all ...Authenticator) Authenticator {
 	return Func(func(r *http.Request) (User, bool) {
 		for _, a := range all {
@@ -97,7 +98,7 @@ func Token(token string, user User) Authenticator {
 	})
 }
 
-// Bearer returns the request's bearer token; empty without one.
+// Bearer returns the request's bearer token, or an empty string if it has none.
 func Bearer(r *http.Request) string {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
@@ -119,13 +120,13 @@ func Certificates() Authenticator {
 	})
 }
 
-// HasCertificate reports whether the client was verified by a certificate.
+// HasCertificate reports whether the client has a verified certificate.
 func HasCertificate(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 type listenerKey struct{}
 
-// TrustListener marks a connection's context as that of the admin. Use it only for the Unix socket, which only
-// its owner can open.
+// TrustListener marks a connection's context as the admin's. Use it only for the Unix socket, which only its owner can
+// open.
 func TrustListener(ctx context.Context) context.Context {
 	return context.WithValue(ctx, listenerKey{}, true)
 }
@@ -142,8 +143,8 @@ const Audience = "https://kubernetes.default.svc.cluster.local"
 
 type audienceKey struct{}
 
-// ForToken returns a context for authenticating a token alone, for one of the audiences; it contains nothing of
-// the request that carries the token. It ends with ctx, or by cancel.
+// ForToken returns a context to authenticate a token for one of the audiences. It has no values of ctx, the context of
+// the request that contains the token. It ends with ctx, or by cancel.
 func ForToken(ctx context.Context, audiences []string) (_ context.Context, cancel func()) {
 	alone, end := context.WithCancel(context.WithValue(context.Background(), audienceKey{}, audiences))
 	stop := context.AfterFunc(ctx, end)
@@ -152,8 +153,8 @@ func ForToken(ctx context.Context, audiences []string) (_ context.Context, cance
 
 // Audiences returns the audiences of which a token must have one.
 func Audiences(ctx context.Context) []string {
-	if asked, ok := ctx.Value(audienceKey{}).([]string); ok {
-		return asked
+	if audiences, ok := ctx.Value(audienceKey{}).([]string); ok {
+		return audiences
 	}
 	return []string{Audience}
 }
@@ -165,8 +166,8 @@ func WithUser(ctx context.Context, u User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }
 
-// Known returns the user of a request; false if the context has none: the request then comes from this process,
-// or is not authenticated.
+// Known returns the user of a request. It returns false if the context has none, because the request comes from this
+// process or is not authenticated.
 func Known(ctx context.Context) (User, bool) {
 	u, ok := ctx.Value(userKey{}).(User)
 	return u, ok

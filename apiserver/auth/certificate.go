@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CertificatesPath is where a running monopod serves its list of certificates; POST replaces them.
+// CertificatesPath is the API server's path of the list of certificates; a POST replaces them.
 const CertificatesPath = "/monopod/certs"
 
 // Certificate describes a certificate of the server or of one of its users.

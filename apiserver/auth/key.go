@@ -30,7 +30,7 @@ func OpenKey(path string) (*ecdsa.PrivateKey, error) {
 	}
 	key, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok || key.Curve != elliptic.P256() {
-		return nil, fmt.Errorf("%s: a %T, want an ECDSA key on P-256", path, parsed)
+		return nil, fmt.Errorf("%s: the file must contain an ECDSA key on P-256, got a %T", path, parsed)
 	}
 	return key, nil
 }

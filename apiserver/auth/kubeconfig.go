@@ -48,12 +48,12 @@ func Kubeconfig(server string, authority []byte, client Pair, token string) ([]b
 	})
 }
 
-// WriteKubeconfig writes the cluster, user and context of data, a Kubeconfig, into the file at path, unless it has
-// them. All else in the file stays: contexts, namespaces and clusters that the user added. A file that is not a
-// kubeconfig is replaced.
+// WriteKubeconfig sets the cluster, user and context of data, a Kubeconfig, in the file at path. It keeps everything
+// else in the file, such as contexts, namespaces and clusters that the user added. It replaces a file that is not a
+// kubeconfig.
 func WriteKubeconfig(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil {
-		if data = merged(old, data); string(old) == string(data) {
+		if data = merge(old, data); string(old) == string(data) {
 			return os.Chmod(path, 0o600)
 		}
 	}
@@ -63,8 +63,8 @@ func WriteKubeconfig(path string, data []byte) error {
 	return WriteSecret(path, data)
 }
 
-// merged returns the kubeconfig old with the cluster, the user and the context of ours; old itself if it has them.
-func merged(old, ours []byte) []byte {
+// merge returns the kubeconfig old with the cluster, user and context of ours. It returns old itself if it has them.
+func merge(old, ours []byte) []byte {
 	var was, next, add map[string]any
 	if yaml.Unmarshal(old, &was) != nil || yaml.Unmarshal(old, &next) != nil || yaml.Unmarshal(ours, &add) != nil ||
 		next["kind"] != add["kind"] {
@@ -89,7 +89,7 @@ func merged(old, ours []byte) []byte {
 	return data
 }
 
-// fill sets the fields of add's one entry in a list of next, in the entry of the same name or a new one.
+// fill copies the fields of add's only entry in the named list to next, into the entry of the same name or a new one.
 func fill(next, add map[string]any, name, field string) {
 	entry := member(add, name, 0)
 	all := list(next, name)

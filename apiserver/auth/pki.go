@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// Certificates are valid from the earliest possible time, so that a device whose clock went back accepts them.
-// The authority never expires; certificates that it signs are valid for leafLife and renewed in its last fifth.
-// A clock before clockSet is not set: a certificate signed then is valid until unsetUntil.
+// Certificates are valid from the earliest possible time, so that a device whose clock went back accepts them. The
+// authority never expires. Certificates that it signs are valid for leafLife and renewed in its last fifth. A clock
+// before clockSet is not set: a certificate that is signed then is valid until unsetUntil.
 const leafLife = 10 * 365 * 24 * time.Hour
 
 func notBefore() time.Time  { return time.Unix(0, 0).UTC() }
@@ -33,14 +33,14 @@ type Pair struct{ Cert, Key []byte }
 
 // Authority signs the certificates of one installation.
 type Authority struct {
-	PEM  []byte // the authority's certificate, and the previous one until that expires
+	PEM  []byte // the certificates of the authority and, until it expires, of the previous one
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pool *x509.CertPool
 }
 
-// OpenAuthority reads ca.crt and ca.key in dir, or creates them. Certificates of the authority in ca.old.crt are
-// accepted too (see NewAuthority).
+// OpenAuthority reads ca.crt and ca.key in dir, or creates them. The authority in ca.old.crt remains valid (see
+// NewAuthority).
 func OpenAuthority(dir string) (*Authority, error) {
 	pair, err := Keep(filepath.Join(dir, "ca"), newAuthority)
 	if err != nil {
@@ -52,7 +52,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	}
 	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%s: ca.key is a %T, want an ECDSA key", dir, loaded.PrivateKey)
+		return nil, fmt.Errorf("%s: ca.key must be an ECDSA key, got a %T", dir, loaded.PrivateKey)
 	}
 	a := &Authority{PEM: pair.Cert, cert: loaded.Leaf, key: key}
 	old, err := os.ReadFile(filepath.Join(dir, oldAuthority))
@@ -65,11 +65,11 @@ func OpenAuthority(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// oldAuthority contains the previous authority's certificate.
+// oldAuthority is the file with the previous authority's certificate.
 const oldAuthority = "ca.old.crt"
 
-// NewAuthority creates a new authority, which the next OpenAuthority uses. Certificates of the previous
-// authority stay valid until that expires; those of earlier ones become invalid.
+// NewAuthority makes the next OpenAuthority create a new authority. Certificates of the previous authority remain valid
+// until it expires; those of earlier ones become invalid.
 func NewAuthority(dir string) error {
 	old, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
@@ -113,8 +113,8 @@ func (a *Authority) Client(now time.Time, u User) (Pair, error) {
 	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
 }
 
-// Sign signs a certificate for a public key and returns it, PEM encoded. The template needs neither a serial number
-// nor a begin; its end is moved if now is before any possible time.
+// Sign signs a certificate for a public key and returns it as PEM. It sets the serial number and NotBefore of the
+// template, and moves NotAfter if the clock is not set.
 func (a *Authority) Sign(now time.Time, template x509.Certificate, public any) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -134,8 +134,7 @@ func (a *Authority) Sign(now time.Time, template x509.Certificate, public any) (
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// KeepClient returns the client certificate stored at base, as Keep does; it is replaced if it is Due or was
-// signed by another authority.
+// KeepClient is Keep for a client certificate. It replaces a certificate that is Due or that another authority signed.
 func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error) {
 	sign := func() (Pair, error) { return a.Client(now, u) }
 	p, err := Keep(base, sign)
@@ -148,7 +147,7 @@ func (a *Authority) KeepClient(base string, now time.Time, u User) (Pair, error)
 	return p, err
 }
 
-// Due reports whether a certificate must be renewed: it expires soon, or later than possible, because the clock
+// Due reports whether a certificate must be renewed, because it expires soon, or because it expires too late: the clock
 // was ahead or not set when it was signed.
 func Due(leaf *x509.Certificate, now time.Time) bool {
 	left := leaf.NotAfter.Sub(now)
@@ -164,7 +163,7 @@ func (a *Authority) signed(p Pair, now time.Time) bool {
 	return !Due(loaded.Leaf, now) && loaded.Leaf.CheckSignatureFrom(a.cert) == nil
 }
 
-// Pool contains the authority, and the previous one.
+// Pool returns the authority and the previous one.
 func (a *Authority) Pool() *x509.CertPool { return a.pool }
 
 func leaf(now time.Time, subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
@@ -204,8 +203,8 @@ func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (Pair, err
 	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: k}, nil
 }
 
-// Keep reads base.crt and base.key, or creates them. It writes the key first: after a power failure between the
-// two files, both are created again.
+// Keep reads base.crt and base.key, or creates them. It writes the key first: after a power failure between the two
+// writes, the next call creates both again.
 func Keep(base string, make func() (Pair, error)) (Pair, error) {
 	cert, err := os.ReadFile(base + ".crt")
 	if err == nil {
@@ -222,8 +221,8 @@ func Keep(base string, make func() (Pair, error)) (Pair, error) {
 	return p, errors.Join(WriteSecret(base+".key", p.Key), WriteSecret(base+".crt", p.Cert))
 }
 
-// WriteSecret replaces the file at path by data, readable only by its owner. After a power failure the file has
-// the old or the new content; once WriteSecret has returned, the new.
+// WriteSecret atomically replaces the file at path by data, readable only by its owner. When it returns, data is on
+// disk.
 func WriteSecret(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -244,8 +243,7 @@ func WriteSecret(path string, data []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Forget removes the admin's certificate and the tokens below dir, so that new ones are created when they are
-// needed.
+// Forget removes the admin's certificate and the tokens below dir, so that new ones are created.
 func Forget(dir string) error {
 	for _, name := range []string{"admin.crt", "admin.token", "view.token", "node.token"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {

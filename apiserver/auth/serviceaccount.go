@@ -12,12 +12,12 @@ func ServiceAccountName(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
 
-// ServiceAccountGroups are the groups of every service account in the namespace.
+// ServiceAccountGroups returns the groups of all service accounts in the namespace.
 func ServiceAccountGroups(namespace string) []string {
 	return []string{serviceAccountGroups, serviceAccountGroups + ":" + namespace}
 }
 
-// SplitServiceAccount returns the service account of a user; false if the user is none.
+// SplitServiceAccount returns the service account of a user. It returns false for other users.
 func SplitServiceAccount(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
 	if !ok {

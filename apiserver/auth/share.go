@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 )
 
-// keys are the files below pki/ that all servers of an installation share, by name.
+// keys contains the files below pki/ that all servers of an installation share, by name.
 type keys map[string][]byte
 
-// shared lists the files in the order in which they are written: the keys are complete when the last one exists.
-func shared() []string {
+// keyFiles returns the names of keys in the order of their writes. The keys are complete when the last file exists.
+func keyFiles() []string {
 	return []string{"ca.key", "admin.token", "view.token", "sa.key", "ca.crt"}
 }
 
-// Share lets several servers use the same keys: agree gets this server's keys and returns those of the
-// installation. A server without keys in dir stores them; one that has others keeps its own, and differs is
-// true.
+// Share lets several servers use the same keys. agree gets this server's keys and returns the installation's. A server
+// without keys in dir stores the installation's; a server with different keys keeps its own, and Share returns true.
 func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differs bool, err error) {
 	_, err = os.Stat(filepath.Join(dir, "ca.crt"))
 	fresh := errors.Is(err, fs.ErrNotExist)
@@ -51,14 +50,14 @@ func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differ
 	return mine.differ(ours), nil
 }
 
-// readKeys reads the keys, and creates missing ones.
+// readKeys reads the keys and creates missing ones.
 func readKeys(dir string) (keys, error) {
 	_, err := OpenAuthority(dir)
 	if err != nil {
 		return nil, err
 	}
 	k := keys{}
-	for _, name := range shared() {
+	for _, name := range keyFiles() {
 		path := filepath.Join(dir, name)
 		switch filepath.Ext(name) {
 		case ".token":
@@ -86,7 +85,7 @@ func newKeys(in string) (keys, error) {
 	return readKeys(dir)
 }
 
-// differ reports whether a file that both have differs.
+// differ reports whether a file that both contain differs.
 func (k keys) differ(other keys) bool {
 	for name, content := range k {
 		if theirs, ok := other[name]; ok && !bytes.Equal(content, theirs) {
@@ -97,7 +96,7 @@ func (k keys) differ(other keys) bool {
 }
 
 func (k keys) write(dir string) error {
-	for _, name := range shared() {
+	for _, name := range keyFiles() {
 		if k[name] == nil {
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// socketToken is the prefix of the subprotocol in which a browser, which cannot set headers of a WebSocket,
-// sends a bearer token. The server never selects it (upstream: authentication/request/websocket).
+// socketToken is the prefix of the subprotocol in which a browser, which cannot set headers of a WebSocket, sends a
+// bearer token. The server never selects it (upstream: authentication/request/websocket).
 const socketToken = "base64url.bearer.authorization.k8s.io."
 
 const protocols = "Sec-Websocket-Protocol"
@@ -20,9 +20,9 @@ func IsWebSocket(r *http.Request) bool {
 		strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// TakeSocketToken moves the token among the subprotocols of a WebSocket into the Authorization header, unless
-// that is set, so that later handlers do not see the subprotocol. Another subprotocol must be offered, because
-// the server must select one.
+// TakeSocketToken moves the token in the subprotocols of a WebSocket to the Authorization header, unless the header is
+// set, so that later handlers do not see the subprotocol. The client must offer another subprotocol for the server to
+// select.
 func TakeSocketToken(r *http.Request) error {
 	if !IsWebSocket(r) {
 		return nil

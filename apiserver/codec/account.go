@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// copies is how many copies of an object exist until its write is answered: decoded, copied, encoded.
+	// copies is how many copies of an object exist during its write: decoded, copied, encoded.
 	copies = 3
-	// applyCopies is copies for server-side apply, which compares several versions.
+	// applyCopies is the same number for server-side apply, which compares several versions.
 	applyCopies = 6
 )
 
@@ -32,7 +32,7 @@ type Memory interface {
 	Close()
 }
 
-// Account is the memory of one request for its body. A nil Account has no limit.
+// Account counts the memory that one request uses for its body. A nil Account has no limit.
 type Account struct {
 	Memory  Memory
 	Weigher *bounded.Weigher
@@ -78,20 +78,20 @@ func (a *Account) close() {
 
 type accountKey struct{}
 
-// AccountOf returns the account in the context; nil, which has no limit, if there is none.
+// AccountOf returns the account in the context, or nil, which has no limit.
 func AccountOf(ctx context.Context) *Account {
 	a, _ := ctx.Value(accountKey{}).(*Account)
 	return a
 }
 
-// admitJSON waits until memory is available for decoding data into into, and for the copies made of it; it
-// returns a 422 error if data is nested too deep or has too long a list.
+// admitJSON waits until memory is available to decode data into into, and for the copies of the object. It returns a
+// 422 error if data is nested too deep or has too long a list.
 func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	if a == nil {
 		return nil
 	}
 	bytes, err := a.Weigher.JSON(data, shape(into))
-	if err == nil && bounded.SuspiciousQuantity(data) { // which is decoded without a type
+	if err == nil && bounded.SuspiciousQuantity(data) { // it will also be decoded without a type
 		var more int
 		more, err = a.Weigher.JSON(data, new(any))
 		bytes += more
@@ -103,7 +103,7 @@ func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	return a.Memory.Decode(r.Context(), a.admitted)
 }
 
-// shape returns an object of the Go type that a body is decoded into to read it into an object like into.
+// shape returns an object of the Go type that a body is decoded into, which may differ from into.
 func shape(into any) any {
 	switch o := into.(type) {
 	case kind.Packed:
@@ -128,7 +128,7 @@ func (a *Account) admitProtobuf(r *http.Request, data []byte, into any) error {
 	return a.Memory.Decode(r.Context(), copies*bytes)
 }
 
-// errShape is the 422 error for a body whose shape is refused.
+// errShape returns the 422 error for a body that is nested too deep or has too long a list.
 func errShape(err *field.Error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{err})
 }
@@ -154,8 +154,8 @@ func (a *Account) AdmitPatch(r *http.Request, typ types.PatchType, data, current
 	return a.Memory.Decode(r.Context(), cost)
 }
 
-// pathLength is the maximum number of levels of an object that a JSON patch decodes, each of which keeps a copy
-// of its text.
+// pathLength returns the maximum number of levels of an object that a JSON patch decodes. Each level keeps a copy of
+// its text.
 func pathLength(patch []byte) int {
 	most, n := 0, 0
 	for _, c := range patch {

@@ -17,8 +17,8 @@ import (
 	"monopod/apiserver/kit/bounded"
 )
 
-// Body reads the request's body as JSON, which it converts from YAML if the Content-Type says so, or as
-// protobuf. Without a Content-Type, and with that of `curl -d`, it is JSON.
+// Body reads the request's body and returns JSON or protobuf. It converts YAML and CBOR to JSON. A body without a
+// Content-Type, or with that of `curl -d`, is JSON.
 func Body(r *http.Request) ([]byte, error) {
 	header := r.Header.Get("Content-Type")
 	typ, _, err := mime.ParseMediaType(cmp.Or(header, TypeJSON))
@@ -44,7 +44,7 @@ func Body(r *http.Request) ([]byte, error) {
 	return nil, errMedia(typ, TypeJSON, TypeYAML, TypeProtobuf, TypeCBOR)
 }
 
-// errMedia is the 415 error for a body of the media type.
+// errMedia returns the 415 error for a body of the media type.
 func errMedia(typ string, accepted ...string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
@@ -53,7 +53,7 @@ func errMedia(typ string, accepted ...string) error {
 	}}
 }
 
-// toJSON converts a YAML body with one document.
+// toJSON converts a YAML body, which must have one document.
 func toJSON(r *http.Request, data []byte) ([]byte, error) {
 	if err := AccountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
 		return nil, err
@@ -83,13 +83,13 @@ func cborToJSON(r *http.Request, data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// errTooLarge is the 413 error for a body that is too large as JSON.
+// errTooLarge returns the 413 error for a body that is too large as JSON.
 func errTooLarge(size int) error {
 	return apierrors.NewRequestEntityTooLargeError(
 		fmt.Sprintf("converted to JSON it has %d bytes, limit is %d", size, MaxBody))
 }
 
-// ReadAll reads the body when memory for it is available; a body that ends early is a 400 error.
+// ReadAll reads the body when memory for it is available. It returns a 400 error for a body that ends early.
 func ReadAll(r *http.Request) ([]byte, error) {
 	data, err := readBounded(r)
 	var tooLarge *http.MaxBytesError
@@ -100,8 +100,8 @@ func ReadAll(r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// readBounded reads the start of a body, and the rest when memory for the length that the client declares, or
-// for the maximum, is available.
+// readBounded reads the start of a body, then waits until memory for the declared length, or else for the maximum, is
+// available, and reads the rest.
 func readBounded(r *http.Request) ([]byte, error) {
 	length := int(min(r.ContentLength, MaxBody))
 	if length < 0 { // the client does not declare it

@@ -1,5 +1,3 @@
-// It decodes to values, which take up to a hundred times as much memory as the document.
-
 package codec
 
 import (
@@ -11,19 +9,20 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Prefix is the tag that says that what follows is CBOR; Kubernetes begins every document with it.
+// Prefix is the tag of self-described CBOR, with which every document of Kubernetes begins.
 var Prefix = []byte{0xd9, 0xd9, 0xf7}
 
 const (
-	// itemSize is the most memory for an item of a document: a member of a small map.
+	// itemSize is the maximum memory for a decoded item of a document, which is that for a member of a small map.
 	itemSize = 130
-	// escaped is how often as long as in CBOR a text can be in JSON, and be in memory as it is decoded.
+	// escaped is the maximum memory for a byte of a text: six bytes as an escape in JSON, and one decoded.
 	escaped = 7
-	// small is up to which length documents are encoded concurrently, in bytes.
+	// small is the maximum length of documents that are encoded concurrently, in bytes.
 	small = 64 << 10
 )
 
-// Weight returns the maximum memory for the conversion of a document to JSON, in bytes.
+// Weight returns the maximum memory for the conversion of a document to JSON, in bytes: decoded values take up to a
+// hundred times as much memory as the document.
 func Weight(data []byte) int { return escaped*len(data) + itemSize*items(data) }
 
 // items returns the number of items in a document, or in its start if it is not well-formed.
@@ -64,7 +63,8 @@ func ToJSON(data []byte) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// large is held while a document that is not small is encoded, so that readers do not multiply its values in memory.
+// large serializes the encoding of documents that are not small, so that concurrent readers do not multiply the memory
+// for their values.
 var large sync.Mutex
 
 // FromJSON returns the CBOR form of a JSON document, without Prefix.
@@ -80,8 +80,8 @@ func FromJSON(data []byte) ([]byte, error) {
 	return direct.Marshal(v)
 }
 
-// WithList returns the start of an object that has fewer than 23 members, encoded as by FromJSON, and one more: a list
-// of n items, which follow.
+// WithList returns the start of a CBOR object: the members of object, which are fewer than 23, and a list of n items,
+// which the caller appends.
 func WithList(object []byte, name string, n int) []byte {
 	out := append([]byte{object[0] + 1}, object[1:]...)
 	out = append(append(out, 0x40|byte(len(name))), name...)

@@ -19,8 +19,8 @@ const (
 // unknownSize is the size of a long response whose length is not known when it begins.
 const unknownSize = -1
 
-// begin sends the header of a response of size bytes, and returns a writer for the body, which compresses a
-// large one if the client accepts that. Close ends the response.
+// begin sends the header of a response of size bytes, and returns a writer for the body. The writer compresses a large
+// body if the client accepts gzip. Close ends the response.
 func begin(w http.ResponseWriter, r *http.Request, contentType string, code, size int) io.WriteCloser {
 	AccountOf(r.Context()).close() // a slow client must not hold memory for its body
 	h := w.Header()

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	encjson "encoding/json"
 	"errors"
@@ -27,8 +28,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Decode decodes JSON or protobuf into obj. For JSON it applies the request's fieldValidation: Strict refuses
-// unknown and duplicate fields, Warn (the default) lists them in Warning headers.
+// Decode decodes JSON or protobuf into obj. For JSON it applies the request's fieldValidation: Strict refuses unknown
+// and duplicate fields, Warn (the default) lists them in Warning headers.
 func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
 	return decode(w, r, data, obj, func(err error) error {
 		if apierrors.IsBadRequest(err) {
@@ -38,7 +39,7 @@ func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	})
 }
 
-// decode is Decode; refuse returns the error of JSON that does not fit obj.
+// decode is Decode, with refuse, which returns the error for JSON that does not match the type of obj.
 func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any, refuse func(error) error) error {
 	validation, err := FieldValidation(r)
 	if err != nil {
@@ -68,7 +69,7 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any, refuse
 	return nil
 }
 
-// errNoJSON returns refuse's error for JSON of a wrong type, and one with a hint for a body that may be YAML.
+// errNoJSON returns refuse's error for JSON of a wrong type, and an error with a hint for a body that may be YAML.
 func errNoJSON(data []byte, err error, refuse func(error) error) error {
 	switch {
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
@@ -81,13 +82,13 @@ func errNoJSON(data []byte, err error, refuse func(error) error) error {
 	return errUnrecognized(err)
 }
 
-// strict is an object that decodes itself and returns unknown and duplicate fields.
+// strict is an object that decodes JSON itself and returns unknown and duplicate fields.
 type strict interface {
 	UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error)
 }
 
 // DecodeJSON decodes data into obj and returns unknown and duplicate fields. The account of ctx must have admitted
-// data; it also admits what the defaults of a custom kind add.
+// data. It also admits the values that the defaults of a custom kind add.
 func DecodeJSON(ctx context.Context, data []byte, obj any) (found []error, err error) {
 	if o, ok := obj.(strict); ok {
 		return o.UnmarshalStrict(data, func(bytes int) error { return AccountOf(ctx).admitMore(ctx, bytes) })
@@ -107,12 +108,12 @@ type Strictness string
 
 // FieldValidation returns the request's fieldValidation; the default is Warn.
 func FieldValidation(r *http.Request) (Strictness, error) {
-	asked := r.URL.Query().Get("fieldValidation")
-	return Strictness(asked), request.ErrOptions(r,
-		metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
+	value := r.URL.Query().Get("fieldValidation")
+	return Strictness(value), request.ErrOptions(r,
+		metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), value))
 }
 
-// Judge returns an error for such fields, or sends warnings.
+// Judge returns an error for unknown and duplicate fields, or sends warnings about them.
 func (s Strictness) Judge(w http.ResponseWriter, found []error) error {
 	if len(found) == 0 || s == metav1.FieldValidationIgnore {
 		return nil
@@ -128,7 +129,7 @@ func (s Strictness) Judge(w http.ResponseWriter, found []error) error {
 	return nil
 }
 
-// decodeProtobuf decodes the envelope and its object; the kind in the envelope is set in obj.
+// decodeProtobuf decodes the envelope and its object. It sets the kind of obj from the envelope.
 func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) error {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(data); err != nil {
@@ -153,7 +154,7 @@ func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) err
 	return nil
 }
 
-// DecodeObject decodes the body of a write to the object or a subresource, and checks that it matches the path.
+// DecodeObject decodes the body of a write to an object or a subresource, and checks that it matches the path.
 func DecodeObject(w http.ResponseWriter, r *http.Request, data []byte, into Expected) (kind.Object, error) {
 	obj := into.New()
 	refuse := func(err error) error { return into.refuse(data, err) }
@@ -166,7 +167,7 @@ func DecodeObject(w http.ResponseWriter, r *http.Request, data []byte, into Expe
 	return obj, CheckName(obj, into.Ref, into.Namespaced)
 }
 
-// Expected is what the path of a write requires: the type of its body, and its kind, name and namespace.
+// Expected contains what the path of a write requires: the type of its body, and its kind, name and namespace.
 type Expected struct {
 	New        func() kind.Object
 	Kind       schema.GroupVersionKind
@@ -174,16 +175,16 @@ type Expected struct {
 	Namespaced bool
 }
 
-// refuse returns upstream's error for a body that does not fit the kind: it names the kind, which helps in a file of
+// refuse returns upstream's error for a body that does not match the kind. It names the kind, which helps in a file of
 // many objects.
 func (e Expected) refuse(data []byte, err error) error {
-	is := e.Kind
+	gvk := e.Kind
 	var body struct{ Kind, APIVersion string }
 	if encjson.Unmarshal(data, &body) == nil && body.Kind != "" {
-		is = schema.FromAPIVersionAndKind(body.APIVersion, body.Kind)
+		gvk = schema.FromAPIVersionAndKind(body.APIVersion, body.Kind)
 	}
 	return apierrors.NewBadRequest(
-		fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind, is.Version, e.Kind.Kind, err))
+		fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, e.Kind.Kind, err))
 }
 
 // CheckKind refuses an object of another kind than the path's. A body without a kind is accepted.
@@ -192,15 +193,8 @@ func CheckKind(got, want schema.GroupVersionKind) error {
 		return nil
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf(
-		"the object provided is a %s of %s, this path takes a %s of %s", or(got.Kind, "kindless object"),
-		or(got.GroupVersion().String(), "no apiVersion"), want.Kind, want.GroupVersion()))
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+		"the object provided is a %s of %s, this path requires a %s of %s", cmp.Or(got.Kind, "kindless object"),
+		cmp.Or(got.GroupVersion().String(), "no apiVersion"), want.Kind, want.GroupVersion()))
 }
 
 // CheckName sets the object's name and namespace from the path, or returns an error if the object has others.
@@ -228,8 +222,8 @@ func CheckName(obj metav1.Object, ref client.Ref, namespaced bool) error {
 	return nil
 }
 
-// ApplyJSON returns the body of an apply, which is YAML or CBOR, as JSON, and the duplicate fields of YAML.
-func ApplyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err error) {
+// ApplyJSON converts the body of an apply, which is YAML or CBOR, to JSON, and returns the duplicate fields of YAML.
+func ApplyJSON(r *http.Request, data []byte) (out []byte, duplicates []error, err error) {
 	if MediaType(r.Header.Get("Content-Type")) == string(types.ApplyCBORPatchType) {
 		out, err = cborToJSON(r, data)
 		return out, nil, err
@@ -240,26 +234,26 @@ func ApplyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err e
 	if err := AccountOf(r.Context()).decode(r.Context(), bounded.WeighYAML(data)); err != nil {
 		return nil, nil, err
 	}
-	if err := bounded.Doubled(data); err != nil {
-		doubled = append(doubled, err)
+	if err := bounded.Duplicates(data); err != nil {
+		duplicates = append(duplicates, err)
 	}
 	if out, err = toJSON(r, data); apierrors.IsBadRequest(err) {
 		err = apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	return out, doubled, err
+	return out, duplicates, err
 }
 
 // DecodePatch decodes an object without a type, and returns duplicate fields.
-func DecodePatch(data []byte) (obj *unstructured.Unstructured, doubled []error, err error) {
+func DecodePatch(data []byte) (obj *unstructured.Unstructured, duplicates []error, err error) {
 	obj = &unstructured.Unstructured{}
-	doubled, err = json.UnmarshalStrict(data, &obj.Object)
+	duplicates, err = json.UnmarshalStrict(data, &obj.Object)
 	if err == nil && obj.Object == nil {
 		err = fmt.Errorf("%s is not an object", bytes.TrimSpace(data))
 	}
-	return obj, doubled, err
+	return obj, duplicates, err
 }
 
-// CheckAmounts refuses quantities that take too long to parse, also if escapes in the body hide them.
+// CheckAmounts refuses quantities that take too long to parse, even if the body contains them as escapes.
 func CheckAmounts(obj *unstructured.Unstructured, typed any) error {
 	data, err := encjson.Marshal(obj.Object)
 	if err == nil {
@@ -271,15 +265,15 @@ func CheckAmounts(obj *unstructured.Unstructured, typed any) error {
 	return nil
 }
 
-// ErrPatched is upstream's error for a patch whose result is not a valid object: 422 with the result.
+// ErrPatched returns upstream's 422 error for a patch whose result, text, is not a valid object.
 func ErrPatched(text []byte, err error) error {
-	why := err.Error()
+	message := err.Error()
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
-		why = api.Status().Message
+		message = api.Status().Message
 	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "",
-		field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), why)})
+		field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), message)})
 }
 
 // DecodePatched decodes the result of a patch, and returns unknown fields.

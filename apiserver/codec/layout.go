@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// Layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list each item is laid out by itself, so
-// that memory is needed for one item only.
+// Layout is the form in which JSON is sent: compact, indented, as YAML, or as CBOR. Each item of a list is converted by
+// itself, so that only one item needs memory.
 type Layout int
 
 // The layouts.
@@ -22,20 +22,20 @@ const (
 // ListTail ends a compact list.
 const ListTail = "]}\n"
 
-// Larger or deeper values are sent as compact JSON, which is YAML, too: the YAML library needs some 300 bytes for each
-// value, and the indentation of nested ones grows with the square of their depth.
+// Larger or deeper values are sent as compact JSON, which is also YAML. The YAML library needs some 300 bytes for each
+// value, and the indentation of nested values grows with the square of their depth.
 const (
 	MaxValues = 20_000
 	MaxDepth  = 100
 )
 
-// Lay lays out one value. Each line but the first begins with prefix.
+// Lay converts one value, which is JSON, to the layout. Each line but the first begins with prefix.
 func (l Layout) Lay(prefix string, data []byte) ([]byte, error) {
 	if l == CBOR {
 		out, err := FromJSON(data)
 		return append(bytes.Clone(Prefix), out...), err
 	}
-	if l == Compact || !laid(data) {
+	if l == Compact || !layable(data) {
 		return data, nil
 	}
 	if l == Pretty {
@@ -56,7 +56,8 @@ func (l Layout) Lay(prefix string, data []byte) ([]byte, error) {
 	return bytes.Join(lines, nil), nil
 }
 
-// yamlOf returns JSON as YAML. It decodes JSON as such: some characters of JSON texts are not allowed in YAML.
+// yamlOf converts JSON to YAML. It uses a JSON decoder, because some characters in JSON strings are not allowed in
+// YAML.
 func yamlOf(data []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -67,8 +68,8 @@ func yamlOf(data []byte) ([]byte, error) {
 	return yaml.Marshal(v)
 }
 
-// laid reports whether JSON has few enough values and levels for a layout.
-func laid(data []byte) bool {
+// layable reports whether JSON has at most MaxValues values and MaxDepth levels.
+func layable(data []byte) bool {
 	values, depth, text := 0, 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
@@ -91,7 +92,7 @@ func laid(data []byte) bool {
 	return true
 }
 
-// Item lays out an item of a list.
+// Item converts an item of a list.
 func (l Layout) Item(data []byte) ([]byte, error) {
 	if l == CBOR {
 		return FromJSON(data)
@@ -99,8 +100,8 @@ func (l Layout) Item(data []byte) ([]byte, error) {
 	return l.Lay(l.prefix(), data)
 }
 
-// Around returns what is before the items of a list, between them, after them, and in place of all of it for no items.
-// The head is JSON up to the bracket that begins the items, of which there are count.
+// Around returns the text before the items of a list, between them and after them, and the whole text of a list without
+// items. head is JSON up to the bracket that begins the items, count the number of items.
 func (l Layout) Around(head []byte, count int) (before, between, after, empty string, err error) {
 	if l == Compact {
 		return string(head), ",", ListTail, string(head) + ListTail, nil
@@ -110,7 +111,7 @@ func (l Layout) Around(head []byte, count int) (before, between, after, empty st
 		begin := string(bytes.TrimSuffix(none, []byte("]\n}")))
 		return begin + "\n    ", ",\n    ", "\n  ]\n}", string(none), err
 	}
-	at := bytes.LastIndex(head, []byte(`,"`)) // the member of the items is the last one
+	at := bytes.LastIndex(head, []byte(`,"`)) // the items are the last member
 	list := string(bytes.Trim(head[at:], `,":[`))
 	without := append(bytes.Clone(head[:at]), '}')
 	if l == CBOR {
@@ -126,7 +127,7 @@ func (l Layout) Around(head []byte, count int) (before, between, after, empty st
 	return begin + "\n- ", "\n- ", "\n", begin + " []\n", err
 }
 
-// prefix is that of the lines of an item.
+// prefix returns the prefix of the lines of an item.
 func (l Layout) prefix() string {
 	return [...]string{Compact: "", Pretty: "    ", YAML: "  ", CBOR: ""}[l]
 }

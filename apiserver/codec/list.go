@@ -20,7 +20,7 @@ import (
 	"monopod/store"
 )
 
-// SendEntries sends a list in the form that the client accepts.
+// SendEntries sends a list in the format f.
 func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource,
 	entries []*store.Entry, meta metav1.ListMeta) error {
 	switch f.As {
@@ -85,8 +85,8 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 		partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return t.encoded(e, now) }))
 }
 
-// SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
-// memory as a whole.
+// SendList sends the entries as a list. It writes their stored JSON directly to the response, so that a long list is
+// never in memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource,
 	entries []*store.Entry, meta metav1.ListMeta) error {
 	if f.Media != TypeProtobuf && (res.View != nil || layoutOf(r, f) != Compact) {
@@ -124,7 +124,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	return nil
 }
 
-// sendProtobufList encodes one item after the other into the response.
+// sendProtobufList encodes the items one after the other into the response.
 func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry,
 	meta metav1.ListMeta) error {
 	entries, err := convert.Entries(r.Context(), res, entries) // custom objects have no protobuf
@@ -160,7 +160,7 @@ func listHead(gvk schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error)
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, gvk.Kind, gvk.GroupVersion(), data), err
 }
 
-// writeList writes to a writer that keeps its error.
+// writeList writes a list. It ignores errors, because the client may have left.
 func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 	w.Write(head)
 	for i, e := range entries {
@@ -172,7 +172,7 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 	io.WriteString(w, ListTail)
 }
 
-// SendEntry sends an object in the form that the client accepts.
+// SendEntry sends an object in the format f.
 func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource,
 	e *store.Entry) error {
 	if f.Media != TypeProtobuf || f.As != "" || res.View != nil || a.recordOf(r).Wants(audit.RequestResponse) {
@@ -184,7 +184,7 @@ func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, 
 	}
 	head, data, err := ProtobufEntry(e)
 	if err != nil {
-		a.unsendable(w, r, err)
+		a.failEncoding(w, r, err)
 		return nil
 	}
 	out := begin(w, r, f.Header(), http.StatusOK, len(head)+len(data)+len(Tail))
@@ -195,7 +195,7 @@ func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, 
 	return nil
 }
 
-// Shape returns the entry in the form that the client accepts.
+// Shape returns the value to send for an entry in the format f.
 func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *store.Entry) (any, error) {
 	switch f.As {
 	case "Table":

@@ -29,17 +29,17 @@ const (
 	TypicalAccept = TypeProtobuf + "," + TypeJSON
 )
 
-// Format is the form of a response.
+// Format is the format of a response.
 type Format struct {
 	Media string // TypeYAML, TypeProtobuf or TypeCBOR; empty: JSON
 	// ContentType overrides the response's Content-Type; empty: Media
 	ContentType string
 	As          string // "", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"
-	// Shape is the version of As; empty: none was asked for.
+	// Shape is the version of As; empty: none.
 	Shape schema.GroupVersion
 }
 
-// Header is the response's Content-Type.
+// Header returns the response's Content-Type.
 func (f Format) Header() string { return cmp.Or(f.ContentType, f.Media, TypeJSON) }
 
 // shapeVersions returns the versions in which a shape is served, the preferred one first.
@@ -50,8 +50,8 @@ func shapeVersions(as string) []schema.GroupVersion {
 	return []schema.GroupVersion{metav1.SchemeGroupVersion, {Group: metav1.GroupName, Version: "v1beta1"}}
 }
 
-// Negotiate returns the supported media type of the Accept header with the highest quality; JSON without a
-// header. as lists the shapes that the request supports.
+// Negotiate returns the supported format in the Accept header with the highest quality, or JSON without a header. as
+// lists the shapes that the request supports.
 func Negotiate(r *http.Request, as ...string) (Format, error) {
 	return choose(r.Header.Get("Accept"), false, as)
 }
@@ -119,7 +119,7 @@ func clauses(accept string) []clause {
 	return out
 }
 
-// format returns the clause's format; false if it is not supported.
+// format returns the clause's format. It returns false if the format is not supported.
 func (c clause) format(as []string) (Format, bool) {
 	f := Format{As: c.params["as"]}
 	if f.As != "" {
@@ -151,8 +151,8 @@ func (c clause) format(as []string) (Format, bool) {
 	return f, false
 }
 
-// NegotiateAnswer is Negotiate for a kind that may not support protobuf: a client that also accepts another type
-// gets that, as for custom resources upstream.
+// NegotiateAnswer is Negotiate for a kind that may not support protobuf. A client that also accepts another type gets
+// that type, as for custom resources upstream.
 func NegotiateAnswer(r *http.Request, res *kind.Resource, as ...string) (Format, error) {
 	return negotiate(r, res, false, as)
 }
@@ -183,7 +183,7 @@ func hasProtobuf(res *kind.Resource) bool {
 	return ok
 }
 
-// Preferred returns the offer that the client prefers, the first if it accepts any; empty if it accepts none.
+// Preferred returns the offer that the client prefers, or an empty string if it accepts none.
 func Preferred(accept string, offers ...string) string {
 	if accept == "" {
 		return offers[0]

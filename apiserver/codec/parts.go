@@ -21,27 +21,27 @@ import (
 // maxWhole is the default of Responder.MaxWhole.
 const maxWhole = 64 << 20
 
-// maxKept is how much of a list that a webhook converts is kept before the first part is sent, in bytes: if the webhook
-// fails until then, the client gets the error instead of an incomplete response.
-const maxKept = 4 << 20
+// convertedBuffer is how much of a list that a webhook converts is buffered before the first part is sent, in bytes. If
+// the webhook fails before that, the client gets the error instead of an incomplete response.
+const convertedBuffer = 4 << 20
 
-// parts is a list of which each item is made when it is sent, because all together may be much larger than what is
-// stored: of defaults, of what a webhook makes of them, or of a table's cells.
+// parts is a list whose items are encoded one by one when they are sent. With defaults, after a webhook's conversion or
+// as a table, the list may be much larger than the stored objects.
 type parts struct {
 	head    []byte
 	count   int
 	entries iter.Seq2[*store.Entry, error]
 	encode  func(*store.Entry) ([]byte, error)
-	keep    int // bytes that are kept before the first part is sent, unless the list ends before
+	buffer  int // bytes that are buffered before the first part is sent
 }
 
 // partsOf returns the parts of a list of a kind.
 func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry,
 	encode func(*store.Entry) ([]byte, error)) parts {
 	p := parts{head: head, count: len(entries), entries: convert.Each(r.Context(), res, entries), encode: encode,
-		keep: gzipFrom}
+		buffer: gzipFrom}
 	if convert.Converts(res) {
-		p.keep = maxKept
+		p.buffer = convertedBuffer
 	}
 	return p
 }
@@ -79,12 +79,12 @@ func (p parts) write(out io.Writer, l Layout) error {
 	return err
 }
 
-// sendParts sends the list. A short one has a length; a longer one is sent item by item.
+// sendParts sends the list: a short one with its length, a longer one item by item.
 func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
 	if f.Media == TypeProtobuf || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
-	out := &lazy{keep: p.keep,
+	out := &lazyWriter{limit: p.buffer,
 		begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
 	err := p.write(out, layoutOf(r, f))
 	switch {
@@ -92,7 +92,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 		out.end()
 	case out.to == nil:
 		return err
-	case out.err == nil: // an item that cannot be encoded
+	case out.err == nil: // an item cannot be encoded
 		a.Log.Error("failed to encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
 		panic(http.ErrAbortHandler) // part of the response is sent
 	default: // the client has left
@@ -124,32 +124,33 @@ func (b *wholeList) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// lazy keeps what is written until it is too much for a response of a known length.
-type lazy struct {
-	begin func(size int) io.WriteCloser
-	keep  int // bytes
-	kept  bytes.Buffer
-	to    io.WriteCloser // nil: nothing is sent
-	err   error          // of a write to it
+// lazyWriter begins the response when more than limit bytes are written or the list ends. In the latter case the
+// response has a known length.
+type lazyWriter struct {
+	begin  func(size int) io.WriteCloser
+	limit  int // bytes
+	buffer bytes.Buffer
+	to     io.WriteCloser // nil: nothing is sent
+	err    error          // of a write to the response
 }
 
-func (l *lazy) Write(p []byte) (int, error) {
-	l.kept.Write(p)
-	if l.to == nil && l.kept.Len() <= l.keep || l.kept.Len() < listBuffer {
+func (l *lazyWriter) Write(p []byte) (int, error) {
+	l.buffer.Write(p)
+	if l.to == nil && l.buffer.Len() <= l.limit || l.buffer.Len() < listBuffer {
 		return len(p), nil
 	}
 	if l.to == nil {
 		l.to = l.begin(unknownSize)
 	}
-	_, l.err = l.kept.WriteTo(l.to)
+	_, l.err = l.buffer.WriteTo(l.to)
 	return len(p), l.err
 }
 
 // end sends the rest and ends the response.
-func (l *lazy) end() {
+func (l *lazyWriter) end() {
 	if l.to == nil {
-		l.to = l.begin(l.kept.Len())
+		l.to = l.begin(l.buffer.Len())
 	}
-	_, _ = l.kept.WriteTo(l.to) // the client may have left
+	_, _ = l.buffer.WriteTo(l.to) // the client may have left
 	l.to.Close()
 }

@@ -24,7 +24,7 @@ const (
 	field2 = 2<<3 | 2
 )
 
-// Magic is the prefix of every protobuf body (upstream: the k8s envelope).
+// Magic is the prefix of every protobuf body.
 var Magic = []byte("k8s\x00")
 
 // ProtobufMessage is a type that can be encoded as protobuf.
@@ -33,7 +33,7 @@ type ProtobufMessage interface {
 	MarshalToSizedBuffer(data []byte) (int, error)
 }
 
-// asMessage returns v as a message, or a 406 error for a type that is not one.
+// asMessage returns v as a message, or a 406 error for a type without protobuf.
 func asMessage(v any) (ProtobufMessage, error) {
 	if p, ok := v.(kind.Packed); ok {
 		typed, err := p.Typed()
@@ -57,7 +57,7 @@ func appendField(b []byte, tag byte, size int) []byte {
 	return binary.AppendUvarint(append(b, tag), uint64(size))
 }
 
-// sizeOfField is the length of a field of size bytes with its header.
+// sizeOfField returns the length of a field of size bytes with its header.
 func sizeOfField(size int) int { return 1 + sizeOfVarint(uint64(size)) + size }
 
 func sizeOfVarint(v uint64) int {
@@ -78,7 +78,7 @@ func appendMessage(b []byte, m ProtobufMessage, size int) ([]byte, error) {
 	return b, nil
 }
 
-// sizeOfBody is the length of a body that contains size bytes of the kind.
+// sizeOfBody returns the length of a body that contains a message of size bytes of the kind.
 func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 	kind := runtime.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
 	return len(Magic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(Tail)
@@ -87,7 +87,7 @@ func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 // Tail ends every envelope.
 const Tail = "\x1a\x00\x22\x00"
 
-// appendBody appends the start of a body that contains size bytes of the kind; Tail ends it.
+// appendBody appends the start of a body that contains a message of size bytes of the kind. Tail ends the body.
 func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	version := gvk.GroupVersion().String()
 	b = append(b, Magic...)
@@ -97,7 +97,7 @@ func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	return appendField(b, field2, size)
 }
 
-// Protobuf returns v, an object with a TypeMeta, as a body. It fails with 406 for a type without protobuf.
+// Protobuf returns v, an object with a TypeMeta, as a body. It returns a 406 error for a type without protobuf.
 func Protobuf(v any) ([]byte, error) {
 	m, err := asMessage(v)
 	if err != nil {
@@ -112,8 +112,8 @@ func Protobuf(v any) ([]byte, error) {
 	return append(b, Tail...), err
 }
 
-// ProtobufEntry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without
-// protobuf.
+// ProtobufEntry returns an entry's object as a body in two parts, which Tail ends. It returns a 406 error for a type
+// without protobuf.
 func ProtobufEntry(e *store.Entry) (head, data []byte, err error) {
 	m, err := asMessage(e.Object)
 	if err != nil {
@@ -151,7 +151,8 @@ type protobufItem struct {
 	size  int
 }
 
-// NewProtobufList returns the list of entries, which are of one kind. It fails for a kind without protobuf.
+// NewProtobufList returns the list of entries, which are of one kind. It returns a 406 error for a kind without
+// protobuf.
 func NewProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*ProtobufList, error) {
 	l := &ProtobufList{gvk: gvk, meta: meta, items: make([]protobufItem, len(entries))}
 	l.size = sizeOfField(meta.Size())
@@ -167,10 +168,10 @@ func NewProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries 
 	return l, nil
 }
 
-// Length is the length of the whole body, in bytes.
+// Length returns the length of the whole body, in bytes.
 func (l *ProtobufList) Length() int { return sizeOfBody(l.gvk, l.size) }
 
-// Write writes the body to a writer that keeps its error.
+// Write writes the body. It returns errors of the encoding, not of the writer.
 func (l *ProtobufList) Write(w io.Writer) error {
 	size := l.meta.Size()
 	b := appendField(appendBody(nil, l.gvk, l.size), field1, size)
@@ -180,7 +181,7 @@ func (l *ProtobufList) Write(w io.Writer) error {
 	}
 	w.Write(b)
 	for _, it := range l.items {
-		m, err := asMessage(it.entry.Object) // again: a Packed one is decoded for this
+		m, err := asMessage(it.entry.Object) // again, because the message of a Packed object is not kept
 		if err != nil {
 			return err
 		}

@@ -19,19 +19,19 @@ type Responder struct {
 	Log     *zap.Logger
 	Clock   clock.PassiveClock // for ages in tables
 	Audited bool               // the response is also recorded in the request's audit record
-	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a table
-	// in protobuf; 0: 64 MiB.
+	// MaxWhole is the maximum size in bytes of a list that must be in memory as a whole, for the audit log or as protobuf
+	// metadata; 0: 64 MiB.
 	MaxWhole int
 }
 
-// Send sends v in the format f; v may be encoded JSON, unless f is protobuf.
+// Send sends v in the format f. Unless f is protobuf, v may be encoded JSON.
 func (a *Responder) Send(w http.ResponseWriter, r *http.Request, f Format, code int, v any) {
 	if a.Audited {
-		note(r, v)
+		recordResponse(r, v)
 	}
 	data, err := encode(r, f, v)
 	if err != nil {
-		a.unsendable(w, r, err)
+		a.failEncoding(w, r, err)
 		return
 	}
 	out := begin(w, r, f.Header(), code, len(data))
@@ -39,8 +39,8 @@ func (a *Responder) Send(w http.ResponseWriter, r *http.Request, f Format, code 
 	out.Close()
 }
 
-// unsendable sends the error why a response cannot be encoded, as JSON, which every Status supports.
-func (a *Responder) unsendable(w http.ResponseWriter, r *http.Request, err error) {
+// failEncoding sends the error of a response that cannot be encoded, as JSON.
+func (a *Responder) failEncoding(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	if status.Code >= http.StatusInternalServerError {
 		a.Log.Error("failed to encode a response", zap.String("path", r.URL.Path), zap.Error(err))
@@ -55,7 +55,7 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 	as := layoutOf(r, f)
 	data, ok := v.([]byte)
 	if ok && as == Pretty {
-		return data, nil // it is as it is to be
+		return data, nil // it is already indented
 	}
 	var err error
 	if !ok {
@@ -66,11 +66,11 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 	return as.Lay("", data)
 }
 
-// CBOREvent appends an event of a watch to b; object is JSON.
+// CBOREvent appends a watch event to b. object is JSON.
 func CBOREvent(b []byte, typ watch.EventType, object []byte) []byte {
 	event := fmt.Appendf(make([]byte, 0, len(object)+64), `{"type":%q,"object":%s}`, typ, object)
 	out, err := FromJSON(event)
-	if err != nil { // not by an object that was encoded here
+	if err != nil { // impossible for valid JSON
 		return b
 	}
 	return append(append(b, Prefix...), out...)
@@ -108,8 +108,8 @@ func (a *Responder) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Send(w, r, f, int(status.Code), status)
 }
 
-// note records the response in the audit log; v is as in Send.
-func note(r *http.Request, v any) {
+// recordResponse records the response v in the audit log.
+func recordResponse(r *http.Request, v any) {
 	record := audit.Of(r.Context())
 	if status, ok := v.(*metav1.Status); ok {
 		record.Failed(status)
@@ -121,7 +121,7 @@ func note(r *http.Request, v any) {
 	if !ok {
 		var err error
 		if data, err = json.Marshal(v); err != nil {
-			return // what cannot be encoded is not sent either
+			return // Send sends an error instead
 		}
 	}
 	record.Answered(data)

@@ -10,17 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrTimeout is upstream's error for a request that took too long.
+// ErrTimeout returns upstream's error for a request that takes too long.
 func ErrTimeout() *apierrors.StatusError {
 	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 }
 
-// tookTooLong reports whether err is the end of a request's time, or of its client.
+// tookTooLong reports whether the request's deadline has passed, or its client has left.
 func tookTooLong(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Success is the Status of a request without another response.
+// Success returns the Status of a request without another response.
 func Success(code int32, details *metav1.StatusDetails) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -28,14 +28,14 @@ func Success(code int32, details *metav1.StatusDetails) *metav1.Status {
 	}
 }
 
-// RetryAfter sets the header Retry-After, if the Status contains it.
+// RetryAfter sets the header Retry-After from the Status.
 func RetryAfter(w http.ResponseWriter, status *metav1.Status) {
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
 }
 
-// StatusOf returns the Status of an error; an error that is not an API error is internal.
+// StatusOf returns the Status of an error. An error that is not an API error becomes an internal error.
 func StatusOf(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if !errors.As(err, &api) {

@@ -40,7 +40,7 @@ type Printed struct {
 	version schema.GroupVersion
 }
 
-// NewTable is an empty table with the columns of the kind, in a version of meta.k8s.io.
+// NewTable returns an empty table with the columns of the kind, in a version of meta.k8s.io.
 func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy, version schema.GroupVersion) *Printed {
 	p := &Printed{columns: res.Columns, include: include, version: version}
 	p.Kind, p.APIVersion = "Table", version.String()
@@ -52,7 +52,7 @@ func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy, version sc
 // MarshalJSON encodes only the Table.
 func (p *Printed) MarshalJSON() ([]byte, error) { return json.Marshal(&p.Table) }
 
-// Add adds the row of an object; now is what its age counts to.
+// Add adds the row of an object. The ages in it are relative to now.
 func (p *Printed) Add(e *store.Entry, now time.Time) error {
 	row, err := p.row(e, now)
 	if err == nil {
@@ -70,7 +70,7 @@ func (p *Printed) encoded(e *store.Entry, now time.Time) ([]byte, error) {
 	return json.Marshal(row)
 }
 
-// head returns the JSON of a table without rows up to its first row.
+// head returns the JSON of the table up to its first row. The table must have no rows.
 func (p *Printed) head() ([]byte, error) {
 	data, err := json.Marshal(p)
 	return bytes.TrimSuffix(data, []byte("]}")), err

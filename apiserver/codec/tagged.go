@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// Tagged sends data with its hash as ETag, or 304 if the client has that version.
+// Tagged sends data with its hash as ETag, or the code 304 if the client has that version.
 func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, data []byte) {
 	if unchanged(w, r, hash) {
 		return
@@ -20,8 +20,9 @@ func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, da
 	_, _ = out.Write(data) // the client may have left
 }
 
-// TaggedGzip is Tagged for data of size bytes that many requests share compressed. It is decompressed while it is sent
-// to a client that does not accept gzip, so that no response needs memory for all of it.
+// TaggedGzip is Tagged for compressed data that many requests share; size is the length of the data before compression.
+// For a client that does not accept gzip it decompresses the data while it sends it, so that no response needs memory
+// for all of it.
 func TaggedGzip(w http.ResponseWriter, r *http.Request, contentType, hash string, packed []byte, size int) error {
 	if unchanged(w, r, hash) {
 		return nil
@@ -46,7 +47,7 @@ func TaggedGzip(w http.ResponseWriter, r *http.Request, contentType, hash string
 	return nil
 }
 
-// unchanged sets the ETag, and answers 304 if the client has that version.
+// unchanged sets the ETag. If the client has that version, it sends the code 304 and returns true.
 func unchanged(w http.ResponseWriter, r *http.Request, hash string) bool {
 	etag := strconv.Quote(hash)
 	w.Header().Set("Etag", etag)

@@ -17,7 +17,7 @@ const (
 	maxWarnings = 4096
 )
 
-// warn adds warnings to h, without duplicates: a write may run again.
+// warn adds warnings to h until the maximum is reached.
 func warn(h http.Header, texts []string) {
 	for _, text := range texts {
 		if !AddWarning(h, text) {
@@ -26,8 +26,8 @@ func warn(h http.Header, texts []string) {
 	}
 }
 
-// headline returns text in the form of a header: short, printable, in one line.
-func headline(text string) string {
+// headerText returns text as one short line without control characters.
+func headerText(text string) string {
 	runes := []rune(strings.ToValidUTF8(text, "\uFFFD"))
 	for i, c := range runes {
 		if unicode.IsControl(c) {
@@ -37,16 +37,16 @@ func headline(text string) string {
 	return string(runes[:min(len(runes), maxWarning)])
 }
 
-// AddWarning adds a warning to the header, without duplicates: a write may run again. It returns false if the
-// maximum is reached.
+// AddWarning adds a warning to the header, unless it is there already, because a write may run again. It returns false
+// if the maximum is reached.
 func AddWarning(h http.Header, text string) bool {
-	value, err := utilnet.NewWarningHeader(299, "-", headline(text))
-	there := h.Values("Warning")
-	if err != nil || slices.Contains(there, value) {
+	value, err := utilnet.NewWarningHeader(299, "-", headerText(text))
+	warnings := h.Values("Warning")
+	if err != nil || slices.Contains(warnings, value) {
 		return true
 	}
 	total := utf8.RuneCountInString(value)
-	for _, v := range there {
+	for _, v := range warnings {
 		total += utf8.RuneCountInString(v)
 	}
 	if total > maxWarnings {

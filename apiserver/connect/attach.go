@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// ServeSPDY is Serve for a client that uses SPDY. A process whose Missed is nil can also be proxied as it is.
+// ServeSPDY is Serve for a client that uses SPDY. A stream whose Missed is nil can be proxied instead.
 func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -26,8 +26,9 @@ func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) 
 	}
 	defer streams.conn.Close()
 	var inputs guard.Group
-	remotecommand.ServeAttach(noticing{w, cancel}, r.WithContext(ctx), attached{p, streams, cancel, &inputs}, "", "", "",
-		&remotecommand.Options{Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr && !p.TTY, TTY: p.TTY},
+	process := attached{p, streams, cancel, &inputs}
+	opts := &remotecommand.Options{Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr && !p.TTY, TTY: p.TTY}
+	remotecommand.ServeAttach(hangupWriter{w, cancel}, r.WithContext(ctx), process, "", "", "", opts,
 		0, dialTime, remotecommand.SupportedStreamingProtocols)
 	streams.conn.Close() // ends the copies of the client's input
 	guard.Raise(inputs.Wait())
@@ -39,7 +40,7 @@ type attached struct {
 	Process
 	streams *streams
 	stop    func()
-	inputs  *guard.Group // ends with both connections
+	inputs  *guard.Group // goroutines that end with both connections
 }
 
 // AttachContainer implements remotecommand.Attacher.
@@ -69,28 +70,28 @@ func (a attached) AttachContainer(ctx context.Context, _, _, _ string, in io.Rea
 	return nil
 }
 
-// noticing detects that the client of a hijacked connection has left.
-type noticing struct {
+// hangupWriter calls hangup when the client of a hijacked connection has left.
+type hangupWriter struct {
 	http.ResponseWriter
-	gone func()
+	hangup func()
 }
 
 // Hijack implements http.Hijacker.
-func (n noticing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buf, err := n.ResponseWriter.(http.Hijacker).Hijack()
-	return noticed{conn, n.gone}, buf, err
+func (h hangupWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := h.ResponseWriter.(http.Hijacker).Hijack()
+	return hangupConn{conn, h.hangup}, buf, err
 }
 
-type noticed struct {
+type hangupConn struct {
 	net.Conn
-	gone func()
+	hangup func()
 }
 
 // Read implements io.Reader.
-func (n noticed) Read(p []byte) (int, error) {
-	read, err := n.Conn.Read(p)
+func (h hangupConn) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
 	if err != nil {
-		n.gone()
+		h.hangup()
 	}
-	return read, err
+	return n, err
 }

@@ -1,6 +1,6 @@
-// Package connect connects clients to containers, pods, services and nodes: it proxies requests (proxy, the
-// kubelet's port), and carries the streams of exec, attach, port-forward and logs, also for clients that use a
-// WebSocket, with any of Kubernetes' subprotocols.
+// Package connect connects clients to containers, pods, Services and nodes. It proxies requests (proxy.go, kubelet.go)
+// and carries the streams of exec, attach, port-forward and logs, also over WebSockets with any of Kubernetes'
+// subprotocols.
 //
 // The runtime serves its streams over SPDY. For a WebSocket, connect opens the SPDY streams and translates: each
 // message begins with the number of its channel. A client that tunnels SPDY through its WebSocket gets the bytes
@@ -9,8 +9,7 @@
 // A panic in one of a stream's goroutines ends the stream and is raised again in the goroutine of the request,
 // where the server recovers and counts it.
 //
-//   - socket.go: serves WebSockets to Kubernetes' clients: it chooses the subprotocol, numbers messages by channel, and
-//     sends what is read, as a log
+// WebSockets are in socket.go: it chooses the subprotocol and numbers messages by channel.
 package connect
 
 import (
@@ -30,7 +29,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// dialTime limits how long the runtime takes to open a stream.
+// dialTime limits how long the runtime may take to open a stream.
 const dialTime = 30 * time.Second
 
 // dial opens a SPDY connection with the given protocol to the runtime at to. It closes when ctx ends.
@@ -79,8 +78,7 @@ func dialHost(ctx context.Context, to *url.URL) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.Host)
 }
 
-// buffered is a connection of which some data was already read into a buffer. Close may be called more than
-// once.
+// buffered is a connection of which some data has been read into a buffer. Close may be called more than once.
 type buffered struct {
 	net.Conn
 	from  *bufio.Reader

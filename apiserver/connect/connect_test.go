@@ -305,7 +305,7 @@ func TestForward(t *testing.T) {
 	if _, err := none("v4.channel.k8s.io"); err == nil {
 		t.Error("accepted without a port")
 	}
-	ws, err := none(tunnelled)
+	ws, err := none(tunnelProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}

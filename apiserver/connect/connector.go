@@ -12,15 +12,14 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Config of a Connector. API, Guard, Gate, Fail, Stop, Clock and Log are
-// required.
+// Config configures a Connector. API, Guard, Gate, Fail, Stop, Clock and Log are required.
 type Config struct {
 	API   API
 	Guard Guard
 	Gate  Gate
-	// Fail answers a request that could not be proxied.
+	// Fail sends the error of a request that was not proxied.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
-	// Node returns the client of the node with a name; nil: this process runs no node.
+	// Node returns the client of a node by its name; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
 	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods  PodNetwork
@@ -43,7 +42,7 @@ type Guard interface {
 	Authorize(ctx context.Context, a auth.Attributes) error
 }
 
-// Gate limits the requests in flight at the kubelet's port; leave ends a request.
+// Gate limits the requests in flight at the kubelet's port. leave ends a request.
 type Gate interface {
 	Hold(r *http.Request, ref client.Ref) (leave func(), err error) // a stream
 	Pass(r *http.Request) (leave func(), err error)                 // anything else

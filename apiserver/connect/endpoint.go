@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// podHost is the address of the pod: at the given port, else the first port that it declares, else the scheme's
-// default.
+// podHost returns the address of a pod with the given port, else the first port that the pod declares, else without a
+// port.
 func podHost(pod *corev1.Pod, port string) (string, error) {
 	if port == "" {
 		for _, c := range pod.Spec.Containers {
@@ -46,7 +46,7 @@ func join(ip, port string) (string, error) {
 	return net.JoinHostPort(ip, port), nil
 }
 
-// nodeHost is the address of a port of the node.
+// nodeHost returns the address of a port of the node.
 func nodeHost(node *corev1.Node, port string) (string, error) {
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -60,7 +60,7 @@ func nodeHost(node *corev1.Node, port string) (string, error) {
 // kubeletPort is the default port of a kubelet.
 const kubeletPort = "10250"
 
-// isKubelet reports whether a port of the node is that of its agent, which is called in process.
+// isKubelet reports whether a port of the node belongs to its agent, which is called in process.
 func isKubelet(node *corev1.Node, port string) bool {
 	if at := node.Status.DaemonEndpoints.KubeletEndpoint.Port; at != 0 {
 		return port == "" || port == strconv.Itoa(int(at))
@@ -68,14 +68,14 @@ func isKubelet(node *corev1.Node, port string) bool {
 	return port == "" || port == kubeletPort
 }
 
-// reachNode passes the request to the agent of the node; asked is the node's name as in the path. Users who only
-// have the verb get must not reach its pods.
-func (c *Connector) reachNode(w http.ResponseWriter, r *http.Request, asked client.Ref, name, path string) error {
+// proxyNode passes the request to the agent of the node. ref contains the node's name as in the path, with scheme and
+// port. Opening a stream requires the verb create: users who may only get nodes must not reach their pods.
+func (c *Connector) proxyNode(w http.ResponseWriter, r *http.Request, ref client.Ref, name, path string) error {
 	plain, err := url.PathUnescape(cmp.Or(path, "/"))
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if a := request.Attributes(r, asked); isStream(plain) && a.Verb != "create" {
+	if a := request.Attributes(r, ref); isStream(plain) && a.Verb != "create" {
 		a.Verb = "create"
 		if err := c.Guard.Authorize(r.Context(), a); err != nil {
 			return err
@@ -84,5 +84,5 @@ func (c *Connector) reachNode(w http.ResponseWriter, r *http.Request, asked clie
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()
-	return c.askNode(w, r.WithContext(ctx), name, plain, cmp.Or(path, "/"))
+	return c.serveNode(w, r.WithContext(ctx), name, plain, cmp.Or(path, "/"))
 }

@@ -18,36 +18,37 @@ import (
 )
 
 const (
-	forwarding = "portforward.k8s.io"
-	// tunnelled is SPDY in messages of any length.
-	tunnelled = "SPDY/3.1+" + forwarding
+	forwardProtocol = "portforward.k8s.io"
+	// tunnelProtocol is SPDY in messages of any length.
+	tunnelProtocol = "SPDY/3.1+" + forwardProtocol
 	// maxPorts is the maximum number of ports of one WebSocket; each has two channels.
 	maxPorts = 60
 )
 
 func forwardProtocols() []string {
-	return []string{tunnelled, "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"}
+	return []string{tunnelProtocol, "v4.channel.k8s.io", "v4.base64.channel.k8s.io",
+		"channel.k8s.io", "base64.channel.k8s.io"}
 }
 
-// Forward connects the WebSocket that r asks for to the ports that the runtime serves at to. Without a tunnel
-// each port has two channels, for data and for errors; the first message of each is the port in two bytes,
-// little-endian. After an error nothing has been written to w.
+// Forward connects the WebSocket that r requests to the ports that the runtime serves at to. Without a tunnel each port
+// has two channels, for data and for errors; the first message of each is the port in two bytes, little-endian. If
+// Forward returns an error, nothing has been written to w.
 func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32) error {
 	protocol, err := Choose(r, forwardProtocols())
 	if err != nil {
 		return err
 	}
-	if n := len(ports); protocol != tunnelled && (n == 0 || n > maxPorts) {
+	if n := len(ports); protocol != tunnelProtocol && (n == 0 || n > maxPorts) {
 		return &RequestError{Text: fmt.Sprintf("ports: the query must contain 1 to %d ports, got %d", maxPorts, n)}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	raw, err := dial(ctx, to, forwarding)
+	raw, err := dial(ctx, to, forwardProtocol)
 	if err != nil {
 		return err
 	}
 	defer raw.Close()
-	if protocol == tunnelled {
+	if protocol == tunnelProtocol {
 		Upgrade(w, r, protocol, func(ws *websocket.Conn) { tunnel(ws, raw) })
 		return nil
 	}
@@ -99,38 +100,37 @@ func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
 	guard.Raise(sent.Wait())
 }
 
-// pair are the two streams of one port.
+// pair contains the two streams of one port.
 type pair struct {
-	port   int32
-	data   httpstream.Stream
-	failed httpstream.Stream
+	port int32
+	data httpstream.Stream
+	errs httpstream.Stream
 }
 
 func openPairs(conn httpstream.Connection, ports []int32) ([]pair, error) {
 	pairs := make([]pair, len(ports))
 	for i, port := range ports {
 		header := []string{"port", strconv.Itoa(int(port)), "requestID", strconv.Itoa(i)}
-		failed, err := open(conn, "error", header...)
+		errs, err := open(conn, "error", header...)
 		if err != nil {
 			return nil, err
 		}
-		failed.Close() // nothing is written to it
+		errs.Close() // nothing is written to it
 		data, err := open(conn, "data", header...)
 		if err != nil {
 			return nil, err
 		}
-		pairs[i] = pair{port, data, failed}
+		pairs[i] = pair{port, data, errs}
 	}
 	return pairs, nil
 }
 
-// forward sends what comes from the ports until all have ended, and returns the first error: the end of one
-// side.
+// forward sends the data and errors of the ports until all streams have ended, and returns the first error.
 func forward(s *Channels, pairs []pair) error {
 	var all guard.Group
 	for i, p := range pairs {
 		number := binary.LittleEndian.AppendUint16(nil, uint16(p.port))
-		for channel, from := range map[byte]io.Reader{byte(2 * i): p.data, byte(2*i + 1): p.failed} {
+		for channel, from := range map[byte]io.Reader{byte(2 * i): p.data, byte(2*i + 1): p.errs} {
 			if s.Send(channel, number) != nil {
 				break
 			}

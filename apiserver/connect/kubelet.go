@@ -12,22 +12,22 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Kubelet returns the handler of the node's own port, which serves the agent's paths to users that are
-// authorized for the corresponding subresource of the node. Errors are plain text, like a kubelet's.
+// Kubelet returns the handler of the node's own port, which serves the agent's paths to users who are authorized for
+// the corresponding subresource of the node. Errors are plain text, as a kubelet's.
 func (c *Connector) Kubelet(node string) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := c.Guard.WhoIs(r)
 		if err != nil {
-			failPlainly(w, err)
+			failAsText(w, err)
 			return
 		}
 		r = r.WithContext(auth.WithUser(r.Context(), user))
 		if err := c.permitKubelet(r, node); err != nil {
-			failPlainly(w, err)
+			failAsText(w, err)
 			return
 		}
 		enter := c.Gate.Pass
-		// they have a limit of their own, and need no seat
+		// Streams and logs have a limit of their own and need no seat.
 		if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") {
 			enter = func(r *http.Request) (func(), error) {
 				return c.Gate.Hold(r, client.Ref{Resource: client.Nodes, Name: node, Subresource: "proxy"})
@@ -35,25 +35,25 @@ func (c *Connector) Kubelet(node string) http.Handler {
 		}
 		leave, err := enter(r)
 		if err != nil {
-			failPlainly(w, err)
+			failAsText(w, err)
 			return
 		}
 		defer leave()
-		if err := c.askNode(w, r, node, r.URL.Path, r.URL.RawPath); err != nil {
-			failPlainly(w, err)
+		if err := c.serveNode(w, r, node, r.URL.Path, r.URL.RawPath); err != nil {
+			failAsText(w, err)
 		}
 	})
 	return h
 }
 
-func failPlainly(w http.ResponseWriter, err error) {
+func failAsText(w http.ResponseWriter, err error) {
 	status := codec.StatusOf(err)
 	codec.RetryAfter(w, status)
 	http.Error(w, status.Message, int(status.Code))
 }
 
-// permitKubelet returns nil if the user is authorized for one of the node's subresources that the path belongs
-// to.
+// permitKubelet returns a 403 error unless the user is authorized for one of the node's subresources to which the path
+// belongs.
 func (c *Connector) permitKubelet(r *http.Request, node string) error {
 	a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: kubeletVerb(r), Version: "v1",
 		Resource: client.Nodes.Resource, Name: node}
@@ -71,8 +71,8 @@ func (c *Connector) permitKubelet(r *http.Request, node string) error {
 	return refused
 }
 
-// kubeletVerb is the verb of a request. Opening a stream or running a command needs create, also with the GET of
-// a WebSocket: users who can only get nodes must not reach their pods.
+// kubeletVerb returns the verb of a request. Opening a stream or running a command requires create, also with the GET
+// of a WebSocket: users who may only get nodes must not reach their pods.
 func kubeletVerb(r *http.Request) string {
 	if isStream(r.URL.Path) {
 		return "create"
@@ -98,7 +98,7 @@ func isStream(path string) bool {
 	return slices.Contains([]string{"exec", "attach", "run", "portForward"}, first)
 }
 
-// kubeletSubresources are the subresources of a node that permit a path; one is enough (upstream:
+// kubeletSubresources returns the subresources of a node of which one is enough for a path (upstream:
 // NodeRequestAttributesGetter, with KubeletFineGrainedAuthz).
 func kubeletSubresources(path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -115,8 +115,8 @@ func kubeletSubresources(path string) []string {
 	return []string{"proxy"}
 }
 
-// askNode passes a request to the agent of a node.
-func (c *Connector) askNode(w http.ResponseWriter, r *http.Request, name, path, rawPath string) error {
+// serveNode passes a request to the agent of a node.
+func (c *Connector) serveNode(w http.ResponseWriter, r *http.Request, name, path, rawPath string) error {
 	if c.Node == nil {
 		return apierrors.NewServiceUnavailable("no node runs in this process")
 	}
@@ -130,7 +130,7 @@ func (c *Connector) askNode(w http.ResponseWriter, r *http.Request, name, path, 
 	}
 	r = r.Clone(r.Context())
 	r.URL.Path, r.URL.RawPath = path, rawPath
-	forgetCredentials(r.Header)
+	removeCredentials(r.Header)
 	h.ServeHTTP(Passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
 	return nil
 }

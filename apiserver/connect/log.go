@@ -32,7 +32,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	if opts.Container, err = containerOf(pod, opts.Container); err != nil {
 		return err
 	}
-	if pod.Spec.NodeName == "" { // not scheduled: there is no output yet
+	if pod.Spec.NodeName == "" { // not scheduled: no output yet
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -59,8 +59,8 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	return nil
 }
 
-// flushWriter flushes every write; the header is sent with the first write, so that an error before it can still
-// be a Status.
+// flushWriter flushes every write. It sends the header with the first write, so that an error before it can be sent as
+// a Status.
 type flushWriter struct {
 	w     http.ResponseWriter
 	flush func() error

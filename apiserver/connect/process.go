@@ -29,8 +29,8 @@ const (
 // maxStatus is the maximum size of the runtime's exit status of a process, in bytes.
 const maxStatus = 64 << 10
 
-// versions are the subprotocols of exec and attach; each has a variant in base64. From v4 on the result is sent
-// as a Status, before that as text if it failed; v5 can close single channels.
+// versions are the subprotocols of exec and attach, each of which has a variant in base64. From v4 on the result is
+// sent as a Status, before v4 as text if the process failed. In v5 the client can close single channels.
 var versions = []string{"v5.", "v4.", "v3.", "v2.", ""}
 
 func processProtocols() (all []string) {
@@ -43,13 +43,13 @@ func processProtocols() (all []string) {
 // Process describes which streams of a process a client wants.
 type Process struct {
 	Stdin, Stdout, Stderr, TTY bool
-	// Missed writes the output from before the attach. It is called when a process ended without an error and
-	// without output; nil: no such output is available.
+	// Missed writes the output from before the attach. It is called if a process ends without an error and without
+	// output; nil: no such output is available.
 	Missed func(ctx context.Context, stdout, stderr io.Writer)
 }
 
-// Serve connects the WebSocket that r asks for to the process that the runtime serves at to, until one of them
-// ends. After an error nothing has been written to w.
+// Serve connects the WebSocket that r requests to the process that the runtime serves at to, until one of them ends. If
+// Serve returns an error, nothing has been written to w.
 func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) error {
 	protocol, err := Choose(r, processProtocols())
 	if err != nil {
@@ -69,7 +69,7 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 			defer cancel()
 			return s.Receive(streams.inputs())
 		})
-		if s.Send(p.lowest(), nil) != nil { // tells the client that the streams are open
+		if s.Send(p.firstChannel(), nil) != nil { // tells the client that the streams are open
 			cancel()
 		}
 		raw, status := p.copy(ctx, cancel, streams, s.To(stdoutChannel), s.To(stderrChannel))
@@ -85,8 +85,8 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 	return nil
 }
 
-// copy writes the process' output until it ends, and returns its result, encoded and decoded; nothing if one
-// side was lost, in which case it calls stop.
+// copy writes the process' output until it ends, and returns its result, encoded and decoded. If the connection of
+// either side is lost, it calls stop and returns no result.
 func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout,
 	stderr io.Writer) ([]byte, metav1.Status) {
 	var received atomic.Int64
@@ -110,7 +110,7 @@ func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout
 	}
 	send(stdout, streams.stdout)
 	send(stderr, streams.stderr)
-	// The status is read meanwhile: SPDY tells streams that the connection was lost only when all data was read.
+	// The status is read concurrently: SPDY reports a lost connection to a stream only after all data has been read.
 	var raw []byte
 	var err error
 	both.Do(func() error {
@@ -125,21 +125,21 @@ func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout
 	}
 	failed := json.Unmarshal(raw, &status) == nil && status.Status == metav1.StatusFailure
 	if received.Load() == 0 && !failed && p.Missed != nil {
-		p.Missed(ctx, wanted(streams.stdout, stdout), wanted(streams.stderr, stderr))
+		p.Missed(ctx, writerFor(streams.stdout, stdout), writerFor(streams.stderr, stderr))
 	}
 	return raw, status
 }
 
-// wanted returns w if the stream was requested, otherwise a writer that discards.
-func wanted(stream io.Reader, w io.Writer) io.Writer {
+// writerFor returns w if the stream was requested, and otherwise io.Discard.
+func writerFor(stream io.Reader, w io.Writer) io.Writer {
 	if stream != nil {
 		return w
 	}
 	return io.Discard
 }
 
-// lowest is the first channel that the server writes to.
-func (p Process) lowest() byte {
+// firstChannel returns the first channel that the server writes to.
+func (p Process) firstChannel() byte {
 	switch {
 	case p.Stdout:
 		return stdoutChannel
@@ -149,7 +149,7 @@ func (p Process) lowest() byte {
 	return statusChannel
 }
 
-// streams are the runtime's streams of a process; those that were not requested are nil.
+// streams contains the runtime's streams of a process. Those that were not requested are nil.
 type streams struct {
 	conn          httpstream.Connection
 	status        io.Reader
@@ -158,7 +158,7 @@ type streams struct {
 	stderr        io.Reader
 }
 
-// inputs are the channels that the client writes to.
+// inputs returns the channels that the client writes to.
 func (s *streams) inputs() map[byte]io.WriteCloser {
 	in := map[byte]io.WriteCloser{}
 	if s.stdin != nil {
@@ -182,10 +182,10 @@ func (p Process) open(ctx context.Context, to *url.URL) (*streams, error) {
 		return nil, err
 	}
 	s := &streams{conn: conn}
-	for _, want := range []struct {
-		kind string
-		is   bool
-		got  func(httpstream.Stream)
+	for _, stream := range []struct {
+		kind      string
+		requested bool
+		set       func(httpstream.Stream)
 	}{
 		{"error", true, func(st httpstream.Stream) { s.status = st }},
 		{"stdin", p.Stdin, func(st httpstream.Stream) { s.stdin = st }},
@@ -193,15 +193,15 @@ func (p Process) open(ctx context.Context, to *url.URL) (*streams, error) {
 		{"stderr", p.Stderr && !p.TTY, func(st httpstream.Stream) { s.stderr = st }},
 		{"resize", p.TTY, func(st httpstream.Stream) { s.resize = st }},
 	} {
-		if !want.is {
+		if !stream.requested {
 			continue
 		}
-		stream, err := open(conn, want.kind)
+		opened, err := open(conn, stream.kind)
 		if err != nil {
 			conn.Close()
 			return nil, err
 		}
-		want.got(stream)
+		stream.set(opened)
 	}
 	return s, nil
 }

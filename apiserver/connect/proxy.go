@@ -25,14 +25,14 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Reach proxies a request to the target's name: [scheme:]name[:port].
-func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
+// Proxy proxies a request to a pod, a Service or a node, whose name may have a scheme and a port: [scheme:]name[:port].
+func (c *Connector) Proxy(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(ref.Name)
 	if !ok {
 		return apierrors.NewBadRequest(
 			fmt.Sprintf("invalid %s request %q", strings.TrimSuffix(ref.Resource.Resource, "s"), ref.Name))
 	}
-	asked := ref
+	full := ref // with scheme and port
 	ref.Name = name
 	path := proxiedPath(r)
 	obj, err := c.API.Connect(r.Context(), ref, proxyOptions(ref, path))
@@ -44,10 +44,10 @@ func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref
 	case *corev1.Pod:
 		host, err = podHost(o, port)
 	case *corev1.Service:
-		host, err = endpoint.Of(r.Context(), c.API, o, asked.Name, port)
+		host, err = endpoint.Of(r.Context(), c.API, o, full.Name, port)
 	case *corev1.Node:
 		if isKubelet(o, port) {
-			return c.reachNode(w, r, asked, name, path)
+			return c.proxyNode(w, r, full, name, path)
 		}
 		host, err = nodeHost(o, port)
 	default:
@@ -64,12 +64,11 @@ func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref
 		return apierrors.NewBadRequest(err.Error())
 	}
 	to.RawPath = path
-	c.passOn(w, r, to)
+	c.proxyTo(w, r, to)
 	return nil
 }
 
-// proxiedPath is the part of the path after "proxy", as the client escaped it; if there is none, the path in the
-// query.
+// proxiedPath returns the part of the path after "proxy", as the client escaped it, or else the path in the query.
 func proxiedPath(r *http.Request) string {
 	rest := chi.URLParam(r, "*")
 	switch {
@@ -94,16 +93,16 @@ func proxyOptions(ref client.Ref, path string) runtime.Object {
 	return &corev1.ServiceProxyOptions{Path: path}
 }
 
-// PodNetwork is a pod network that the machine's network cannot reach, such as the fake runtime's, whose pods
-// use the machine's loopback addresses.
+// PodNetwork is a pod network that the machine's network cannot reach, such as the fake runtime's, whose pods have
+// loopback addresses.
 type PodNetwork interface {
 	// Holds reports whether a pod has the address.
 	Holds(ip netip.Addr) bool
-	// Dial connects to a listener in a pod, and to nothing else.
+	// Dial connects only to listeners in pods.
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// allowed refuses addresses that only this machine can reach, except those of pods (upstream:
+// allowed returns a 400 error for addresses that only this machine can reach, except those of pods (upstream:
 // proxy.IsProxyableIP).
 func (c *Connector) allowed(host string) error {
 	if ip := ipOf(host); !c.holds(ip) && !ip.IsGlobalUnicast() {
@@ -112,7 +111,7 @@ func (c *Connector) allowed(host string) error {
 	return nil
 }
 
-// ipOf parses an address with or without a port; the result is invalid if there is none.
+// ipOf parses an address with or without a port. It returns the zero value for an invalid address.
 func ipOf(host string) netip.Addr {
 	if at, err := netip.ParseAddrPort(host); err == nil {
 		return at.Addr().Unmap()
@@ -123,32 +122,31 @@ func ipOf(host string) netip.Addr {
 
 func (c *Connector) holds(ip netip.Addr) bool { return c.Pods != nil && c.Pods.Holds(ip) }
 
-// Dial connects to a pod, or to another address that is not only this machine's.
+// Dial connects to a pod, or to an address that other machines can reach, too.
 func (c *Connector) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if c.holds(ipOf(address)) {
 		return c.Pods.Dial(ctx, network, address)
 	}
-	if err := c.allowed(address); err != nil { // the pod with the address may have ended
+	if err := c.allowed(address); err != nil { // checked again, because the pod with the address may have ended
 		return nil, err
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// passOn proxies the request, including upgrades. Links and redirects in the response are rewritten to the
-// proxy.
-func (c *Connector) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) {
+// proxyTo proxies the request to a URL, including upgrades. It rewrites links and redirects in the response.
+func (c *Connector) proxyTo(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()
 	r = r.Clone(ctx)
-	transport := &guarded{c.transport(), auth.HasCertificate(r) && auth.Bearer(r) == ""}
-	forgetCredentials(r.Header)
+	transport := &sandboxTransport{c.transport(), auth.HasCertificate(r) && auth.Bearer(r) == ""}
+	removeCredentials(r.Header)
 	h := proxy.NewUpgradeAwareHandler(to, transport, true, false, unreachable{c})
 	h.ServeHTTP(Passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
 }
 
-// forgetCredentials removes the credentials for this server.
-func forgetCredentials(h http.Header) {
+// removeCredentials removes the credentials for this server.
+func removeCredentials(h http.Header) {
 	h.Del("Authorization")
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") {
@@ -157,8 +155,8 @@ func forgetCredentials(h http.Header) {
 	}
 }
 
-// transport keeps no idle connections: an address may soon belong to another pod. It does not verify
-// certificates of pods, as upstream.
+// transport returns a transport without idle connections, because an address may soon belong to another pod. As
+// upstream, it does not verify certificates of pods.
 func (c *Connector) transport() *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives: true,
@@ -168,34 +166,35 @@ func (c *Connector) transport() *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return &mortal{conn, context.AfterFunc(c.Stop, func() { conn.Close() })}, nil
+			return &stoppedConn{conn, context.AfterFunc(c.Stop, func() { conn.Close() })}, nil
 		},
 	}
 }
 
-// mortal is a connection that is closed when the server stops.
-type mortal struct {
+// stoppedConn is a connection that is closed when the server stops.
+type stoppedConn struct {
 	net.Conn
-	forget func() bool
+	cancel func() bool // of the close
 }
 
 // Close implements net.Conn.
-func (m *mortal) Close() error {
-	m.forget()
-	return m.Conn.Close()
+func (s *stoppedConn) Close() error {
+	s.cancel()
+	return s.Conn.Close()
 }
 
-// guarded keeps a pod's pages from using the browser's state for this server, because both have the same origin.
-type guarded struct {
+// sandboxTransport sandboxes the pages of pods in the browser: they have the same origin as this server, and must not
+// use the client certificate.
+type sandboxTransport struct {
 	*http.Transport
-	sandbox bool // a browser may send a client certificate by itself
+	sandbox bool // the request is authenticated by a client certificate, which a browser sends by itself
 }
 
 // WrappedRoundTripper gives the proxy access to the dialer.
-func (g *guarded) WrappedRoundTripper() http.RoundTripper { return g.Transport }
+func (g *sandboxTransport) WrappedRoundTripper() http.RoundTripper { return g.Transport }
 
 // RoundTrip implements http.RoundTripper.
-func (g *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (g *sandboxTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := g.Transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -206,7 +205,7 @@ func (g *guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// unreachable answers requests whose target the proxy did not reach.
+// unreachable sends the error of requests that do not reach their target.
 type unreachable struct{ c *Connector }
 
 // Error implements proxy.ErrorResponder.

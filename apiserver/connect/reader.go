@@ -14,8 +14,8 @@ import (
 
 func readerProtocols() []string { return []string{"binary.k8s.io", "base64.binary.k8s.io"} }
 
-// Reader sends what read writes over the WebSocket that r asks for, each write as a message. read's context ends
-// with r's, and when the client leaves. After an error nothing has been written to w.
+// Reader sends each write of read as a message over the WebSocket that r requests. read's context ends with r's, and
+// when the client leaves. If Reader returns an error, nothing has been written to w.
 func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Context, out io.Writer)) error {
 	protocol, err := Choose(r, readerProtocols())
 	if err != nil {
@@ -59,7 +59,7 @@ func (m *encoded) Write(p []byte) (int, error) {
 	return sendMessage(m.ws, base64.StdEncoding.EncodeToString(p), len(p))
 }
 
-// sendMessage returns size if the message was sent.
+// sendMessage sends a message and returns size, the number of bytes that the caller wrote.
 func sendMessage(ws *websocket.Conn, message any, size int) (int, error) {
 	err := ws.SetWriteDeadline(time.Now().Add(stallTime))
 	if err == nil {

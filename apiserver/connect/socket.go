@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// stallTime is how long a client may not read.
+	// stallTime is how long a client may stop reading before it is disconnected.
 	stallTime = time.Minute
 	// maxMessage is the maximum size of a client's message, in bytes.
 	maxMessage = 1 << 20
@@ -29,28 +29,28 @@ type RequestError struct{ Text string }
 // Error implements error.
 func (e *RequestError) Error() string { return e.Text }
 
-// Choose returns the first subprotocol that the client offers and the server supports; "" if the client offers
-// none.
-func Choose(r *http.Request, served []string) (string, error) {
-	var asked []string
+// Choose returns the first subprotocol that the client offers and the server supports, or an empty string if the client
+// offers none.
+func Choose(r *http.Request, supported []string) (string, error) {
+	var offered []string
 	for _, header := range r.Header.Values("Sec-Websocket-Protocol") {
 		for name := range strings.SplitSeq(header, ",") {
-			asked = append(asked, strings.TrimSpace(name))
+			offered = append(offered, strings.TrimSpace(name))
 		}
 	}
-	for _, name := range asked {
-		if slices.Contains(served, name) {
+	for _, name := range offered {
+		if slices.Contains(supported, name) {
 			return name, nil
 		}
 	}
-	if len(asked) == 0 {
+	if len(offered) == 0 {
 		return "", nil
 	}
 	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is supported: request one of %q, or none",
-		asked, served)}
+		offered, supported)}
 }
 
-// Upgrade upgrades the request to a WebSocket with the subprotocol, and closes it when serve returns.
+// Upgrade upgrades the request to a WebSocket with the subprotocol. It closes the WebSocket when serve returns.
 func Upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func(*websocket.Conn)) {
 	websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
@@ -109,8 +109,8 @@ func (c channelWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Receive writes the client's messages to their channels until the client leaves. Messages for unknown channels
-// are dropped, as are those for a channel after a failed write.
+// Receive writes the client's messages to their channels until the client leaves. It drops messages for unknown
+// channels and for a channel after a failed write.
 func (s *Channels) Receive(channels map[byte]io.WriteCloser) error {
 	for {
 		var data []byte

@@ -25,7 +25,7 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Stream connects the client to a pod's container: its log, a command, a port.
+// Stream connects the client to a log, a command or a port of a pod.
 func (c *Connector) Stream(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	if ref.Resource != client.Pods {
 		return apierrors.NewMethodNotSupported(ref.Resource.GroupResource(), r.Method)
@@ -39,7 +39,7 @@ func (c *Connector) Stream(w http.ResponseWriter, r *http.Request, ref client.Re
 	return apierrors.NewMethodNotSupported(ref.Resource.GroupResource(), r.Method)
 }
 
-// connect asks the node for a stream and passes the connection on to it.
+// connect requests a stream from the node and connects the client to it.
 func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	opts, err := streamOptions(ref.Subresource, r.URL.Query())
 	if err != nil {
@@ -70,8 +70,8 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, to, c.missed(opts, pod, node))
 }
 
-// carry connects the client to what the runtime serves: it proxies if both use SPDY, unless earlier output may
-// have to be replayed.
+// carry connects the client to the stream that the runtime serves. If both use SPDY it proxies the connection, unless
+// output from before an attach may have to be sent.
 func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL,
 	missed func(context.Context, io.Writer, io.Writer)) (err error) {
 	var p Process
@@ -92,29 +92,29 @@ func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.O
 	default:
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		// a proxy alone waits for the process after its client has left
-		c.handThrough(to).ServeHTTP(noticing{w, cancel}, r.WithContext(ctx))
+		// Without hangupWriter the proxy waits for the process after its client has left.
+		c.proxyStream(to).ServeHTTP(hangupWriter{w, cancel}, r.WithContext(ctx))
 	}
 	return badRequest(err)
 }
 
-// badRequest converts a socket.RequestError to 400 and returns other errors unchanged.
+// badRequest converts a RequestError to a 400 error and returns other errors unchanged.
 func badRequest(err error) error {
-	if wrong := (*RequestError)(nil); errors.As(err, &wrong) {
-		return apierrors.NewBadRequest(wrong.Error())
+	if invalid := (*RequestError)(nil); errors.As(err, &invalid) {
+		return apierrors.NewBadRequest(invalid.Error())
 	}
 	return err
 }
 
 const (
-	// young is the maximum age of a container whose earlier output an attach replays.
-	young = 10 * time.Second
+	// missedAge is the maximum age of a container whose earlier output an attach sends.
+	missedAge = 10 * time.Second
 	// missedTime limits reading that output.
 	missedTime = 5 * time.Second
 )
 
-// missed writes the log of a container that started a moment ago, because it may end before the attach reaches
-// it, as with a short "kubectl run -i". Nil for older containers.
+// missed returns a function that writes the log of a container that has just started, because the container may end
+// before the attach reaches it, as with a short "kubectl run -i". It returns nil for older containers.
 func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod,
 	node client.Node) func(context.Context, io.Writer, io.Writer) {
 	attach, ok := opts.(*corev1.PodAttachOptions)
@@ -123,7 +123,7 @@ func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod,
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
 		pod.Status.EphemeralContainerStatuses) {
-		if s.Name == attach.Container && s.State.Running != nil && c.Clock.Since(s.State.Running.StartedAt.Time) > young {
+		if s.Name == attach.Container && s.State.Running != nil && c.Clock.Since(s.State.Running.StartedAt.Time) > missedAge {
 			return nil
 		}
 	}
@@ -209,7 +209,7 @@ func complete(opts runtime.Object, pod *corev1.Pod) (err error) {
 	return err
 }
 
-// streamURL asks the node for the URL of the stream.
+// streamURL requests the URL of the stream from the node.
 func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node client.Node) (*url.URL, error) {
 	switch o := opts.(type) {
 	case *corev1.PodAttachOptions:
@@ -220,8 +220,8 @@ func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node c
 	return node.PortForward(ctx, pod, opts.(*corev1.PodPortForwardOptions))
 }
 
-// handThrough proxies the upgraded connection to the runtime's URL.
-func (c *Connector) handThrough(to *url.URL) http.Handler {
+// proxyStream proxies the upgraded connection to the runtime's URL.
+func (c *Connector) proxyStream(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = to
@@ -235,8 +235,8 @@ func (c *Connector) handThrough(to *url.URL) http.Handler {
 	}
 }
 
-// containerOf returns the container of a request: the named one, or the only one. Clients evaluate the
-// annotation for a default container.
+// containerOf returns the container of a request: the named container, or the only one of the pod. Clients evaluate the
+// annotation for the default container.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	main, inits := containerNames(pod.Spec.Containers), containerNames(pod.Spec.InitContainers)
 	switch {

@@ -20,28 +20,28 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// keptFor is how long a document of aggregated discovery is kept after its last use.
-const keptFor = 2 * time.Minute
+// cacheTime is how long a document of aggregated discovery stays in memory after its last use.
+const cacheTime = 2 * time.Minute
 
-// aggregated is a document of aggregated discovery, which is made again when what is served has changed.
+// aggregated caches a document of aggregated discovery, which is made again when the served resources change.
 type aggregated struct {
-	core bool // of the group without a name, or of all others
+	core bool // of the core group; false: of all other groups
 
-	mu   sync.Mutex // guards what follows; held while the document is made, so that it is made once
+	mu   sync.Mutex // guards the fields below; held while the document is made, so that it is made once
 	now  *document  // nil: not made
 	used time.Time
 }
 
 // document is immutable.
 type document struct {
-	resources []kind.Resource // of which it was made
+	resources []kind.Resource // with which it was made
 	remotes   []aggregate.Remote
 	list      *apidiscovery.APIGroupDiscoveryList
 	json      []byte
 	tag       string // independent of the encoding
 }
 
-// of reports whether the document was made of these resources: the registry makes a new slice at every change.
+// of reports whether the document was made with these resources. The registry makes a new slice at every change.
 func (doc *document) of(resources []kind.Resource, remotes []aggregate.Remote) bool {
 	return len(doc.resources) == len(resources) && (len(resources) == 0 || &doc.resources[0] == &resources[0]) &&
 		reflect.DeepEqual(doc.remotes, remotes)
@@ -58,7 +58,7 @@ func (d *Documents) aggregated(a *aggregated) (*document, error) {
 	doc, err := d.makeDocument(a.core)
 	if err == nil {
 		if a.now == nil {
-			d.Clock.AfterFunc(keptFor, func() { d.release(a) })
+			d.Clock.AfterFunc(cacheTime, func() { d.release(a) })
 		}
 		a.now = doc
 	}
@@ -69,7 +69,7 @@ func (d *Documents) aggregated(a *aggregated) (*document, error) {
 func (d *Documents) release(a *aggregated) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if left := keptFor - d.Clock.Since(a.used); left > 0 {
+	if left := cacheTime - d.Clock.Since(a.used); left > 0 {
 		d.Clock.AfterFunc(left, func() { d.release(a) })
 		return
 	}
@@ -78,7 +78,9 @@ func (d *Documents) release(a *aggregated) {
 
 func (d *Documents) makeDocument(core bool) (*document, error) {
 	doc := &document{resources: d.Resources(), remotes: d.Aggregator.Remotes(), list: &apidiscovery.APIGroupDiscoveryList{
-		TypeMeta: metav1.TypeMeta{Kind: codec.Aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}}
+		TypeMeta: metav1.TypeMeta{Kind: codec.Aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()},
+		Items:    []apidiscovery.APIGroupDiscovery{},
+	}}
 	remote, served := d.remotes(), d.byVersion()
 	for _, versions := range d.groups() {
 		if (versions[0].Group == "") == core {
@@ -104,7 +106,8 @@ func (d *Documents) byVersion() map[schema.GroupVersion][]kind.Resource {
 	return out
 }
 
-// discover sends aggregated discovery if the client accepts it, or 304 if the client has the current version.
+// discover sends aggregated discovery if the client accepts it (the code 304 if it has the current version), and
+// otherwise legacy.
 func (d *Documents) discover(w http.ResponseWriter, r *http.Request, a *aggregated, legacy any) {
 	f, err := codec.Negotiate(r, codec.Aggregated)
 	if err != nil {
@@ -135,7 +138,8 @@ func (d *Documents) discover(w http.ResponseWriter, r *http.Request, a *aggregat
 	d.Out.Send(w, r, f, http.StatusOK, doc.json)
 }
 
-func groupDiscovery(versions []schema.GroupVersion, remote map[schema.GroupVersion]aggregate.Remote, served map[schema.GroupVersion][]kind.Resource) apidiscovery.APIGroupDiscovery {
+func groupDiscovery(versions []schema.GroupVersion, remote map[schema.GroupVersion]aggregate.Remote,
+	served map[schema.GroupVersion][]kind.Resource) apidiscovery.APIGroupDiscovery {
 	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
 	for _, gv := range versions {
 		if r, ok := remote[gv]; ok {

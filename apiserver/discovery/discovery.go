@@ -55,7 +55,7 @@ func (d *Documents) groups() [][]schema.GroupVersion {
 // served returns the kinds that this server serves itself.
 func (d *Documents) served() []kind.Resource { return d.Aggregator.Local(d.Resources()) }
 
-// DiscoverCore answers /api.
+// DiscoverCore serves /api.
 func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {
 	d.discover(w, r, &d.core, &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
@@ -65,7 +65,7 @@ func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DiscoverGroups answers /apis.
+// DiscoverGroups serves /apis.
 func (d *Documents) DiscoverGroups(w http.ResponseWriter, r *http.Request) {
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
 		Groups: []metav1.APIGroup{}}
@@ -91,7 +91,7 @@ func (d *Documents) resourcesIn(gv schema.GroupVersion) []kind.Resource {
 	return d.byVersion()[gv]
 }
 
-// DiscoverGroup answers /apis/<group>.
+// DiscoverGroup serves /apis/<group>.
 func (d *Documents) DiscoverGroup(w http.ResponseWriter, r *http.Request) {
 	for _, versions := range d.groups() {
 		if group := versions[0].Group; group != "" && group == chi.URLParam(r, "group") {
@@ -104,7 +104,7 @@ func (d *Documents) DiscoverGroup(w http.ResponseWriter, r *http.Request) {
 	d.Out.Fail(w, r, request.ErrNotFound())
 }
 
-// DiscoverResources answers /api/v1 and /apis/<group>/<version>.
+// DiscoverResources serves /api/v1 and /apis/<group>/<version>.
 func (d *Documents) DiscoverResources(w http.ResponseWriter, r *http.Request) {
 	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
 	resources := d.resourcesIn(gv)
@@ -124,10 +124,12 @@ func (d *Documents) DiscoverResources(w http.ResponseWriter, r *http.Request) {
 func apiResources(res kind.Resource) []metav1.APIResource {
 	out := []metav1.APIResource{{
 		Name: res.GVR.Resource, SingularName: res.SingularName(), Namespaced: res.Namespaced, Kind: res.Kind,
-		Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories, StorageVersionHash: storageVersionHash(res),
+		Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories,
+		StorageVersionHash: storageVersionHash(res),
 	}}
 	for _, sub := range res.Subresources {
-		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub.Name, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: sub.VerbList()}
+		a := metav1.APIResource{
+			Name: res.GVR.Resource + "/" + sub.Name, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: sub.VerbList()}
 		if k := sub.Kind; !k.Empty() {
 			a.Kind = k.Kind
 			if k.GroupVersion() != res.GVR.GroupVersion() {
@@ -139,8 +141,8 @@ func apiResources(res kind.Resource) []metav1.APIResource {
 	return out
 }
 
-// storageVersionHash names the version in which objects are stored, as upstream does, for clients that migrate them
-// when it changes; empty: they are not stored.
+// storageVersionHash returns upstream's hash of the version in which objects are stored, for clients that migrate them
+// when it changes. It returns an empty string for objects that are not stored.
 func storageVersionHash(res kind.Resource) string {
 	stored := res.GVR
 	switch {

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Config of Documents. All fields but Aggregator are required.
+// Config configures Documents. All fields but Aggregator are required.
 type Config struct {
 	Resources func() []kind.Resource // the served kinds
 	Version   string                 // version of the API in OpenAPI

@@ -11,17 +11,17 @@ import (
 	"monopod/apiserver/request"
 )
 
-// Media types of OpenAPI documents in protobuf. Older clients write an @ before the version, which is not valid
-// in a media type.
+// Media types of OpenAPI documents in protobuf. Older clients send an @ before the version, which is not valid in a
+// media type.
 const (
 	typeOpenAPI2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 	typeOpenAPI3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// hashedFor is how long clients may cache a document by its hash (upstream: a year).
-const hashedFor = 365 * 24 * time.Hour
+// hashCacheTime is how long clients may cache a document by its hash (as upstream).
+const hashCacheTime = 365 * 24 * time.Hour
 
-// OpenapiIndex answers /openapi/v3.
+// OpenapiIndex serves /openapi/v3.
 func (d *Documents) OpenapiIndex(w http.ResponseWriter, r *http.Request) {
 	index, err := d.openapi.Index()
 	if err == nil {
@@ -34,15 +34,15 @@ func (d *Documents) OpenapiIndex(w http.ResponseWriter, r *http.Request) {
 	codec.Tagged(w, r, codec.TypeJSON, openapi.Hash(index), index)
 }
 
-// OpenapiGroup answers /openapi/v3/<name>. A response to a request with the document's hash can be cached for
-// good; a request with another hash is redirected.
+// OpenapiGroup serves /openapi/v3/<name>. Clients may cache the response to a request with the document's hash; a
+// request with another hash is redirected.
 func (d *Documents) OpenapiGroup(w http.ResponseWriter, r *http.Request) {
 	name := chi.URLParam(r, "*")
 	if h := d.remote(name); h != nil {
 		h.ServeHTTP(w, r)
 		return
 	}
-	protobuf, ok := binary(w, r, typeOpenAPI3)
+	protobuf, ok := prefersProtobuf(w, r, typeOpenAPI3)
 	if !ok {
 		return
 	}
@@ -59,14 +59,14 @@ func (d *Documents) OpenapiGroup(w http.ResponseWriter, r *http.Request) {
 		return
 	case hash != "":
 		w.Header().Set("Cache-Control", "public, immutable")
-		w.Header().Set("Expires", d.Clock.Now().Add(hashedFor).UTC().Format(http.TimeFormat))
+		w.Header().Set("Expires", d.Clock.Now().Add(hashCacheTime).UTC().Format(http.TimeFormat))
 	}
 	d.document(w, r, doc, protobuf, typeOpenAPI3)
 }
 
-// OpenapiV2 answers /openapi/v2.
+// OpenapiV2 serves /openapi/v2.
 func (d *Documents) OpenapiV2(w http.ResponseWriter, r *http.Request) {
-	protobuf, ok := binary(w, r, typeOpenAPI2)
+	protobuf, ok := prefersProtobuf(w, r, typeOpenAPI2)
 	if !ok {
 		return
 	}
@@ -78,9 +78,9 @@ func (d *Documents) OpenapiV2(w http.ResponseWriter, r *http.Request) {
 	d.document(w, r, doc, protobuf, typeOpenAPI2)
 }
 
-// binary reports whether the client prefers protobuf, of that media type, to JSON. false: it accepts neither, which is
-// answered.
-func binary(w http.ResponseWriter, r *http.Request, protobuf string) (prefers, ok bool) {
+// prefersProtobuf reports whether the client prefers protobuf of that media type to JSON. If it accepts neither, it
+// sends a 406 error and ok is false.
+func prefersProtobuf(w http.ResponseWriter, r *http.Request, protobuf string) (prefers, ok bool) {
 	w.Header().Add("Vary", "Accept")
 	media := codec.Preferred(r.Header.Get("Accept"), codec.TypeJSON, protobuf)
 	if media == "" {

@@ -23,7 +23,7 @@ func (d *Documents) remotes() map[schema.GroupVersion]aggregate.Remote {
 	return out
 }
 
-// remoteDiscovery returns the resources of another server, as it listed them when it was last reached.
+// remoteDiscovery returns the resources of another server as of its last check.
 func remoteDiscovery(r aggregate.Remote) apidiscovery.APIVersionDiscovery {
 	out := apidiscovery.APIVersionDiscovery{Version: r.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 	if !r.Available {
@@ -63,8 +63,7 @@ func remoteKind(in schema.GroupVersion, res metav1.APIResource) *metav1.GroupVer
 	return out
 }
 
-// foreign returns the parts of other servers' documents of OpenAPI v2, as they were when these servers were last
-// reached.
+// foreign returns the parts of other servers' OpenAPI v2 documents as of their last checks.
 func (d *Documents) foreign() (parts []*aggregate.Part) {
 	for _, r := range d.Aggregator.Remotes() {
 		if r.OpenAPI2 != nil {
@@ -74,7 +73,7 @@ func (d *Documents) foreign() (parts []*aggregate.Part) {
 	return parts
 }
 
-// remote returns what answers /openapi/v3/<name> of another server; nil: this one does.
+// remote returns the handler that proxies /openapi/v3/<name> to another server, or nil if this server serves it.
 func (d *Documents) remote(name string) http.Handler {
 	parts := strings.Split(name, "/")
 	if len(parts) != 3 || parts[0] != "apis" { //nolint:mnd // apis/GROUP/VERSION

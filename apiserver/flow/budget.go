@@ -77,8 +77,8 @@ func (a *account) Receive(ctx context.Context, length int) error {
 	return nil
 }
 
-// Decode implements codec.Memory. It first returns what the request had before, so that requests that wait for
-// each other's memory cannot deadlock.
+// Decode implements codec.Memory. It first returns the request's earlier amount, so that requests that wait for each
+// other's memory cannot deadlock.
 func (a *account) Decode(ctx context.Context, bytes int) error {
 	if err := a.Check(bytes); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (a *account) Check(bytes int) error {
 		a.most>>20))
 }
 
-// decoded returns what Decode took.
+// decoded returns the memory that Decode took.
 func (a *account) decoded() {
 	if a.decoding > 0 {
 		a.seats.Leave(a.user, a.decoding)

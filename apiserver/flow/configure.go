@@ -18,7 +18,7 @@ import (
 // Name of the controller.
 const Name = "flowcontrol"
 
-// Apply makes a configuration effective. It does not modify the objects.
+// Apply applies a configuration. It does not modify the objects.
 type Apply func([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration)
 
 // Controller follows FlowSchemas and PriorityLevelConfigurations.
@@ -48,8 +48,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// reconcile applies the objects, restores those that every cluster has, and sets the status of schemas. Its writes wake
-// it again.
+// reconcile applies the objects, restores the mandatory ones, and sets the status of schemas. Its writes wake it again.
 func (c *Controller) reconcile(ctx context.Context) error {
 	schemas, err := client.List[*flowcontrolv1.FlowSchema](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
@@ -72,7 +71,7 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// setDangling says in the status of a schema whether its level is missing, in upstream's words.
+// setDangling sets upstream's condition that says whether the level of a schema is missing.
 func (c *Controller) setDangling(ctx context.Context, fs *flowcontrolv1.FlowSchema, dangling bool) error {
 	want := flowcontrolv1.FlowSchemaCondition{Type: flowcontrolv1.FlowSchemaConditionDangling,
 		Status: flowcontrolv1.ConditionFalse, Reason: "Found"}

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/flow/fair"
 )
 
-// Dumps are the handlers of upstream's debug endpoints, by their paths.
+// Dumps returns the handlers of upstream's debug endpoints, by their paths.
 func (d *Dispatcher) Dumps() map[string]http.HandlerFunc {
 	const folder = "/debug/api_priority_and_fairness/"
 	return map[string]http.HandlerFunc{
@@ -23,7 +23,7 @@ func (d *Dispatcher) Dumps() map[string]http.HandlerFunc {
 	}
 }
 
-// state is what a level contains.
+// state is the state of a level.
 type state struct {
 	fair.State
 	Executing           int
@@ -31,7 +31,7 @@ type state struct {
 	utilization, demand fair.Usage
 }
 
-// states returns what the levels contain now, by their names.
+// states returns the current states of the levels, by their names.
 func (d *Dispatcher) states() map[string]state {
 	d.mu.Lock()
 	levels := maps.Clone(d.levels)
@@ -90,7 +90,7 @@ func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
 // includeRequestDetails in detail.
 func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 	details := r.URL.Query().Get("includeRequestDetails") != ""
-	// sic
+	// FlowDistingsher is upstream's spelling.
 	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher",
 		"ArriveTime",
 		"InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime"}
@@ -133,7 +133,7 @@ func printRows(w http.ResponseWriter, rows [][]string) {
 		for i := range row {
 			row[i] = strings.Map(func(r rune) rune {
 				if r < ' ' {
-					return ' ' // a client's text does not make rows or cells
+					return ' ' // so that a client's text cannot add rows or cells
 				}
 				return r
 			}, row[i])

@@ -15,9 +15,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Ensure creates what is missing of upstream's mandatory and suggested objects. It restores the mandatory ones, updates
-// the suggested ones unless their annotation apf.kubernetes.io/autoupdate-spec is "false" (or is missing and the spec
-// was changed), and deletes those with "true" that this version no longer has, all as upstream.
+// Ensure creates upstream's mandatory and suggested objects if they are missing. As upstream, it restores the mandatory
+// objects, updates the suggested ones unless their annotation apf.kubernetes.io/autoupdate-spec is "false" (or is
+// missing and the spec was changed), and deletes objects with "true" that this version no longer has.
 func Ensure(ctx context.Context, c client.Client) error {
 	group, ctx := guard.With(ctx) // concurrently, so that they share a commit
 	names := map[string]bool{}
@@ -83,14 +83,15 @@ func restore(ctx context.Context, c client.Client, want client.Object, mandatory
 // upToDate reports whether an object has the spec, if it may be updated, and the annotation that says so.
 func upToDate(have, want client.Object, mandatory bool) bool {
 	updates := mandatory || updatable(have)
-	said, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
-	return err == nil && said == updates && (!updates || sameSpec(have, want))
+	value, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
+	return err == nil && value == updates && (!updates || sameSpec(have, want))
 }
 
-// updatable is the annotation's value; an object without one may be updated unless a user has changed it.
+// updatable returns the annotation's value. An object without the annotation may be updated unless a user has changed
+// it.
 func updatable(obj client.Object) bool {
-	if said, err := strconv.ParseBool(obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]); err == nil {
-		return said
+	if value, err := strconv.ParseBool(obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]); err == nil {
+		return value
 	}
 	return obj.GetGeneration() == 1
 }
@@ -104,7 +105,7 @@ func sameSpec(have, want client.Object) bool {
 	return equality.Semantic.DeepEqual(have.(*flowcontrolv1.FlowSchema).Spec, want.(*flowcontrolv1.FlowSchema).Spec)
 }
 
-// setSpec sets the spec of want, but leaves the seats of the level exempt to users.
+// setSpec sets the spec of want, except for the seats of the level exempt, which users may set.
 func setSpec(next, want client.Object) {
 	switch next := next.(type) {
 	case *flowcontrolv1.FlowSchema:

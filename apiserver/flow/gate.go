@@ -1,10 +1,11 @@
 // Package flow shares the server among its users. It limits the number of requests, watches and streams in
 // flight, the memory for their bodies, and how long a client may delay the server.
 //
-//   - configure.go: keeps priority and fairness up to date with its objects, and the objects that every cluster has
-//     with what this version says about them
-//   - priority.go: API Priority and Fairness: FlowSchemas classify requests into priority levels, each of which has a
-//     share of the server's seats and queues of its own
+//   - priority.go implements API Priority and Fairness: FlowSchemas classify requests into priority levels, each of
+//     which has a share of the server's seats and queues of its own. The objects mean the same as in upstream's
+//     k8s.io/apiserver/pkg/util/flowcontrol, except that levels borrow seats from each other at once, not every 10
+//     seconds, so that an idle server does nothing.
+//   - configure.go applies changes of these objects, and ensure.go keeps the objects that every cluster has up to date.
 package flow
 
 import (
@@ -59,10 +60,10 @@ func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	return g
 }
 
-// MinWatchTime is the minimum duration of a watch whose client sets no timeout.
+// MinWatchTime returns the minimum duration of a watch whose client sets no timeout.
 func (g *Gate) MinWatchTime() time.Duration { return g.limits.MinRequestTimeout }
 
-// Stay is what a request in flight holds.
+// Stay contains the resources that a request in flight holds.
 type Stay struct {
 	cancel  context.CancelFunc
 	leave   func()

@@ -38,7 +38,8 @@ const (
 func (l *Limits) Flags(f *pflag.FlagSet) {
 	d := l.complete()
 	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight,
-		"Maximum number of requests in flight, together with --max-mutating-requests-inflight: priority levels share the sum. Watches and streams are not counted. -1: no limit.")
+		"Maximum number of requests in flight, together with --max-mutating-requests-inflight: "+
+			"priority levels share the sum. Watches and streams are not counted. -1: no limit.")
 	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight,
 		"Maximum number of requests in flight, together with --max-requests-inflight. -1: no limit.")
 	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout,
@@ -46,9 +47,12 @@ func (l *Limits) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout,
 		"Minimum time after which the server ends a watch whose client sets no timeout.")
 	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser,
-		"Maximum number of open watches and streams of one user; each 4 KiB of a request's URL and headers counts as one more. All users together can have twice as many, an administrator or a node five times as many. -1: no limit.")
+		"Maximum number of open watches and streams of one user; each 4 KiB of a request's URL and headers counts as "+
+			"one more. All users together can have twice as many, an administrator or a node five times as many. "+
+			"-1: no limit.")
 	f.IntVar(&l.MaxBodyMemory, "max-body-memory", d.MaxBodyMemory,
-		"Maximum memory in bytes for decoding the request bodies in flight; a body that needs more by itself is refused. -1: no limit.")
+		"Maximum memory in bytes for decoding the request bodies in flight; a body that needs more by itself is refused. "+
+			"-1: no limit.")
 }
 
 func (l Limits) complete() Limits {
@@ -62,7 +66,7 @@ func (l Limits) complete() Limits {
 	}
 }
 
-// seats is the number of requests in flight of all priority levels; 0: no limit.
+// seats returns the number of requests in flight of all priority levels; 0: no limit.
 func (l Limits) seats() int {
 	if l.MaxRequestsInflight < 0 || l.MaxMutatingRequestsInflight < 0 {
 		return 0
@@ -74,7 +78,7 @@ func exempt(user auth.User) bool {
 	return slices.Contains(user.Groups, auth.Masters) || slices.Contains(user.Groups, "system:nodes")
 }
 
-// timeLimit is the server's request timeout, or the client's if that is shorter.
+// timeLimit returns the server's request timeout, or the client's if that is shorter.
 func (g *Gate) timeLimit(r *http.Request) (time.Duration, error) {
 	limit := g.limits.RequestTimeout
 	if !strings.Contains(r.URL.RawQuery, "timeout=") {
@@ -84,12 +88,12 @@ func (g *Gate) timeLimit(r *http.Request) (time.Duration, error) {
 	if text == "" {
 		return limit, nil
 	}
-	asked, err := time.ParseDuration(text)
-	if err != nil || asked < 0 {
+	timeout, err := time.ParseDuration(text)
+	if err != nil || timeout < 0 {
 		return 0, apierrors.NewBadRequest("invalid timeout specified in the request URL")
 	}
-	if asked > 0 {
-		limit = min(limit, asked)
+	if timeout > 0 {
+		limit = min(limit, timeout)
 	}
 	return limit, nil
 }

@@ -32,7 +32,8 @@ func (g *Gate) Hold(r *http.Request, ref client.Ref) (done func(), err error) {
 	}
 	if !g.open.Take(user.Name, weight, shares, bounds) {
 		return nil, apierrors.NewTooManyRequests(fmt.Sprintf(
-			"too many watches and streams are open: user %q has %d of %d, and all users together can have %d; close some and try again, or raise --max-longrunning-requests-per-user",
+			"too many watches and streams are open: user %q has %d of %d, and all users together can have %d; "+
+				"close some and try again, or raise --max-longrunning-requests-per-user",
 			user.Name, g.open.Held(user.Name), bounds.User, bounds.Shared), 1)
 	}
 	gauge := g.longRunning.WithLabelValues(MetricVerb(r, ref), ref.Resource.Resource, ref.Subresource)
@@ -43,7 +44,7 @@ func (g *Gate) Hold(r *http.Request, ref client.Ref) (done func(), err error) {
 	}, nil
 }
 
-// headSize is the size of the request without its body, in bytes.
+// headSize returns the size of the request without its body, in bytes.
 func headSize(r *http.Request) int {
 	n := len(r.RequestURI)
 	for name, values := range r.Header {
@@ -54,8 +55,8 @@ func headSize(r *http.Request) int {
 	return n
 }
 
-// MetricVerb is the verb of a request in upstream's metrics: the method, or LIST, WATCH and the like. Unknown
-// methods are mapped to one value, so that clients cannot create new series.
+// MetricVerb returns the verb of a request in upstream's metrics: the method, or LIST, WATCH and so on. It maps unknown
+// methods to one value, so that clients cannot create new series.
 func MetricVerb(r *http.Request, ref client.Ref) string {
 	switch r.Method {
 	case http.MethodGet:

@@ -64,21 +64,28 @@ func newMetrics() *metrics {
 		waitingSeats: gauge("current_inqueue_seats", "Number of seats that the requests in queues wait for.", both...),
 		lengths: prometheus.NewHistogramVec(
 			prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "request_queue_length_after_enqueue",
-				Help: "Length of the queue of a request that waits, with the request.", Buckets: []float64{0, 10, 25, 50, 100, 250, 500, 1000}}, both),
-		utilization: prometheus.NewDesc("apiserver_flowcontrol_priority_level_seat_utilization", "Share of the most seats of a priority level that were taken, in each nanosecond.",
+				Help:    "Length of the queue of a request that waits, with the request.",
+				Buckets: []float64{0, 10, 25, 50, 100, 250, 500, 1000}}, both),
+		utilization: prometheus.NewDesc("apiserver_flowcontrol_priority_level_seat_utilization",
+			"Share of the most seats of a priority level that were taken, in each nanosecond.",
 			[]string{levelLabel}, prometheus.Labels{"phase": "executing"}),
-		demand:  prometheus.NewDesc("apiserver_flowcontrol_demand_seats", "Seats that a priority level could have used, divided by its nominal number, in each nanosecond.", []string{levelLabel}, nil),
-		waited:  seconds("request_wait_duration_seconds", "Time for which requests waited in their queues.", "execute"),
-		took:    seconds("request_execution_seconds", "Duration of the execution of requests; of watches only their beginning.", "type"),
+		demand: prometheus.NewDesc("apiserver_flowcontrol_demand_seats",
+			"Seats that a priority level could have used, divided by its nominal number, in each nanosecond.",
+			[]string{levelLabel}, nil),
+		waited: seconds("request_wait_duration_seconds", "Time for which requests waited in their queues.", "execute"),
+		took: seconds("request_execution_seconds",
+			"Duration of the execution of requests; of watches only their beginning.", "type"),
 		nominal: gauge("nominal_limit_seats", "Share of the seats of each priority level.", levelLabel),
 		lower:   gauge("lower_limit_seats", "Number of seats of each priority level that others cannot borrow.", levelLabel),
-		upper:   gauge("upper_limit_seats", "Maximum number of seats of each priority level, with what it borrows.", levelLabel),
-		limit:   gauge("current_limit_seats", "Number of seats that each priority level can have now.", levelLabel),
+		upper: gauge("upper_limit_seats",
+			"Maximum number of seats of each priority level, with what it borrows.", levelLabel),
+		limit: gauge("current_limit_seats", "Number of seats that each priority level can have now.", levelLabel),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.rejected, m.dispatched, m.refused, m.waiting, m.waitingSeats, m.lengths, m.executing, m.seats, m.waited, m.took, m.nominal, m.lower, m.upper, m.limit}
+	return []prometheus.Collector{m.rejected, m.dispatched, m.refused, m.waiting, m.waitingSeats, m.lengths,
+		m.executing, m.seats, m.waited, m.took, m.nominal, m.lower, m.upper, m.limit}
 }
 
 // of returns the metrics of a schema.
@@ -99,14 +106,14 @@ func (m *metrics) of(level, schema string) *counts {
 	}
 }
 
-// enters and leaves count a request that executes. It has one seat.
+// enters counts a request that begins to execute, leaves one that ends. Each has one seat.
 func (c *counts) enters() {
 	c.dispatched.Inc()
 	c.executing.Inc()
 	c.seats.Inc()
 }
 
-// waits counts a request that begins or ends to wait for its seat.
+// waits counts a request that begins (1) or stops (-1) to wait for its seat.
 func (c *counts) waits(n float64) {
 	c.waiting.Add(n)
 	c.waitingSeats.Add(n)
@@ -132,14 +139,14 @@ func (c *counts) rejected(reason fair.Outcome) {
 	c.rejections.WithLabelValues(string(reason)).Inc()
 }
 
-// limits sets those of a level.
+// limits sets the limits of a level.
 func (m *metrics) limits(level string, l fair.LevelConfig) {
 	m.nominal.WithLabelValues(level).Set(float64(l.Nominal))
 	m.lower.WithLabelValues(level).Set(float64(l.Min))
 	m.upper.WithLabelValues(level).Set(float64(l.Max))
 }
 
-// forget removes the metrics of schemas that old has and now has not, or has in another level.
+// forget removes the metrics of schemas that are in old and not in now, or in another level.
 func (m *metrics) forget(old, now *rules) {
 	if old == nil {
 		return
@@ -167,7 +174,7 @@ func (m *metrics) delete(labels prometheus.Labels) {
 	}
 }
 
-// collector sets what is only known when the metrics are read.
+// collector computes the metrics that are only known when they are read.
 type collector struct{ *Dispatcher }
 
 // Describe implements prometheus.Collector.
@@ -183,8 +190,9 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	for name, s := range c.states() {
 		c.metrics.limit.WithLabelValues(name).Set(float64(s.Limit))
-		out <- prometheus.MustNewConstHistogram(c.metrics.utilization, s.utilization.Total, s.utilization.Sum, s.utilization.Buckets, name)
-		out <- prometheus.MustNewConstHistogram(c.metrics.demand, s.demand.Total, s.demand.Sum, s.demand.Buckets, name)
+		u, d := s.utilization, s.demand
+		out <- prometheus.MustNewConstHistogram(c.metrics.utilization, u.Total, u.Sum, u.Buckets, name)
+		out <- prometheus.MustNewConstHistogram(c.metrics.demand, d.Total, d.Sum, d.Buckets, name)
 	}
 	for _, m := range c.metrics.all() {
 		m.Collect(out)

@@ -1,6 +1,3 @@
-// It follows upstream's k8s.io/apiserver/pkg/util/flowcontrol in what the objects mean, with one difference: levels
-// borrow seats from each other at once, not every 10 seconds, so that an idle server does nothing.
-
 package flow
 
 import (
@@ -102,7 +99,7 @@ func (d *Dispatcher) Configure(schemas []*flowcontrolv1.FlowSchema,
 	d.metrics.forget(old, r)
 }
 
-// withMissing returns objects with those of more whose names it lacks, as a new slice.
+// withMissing returns a new slice of objects and of those of more whose names are missing.
 func withMissing[T interface{ GetName() string }](objects, more []T) []T {
 	out := slices.Clone(objects)
 	for _, m := range more {
@@ -157,7 +154,7 @@ func (d *Dispatcher) level(name string) *level {
 	return d.levels[name]
 }
 
-// shares are what a configuration says about seats; borrows is negative without a limit.
+// shares contains the shares and percentages of a configuration. borrows is negative without a limit.
 type shares struct{ nominal, lends, borrows int }
 
 func sharesOf(c *flowcontrolv1.PriorityLevelConfiguration) shares {
@@ -207,8 +204,8 @@ type Ticket struct {
 	older, newer *Ticket // of the same level
 }
 
-// Enter classifies a request and waits for a seat in its level. It adds upstream's headers to h, which may be nil. nil:
-// the request is refused.
+// Enter classifies a request and waits for a seat in its level. It adds upstream's headers to h, which may be nil. It
+// returns nil if the request is refused.
 func (d *Dispatcher) Enter(ctx context.Context, h http.Header, r *Request) *Ticket {
 	s := d.now.Load().classify(r)
 	if h != nil && s.headers[0][0] != "" {
@@ -228,7 +225,7 @@ func (d *Dispatcher) Enter(ctx context.Context, h http.Header, r *Request) *Tick
 	return t
 }
 
-// begins adds a request to those that are executing.
+// begins adds a request to the executing ones.
 func (l *level) begins(t *Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,7 +250,7 @@ func (l *level) ends(t *Ticket) {
 	t.older, t.newer = nil, nil
 }
 
-// tickets returns those of the requests that are executing, the oldest first.
+// tickets returns the tickets of the executing requests, the oldest first.
 func (l *level) tickets() (out []*Ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

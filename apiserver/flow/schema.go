@@ -16,7 +16,7 @@ const (
 	levelHeader  = "X-Kubernetes-Pf-Prioritylevel-Uid"
 )
 
-// Request is what FlowSchemas decide on.
+// Request contains the properties of a request that FlowSchemas match.
 type Request struct {
 	User auth.User
 	Verb string
@@ -105,12 +105,12 @@ func isSubject(s *flowcontrolv1.Subject, u *auth.User) bool {
 	return false
 }
 
-// has reports whether all has s, or stands for everything.
+// has reports whether all contains s, or only "*".
 func has(all []string, s string) bool {
 	return len(all) == 1 && all[0] == "*" || slices.Contains(all, s)
 }
 
-// isResource is has for the resource, with its subresource.
+// isResource is has for a resource with its subresource.
 func isResource(all []string, r *Request) bool {
 	if r.Subresource == "" || len(all) == 1 && all[0] == "*" {
 		return has(all, r.Resource)

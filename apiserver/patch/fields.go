@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Fields returns the JSON of the named fields of obj, with its kind and apiVersion. It fails if obj does not have
+// Fields returns the JSON of the named fields of obj, with its kind and apiVersion. It returns an error if obj lacks
 // one of them.
 func Fields(obj runtime.Object, names map[string]json.RawMessage) ([]byte, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
@@ -27,7 +27,7 @@ func Fields(obj runtime.Object, names map[string]json.RawMessage) ([]byte, error
 	return json.Marshal(part)
 }
 
-// Without returns a copy of obj without the named fields, which it has.
+// Without returns a copy of obj without the named fields. obj must have them.
 func Without(obj runtime.Object, names map[string]json.RawMessage) runtime.Object {
 	from := reflect.ValueOf(obj).Elem()
 	shallow := reflect.New(from.Type())

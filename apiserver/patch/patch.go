@@ -31,30 +31,29 @@ const maxCopied = 3 << 20
 // limitCopies sets the limit in the library's global variable.
 var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopied })
 
-// Supported are the media types that Apply supports.
+// Supported lists the media types that Apply supports.
 var Supported = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
 }
 
-// Served are the patch types that the server accepts.
+// Served returns the patch types that the server accepts.
 func Served() []string {
 	return append(slices.Clone(Supported), string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType))
 }
 
-// Untyped are the patch types for objects without a Go type: a strategic merge needs its tags.
+// Untyped returns the patch types for objects without a Go type, whose tags a strategic merge needs.
 func Untyped() []string {
 	return slices.DeleteFunc(Served(), func(typ string) bool { return typ == string(types.StrategicMergePatchType) })
 }
 
-// Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type
-// whose tags a strategic merge uses. It returns API errors: 415 for an unknown type, 400 for an invalid patch,
-// 422 for one that does not match the object.
+// Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type whose tags
+// a strategic merge uses. Apply returns API errors: 415 for an unknown type, 400 for an invalid patch, 422 for a patch
+// that does not match the object.
 func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, err error) {
 	defer func() {
-		// The libraries panic for some invalid patches: a merge key that is an object, a document replaced by no
-		// value.
+		// The libraries panic for some invalid patches, such as a merge key that is an object.
 		if p := recover(); p != nil {
-			out, err = nil, errUnprocessable(fmt.Errorf("the patch does not fit the object: %v", p))
+			out, err = nil, errUnprocessable(fmt.Errorf("the patch does not match the object: %v", p))
 		}
 	}()
 	switch typ {
@@ -68,7 +67,7 @@ func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, er
 	return nil, ErrUnsupported(typ, Served()...)
 }
 
-// ErrUnsupported is the 415 error for a patch of a type that is not accepted.
+// ErrUnsupported returns the 415 error for a patch type that is not accepted.
 func ErrUnsupported(typ types.PatchType, accepted ...string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
@@ -77,8 +76,8 @@ func ErrUnsupported(typ types.PatchType, accepted ...string) error {
 	}}
 }
 
-// errUnprocessable is the 422 error for a patch that cannot be applied to this object, with upstream's text and
-// the reason, which upstream omits.
+// errUnprocessable returns the 422 error for a patch that cannot be applied to this object: upstream's message and the
+// cause, which upstream omits.
 func errUnprocessable(err error) error {
 	e := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "", 0, false)
 	e.ErrStatus.Message += ": " + err.Error()
@@ -93,9 +92,9 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// Doubled returns the fields that occur twice in a patch, and the unknown fields of a JSON patch's operations;
-// 400 for an invalid patch, 415 for an unknown type.
-func Doubled(typ types.PatchType, data []byte) ([]error, error) {
+// Duplicates returns the fields that occur twice in a patch, and the unknown fields of a JSON patch's operations. It
+// returns a 400 error for an invalid patch and a 415 error for an unknown type.
+func Duplicates(typ types.PatchType, data []byte) ([]error, error) {
 	var into any = &map[string]any{}
 	switch {
 	case !slices.Contains(Supported, string(typ)):
@@ -158,8 +157,8 @@ func object(data []byte) (map[string]any, error) {
 	return out, nil
 }
 
-// merge is RFC 7396: null removes a field, objects are merged, anything else is replaced. It is not the
-// library's, which copies the text of each level for each level above it and so takes forever for a deep patch.
+// merge applies RFC 7396: null removes a field, objects are merged, anything else is replaced. The library's function
+// copies the text of each level for each level above it, and so takes forever for a deep patch.
 func merge(into map[string]any, patch any) any {
 	fields, ok := patch.(map[string]any)
 	if !ok {
@@ -195,7 +194,7 @@ func applyStrategic(current, data []byte, typed any) ([]byte, error) {
 	return nil, errUnprocessable(err)
 }
 
-// isObject refuses a patch that is not a JSON object before a library gets it.
+// isObject returns a 400 error for a patch that is not a JSON object.
 func isObject(data []byte) error {
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(data, &fields)

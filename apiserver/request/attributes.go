@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Attributes returns the attributes of a request about ref. The namespace of a request for a namespace is that
-// namespace, and a list whose field selector selects one name has that name (upstream: RequestInfoFactory).
+// Attributes returns the attributes of a request for ref. As upstream (RequestInfoFactory), the namespace of a request
+// for a Namespace is its name, and a list whose field selector selects one name has that name.
 func Attributes(r *http.Request, ref client.Ref) auth.Attributes {
 	a := auth.Attributes{
 		User: auth.UserOf(r.Context()), Verb: Verb(r, ref),
@@ -24,13 +24,13 @@ func Attributes(r *http.Request, ref client.Ref) auth.Attributes {
 		a.Namespace = ref.Name
 	}
 	switch {
-	case !hasVerb(r.Method): // proxied; only for users who may do everything
+	case !hasVerb(r.Method): // a proxied request: only users who may do everything are authorized
 		a.Verb = ""
 	case a.Verb == "list" || a.Verb == "watch":
-		a.Fields = selected(r)
+		a.Fields = fieldRequirements(r)
 		a.Name = selectedName(a.Fields)
 	case a.Verb == "deletecollection":
-		a.Fields = selected(r)
+		a.Fields = fieldRequirements(r)
 	}
 	return a
 }
@@ -44,8 +44,9 @@ func hasVerb(method string) bool {
 	return false
 }
 
-// selected returns the requirements of the field selector; none if it is invalid, which the handler reports.
-func selected(r *http.Request) fields.Requirements {
+// fieldRequirements returns the requirements of the field selector, or nil if it is invalid: the handler returns the
+// error.
+func fieldRequirements(r *http.Request) fields.Requirements {
 	if !strings.Contains(r.URL.RawQuery, "fieldSelector") {
 		return nil
 	}
@@ -56,9 +57,9 @@ func selected(r *http.Request) fields.Requirements {
 	return sel.Requirements()
 }
 
-// selectedName returns the one name that a field selector selects.
-func selectedName(asked fields.Requirements) string {
-	for _, f := range asked {
+// selectedName returns the name that a field selector selects, or an empty string.
+func selectedName(requirements fields.Requirements) string {
+	for _, f := range requirements {
 		if f.Field == "metadata.name" && f.Operator == selection.Equals && len(content.IsPathSegmentName(f.Value)) == 0 {
 			return f.Value
 		}

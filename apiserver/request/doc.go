@@ -1,3 +1,3 @@
-// Package request parses a request's path, query and headers: object, verb, attributes for authorization,
-// selectors and options.
+// Package request parses a request's path, query and headers: its object, verb, attributes for authorization, selectors
+// and options.
 package request

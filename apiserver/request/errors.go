@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrNotFound is the 404 error for a path that is not a resource.
+// ErrNotFound returns the 404 error for a path that is not served.
 func ErrNotFound() error {
 	e := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
 	e.ErrStatus.Message = "the server could not find the requested resource"

@@ -12,15 +12,15 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// Impersonated returns the user in the impersonation headers; false without such headers.
-func Impersonated(h http.Header) (as auth.User, asked bool, err error) {
+// Impersonated returns the user in the impersonation headers. It returns false without such headers.
+func Impersonated(h http.Header) (as auth.User, ok bool, err error) {
 	as = auth.User{
 		Name: h.Get(authenticationv1.ImpersonateUserHeader), UID: h.Get(authenticationv1.ImpersonateUIDHeader),
 		Groups: slices.Clone(h[authenticationv1.ImpersonateGroupHeader]), Extra: impersonatedExtra(h),
 	}
 	if as.Name == "" && (as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0) {
-		return as, false, apierrors.NewBadRequest("a group, uid or extra field is to be impersonated, but no user: header " +
-			authenticationv1.ImpersonateUserHeader + " is missing")
+		return as, false, apierrors.NewBadRequest("the request impersonates a group, uid or extra field without a user: " +
+			"header " + authenticationv1.ImpersonateUserHeader + " is missing")
 	}
 	return as, as.Name != "", nil
 }

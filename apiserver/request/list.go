@@ -19,7 +19,7 @@ type ListOptions struct {
 	Rev int64 // 0: not set
 }
 
-// ReadListOptions reads the query of a list or watch of ref; errors are API errors (400).
+// ReadListOptions parses the query of a list or watch of ref. It returns a 400 error for an invalid query.
 func ReadListOptions(q url.Values, ref client.Ref) (ListOptions, error) {
 	o := ListOptions{Sel: client.Selector{Resource: ref.Resource, Namespace: ref.Namespace}}
 	var err error

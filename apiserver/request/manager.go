@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// FieldManager returns the field manager of a write: the query's fieldManager or else the first word of the user agent
-// (upstream: managerOrUserAgent).
+// FieldManager returns the field manager of a write: fieldManager in the query, or else the first word of the user
+// agent (upstream: managerOrUserAgent).
 func FieldManager(r *http.Request) (string, error) {
 	manager := r.URL.Query().Get("fieldManager")
 	if manager == "" {

@@ -14,8 +14,7 @@ import (
 	"monopod/apiserver/kit/query"
 )
 
-// PatchOptions returns the options of a patch, or upstream's errors: only an apply can be forced, and it needs a
-// field manager.
+// PatchOptions returns the options of a patch. As upstream, only an apply can be forced, and it needs a field manager.
 func PatchOptions(r *http.Request, typ types.PatchType) (*metav1.PatchOptions, error) {
 	query := r.URL.Query()
 	opts := &metav1.PatchOptions{FieldManager: query.Get("fieldManager")}
@@ -29,24 +28,25 @@ func PatchOptions(r *http.Request, typ types.PatchType) (*metav1.PatchOptions, e
 	return opts, ErrOptions(r, metavalidation.ValidatePatchOptions(opts, typ))
 }
 
-// ErrOptions returns a 422 error for invalid options in a request's query; nil without errors.
+// ErrOptions returns a 422 error for invalid options in a request's query, or nil without errors.
 func ErrOptions(r *http.Request, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	kind := map[string]string{
-		http.MethodPost: "CreateOptions", http.MethodPut: "UpdateOptions", http.MethodPatch: "PatchOptions", http.MethodDelete: "DeleteOptions",
-	}[r.Method]
-	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
+	return InvalidOptions(map[string]string{
+		http.MethodPost: "CreateOptions", http.MethodPut: "UpdateOptions",
+		http.MethodPatch: "PatchOptions", http.MethodDelete: "DeleteOptions",
+	}[r.Method], errs)
 }
 
-// QueryDeleteOptions reads the options of a deletion from its query into opts, as a 400
-// for what cannot be read.
+// QueryDeleteOptions parses the options of a deletion in its query into opts. It returns a 400 error for an invalid
+// value.
 func QueryDeleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 	if v := q.Get("gracePeriodSeconds"); v != "" {
 		grace, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
-			return apierrors.NewBadRequest("gracePeriodSeconds: Invalid value: " + strconv.Quote(v) + ": must be a whole number of seconds")
+			return apierrors.NewBadRequest(
+				"gracePeriodSeconds: Invalid value: " + strconv.Quote(v) + ": must be a whole number of seconds")
 		}
 		opts.GracePeriodSeconds = &grace
 	}
@@ -63,7 +63,7 @@ func QueryDeleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 	return nil
 }
 
-// IncludeObject parses which part of its object a table row contains.
+// IncludeObject parses includeObject: which part of its object a table row contains.
 func IncludeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	opts := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))}
 	if opts.IncludeObject == "" {
@@ -75,7 +75,7 @@ func IncludeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	return opts.IncludeObject, nil
 }
 
-// InvalidOptions is the 422 for options of that kind.
+// InvalidOptions returns a 422 error for options of a kind.
 func InvalidOptions(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind(kind).GroupKind(), "", errs)
 }

@@ -44,11 +44,11 @@ func wantsWatch(r *http.Request) bool {
 	return err == nil && watch
 }
 
-// CheckQuery refuses an invalid query: otherwise invalid parts would be ignored, and a deletion could lose its
+// CheckQuery refuses an invalid query. Otherwise its invalid parts would be ignored, and a deletion could lose its
 // selector.
 func CheckQuery(r *http.Request) error {
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-		return apierrors.NewBadRequest("the query of the request cannot be read: " + err.Error())
+		return apierrors.NewBadRequest("the query of the request is not valid: " + err.Error())
 	}
 	return nil
 }
@@ -78,8 +78,8 @@ func IsWatch(r *http.Request, ref client.Ref) bool {
 	return r.Method == http.MethodGet && ref.Name == "" && strings.Contains(r.URL.RawQuery, "watch") && wantsWatch(r)
 }
 
-// IsProxied reports whether the request is proxied to a pod, a service or a node, which limit the body
-// themselves. An escaped slash is part of a name, as for the router.
+// IsProxied reports whether the request is proxied to a pod, a Service or a node. An escaped slash is part of a name,
+// as for the router.
 func IsProxied(r *http.Request) bool {
 	path := r.URL.EscapedPath()
 	parts := strings.SplitN(strings.TrimPrefix(path, "/api/v1/"), "/", 6)
@@ -89,22 +89,22 @@ func IsProxied(r *http.Request) bool {
 	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(path, "/api/v1/")
 }
 
-// IsUnbounded reports whether the body of the request may be of any size and take any time: it is proxied, or it is an
+// IsUnbounded reports whether the body of the request may have any size and take any time, because it is proxied or an
 // archive of images.
 func IsUnbounded(r *http.Request) bool { return IsProxied(r) || r.URL.Path == images.Path }
 
-// IsUpgrade reports whether the client asks for another protocol on the connection.
+// IsUpgrade reports whether the client requests to upgrade the connection to another protocol.
 func IsUpgrade(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
 }
 
-// HasBody reports whether the request comes with a body, which may be empty.
+// HasBody reports whether the request has a body, which may be empty.
 func HasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 // HTTP/2 always makes a body
 }
 
-// AsWrite returns r as the cross-origin check must see it: as a write. A browser lets any page open a WebSocket
-// with a GET, and a stream can do more than read.
+// AsWrite returns an upgrade request as a POST, for the cross-origin check: any page can open a WebSocket with a GET,
+// and a stream can do more than read.
 func AsWrite(r *http.Request) *http.Request {
 	if !IsUpgrade(r) {
 		return r

@@ -56,7 +56,8 @@ func checkSelector(name string, size int) error {
 func checkTerms(name string, terms int) error {
 	if terms > maxTerms {
 		return apierrors.NewBadRequest(
-			fmt.Sprintf("%s: Too many: may not have more than %d requirements and values, has %d; select by a label that the objects share", name, maxTerms, terms))
+			fmt.Sprintf("%s: Too many: may not have more than %d requirements and values, has %d; "+
+				"select by a label that the objects share", name, maxTerms, terms))
 	}
 	return nil
 }

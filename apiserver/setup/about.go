@@ -10,10 +10,12 @@ import (
 	"monopod/apiserver/status"
 )
 
-// About describes the process, but for what the API does not know of it.
+// About describes the process. The caller sets the fields about other parts than the API server.
 func (a *API) About(ctx context.Context) status.Process {
-	p := status.Process{Kubernetes: apiserver.Version.GitVersion, PID: os.Getpid(), Address: "https://" +
-		a.Access.Reachable(), DataDir: a.cfg.DataDir, Node: a.cfg.Node, State: status.State{Kind: "file"}}
+	p := status.Process{
+		Kubernetes: apiserver.Version.GitVersion, PID: os.Getpid(), Address: "https://" + a.Access.Reachable(),
+		DataDir: a.cfg.DataDir, Node: a.cfg.Node, State: status.State{Kind: "file"},
+	}
 	if a.State.Shared() {
 		p.State.Kind = "etcd"
 	}

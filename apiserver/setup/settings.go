@@ -27,13 +27,13 @@ type Settings struct {
 	Audit     audit.Options
 	// DisabledPlugins are the names of admission plugins that do not run.
 	DisabledPlugins []string
-	// NotReadySeconds and UnreachableSeconds are how long pods stay on such nodes unless they say so themselves.
+	// NotReadySeconds and UnreachableSeconds are how long pods without a toleration of their own tolerate such nodes.
 	NotReadySeconds, UnreachableSeconds int64
 
 	services allocate.Config // set by Complete
 }
 
-// Flags adds the flags to those of each subject.
+// Flags adds the flags to the flag sets of their subjects.
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	serving := group("API server")
 	serving.StringVar(&s.Listen, "listen", "127.0.0.1:6443",
@@ -44,16 +44,19 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Limits.Flags(serving)
 	s.Services.Flags(serving)
 	serving.StringSliceVar(&s.DisabledPlugins, "disable-admission-plugins", nil,
-		"Comma-separated list of admission plugins that are disabled although they are enabled by default, for example ServiceAccount. Names that this server does not have are ignored.")
+		"Comma-separated list of admission plugins that are disabled although they are enabled by default, "+
+			"for example ServiceAccount. Names that this server does not have are ignored.")
 	serving.Int64Var(&s.NotReadySeconds, "default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds,
-		"Time in seconds for which pods tolerate that their node is not ready, unless they have such a toleration. Then they are evicted if another node is ready.")
+		"Time in seconds for which pods tolerate that their node is not ready, unless they have such a toleration. "+
+			"Then they are evicted if another node is ready.")
 	serving.Int64Var(&s.UnreachableSeconds, "default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds,
-		"Time in seconds for which pods tolerate that their node is unreachable, unless they have such a toleration. Then they are evicted if another node is ready.")
+		"Time in seconds for which pods tolerate that their node is unreachable, unless they have such a toleration. "+
+			"Then they are evicted if another node is ready.")
 	s.Audit.Flags(group("audit"))
 	s.State.Flags(group("storage"))
 }
 
-// Complete validates the flags and sets defaults; dataDir is absolute.
+// Complete validates the flags and sets defaults. dataDir is absolute.
 func (s *Settings) Complete(dataDir string) error {
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give it as HOST:PORT, for example --listen=127.0.0.1:0", err)
@@ -65,7 +68,7 @@ func (s *Settings) Complete(dataDir string) error {
 	return errors.Join(err, s.Serving.Check())
 }
 
-// ServiceRange is the address range of Services.
+// ServiceRange returns the address range of Services.
 func (s *Settings) ServiceRange() allocate.Config { return s.services }
 
 func (c Config) path(name ...string) string {

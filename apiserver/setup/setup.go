@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,50 +47,49 @@ import (
 	"monopod/store/state"
 )
 
-// Config of an API.
+// Config configures an API.
 type Config struct {
 	Settings
 	DataDir  string
 	Node     string        // name of this process's node
-	Kubelet  string        // address of what a kubelet serves; empty: none
+	Kubelet  string        // host:port of the kubelet's API; empty: disabled
 	Names    []string      // additional names and addresses for the server's certificate
 	EventTTL time.Duration // the time after which events expire
-	// LoopbackPods is the part of the loopback range in which pods have addresses, which endpoints may have; the zero
-	// value: none.
+	// LoopbackPods is the part of the loopback range that contains the addresses of pods, so that endpoints may contain
+	// these addresses; the zero value: none.
 	LoopbackPods netip.Prefix
 	// Off reports whether --controllers disables a controller.
 	Off func(controller string) bool
 	Log *zap.Logger
 }
 
-// API contains the parts of an API server. The process uses Registry at once; clients can connect once the
-// server of New serves.
+// API contains the parts of an API server. The process can use Registry after Open; clients can connect when the server
+// of New serves.
 type API struct {
 	Registry   *registry.Registry
 	State      *state.State
 	Access     *entry.Entry
 	Advertised netip.AddrPort // address for pods and other machines
-	Restored   string         // the state that was restored before this start; empty: none
+	Restored   string         // describes the state that was restored before this start; empty: none
 
 	cfg        Config
 	metrics    *prometheus.Registry
-	guard      *guard.Guard // of goroutines of the registry
+	guard      *guard.Guard // for the goroutines of the registry
 	roles      *rbac.Authorizer
 	tokens     *token.Issuer
 	aggregator *aggregate.Aggregator
 	pods       atomic.Pointer[connect.PodNetwork] // nil: pods are reached as everything else
 }
 
-// Stores returns what a store must know about the kinds.
+// Stores returns the configuration of a store for the built-in kinds.
 func Stores() store.Config { return store.Config{Kind: registry.Kinds(registry.Resources())} }
 
-// SharedStores is Stores for state that may be in etcd, where events expire after eventTTL even if no server
-// runs.
+// SharedStores is Stores for state that may be in etcd, where events expire after eventTTL even if no server runs.
 func SharedStores(eventTTL time.Duration) state.Config {
 	resources := registry.Resources()
 	cfg := state.Config{
 		Config: store.Config{Kind: registry.Kinds(resources)},
-		// A definition's name is the name under which the objects of its kind are stored.
+		// The objects of a custom kind are stored under the name of their definition.
 		Definitions: custom.DefinitionsName,
 		TTL:         map[string]time.Duration{client.Events.Resource: eventTTL},
 	}
@@ -101,19 +101,19 @@ func SharedStores(eventTTL time.Duration) state.Config {
 	return cfg
 }
 
-// maxState returns the maximum size of the state of a machine with this memory. asked is the flag's value.
-func maxState(asked int64, memory uint64) int64 {
+// maxState returns the maximum size of the state on a machine with this memory; 0: no limit.
+func maxState(flag int64, memory uint64) int64 {
 	switch {
-	case asked < 0:
+	case flag < 0:
 		return 0
-	case asked > 0:
-		return asked
+	case flag > 0:
+		return flag
 	}
 	return int64(min(max(memory/16, 64<<20), 2<<30))
 }
 
-// Open opens the state, creates the default objects of a cluster, and reads or creates keys and certificates.
-// Close must follow.
+// Open opens the state, creates the default objects of a cluster, and reads or creates keys and certificates. The
+// caller must call Close.
 func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, error) {
 	stores := SharedStores(cfg.EventTTL)
 	stores.Log = cfg.Log.Named("store")
@@ -137,9 +137,13 @@ func (a *API) open(ctx context.Context) error {
 	}
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
-	a.Registry = registry.New(a.State.Store, service.Reaching(registry.Resources(), a.cfg.LoopbackPods), registry.Config{
-		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off, DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial, Establish: establish,
-		Tolerations: plugins.TolerationSeconds{NotReady: &a.cfg.NotReadySeconds, Unreachable: &a.cfg.UnreachableSeconds}})
+	resources := service.Reaching(registry.Resources(), a.cfg.LoopbackPods)
+	a.Registry = registry.New(a.State.Store, resources, registry.Config{
+		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off,
+		DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial, Establish: establishTime,
+		Tolerations: plugins.TolerationSeconds{
+			NotReady: &a.cfg.NotReadySeconds, Unreachable: &a.cfg.UnreachableSeconds},
+	})
 	if _, err := registry.NewDefinitions(a.Registry).Load(ctx); err != nil {
 		return fmt.Errorf("load the definitions of custom kinds: %w", err)
 	}
@@ -157,13 +161,15 @@ func (a *API) open(ctx context.Context) error {
 		return err
 	}
 	a.aggregator = aggregate.New(aggregate.Config{
-		API: a.Registry, Dial: a.dial, Identity: sync.OnceValues(a.Access.FrontProxy), Log: log, Announce: a.Registry.Announce,
+		API: a.Registry, Dial: a.dial, Identity: sync.OnceValues(a.Access.FrontProxy), Log: log,
+		Announce: a.Registry.Announce,
 		Served: func() ([]kind.Resource, <-chan struct{}) {
 			changed := a.Registry.Changed()
 			return a.Registry.Resources(), changed
 		}})
 	a.metrics.MustRegister(a.tokens.Collectors()...)
-	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.State.Collector(a.Registry.Stored()))
+	a.metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.State.Collector(a.Registry.Stored()))
 	a.Advertised, err = a.Access.Advertised()
 	return err
 }
@@ -191,15 +197,18 @@ func (a *API) shareKeys(ctx context.Context) error {
 		return fmt.Errorf("share pki: %w", err)
 	}
 	if differs {
-		a.cfg.Log.Warn("this server has a different authority and token: kubeconfigs of the other servers do not work here", zap.String("folder", pki))
+		a.cfg.Log.Warn("this server has a different authority and token: kubeconfigs of the other servers do not work here",
+			zap.String("folder", pki))
 	}
 	return nil
 }
 
 func (a *API) openAccess() (err error) {
-	names := append([]string{a.cfg.services.First().String()}, append(a.cfg.Serving.SANs, a.cfg.Names...)...)
 	a.Access, err = entry.Open(entry.Config{
-		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node, Names: names, Clock: clock.RealClock{}, Guard: a.guard})
+		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node,
+		Names: slices.Concat([]string{a.cfg.services.First().String()}, a.cfg.Serving.SANs, a.cfg.Names),
+		Clock: clock.RealClock{}, Guard: a.guard,
+	})
 	if err != nil {
 		return err
 	}
@@ -209,10 +218,10 @@ func (a *API) openAccess() (err error) {
 	return nil
 }
 
-// Health returns an error that names the parts of the registry that panicked recently.
+// Health returns an error if goroutines of the registry panicked recently.
 func (a *API) Health(context.Context) error { return a.guard.Check() }
 
-// Checks are the health of the API itself, of the state below it, and of the goroutines of the registry.
+// Checks returns the health checks of the API itself, of the state, and of the goroutines of the registry.
 func (a *API) Checks() []health.Check {
 	return []health.Check{
 		{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }},
@@ -224,9 +233,10 @@ func (a *API) Checks() []health.Check {
 // Close closes the state.
 func (a *API) Close() error { return a.State.Close() }
 
-// New returns the server. It sets what the API knows of the server's configuration; closed must be called after
-// the server's end.
-func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.Server, closed func() error, err error) {
+// New returns the server. It sets the fields of cfg about the registry, users and the state. The caller must call
+// closeLog, which closes the audit log, after the server has stopped.
+func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.Server, closeLog func() error,
+	err error) {
 	log, file, err := a.cfg.Audit.Open(clock.RealClock{}, a.cfg.Log.Named("audit"))
 	if err != nil {
 		return nil, nil, err
@@ -235,7 +245,8 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 		a.pods.Store(&cfg.Pods)
 	}
 	cfg.Registry, cfg.Metrics = a.Registry, a.metrics
-	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry), token.Bootstrap(a.Registry, clock.RealClock{}))
+	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry),
+		token.Bootstrap(a.Registry, clock.RealClock{}))
 	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
 	cfg.Aggregator = a.aggregator
 	cfg.Tokens = a.tokens
@@ -249,35 +260,38 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	return server, file.Close, nil
 }
 
-// establish is how long the creation of a definition waits for its kinds: envtest and others look for them at once, and
-// then every 100 ms.
-const establish = 50 * time.Millisecond
+// establishTime is how long the creation of a definition waits until its kinds are served. Clients such as envtest look
+// for them at once, and then only every 100 ms.
+const establishTime = 50 * time.Millisecond
 
-// Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes unless another server
-// serves it, and with the kinds of other servers.
+// Whole returns a client of the whole API for parts of this process: the registry, metrics.k8s.io, which usage computes
+// unless another server serves it, and the kinds of other servers.
 func (a *API) Whole(usage virtual.Usage) client.Ordered {
 	return a.aggregator.Client(virtual.Measured(a.Registry, usage))
 }
 
-// Kinds returns the kinds whose objects controllers clean up, also those of other servers.
+// Kinds returns the kinds whose objects controllers delete, including those of other servers.
 func (a *API) Kinds() client.Kinds { return a.aggregator.Kinds(registry.ServedBy(a.Registry)) }
 
 // Silent returns the groups and versions whose servers do not answer.
 func (a *API) Silent() []string { return a.aggregator.Silent() }
 
-// MayRequest reports whether the user who created a CertificateSigningRequest may create a subresource of them, by
-// which requests are approved.
-func (a *API) MayRequest(ctx context.Context, by *certificatesv1.CertificateSigningRequestSpec, subresource string) (bool, error) {
+// MayRequest reports whether the user who created a CertificateSigningRequest may create a subresource of them. The
+// request of such a user is approved.
+func (a *API) MayRequest(ctx context.Context, by *certificatesv1.CertificateSigningRequestSpec,
+	subresource string) (bool, error) {
 	user := auth.User{Name: by.Username, UID: by.UID, Groups: by.Groups, Extra: map[string][]string{}}
 	for key, values := range by.Extra {
 		user.Extra[key] = values
 	}
 	allowed, _, err := a.roles.Authorize(ctx, auth.Attributes{
-		User: user, Verb: "create", Group: certificatesv1.GroupName, Version: "*", Resource: client.CertificateSigningRequests.Resource, Subresource: subresource})
+		User: user, Verb: "create", Group: certificatesv1.GroupName, Version: "*",
+		Resource: client.CertificateSigningRequests.Resource, Subresource: subresource,
+	})
 	return allowed, err
 }
 
-// Roles returns the task that follows roles and bindings.
+// Roles returns the task that watches roles and bindings.
 func (a *API) Roles(follow.Deps) follow.Controller {
 	return follow.Task("rbac", func(ctx context.Context) error { return a.roles.Run(ctx, a.Registry) })
 }
@@ -287,7 +301,7 @@ func (a *API) Definitions(follow.Deps) follow.Controller {
 	return follow.Task("definitions", registry.NewDefinitions(a.Registry).Run)
 }
 
-// Webhooks returns the task that follows the configurations of admission webhooks and policies.
+// Webhooks returns the task that watches the configurations of admission webhooks and policies.
 func (a *API) Webhooks(follow.Deps) follow.Controller {
 	return follow.Task("webhooks", registry.ConfiguredAdmission(a.Registry).Run)
 }
@@ -295,7 +309,7 @@ func (a *API) Webhooks(follow.Deps) follow.Controller {
 // Aggregation returns the controller of APIServices.
 func (a *API) Aggregation(deps follow.Deps) follow.Controller { return a.aggregator.Controller(deps) }
 
-// dial connects to a webhook, which may be a pod.
+// dial connects to a webhook or an API server, which may run in a pod.
 func (a *API) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if at, err := netip.ParseAddrPort(address); err == nil {
 		if pods := a.pods.Load(); pods != nil && (*pods).Holds(at.Addr().Unmap()) {
@@ -305,13 +319,16 @@ func (a *API) dial(ctx context.Context, network, address string) (net.Conn, erro
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// KeepState maintains the state until ctx ends; an Event on the Node reports a lost file.
+// KeepState maintains the state until ctx ends. It creates an Event about the Node when the state file is lost.
 func (a *API) KeepState(ctx context.Context) error {
 	dropped, err := record.NewMetrics(a.metrics)
 	if err != nil {
 		return err
 	}
-	events := record.New(record.Config{Client: a.Registry, Component: "monopod", Host: a.cfg.Node, Clock: clock.RealClock{}, Metrics: dropped, Guard: a.guard})
+	events := record.New(record.Config{
+		Client: a.Registry, Component: "monopod", Host: a.cfg.Node, Clock: clock.RealClock{}, Metrics: dropped,
+		Guard: a.guard,
+	})
 	defer events.Close()
 	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.cfg.Node, UID: types.UID(a.cfg.Node)}
 	return a.State.Run(ctx, func(message string) {

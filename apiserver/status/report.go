@@ -12,14 +12,14 @@ import (
 	"monopod/apiserver/kit/words"
 )
 
-// Report is the answer: facts, and what needs attention.
+// Report contains the status, and warnings about what needs attention.
 type Report struct {
 	Ready    bool           `json:"ready"`
 	Process  Process        `json:"process"`
 	Nodes    []Node         `json:"nodes"`
 	Pods     map[string]int `json:"pods"` // by phase
 	Expires  []Certificate  `json:"certificates"`
-	Warnings []string       `json:"warnings"` // sentences; without them all is well
+	Warnings []string       `json:"warnings"` // sentences
 }
 
 // Node is a node of the cluster.
@@ -29,7 +29,7 @@ type Node struct {
 	CPU     string `json:"cpu"`
 	Memory  string `json:"memory"`
 	Runtime string `json:"runtime"`
-	Pods    int    `json:"pods"` // that have not ended
+	Pods    int    `json:"pods"` // number of pods that have not ended
 }
 
 // Certificate is a certificate in use.
@@ -39,15 +39,15 @@ type Certificate struct {
 }
 
 const (
-	// expiring is how long before its end a certificate needs attention. Those of the server are renewed long before.
-	expiring = 14 * 24 * time.Hour
-	// scarce is the part of the disk below which free space needs attention: 1/scarce.
-	scarce = 10
-	// troubled is how many pods are named in a warning.
-	troubled = 5
+	// expiryWarning is how long before it expires a certificate needs attention. The server renews its own long before.
+	expiryWarning = 14 * 24 * time.Hour
+	// minFree is the share of the disk below which free space needs attention: 1/minFree.
+	minFree = 10
+	// maxPods is the maximum number of pods that have a warning of their own.
+	maxPods = 5
 )
 
-// Of judges the facts.
+// Of returns the Report of the facts.
 func Of(f Facts) Report {
 	r := Report{Ready: true, Process: f.Process, Pods: map[string]int{}, Warnings: []string{}}
 	for line := range strings.Lines(f.Health) {
@@ -84,8 +84,8 @@ func Of(f Facts) Report {
 		r.certificate(c, f.Now)
 	}
 	slices.Sort(bad)
-	r.Warnings = append(r.Warnings, bad[:min(len(bad), troubled)]...)
-	if more := len(bad) - troubled; more > 0 {
+	r.Warnings = append(r.Warnings, bad[:min(len(bad), maxPods)]...)
+	if more := len(bad) - maxPods; more > 0 {
 		r.warn("%s more cannot run: kubectl get pods -A", words.Count(more, "pod"))
 	}
 	return r
@@ -96,8 +96,10 @@ func (r *Report) warn(format string, args ...any) {
 }
 
 func (r *Report) node(n corev1.Node, pods int) {
-	out := Node{Name: n.Name, CPU: n.Status.Capacity.Cpu().String(),
-		Memory: words.Bytes(n.Status.Capacity.Memory().Value()), Runtime: n.Status.NodeInfo.ContainerRuntimeVersion, Pods: pods}
+	out := Node{
+		Name: n.Name, CPU: n.Status.Capacity.Cpu().String(), Memory: words.Bytes(n.Status.Capacity.Memory().Value()),
+		Runtime: n.Status.NodeInfo.ContainerRuntimeVersion, Pods: pods,
+	}
 	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady:
@@ -116,7 +118,7 @@ func (r *Report) node(n corev1.Node, pods int) {
 }
 
 func (r *Report) disk(p Process) {
-	if d := p.Disk; d != nil && d.Free < d.Total/scarce {
+	if d := p.Disk; d != nil && d.Free < d.Total/minFree {
 		r.warn("Only %s of %s are free for %s.", words.Bytes(int64(d.Free)), words.Bytes(int64(d.Total)), p.DataDir)
 	}
 }
@@ -126,15 +128,15 @@ func (r *Report) certificate(c auth.Certificate, now time.Time) {
 	switch left := c.NotAfter.Sub(now); {
 	case left <= 0:
 		r.warn("The certificate %s expired on %s: monopod certs rotate", c.Name, c.NotAfter.Format(time.DateOnly))
-	case left < expiring:
+	case left < expiryWarning:
 		r.warn("The certificate %s expires on %s: monopod certs rotate", c.Name, c.NotAfter.Format(time.DateOnly))
 	}
 }
 
-// waits are reasons of waiting containers that are part of every start.
-var waits = []string{"", "ContainerCreating", "PodInitializing"}
+// startReasons are the reasons of waiting containers that start normally.
+var startReasons = []string{"", "ContainerCreating", "PodInitializing"}
 
-// trouble returns why a pod does not run that should; empty: nothing is known.
+// trouble returns why a pod does not run, or an empty string if nothing is known to be wrong.
 func trouble(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -142,7 +144,7 @@ func trouble(p *corev1.Pod) string {
 		}
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if w := c.State.Waiting; w != nil && !slices.Contains(waits, w.Reason) {
+		if w := c.State.Waiting; w != nil && !slices.Contains(startReasons, w.Reason) {
 			return "container " + c.Name + ", " + w.Reason
 		}
 	}

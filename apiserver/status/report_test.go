@@ -84,7 +84,7 @@ func TestManyPodsAreOneScreen(t *testing.T) {
 		f.Pods = append(f.Pods, pod(fmt.Sprintf("p%02d", n), "ErrImagePull", corev1.PodPending))
 	}
 	got := Of(f)
-	if len(got.Warnings) != troubled+1 || !strings.HasPrefix(got.Warnings[troubled], "7 pods more cannot run") || got.Nodes[0].Pods != 12 || got.Pods["Pending"] != 12 {
+	if len(got.Warnings) != maxPods+1 || !strings.HasPrefix(got.Warnings[maxPods], "7 pods more cannot run") || got.Nodes[0].Pods != 12 || got.Pods["Pending"] != 12 {
 		t.Errorf("%+v", got)
 	}
 }

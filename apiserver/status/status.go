@@ -1,5 +1,5 @@
-// Package status is the state of a monopod at a glance: its process, address, nodes, pods, disk, database, snapshots,
-// certificates, and what needs attention. Collect reads the facts, Of judges them.
+// Package status reports the state of a running monopod: its process, address, nodes, pods, disk, database, snapshots
+// and certificates, and what needs attention. Collect reads the facts, Of makes the Report.
 package status
 
 import (
@@ -13,13 +13,13 @@ import (
 	"monopod/apiserver/kit/local"
 )
 
-// Path is where a server answers with its Process, for admins.
+// Path is the API server's path of its Process, for admins.
 const Path = "/monopod/status"
 
-// LogPath is where a server answers with the last lines of its log, for admins.
+// LogPath is the API server's path of the last lines of its log, for admins.
 const LogPath = "/monopod/log"
 
-// Process is what a server says of itself.
+// Process describes the process of a server.
 type Process struct {
 	Version    string    `json:"version"`
 	Kubernetes string    `json:"kubernetes"`
@@ -54,7 +54,7 @@ type Snapshot struct {
 	Bytes int64     `json:"bytes"`
 }
 
-// Facts is all that a status is made of.
+// Facts contains what a Report is made of.
 type Facts struct {
 	Process      Process
 	Health       string // the text of /readyz?verbose
@@ -64,7 +64,7 @@ type Facts struct {
 	Now          time.Time
 }
 
-// Collect asks a server. Every error is one of the connection or of rights, and the first is returned.
+// Collect reads the facts from a server. It returns the first error.
 func Collect(ctx context.Context, server *local.Server, now time.Time) (f Facts, err error) {
 	f.Now = now
 	var nodes corev1.NodeList

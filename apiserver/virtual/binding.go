@@ -15,22 +15,22 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// pods answers POST requests below pods: bindings, also at their old path, and evictions.
+// pods answers POSTs to subresources of pods: bindings, also at their old path, and evictions.
 func (v *virtual) pods() Answers {
 	return Answers{
-		client.Bindings:   {Create: v.bindNamed},
-		below("binding"):  {Create: v.bind},
-		below("eviction"): {Create: v.evict},
+		client.Bindings:            {Create: v.bindNamed},
+		podSubresource("binding"):  {Create: v.bind},
+		podSubresource("eviction"): {Create: v.evict},
 	}
 }
 
-func below(subresource string) schema.GroupVersionResource {
+func podSubresource(subresource string) schema.GroupVersionResource {
 	return client.Pods.GroupVersion().WithResource(client.Pods.Resource + "/" + subresource)
 }
 
 func bindingKind() schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind("Binding") }
 
-// bindNamed is bind with the pod's name only in the body.
+// bindNamed is bind for a path without the pod's name, which is in the body.
 func (v *virtual) bindNamed(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 	if obj.GetName() == "" {
 		return nil, apierrors.NewInvalid(bindingKind().GroupKind(), "",
@@ -66,7 +66,7 @@ func validateTarget(target *corev1.ObjectReference, path *field.Path) (errs fiel
 	return errs
 }
 
-// evict deletes a pod if its disruption budget permits.
+// evict deletes a pod if its PodDisruptionBudget allows it.
 func (v *virtual) evict(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 	_, err := v.API.Update(ctx, ref, func(kind.Object) (kind.Object, error) { return obj, nil })
 	return codec.Success(http.StatusCreated, nil), err

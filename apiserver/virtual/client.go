@@ -9,19 +9,18 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Measured returns api with metrics.k8s.io, which usage computes: what clients over HTTP get, for parts of this
-// process.
+// Measured returns api with metrics.k8s.io, which usage computes, for parts of this process.
 func Measured(api client.Ordered, usage Usage) client.Ordered {
-	return &measuring{Ordered: api, answers: (&virtual{Config{Usage: usage}}).metrics()}
+	return &withMetrics{Ordered: api, answers: (&virtual{Config{Usage: usage}}).metrics()}
 }
 
-type measuring struct {
+type withMetrics struct {
 	client.Ordered
 	answers Answers
 }
 
 // Get implements client.Client.
-func (m *measuring) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
+func (m *withMetrics) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	a, ok := m.answers[ref.Resource]
 	switch {
 	case !ok:
@@ -34,7 +33,7 @@ func (m *measuring) Get(ctx context.Context, ref client.Ref) (client.Object, err
 }
 
 // List implements client.Client. Metrics have no resourceVersion.
-func (m *measuring) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+func (m *withMetrics) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
 	a, ok := m.answers[sel.Resource]
 	if !ok {
 		return m.Ordered.List(ctx, sel)

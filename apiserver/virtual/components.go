@@ -14,8 +14,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// components answers componentstatuses: Kubernetes' components, each with the health of the part that replaces
-// it here.
+// components answers componentstatuses: each of Kubernetes' components has the health of the part that replaces it.
 func (v *virtual) components() Answers {
 	return Answers{client.ComponentStatuses: {
 		Get: func(ctx context.Context, ref client.Ref) (kind.Object, error) {
@@ -57,7 +56,7 @@ func (v *virtual) component(ctx context.Context, name string) *corev1.ComponentS
 	}
 }
 
-// componentOf returns the component of a check: all checks except those of the server belong to controllers.
+// componentOf returns the component of a check. All checks except those of the server belong to controllers.
 func componentOf(check string) string {
 	switch check {
 	case "ping":

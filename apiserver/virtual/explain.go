@@ -33,15 +33,15 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Explainer explains the states of objects. It reads everything with the rights of the caller. All fields but Node and
-// Connect are required.
+// Explainer serves why.Path. It reads everything with the rights of the caller. All fields but Node and Connect are
+// required.
 type Explainer struct {
 	Registry *registry.Registry
 	Guard    *access.Guard
 	Gate     *flow.Gate
-	// Node returns the client of the node with a name; nil: this process runs no node.
+	// Node returns the client of a node by its name; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
-	// Connect opens a connection to an address of a pod; nil: none is tried.
+	// Connect opens a connection to an address of a pod; nil: no connections are tried.
 	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock   clock.PassiveClock
 	Out     *codec.Responder
@@ -51,7 +51,7 @@ type Explainer struct {
 func (s *Explainer) Serve(w http.ResponseWriter, r *http.Request) {
 	answer := s.explain
 	if r.URL.Query().Get("kind") == "" && r.URL.Query().Get("name") == "" {
-		answer = s.wrong
+		answer = s.report
 	}
 	a, err := answer(r)
 	if err != nil {
@@ -79,32 +79,32 @@ func (s *Explainer) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer in.Leave()
-	known, err := facts.Collect(ctx, permitted{s, auth.UserOf(ctx)}, ref, s.Clock.Now())
+	f, err := facts.Collect(ctx, userReader{s, auth.UserOf(ctx)}, ref, s.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
-	return why.Of(known), nil
+	return why.Of(f), nil
 }
 
-// maxLooked is how many objects that look wrong are explained at most, to find why.MaxProblems that are.
-const maxLooked = 5 * why.MaxProblems
+// maxExplained limits how many objects that look wrong are explained to find why.MaxProblems that are.
+const maxExplained = 5 * why.MaxProblems
 
-// maxCustom is how many objects of a custom kind are judged: the conditions of each are decoded.
+// maxCustom limits how many objects of a custom kind are judged, because the conditions of each are decoded.
 const maxCustom = 200
 
-// wrong explains all that is wrong now, in one namespace or in all.
-func (s *Explainer) wrong(r *http.Request) (any, error) {
+// report explains everything that is wrong now, in one namespace or in all.
+func (s *Explainer) report(r *http.Request) (any, error) {
 	ctx, in, err := s.Gate.Enter(nil, r, client.Ref{})
 	if err != nil {
 		return nil, err
 	}
 	defer in.Leave()
-	reader, now := permitted{s, auth.UserOf(ctx)}, s.Clock.Now()
+	reader, now := userReader{s, auth.UserOf(ctx)}, s.Clock.Now()
 	namespace := r.URL.Query().Get("namespace")
 	report := why.Report{Problems: []why.Problem{}}
 	refs := map[client.Object]client.Ref{}
 	var objects []client.Object
-	look := func(at schema.GroupVersionResource, namespace string, limit int) error {
+	read := func(at schema.GroupVersionResource, namespace string, limit int) error {
 		list, _, err := reader.List(ctx, client.Selector{Resource: at, Namespace: namespace})
 		switch {
 		case apierrors.IsForbidden(err):
@@ -118,39 +118,39 @@ func (s *Explainer) wrong(r *http.Request) (any, error) {
 		}
 		return nil
 	}
-	namespaced, others := why.Looked()
+	namespaced, others := why.Judged()
 	for _, at := range namespaced {
-		if err := look(at, namespace, math.MaxInt); err != nil {
+		if err := read(at, namespace, math.MaxInt); err != nil {
 			return nil, err
 		}
 	}
 	if namespace == "" {
 		for _, at := range others {
-			if err := look(at, "", math.MaxInt); err != nil {
+			if err := read(at, "", math.MaxInt); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, res := range s.Registry.Resources() {
 		if res.Schema != nil && res.View != nil && res.View.Of == res.GVR && (res.Namespaced || namespace == "") {
-			if err := look(res.GVR, namespace, maxCustom); err != nil {
+			if err := read(res.GVR, namespace, maxCustom); err != nil {
 				return nil, err
 			}
 		}
 	}
-	looked := why.Wrong(objects, now)
-	for i, o := range looked {
-		if len(report.Problems) == why.MaxProblems || i == maxLooked {
-			report.More = len(looked) - i
+	suspects := why.Suspects(objects, now)
+	for i, o := range suspects {
+		if len(report.Problems) == why.MaxProblems || i == maxExplained {
+			report.More = len(suspects) - i
 			break
 		}
-		known, err := facts.Collect(ctx, reader, refs[o], now)
+		f, err := facts.Collect(ctx, reader, refs[o], now)
 		if apierrors.IsNotFound(err) {
 			continue // deleted meanwhile
 		} else if err != nil {
 			return nil, err
 		}
-		if a := why.Of(known); a.Do != "" {
+		if a := why.Of(f); a.Do != "" {
 			report.Problems = append(report.Problems,
 				why.Problem{Kind: words.Kind(o), Namespace: o.GetNamespace(), Name: o.GetName(), Answer: a})
 		}
@@ -159,11 +159,10 @@ func (s *Explainer) wrong(r *http.Request) (any, error) {
 }
 
 // resourceNamed returns the resource with this kind, plural, singular or short name, which may be followed by a dot and
-// the group, or the version and the group. The versions of a custom kind are views; that of the stored version is
-// preferred, because it needs no conversion.
+// the group, or the version and the group. It prefers the stored version of a custom kind, which needs no conversion.
 func (s *Explainer) resourceNamed(text string) (*registry.Resource, error) {
 	name, group, exact := strings.Cut(strings.ToLower(text), ".")
-	meant := "; kubectl api-resources lists them"
+	hint := "; kubectl api-resources lists them"
 	var view *registry.Resource
 	for _, res := range s.Registry.Resources() {
 		names := append([]string{res.GVR.Resource, res.SingularName(), strings.ToLower(res.Kind)}, res.ShortNames...)
@@ -177,30 +176,30 @@ func (s *Explainer) resourceNamed(text string) (*registry.Resource, error) {
 		}
 		if i := slices.IndexFunc(names, func(n string) bool { return n != name && spelling.Near(n, name) }); i >= 0 &&
 			!res.Virtual {
-			meant = fmt.Sprintf("; did you mean %s?", names[i])
+			hint = fmt.Sprintf("; did you mean %s?", names[i])
 		}
 	}
 	if view != nil {
 		return view, nil
 	}
 	return nil, apierrors.NewBadRequest(
-		fmt.Sprintf("the kind must be a kind, a resource or a short name that the server stores, got %q%s", text, meant))
+		fmt.Sprintf("the kind must be a kind, a resource or a short name that the server stores, got %q%s", text, hint))
 }
 
-// permitted reads what a user may read.
-type permitted struct {
+// userReader reads with the rights of a user.
+type userReader struct {
 	*Explainer
 	user auth.User
 }
 
-func (p permitted) may(ctx context.Context, verb string, ref client.Ref) error {
+func (p userReader) may(ctx context.Context, verb string, ref client.Ref) error {
 	at := ref.Resource
 	return p.Guard.Authorize(ctx, auth.Attributes{User: p.user, Verb: verb, Namespace: ref.Namespace,
 		Group: at.Group, Version: at.Version, Resource: at.Resource, Subresource: ref.Subresource, Name: ref.Name})
 }
 
 // Get implements facts.Reader.
-func (p permitted) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
+func (p userReader) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	if err := p.may(ctx, "get", ref); err != nil {
 		return nil, err
 	}
@@ -208,23 +207,24 @@ func (p permitted) Get(ctx context.Context, ref client.Ref) (client.Object, erro
 }
 
 // List implements facts.Reader.
-func (p permitted) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+func (p userReader) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
 	if err := p.may(ctx, "list", client.Ref{Resource: sel.Resource, Namespace: sel.Namespace}); err != nil {
 		return nil, "", err
 	}
 	return p.Registry.List(ctx, sel)
 }
 
-// connecting is how long a connection to a pod may take.
-const connecting = 200 * time.Millisecond
+// connectTimeout limits a connection to a pod.
+const connectTimeout = 200 * time.Millisecond
 
-// Refuses implements facts.Reader for users who may forward ports to the pod: they can find out the same by themselves.
-func (p permitted) Refuses(ctx context.Context, pod *corev1.Pod, port int32) bool {
+// Refuses implements facts.Reader. It returns false for users who may not forward ports to the pod, because they cannot
+// find out the same by themselves.
+func (p userReader) Refuses(ctx context.Context, pod *corev1.Pod, port int32) bool {
 	ref := client.Ref{Resource: client.Pods, Namespace: pod.Namespace, Name: pod.Name, Subresource: "portforward"}
 	if p.Connect == nil || pod.Status.PodIP == "" || p.may(ctx, "create", ref) != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, connecting)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	conn, err := p.Connect(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(port))))
 	if err == nil {
@@ -233,14 +233,14 @@ func (p permitted) Refuses(ctx context.Context, pod *corev1.Pod, port int32) boo
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// Ends of logs: lines, and bytes.
+// Maximum size of the part of a log that is read.
 const (
 	logLines = 20
 	logBytes = 16 << 10
 )
 
 // Log implements facts.Reader.
-func (p permitted) Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error) {
+func (p userReader) Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error) {
 	ref := client.Ref{Resource: client.Pods, Namespace: pod.Namespace, Name: pod.Name, Subresource: "log"}
 	if err := p.may(ctx, "get", ref); err != nil {
 		return "", err

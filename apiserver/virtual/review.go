@@ -30,7 +30,7 @@ func (v *virtual) reviews() Answers {
 		who.WithResource("selfsubjectreviews"):        reviewOf(who.WithKind("SelfSubjectReview"), v.reviewSelf),
 		who.WithResource("tokenreviews"):              reviewOf(who.WithKind("TokenReview"), v.reviewToken),
 		may.WithResource("subjectaccessreviews"):      reviewOf(may.WithKind("SubjectAccessReview"), v.reviewAccess),
-		may.WithResource("localsubjectaccessreviews"): reviewOf(may.WithKind("LocalSubjectAccessReview"), v.reviewLocalAccess),
+		may.WithResource("localsubjectaccessreviews"): reviewOf(may.WithKind("LocalSubjectAccessReview"), v.reviewLocal),
 		may.WithResource("selfsubjectaccessreviews"):  reviewOf(may.WithKind("SelfSubjectAccessReview"), v.reviewOwnAccess),
 		may.WithResource("selfsubjectrulesreviews"):   reviewOf(may.WithKind("SelfSubjectRulesReview"), v.reviewRules),
 	}
@@ -41,23 +41,23 @@ func reviewOf[T kind.Object](gvk schema.GroupVersionKind, do func(ctx context.Co
 	return Answer{Create: func(ctx context.Context, _ client.Ref, obj kind.Object) (runtime.Object, error) {
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
 		err := do(ctx, obj.(T))
-		if wrong := (mistakes)(nil); errors.As(err, &wrong) {
-			return nil, apierrors.NewInvalid(gvk.GroupKind(), "", field.ErrorList(wrong))
+		if errs := (validationErrors)(nil); errors.As(err, &errs) {
+			return nil, apierrors.NewInvalid(gvk.GroupKind(), "", field.ErrorList(errs))
 		}
 		return obj, err
 	}}
 }
 
-// mistakes are the validation errors of a review.
-type mistakes field.ErrorList
+// validationErrors are the validation errors of a review.
+type validationErrors field.ErrorList
 
-func (m mistakes) Error() string { return field.ErrorList(m).ToAggregate().Error() }
+func (e validationErrors) Error() string { return field.ErrorList(e).ToAggregate().Error() }
 
-func noMistakes(errs field.ErrorList) error {
+func invalid(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return mistakes(errs)
+	return validationErrors(errs)
 }
 
 func (v *virtual) reviewSelf(ctx context.Context, review *authenticationv1.SelfSubjectReview) error {
@@ -77,7 +77,7 @@ func userInfo(u auth.User) authenticationv1.UserInfo {
 	return info
 }
 
-// reviewToken authenticates only the review's token; the request that carries the review is not considered.
+// reviewToken authenticates only the review's token, independent of the request that contains the review.
 func (v *virtual) reviewToken(ctx context.Context, review *authenticationv1.TokenReview) error {
 	if review.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
@@ -112,24 +112,26 @@ func withToken(ctx context.Context, token string) *http.Request {
 func (v *virtual) reviewAccess(ctx context.Context, review *authorizationv1.SubjectAccessReview) error {
 	spec, at := &review.Spec, field.NewPath("spec")
 	errs := append(oneKindOfAttributes(spec.ResourceAttributes, spec.NonResourceAttributes, at), someSubject(spec, at)...)
-	if err := noMistakes(append(errs, emptyMeta(review.ObjectMeta)...)); err != nil {
+	if err := invalid(append(errs, emptyMeta(review.ObjectMeta)...)); err != nil {
 		return err
 	}
 	return v.decide(ctx, &review.Status, subjectOf(spec), spec.ResourceAttributes, spec.NonResourceAttributes)
 }
 
-func (v *virtual) reviewLocalAccess(ctx context.Context, review *authorizationv1.LocalSubjectAccessReview) error {
+func (v *virtual) reviewLocal(ctx context.Context, review *authorizationv1.LocalSubjectAccessReview) error {
 	spec, at := &review.Spec, field.NewPath("spec")
 	errs := append(oneKindOfAttributes(spec.ResourceAttributes, spec.NonResourceAttributes, at), someSubject(spec, at)...)
 	if spec.ResourceAttributes != nil && spec.ResourceAttributes.Namespace != review.Namespace {
-		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), spec.ResourceAttributes.Namespace, "must match metadata.namespace"))
+		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"),
+			spec.ResourceAttributes.Namespace, "must match metadata.namespace"))
 	}
 	if spec.NonResourceAttributes != nil {
-		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), spec.NonResourceAttributes, "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), spec.NonResourceAttributes,
+			"disallowed on this kind of request"))
 	}
 	meta := review.ObjectMeta
 	meta.Namespace = ""
-	if err := noMistakes(append(errs, emptyMeta(meta)...)); err != nil {
+	if err := invalid(append(errs, emptyMeta(meta)...)); err != nil {
 		return err
 	}
 	return v.decide(ctx, &review.Status, subjectOf(spec), spec.ResourceAttributes, nil)
@@ -138,7 +140,7 @@ func (v *virtual) reviewLocalAccess(ctx context.Context, review *authorizationv1
 func (v *virtual) reviewOwnAccess(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview) error {
 	spec := &review.Spec
 	errs := oneKindOfAttributes(spec.ResourceAttributes, spec.NonResourceAttributes, field.NewPath("spec"))
-	if err := noMistakes(append(errs, emptyMeta(review.ObjectMeta)...)); err != nil {
+	if err := invalid(append(errs, emptyMeta(review.ObjectMeta)...)); err != nil {
 		return err
 	}
 	return v.decide(ctx, &review.Status, auth.UserOf(ctx), spec.ResourceAttributes, spec.NonResourceAttributes)
@@ -163,12 +165,15 @@ func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) auth.User {
 }
 
 // oneKindOfAttributes requires either a resource or a path.
-func oneKindOfAttributes(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
+func oneKindOfAttributes(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes,
+	at *field.Path) field.ErrorList {
 	switch {
 	case resource != nil && path != nil:
-		return field.ErrorList{field.Invalid(at.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
+		return field.ErrorList{field.Invalid(at.Child("nonResourceAttributes"), path,
+			"cannot be specified in combination with resourceAttributes")}
 	case resource == nil && path == nil:
-		return field.ErrorList{field.Invalid(at.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+		return field.ErrorList{field.Invalid(at.Child("resourceAttributes"), resource,
+			"exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 	}
 	return nil
 }
@@ -188,7 +193,8 @@ func (v *virtual) decide(ctx context.Context, status *authorizationv1.SubjectAcc
 		a.Verb, a.Path = path.Verb, path.Path
 	} else {
 		a.Verb, a.Namespace, a.Name = resource.Verb, resource.Namespace, resource.Name
-		a.Group, a.Version, a.Resource, a.Subresource = resource.Group, resource.Version, resource.Resource, resource.Subresource
+		a.Group, a.Version = resource.Group, resource.Version
+		a.Resource, a.Subresource = resource.Resource, resource.Subresource
 		a.Fields = reviewedFields(resource)
 	}
 	allowed, reason, err := v.Guard.Allows(ctx, a)
@@ -199,9 +205,9 @@ func (v *virtual) decide(ctx context.Context, status *authorizationv1.SubjectAcc
 	return nil
 }
 
-// reviewedFields returns the field selector of a reviewed list, watch or deletecollection. Invalid requirements
-// are dropped: without them a request is not allowed more (upstream: BuildAuthorizerAttributes).
-func reviewedFields(a *authorizationv1.ResourceAttributes) (asked fields.Requirements) {
+// reviewedFields returns the field selector of a reviewed list, watch or deletecollection. It drops invalid
+// requirements, because a request without them is never allowed more (upstream: BuildAuthorizerAttributes).
+func reviewedFields(a *authorizationv1.ResourceAttributes) (requirements fields.Requirements) {
 	if a.FieldSelector == nil || a.Verb != "list" && a.Verb != "watch" && a.Verb != "deletecollection" {
 		return nil
 	}
@@ -210,10 +216,11 @@ func reviewedFields(a *authorizationv1.ResourceAttributes) (asked fields.Require
 	}
 	for _, f := range a.FieldSelector.Requirements {
 		if f.Operator == metav1.FieldSelectorOpIn && len(f.Values) == 1 {
-			asked = append(asked, fields.Requirement{Operator: selection.Equals, Field: f.Key, Value: f.Values[0]})
+			requirements = append(requirements,
+				fields.Requirement{Operator: selection.Equals, Field: f.Key, Value: f.Values[0]})
 		}
 	}
-	return asked
+	return requirements
 }
 
 func (v *virtual) reviewRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview) error {
@@ -222,7 +229,9 @@ func (v *virtual) reviewRules(ctx context.Context, review *authorizationv1.SelfS
 	}
 	rules, err := v.Guard.Rules(ctx, auth.UserOf(ctx), review.Spec.Namespace)
 	review.Status = authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: err != nil}
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
+		Incomplete: err != nil,
+	}
 	if err != nil {
 		review.Status.EvaluationError = err.Error()
 	}

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Usage returns the current usage of nodes and pods; nothing if it is not available, or not yet.
+// Usage returns the current resource usage of the node and its pods, or nil if it is not available yet.
 type Usage func(ctx context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error)
 
 // metrics answers metrics.k8s.io from Config.Usage.
@@ -47,7 +47,7 @@ func (v *virtual) usage(ctx context.Context) (*metrics.NodeMetrics, []*metrics.P
 	return node, pods, err
 }
 
-// measured answers get and list from the list of all objects.
+// measured returns an Answer for get and list of the objects that all returns.
 func measured(all func(ctx context.Context) ([]kind.Object, error)) Answer {
 	return Answer{
 		Get: func(ctx context.Context, ref client.Ref) (kind.Object, error) {
@@ -66,7 +66,7 @@ func measured(all func(ctx context.Context) ([]kind.Object, error)) Answer {
 			objs, err := all(ctx)
 			var out []kind.Object
 			for _, obj := range objs {
-				if chosen(obj, sel) {
+				if selects(sel, obj) {
 					out = append(out, obj)
 				}
 			}
@@ -75,7 +75,7 @@ func measured(all func(ctx context.Context) ([]kind.Object, error)) Answer {
 	}
 }
 
-func chosen(obj kind.Object, sel client.Selector) bool {
+func selects(sel client.Selector, obj kind.Object) bool {
 	return (sel.Namespace == "" || obj.GetNamespace() == sel.Namespace) &&
 		(sel.Labels == nil || sel.Labels.Matches(labels.Set(obj.GetLabels()))) &&
 		(sel.Fields == nil ||

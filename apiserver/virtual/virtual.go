@@ -1,7 +1,5 @@
-// Package virtual computes resources that are not stored: reviews, component statuses, metrics, and POST
-// requests for bindings, evictions and tokens.
-//
-//   - explain.go: answers GET why.Path: why an object is in its state
+// Package virtual computes resources that are not stored: reviews, component statuses, metrics, bindings, evictions and
+// tokens. Explainer (explain.go) serves why.Path.
 package virtual
 
 import (
@@ -19,22 +17,21 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Answers computes resources that are not stored, by virtual resource, or by subresource, whose Resource is then
-// "serviceaccounts/token". The kinds must list them too (kind.Resource.Virtual, Subresources), with the type of
-// a POST.
+// Answers computes resources that are not stored. Its keys are virtual resources, or subresources, whose Resource is
+// for example "serviceaccounts/token". The kinds must list them too (kind.Resource.Virtual, Subresources), with the
+// type of the body of a POST.
 type Answers map[schema.GroupVersionResource]Answer
 
-// Answer computes one of them. A nil function is a verb that is not supported. The results have their TypeMeta
-// set.
+// Answer computes a resource. A nil function is a verb that is not supported. The results have their TypeMeta set.
 type Answer struct {
-	// Create handles a POST and is answered with 201. obj has the path's namespace and, for a subresource, the
-	// path's name.
+	// Create handles a POST, whose response has the code 201. obj has the namespace in the path and, for a subresource,
+	// the name in the path.
 	Create func(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error)
 	Get    func(ctx context.Context, ref client.Ref) (kind.Object, error)
 	List   func(ctx context.Context, sel client.Selector) ([]kind.Object, error)
 }
 
-// Config of New. API, Guard, Authenticator and Clock are required.
+// Config configures New. API, Guard, Authenticator and Clock are required.
 type Config struct {
 	API           API
 	Guard         Guard
@@ -44,7 +41,7 @@ type Config struct {
 	Clock         clock.PassiveClock
 }
 
-// API is the part of the registry for bindings, evictions and tokens.
+// API is the part of the registry that bindings, evictions and tokens need.
 type API interface {
 	Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error)
 }
@@ -58,7 +55,7 @@ type Guard interface {
 
 type virtual struct{ Config }
 
-// New returns the server's own answers and others.
+// New returns the Answers of this package, with others added.
 func New(cfg Config, others Answers) Answers {
 	v, all := &virtual{cfg}, Answers{}
 	for _, some := range []Answers{v.pods(), v.reviews(), v.components(), v.tokens(), v.metrics(), others} {

@@ -10,81 +10,87 @@ import (
 	"monopod/apiserver/kit/words"
 )
 
-// Cause is what a message means. Sentence is empty if the message is not known.
+// Cause explains a message. Sentence is empty if the message is unknown.
 type Cause struct {
 	Sentence string // the end of a sentence that begins with "because"
-	Do       string
+	Do       string // what the user should do
 }
 
-// known is a cause and the words of the messages that mean it, any of them, in lower case.
-type known struct {
-	words []string
+// pattern is a cause with the phrases, in lower case, of which a message of this cause contains one.
+type pattern struct {
+	phrases []string
 	Cause
 }
 
-// first returns the first cause whose words the message contains.
-func first(all []known, message string) Cause {
+// firstMatch returns the first cause of which the message contains a phrase.
+func firstMatch(all []pattern, message string) Cause {
 	message = strings.ToLower(message)
-	for _, k := range all {
-		for _, w := range k.words {
-			if strings.Contains(message, w) {
-				return k.Cause
+	for _, p := range all {
+		for _, phrase := range p.phrases {
+			if strings.Contains(message, phrase) {
+				return p.Cause
 			}
 		}
 	}
 	return Cause{}
 }
 
-// Pull returns why an image cannot be pulled. The causes are in the order in which they are looked for: a message may
-// contain several.
+// Pull returns why an image cannot be pulled. The order of the causes matters, because a message may match several.
 func Pull(message string) Cause {
-	return first([]known{
+	return firstMatch([]pattern{
 		{[]string{"the archive that was imported is built for"},
 			Cause{"the archive that was imported with it is built for another processor",
 				"Import an archive for this machine's processor: docker save --platform, or skopeo copy --override-arch."}},
 		{[]string{"pull access denied", "insufficient_scope", "401 unauthorized", "403 forbidden", "unauthorized",
 			"no basic auth credentials", "authorization failed", "failed to authorize", "authentication required"},
 			Cause{"the registry refuses access without other credentials, or the repository does not exist",
-				"Name a Secret of type kubernetes.io/dockerconfigjson in imagePullSecrets, write credentials to config.json in the data folder, or correct the name."}},
+				"Name a Secret of type kubernetes.io/dockerconfigjson in imagePullSecrets, write credentials to config.json " +
+					"in the data folder, or correct the name."}},
 		{[]string{"toomanyrequests", "429 too many requests"},
 			Cause{"the registry limits the number of pulls, and the limit is reached",
 				"Wait, log in to the registry (imagePullSecrets), or use a mirror (containerd/certs.d)."}},
 		{[]string{"no such host", "server misbehaving", "temporary failure in name resolution"},
 			Cause{"the name of the registry cannot be resolved",
-				"Check the network, DNS and the spelling; without a network, copy the image as a tar file to images/ in the data folder."}},
+				"Check the network, DNS and the spelling; without a network, copy the image as a tar file to images/ " +
+					"in the data folder."}},
 		{[]string{"connection refused", "network is unreachable", "no route to host", "i/o timeout", "deadline exceeded",
 			"connection reset"}, Cause{"the registry cannot be reached",
 			"Check the network and the registry; without them, copy the image as a tar file to images/ in the data folder."}},
 		{[]string{"server gave http response to https client"}, Cause{"the registry speaks HTTP, and HTTPS is required",
 			"Allow HTTP for it in containerd/certs.d/REGISTRY/hosts.toml of the data folder."}},
 		{[]string{"x509:", "certificate"}, Cause{"the certificate of the registry is not trusted",
-			"Put its authority into containerd/certs.d/REGISTRY of the data folder, or into the machine's certificates."}},
+			"Add its certificate authority to containerd/certs.d/REGISTRY in the data folder, " +
+				"or to the machine's certificates."}},
 		{[]string{"no match for platform", "no matching manifest"},
 			Cause{"the image exists, but not for this machine's processor",
 				"Use an image that is built for this processor."}},
 		{[]string{"no space left"}, Cause{"the disk of the node is full",
 			"Free space on the disk; unused images are removed when it is nearly full."}},
 		{[]string{"not found", "manifest unknown", "name unknown", "notfound"}, Cause{"the registry does not have it",
-			"Correct the name or the tag, or push the image; the node tries again by itself, at the latest after five minutes."}},
+			"Correct the name or the tag, or push the image; the node tries again by itself, " +
+				"at the latest after five minutes."}},
 	}, message)
 }
 
 // Sandbox returns why a pod's sandbox cannot be created.
 func Sandbox(message string) Cause {
-	return first([]known{
+	return firstMatch([]pattern{
 		{[]string{"cgroup"}, Cause{"the container runtime cannot use the cgroups of the machine",
-			"Mount the cgroups below /sys/fs/cgroup and enable their controllers: monopod check says what is missing. The node tries again by itself."}},
+			"Mount the cgroups below /sys/fs/cgroup and enable their controllers: monopod check says what is missing. " +
+				"The node tries again by itself."}},
 		{[]string{"no space left"},
 			Cause{"the disk of the node is full", "Free space on the disk; the node tries again by itself."}},
 		{[]string{"failed to pull image", "failed to get sandbox image", "sandbox image"},
 			Cause{"the runtime lacks the image of sandboxes",
-				"Restart monopod, which imports it; with a containerd of your own, set its sandbox_image. The node tries again by itself."}},
+				"Restart monopod, which imports it; with a containerd of your own, set its sandbox_image. " +
+					"The node tries again by itself."}},
 		{[]string{"apparmor", "seccomp", "selinux"},
 			Cause{"the kernel refuses its security profile",
 				"Correct securityContext, or load the profile on the node; the node tries again by itself."}},
 		{[]string{"too many open files", "cannot allocate memory", "resource temporarily unavailable"},
 			Cause{"the node has run out of a resource of the kernel",
-				"Free memory, or raise the limits of the service (LimitNOFILE, TasksMax); the node tries again by itself."}},
+				"Free memory, or raise the limits of the service (LimitNOFILE, TasksMax); " +
+					"the node tries again by itself."}},
 		{[]string{"oci runtime", "runc", "shim"}, Cause{"the container runtime cannot start it",
 			"Check runc and the kernel with monopod check, and read the message; the node tries again by itself."}},
 		{[]string{"cni", "network", "plugin"}, Cause{"its network cannot be set up",
@@ -92,7 +98,7 @@ func Sandbox(message string) Cause {
 	}, message)
 }
 
-// Creation returns why the API refuses a pod, and the part of the message that says so.
+// Creation returns why the API refuses to create a pod, and the part of the message that matches the cause.
 func Creation(message string) (Cause, string) {
 	for _, r := range refusals() {
 		if m := r.match.FindString(message); m != "" {
@@ -102,6 +108,7 @@ func Creation(message string) (Cause, string) {
 	return Cause{}, ""
 }
 
+// refusal is a cause with an expression that matches part of its messages.
 type refusal struct {
 	match *regexp.Regexp
 	Cause
@@ -132,8 +139,8 @@ func refusals() []refusal {
 	}
 }
 
-// Scheduling returns all reasons why no node fits a pod, of a message of the scheduler. Do may contain NODE and NAME,
-// of a claim.
+// Scheduling returns all causes in a message of the scheduler about a pod that fits no node. Do may contain the
+// placeholders NODE, and NAME for the name of a claim.
 func Scheduling(message string) (all []Cause) {
 	for _, k := range []struct {
 		words string
@@ -167,7 +174,7 @@ func Scheduling(message string) (all []Cause) {
 				"kubectl label node NODE KEY=VALUE, or change the selector."}},
 		{"requested node name", Cause{"the node that it names does not exist", "Correct spec.nodeName."}},
 		{"free ports", Cause{"another pod has its host port", "Use another hostPort, or a Service."}},
-		{"Too many pods", Cause{"the node runs as many pods as it may", "Delete pods, or raise --max-pods."}},
+		{"Too many pods", Cause{"the node runs its maximum number of pods", "Delete pods, or raise --max-pods."}},
 	} {
 		if strings.Contains(message, k.words) {
 			all = append(all, k.Cause)
@@ -176,8 +183,8 @@ func Scheduling(message string) (all []Cause) {
 	return all
 }
 
-// End returns why a pod failed as a whole, as the end of a sentence about it, and what to do; empty if its containers
-// are the reason.
+// End returns why a pod failed as a whole, as the end of a sentence about it, and what to do. Both are empty if the
+// pod failed because of its containers.
 func End(p *corev1.Pod) (sentence, do string) {
 	message, again := words.Clip(p.Status.Message), "create the pod again, because it has no owner that does."
 	if metav1.GetControllerOf(p) != nil {
@@ -194,7 +201,7 @@ func End(p *corev1.Pod) (sentence, do string) {
 		return "ran longer than its activeDeadlineSeconds allow", "Raise activeDeadlineSeconds, or make the work shorter."
 	case reason == "Terminated", reason == "NodeShutdown":
 		return "was stopped because its node shut down: " + message,
-			"Its owner creates a new pod when the node is back; create a pod without an owner again."
+			"Its owner creates a new pod when the node is back; if the pod has no owner, create it again."
 	case reason == "NodeLost":
 		return "was on a node that stopped responding", "Start the node again."
 	case strings.HasPrefix(reason, "OutOf"):

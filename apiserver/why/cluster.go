@@ -22,7 +22,7 @@ var (
 	finalizing = regexp.MustCompile(`(\S+) in (\d+) resource instances`)
 )
 
-// namespace explains a Namespace: its conditions say what keeps it while it is being deleted.
+// namespace explains a Namespace. While it is being deleted, its conditions say what still exists in it.
 func (f explanation) namespace(n *corev1.Namespace) Answer {
 	if n.DeletionTimestamp == nil {
 		return f.generic()
@@ -54,26 +54,29 @@ func (f explanation) namespace(n *corev1.Namespace) Answer {
 	}
 	switch {
 	case len(failed) > 0 && len(finalizers) == 0:
-		return answer(
-			"Fix what the message names: start the server of the APIService (kubectl get apiservices), or delete the APIService if it is no longer needed.", evidence, "%s: its content cannot be deleted: %s.", state, strings.Join(failed, "; "))
+		return answer("Fix what the message names: start the server of the APIService (kubectl get apiservices), "+
+			"or delete the APIService if it is no longer needed.",
+			evidence, "%s: its content cannot be deleted: %s.", state, strings.Join(failed, "; "))
 	case len(finalizers) > 0:
 		return answer(
-			fmt.Sprintf("Let the controller that set the finalizer do its work. If it no longer exists, remove the finalizer from each object with kubectl patch; to list them: kubectl get %s -n %s", strings.Join(kinds, ","), n.Name), evidence,
+			fmt.Sprintf("Let the controller that set the finalizer do its work. If it no longer exists, "+
+				"remove the finalizer from each object with kubectl patch; to list them: kubectl get %s -n %s",
+				strings.Join(kinds, ","), n.Name), evidence,
 			"%s: it still contains %s, with the %s.", state, strings.Join(left, ", "), words.List("finalizer", finalizers))
 	case len(left) > 0:
 		return answer("Wait until they are deleted; to see them: kubectl get "+strings.Join(kinds, ",")+" -n "+n.Name,
 			evidence, "%s: it still contains %s.", state, strings.Join(left, ", "))
 	case len(n.Finalizers) > 0:
-		return *f.held()
+		return *f.terminating()
 	}
 	return answer(
 		"Wait; if it stays like this, check that the namespace controller runs: /healthz?verbose, and --controllers.",
 		evidence, "%s; its content is being deleted.", state)
 }
 
-// quota explains a ResourceQuota: what is used up.
+// quota explains which resources of a ResourceQuota are used up.
 func (f explanation) quota(q *corev1.ResourceQuota) Answer {
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	var up, evidence []string
@@ -91,50 +94,52 @@ func (f explanation) quota(q *corev1.ResourceQuota) Answer {
 	return answer("", evidence, "ResourceQuota %s is not used up.", q.Name)
 }
 
-// hook is what the kinds of webhooks have in common.
-type hook struct {
+// webhook contains the fields that validating and mutating webhooks have in common.
+type webhook struct {
 	name    string
 	service *admissionregistrationv1.ServiceReference
 	failure *admissionregistrationv1.FailurePolicyType
 }
 
-// webhooks explains a configuration of webhooks: the first whose Service does not answer.
-func (f explanation) webhooks(hooks []hook) Answer {
-	if a := f.held(); a != nil {
+// webhooks explains a webhook configuration by the first webhook whose Service does not answer.
+func (f explanation) webhooks(hooks []webhook) Answer {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	for _, h := range hooks {
 		if h.service == nil {
 			continue
 		}
-		effect := "what it matches is refused"
+		effect := "requests that it matches are refused"
 		if h.failure != nil && *h.failure == admissionregistrationv1.Ignore {
-			effect = "what it matches is admitted without it (failurePolicy: Ignore)"
+			effect = "requests that it matches are admitted without it (failurePolicy: Ignore)"
 		}
-		if a := f.noServer(h.service.Namespace, h.service.Name,
-			fmt.Sprintf("The webhook %s does not answer, so that %s", h.name, effect),
-			"Start the webhook's Service, or delete the configuration: kubectl delete "+
-				strings.ToLower(strings.Replace(words.Name(f.Object), " ", "/", 1))); a != nil {
+		state := fmt.Sprintf("The webhook %s does not answer, so that %s", h.name, effect)
+		do := "Start the webhook's Service, or delete the configuration: kubectl delete " +
+			strings.ToLower(strings.Replace(words.Name(f.Object), " ", "/", 1))
+		if a := f.webhookDown(h.service.Namespace, h.service.Name, state, do); a != nil {
 			return *a
 		}
 	}
 	return f.generic()
 }
 
-// definition explains a CustomResourceDefinition: its conditions, and the webhook that converts its versions.
+// definition explains a CustomResourceDefinition by its conversion webhook, or else by its conditions.
 func (f explanation) definition(d *crd.Definition) Answer {
 	if at := facts.Conversion(d); at != nil && d.DeletionTimestamp == nil {
-		if a := f.noServer(at.Namespace, at.Name,
-			fmt.Sprintf("CustomResourceDefinition %s cannot convert objects between its versions, because its conversion webhook does not answer", d.Name),
-			"Start the webhook's Service, or set spec.conversion.strategy: None if the versions are alike."); a != nil {
+		state := fmt.Sprintf("CustomResourceDefinition %s cannot convert objects between its versions, "+
+			"because its conversion webhook does not answer", d.Name)
+		do := "Start the webhook's Service, or set spec.conversion.strategy: None if the versions are alike."
+		if a := f.webhookDown(at.Namespace, at.Name, state, do); a != nil {
 			return *a
 		}
 	}
 	return f.generic()
 }
 
-// noServer explains a webhook whose Service does not exist or has no endpoint that is ready; nil if it has one.
-func (f explanation) noServer(namespace, name, state, do string) *Answer {
+// webhookDown explains a webhook whose Service does not exist or has no ready endpoint. It returns nil if the Service
+// has one.
+func (f explanation) webhookDown(namespace, name, state, do string) *Answer {
 	if f.Lacks(client.Services, namespace, name) {
 		return found(do, nil, "%s: its Service %s in namespace %s does not exist.", state, name, namespace)
 	}

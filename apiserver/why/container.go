@@ -22,7 +22,7 @@ type container struct {
 	init   bool
 }
 
-// String returns the container's name in a sentence.
+// String returns the subject of a sentence about the container.
 func (c container) String() string {
 	noun := "Container"
 	if c.init {
@@ -31,8 +31,8 @@ func (c container) String() string {
 	return fmt.Sprintf("%s %s of pod %s", noun, c.spec.Name, c.pod.Name)
 }
 
-// broken explains the first container that does not run as it should, in the order in which they start.
-func (f explanation) broken(p *corev1.Pod) *Answer {
+// failing explains the first container that does not run as it should, in the order in which containers start.
+func (f explanation) failing(p *corev1.Pod) *Answer {
 	for _, c := range f.containersOf(p) {
 		if a := c.why(); a != nil {
 			return a
@@ -41,7 +41,7 @@ func (f explanation) broken(p *corev1.Pod) *Answer {
 	return nil
 }
 
-// containersOf returns the init containers and the containers that have a status.
+// containersOf returns the containers that have a status, init containers first.
 func (f explanation) containersOf(p *corev1.Pod) (all []container) {
 	add := func(specs []corev1.Container, statuses []corev1.ContainerStatus, init bool) {
 		for _, spec := range specs {
@@ -55,7 +55,7 @@ func (f explanation) containersOf(p *corev1.Pod) (all []container) {
 	return all
 }
 
-// why explains the container's state; nil if it is as it should be, or only waits for its turn.
+// why explains the container's state. It returns nil if the container runs as it should, or waits for others to start.
 func (c container) why() *Answer {
 	s := c.status.State
 	last := c.status.LastTerminationState.Terminated
@@ -86,8 +86,7 @@ func (c container) why() *Answer {
 	return nil
 }
 
-// failed reports whether an end is not the one that is wanted: another exit code than 0, or any end of a container
-// that is to run all the time.
+// failed reports whether the container ended with an exit code other than 0, or ended although it should keep running.
 func (c container) failed(t *corev1.ContainerStateTerminated) bool {
 	return t.ExitCode != 0 || !c.init && c.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways
 }
@@ -100,10 +99,10 @@ func (c container) found(do string, evidence []string, format string, args ...an
 	return found(do, evidence, "%s %s.", c, fmt.Sprintf(format, args...))
 }
 
-// events are the warnings about the pod, as evidence.
+// events returns the warnings about the pod, as evidence.
 func (c container) events() []string { return c.EventLines(c.Warnings(c.pod)) }
 
-// crashed explains a container that ended as it should not.
+// crashed explains a container that failed.
 func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 	evidence := []string{fmt.Sprintf("last end%s: %s", c.since(t.FinishedAt), words.End(t))}
 	if c.status.RestartCount > 0 {
@@ -133,18 +132,18 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 		return c.found("Raise resources.limits.memory of the container, or make the program use less.", evidence,
 			"is killed because it uses too much memory (OOMKilled, exit code %d): %s", t.ExitCode, limit)
 	}
-	said := ""
+	lastLine := ""
 	if len(lines) > 0 {
-		said = fmt.Sprintf("; its last line is %q", lines[len(lines)-1])
+		lastLine = fmt.Sprintf("; its last line is %q", lines[len(lines)-1])
 	}
-	if cause := c.told(lines); cause.says != "" {
-		return c.found(cause.do, append(evidence, cause.evidence...), "%s%s: %s", words.Ends(t), said, cause.says)
+	if cause := c.logCause(lines); cause.sentence != "" {
+		return c.found(cause.do, append(evidence, cause.evidence...), "%s%s: %s", words.Ends(t), lastLine, cause.sentence)
 	}
-	do, limits := c.dropped(lines)
-	return c.found(do+c.remedy(t), append(evidence, limits...), "%s%s", words.Ends(t), said)
+	do, limits := c.droppedByPolicy(lines)
+	return c.found(do+c.remedy(t), append(evidence, limits...), "%s%s", words.Ends(t), lastLine)
 }
 
-// remedy returns what to do about an end.
+// remedy returns what to do about a container that ended.
 func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 	logs := fmt.Sprintf("Read the whole log: kubectl logs %s -c %s --previous", c.pod.Name, c.spec.Name)
 	switch {
@@ -160,13 +159,14 @@ func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 		return "Something killed the process: its own parent, a runtime that ended, or the kernel. " + logs
 	case words.Signal(t) == syscall.SIGSEGV, words.Signal(t) == syscall.SIGABRT, words.Signal(t) == syscall.SIGBUS,
 		words.Signal(t) == syscall.SIGILL:
-		return "The program has a defect, or was built for another processor. " + logs
+		return "The program has a bug, or was built for another processor. " + logs
 	}
 	return "Fix what the log reports, in the program, its arguments or its environment. " + logs
 }
 
-// unhealthy explains an end that a liveness or startup probe caused; nil if none did. The message of the end says so,
-// unless the program has written one of its own: then only the event does.
+// unhealthy explains a container that was killed because of its liveness or startup probe. It returns nil if neither
+// probe is the cause. The termination message names the probe, unless the program has written its own message: then
+// only the Event names it.
 func (c container) unhealthy(t *corev1.ContainerStateTerminated, evidence []string) *Answer {
 	for _, kind := range []string{"Liveness", "Startup"} {
 		field := strings.ToLower(kind) + "Probe"
@@ -184,9 +184,9 @@ func (c container) unhealthy(t *corev1.ContainerStateTerminated, evidence []stri
 		if failure != nil {
 			text, evidence = words.Probe(failure.Message), append(evidence, c.EventLine(failure))
 		}
-		return c.found(
-			fmt.Sprintf("Make the program answer, or change %s (path, port, timeoutSeconds, failureThreshold, initialDelaySeconds).", field), evidence,
-			"is restarted because its %s probe fails: %s", strings.ToLower(kind), text)
+		do := "Make the program answer, or change " + field +
+			" (path, port, timeoutSeconds, failureThreshold, initialDelaySeconds)."
+		return c.found(do, evidence, "is restarted because its %s probe fails: %s", strings.ToLower(kind), text)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (c container) unhealthy(t *corev1.ContainerStateTerminated, evidence []stri
 // unready explains a container that runs and is not ready.
 func (c container) unready(last *corev1.ContainerStateTerminated) *Answer {
 	if started := c.status.Started; started != nil && !*started && c.spec.StartupProbe != nil {
-		text, evidence := c.probed("Startup")
+		text, evidence := c.probeFailure("Startup")
 		if last != nil {
 			if a := c.unhealthy(last, evidence); a != nil {
 				return a
@@ -211,14 +211,14 @@ func (c container) unready(last *corev1.ContainerStateTerminated) *Answer {
 	if c.spec.ReadinessProbe == nil {
 		return nil
 	}
-	text, evidence := c.probed("Readiness")
+	text, evidence := c.probeFailure("Readiness")
 	return c.found(
 		"Make the program answer as readinessProbe expects, or change the probe; Services send it nothing until then.",
 		evidence, "runs, but is not ready: its readiness probe has not succeeded%s", text)
 }
 
-// probed returns the last failure of a probe.
-func (c container) probed(kind string) (text string, evidence []string) {
+// probeFailure returns the last failure of a probe.
+func (c container) probeFailure(kind string) (text string, evidence []string) {
 	e := c.Last(c.pod, kind+" probe", "Unhealthy")
 	if e == nil {
 		return "", nil
@@ -254,7 +254,7 @@ func (c container) notStarted(message string) *Answer {
 
 var missingKey = regexp.MustCompile(`couldn't find key (\S+) in (ConfigMap|Secret) [^/]+/(\S+)`)
 
-// misconfigured explains a container whose environment or security cannot be made.
+// misconfigured explains a container that fails before it is created, because of its environment or security context.
 func (c container) misconfigured(message string) *Answer {
 	if a := missing(c.String()+" does not start", message, nil); a != nil {
 		return a
@@ -266,8 +266,8 @@ func (c container) misconfigured(message string) *Answer {
 	if strings.Contains(message, "runAsNonRoot") || strings.Contains(message, "non-root") ||
 		strings.Contains(message, "non-numeric user") {
 		return c.found("Set securityContext.runAsUser to a number that is not 0, or use an image with such a user.",
-			[]string{words.Clip(
-				message)}, "does not start: runAsNonRoot is set, and the image runs as root or its user is not known")
+			[]string{words.Clip(message)},
+			"does not start: runAsNonRoot is set, and the image runs as root or its user is not known")
 	}
 	return c.found("Change the container as the message says.", append([]string{words.Clip(message)}, c.events()...),
 		"does not start: %s", words.Clip(message))
@@ -284,19 +284,19 @@ func (f explanation) starting(p *corev1.Pod) *Answer {
 	}
 	for _, c := range f.containersOf(p) {
 		if c.init && c.status.State.Running != nil && !sidecar(c.spec) {
-			said, evidence := "", []string(nil)
+			lastLine, evidence := "", []string(nil)
 			for _, line := range c.LogLines(p, c.spec.Name) {
-				evidence, said = append(evidence, "log: "+line), fmt.Sprintf("; its last line is %q", line)
+				evidence, lastLine = append(evidence, "log: "+line), fmt.Sprintf("; its last line is %q", line)
 			}
-			cause := c.told(c.LogLines(p, c.spec.Name))
-			if cause.says != "" {
-				said += ": " + cause.says
+			cause := c.logCause(c.LogLines(p, c.spec.Name))
+			if cause.sentence != "" {
+				lastLine += ": " + cause.sentence
 				cause.do += " "
 			}
 			return c.found(cause.do+"Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name,
 				append(evidence, cause.evidence...),
 				"has been running for %s, and the other containers start when it has ended%s",
-				words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)), said)
+				words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)), lastLine)
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// noImage explains a container without an image.
+// noImage explains a container whose image is missing.
 func (c container) noImage(reason, message string) *Answer {
 	evidence := append([]string{words.Reason(reason, message)}, c.events()...)
 	switch reason {
@@ -20,7 +20,8 @@ func (c container) noImage(reason, message string) *Answer {
 			"does not start: %q is not a valid name of an image", c.spec.Image)
 	case "ErrImageNeverPull":
 		return c.found("Copy the image as a tar file to images/ in the data folder, or set imagePullPolicy: IfNotPresent."+
-			c.meant(), evidence, "does not start: the image %q is not on the node, and imagePullPolicy is Never", c.spec.Image)
+			c.similarImage(), evidence,
+			"does not start: the image %q is not on the node, and imagePullPolicy is Never", c.spec.Image)
 	}
 	text := strings.ToLower(message)
 	if !strings.Contains(message, ": ") { // only the back-off: the event has the cause
@@ -41,15 +42,15 @@ func (c container) noImage(reason, message string) *Answer {
 			c.spec.Image, because)
 	}
 	if f := Pull(text); f.Sentence != "" {
-		return c.found(f.Do+c.meant(), evidence, "does not start: the image %q cannot be pulled, because %s", c.spec.Image,
-			f.Sentence)
+		return c.found(f.Do+c.similarImage(), evidence, "does not start: the image %q cannot be pulled, because %s",
+			c.spec.Image, f.Sentence)
 	}
 	return c.found("Read the message; kubectl delete pod tries again at once.", evidence,
 		"does not start: the image %q cannot be pulled: %s", c.spec.Image, words.Clip(message))
 }
 
-// meant names the image of the node whose name differs least, if one is nearly the same.
-func (c container) meant() string {
+// similarImage names an image of the node whose name differs from the container's only by a typo.
+func (c container) similarImage() string {
 	node := facts.Related[*corev1.Node](c.Facts, "", c.pod.Spec.NodeName)
 	if node == nil {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/batch"
 	"monopod/apiserver/kit/words"
@@ -15,7 +16,7 @@ import (
 )
 
 func (f workloads) job(j *batchv1.Job) Answer {
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	events := f.EventLines(f.EventsOf(j))
@@ -33,20 +34,22 @@ func (f workloads) job(j *batchv1.Job) Answer {
 	}
 	state := fmt.Sprintf("Job %s is not complete (%s)", j.Name, counts)
 	if j.Status.Active == 0 {
-		if a := f.notCreated(state, j, f.refusedEvent(j)); a != nil {
+		if a := f.notCreated(state, j, f.creationError(j)); a != nil {
 			return *a
 		}
 	}
-	if a := f.because(state, f.Pods); a != nil {
+	if a := f.worstPod(state, f.Pods); a != nil {
 		return *a
 	}
 	return answer("", append([]string{counts}, events...), "Job %s runs: %s.", j.Name, counts)
 }
 
-// jobFailed explains a Job that has failed, with its last pod that failed.
+// jobFailed explains a Job that has failed, with the newest pod that failed.
 func (f workloads) jobFailed(j *batchv1.Job, c *batchv1.JobCondition, evidence []string) Answer {
+	const defaultBackoffLimit = 6
 	causes := map[string]string{
-		batchv1.JobReasonBackoffLimitExceeded:     fmt.Sprintf("its pods failed more often than backoffLimit (%d) allows", orSix(j.Spec.BackoffLimit)),
+		batchv1.JobReasonBackoffLimitExceeded: fmt.Sprintf("its pods failed more often than backoffLimit (%d) allows",
+			ptr.Deref(j.Spec.BackoffLimit, defaultBackoffLimit)),
 		batchv1.JobReasonDeadlineExceeded:         "it ran longer than activeDeadlineSeconds",
 		batchv1.JobReasonPodFailurePolicy:         "its podFailurePolicy ends it: " + words.Clip(c.Message),
 		batchv1.JobReasonFailedIndexes:            "some of its indexes failed",
@@ -56,11 +59,13 @@ func (f workloads) jobFailed(j *batchv1.Job, c *batchv1.JobCondition, evidence [
 	if !ok {
 		cause = words.Reason(c.Reason, c.Message)
 	}
-	a := answer(fmt.Sprintf("Fix the cause, then create the Job again: kubectl delete job %s", j.Name), evidence, "Job %s has failed: %s.", j.Name, cause)
+	a := answer("Fix the cause, then create the Job again: kubectl delete job "+j.Name, evidence,
+		"Job %s has failed: %s.", j.Name, cause)
 	if c.Reason == batchv1.JobReasonDeadlineExceeded {
 		a.Do = "Raise activeDeadlineSeconds, or make the work shorter, and create the Job again."
 	}
-	failed := slices.DeleteFunc(slices.Clone(f.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed })
+	failed := slices.DeleteFunc(slices.Clone(f.Pods),
+		func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed })
 	if p := facts.Worst(failed); p != nil {
 		last := f.about(p).explain()
 		a.Sentence += " " + last.Sentence
@@ -70,37 +75,34 @@ func (f workloads) jobFailed(j *batchv1.Job, c *batchv1.JobCondition, evidence [
 }
 
 func jobCondition(j *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
-	i := slices.IndexFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+	i := slices.IndexFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == t && c.Status == corev1.ConditionTrue
+	})
 	if i < 0 {
 		return nil
 	}
 	return &j.Status.Conditions[i]
 }
 
-// orSix returns the default of backoffLimit for nil.
-func orSix(n *int32) int32 {
-	if n == nil {
-		return 6
-	}
-	return *n
-}
-
 func (f workloads) cronJob(c *batchv1.CronJob) Answer {
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	evidence := []string{fmt.Sprintf("schedule: %s", c.Spec.Schedule)}
 	if t := c.Status.LastScheduleTime; t != nil {
-		evidence = append(evidence, fmt.Sprintf("last start: %s (%s ago)", t.UTC().Format(time.RFC3339), words.Ago(f.Now.Sub(t.Time))))
+		evidence = append(evidence,
+			fmt.Sprintf("last start: %s (%s ago)", t.UTC().Format(time.RFC3339), words.Ago(f.Now.Sub(t.Time))))
 	} else {
 		evidence = append(evidence, "it has never started a Job")
 	}
 	if c.Spec.Suspend != nil && *c.Spec.Suspend {
-		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
+		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence,
+			"CronJob %s is suspended: it starts no Jobs.", c.Name)
 	}
-	times, next := next(c, f.Now)
+	times, next := nextStart(c, f.Now)
 	if times == nil || next.IsZero() {
-		return answer("Correct spec.schedule or spec.timeZone; its five fields are minute, hour, day of the month, month and day of the week.", evidence, "CronJob %s never runs: %s.", c.Name, neverRuns(c, times))
+		return answer("Correct spec.schedule or spec.timeZone; the five fields of a schedule are minute, hour, "+
+			"day of the month, month and day of the week.", evidence, "CronJob %s never runs: %s.", c.Name, neverRuns(c, times))
 	}
 	evidence = append(evidence, "next start: "+next.UTC().Format(time.RFC3339))
 	events := f.EventsOf(c)
@@ -108,9 +110,11 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	for _, e := range slices.Backward(events) {
 		switch e.Reason {
 		case "TooManyMissedTimes", "MissSchedule":
-			return answer("Check the machine's clock and startingDeadlineSeconds; monopod must run at the scheduled time.", evidence, "CronJob %s has missed a start: %s.", c.Name, words.Clip(e.Message))
+			return answer("Check the machine's clock and startingDeadlineSeconds; monopod must run at the scheduled time.",
+				evidence, "CronJob %s has missed a start: %s.", c.Name, words.Clip(e.Message))
 		case "JobAlreadyActive":
-			return answer("Wait, make the Job shorter, or set concurrencyPolicy to Allow or Replace.", evidence, "CronJob %s does not start a Job while the previous one runs (concurrencyPolicy: Forbid).", c.Name)
+			return answer("Wait, make the Job shorter, or set concurrencyPolicy to Allow or Replace.", evidence,
+				"CronJob %s does not start a Job while the previous one runs (concurrencyPolicy: Forbid).", c.Name)
 		case "FailedCreate":
 			return *f.notCreated("CronJob "+c.Name+" starts no Job", c, e.Message)
 		}
@@ -120,16 +124,18 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	}
 	if last := f.LastJob(c); last != nil {
 		a := f.about(last).explain()
-		a.Sentence = fmt.Sprintf("CronJob %s runs next in %s. Its last Job: %s", c.Name, words.Ago(next.Sub(f.Now)), a.Sentence)
+		a.Sentence = fmt.Sprintf("CronJob %s runs next in %s. Its last Job: %s", c.Name, words.Ago(next.Sub(f.Now)),
+			a.Sentence)
 		a.Evidence = append(evidence, a.Evidence...)
 		return a
 	}
-	return answer("", evidence, "CronJob %s runs next in %s, at %s.", c.Name, words.Ago(next.Sub(f.Now)), next.UTC().Format(time.RFC3339))
+	return answer("", evidence, "CronJob %s runs next in %s, at %s.", c.Name, words.Ago(next.Sub(f.Now)),
+		next.UTC().Format(time.RFC3339))
 }
 
-// next returns the schedule of a CronJob and its next start after now: nil if it cannot be parsed, the zero time if no
-// date matches.
-func next(c *batchv1.CronJob, now time.Time) (cron.Schedule, time.Time) {
+// nextStart returns the schedule of a CronJob and its next start after now. The schedule is nil if it cannot be parsed;
+// the time is zero if no date matches the schedule.
+func nextStart(c *batchv1.CronJob, now time.Time) (cron.Schedule, time.Time) {
 	times, err := batch.ScheduleOf(c)
 	if err != nil {
 		return nil, time.Time{}

@@ -11,9 +11,9 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// networkPolicy explains a NetworkPolicy: which pods it selects, and what it allows.
+// networkPolicy explains which pods a NetworkPolicy selects, and what it allows.
 func (f explanation) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	if len(f.Pods) == 0 {
@@ -29,18 +29,18 @@ func (f explanation) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 		evidence = append(evidence, "selects pod "+pod.Name)
 	}
 	return answer("", evidence, "NetworkPolicy %s selects %s: %s.", p.Name, words.Count(len(f.Pods), "pod"),
-		strings.Join(Says(p), "; "))
+		strings.Join(Describe(p), "; "))
 }
 
-// dropped says which NetworkPolicies may be the cause of an end whose last line is about a connection without an
-// answer.
-func (c container) dropped(lines []string) (do string, evidence []string) {
+// droppedByPolicy names the NetworkPolicies that may drop the packets of a connection, if the last line of the log says
+// that a connection timed out.
+func (c container) droppedByPolicy(lines []string) (do string, evidence []string) {
 	if len(lines) == 0 || !facts.NoAnswer.MatchString(lines[len(lines)-1]) {
 		return "", nil
 	}
 	var names []string
 	for _, p := range facts.Every[*networkingv1.NetworkPolicy](c.Facts) {
-		// The destination is not known: any policy for incoming connections may be its own.
+		// The destination is unknown: any ingress policy may select it.
 		if Selects(p, c.pod, networkingv1.PolicyTypeEgress) ||
 			slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
 			names, evidence = append(names, p.Name), append(evidence, Line(p))
@@ -49,6 +49,6 @@ func (c container) dropped(lines []string) (do string, evidence []string) {
 	if len(names) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf(
-		"A connection got no answer. If its destination runs and is ready, %s may drop it: monopod why networkpolicy/%s says what it allows. ", words.List("NetworkPolicy", names), names[0]), evidence
+	return fmt.Sprintf("A connection got no answer. If its destination runs and is ready, %s may drop it: "+
+		"monopod why networkpolicy/%s says what it allows. ", words.List("NetworkPolicy", names), names[0]), evidence
 }

@@ -42,22 +42,23 @@ func (f explanation) node(n *corev1.Node) Answer {
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return answer(pressed(c.Type), evidence, "Node %s is ready, but has the condition %s: %s.", n.Name, c.Type,
+			return answer(conditionRemedy(c.Type), evidence, "Node %s is ready, but has the condition %s: %s.", n.Name, c.Type,
 				words.Clip(c.Message))
 		}
 	}
 	if n.Spec.Unschedulable {
-		return answer("kubectl uncordon "+n.Name, append(evidence, f.blocked()...),
+		return answer("kubectl uncordon "+n.Name, append(evidence, f.blockedDrain()...),
 			"Node %s is ready and cordoned: it gets no new pods.", n.Name)
 	}
 	return answer("", evidence, "Node %s is ready.", n.Name)
 }
 
-// pressed says what to do about a condition of a node.
-func pressed(t corev1.NodeConditionType) string {
+// conditionRemedy returns what to do about a condition of a node.
+func conditionRemedy(t corev1.NodeConditionType) string {
 	switch t {
 	case corev1.NodeDiskPressure:
-		return "Free space: logs and volumes are below the data folder; unused images are removed when the disk is nearly full."
+		return "Free space: logs and volumes are below the data folder; " +
+			"unused images are removed when the disk is nearly full."
 	case corev1.NodeMemoryPressure:
 		return "Give pods limits, or stop some; the node evicts pods until memory is free."
 	case corev1.NodePIDPressure:
@@ -66,8 +67,8 @@ func pressed(t corev1.NodeConditionType) string {
 	return "Read the message, and the log of monopod."
 }
 
-// blocked lists the budgets that stop a drain.
-func (f explanation) blocked() (lines []string) {
+// blockedDrain lists the PodDisruptionBudgets for which a drain waits.
+func (f explanation) blockedDrain() (lines []string) {
 	for _, b := range facts.Every[*policyv1.PodDisruptionBudget](f.Facts) {
 		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
 			lines = append(lines,
@@ -90,7 +91,7 @@ func (f explanation) budget(b *policyv1.PodDisruptionBudget) Answer {
 		return answer("", evidence, "PodDisruptionBudget %s allows %s now.", b.Name,
 			words.Count(int(b.Status.DisruptionsAllowed), "eviction"))
 	case b.Status.CurrentHealthy < b.Status.DesiredHealthy:
-		if a := f.because(
+		if a := f.worstPod(
 			fmt.Sprintf("PodDisruptionBudget %s allows no eviction, because fewer pods are healthy than it requires", b.Name),
 			f.Pods); a != nil {
 			a.Evidence = append(evidence, a.Evidence...)
@@ -102,7 +103,7 @@ func (f explanation) budget(b *policyv1.PodDisruptionBudget) Answer {
 		words.Count(int(b.Status.CurrentHealthy), "healthy pod"))
 }
 
-// unserved matches the message about a metric whose API has no server.
+// unserved matches a message about a metric of an API that no server serves.
 var unserved = regexp.MustCompile(
 	`(?:could not find the requested resource|no matches for|metrics API).*?((?:external|custom)\.metrics\.k8s\.io)`)
 
@@ -136,8 +137,9 @@ func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer
 			"HorizontalPodAutoscaler %s cannot compute a utilization: containers of %s have no requests.", h.Name, target)
 	case active.Status == corev1.ConditionFalse && unserved.MatchString(active.Message):
 		api := unserved.FindStringSubmatch(active.Message)[1]
-		return answer(
-			"Install a metrics adapter that serves this API and the metric (kubectl get apiservices shows which are there), or use a metric of type Resource (cpu, memory), which monopod serves.", evidence,
+		return answer("Install a metrics adapter that serves this API and the metric "+
+			"(kubectl get apiservices shows which are there), "+
+			"or use a metric of type Resource (cpu, memory), which monopod serves.", evidence,
 			"HorizontalPodAutoscaler %s has no metrics of %s: nothing serves the API %s.", h.Name, target, api)
 	case active.Status == corev1.ConditionFalse:
 		return answer("Wait until the pods run and have been measured (kubectl top pods); the fake runtime measures nothing.",

@@ -14,11 +14,11 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// pod explains a pod: the first of these views that has something to say explains it.
+// pod explains a pod by the first check that finds a cause.
 func (f explanation) pod(p *corev1.Pod) Answer {
-	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.unprepared, f.broken,
-		f.starting, f.gated} {
-		if a := view(p); a != nil {
+	for _, check := range []func(*corev1.Pod) *Answer{
+		f.deleted, f.ended, f.unscheduled, f.nodeLost, f.unprepared, f.failing, f.starting, f.gated} {
+		if a := check(p); a != nil {
 			return *a
 		}
 	}
@@ -38,16 +38,17 @@ func (f explanation) deleted(p *corev1.Pod) *Answer {
 		func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 	target := facts.PodCondition(p, corev1.DisruptionTarget)
 	switch {
-	case f.lost(p.Spec.NodeName) != nil:
+	case f.notReady(p.Spec.NodeName) != nil:
 		return found("Start the node again. If it is gone for good: kubectl delete pod "+p.Name+" --grace-period=0 --force",
 			evidence,
 			"Pod %s is being deleted, but its node %s does not respond, so that nothing stops its containers.", p.Name,
 			p.Spec.NodeName)
 	case len(running) == 0 && len(p.Finalizers) > 0:
-		return f.held()
+		return f.terminating()
 	case target != nil && target.Reason == corev1.PodReasonPreemptionByScheduler:
-		return found(
-			"Give the pod a higher priorityClassName, or add resources to the node; its owner creates a new pod, which waits until it fits.", append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
+		return found("Give the pod a higher priorityClassName, or add resources to the node; "+
+			"its owner creates a new pod, which waits until it fits.",
+			append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
 			"Pod %s is being deleted because a pod of higher priority needs its resources.", p.Name)
 	case len(running) > 0 && left > 0:
 		what := "the time to end after SIGTERM"
@@ -61,12 +62,12 @@ func (f explanation) deleted(p *corev1.Pod) *Answer {
 		return found("Read the events of the pod and the log of monopod: the runtime does not end the container.", evidence,
 			"Pod %s is being deleted: its grace period ended %s ago, and %s.", p.Name, words.Ago(-left), stillRun(running))
 	}
-	return found(
-		"Wait a moment; if it stays, a volume that cannot be unmounted or the runtime is the cause: read the events and the log of monopod.", evidence,
+	return found("Wait a moment; if it stays, a volume that fails to unmount or the runtime is the cause: "+
+		"read the events and the log of monopod.", evidence,
 		"Pod %s is being deleted: its containers have ended, and the node removes what it used.", p.Name)
 }
 
-// stillRun is "container c still runs" or "containers a, b still run".
+// stillRun returns "container c still runs" or "containers a, b still run".
 func stillRun(running []string) string {
 	if len(running) == 1 {
 		return "container " + running[0] + " still runs"
@@ -74,7 +75,7 @@ func stillRun(running []string) string {
 	return words.List("container", running) + " still run"
 }
 
-// preStop returns the first of the containers that has a preStop hook.
+// preStop returns the name of the first running container that has a preStop hook.
 func preStop(p *corev1.Pod, running []string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && slices.Contains(running, c.Name) {
@@ -84,7 +85,7 @@ func preStop(p *corev1.Pod, running []string) string {
 	return ""
 }
 
-// ended explains a pod that has ended, or that the scheduler has chosen as a victim.
+// ended explains a pod that has succeeded or failed.
 func (f explanation) ended(p *corev1.Pod) *Answer {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
@@ -96,14 +97,14 @@ func (f explanation) ended(p *corev1.Pod) *Answer {
 	if sentence, do := End(p); sentence != "" {
 		return found(do, append(f.ends(p), f.EventLines(f.Warnings(p))...), "Pod %s %s.", p.Name, sentence)
 	}
-	if a := f.broken(p); a != nil {
+	if a := f.failing(p); a != nil {
 		return a
 	}
 	return found("Read its log: kubectl logs "+p.Name, append(f.ends(p), f.EventLines(f.Warnings(p))...),
 		"Pod %s has failed.", p.Name)
 }
 
-// ends describes the ends of the containers.
+// ends describes how the containers ended.
 func (f explanation) ends(p *corev1.Pod) (lines []string) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if t := s.State.Terminated; t != nil {
@@ -113,7 +114,7 @@ func (f explanation) ends(p *corev1.Pod) (lines []string) {
 	return lines
 }
 
-// nodeLost explains a pod whose node is not ready.
+// nodeLost explains a pod whose node does not exist or is not ready.
 func (f explanation) nodeLost(p *corev1.Pod) *Answer {
 	switch gone := f.Lacks(client.Nodes, "", p.Spec.NodeName); {
 	case gone && p.Status.Phase == corev1.PodRunning:
@@ -121,11 +122,11 @@ func (f explanation) nodeLost(p *corev1.Pod) *Answer {
 			"Wait: the pod is deleted, and its owner creates another one; start the node again if its data are needed.", nil,
 			"Pod %s ran on node %s, which no longer exists.", p.Name, p.Spec.NodeName)
 	case gone:
-		return found(
-			"Correct spec.nodeName and create the pod again (kubectl get nodes lists the names), or start a node of this name; the scheduler chooses a node for a pod without nodeName.", nil,
+		return found("Correct spec.nodeName and create the pod again (kubectl get nodes lists the names), "+
+			"or start a node of this name; the scheduler chooses a node for a pod without nodeName.", nil,
 			"Pod %s does not start: its node %s does not exist.", p.Name, p.Spec.NodeName)
 	}
-	ready := f.lost(p.Spec.NodeName)
+	ready := f.notReady(p.Spec.NodeName)
 	if ready == nil {
 		return nil
 	}
@@ -136,8 +137,8 @@ func (f explanation) nodeLost(p *corev1.Pod) *Answer {
 		"Pod %s is on node %s, which is not ready: %s.", p.Name, p.Spec.NodeName, words.Clip(ready.Message))
 }
 
-// lost returns the condition Ready of a node if it is known and not True.
-func (f explanation) lost(node string) *corev1.NodeCondition {
+// notReady returns the condition Ready of a node, or nil if it is True or unknown.
+func (f explanation) notReady(node string) *corev1.NodeCondition {
 	n := facts.Related[*corev1.Node](f.Facts, "", node)
 	if n == nil {
 		return nil
@@ -159,7 +160,7 @@ func (f explanation) gated(p *corev1.Pod) *Answer {
 		"Pod %s runs, but is not ready: a readiness gate is not True.", p.Name)
 }
 
-// running explains a pod that nothing is wrong with.
+// running describes a pod for which no check finds a cause.
 func (f explanation) running(p *corev1.Pod) Answer {
 	var restarts int32
 	evidence := []string{}
@@ -187,7 +188,7 @@ func (f explanation) running(p *corev1.Pod) Answer {
 	return answer("", evidence, "Pod %s runs and is ready.", p.Name)
 }
 
-// since says how long ago a time is, after a comma; nothing if it is not known.
+// since returns ", AGE ago", or an empty string if the time is unknown.
 func (f explanation) since(t metav1.Time) string {
 	if t.IsZero() {
 		return ""
@@ -195,10 +196,10 @@ func (f explanation) since(t metav1.Time) string {
 	return ", " + words.Ago(f.Now.Sub(t.Time)) + " ago"
 }
 
-// names returns the names of the containers in a state.
-func names(list []corev1.ContainerStatus, in func(corev1.ContainerStatus) bool) (out []string) {
+// names returns the names of the containers for which match returns true.
+func names(list []corev1.ContainerStatus, match func(corev1.ContainerStatus) bool) (out []string) {
 	for _, s := range list {
-		if in(s) {
+		if match(s) {
 			out = append(out, s.Name)
 		}
 	}

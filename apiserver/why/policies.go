@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Says says what a NetworkPolicy allows, one phrase for each direction that it limits.
-func Says(p *networkingv1.NetworkPolicy) (phrases []string) {
+// Describe returns what a NetworkPolicy allows, one phrase for each direction that it limits.
+func Describe(p *networkingv1.NetworkPolicy) (phrases []string) {
 	for _, direction := range p.Spec.PolicyTypes {
 		var allowed []string
 		if direction == networkingv1.PolicyTypeIngress {
@@ -37,7 +37,7 @@ func only(none, some string, allowed []string) string {
 	return some + strings.Join(allowed, ", or ")
 }
 
-// rule says what one rule allows: peers and ports.
+// rule describes the peers and ports that one rule allows.
 func rule(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) string {
 	who := []string{"anywhere"}
 	if len(peers) > 0 {
@@ -88,12 +88,12 @@ func peerOf(p networkingv1.NetworkPolicyPeer) string {
 	return pods + " of namespaces with " + metav1.FormatLabelSelector(p.NamespaceSelector)
 }
 
-// Line is what a NetworkPolicy allows, as evidence.
+// Line describes what a NetworkPolicy allows, as evidence.
 func Line(p *networkingv1.NetworkPolicy) string {
-	return fmt.Sprintf("NetworkPolicy %s: %s", p.Name, strings.Join(Says(p), "; "))
+	return fmt.Sprintf("NetworkPolicy %s: %s", p.Name, strings.Join(Describe(p), "; "))
 }
 
-// Selects reports whether a NetworkPolicy selects a pod and limits this direction. The API stores valid selectors only.
+// Selects reports whether a NetworkPolicy selects a pod and limits this direction.
 func Selects(p *networkingv1.NetworkPolicy, pod *corev1.Pod, direction networkingv1.PolicyType) bool {
 	if p.Namespace != pod.Namespace || !slices.Contains(p.Spec.PolicyTypes, direction) {
 		return false
@@ -102,8 +102,8 @@ func Selects(p *networkingv1.NetworkPolicy, pod *corev1.Pod, direction networkin
 	return err == nil && s.Matches(labels.Set(pod.Labels))
 }
 
-// Closed returns the names of the NetworkPolicies that let no pod reach any of these pods, none if one can be reached,
-// and what the policies that limit some of them allow, as evidence.
+// Closed returns the names of the NetworkPolicies that together deny all ingress to all of these pods, or nil if a pod
+// can be reached. The evidence describes every policy that limits the ingress of one of them.
 func Closed(all []*networkingv1.NetworkPolicy, pods []*corev1.Pod) (by, evidence []string) {
 	closed := len(pods) > 0
 	for _, pod := range pods {

@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/kit/words"
 )
 
-// asked is what a request asks for: the subject and the names of the certificate, and what it may be used for.
-func asked(r *certificatesv1.CertificateSigningRequest) (all []string) {
+// requested describes the certificate that a request asks for: its subject, its names and its usages.
+func requested(r *certificatesv1.CertificateSigningRequest) (all []string) {
 	add := func(name string, values ...string) {
 		if len(values) > 0 {
 			all = append(all, name+": "+words.Clip(strings.Join(values, ", ")))
@@ -43,7 +43,7 @@ func asked(r *certificatesv1.CertificateSigningRequest) (all []string) {
 	return all
 }
 
-// request explains how far a CertificateSigningRequest is: asked, decided, issued.
+// request explains whether a CertificateSigningRequest waits for its approval, is denied, or waits for its certificate.
 func (f explanation) request(r *certificatesv1.CertificateSigningRequest) Answer {
 	var evidence []string
 	decided := map[certificatesv1.RequestConditionType]*certificatesv1.CertificateSigningRequestCondition{}
@@ -52,7 +52,7 @@ func (f explanation) request(r *certificatesv1.CertificateSigningRequest) Answer
 		evidence = append(evidence, "condition "+string(c.Type)+": "+words.Reason(c.Reason, c.Message))
 	}
 	evidence = append(evidence, "signerName: "+r.Spec.SignerName, "username: "+r.Spec.Username)
-	evidence = append(evidence, asked(r)...)
+	evidence = append(evidence, requested(r)...)
 	name := words.Name(r)
 	switch denied, failed := decided[certificatesv1.CertificateDenied], decided[certificatesv1.CertificateFailed]; {
 	case denied != nil:
@@ -62,7 +62,7 @@ func (f explanation) request(r *certificatesv1.CertificateSigningRequest) Answer
 		return answer("Correct what the message names, and create the request again under another name.", evidence,
 			"%s has failed: %s.", name, words.Reason(failed.Reason, failed.Message))
 	case decided[certificatesv1.CertificateApproved] == nil:
-		return answer("Look at who asks and for what, then: kubectl certificate approve "+r.Name, evidence,
+		return answer("Check who requests it and for what, then: kubectl certificate approve "+r.Name, evidence,
 			"%s waits until somebody approves or denies it.", name)
 	case len(r.Status.Certificate) > 0:
 		return answer("", evidence, "%s is approved, and its certificate is issued.", name)

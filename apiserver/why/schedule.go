@@ -44,7 +44,7 @@ func (f explanation) unscheduled(p *corev1.Pod) *Answer {
 			f.EventLines(f.EventsOf(p)), "Pod %s has been waiting for the scheduler for %s.", p.Name,
 			words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
-	phrases, dos, evidence := f.refused(p, cond.Message)
+	phrases, dos, evidence := f.schedulingCauses(p, cond.Message)
 	evidence = append([]string{"condition PodScheduled is False: " + words.Clip(cond.Message)}, evidence...)
 	if nominated := p.Status.NominatedNodeName; nominated != "" {
 		return found("Wait until the other pods have ended.", evidence,
@@ -57,8 +57,8 @@ func (f explanation) unscheduled(p *corev1.Pod) *Answer {
 	return found(strings.Join(dos, " "), evidence, "Pod %s has no node: %s.", p.Name, strings.Join(phrases, "; "))
 }
 
-// refused finds the reasons in a message of the scheduler.
-func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evidence []string) {
+// schedulingCauses finds the causes in a message of the scheduler.
+func (f explanation) schedulingCauses(p *corev1.Pod, message string) (phrases, dos, evidence []string) {
 	for _, m := range insufficient.FindAllStringSubmatch(message, -1) {
 		phrase, do, line := f.insufficient(p, corev1.ResourceName(strings.TrimSuffix(m[1], ".")))
 		phrases, dos, evidence = append(phrases, phrase), append(dos, do), append(evidence, line...)
@@ -82,15 +82,15 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 		case strings.Contains(c.Sentence, "taint"):
 			if node, condition := f.tainted(p); node != "" {
 				phrases, dos = append(phrases, fmt.Sprintf("node %s has the condition %s", node, condition)),
-					append(dos, pressed(condition)+" Its cause: monopod why node/"+node)
+					append(dos, conditionRemedy(condition)+" Its cause: monopod why node/"+node)
 				continue
 			}
 		case strings.Contains(message, facts.NoFreePorts) && strings.Contains(c.Sentence, "host port"):
-			if taken := f.taken(p); len(taken) > 0 {
-				c.Sentence = strings.Join(taken, ", ")
+			if holders := f.portHolders(p); len(holders) > 0 {
+				c.Sentence = strings.Join(holders, ", ")
 			}
 		}
-		phrases, dos = append(phrases, c.Sentence), append(dos, f.named(p, c.Do))
+		phrases, dos = append(phrases, c.Sentence), append(dos, f.fillNames(p, c.Do))
 	}
 	for _, n := range facts.Every[*corev1.Node](f.Facts) {
 		for _, t := range n.Spec.Taints {
@@ -100,7 +100,7 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 	return phrases, dos, evidence
 }
 
-// unbound explains the first claim of a pod that is not bound; nil if none is known.
+// unbound explains the first claim of a pod that is not bound. It returns nil if no claim is known to be unbound.
 func (f explanation) unbound(p *corev1.Pod) *Answer {
 	for _, name := range facts.Claims(p) {
 		if claim := facts.Related[*corev1.PersistentVolumeClaim](f.Facts, p.Namespace, name); claim != nil &&
@@ -111,17 +111,19 @@ func (f explanation) unbound(p *corev1.Pod) *Answer {
 	return nil
 }
 
-// tainted returns the first node that keeps a pod away because of one of its conditions, as the node lifecycle
-// controller says by a taint, and the condition; empty if no such taint does.
+// tainted returns the first node that repels a pod by the taint for a node condition, and that condition. It returns
+// empty strings if there is no such node.
 func (f explanation) tainted(p *corev1.Pod) (string, corev1.NodeConditionType) {
 	conditions := map[string]corev1.NodeConditionType{
 		corev1.TaintNodeDiskPressure: corev1.NodeDiskPressure, corev1.TaintNodeMemoryPressure: corev1.NodeMemoryPressure,
-		corev1.TaintNodePIDPressure: corev1.NodePIDPressure, corev1.TaintNodeNetworkUnavailable: corev1.NodeNetworkUnavailable,
-		corev1.TaintNodeNotReady: "Ready=False", corev1.TaintNodeUnreachable: "Ready=Unknown",
+		corev1.TaintNodePIDPressure:        corev1.NodePIDPressure,
+		corev1.TaintNodeNetworkUnavailable: corev1.NodeNetworkUnavailable,
+		corev1.TaintNodeNotReady:           "Ready=False", corev1.TaintNodeUnreachable: "Ready=Unknown",
 	}
 	for _, n := range facts.Every[*corev1.Node](f.Facts) {
 		for _, t := range n.Spec.Taints {
-			if c, ok := conditions[t.Key]; ok && !slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.Key == t.Key || o.Key == "" }) {
+			tolerates := func(o corev1.Toleration) bool { return o.Key == t.Key || o.Key == "" }
+			if c, ok := conditions[t.Key]; ok && !slices.ContainsFunc(p.Spec.Tolerations, tolerates) {
 				return n.Name, c
 			}
 		}
@@ -129,22 +131,23 @@ func (f explanation) tainted(p *corev1.Pod) (string, corev1.NodeConditionType) {
 	return "", ""
 }
 
-// taken says which pods have the host ports of a pod.
-func (f explanation) taken(p *corev1.Pod) (phrases []string) {
+// portHolders names the pods that use the host ports of a pod.
+func (f explanation) portHolders(p *corev1.Pod) (phrases []string) {
 	for _, other := range facts.Every[*corev1.Pod](f.Facts) {
 		for _, port := range facts.SharedPorts(p, other) {
 			name := other.Name
 			if other.Namespace != p.Namespace {
 				name = other.Namespace + "/" + name
 			}
-			phrases = append(phrases, fmt.Sprintf("pod %s has its hostPort %d on node %s", name, port.HostPort, other.Spec.NodeName))
+			phrases = append(phrases,
+				fmt.Sprintf("pod %s has its hostPort %d on node %s", name, port.HostPort, other.Spec.NodeName))
 		}
 	}
 	return phrases
 }
 
-// named puts names in the place of NODE and NAME, if only one is possible.
-func (f explanation) named(p *corev1.Pod, do string) string {
+// fillNames replaces the placeholders NODE and NAME if only one node or claim is possible.
+func (f explanation) fillNames(p *corev1.Pod, do string) string {
 	if nodes := facts.Every[*corev1.Node](f.Facts); len(nodes) == 1 {
 		do = strings.ReplaceAll(do, "NODE", nodes[0].Name)
 	}
@@ -160,7 +163,7 @@ func (f explanation) named(p *corev1.Pod, do string) string {
 	return do
 }
 
-// insufficient explains a resource that no node has enough of.
+// insufficient explains a resource of which no node has enough.
 func (f explanation) insufficient(p *corev1.Pod, name corev1.ResourceName) (phrase, do string, evidence []string) {
 	want := helpers.PodRequests(p, helpers.PodResourcesOptions{})[name]
 	var most resource.Quantity
@@ -172,13 +175,17 @@ func (f explanation) insufficient(p *corev1.Pod, name corev1.ResourceName) (phra
 		}
 	}
 	if !most.IsZero() && want.Cmp(most) > 0 {
-		return fmt.Sprintf("it requests %s of %s, and no node has more than %s", want.String(), name, most.String()), fmt.Sprintf("Lower resources.requests.%s, or add a larger node.", name), evidence
+		return fmt.Sprintf("it requests %s of %s, and no node has more than %s", want.String(), name, most.String()),
+			fmt.Sprintf("Lower resources.requests.%s, or add a larger node.", name), evidence
 	}
 	if most.IsZero() && len(evidence) > 0 {
-		return fmt.Sprintf("no node offers %s", name), "Start the device plugin that offers it, or remove the request.", evidence
+		return fmt.Sprintf("no node offers %s", name),
+			"Start the device plugin that offers it, or remove the request.", evidence
 	}
 	if want.IsZero() {
 		return fmt.Sprintf("not enough %s is left", name), "Delete other pods, or add a node.", evidence
 	}
-	return fmt.Sprintf("it requests %s of %s, and the requests of other pods leave less", want.String(), name), fmt.Sprintf("Lower resources.requests.%s, delete other pods, or add a node; kubectl describe node lists the requests.", name), evidence
+	return fmt.Sprintf("it requests %s of %s, and the requests of other pods leave less", want.String(), name),
+		fmt.Sprintf("Lower resources.requests.%s, delete other pods, or add a node; "+
+			"kubectl describe node lists the requests.", name), evidence
 }

@@ -16,12 +16,12 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// traffic are facts about an object that leads to pods.
+// traffic explains objects that forward connections to pods.
 type traffic struct{ explanation }
 
-// service explains a Service: whether it has endpoints that are ready, and why not.
+// service explains whether a Service has ready endpoints, and why not.
 func (f traffic) service(s *corev1.Service) Answer {
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	ready := f.ready(s)
@@ -32,7 +32,8 @@ func (f traffic) service(s *corev1.Service) Answer {
 	if s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes" && ready == 0 {
 		return answer(
 			"Start monopod serve with an address that pods can reach: --listen=0.0.0.0:6443, or one address of the machine.",
-			events, "Service kubernetes has no endpoints: the API server listens on a loopback address only, which pods cannot reach.")
+			events, "Service kubernetes has no endpoints: "+
+				"the API server listens on a loopback address only, which pods cannot reach.")
 	}
 	if len(s.Spec.Selector) == 0 && ready == 0 {
 		return answer("Add a selector, or write an EndpointSlice with the label kubernetes.io/service-name="+s.Name+".",
@@ -44,11 +45,11 @@ func (f traffic) service(s *corev1.Service) Answer {
 	if a := f.wrongPort(s); a != nil {
 		return *a
 	}
-	if a := f.unheard(s, ready); a != nil {
+	if a := f.notListening(s, ready); a != nil {
 		return *a
 	}
 	if ready == 0 {
-		if a := f.because("Service "+s.Name+" has no endpoints that are ready", f.Selected(s)); a != nil {
+		if a := f.worstPod("Service "+s.Name+" has no endpoints that are ready", f.Selected(s)); a != nil {
 			return *a
 		}
 		return answer("Wait a moment; if it stays like this, check the endpointslice controller: /healthz?verbose", events,
@@ -68,7 +69,7 @@ func (f traffic) service(s *corev1.Service) Answer {
 	return answer("", events, "Service %s has %s ready.", s.Name, words.Count(ready, "endpoint"))
 }
 
-// ready counts the endpoints of a Service that are ready.
+// ready returns the number of ready endpoints of a Service.
 func (f traffic) ready(s *corev1.Service) (n int) {
 	for _, slice := range facts.Every[*discoveryv1.EndpointSlice](f.Facts) {
 		if slice.Labels[discoveryv1.LabelServiceName] != s.Name || slice.Namespace != s.Namespace {
@@ -83,7 +84,7 @@ func (f traffic) ready(s *corev1.Service) (n int) {
 	return n
 }
 
-// noPods explains a selector that selects no pods, with the pods that nearly match.
+// noPods explains a selector that selects no pods, with the pods that match part of it.
 func (f traffic) noPods(s *corev1.Service) *Answer {
 	if len(s.Spec.Selector) == 0 || len(f.Selected(s)) > 0 {
 		return nil
@@ -107,8 +108,8 @@ func (f traffic) noPods(s *corev1.Service) *Answer {
 		labels.Set(s.Spec.Selector))
 }
 
-// wrongPort explains a target port that no container of the pods has: by name it resolves to nothing, by number it
-// may still be listened on, so that only named ports are certain.
+// wrongPort explains a named target port that no container of the pods has. Numbers are not checked, because a program
+// may listen on a port that its container does not declare.
 func (f traffic) wrongPort(s *corev1.Service) *Answer {
 	for _, port := range s.Spec.Ports {
 		if port.TargetPort.Type != intstr.String {
@@ -134,12 +135,12 @@ func (f traffic) wrongPort(s *corev1.Service) *Answer {
 	return nil
 }
 
-// unheard explains a Service at whose target port no pod listens, although pods are ready; nil if one answers, or if
-// that is not known.
-func (f traffic) unheard(s *corev1.Service, ready int) *Answer {
+// notListening explains a Service on whose target port no ready pod listens. It returns nil if a pod does, or if that
+// is unknown.
+func (f traffic) notListening(s *corev1.Service, ready int) *Answer {
 	for _, port := range s.Spec.Ports {
 		var declared []string
-		target, heard := int32(0), false
+		target, listens := int32(0), false
 		for _, p := range f.Selected(s) {
 			n := facts.TargetPort(p, port)
 			if c := facts.PodCondition(p, corev1.PodReady); n == 0 || c == nil || c.Status != corev1.ConditionTrue {
@@ -148,7 +149,7 @@ func (f traffic) unheard(s *corev1.Service, ready int) *Answer {
 			if slices.Contains(f.Closed, facts.PortKey(p, n)) {
 				target = n
 			} else {
-				heard = heard || target == 0 // only the first pods are tried
+				listens = listens || target == 0 // only the first pods are tried
 			}
 			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 				for _, cp := range c.Ports {
@@ -157,21 +158,21 @@ func (f traffic) unheard(s *corev1.Service, ready int) *Answer {
 				}
 			}
 		}
-		if ready > 0 && target != 0 && !heard {
-			return found(
-				"Correct targetPort, or let the program listen on this port, on all addresses (0.0.0.0) and not only on localhost.",
-				declared[:min(len(declared), facts.MaxEvents)],
-				"Service %s has %s ready, but nothing listens on targetPort %d of its pods (connection refused), where its port %d leads.", s.Name, words.Count(ready, "endpoint"), target, port.Port)
+		if ready > 0 && target != 0 && !listens {
+			return found("Correct targetPort, or let the program listen on this port, on all addresses (0.0.0.0) "+
+				"and not only on localhost.", declared[:min(len(declared), facts.MaxEvents)],
+				"Service %s has %s ready, but nothing listens on targetPort %d of its pods (connection refused), "+
+					"where its port %d leads.", s.Name, words.Count(ready, "endpoint"), target, port.Port)
 		}
 	}
 	return nil
 }
 
-// ingressController is what IngressClasses of monopod's own controller name.
+// ingressController is the spec.controller of IngressClasses that monopod serves.
 const ingressController = "monopod.io/ingress"
 
-// ours says which class makes monopod serve an Ingress.
-func ours(classes []*networkingv1.IngressClass) string {
+// serveIngress returns what to do so that monopod serves an Ingress.
+func serveIngress(classes []*networkingv1.IngressClass) string {
 	for _, c := range classes {
 		if c.Spec.Controller == ingressController {
 			return fmt.Sprintf("Set spec.ingressClassName: %s, and monopod serves it", c.Name)
@@ -180,9 +181,9 @@ func ours(classes []*networkingv1.IngressClass) string {
 	return "Start monopod with --ingress, and set spec.ingressClassName: monopod"
 }
 
-// ingress explains an Ingress: its class and its backends.
+// ingress explains an Ingress by its class and its backends.
 func (f traffic) ingress(i *networkingv1.Ingress) Answer {
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	events := f.EventLines(f.Warnings(i))
@@ -193,7 +194,7 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 		for _, c := range classes {
 			have = append(have, "there is the IngressClass "+c.Name)
 		}
-		return answer(ours(classes)+"; or install the controller of the class.", append(have, events...),
+		return answer(serveIngress(classes)+"; or install the controller of the class.", append(have, events...),
 			"Ingress %s is not served: its IngressClass %q does not exist.", i.Name, *name)
 	}
 	if i.Spec.IngressClassName == nil && i.Annotations["kubernetes.io/ingress.class"] == "" &&
@@ -214,10 +215,11 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	}
 	if len(i.Status.LoadBalancer.Ingress) == 0 {
 		if name := i.Spec.IngressClassName; name != nil {
-			if class := facts.Related[*networkingv1.IngressClass](f.Facts, "",
-				*name); class.Spec.Controller != ingressController {
-				return answer(ours(classes)+"; or start that controller.", events,
-					"Ingress %s is not served by monopod: its IngressClass %s belongs to the controller %s, which has not given it an address.", i.Name, *name, class.Spec.Controller)
+			class := facts.Related[*networkingv1.IngressClass](f.Facts, "", *name)
+			if class.Spec.Controller != ingressController {
+				return answer(serveIngress(classes)+"; or start that controller.", events,
+					"Ingress %s is not served by monopod: its IngressClass %s belongs to the controller %s, "+
+						"which has not given it an address.", i.Name, *name, class.Spec.Controller)
 			}
 		}
 		return answer("Check that an ingress controller for the class runs; monopod's own needs --ingress.", events,
@@ -230,7 +232,7 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	return answer("", nil, "Ingress %s is served at %s.", i.Name, strings.Join(at, ", "))
 }
 
-// backend explains a backend that answers nothing; nil if it is fine.
+// backend explains a backend to which no connection is possible. It returns nil if one is.
 func (f traffic) backend(i *networkingv1.Ingress, b *networkingv1.IngressServiceBackend) *Answer {
 	s := facts.Related[*corev1.Service](f.Facts, i.Namespace, b.Name)
 	if s == nil {

@@ -22,7 +22,7 @@ var (
 	wrongPath = regexp.MustCompile(`hostPath type check failed: (.+)`)
 )
 
-// missing explains that a referenced object does not exist; nil if the message does not say so.
+// missing explains a message about a referenced object that does not exist. It returns nil for other messages.
 func missing(subject, message string, evidence []string) *Answer {
 	m := absentObject.FindStringSubmatch(message)
 	if m == nil {
@@ -40,7 +40,7 @@ func absent(subject, kind, name string, evidence []string) *Answer {
 		"%s: the %s %s does not exist.", subject, kind, name)
 }
 
-// kindNamed returns the name of a kind that a volume refers to, in whatever case it is given.
+// kindNamed returns the proper spelling of a kind that a volume may refer to.
 func kindNamed(text string) string {
 	for _, kind := range []string{"ConfigMap", "Secret", "PersistentVolumeClaim", "PersistentVolume", "ServiceAccount"} {
 		if strings.EqualFold(kind, text) {
@@ -50,8 +50,9 @@ func kindNamed(text string) string {
 	return text
 }
 
-// unprepared explains a pod on a node whose containers cannot be created yet, or not again: volumes, sandbox, devices.
-// What its volumes need and does not exist is the cause, whatever the events say: they may be missing, or stale.
+// unprepared explains a pod on a node whose containers cannot be created, or not again, because of volumes, sandbox or
+// devices. A missing object that a volume needs is the cause whatever the Events say, because they may be missing or
+// stale.
 func (f explanation) unprepared(p *corev1.Pod) *Answer {
 	if !facts.Unprepared(p) {
 		return nil
@@ -102,7 +103,7 @@ func (f explanation) unprepared(p *corev1.Pod) *Answer {
 	}
 	switch e.Reason {
 	case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
-		return unmounted(subject, e.Message, evidence)
+		return mountFailed(subject, e.Message, evidence)
 	case "FailedCreatePodSandBox":
 		message := strings.TrimPrefix(e.Message, "Failed to create pod sandbox: ")
 		if c := Sandbox(message); c.Sentence != "" {
@@ -123,8 +124,8 @@ func (f explanation) unprepared(p *corev1.Pod) *Answer {
 		words.Clip(e.Message))
 }
 
-// unmounted explains a volume that fails to mount.
-func unmounted(subject, message string, evidence []string) *Answer {
+// mountFailed explains a volume that fails to mount.
+func mountFailed(subject, message string, evidence []string) *Answer {
 	if a := missing(subject, message, evidence); a != nil {
 		return a
 	}
@@ -155,7 +156,7 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 		return answer("Delete these pods, or let them end; the claim goes then.", append(events, words.List("pod", users)),
 			"Claim %s is being deleted and stays until its pods have ended: %s.", c.Name, strings.Join(users, ", "))
 	case c.DeletionTimestamp != nil:
-		return *f.held()
+		return *f.terminating()
 	case c.Status.Phase == corev1.ClaimBound:
 		return answer("", events, "Claim %s is bound to the volume %s.", c.Name, c.Spec.VolumeName)
 	case c.Status.Phase == corev1.ClaimLost:
@@ -187,7 +188,7 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 		"Claim %s waits for the provisioner %q.", c.Name, sc.Provisioner)
 }
 
-// users are the names of the pods, which use Object.
+// users returns the names of the running pods that use Object.
 func (f explanation) users() (out []string) {
 	for _, p := range f.Pods {
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {

@@ -1,11 +1,11 @@
 // Package why explains the state of an object in plain words: one sentence, the evidence for it, and what to do.
 //
-// Of derives the answer from facts and reads nothing: a table test is all it needs. facts.Collect reads them. Package
-// causes recognizes causes by their messages, policies knows what NetworkPolicies allow, and words has the phrases. The
-// command line and the page show the same answers.
+// Of derives the answer from facts, which facts.Collect reads, and reads nothing itself. Package words contains the
+// phrases. The command line and the page show the same answers.
 //
-//   - causes.go: knows the messages of a cluster's parts, why they are written, and what to do about each
-//   - policies.go: knows what NetworkPolicies do, and says it in words
+//   - causes.go recognizes causes by the messages of the cluster's components
+//   - policies.go describes what NetworkPolicies allow
+//   - problems.go finds all objects with which something is wrong
 package why
 
 import (
@@ -29,18 +29,18 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Path is where the API server answers: GET with the parameters kind, namespace and name, with an Answer; without kind
-// and name with a Report, of one namespace or of all.
+// Path is the API server's path. GET with the parameters kind, namespace and name returns an Answer; without kind and
+// name it returns a Report about one namespace or about all.
 const Path = "/monopod/why"
 
 // Answer explains the state of an object.
 type Answer struct {
-	Sentence string   `json:"sentence"`     // what is the case, with the cause
-	Evidence []string `json:"evidence"`     // what shows it; one fact a line
-	Do       string   `json:"do,omitempty"` // what changes it; empty if nothing needs to
+	Sentence string   `json:"sentence"`     // the state and its cause
+	Evidence []string `json:"evidence"`     // facts that show the cause, one a line
+	Do       string   `json:"do,omitempty"` // what the user should do; empty: nothing
 }
 
-// Of explains the state of f.Object. The texts contain no control characters, whatever the objects and logs contain.
+// Of explains the state of f.Object. It removes control characters, which objects and logs may contain.
 func Of(f facts.Facts) Answer {
 	a := explanation{&f}.explain()
 	out := Answer{Sentence: words.Plain(a.Sentence), Evidence: []string{}, Do: words.Plain(a.Do)}
@@ -53,7 +53,7 @@ func Of(f facts.Facts) Answer {
 	return out
 }
 
-// explanation derives answers from facts: its methods explain one kind, or one view of a pod, each.
+// explanation derives answers from facts. Each method explains one kind of objects, or one kind of trouble.
 type explanation struct{ *facts.Facts }
 
 func (f explanation) explain() Answer {
@@ -93,15 +93,15 @@ func (f explanation) explain() Answer {
 	case *corev1.ResourceQuota:
 		return f.quota(o)
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		var hooks []hook
+		var hooks []webhook
 		for _, w := range o.Webhooks {
-			hooks = append(hooks, hook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
+			hooks = append(hooks, webhook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
 		}
 		return f.webhooks(hooks)
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		var hooks []hook
+		var hooks []webhook
 		for _, w := range o.Webhooks {
-			hooks = append(hooks, hook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
+			hooks = append(hooks, webhook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
 		}
 		return f.webhooks(hooks)
 	case *crd.Definition:
@@ -110,17 +110,17 @@ func (f explanation) explain() Answer {
 	return f.generic()
 }
 
-// about returns the facts with another object in the place of Object.
+// about returns an explanation of another object by the same facts.
 func (f explanation) about(obj client.Object) explanation {
 	about := *f.Facts
 	about.Object = obj
 	return explanation{&about}
 }
 
-// generic explains an object of any kind: its deletion, its conditions, its warnings.
+// generic explains an object of any kind by its deletion, its conditions and the warnings about it.
 func (f explanation) generic() Answer {
 	name := words.Name(f.Object)
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	warnings := f.Warnings(f.Object)
@@ -139,8 +139,8 @@ func (f explanation) generic() Answer {
 	return answer("", f.EventLines(f.EventsOf(f.Object)), "Nothing is known to be wrong with %s.", name)
 }
 
-// held explains an object that is being deleted: finalizers keep it. It returns nil if it is not.
-func (f explanation) held() *Answer {
+// terminating explains an object that is being deleted and waits for its finalizers. It returns nil for other objects.
+func (f explanation) terminating() *Answer {
 	obj := f.Object
 	if obj.GetDeletionTimestamp() == nil {
 		return nil
@@ -155,8 +155,8 @@ func (f explanation) held() *Answer {
 			evidence = append(evidence, words.Condition(c))
 		}
 	}
-	return found(
-		"Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
+	return found("Let the controller that set the finalizer do its work; "+
+		"remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
 		"%s has been terminating for %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
 }
 

@@ -14,11 +14,11 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// workloads are facts about an object that creates pods.
+// workloads explains objects that create pods.
 type workloads struct{ explanation }
 
-// because explains an owner by its worst pod; nil if there is none.
-func (f explanation) because(state string, pods []*corev1.Pod) *Answer {
+// worstPod explains an owner by its worst pod. It returns nil if all pods are ready.
+func (f explanation) worstPod(state string, pods []*corev1.Pod) *Answer {
 	p := facts.Worst(pods)
 	if p == nil {
 		return nil
@@ -29,23 +29,22 @@ func (f explanation) because(state string, pods []*corev1.Pod) *Answer {
 	return &a
 }
 
-// notCreated explains that the pods of an object are refused; nil if they are not. by is the object that creates
-// them.
+// notCreated explains why the API refuses the pods that the object by creates. It returns nil without a message.
 func (f explanation) notCreated(state string, by client.Object, message string) *Answer {
 	if by == nil || message == "" {
 		return nil
 	}
 	evidence := append([]string{words.Clip(message)}, f.EventLines(f.Warnings(by))...)
-	again := f.again()
+	retry := f.retryHint()
 	if c, m := Creation(message); m != "" {
-		return found(c.Do+again, evidence, "%s: no pod can be created, because %s (%s).", state, c.Sentence, m)
+		return found(c.Do+retry, evidence, "%s: no pod can be created, because %s (%s).", state, c.Sentence, m)
 	}
-	return found("Change the template as the message says."+again, evidence, "%s: no pod can be created: %s.", state,
+	return found("Change the template as the message says."+retry, evidence, "%s: no pod can be created: %s.", state,
 		words.Clip(message))
 }
 
-// again says when a controller tries to create pods again.
-func (f explanation) again() string {
+// retryHint says when a controller tries to create pods again.
+func (f explanation) retryHint() string {
 	text := " The controller tries again by itself, after pauses that grow to 16 minutes"
 	switch f.Object.(type) {
 	case *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
@@ -55,8 +54,8 @@ func (f explanation) again() string {
 	return text + "."
 }
 
-// refusedEvent returns the message of the newest event about a creation that failed, unless one succeeded later.
-func (f explanation) refusedEvent(by client.Object) string {
+// creationError returns the message of the newest Event about a creation that failed, unless one succeeded later.
+func (f explanation) creationError(by client.Object) string {
 	if e := f.Last(by, "", "FailedCreate", "SuccessfulCreate"); e != nil && e.Reason == "FailedCreate" {
 		return e.Message
 	}
@@ -66,7 +65,7 @@ func (f explanation) refusedEvent(by client.Object) string {
 func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	state := fmt.Sprintf("Deployment %s has %d of %d replicas ready", d.Name, d.Status.ReadyReplicas, want)
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	var evidence []string
@@ -100,23 +99,23 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 			want)
 	}
 	if newest != nil && newest.Status.Replicas < ptr.Deref(newest.Spec.Replicas, 1) {
-		if a := f.notCreated(state, newest, f.refusedEvent(newest)); a != nil {
-			a.Do = f.undo(a.Do, d, newest)
+		if a := f.notCreated(state, newest, f.creationError(newest)); a != nil {
+			a.Do = f.undoHint(a.Do, d, newest)
 			return *a
 		}
 	}
 	for _, pods := range [][]*corev1.Pod{facts.OwnedBy(f.Pods, newest), f.Pods} {
-		if a := f.because(state, pods); a != nil {
+		if a := f.worstPod(state, pods); a != nil {
 			a.Evidence = append(a.Evidence, evidence...)
-			a.Do = f.undo(a.Do, d, newest)
+			a.Do = f.undoHint(a.Do, d, newest)
 			return *a
 		}
 	}
 	return answer("Wait; the rollout goes on by itself.", evidence, "%s; its rollout is in progress.", state)
 }
 
-// undo appends to do how to return to the previous revision, if pods of it are ready.
-func (f workloads) undo(do string, d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
+// undoHint appends to do how to return to the previous revision, if it has ready pods.
+func (f workloads) undoHint(do string, d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
 	for _, rs := range facts.Every[*appsv1.ReplicaSet](f.Facts) {
 		if metav1.IsControlledBy(rs, d) && newest != nil && rs.Name != newest.Name && rs.Status.ReadyReplicas > 0 {
 			if do != "" && !strings.ContainsAny(do[len(do)-1:], ".?!") { // it ends with a command
@@ -130,25 +129,25 @@ func (f workloads) undo(do string, d *appsv1.Deployment, newest *appsv1.ReplicaS
 }
 
 func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
-	return f.set(rs, ptr.Deref(rs.Spec.Replicas, 1), rs.Status.ReadyReplicas, rs.Status.Replicas)
+	return f.replicated(rs, ptr.Deref(rs.Spec.Replicas, 1), rs.Status.ReadyReplicas, rs.Status.Replicas)
 }
 
-// set explains an object that keeps a number of pods.
-func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
+// replicated explains an object that keeps a number of pods.
+func (f workloads) replicated(obj client.Object, want, ready, exist int32) Answer {
 	state := fmt.Sprintf("%s has %d of %d pods ready", words.Name(obj), ready, want)
-	if a := f.held(); a != nil {
+	if a := f.terminating(); a != nil {
 		return *a
 	}
 	if want == 0 && exist == 0 {
 		return answer("", nil, "%s runs no pods, because it should run none.", words.Name(obj))
 	}
 	if exist < want {
-		if a := f.notCreated(state, obj, f.refusedEvent(obj)); a != nil {
+		if a := f.notCreated(state, obj, f.creationError(obj)); a != nil {
 			return *a
 		}
 	}
 	if ready < want {
-		if a := f.because(state, f.Pods); a != nil {
+		if a := f.worstPod(state, f.Pods); a != nil {
 			return *a
 		}
 		return answer("Wait; if it stays like this, read the events.", f.EventLines(f.EventsOf(obj)),
@@ -163,10 +162,11 @@ func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
 		a.Evidence = append(a.Evidence,
 			fmt.Sprintf("pod %s is of the revision %s, the StatefulSet wants %s", p.Name,
 				p.Labels[appsv1.StatefulSetRevisionLabel], s.Status.UpdateRevision),
-			"a rollout waits until each pod is ready (podManagementPolicy: OrderedReady), so that it does not replace a broken pod of another revision")
+			"a rollout waits until each pod is ready (podManagementPolicy: OrderedReady), "+
+				"so that it does not replace a broken pod of another revision")
 		return *a
 	}
-	a := f.set(s, ptr.Deref(s.Spec.Replicas, 1), s.Status.ReadyReplicas, s.Status.Replicas)
+	a := f.replicated(s, ptr.Deref(s.Spec.Replicas, 1), s.Status.ReadyReplicas, s.Status.Replicas)
 	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered &&
 		s.Status.Replicas < ptr.Deref(s.Spec.Replicas, 1) && len(f.Pods) > 0 && a.Do != "" {
 		a.Evidence = append(a.Evidence,
@@ -175,8 +175,8 @@ func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
 	return a
 }
 
-// outdated returns the pod of another revision that is broken, and holds up the rollout that would replace it, and its
-// explanation; nil if there is none.
+// outdated returns a broken pod of another revision, for which the rollout waits that would replace it, and its
+// explanation. Both are nil if there is none.
 func (f workloads) outdated(s *appsv1.StatefulSet) (*corev1.Pod, *Answer) {
 	if s.DeletionTimestamp != nil || s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement ||
 		s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Status.UpdateRevision == "" {
@@ -189,7 +189,7 @@ func (f workloads) outdated(s *appsv1.StatefulSet) (*corev1.Pod, *Answer) {
 	if revision := p.Labels[appsv1.StatefulSetRevisionLabel]; revision == "" || revision == s.Status.UpdateRevision {
 		return nil, nil
 	}
-	return p, f.because(
+	return p, f.worstPod(
 		fmt.Sprintf("StatefulSet %s has %d of %d pods ready, and its rollout waits for a broken pod of another revision",
 			s.Name, s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1)), f.Pods)
 }
@@ -199,5 +199,5 @@ func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {
 		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.",
 			f.EventLines(f.EventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
 	}
-	return f.set(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
+	return f.replicated(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
 }

@@ -15,10 +15,10 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// renewCheck is how often certificates are checked for renewal, in addition to the check at each handshake.
+// renewCheck is the interval of checks for certificates to renew, in addition to the check at each handshake.
 const renewCheck = 10 * time.Minute
 
-// credentials are the certificates and tokens in use: immutable, replaced as a whole.
+// credentials contain the certificates and tokens in use. They are immutable and replaced as a whole.
 type credentials struct {
 	serving, admin *tls.Certificate
 	tokens         auth.Authenticator
@@ -28,19 +28,19 @@ func (c *credentials) due(now time.Time) bool {
 	return auth.Due(c.serving.Leaf, now) || auth.Due(c.admin.Leaf, now)
 }
 
-// certificate returns the server's certificate for a handshake: the given one if it contains the name or address that
-// the client connected to, otherwise one of its own. It first renews one that is due, so that HTTPS
-// works as soon as a wrong clock is corrected, and adds the address that the client connected to, so that a new
-// address of the machine works from its first connection on.
+// certificate returns the server's certificate for a handshake: that of --tls-cert-file if it contains the name or
+// address that the client connected to, otherwise the server's own. It first renews its own certificate if it is due,
+// so that HTTPS works as soon as a wrong clock is corrected, and adds the address that the client connected to, so that
+// a new address of the machine works from its first connection on.
 func (a *Entry) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if a.given.covers(hello) {
-		return a.given.serving, nil
+	if a.files.covers(hello) {
+		return a.files.serving, nil
 	}
 	if a.current.Load().due(a.cfg.Clock.Now()) {
 		_ = a.renew() // Run logs the error and tries again; the old certificate may still work
 	}
-	if name := a.missing(hello, a.current.Load().serving); name != "" {
-		_ = a.include(name) // the old certificate may still work
+	if name := a.missingName(hello, a.current.Load().serving); name != "" {
+		_ = a.addName(name) // the old certificate may still work
 	}
 	return a.current.Load().serving, nil
 }
@@ -77,7 +77,7 @@ func (a *Entry) renew() error {
 		return err
 	}
 	admin, err := a.authority.KeepClient(a.pki("admin"), now, auth.Admin)
-	if err := a.bear(err); err != nil {
+	if err := a.tolerateFullDisk(err); err != nil {
 		return err
 	}
 	if next.admin, err = parse(admin); err != nil {
@@ -87,11 +87,12 @@ func (a *Entry) renew() error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := auth.Kubeconfig("https://"+a.Reachable(), slices.Concat(a.CA, a.given.pem), admin, token)
+	kubeconfig, err := auth.Kubeconfig("https://"+a.Reachable(), slices.Concat(a.CA, a.files.pem), admin, token)
 	if err != nil {
 		return err
 	}
-	if err := a.bear(auth.WriteKubeconfig(filepath.Join(a.cfg.Dir, "admin.kubeconfig"), kubeconfig)); err != nil {
+	err = auth.WriteKubeconfig(filepath.Join(a.cfg.Dir, "admin.kubeconfig"), kubeconfig)
+	if err := a.tolerateFullDisk(err); err != nil {
 		return err
 	}
 	a.current.Store(next)
@@ -106,7 +107,8 @@ func (a *Entry) sign(next *credentials, now time.Time) error {
 	return err
 }
 
-// FrontProxy returns the certificate by which aggregated API servers recognize this one, stored in front-proxy-client.
+// FrontProxy returns the client certificate that identifies this server to aggregated API servers. It is stored in
+// front-proxy-client.
 func (a *Entry) FrontProxy() (*tls.Certificate, error) {
 	pair, err := a.authority.KeepClient(a.pki(auth.FrontProxy.Name), a.cfg.Clock.Now(), auth.FrontProxy)
 	if err != nil {
@@ -116,7 +118,7 @@ func (a *Entry) FrontProxy() (*tls.Certificate, error) {
 	return &loaded, err
 }
 
-// Sign signs a certificate by the authority whose certificates clients and this server accept.
+// Sign signs a certificate with the installation's certificate authority.
 func (a *Entry) Sign(template x509.Certificate, public any) ([]byte, error) {
 	return a.authority.Sign(a.cfg.Clock.Now(), template, public)
 }
@@ -128,7 +130,7 @@ func parse(p auth.Pair) (*tls.Certificate, error) {
 
 // openTokens reads or creates the tokens and returns the admin's.
 func (a *Entry) openTokens(next *credentials) (string, error) {
-	var known []auth.Authenticator
+	var authenticators []auth.Authenticator
 	var admin string
 	for _, holder := range a.holders() {
 		token, err := auth.OpenToken(a.pki(holder.file))
@@ -138,9 +140,9 @@ func (a *Entry) openTokens(next *credentials) (string, error) {
 		if admin == "" {
 			admin = token
 		}
-		known = append(known, auth.Token(token, holder.user))
+		authenticators = append(authenticators, auth.Token(token, holder.user))
 	}
-	next.tokens = auth.Any(known...)
+	next.tokens = auth.Any(authenticators...)
 	return admin, nil
 }
 
@@ -149,7 +151,7 @@ type holder struct {
 	user auth.User
 }
 
-// holders are the users that have a token below pki/; the admin is first.
+// holders returns the users that have a token below pki/, the admin first.
 func (a *Entry) holders() []holder {
 	return []holder{
 		{"admin.token", auth.Admin},
@@ -158,7 +160,7 @@ func (a *Entry) holders() []holder {
 	}
 }
 
-// Token returns the token of the admin, or the one that may only view.
+// Token returns the token of the admin, or the view token.
 func (a *Entry) Token(view bool) (string, error) {
 	n := 0
 	if view {
@@ -167,20 +169,20 @@ func (a *Entry) Token(view bool) (string, error) {
 	return auth.OpenToken(a.pki(a.holders()[n].file))
 }
 
-// Rotate replaces the certificates of server and admin and the tokens; the old ones become invalid. It updates
-// the kubeconfig.
+// Rotate replaces the certificates of server and admin, and the tokens. The old ones become invalid. It updates the
+// kubeconfig.
 func (a *Entry) Rotate() error {
 	if err := auth.Forget(a.pki()); err != nil {
 		return err
 	}
-	if err := a.resign(); err != nil {
+	if err := a.replaceServing(); err != nil {
 		return err
 	}
 	return a.renew()
 }
 
-// resign replaces the server's certificate.
-func (a *Entry) resign() error {
+// replaceServing replaces the server's certificate.
+func (a *Entry) replaceServing() error {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
 	next := *a.current.Load()
@@ -198,7 +200,7 @@ func (a *Entry) Authenticator() auth.Authenticator {
 	}))
 }
 
-// adminsCertificate is auth.Certificates, except that only the newest of the admin's certificates is valid.
+// adminsCertificate authenticates like auth.Certificates, except that only the admin's current certificate is valid.
 func (a *Entry) adminsCertificate(r *http.Request) (auth.User, bool) {
 	u, ok := auth.Certificates().Authenticate(r)
 	if !ok || u.Name != auth.Admin.Name {

@@ -26,12 +26,12 @@ import (
 // maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
 const maxSocketPath = 107
 
-// Config of an Entry. Dir, Listen and Node are required.
+// Config configures an Entry. Dir, Listen and Node are required.
 type Config struct {
-	Dir     string   // the folder of pki/, admin.kubeconfig and monopod.sock
+	Dir     string   // the folder that contains pki/, admin.kubeconfig and monopod.sock
 	Listen  string   // host:port of HTTPS
 	Kubelet string   // host:port of the kubelet's HTTPS API; empty: disabled
-	Node    string   // the node name of the holder of pki/node.token
+	Node    string   // the name of the node that uses pki/node.token
 	Names   []string // additional names for the server's certificate
 	Serving Serving  // the files of HTTPS; its SANs are part of Names
 	Clock   clock.WithTicker
@@ -40,28 +40,28 @@ type Config struct {
 	Guard    *guard.Guard // nil: panics are only recovered
 }
 
-// Entry accepts clients over HTTPS, with a token or certificate below pki/, and over a Unix socket that only its
+// Entry accepts clients over HTTPS, which have a token or certificate below pki/, and over a Unix socket that only its
 // owner can open. It renews its certificates.
 type Entry struct {
 	Address string // host:port of HTTPS
 	Kubelet string // host:port of the kubelet's API; empty: disabled
 	CA      []byte // PEM
-	// Problems are the files that could not be updated because the disk is full; the old ones still work.
+	// Problems contains the errors about files that were not updated because the disk is full; the old files still work.
 	Problems []error
 
 	cfg       Config
 	tcp, unix net.Listener
 	kubelet   net.Listener // nil: none
-	pods      forPods
+	pods      podListen
 	authority *auth.Authority
-	given     given
+	files     tlsFiles
 
 	renewing sync.Mutex // one at a time; guards Problems and dialled
 	dialled  []string   // names and addresses that clients connected to, newest first
 	current  atomic.Pointer[credentials]
 }
 
-// Open opens both listeners and writes the files that clients need. The caller holds the folder's lock.
+// Open opens the listeners and writes the files that clients need. The caller holds the lock of the data folder.
 func Open(cfg Config) (*Entry, error) {
 	tcp, err := listen("listen", cfg.Listen)
 	if err != nil {
@@ -72,14 +72,14 @@ func Open(cfg Config) (*Entry, error) {
 		return nil, errors.Join(err, tcp.Close())
 	}
 	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket,
-		pods: forPods{serving: make(chan struct{}), moved: make(chan struct{})}}
+		pods: podListen{serving: make(chan struct{}), moved: make(chan struct{})}}
 	if cfg.Kubelet != "" {
 		if a.kubelet, err = listen("kubelet-listen", cfg.Kubelet); err != nil {
 			return nil, errors.Join(err, tcp.Close(), socket.Close())
 		}
 		a.Kubelet = a.kubelet.Addr().String()
 	}
-	if a.given, err = cfg.Serving.read(); err == nil {
+	if a.files, err = cfg.Serving.read(); err == nil {
 		a.authority, err = auth.OpenAuthority(a.pki())
 	}
 	if err == nil {
@@ -92,7 +92,6 @@ func Open(cfg Config) (*Entry, error) {
 	return a, nil
 }
 
-// close closes the listeners.
 func (a *Entry) close() error {
 	err := errors.Join(a.tcp.Close(), a.unix.Close())
 	if a.kubelet != nil {
@@ -105,8 +104,8 @@ func (a *Entry) pki(name ...string) string {
 	return filepath.Join(append([]string{a.cfg.Dir, "pki"}, name...)...)
 }
 
-// bear records an error as a problem if its cause is a full disk; other errors are returned.
-func (a *Entry) bear(err error) error {
+// tolerateFullDisk records an error in Problems if its cause is a full disk, and returns other errors.
+func (a *Entry) tolerateFullDisk(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		a.Problems = append(a.Problems, err)
 		return nil
@@ -114,25 +113,25 @@ func (a *Entry) bear(err error) error {
 	return err
 }
 
-// tlsConfig is the server's TLS configuration: a client certificate is optional, and verified if it is sent.
+// tlsConfig returns the server's TLS configuration. A client certificate is optional, and verified if it is sent.
 func (a *Entry) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: a.certificate, Time: a.cfg.Clock.Now,
-		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.given.clients(a.authority.Pool()),
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.files.clientCAs(a.authority.Pool()),
 	}
 }
 
-// Advertised is the address for clients on other machines: the address that the server listens on; if it listens
-// on all, the address of the default route. Without a route it is loopback, which no other machine can reach. If the
-// server listens on loopback, it is the address for pods of this machine, if there is one.
+// Advertised returns the address for clients on other machines: the address that the server listens on or, if it
+// listens on all addresses, that of the default route. Without a default route it is a loopback address, which no other
+// machine can reach. If the server listens on loopback, it is the address for pods of this machine, if there is one.
 func (a *Entry) Advertised() (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(a.Address)
 	if err != nil {
 		return at, err
 	}
 	pods, _ := a.pods.get()
-	if pods.IsValid() && !isReached(at.Addr(), pods.Addr()) {
+	if pods.IsValid() && !reachable(at.Addr(), pods.Addr()) {
 		return pods, nil
 	}
 	if !at.Addr().IsUnspecified() {
@@ -153,17 +152,17 @@ func (a *Entry) Advertised() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(host, at.Port()), nil
 }
 
-// Reachable is an address for clients on this machine.
+// Reachable returns an address for clients on this machine.
 func (a *Entry) Reachable() string {
 	host, port, _ := net.SplitHostPort(a.Address)
 	if isUnspecified(host) {
 		host = "127.0.0.1"
 	}
-	return net.JoinHostPort(strings.ReplaceAll(host, "%", "%25"), port) // as a URL has a zone
+	return net.JoinHostPort(strings.ReplaceAll(host, "%", "%25"), port) // a URL escapes the zone of an address
 }
 
-// listenUnix opens the socket at path for its owner only. It replaces the socket of a process that died; the
-// caller holds the data folder's lock.
+// listenUnix opens the socket at path for its owner only. It replaces the socket of a process that died. The caller
+// holds the lock of the data folder.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf(
@@ -184,13 +183,13 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Listens is Address without a zone.
+// Listens returns Address without a zone.
 func (a *Entry) Listens() netip.AddrPort {
 	at, _ := netip.ParseAddrPort(a.Address) // a listener's address always parses
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// KubeletPort is the port of Kubelet; 0 if it is disabled.
+// KubeletPort returns the port of Kubelet, or 0 if it is disabled.
 func (a *Entry) KubeletPort() int32 {
 	at, err := netip.ParseAddrPort(a.Kubelet)
 	if err != nil {
@@ -216,5 +215,5 @@ func (a *Entry) Certificates() []auth.Certificate {
 	}
 }
 
-// Node is the node name of the holder of pki/node.token, whose kubelet API is served.
+// Node returns the name of the node that uses pki/node.token and whose kubelet API is served.
 func (a *Entry) Node() string { return a.cfg.Node }

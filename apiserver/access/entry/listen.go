@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listen listens on the address of a flag. An error says what to do about it.
+// listen listens on the address of a flag. Its error says what to do.
 func listen(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	host, port, _ := net.SplitHostPort(address)
@@ -38,8 +38,8 @@ func listen(flag, address string) (net.Listener, error) {
 	return nil, fmt.Errorf("--%s: %w; give it as HOST:PORT, for example --%s=127.0.0.1:0", flag, err, flag)
 }
 
-// listener returns the process that listens on an address or on its port of all addresses, as far as proc tells: users
-// see only their own processes.
+// listener returns the process that listens on an address, or on its port of all addresses. It finds only processes of
+// the same user, unless it runs as root.
 func listener(proc, address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -71,15 +71,16 @@ func listener(proc, address string) string {
 	for _, file := range files {
 		if to, err := os.Readlink(file); err == nil && sockets[to] {
 			pid := filepath.Dir(filepath.Dir(file))
-			name, _ := os.ReadFile(filepath.Join(pid, "comm")) // the number is known without it
+			name, _ := os.ReadFile(filepath.Join(pid, "comm")) // the PID is enough
 			return strings.TrimSpace("process " + filepath.Base(pid) + " " + strings.TrimSpace(string(name)))
 		}
 	}
 	return ""
 }
 
-// listening returns the inode and the address of a listening socket from a line of /proc/net/tcp (proc_net(5)): "0:
-// 0100007F:192B 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 …".
+// listening returns the inode and the address of a listening socket from a line of /proc/net/tcp (proc_net(5)):
+//
+//	0: 0100007F:192B 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 …
 func listening(line string) (inode string, on netip.AddrPort) {
 	f := strings.Fields(line)
 	if len(f) < 10 || f[3] != "0A" {
@@ -91,7 +92,7 @@ func listening(line string) (inode string, on netip.AddrPort) {
 		return "", on
 	}
 	var bytes []byte
-	for len(digits) >= 8 { // words in the machine's order, which is little-endian wherever this runs
+	for len(digits) >= 8 { // words in the machine's byte order, which is little-endian on all supported machines
 		word, err := strconv.ParseUint(digits[:8], 16, 32)
 		if err != nil {
 			return "", on
@@ -105,7 +106,7 @@ func listening(line string) (inode string, on netip.AddrPort) {
 	return f[9], netip.AddrPortFrom(addr.Unmap(), uint16(number))
 }
 
-// overlap reports whether a socket on an address prevents another one on the same port of address.
+// overlap reports whether a socket on an address prevents a socket on the same port of another address.
 func overlap(on netip.Addr, address string) bool {
 	asked, err := netip.ParseAddrPort(address)
 	return err != nil || asked.Addr().IsUnspecified() || on.IsUnspecified() || asked.Addr().Unmap() == on

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxSANs is the maximum number of names and addresses in the serving certificate: about 3 KB in each
+	// maxSANs is the maximum number of names and addresses in the serving certificate. They take about 3 KB in each
 	// handshake.
 	maxSANs = 128
 	// maxExtraSANs is the maximum number of values of --tls-san.
 	maxExtraSANs = 64
 )
 
-// Serving is the configuration of HTTPS.
+// Serving configures HTTPS.
 type Serving struct {
 	SANs              []string
 	CertFile, KeyFile string // a certificate for some of the server's names; empty: none
@@ -32,12 +32,15 @@ type Serving struct {
 // Flags adds the flags; all but --tls-san are kube-apiserver's.
 func (s *Serving) Flags(f *pflag.FlagSet) {
 	f.StringVar(&s.CertFile, "tls-cert-file", "",
-		"File with an x509 certificate for HTTPS, and its intermediates. It is used for the names and addresses that it contains, Monopod's own certificate for all others. Read at the start.")
+		"File with an x509 certificate for HTTPS, and its intermediates. It is used for the names and addresses that it "+
+			"contains, Monopod's own certificate for all others. Read at the start.")
 	f.StringVar(&s.KeyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
 	f.StringVar(&s.ClientCAFile, "client-ca-file", "",
-		"File with certificate authorities that sign client certificates, in addition to Monopod's own. The common name is the user, the organizations are the groups.")
+		"File with certificate authorities that sign client certificates, in addition to Monopod's own. "+
+			"The common name is the user, the organizations are the groups.")
 	f.StringSliceVar(&s.SANs, "tls-san", nil,
-		"Comma-separated list of additional host names and IP addresses for the serving certificate, for instance those of a load balancer or a DNS name.")
+		"Comma-separated list of additional host names and IP addresses for the serving certificate, "+
+			"for instance those of a load balancer or a DNS name.")
 }
 
 // Check returns an error for the first value that is not valid.
@@ -65,8 +68,8 @@ func isName(s string) bool {
 	return len(validation.IsDNS1123Subdomain(s)) == 0 || len(validation.IsWildcardDNS1123Subdomain(s)) == 0
 }
 
-// hosts are the server's names and addresses, at most maxSANs. Addresses of interfaces come last, so that they
-// are the first to be dropped on a machine with very many.
+// hosts returns the server's names and addresses, at most maxSANs. Addresses of interfaces come last, so that they are
+// dropped first on a machine with very many.
 func (a *Entry) hosts() []string {
 	at := hostOf(a.Address)
 	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
@@ -104,13 +107,13 @@ func (a *Entry) hosts() []string {
 	return out
 }
 
-// hostname is the machine's current name; empty if it is not a DNS name.
+// hostname returns the machine's current name, or an empty string if it is not a DNS name.
 func (a *Entry) hostname() string {
-	ask := a.cfg.Hostname
-	if ask == nil {
-		ask = os.Hostname
+	hostname := a.cfg.Hostname
+	if hostname == nil {
+		hostname = os.Hostname
 	}
-	name, err := ask()
+	name, err := hostname()
 	if name = strings.ToLower(name); err != nil || !isName(name) {
 		return ""
 	}
@@ -128,7 +131,7 @@ func isUnspecified(host string) bool {
 	return ip != nil && ip.IsUnspecified()
 }
 
-// interfaceAddresses are the machine's current addresses, without link-local ones.
+// interfaceAddresses returns the machine's current addresses, without link-local ones.
 func interfaceAddresses() []string {
 	addrs, _ := net.InterfaceAddrs() // on failure, handshakes add the addresses
 	var out []string
@@ -140,10 +143,10 @@ func interfaceAddresses() []string {
 	return out
 }
 
-// missing returns the name or address that the client connected to, if it is this machine's and the certificate
-// does not contain it; otherwise empty. The local address of the connection is always this machine's, so the
-// interfaces need not be watched.
-func (a *Entry) missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
+// missingName returns the name or address that the client connected to, if it belongs to this machine and the
+// certificate does not contain it. The local address of a connection always belongs to this machine, so that interfaces
+// need not be watched.
+func (a *Entry) missingName(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
 	if hello == nil {
 		return ""
 	}
@@ -152,16 +155,16 @@ func (a *Entry) missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string
 			return at.IP.String()
 		}
 	}
-	asked := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
-	if asked != "" && !slices.Contains(has.Leaf.DNSNames, asked) && asked == a.hostname() {
-		return asked
+	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+	if name != "" && !slices.Contains(has.Leaf.DNSNames, name) && name == a.hostname() {
+		return name
 	}
 	return ""
 }
 
-// include signs a serving certificate that contains name too. It drops older names only if there are more than
+// addName signs a serving certificate that also contains name. It drops older names only if there are more than
 // maxSANs.
-func (a *Entry) include(name string) error {
+func (a *Entry) addName(name string) error {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
 	old := a.current.Load()

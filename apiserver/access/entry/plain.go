@@ -16,13 +16,12 @@ const (
 	maxPlain = 16 << 10
 	// plainTime limits a plain HTTP request, including its response.
 	plainTime = 5 * time.Second
-	// maxLinger is how much is read after the response, in bytes: a connection closed with unread data is reset,
+	// maxLinger is how much is read after the response, in bytes. A connection that is closed with unread data is reset,
 	// and its client may lose the response.
 	maxLinger = 64 << 10
 )
 
-// plainListener accepts connections for TLS. It answers a plain HTTP request with a redirect to HTTPS and closes
-// the connection.
+// plainListener accepts connections for TLS. It redirects a plain HTTP request to HTTPS and closes the connection.
 type plainListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -34,21 +33,20 @@ func (l plainListener) Accept() (net.Conn, error) {
 	return &plainConn{Conn: c}, nil
 }
 
-// plainConn checks the first byte of a connection within the handshake's first Read, so it needs no goroutine
-// and costs TLS nothing.
+// plainConn checks the first byte of a connection in the first Read of the TLS handshake, and so needs no goroutine.
 type plainConn struct {
 	net.Conn
-	known bool // the first byte does not start an HTTP method
+	isTLS bool // the first byte does not start an HTTP method
 }
 
 // Read implements io.Reader.
 func (c *plainConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.known || n == 0 {
+	if c.isTLS || n == 0 {
 		return n, err
 	}
 	if p[0] < 'A' || p[0] > 'Z' {
-		c.known = true
+		c.isTLS = true
 		return n, err
 	}
 	c.redirect(p[:n])

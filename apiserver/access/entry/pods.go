@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// forPods is the listener for the pods of a node in this process, where Listen is loopback, which they cannot reach.
-type forPods struct {
+// podListen is the state of the listener for the pods of a node in this process, which cannot reach a loopback address.
+type podListen struct {
 	once    sync.Once
 	serving chan struct{} // closed when secure is set
 
@@ -21,15 +21,15 @@ type forPods struct {
 	moved  chan struct{} // closed when at changes
 }
 
-// serve lets ListenForPods begin.
-func (p *forPods) serve(secure *http.Server) {
+// serve sets the server of ListenForPods, which waits for it.
+func (p *podListen) serve(secure *http.Server) {
 	p.mu.Lock()
 	p.secure = secure
 	p.mu.Unlock()
 	p.once.Do(func() { close(p.serving) })
 }
 
-func (p *forPods) set(at netip.AddrPort) {
+func (p *podListen) set(at netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = at
@@ -37,20 +37,21 @@ func (p *forPods) set(at netip.AddrPort) {
 	p.moved = make(chan struct{})
 }
 
-// get returns where pods reach the server; invalid: nowhere.
-func (p *forPods) get() (at netip.AddrPort, moved <-chan struct{}) {
+// get returns the address at which pods reach the server, or the zero value if they cannot, and a channel that is
+// closed when it changes.
+func (p *podListen) get() (at netip.AddrPort, moved <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.at, p.moved
 }
 
-// ListenForPods serves the clients whose addresses are of pods at an address of this machine, until ctx ends, if the
-// server listens on loopback, or with another IP family. From then on it is the Advertised address, also while the
-// process stops: the next one has it again. The port is that of Listen, or any other if it is taken. For a server on
-// all addresses, it is the Advertised one while the machine has no route.
+// ListenForPods serves pods at an address of this machine until ctx ends, if the server listens on loopback or with
+// another IP family. pods reports whether an address belongs to a pod. The address becomes Advertised, and remains so
+// while the process stops, because the next process advertises it again. The port is that of Listen, or any other if it
+// is taken. A server that listens on all addresses advertises it while the machine has no default route.
 func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods func(netip.Addr) bool) error {
 	main := a.Listens()
-	if isReached(main.Addr(), at) {
+	if reachable(main.Addr(), at) {
 		if main.Addr().IsUnspecified() {
 			a.pods.set(netip.AddrPortFrom(at, main.Port()))
 		}
@@ -76,16 +77,17 @@ func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods func(neti
 	return err
 }
 
-// isReached reports whether clients in the network of an address of this machine reach a listener: :: also takes IPv4.
-func isReached(listens, from netip.Addr) bool {
+// reachable reports whether clients in the network of an address of this machine reach a listener. A listener on ::
+// also accepts IPv4.
+func reachable(listens, from netip.Addr) bool {
 	if listens.IsUnspecified() && listens.Is6() {
 		return true
 	}
 	return !listens.IsLoopback() && listens.Unmap().Is4() == from.Is4()
 }
 
-// podListener accepts connections only from pods and from this machine: other machines may route packets for the
-// pods' network here.
+// podListener accepts connections only from pods and from this machine, because other machines may route packets to the
+// pod network through this machine.
 type podListener struct {
 	net.Listener
 	pods func(netip.Addr) bool
@@ -106,7 +108,7 @@ func (l podListener) Accept() (net.Conn, error) {
 	}
 }
 
-// isLocal reports whether an address is this machine's.
+// isLocal reports whether an address belongs to this machine.
 func isLocal(ip netip.Addr) bool {
 	addresses, _ := net.InterfaceAddrs() // on failure, none is
 	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
@@ -115,10 +117,10 @@ func isLocal(ip netip.Addr) bool {
 	})
 }
 
-// Moved sends when ListenForPods has changed the Advertised address, until ctx ends.
+// Moved returns a channel that receives a value when ListenForPods changes the Advertised address, until ctx ends.
 func (a *Entry) Moved(ctx context.Context) <-chan struct{} {
 	changes := make(chan struct{}, 1)
-	_, moved := a.pods.get() // here, so that no change after the call is missed
+	_, moved := a.pods.get() // not in the goroutine, so that no change after the call is missed
 	a.cfg.Guard.Spawn("advertised address", func() {
 		defer close(changes)
 		for {

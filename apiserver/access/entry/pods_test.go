@@ -74,7 +74,7 @@ func TestPodsReachAServerOnLoopback(t *testing.T) {
 func TestMovedMissesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {
-			a := &Entry{pods: forPods{moved: make(chan struct{})}}
+			a := &Entry{pods: podListen{moved: make(chan struct{})}}
 			ctx, cancel := context.WithCancel(t.Context())
 			moved := a.Moved(ctx)
 			a.pods.set(netip.MustParseAddrPort("127.0.0.2:6443"))

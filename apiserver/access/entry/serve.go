@@ -17,21 +17,21 @@ import (
 const (
 	// headerTime limits how long a client may take to send a request's header.
 	headerTime = 15 * time.Second
-	// maxHeader is the maximum size of a request line with headers, in bytes, which unauthenticated clients can
-	// send too. A command of exec is part of the URL, escaped.
+	// maxHeader is the maximum size of a request line with headers, in bytes, also of unauthenticated clients. The URL of
+	// an exec contains its command, escaped.
 	maxHeader = 256 << 10
-	// streamBuffer and connectionBuffer limit how much of unread bodies a client can send over HTTP/2, in bytes.
-	// A connection has room for more bodies than the requests of one user that can wait (queueLength), so
-	// waiting bodies do not block other requests.
+	// streamBuffer and connectionBuffer limit how much of unread bodies a client can send over HTTP/2, in bytes. A
+	// connection has room for more bodies than one user's requests can wait (queueLength), so that waiting bodies do not
+	// block other requests.
 	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
-	// maxStreams is the maximum number of concurrent requests of an HTTP/2 connection (upstream's default). Clients open
-	// more connections.
+	// maxStreams is the maximum number of concurrent requests of an HTTP/2 connection (upstream's default). Clients that
+	// need more open another connection.
 	maxStreams = 100
 	// pingTime is how long an HTTP/2 connection may be silent until the client must answer a ping within answerTime.
 	pingTime   = 30 * time.Second
 	answerTime = 15 * time.Second
-	// writeTime is how long the client of an HTTP/2 connection may read nothing while something is to be sent.
+	// writeTime is how long the client of an HTTP/2 connection may read nothing while a write waits.
 	writeTime = time.Minute
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
@@ -49,12 +49,12 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 	a.pods.serve(secure)
 	servers := []*http.Server{secure, local}
 	group, ctx := guard.With(ctx)
-	group.Do(func() error { return served(secure.ServeTLS(plainListener{a.tcp}, "", "")) })
-	group.Do(func() error { return served(local.Serve(a.unix)) })
+	group.Do(func() error { return ignoreClosed(secure.ServeTLS(plainListener{a.tcp}, "", "")) })
+	group.Do(func() error { return ignoreClosed(local.Serve(a.unix)) })
 	if a.kubelet != nil {
 		kubelet := a.secureServer(node, log)
 		servers = append(servers, kubelet)
-		group.Do(func() error { return served(kubelet.ServeTLS(plainListener{a.kubelet}, "", "")) })
+		group.Do(func() error { return ignoreClosed(kubelet.ServeTLS(plainListener{a.kubelet}, "", "")) })
 	}
 	group.Do(func() error {
 		<-ctx.Done()
@@ -82,13 +82,14 @@ func newServer(h http.Handler, log *zap.Logger) *http.Server {
 		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer,
-			SendPingTimeout: pingTime, PingTimeout: answerTime, WriteByteTimeout: writeTime,
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer,
+			MaxReceiveBufferPerConnection: connectionBuffer,
+			SendPingTimeout:               pingTime, PingTimeout: answerTime, WriteByteTimeout: writeTime,
 		},
 	}
 }
 
-func served(err error) error {
+func ignoreClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -1,6 +1,6 @@
-// Package node authorizes agents: ClusterRole system:node, except that secrets, ConfigMaps, claims, volumes and
-// resource claims are limited to those that the pods of their node refer to, and ResourceSlices to those of the node.
-// NodeRestriction (admission) limits what agents write.
+// Package node authorizes the agents of nodes by the ClusterRole system:node. An agent may use only the Secrets,
+// ConfigMaps, claims, volumes and ResourceClaims that the pods of its node refer to, and the ResourceSlices of its
+// node. The admission plugin NodeRestriction limits what agents write.
 package node
 
 import (
@@ -28,7 +28,7 @@ import (
 
 const role = "system:node"
 
-// Authorizer asks RBAC for other users, and for agents that it refuses.
+// Authorizer authorizes agents. It passes requests of other users, and requests of agents that it refuses, to RBAC.
 type Authorizer struct {
 	*rbac.Authorizer
 	Client client.Client
@@ -42,8 +42,8 @@ func (z Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, str
 	if !ok || name == "" || !slices.Contains(a.User.Groups, auth.Nodes) {
 		return z.Authorizer.Authorize(ctx, a)
 	}
-	why, err := z.refuse(ctx, name, &a)
-	if why == "" && err == nil {
+	refusal, err := z.refuse(ctx, name, &a)
+	if refusal == "" && err == nil {
 		return true, "", nil
 	}
 	if err != nil {
@@ -51,14 +51,14 @@ func (z Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, str
 	}
 	allowed, reason, err := z.Authorizer.Authorize(ctx, a)
 	if !allowed && reason == "" {
-		reason = why
+		reason = refusal
 	}
 	return allowed, reason, err
 }
 
 const notAllowed = "not allowed for agents"
 
-// refuse returns why the agent of the node is refused; empty if it is allowed.
+// refuse returns why the agent of the node is refused, or an empty string if it is allowed.
 func (z Authorizer) refuse(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	r, err := client.Get[*rbacv1.ClusterRole](ctx, z.Client, "", role)
 	if apierrors.IsNotFound(err) {
@@ -67,12 +67,12 @@ func (z Authorizer) refuse(ctx context.Context, node string, a *auth.Attributes)
 	if err != nil || !rbac.Allows(r.Rules, a) {
 		return notAllowed, err
 	}
-	return z.narrowed(ctx, node, a)
+	return z.restrict(ctx, node, a)
 }
 
-// narrowed returns why an object that the role allows is refused because it does not belong to the node
-// (upstream: NodeAuthorizer with AuthorizeNodeWithSelectors).
-func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+// restrict returns why a request that the role allows is refused: its object does not belong to the node (upstream:
+// NodeAuthorizer with AuthorizeNodeWithSelectors).
+func (z Authorizer) restrict(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch (schema.GroupResource{Group: a.Group, Resource: a.Resource}) {
 	case client.Secrets.GroupResource(), client.ConfigMaps.GroupResource():
 		if a.Namespace == "" {
@@ -91,7 +91,7 @@ func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attribute
 	case client.Pods.GroupResource():
 		return z.pods(ctx, node, a)
 	case client.Nodes.GroupResource():
-		return nodeItself(node, a), nil
+		return ownNode(node, a), nil
 	case client.Leases.GroupResource():
 		if a.Namespace != corev1.NamespaceNodeLease {
 			return fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease), nil
@@ -109,10 +109,10 @@ func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attribute
 	return "", nil
 }
 
-// VolumeAttachments relate volumes to nodes; nothing creates them here.
+// volumeAttachments relate volumes to nodes. This server has none, but the role allows them.
 var volumeAttachments = schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
 
-// sameName requires that the object has the name of the node. NodeRestriction checks the name of a new one.
+// sameName requires that the object has the name of the node. NodeRestriction checks the name of a new object.
 func sameName(node string, a *auth.Attributes, kind string) string {
 	if a.Verb != "create" && a.Name != node {
 		return fmt.Sprintf("can only access %s with the same name as the requesting node", kind)
@@ -120,8 +120,8 @@ func sameName(node string, a *auth.Attributes, kind string) string {
 	return ""
 }
 
-// nodeItself: an agent reads its own Node, even before it exists.
-func nodeItself(node string, a *auth.Attributes) string {
+// ownNode allows an agent to read its own Node, even before it exists.
+func ownNode(node string, a *auth.Attributes) string {
 	switch {
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch", a.Name == node:
 		return ""
@@ -131,7 +131,7 @@ func nodeItself(node string, a *auth.Attributes) string {
 	return fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)
 }
 
-// pods: an agent reads the pods that are bound to its node.
+// pods allows an agent to read the pods that are bound to its node.
 func (z Authorizer) pods(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch {
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
@@ -148,7 +148,8 @@ func (z Authorizer) pods(ctx context.Context, node string, a *auth.Attributes) (
 	return "", err
 }
 
-// certificates: an agent reads the requests for pods of its node. NodeRestriction checks those that it creates.
+// certificates allows an agent to read the PodCertificateRequests of pods of its node. NodeRestriction checks those
+// that it creates.
 func (z Authorizer) certificates(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch {
 	case a.Verb == "create",
@@ -164,7 +165,8 @@ func (z Authorizer) certificates(ctx context.Context, node string, a *auth.Attri
 	return "", err
 }
 
-// slices: an agent lists and removes the slices of its node. NodeRestriction checks one that it writes.
+// slices allows an agent to list and delete the ResourceSlices of its node. NodeRestriction checks those that it
+// writes.
 func (z Authorizer) slices(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch {
 	case a.Verb == "create",
@@ -185,7 +187,7 @@ func unrelated(node string) string {
 	return fmt.Sprintf("no relationship found between node '%s' and this object", node)
 }
 
-// related: an agent reads an object if a pod on its node refers to it.
+// related allows an agent to read an object to which a pod on its node refers.
 func (z Authorizer) related(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	if a.Name == "" {
 		return "No Object name found", nil
@@ -214,8 +216,7 @@ func (z Authorizer) runsAs(ctx context.Context, node string, a *auth.Attributes)
 	return unrelated(node), nil
 }
 
-// podsOn lists the pods bound to the node without mirror pods, which the agent creates and which must not refer
-// to anything.
+// podsOn lists the pods that are bound to the node.
 func (z Authorizer) podsOn(ctx context.Context, node, namespace string) ([]*corev1.Pod, error) {
 	return client.List[*corev1.Pod](ctx, z.Client, client.Selector{
 		Namespace: namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", node)})
@@ -237,7 +238,7 @@ func (z Authorizer) refers(ctx context.Context, pod *corev1.Pod, a *auth.Attribu
 	return false, nil
 }
 
-// references are the names of the objects of a resource that the pod uses in its namespace.
+// references returns the names of the objects of a resource that the pod uses in its namespace.
 func references(pod *corev1.Pod, resource string) []string {
 	if resource == client.ResourceClaims.Resource {
 		return slices.Collect(maps.Keys(maps.Collect(resourceclaim.PodClaims(pod))))

@@ -11,11 +11,11 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Run follows the roles and bindings in c, from the first authorization request until ctx ends. After a panic it
-// returns an error.
+// Run watches the roles and bindings in c from the first authorization request until ctx ends. After a panic it returns
+// an error.
 func (z *Authorizer) Run(ctx context.Context, c client.Client) error {
 	select {
-	case <-z.asked:
+	case <-z.begun:
 	case <-ctx.Done():
 		return nil
 	}

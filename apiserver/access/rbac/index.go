@@ -19,7 +19,7 @@ type subject struct {
 	name  string
 }
 
-// grant is a binding as seen from one of its subjects.
+// grant is a binding of a role to one subject.
 type grant struct {
 	namespace string // where it applies; empty: everywhere
 	binding   string // for the reason of a decision
@@ -27,7 +27,7 @@ type grant struct {
 	to        rbacv1.Subject
 }
 
-// index maps subjects to rules: immutable, rebuilt after a change.
+// index maps subjects to rules. It is immutable and built again after a change.
 type index struct {
 	roles  map[key]client.Object // Roles and ClusterRoles
 	grants map[subject][]grant
@@ -96,7 +96,7 @@ func each(all []grant, namespace string, yield func(*grant) bool) bool {
 	return true
 }
 
-// rules returns the rules of a grant's role; false if the role does not exist.
+// rules returns the rules of a grant's role. It returns false if the role does not exist.
 func (x *index) rules(g *grant) ([]rbacv1.PolicyRule, bool) {
 	k := key{name: g.role.Name}
 	if g.role.Kind == "Role" {

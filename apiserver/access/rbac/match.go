@@ -14,8 +14,8 @@ func Allows(rules []rbacv1.PolicyRule, a *auth.Attributes) bool {
 	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return allows(&r, a) })
 }
 
-// allows reports whether the rule allows a. Verbs, groups and resources match by name or "*", a subresource by
-// "resource/sub" or "*/sub"; a path also by a prefix that ends in "*".
+// allows reports whether the rule allows a. Verbs, groups and resources match by name or "*", subresources by
+// "resource/sub" or "*/sub", paths also by a prefix that ends in "*".
 func allows(rule *rbacv1.PolicyRule, a *auth.Attributes) bool {
 	if !oneOf(rule.Verbs, a.Verb) {
 		return false
@@ -36,8 +36,8 @@ func oneOf(allowed []string, value string) bool {
 	return false
 }
 
-// hasResource compares the resource and its subresource as one string, as upstream: an access review may ask for the
-// resource "pods/log" without a subresource.
+// hasResource compares the resource and its subresource as one string, as upstream, because an access review may
+// contain the resource "pods/log" without a subresource.
 func hasResource(allowed []string, resource, sub string) bool {
 	if sub != "" {
 		resource += "/" + sub

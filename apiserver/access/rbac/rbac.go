@@ -1,8 +1,7 @@
 // Package rbac authorizes by the stored Roles, ClusterRoles and their bindings.
 //
-// An Authorizer watches them and keeps an index by subject, both only after the first request: an installation
-// whose only user is the admin needs neither. A change takes effect as soon as its event arrives, some
-// microseconds after the write was acknowledged.
+// An Authorizer starts to watch them and to keep an index by subject at the first request: an installation whose only
+// user is the admin needs neither. A change takes effect when its event arrives, some microseconds after the write.
 package rbac
 
 import (
@@ -23,12 +22,10 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-const (
-	// readyTime limits how long the first request waits for the objects.
-	readyTime = 10 * time.Second
-)
+// listTimeout limits how long a request waits for the roles and bindings.
+const listTimeout = 10 * time.Second
 
-// Config of an Authorizer. The zero value works.
+// Config configures an Authorizer. The zero value works.
 type Config struct {
 	Clock clock.Clock // nil: the real one
 	Log   *zap.Logger // nil: silent
@@ -37,14 +34,14 @@ type Config struct {
 // Authorizer implements auth.Authorizer. Run must be running.
 type Authorizer struct {
 	cfg   Config
-	ask   sync.Once
-	asked chan struct{} // closed by the first request
+	start sync.Once
+	begun chan struct{} // closed by the first request
 	ready chan struct{} // closed when all objects are listed
 
 	mu      sync.Mutex // guards objects, missing, current
 	objects map[schema.GroupVersionResource]map[key]client.Object
 	missing int    // resources not listed yet
-	current *index // nil: to be rebuilt
+	current *index // nil: must be built again
 }
 
 var _ auth.Authorizer = (*Authorizer)(nil)
@@ -58,7 +55,7 @@ func New(cfg Config) *Authorizer {
 		cfg.Log = zap.NewNop()
 	}
 	return &Authorizer{
-		cfg: cfg, asked: make(chan struct{}), ready: make(chan struct{}),
+		cfg: cfg, begun: make(chan struct{}), ready: make(chan struct{}),
 		objects: map[schema.GroupVersionResource]map[key]client.Object{}, missing: len(resources()),
 	}
 }
@@ -68,8 +65,8 @@ func resources() []schema.GroupVersionResource {
 		client.ClusterRoleBindings}
 }
 
-// Authorize implements auth.Authorizer. The reason of a refusal names roles that
-// are bound to the user but do not exist.
+// Authorize implements auth.Authorizer. The reason of a refusal names roles that are bound to the user and do not
+// exist.
 func (z *Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, string, error) {
 	x, err := z.index(ctx)
 	if err != nil {
@@ -95,7 +92,7 @@ func (z *Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, st
 	return false, "RBAC: " + list(slices.Compact(absent)), nil
 }
 
-// Rules returns everything that u may do in the namespace, and which roles are missing.
+// Rules returns the rules of everything that u may do in the namespace. The error names roles that do not exist.
 func (z *Authorizer) Rules(ctx context.Context, u auth.User, namespace string) ([]rbacv1.PolicyRule, error) {
 	x, err := z.index(ctx)
 	if err != nil {
@@ -115,7 +112,7 @@ func (z *Authorizer) Rules(ctx context.Context, u auth.User, namespace string) (
 
 // index returns the current index; the first call starts the watches.
 func (z *Authorizer) index(ctx context.Context) (*index, error) {
-	z.ask.Do(func() { close(z.asked) })
+	z.start.Do(func() { close(z.begun) })
 	select {
 	case <-z.ready:
 	default:
@@ -132,14 +129,14 @@ func (z *Authorizer) index(ctx context.Context) (*index, error) {
 }
 
 func (z *Authorizer) wait(ctx context.Context) error {
-	late := z.cfg.Clock.NewTimer(readyTime)
-	defer late.Stop()
+	timeout := z.cfg.Clock.NewTimer(listTimeout)
+	defer timeout.Stop()
 	select {
 	case <-z.ready:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-late.C():
+	case <-timeout.C():
 		return errors.New("failed to list the roles and their bindings")
 	}
 }
@@ -157,7 +154,7 @@ func notFound(role rbacv1.RoleRef) string {
 	return fmt.Sprintf("%s.%s %q not found", strings.ToLower(role.Kind), rbacv1.GroupName, role.Name)
 }
 
-// list formats several texts as upstream's aggregate errors do.
+// list formats texts like upstream's aggregate errors.
 func list(texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]

@@ -14,38 +14,38 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Bootstrap tokens are Secrets of their own type in kube-system, with which machines join the cluster (upstream:
+// Bootstrap tokens are Secrets in kube-system with which machines join the cluster (upstream:
 // k8s.io/cluster-bootstrap/token/api).
 const (
 	bootstrapType   = corev1.SecretType("bootstrap.kubernetes.io/token")
 	bootstrapPrefix = "bootstrap-token-"
-	bootstrapUser   = "system:bootstrap:"
+	bootstrapUser   = "system:bootstrap:" // followed by the token's ID
 	bootstrapGroup  = "system:bootstrappers"
-	bootstrapID     = 6 // characters; 16 for the secret
-	bootstrapSecret = 16
+	bootstrapID     = 6  // characters
+	bootstrapSecret = 16 // characters
 )
 
-// Bootstrap authenticates by the bootstrap tokens in c.
+// Bootstrap returns an Authenticator for the bootstrap tokens in c.
 func Bootstrap(c client.Client, clk clock.PassiveClock) auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
 		id, secret, ok := strings.Cut(auth.Bearer(r), ".")
-		if !ok || !plain(id, bootstrapID) || !plain(secret, bootstrapSecret) {
+		if !ok || !isTokenPart(id, bootstrapID) || !isTokenPart(secret, bootstrapSecret) {
 			return auth.User{}, false
 		}
 		stored, err := client.Get[*corev1.Secret](r.Context(), c, metav1.NamespaceSystem, bootstrapPrefix+id)
-		if err != nil || !bootstraps(stored, id, secret, clk.Now()) {
+		if err != nil || !validBootstrap(stored, id, secret, clk.Now()) {
 			return auth.User{}, false
 		}
 		return auth.User{Name: bootstrapUser + id, Groups: append(bootstrapGroups(stored), auth.Authenticated)}, true
 	})
 }
 
-// plain reports whether s has the length and consists of lower-case letters and digits.
-func plain(s string, length int) bool {
+// isTokenPart reports whether s has the length and consists of lower-case letters and digits.
+func isTokenPart(s string, length int) bool {
 	return len(s) == length && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-func bootstraps(stored *corev1.Secret, id, secret string, now time.Time) bool {
+func validBootstrap(stored *corev1.Secret, id, secret string, now time.Time) bool {
 	if stored.Type != bootstrapType || stored.DeletionTimestamp != nil || string(stored.Data["token-id"]) != id {
 		return false
 	}
@@ -61,7 +61,8 @@ func bootstraps(stored *corev1.Secret, id, secret string, now time.Time) bool {
 	return string(stored.Data["usage-bootstrap-authentication"]) == "true"
 }
 
-// bootstrapGroups are the common group and the groups in the secret, which must start with its name.
+// bootstrapGroups returns the group of all bootstrap tokens and the groups in the Secret, which must start with its
+// name.
 func bootstrapGroups(stored *corev1.Secret) []string {
 	groups := []string{bootstrapGroup}
 	for g := range strings.SplitSeq(string(stored.Data["auth-extra-groups"]), ",") {

@@ -26,8 +26,8 @@ const (
 	maxSeconds     = 1 << 32
 )
 
-// Issue completes req, a request for a token of account, with defaults and status. It looks up in c the object
-// that the token is bound to.
+// Issue sets the defaults and the status of req, a request for a token of account. It reads from c the object that the
+// token is bound to.
 func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
 	req *authenticationv1.TokenRequest) error {
 	complete(req)
@@ -39,7 +39,8 @@ func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.Ser
 	claims := &claims{
 		Claims: jwt.Claims{
 			Issuer: issuer, Subject: auth.ServiceAccountName(account.Namespace, account.Name), Audience: req.Spec.Audiences,
-			IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(until), ID: uuid.NewString(),
+			IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(until),
+			ID: uuid.NewString(),
 		},
 		Kubernetes: kubernetes{Namespace: account.Namespace, ServiceAccount: ref{account.Name, string(account.UID)}},
 	}
@@ -48,7 +49,7 @@ func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.Ser
 	}
 	s, err := i.signer()
 	if err != nil {
-		return fmt.Errorf("service accounts' key: %w", err)
+		return fmt.Errorf("open the key of service account tokens: %w", err)
 	}
 	req.Status.Token, err = s.token(claims)
 	req.Status.ExpirationTimestamp = metav1.NewTime(until)
@@ -77,7 +78,8 @@ func validate(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
 }
 
 // bind records in k the object that the token is bound to.
-func bind(ctx context.Context, c client.Client, account *corev1.ServiceAccount, to *authenticationv1.BoundObjectReference, k *kubernetes) error {
+func bind(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
+	to *authenticationv1.BoundObjectReference, k *kubernetes) error {
 	if to == nil {
 		return nil
 	}
@@ -96,20 +98,23 @@ func bind(ctx context.Context, c client.Client, account *corev1.ServiceAccount, 
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
 	}
 	if err == nil && to.UID != "" && to.UID != uid {
-		return apierrors.NewConflict(schema.GroupResource{Resource: to.Kind}, to.Name, fmt.Errorf(
-			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", to.UID))
+		return apierrors.NewConflict(schema.GroupResource{Resource: to.Kind}, to.Name,
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. "+
+				"The object might have been deleted and then recreated", to.UID))
 	}
 	return err
 }
 
-// bindPod also records the pod's node.
-func bindPod(ctx context.Context, c client.Client, account *corev1.ServiceAccount, name string, k *kubernetes) (types.UID, error) {
+// bindPod records the pod and its node in k.
+func bindPod(ctx context.Context, c client.Client, account *corev1.ServiceAccount, name string,
+	k *kubernetes) (types.UID, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, c, account.Namespace, name)
 	if err != nil {
 		return "", err
 	}
 	if pod.Spec.ServiceAccountName != account.Name {
-		return "", apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
+		return "", apierrors.NewBadRequest(fmt.Sprintf(
+			"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
 	}
 	k.Pod = &ref{pod.Name, string(pod.UID)}
 	if node := pod.Spec.NodeName; node != "" {

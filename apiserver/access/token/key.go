@@ -34,7 +34,7 @@ func newSigner(path string) (*signer, error) {
 	return &signer{sign: sign, public: private.Public()}, err
 }
 
-// keyID is upstream's name for a key: a hash of its public part.
+// keyID returns upstream's ID of a key: a hash of its public part.
 func keyID(public crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {

@@ -24,10 +24,11 @@ const (
 	noteManual    = "authentication.k8s.io/legacy-token-manual-secret"
 )
 
-const generatedWarning = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."
+const generatedWarning = "Use tokens from the TokenRequest API or manually created secret-based tokens " +
+	"instead of auto-generated secret-based tokens."
 
-// legacy records the use of a token that a Secret contains, with a warning and notes in u. It returns false if the
-// token was made invalid because it had not been used.
+// legacy records the use of a token that a Secret contains, with a warning and audit annotations in u. It returns false
+// if the token was made invalid because it had not been used for long.
 func (i *Issuer) legacy(ctx context.Context, c client.Client, t *claims, token string, u *auth.User) bool {
 	if t.Kubernetes.Secret == nil {
 		i.uses.valid.Inc()
@@ -41,7 +42,7 @@ func (i *Issuer) legacy(ctx context.Context, c client.Client, t *claims, token s
 		}
 		return err == nil // only bound to the Secret
 	}
-	i.used(ctx, c, s)
+	i.recordUse(ctx, c, s)
 	if s.Labels[invalidSince] != "" {
 		i.uses.invalid.Inc()
 		return false
@@ -58,12 +59,12 @@ func (i *Issuer) legacy(ctx context.Context, c client.Client, t *claims, token s
 	return true
 }
 
-// used records today as the date of the last use. A write that fails is not needed for the request, and the next
-// request writes again.
-func (i *Issuer) used(ctx context.Context, c client.Client, s *corev1.Secret) {
+// recordUse records today as the date of the last use. It ignores a failed write, because the next request writes
+// again.
+func (i *Issuer) recordUse(ctx context.Context, c client.Client, s *corev1.Secret) {
 	now := i.now().UTC()
 	today := now.Format(time.DateOnly)
-	// Servers whose clocks differ do not change it back and forth around midnight.
+	// Tomorrow counts, too: otherwise servers whose clocks differ change the date back and forth around midnight.
 	recorded := func(s *corev1.Secret) bool {
 		return s.Labels[lastUsed] == today || s.Labels[lastUsed] == now.AddDate(0, 0, 1).Format(time.DateOnly)
 	}

@@ -2,7 +2,7 @@ package token
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// uses count the requests that came with a token; the names are upstream's.
+// uses counts requests with a token, under upstream's names.
 type uses struct {
 	valid                              prometheus.Counter // not in a Secret
 	legacy, generated, manual, invalid prometheus.Counter // in a Secret
@@ -19,7 +19,7 @@ func newUses() uses {
 			"Number of uses of tokens in Secrets that the ServiceAccount lists."),
 		manual: counter("legacy_manual_token_uses_total", "Number of uses of tokens in Secrets that users created."),
 		invalid: counter("invalid_legacy_auto_token_uses_total",
-			"Number of uses of tokens in Secrets that are invalid because they were not used for long."),
+			"Number of uses of tokens in Secrets that are invalid because they were not used for a long time."),
 	}
 }
 

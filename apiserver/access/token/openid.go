@@ -7,7 +7,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Upstream's paths of the OpenID configuration, with which others verify our tokens.
+// Upstream's paths of the OpenID configuration, with which other programs verify service account tokens.
 const (
 	ConfigurationPath = "/.well-known/openid-configuration"
 	KeysPath          = "/openid/v1/jwks"

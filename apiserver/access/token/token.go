@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// claims are upstream's.
+// claims are upstream's claims of a service account token.
 type claims struct {
 	jwt.Claims
 	Kubernetes kubernetes `json:"kubernetes.io"`
@@ -32,7 +32,7 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// Config of an Issuer.
+// Config configures an Issuer.
 type Config struct {
 	KeyFile string      // read or created on first use
 	Clock   clock.Clock // nil: the real one
@@ -43,8 +43,8 @@ type Issuer struct {
 	clock  clock.Clock
 	signer func() (*signer, error)
 
-	mu   sync.Mutex // guards seen
-	seen map[[32]byte]*claims
+	mu       sync.Mutex           // guards verified
+	verified map[[32]byte]*claims // of tokens whose signature is valid, by their hash
 
 	uses uses
 }
@@ -55,7 +55,7 @@ func New(cfg Config) *Issuer {
 		cfg.Clock = clock.RealClock{}
 	}
 	return &Issuer{
-		clock: cfg.Clock, seen: map[[32]byte]*claims{}, uses: newUses(),
+		clock: cfg.Clock, verified: map[[32]byte]*claims{}, uses: newUses(),
 		signer: sync.OnceValues(func() (*signer, error) { return newSigner(cfg.KeyFile) }),
 	}
 }

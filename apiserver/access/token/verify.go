@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// leeway is how long a token stays valid after it expires, and after the object that it is bound to starts
-	// to terminate (upstream: 60 s).
+	// leeway is how long a token stays valid after it expires, and after the deletion of its bound object begins
+	// (upstream: 60 s).
 	leeway = time.Minute
-	// maxSeen is the maximum number of tokens whose signature is cached.
-	maxSeen = 512
+	// maxVerified is the maximum number of tokens whose claims are cached.
+	maxVerified = 512
 )
 
 // Extra fields of the user that contain the objects that a token is bound to (upstream:
@@ -34,16 +34,16 @@ const (
 	extraID       = "authentication.kubernetes.io/credential-id"
 )
 
-// Authenticator authenticates by tokens whose account and bound object exist in c. Only the expiry time counts:
-// after the clock has gone back, a token from the future is valid.
+// Authenticator returns an Authenticator for tokens whose account and bound object exist in c. It ignores the claims
+// iat and nbf: after the clock has gone back, a token from the future is valid.
 func (i *Issuer) Authenticator(c client.Client) auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
 		token := auth.Bearer(r)
-		if strings.Count(token, ".") != 2 { // no JWT
+		if strings.Count(token, ".") != 2 { // not a JWT
 			return auth.User{}, false
 		}
 		claims, ok := i.claims(token)
-		if !ok || i.now().After(claims.Expiry.Time().Add(leeway)) || !i.alive(r.Context(), c, claims) {
+		if !ok || i.now().After(claims.Expiry.Time().Add(leeway)) || !i.bound(r.Context(), c, claims) {
 			return auth.User{}, false
 		}
 		u := userOf(claims)
@@ -55,30 +55,30 @@ func (i *Issuer) Authenticator(c client.Client) auth.Authenticator {
 	})
 }
 
-// claims returns the claims of a token that this issuer signed. A signature is verified once and cached:
-// verifying takes longer than the rest of a request.
+// claims returns the claims of a token that this issuer signed. It caches them, because to verify a signature takes
+// longer than the rest of a request.
 func (i *Issuer) claims(token string) (*claims, bool) {
 	key := sha256.Sum256([]byte(token))
 	i.mu.Lock()
-	known, ok := i.seen[key]
+	cached, ok := i.verified[key]
 	i.mu.Unlock()
 	if ok {
-		return known, true
+		return cached, true
 	}
-	c, ok := i.verified(token)
+	c, ok := i.verify(token)
 	if !ok {
 		return nil, false
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.seen) >= maxSeen {
-		clear(i.seen)
+	if len(i.verified) >= maxVerified {
+		clear(i.verified)
 	}
-	i.seen[key] = c
+	i.verified[key] = c
 	return c, true
 }
 
-func (i *Issuer) verified(token string) (*claims, bool) {
+func (i *Issuer) verify(token string) (*claims, bool) {
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{algorithm})
 	if err != nil {
 		return nil, false
@@ -96,17 +96,17 @@ func (i *Issuer) verified(token string) (*claims, bool) {
 		c.Subject == auth.ServiceAccountName(k.Namespace, k.ServiceAccount.Name)
 }
 
-// alive reports whether the objects that the token is bound to exist.
-func (i *Issuer) alive(ctx context.Context, c client.Client, t *claims) bool {
+// bound reports whether the objects that the token is bound to exist.
+func (i *Issuer) bound(ctx context.Context, c client.Client, t *claims) bool {
 	k := &t.Kubernetes
-	return is[*corev1.ServiceAccount](ctx, i, c, k.Namespace, &k.ServiceAccount) &&
-		is[*corev1.Secret](ctx, i, c, k.Namespace, k.Secret) &&
-		is[*corev1.Pod](ctx, i, c, k.Namespace, k.Pod) &&
-		// the node of a pod is only recorded: the token is not bound to it
-		(k.Pod != nil || is[*corev1.Node](ctx, i, c, "", k.Node))
+	return exists[*corev1.ServiceAccount](ctx, i, c, k.Namespace, &k.ServiceAccount) &&
+		exists[*corev1.Secret](ctx, i, c, k.Namespace, k.Secret) &&
+		exists[*corev1.Pod](ctx, i, c, k.Namespace, k.Pod) &&
+		// The node of a pod is only recorded: the token is not bound to it.
+		(k.Pod != nil || exists[*corev1.Node](ctx, i, c, "", k.Node))
 }
 
-func is[T client.Object](ctx context.Context, i *Issuer, c client.Client, namespace string, want *ref) bool {
+func exists[T client.Object](ctx context.Context, i *Issuer, c client.Client, namespace string, want *ref) bool {
 	if want == nil {
 		return true
 	}
@@ -114,8 +114,8 @@ func is[T client.Object](ctx context.Context, i *Issuer, c client.Client, namesp
 	if err != nil || string(obj.GetUID()) != want.UID {
 		return false
 	}
-	going := obj.GetDeletionTimestamp()
-	return going == nil || i.now().Before(going.Add(leeway))
+	deleted := obj.GetDeletionTimestamp()
+	return deleted == nil || i.now().Before(deleted.Add(leeway))
 }
 
 func userOf(c *claims) auth.User {

@@ -1,4 +1,4 @@
-// Package audittest shows tests what a request leaves in the audit log.
+// Package audittest reads what a request writes to the audit log, for tests.
 package audittest
 
 import (
@@ -14,17 +14,17 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// Annotations returns those of the audit event of a request, for which do gets the context. The level is Request.
+// Annotations returns the annotations of the audit event that do writes with its context, at the level Request.
 func Annotations(ctx context.Context, t *testing.T, do func(ctx context.Context)) map[string]string {
 	t.Helper()
-	policy, err := audit.ParsePolicy(
-		[]byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Request"}]}`))
+	policy, err := audit.ParsePolicy([]byte(`
+{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Request}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	record := audit.New(&out, policy, clock.RealClock{}, zap.NewNop()).Begin(auth.Attributes{Verb: "create"},
-		audit.Caller{})
+	log := audit.New(&out, policy, clock.RealClock{}, zap.NewNop())
+	record := log.Begin(auth.Attributes{Verb: "create"}, audit.Caller{})
 	do(audit.WithRecord(ctx, record))
 	record.Ended(200)
 	var event struct{ Annotations map[string]string }

@@ -21,15 +21,15 @@ import (
 	"monopod/store"
 )
 
-// encoder encodes objects in the form that the client of a watch accepts.
+// encoder encodes objects in the format of a watch.
 type encoder struct {
 	res     *kind.Resource
 	media   string // codec.TypeProtobuf or TypeCBOR; empty: JSON
 	as      string
 	version schema.GroupVersion // of as
 	include metav1.IncludeObjectPolicy
-	bare    bool // the connection delimits messages
-	headed  bool // a Table's columns are sent
+	bare    bool // messages need no length, because the connection delimits them
+	headed  bool // the columns of the Table have been sent
 	s       *Watcher
 }
 
@@ -52,7 +52,7 @@ func (e *encoder) contentType() string {
 	return codec.TypeJSON
 }
 
-// frame appends one event with object.
+// frame appends the encoded event of an encoded object.
 func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 	if e.media == codec.TypeCBOR {
 		return codec.CBOREvent(b, typ, object)
@@ -135,7 +135,7 @@ func (e *encoder) table(entry *store.Entry) ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// bookmark returns an object with only a resourceVersion and annotations.
+// bookmark returns an encoded object with only a resourceVersion and annotations.
 func (e *encoder) bookmark(resourceVersion string, annotations map[string]string) ([]byte, error) {
 	obj := e.res.New()
 	obj.GetObjectKind().SetGroupVersionKind(e.res.GVK())
@@ -161,8 +161,8 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 		e.res.Kind, e.res.GVR.GroupVersion(), resourceVersion, extra), nil
 }
 
-// tableBookmark returns a Table with one row, whose object contains the bookmark. At the end of the initial
-// events it does so even for a client that requests no objects.
+// tableBookmark returns a Table with one row, whose object contains the bookmark. At the end of the initial events the
+// row has its object even if the client requests none.
 func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
 	t := codec.NewTable(e.res, e.include, e.version)
 	if e.headed {
@@ -179,13 +179,13 @@ func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
 }
 
 const (
-	// sharedFrames is how many encoded events are kept, and sharedSize the maximum size of one, in bytes:
-	// watches of the same objects read an event within moments.
+	// sharedFrames is the maximum number of cached events, and sharedSize the maximum size of one, in bytes. Few are
+	// enough, because watches of the same objects read an event at nearly the same time.
 	sharedFrames = 64
 	sharedSize   = 64 << 10
 )
 
-// frameKey distinguishes the formats of an event.
+// frameKey identifies an event in a format.
 type frameKey struct {
 	entry     *store.Entry
 	typ       watch.EventType

@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/request"
 )
 
-// watchSocket serves a watch over a WebSocket: every event is a message, of text if it is JSON. It does not read
-// what the client sends.
+// watchSocket serves a watch over a WebSocket. Every event is a message, of text if it is JSON. It discards the
+// messages of the client.
 func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder,
 	start watchStart, opts request.ListOptions) error {
 	enc.bare = true

@@ -26,8 +26,8 @@ import (
 // bookmarkEvery is the interval of bookmarks on a quiet watch.
 const bookmarkEvery = time.Minute
 
-// beginTime limits how long the store may take until a watch begins.
-const beginTime = time.Minute
+// startTimeout limits how long the store may take to start a watch.
+const startTimeout = time.Minute
 
 // Serve streams changes until the client leaves, the watch times out, or it falls behind.
 func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resource, opts request.ListOptions) error {
@@ -56,8 +56,8 @@ func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resour
 	return nil
 }
 
-// watchTime is the duration of the watch: the client's timeout, or a random time between the minimum and twice
-// that, so that clients do not reconnect at the same time.
+// watchTime returns the duration of the watch: the client's timeout, or a random time between the minimum and twice the
+// minimum, so that clients do not reconnect at the same time.
 func (s *Watcher) watchTime(opts request.ListOptions) time.Duration {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		return time.Duration(min(*opts.TimeoutSeconds, math.MaxInt32)) * time.Second
@@ -65,7 +65,7 @@ func (s *Watcher) watchTime(opts request.ListOptions) time.Duration {
 	return s.MinTime + rand.N(s.MinTime)
 }
 
-// watchStart is the start of a watch.
+// watchStart describes where a watch starts.
 type watchStart struct {
 	initial []*store.Entry // sent before the changes
 	rev     int64          // changes start after it
@@ -75,10 +75,10 @@ type watchStart struct {
 	refused error
 }
 
-// watchStart starts with all objects if the client sends no revision or requests initial events, otherwise with
-// none. A revision that is no longer in the history causes an event, as upstream, not an error response.
+// watchStart starts a watch: with all objects if the client sends no revision or requests initial events, otherwise
+// with none. As upstream, a revision that is no longer in the history causes an ERROR event, not an error response.
 func (s *Watcher) watchStart(ctx context.Context, opts request.ListOptions) (watchStart, error) {
-	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var start watchStart
 	var err error
@@ -94,11 +94,11 @@ func (s *Watcher) watchStart(ctx context.Context, opts request.ListOptions) (wat
 }
 
 func (s *Watcher) watchFrom(ctx context.Context, opts request.ListOptions) ([]*store.Entry, int64, error) {
-	asked := opts.SendInitialEvents
-	if (asked == nil || !*asked) && opts.Rev > 0 {
+	initial := opts.SendInitialEvents
+	if (initial == nil || !*initial) && opts.Rev > 0 {
 		return nil, opts.Rev, nil
 	}
-	if asked != nil && !*asked {
+	if initial != nil && !*initial {
 		return nil, s.API.Revision(), nil
 	}
 	entries, rev, err := s.API.Entries(ctx, opts.Sel)
@@ -130,14 +130,14 @@ func (o overHTTP) flush() error { return o.control.Flush() }
 type watchStream struct {
 	out pipe
 	enc *encoder
-	rev int64 // everything up to this revision is sent
+	rev int64 // all events up to this revision have been sent
 }
 
 // errGone ends a watch whose client has left or does not read.
 var errGone = errors.New("the client has left")
 
-// run sends the objects with which the watch begins, and changes until ctx ends or the client has left. An error, such
-// as of a conversion, is the last event, as upstream.
+// run sends the initial objects, and changes until ctx ends or the client has left. As upstream, an error, for example
+// of a conversion, is the last event.
 func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions) {
 	err := st.begin(ctx, start, opts)
 	if err == nil {
@@ -171,7 +171,7 @@ func (st *watchStream) begin(ctx context.Context, start watchStart, opts request
 	return nil
 }
 
-// follow sends changes, and a bookmark now and then and before a timeout, so that the client's next watch continues
+// follow sends changes, and bookmarks periodically and before a timeout, so that the client's next watch can continue
 // from there.
 func (st *watchStream) follow(ctx context.Context, start watchStart, bookmarks bool) error {
 	var tick <-chan time.Time
@@ -185,7 +185,7 @@ func (st *watchStream) follow(ctx context.Context, start watchStart, bookmarks b
 		if err != nil {
 			return err
 		}
-		if wake == nil && ctx.Err() == nil { // there is more
+		if wake == nil && ctx.Err() == nil { // more changes are pending
 			continue
 		}
 		if st.out.flush() != nil {
@@ -208,8 +208,8 @@ func (st *watchStream) follow(ctx context.Context, start watchStart, bookmarks b
 	}
 }
 
-// read sends the changes that are there. It returns what is closed when there are more, nil if there are already. Its
-// buffer is on a part of the stack that a quiet watch does not keep.
+// read sends the pending changes. It returns a channel that is closed when there are more, or nil if there are more
+// already. Its buffer is on the stack, so that a quiet watch does not keep it.
 func (st *watchStream) read(ctx context.Context, start watchStart) (wake <-chan struct{}, err error) {
 	var buf [32]*store.Event
 	events, wake, _ := start.changes.Read(buf[:0])
@@ -245,7 +245,7 @@ func (st *watchStream) bookmark(annotations map[string]string) error {
 	return st.add(watch.Bookmark, object, err)
 }
 
-// add sends an event that no other watch shares, unless its object could not be encoded.
+// add sends an event that other watches do not share. err is the error of encoding its object.
 func (st *watchStream) add(typ watch.EventType, object []byte, err error) error {
 	if err != nil {
 		return err

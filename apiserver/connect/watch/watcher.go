@@ -13,7 +13,7 @@ import (
 
 // API provides the objects and changes of watches.
 type API interface {
-	// Entries returns everything that is selected, and the revision of the list.
+	// Entries returns the selected objects, and the revision of the list.
 	Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error)
 	// Changes returns all changes after the revision, and the store's selector.
 	Changes(ctx context.Context, sel client.Selector, rev int64) (*store.Changes, store.Selector, error)
@@ -21,10 +21,10 @@ type API interface {
 	Revision() int64
 }
 
-// Config of a Watcher. All fields are required.
+// Config configures a Watcher. All fields are required.
 type Config struct {
 	API     API
-	MinTime time.Duration   // minimum duration of a watch without a timeout; it ends within twice that
+	MinTime time.Duration   // minimum duration of a watch without a timeout; the maximum is twice that
 	Stop    context.Context // watches end with it
 	Clock   clock.WithTicker
 }

@@ -20,14 +20,14 @@ import (
 type Document struct {
 	Hash string // of the JSON
 	Gzip []byte // the document, compressed
-	Size int    // of the document that is not compressed, in bytes
+	Size int    // of the uncompressed document, in bytes
 
-	// Of which it was composed:
+	// The inputs of the composition:
 	resources []kind.Resource
 	parts     []*aggregate.Part
 }
 
-// composed is a document that was just composed.
+// composed is a composed document and its pieces.
 type composed struct {
 	JSON []byte
 	Hash string
@@ -63,7 +63,7 @@ func Hash(document []byte) string { return fmt.Sprintf("%X", sha512.Sum512(docum
 type pieces struct {
 	version                        string
 	paths, definitions, parameters []piece
-	part                           bool // of a document: its single parts belong to another
+	part                           bool // the document is one part of a larger one
 }
 
 type piece struct {
@@ -82,7 +82,7 @@ type renderer interface {
 	binary(document []byte) ([]byte, error)
 }
 
-// compose composes a document: its paths, then every definition that they refer to, then the parts of other servers'
+// compose composes a document from its paths, the definitions that they refer to, and the parts of other servers'
 // documents.
 func (c *composer) compose(paths []path, as renderer, parts ...*aggregate.Part) (*composed, error) {
 	p := pieces{version: c.cfg.Version}
@@ -159,8 +159,8 @@ func join(list []piece) json.RawMessage {
 	return out.Bytes()
 }
 
-// Protobuf returns the document as gnostic's protobuf. It is encoded piece by piece, because the parser needs a
-// hundred times the memory of its text; consecutive protobuf messages form one message.
+// Protobuf returns the document as gnostic's protobuf. It encodes piece by piece, because the parser needs a hundred
+// times the memory of its text. Concatenated protobuf messages form one message.
 func (d *composed) Protobuf() ([]byte, error) {
 	var out []byte
 	for _, part := range d.pieces.split() {
@@ -180,17 +180,17 @@ func (d *composed) Protobuf() ([]byte, error) {
 	return out, nil
 }
 
-// foreign reports whether the pieces are another server's.
+// foreign reports whether the document, which has one piece, is another server's.
 func (p pieces) foreign() bool {
 	for _, list := range [][]piece{p.parameters, p.paths, p.definitions} {
 		for _, one := range list {
-			return one.foreign // a part has one piece
+			return one.foreign
 		}
 	}
 	return false
 }
 
-// split returns documents of one piece each, after one without pieces.
+// split returns a document without pieces, followed by documents of one piece each.
 func (p pieces) split() []pieces {
 	parts := []pieces{{version: p.version}}
 	for _, one := range p.parameters {

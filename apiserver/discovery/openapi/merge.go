@@ -10,16 +10,16 @@ import (
 	"monopod/apiserver/aggregate"
 )
 
-// merge adds the part of another server's document, as upstream does: a definition or parameter that both have under
-// one name is shared if it says the same, otherwise the other server's gets a new name.
+// merge adds the part of another server's document, as upstream: a definition or parameter that both have under one
+// name is shared if it is equal, otherwise the other server's gets a new name.
 func (p *pieces) merge(part *aggregate.Part) error {
 	theirs, err := part.Content()
 	if err != nil {
 		return err
 	}
 	renames := map[string]string{}
-	definitions := fit(p.definitions, theirs.Definitions, aggregate.Definitions, renames)
-	parameters := fit(p.parameters, theirs.Parameters, aggregate.Parameters, renames)
+	definitions := addNames(p.definitions, theirs.Definitions, aggregate.Definitions, renames)
+	parameters := addNames(p.parameters, theirs.Parameters, aggregate.Parameters, renames)
 	renamed := func(prefix, name string) string {
 		if to, ok := renames[prefix+name]; ok {
 			return to
@@ -40,9 +40,9 @@ func (p *pieces) merge(part *aggregate.Part) error {
 	return nil
 }
 
-// fit returns those of theirs that are not in list, by the names that they get. It adds the new names to renames, and
-// the kinds of what is shared to list.
-func fit(list []piece, theirs map[string]json.RawMessage, prefix string,
+// addNames returns the definitions or parameters of theirs that are not in list, by their new names. It adds the new
+// names to renames, and the kinds of shared definitions to list.
+func addNames(list []piece, theirs map[string]json.RawMessage, prefix string,
 	renames map[string]string) map[string]json.RawMessage {
 	places := make(map[string]int, len(list))
 	for i, ours := range list {
@@ -58,8 +58,8 @@ func fit(list []piece, theirs map[string]json.RawMessage, prefix string,
 	return more
 }
 
-// place returns the name that one of theirs gets: its own, or else with the first free suffix. shared: it says the same
-// as ours of that name.
+// place returns the new name of a definition or parameter: its own, or else with the first free suffix. shared reports
+// whether it is equal to ours of that name.
 func place(list []piece, places map[string]int, theirs map[string]json.RawMessage, name string,
 	text json.RawMessage) (to string, shared bool) {
 	to = name
@@ -75,7 +75,7 @@ func place(list []piece, places map[string]int, theirs map[string]json.RawMessag
 	}
 }
 
-// share reports whether ours says the same as text, except for the kinds that it is of. Then it gets the kinds of both.
+// share reports whether ours is equal to text, except for its kinds. If so, it sets the kinds of both.
 func share(ours *piece, text json.RawMessage) bool {
 	var a, b map[string]any
 	if json.Unmarshal(ours.json, &a) != nil || json.Unmarshal(text, &b) != nil {

@@ -1,8 +1,8 @@
-// Package openapi describes the served resources as OpenAPI documents: v3, one per group and version, and v2,
-// one for all. kubectl uses them to explain fields, to detect features and to merge lists.
+// Package openapi describes the served resources as OpenAPI documents: v3 has one per group and version, v2 one for
+// all. kubectl uses them to explain fields, to detect features and to merge lists.
 //
 // A document is composed from []Resource and the schemas in package definitions when it is first requested. The schemas
-// and the composed documents, compressed, are kept while they are in use: clients share them.
+// and the compressed documents stay in memory while they are in use, and clients share them.
 package openapi
 
 import (
@@ -22,13 +22,13 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// idle is how long schemas stay in memory after the last use. A client reads all the documents that it needs
-// within seconds.
-const idle = 2 * time.Minute
+// cacheTime is how long schemas and documents stay in memory after the last use. A client reads all the documents that
+// it needs within seconds.
+const cacheTime = 2 * time.Minute
 
-// Config of Documents. All fields but Foreign are required.
+// Config configures Documents. All fields but Foreign are required.
 type Config struct {
-	// Resources returns the served resources: another slice after every change. The documents follow its changes.
+	// Resources returns the served resources, as a new slice after every change.
 	Resources func() []kind.Resource
 	// Version is the server's version.
 	Version string
@@ -43,18 +43,18 @@ type Documents struct {
 	data *idlecache.Value[*data]
 }
 
-// data is kept while it is in use.
+// data contains the schemas and documents that stay in memory while they are in use.
 type data struct {
 	set *definitions.Set
 
-	composing sync.Mutex // held while a document is composed, which takes many times the memory of its result
+	composing sync.Mutex // serializes compositions, each of which takes many times the memory of its result
 
 	mu        sync.Mutex            // guards the fields below
 	hashes    map[string]string     // of v3 documents by name
-	documents map[request]*Document // those that were composed for the present resources
+	documents map[request]*Document // of the current resources
 }
 
-// request is what a document is composed for.
+// request identifies a document.
 type request struct {
 	name     string // of the v3 document; empty: v2
 	protobuf bool
@@ -62,7 +62,7 @@ type request struct {
 
 // New returns the documents of the served resources.
 func New(cfg Config) *Documents {
-	return &Documents{cfg: cfg, data: idlecache.New(cfg.Clock, idle, func() (*data, error) {
+	return &Documents{cfg: cfg, data: idlecache.New(cfg.Clock, cacheTime, func() (*data, error) {
 		set, err := definitions.Read()
 		return &data{set: set, hashes: map[string]string{}, documents: map[request]*Document{}}, err
 	})}
@@ -91,8 +91,8 @@ func (d *Documents) Index() ([]byte, error) {
 // URL returns the path of the v3 document of that name and hash.
 func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + hash }
 
-// served are the served resources by group and version, looked up once for a whole document or index: there may be
-// thousands.
+// served contains the served resources by group and version. It is made once for a whole document or index, because
+// there may be thousands of resources.
 type served map[schema.GroupVersion][]kind.Resource
 
 func servedBy(resources []kind.Resource) served {
@@ -140,7 +140,7 @@ func (d *Documents) hash(data *data, all served, name string) (string, error) {
 	return doc.Hash, nil
 }
 
-// V3 returns /openapi/v3/<name> as JSON or protobuf; nil for an unknown name.
+// V3 returns /openapi/v3/<name> as JSON or protobuf, or nil for an unknown name.
 func (d *Documents) V3(name string, protobuf bool) (*Document, error) {
 	return d.document(request{name, protobuf}, nil)
 }
@@ -154,20 +154,20 @@ func (d *Documents) V2(protobuf bool) (*Document, error) {
 	return d.document(request{protobuf: protobuf}, parts)
 }
 
-// document returns the document that was composed of the present resources and these parts, or composes it. Concurrent
-// requests wait for one composition. nil: there is none of this name.
+// document returns the cached document of the current resources and these parts, or composes it. Concurrent requests
+// wait for one composition. It returns nil for an unknown name.
 func (d *Documents) document(what request, parts []*aggregate.Part) (*Document, error) {
 	data, err := d.data.Get()
 	if err != nil {
 		return nil, err
 	}
 	resources := d.cfg.Resources()
-	if doc := data.kept(what, resources, parts); doc != nil {
+	if doc := data.cached(what, resources, parts); doc != nil {
 		return doc, nil
 	}
 	data.composing.Lock()
 	defer data.composing.Unlock()
-	if doc := data.kept(what, resources, parts); doc != nil { // by a request before this one
+	if doc := data.cached(what, resources, parts); doc != nil { // composed by another request meanwhile
 		return doc, nil
 	}
 	made, err := d.compose(data, what.name, resources, parts)
@@ -186,8 +186,8 @@ func (d *Documents) document(what request, parts []*aggregate.Part) (*Document, 
 	return doc, nil
 }
 
-// kept returns the document that was composed of these resources and parts; nil: there is none.
-func (d *data) kept(what request, resources []kind.Resource, parts []*aggregate.Part) *Document {
+// cached returns the document that was composed from these resources and parts, or nil if there is none.
+func (d *data) cached(what request, resources []kind.Resource, parts []*aggregate.Part) *Document {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if doc := d.documents[what]; doc != nil && same(doc.resources, resources) && slices.Equal(doc.parts, parts) {
@@ -201,7 +201,7 @@ func same(a, b []kind.Resource) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// compose composes a document; nil: there is none of this name.
+// compose composes a document. It returns nil for an unknown name.
 func (d *Documents) compose(data *data, name string, resources []kind.Resource,
 	parts []*aggregate.Part) (*composed, error) {
 	all := servedBy(resources)
@@ -221,7 +221,7 @@ func (d *Documents) version3(data *data, all served, name string) (*composed, er
 		return nil, err
 	}
 	c := newComposer(set, &d.cfg, all)
-	doc, err := c.compose(c.named(name), &version3{gv: gv})
+	doc, err := c.compose(c.pathsIn(name), &version3{gv: gv})
 	if hash := d.customHash(all, name); err == nil && hash != "" {
 		doc.Hash = hash
 	}
@@ -236,7 +236,7 @@ func (d *Documents) version2(data *data, all served, parts []*aggregate.Part) (*
 	c := newComposer(set, &d.cfg, all)
 	var paths []path
 	for _, name := range all.names() {
-		paths = append(paths, c.named(name)...)
+		paths = append(paths, c.pathsIn(name)...)
 	}
 	return c.compose(paths, &version2{parameters: map[string]object{}}, parts...)
 }
@@ -259,8 +259,9 @@ func extended(set *definitions.Set, resources ...[]kind.Resource) (*definitions.
 	return set.With(more...), nil
 }
 
-// customHash returns the hash of a document with custom kinds, by the revisions of their definitions: composing
-// all documents for the index would take too long. Empty: the document has none.
+// customHash returns the hash of a document with custom kinds. It is a hash of the revisions of their definitions,
+// because composing all documents for the index takes too long. It returns an empty string for a document without
+// custom kinds.
 func (d *Documents) customHash(all served, name string) string {
 	gv, ok := versionOf(name)
 	if !ok {
@@ -278,7 +279,7 @@ func (d *Documents) customHash(all served, name string) string {
 	return Hash([]byte(d.cfg.Version + strings.Join(revisions, ",")))
 }
 
-// versionOf returns the group and version that the v3 document of this name describes; false: it describes none.
+// versionOf returns the group and version that a v3 document describes. It returns false if it describes none.
 func versionOf(name string) (schema.GroupVersion, bool) {
 	switch parts := strings.Split(name, "/"); {
 	case len(parts) == 3 && parts[0] == "apis":
@@ -289,8 +290,8 @@ func versionOf(name string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-// named returns the paths of a v3 document.
-func (c *composer) named(name string) []path {
+// pathsIn returns the paths of a v3 document.
+func (c *composer) pathsIn(name string) []path {
 	if gv, ok := versionOf(name); ok {
 		return c.pathsOf(gv)
 	}

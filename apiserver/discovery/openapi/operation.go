@@ -64,8 +64,8 @@ func listTypes() []string {
 		"application/cbor-seq")
 }
 
-// patchTypes returns the media types of a resource's patches. kubectl chooses by them: it sends strategic merge patches
-// if a kind advertises them. Custom kinds have no Go types, whose tags a strategic merge needs.
+// patchTypes returns the media types of a resource's patches. kubectl sends strategic merge patches if a kind
+// advertises them. Custom kinds do not, because a strategic merge needs the tags of a Go type.
 func patchTypes(res *kind.Resource) []string {
 	if res.Schema != nil {
 		return patch.Untyped()
@@ -73,7 +73,7 @@ func patchTypes(res *kind.Resource) []string {
 	return patch.Served()
 }
 
-// methods maps the API's verbs to HTTP methods, with upstream's prefix of operation IDs.
+// methodOf returns the HTTP method of a verb, and upstream's prefix of its operation IDs.
 func methodOf(verb string) (method, word string) {
 	switch verb {
 	case "get":

@@ -15,7 +15,7 @@ type composer struct {
 	set     *definitions.Set
 	cfg     *Config
 	all     served
-	queries map[string][]parameter // by the definition of their options, read once
+	queries map[string][]parameter // query parameters by the definition of their options
 }
 
 func newComposer(set *definitions.Set, cfg *Config, all served) *composer {
@@ -30,8 +30,8 @@ func pathOf(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// camel returns a group in the form of operation IDs: rbac.authorization.k8s.io is RbacAuthorization, the core
-// group Core.
+// camel returns a group in the form of operation IDs: RbacAuthorization for rbac.authorization.k8s.io, Core for the
+// core group.
 func camel(group string) string {
 	if group == "" {
 		return "Core"
@@ -104,7 +104,7 @@ func common() []parameter {
 	return []parameter{{"pretty", "query", "string", "if 'true', the answer is indented"}}
 }
 
-// verbs returns the path at url with those of the verbs that the resource supports.
+// verbs returns the path at url with the verbs that the resource supports.
 func (c *composer) verbs(res kind.Resource, url string, common []parameter, verbs ...string) path {
 	p := path{url: url, parameters: common}
 	for _, verb := range verbs {
@@ -115,7 +115,7 @@ func (c *composer) verbs(res kind.Resource, url string, common []parameter, verb
 	return p
 }
 
-// verb returns a verb on a resource or, with sub, on a subresource of another kind.
+// verb returns the operation of a verb on a resource or, with sub, on its subresource.
 func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 	method, word := methodOf(verb)
 	of, shown := res.GVK(), res.GVK()
@@ -154,7 +154,7 @@ func (c *composer) bodies(op operation, verb string, res *kind.Resource, returnD
 	return op
 }
 
-// nameOf returns the definition of a kind; empty if it has none.
+// nameOf returns the name of a kind's definition, or an empty string if it has none.
 func (c *composer) nameOf(gvk schema.GroupVersionKind) string {
 	if d := c.set.OfKind(gvk); d != nil {
 		return d.Name
@@ -175,8 +175,8 @@ func (c *composer) query(verb, sub string) []parameter {
 	return c.queryOf(optionsOf(verb))
 }
 
-// subresource returns the path of a subresource. One whose kind is a set of options is what upstream calls a
-// connection, with the options as its query.
+// subresource returns the path of a subresource. A subresource whose kind contains options is a connection in
+// upstream's words, and has the options as its query.
 func (c *composer) subresource(res kind.Resource, url string, common []parameter, sub *kind.Subresource) path {
 	p, gvk := path{url: url, parameters: common}, sub.KindOf(&res)
 	for _, verb := range sub.VerbList() {
@@ -207,7 +207,7 @@ func connection(op operation, res kind.Resource, method, sub string) operation {
 	return op
 }
 
-// actionOf returns the verb as x-kubernetes-action: creates and updates by their method.
+// actionOf returns the x-kubernetes-action of a verb.
 func actionOf(verb string) string {
 	switch verb {
 	case "create":
@@ -232,7 +232,7 @@ func namespacedWord(res kind.Resource, scope string) string {
 	return ""
 }
 
-// about sets an operation's description, in upstream's words.
+// about returns an operation's description in upstream's words.
 func about(verb, noun, sub string) string {
 	what := noun
 	if sub != "" {

@@ -19,7 +19,7 @@ const kindExtension = "x-kubernetes-group-version-kind"
 // version2 renders the one OpenAPI v2 document. Its paths share parameters, which it collects.
 type version2 struct{ parameters map[string]object }
 
-// common returns what both versions have in common.
+// common returns the fields of an operation that both versions of OpenAPI have.
 func (op operation) common() object {
 	out := object{"operationId": op.id, "description": op.about, "tags": []string{op.tag}}
 	if op.action != "" {
@@ -85,7 +85,7 @@ func body2(op operation) object {
 	return body
 }
 
-// refs adds parameters to the shared ones, and refers to them.
+// refs adds parameters to the shared parameters, and returns references to them.
 func (v *version2) refs(list []parameter) []object {
 	var out []object
 	for _, p := range list {

@@ -78,8 +78,8 @@ func parameters3(list []parameter) []object {
 	return out
 }
 
-// definition returns the schema unchanged, except for the options that all groups share: of their kinds only
-// those of this group and the core group are listed.
+// definition returns the schema of a definition. For options that all groups share it lists only the kinds of this
+// group and of the core group.
 func (v *version3) definition(d *definitions.Definition) ([]byte, error) {
 	if len(d.Kinds) < 2 || d.Kinds[0].Group != "" || d.Kinds[0].Version != "v1" {
 		return d.V3, nil

@@ -1,5 +1,5 @@
-// Package fair limits what is in flight and shares it fairly: while seats are free everybody enters; after that
-// each user has a queue, and a seat that becomes free goes to the next user in turn, however many requests
+// Package fair limits the requests in flight and shares the limit fairly. While seats are free every request enters.
+// Otherwise each user has a queue, and a seat that becomes free goes to the next user in turn, however many requests
 // another user has waiting. A Pool shares its seats among levels, as upstream's API Priority and Fairness.
 package fair
 
@@ -23,7 +23,7 @@ type Config struct {
 	Clock clock.Clock // nil: the system's
 }
 
-// Seats are a pool with one level. Use New.
+// Seats is a pool with one level. Use New.
 type Seats struct{ level *Level }
 
 // New returns seats that are all free.
@@ -39,9 +39,9 @@ func New(cfg Config) *Seats {
 	return &Seats{l}
 }
 
-// Enter takes seats for a request of user, immediately or when it is the user's turn; false if the queue is
-// full, or the wait too long. After true the caller must call Leave. A request for more seats than a user can
-// have gets that maximum.
+// Enter takes seats for a request of user, immediately or when it is the user's turn. It returns false if the queue is
+// full or the wait too long. After true the caller must call Leave. A request for more seats than a user can have gets
+// the user's maximum.
 func (s *Seats) Enter(ctx context.Context, user string, seats int) bool {
 	return s.level.Enter(ctx, Flow{User: user}, seats) == Admitted
 }

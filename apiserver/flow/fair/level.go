@@ -12,8 +12,8 @@ import (
 
 // LevelConfig of a Level. The zero value admits nothing, unless the pool has no limit.
 type LevelConfig struct {
-	// Nominal is the level's share of the seats, and Min the part of it that other levels cannot borrow. Max is what
-	// the level can have if others use less than their share.
+	// Nominal is the level's share of the seats, Min the part of it that other levels cannot borrow, and Max the maximum
+	// that the level can have when others use less than their share.
 	Min, Nominal, Max int
 	// PerUser is the maximum number of seats of one user, so that others can enter; 0: all.
 	PerUser int
@@ -31,7 +31,7 @@ type Level struct {
 	pool     *Pool
 	cfg      LevelConfig
 	dealer   *shufflesharding.Dealer // nil: a queue for each user
-	ended    bool                    // it disappears when it is empty
+	ended    bool                    // the level is removed when it is empty
 	used     int
 	taken    map[string]int // by user
 	queues   map[queueKey]*queue
@@ -42,20 +42,20 @@ type Level struct {
 	utilization, demand load
 }
 
-// Flow is what a request belongs to. Schema and Distinguisher decide about its queues, unless each user has one.
+// Flow identifies the flow of a request. Schema and Distinguisher determine its queues, unless each user has a queue.
 type Flow struct {
 	User, Schema, Distinguisher string
 	Note                        any              // about the request, for State
-	Queued                      func(length int) // is called with the length of its queue when it waits; nil: not
+	Queued                      func(length int) // called with the queue's length if the request waits; or nil
 }
 
-// hash is upstream's for the flow.
+// hash returns upstream's hash of the flow.
 func (f Flow) hash() uint64 {
 	sum := sha256.Sum256([]byte(f.Schema + "\x00" + f.Distinguisher))
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Outcome is what happened to a request.
+// Outcome is the result of Enter.
 type Outcome string
 
 // The outcomes, in upstream's words for the reasons.
@@ -125,7 +125,7 @@ func (l *Level) configure(cfg LevelConfig) {
 	l.measure()
 }
 
-// TryEnter is Enter for a request that does not wait; false: it may have to.
+// TryEnter is Enter for a request that does not wait. It returns false if the request would have to wait.
 func (l *Level) TryEnter(user string, seats int) bool {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
@@ -204,7 +204,7 @@ func (l *Level) bounded(seats int) int {
 	return min(seats, l.cfg.PerUser)
 }
 
-// fits reports whether seats are free for the level: its own minimum always is.
+// fits reports whether seats are free for the level. Its own minimum is always free.
 func (l *Level) fits(seats int) bool {
 	if l.pool.seats <= 0 {
 		return true
@@ -252,8 +252,8 @@ func (l *Level) admitNext() bool {
 	return false
 }
 
-// nextOf returns the index of the first call of a queue whose user can have more; -1: there is none. Calls of one user
-// keep their order.
+// nextOf returns the index of the first call of a queue whose user can have more seats, or -1. Calls of one user keep
+// their order.
 func (l *Level) nextOf(q *queue) int {
 	var full []string
 	for i, c := range q.calls {

@@ -8,9 +8,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Pool is a number of seats that levels share. A level has its minimum at any time. What others do not use of their
-// share it can borrow; a seat that becomes free goes to a waiting level that has less than its share first. Use
-// NewPool.
+// Pool is a number of seats that levels share. A level can always use its minimum, and borrow unused seats of other
+// levels. A seat that becomes free goes first to a waiting level that has less than its share. Use NewPool.
 type Pool struct {
 	clock clock.Clock
 
@@ -22,7 +21,7 @@ type Pool struct {
 	turn     int // the index of the level that is next
 }
 
-// NewPool returns a pool without levels; nil is the system's clock.
+// NewPool returns a pool without levels. A nil clock is the system's.
 func NewPool(c clock.Clock) *Pool {
 	if c == nil {
 		c = clock.RealClock{}
@@ -30,7 +29,7 @@ func NewPool(c clock.Clock) *Pool {
 	return &Pool{clock: c}
 }
 
-// Level adds a level, which has nothing until Configure.
+// Level adds a level, which has no seats until Configure.
 func (p *Pool) Level() *Level {
 	l := &Level{pool: p, taken: map[string]int{}, queues: map[queueKey]*queue{}, utilization: load{bounds: utilizations},
 		demand: load{bounds: demands}}
@@ -40,8 +39,8 @@ func (p *Pool) Level() *Level {
 	return l
 }
 
-// Configure sets the number of seats, 0 or less for no limit, and the levels. Other levels end: no request may enter
-// them any more, and they keep their share until their last request has left.
+// Configure sets the number of seats (0 or less: no limit) and the levels. Levels that are not among them end: no
+// request may enter them any more, and they keep their share until their last request has left.
 func (p *Pool) Configure(seats int, levels map[*Level]LevelConfig) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +88,7 @@ type Waiting struct {
 	Arrived      time.Time
 }
 
-// State is what a level contains.
+// State is the state of a level.
 type State struct {
 	Counters
 	Seats   int // that are taken
@@ -99,7 +98,7 @@ type State struct {
 	Waiting []Waiting
 }
 
-// State returns what the level contains now.
+// State returns the level's current state.
 func (l *Level) State() State {
 	p := l.pool
 	p.mu.Lock()

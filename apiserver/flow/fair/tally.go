@@ -5,7 +5,7 @@ import "sync"
 // Tally counts what users hold for a long time, such as watches, with limits for each user and for all together.
 // The zero value is ready to use.
 type Tally struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	byUser map[string]int
 	shared int
 }
@@ -13,8 +13,8 @@ type Tally struct {
 // Most is the limit for one user and for all users that share; 0 or less: no limit.
 type Most struct{ User, Shared int }
 
-// Take adds weight to what user holds; false if that exceeds most. Give returns the same weight. A user that
-// does not share neither counts towards the shared limit nor is limited by it.
+// Take adds weight to the weight that user holds. It returns false if the sum exceeds most. Give must return the same
+// weight. A user that does not share neither counts towards the shared limit nor is limited by it.
 func (t *Tally) Take(user string, weight int, shares bool, most Most) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *Tally) Give(user string, weight int, shares bool) {
 	}
 }
 
-// Held is what the user holds.
+// Held returns the weight that the user holds.
 func (t *Tally) Held(user string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

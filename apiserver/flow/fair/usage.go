@@ -2,14 +2,14 @@ package fair
 
 import "time"
 
-// Usage is for how long a level has had which load, as a histogram of nanoseconds: upstream's form of such metrics.
+// Usage is a histogram of a level's load over time, counted in nanoseconds as in upstream's metrics.
 type Usage struct {
 	Buckets map[float64]uint64 // nanoseconds with at most this load, without those above all of Loads
 	Total   uint64             // nanoseconds
 	Sum     float64            // of the load in each nanosecond
 }
 
-// load adds up the time in which a level had a load.
+// load accumulates the time that a level has spent at each load.
 type load struct {
 	bounds []float64 // ascending
 	spent  []uint64  // by bound, and above all of them
@@ -51,7 +51,7 @@ var (
 	demands      = []float64{0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6}
 )
 
-// measure records what the level uses and could use, after a change. The caller holds the pool's mutex.
+// measure records the level's utilization and demand after a change. The caller holds the pool's mutex.
 func (l *Level) measure() {
 	now := l.pool.clock.Now()
 	share := float64(max(l.cfg.Nominal, 1))
@@ -59,8 +59,8 @@ func (l *Level) measure() {
 	l.demand.set(now, float64(l.used+l.queued)/share)
 }
 
-// Usage returns which share of its limit the level has used so far, and how many seats it could have used, of its
-// nominal number.
+// Usage returns the histograms of the share of its limit that the level has used, and of the seats that it could have
+// used relative to its nominal number.
 func (l *Level) Usage() (utilization, demand Usage) {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package latency counts requests and how long they take, as upstream's metrics.
+// Package latency counts requests and their latency in upstream's metrics.
 //
 // A kind has a series for each verb, subresource, scope, code and so on. Prometheus' own vectors keep some twenty
 // objects for each, which a burst of odd requests scatters over the heap; a series here is one object, and what
@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Request is what a request is counted by: the labels of upstream's metrics.
+// Request contains the labels of a request in upstream's metrics.
 type Request struct {
 	Verb, Group, Version, Resource, Subresource, Scope string
 	DryRun                                             string
@@ -34,10 +34,10 @@ var (
 	}()
 )
 
-// buckets is how many there are: up to each of bounds, and more.
+// buckets is the number of buckets: one for each of bounds, and one for larger values.
 const buckets = 27
 
-// series is the requests that were counted by the same.
+// series counts the requests with the same labels.
 type series struct {
 	count   atomic.Uint64
 	timed   atomic.Uint64          // those whose time is known
@@ -75,7 +75,7 @@ func New() *Requests {
 // Count counts a request that has no latency: a watch or a stream that has ended.
 func (q *Requests) Count(r Request) { q.of(r).count.Add(1) }
 
-// Observe counts a request that took a time.
+// Observe counts a request with its latency.
 func (q *Requests) Observe(r Request, took time.Duration) {
 	s := q.of(r)
 	s.count.Add(1)

@@ -1,19 +1,19 @@
-// Package backoff delays retries of what keeps failing.
+// Package backoff delays retries of failing operations.
 package backoff
 
 import (
 	"time"
 )
 
-// Kubelet's values for crashing containers and failing image pulls: 10 s, doubling up to 300 s, forgotten 600 s
-// after the last attempt.
+// The kubelet's values for crashing containers and failing image pulls: 10 s, doubling up to 300 s, reset 600 s after
+// the last attempt.
 const (
 	Initial = 10 * time.Second
 	Max     = 300 * time.Second
 	Forget  = 2 * Max
 )
 
-// Kubelet's values for failing API writes, such as the node's registration: 100 ms, doubling up to 7 s.
+// The kubelet's values for failing API writes, such as the node's registration: 100 ms, doubling up to 7 s.
 const (
 	WriteInitial = 100 * time.Millisecond
 	WriteMax     = 7 * time.Second
@@ -30,8 +30,8 @@ type entry struct {
 	last  time.Time // of the last attempt
 }
 
-// Remaining returns how long key must still wait when its last failure was at failed; 0 if it may try now. delay
-// is the whole wait.
+// Remaining returns how long key must still wait after its last failure, at failed, or 0 if it may try now. delay is
+// the whole wait.
 func (b *Backoff) Remaining(key string, failed, now time.Time) (remaining, delay time.Duration) {
 	e := b.entries[key]
 	if e == nil || failed.Sub(e.last) > Forget {
@@ -40,8 +40,8 @@ func (b *Backoff) Remaining(key string, failed, now time.Time) (remaining, delay
 	return max(0, failed.Add(e.delay).Sub(now)), e.delay
 }
 
-// Attempt records that key tries again after a failure at failed, so that the next failure waits longer; the
-// first waits Initial.
+// Attempt records that key tries again after a failure at failed, so that the next failure waits longer. The first
+// failure waits Initial.
 func (b *Backoff) Attempt(key string, failed, now time.Time) {
 	if b.entries == nil {
 		b.entries = map[string]*entry{}

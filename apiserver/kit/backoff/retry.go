@@ -9,15 +9,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Retry is the pause before the next attempt of one operation: First, doubling up to Most while it fails. It is
-// not safe for concurrent use.
+// Retry computes the pauses between attempts of one operation: First, doubling up to Most while it fails. It is not
+// safe for concurrent use.
 type Retry struct {
 	First, Most time.Duration // required
 
 	steps *wait.Backoff
 }
 
-// Next returns the pause before the next attempt; each is longer than the one before.
+// Next returns the pause before the next attempt.
 func (r *Retry) Next() time.Duration {
 	if r.steps == nil {
 		r.steps = &wait.Backoff{Duration: r.First, Factor: 2, Cap: r.Most, Steps: math.MaxInt}
@@ -35,5 +35,5 @@ func (r *Retry) Ran(d time.Duration) {
 	}
 }
 
-// Wait pauses before the next attempt; false if ctx has ended.
+// Wait pauses before the next attempt. It returns false if ctx ends first.
 func (r *Retry) Wait(ctx context.Context, clk clock.Clock) bool { return Sleep(ctx, clk, r.Next()) }

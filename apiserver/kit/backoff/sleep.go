@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Sleep waits for d; false if ctx ends first.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, clk clock.Clock, d time.Duration) bool {
 	timer := clk.NewTimer(d)
 	defer timer.Stop()

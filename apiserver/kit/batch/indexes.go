@@ -1,5 +1,5 @@
-// Package batch contains what the API and the controllers share about Jobs and CronJobs: the list of completion indexes
-// of an Indexed Job, as its status and its success policy write it ("1,3-5,7"), and the schedules of CronJobs.
+// Package batch contains the parts of Jobs and CronJobs that the API and the controllers share: lists of completion
+// indexes of an Indexed Job, as in its status and its success policy ("1,3-5,7"), and schedules of CronJobs.
 package batch
 
 import (
@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Indexes is the indexes as intervals in increasing order.
+// Indexes contains indexes as intervals in increasing order.
 type Indexes []Interval
 
 // Interval is from First to Last, both included.
 type Interval struct{ First, Last int32 }
 
-// ParseIndexes reads a list of indexes below completions.
+// ParseIndexes parses a list of indexes below completions.
 func ParseIndexes(text string, completions int32) (Indexes, error) {
 	if text == "" {
 		return nil, nil
@@ -38,8 +38,8 @@ func ParseIndexes(text string, completions int32) (Indexes, error) {
 func parseInterval(text string, completions int32) (Interval, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if strings.Contains(last, "-") {
-		return Interval{},
-			fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", text)
+		return Interval{}, fmt.Errorf("the fragment %q violates the requirement that "+
+			"an index interval can have at most two parts separated by '-'", text)
 	}
 	x, err := parseIndex(first, completions)
 	if err != nil || !isRange {
@@ -67,7 +67,7 @@ func errOrder(previous, current int32) error {
 	return fmt.Errorf("non-increasing order, previous: %d, current: %d", previous, current)
 }
 
-// IndexesOf is the list of these indexes, which may be in any order.
+// IndexesOf returns the list of indexes, which may be in any order.
 func IndexesOf(indexes ...int32) Indexes {
 	slices.Sort(indexes)
 	list := make(Indexes, len(indexes))
@@ -123,7 +123,7 @@ func (list Indexes) Has(index int32) bool {
 	return found || at < len(list) && list[at].First <= index
 }
 
-// Count is the number of indexes.
+// Count returns the number of indexes.
 func (list Indexes) Count() int32 {
 	var n int32
 	for _, i := range list {
@@ -132,12 +132,12 @@ func (list Indexes) Count() int32 {
 	return n
 }
 
-// Common is the number of indexes that are in both lists.
+// Common returns the number of indexes that are in both lists.
 func (list Indexes) Common(other Indexes) int32 {
 	return list.Count() + other.Count() - list.Merge(other).Count()
 }
 
-// Overlap is the first index that is in both lists.
+// Overlap returns the first index that is in both lists. It returns false if there is none.
 func (list Indexes) Overlap(other Indexes) (int32, bool) {
 	for len(list) > 0 && len(other) > 0 {
 		a, b := list[0], other[0]
@@ -153,7 +153,7 @@ func (list Indexes) Overlap(other Indexes) (int32, bool) {
 	return 0, false
 }
 
-// String writes the list as upstream does: "1,2,4-6", with a range from three indexes on.
+// String formats the list as upstream: "1,2,4-6", with a range for three indexes or more.
 func (list Indexes) String() string {
 	var b strings.Builder
 	for _, i := range list {

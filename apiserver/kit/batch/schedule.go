@@ -31,8 +31,8 @@ func ScheduledSince(cj *batchv1.CronJob) time.Time {
 	return cj.CreationTimestamp.Time
 }
 
-// NextTime returns the first start after now of those that count from since; zero if there is none, as for February 30.
-// "@every" means multiples after since.
+// NextTime returns the first start after now and since, or zero if there is none, as for February 30. For "@every" the
+// starts are multiples of the interval after since.
 func NextTime(s cron.Schedule, since, now time.Time) time.Time {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
 		return since.Add((max(0, now.Sub(since)/every.Delay) + 1) * every.Delay)

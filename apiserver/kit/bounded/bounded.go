@@ -1,12 +1,12 @@
-// Package bounded checks requests before they are decoded.
+// Package bounded checks bodies of requests before they are decoded.
 //
-// A few bytes can need a lot of memory: an empty container takes two bytes in protobuf and 408 in Go, an alias
-// in YAML repeats a text that was sent once, and libraries take quadratic time for nested texts. So one quick
-// pass over the text limits nesting and the length of lists, and computes how many bytes decoding takes
-// (Weigher). YAML, which must be parsed first, is limited by YAMLToJSON.
+// A few bytes can need a lot of memory: an empty container takes two bytes in protobuf and 408 in Go, an alias in YAML
+// repeats a text that was sent once, and libraries take quadratic time for nested texts. So one quick pass over the
+// text limits nesting and the length of lists, and computes the memory that decoding needs (Weigher). YAMLToJSON limits
+// YAML, which must be parsed first.
 //
-//   - quantity.go: refuses quantities that take forever to parse
-//   - wire.go: splits protobuf messages into fields without decoding them
+//   - quantity.go refuses quantities that take forever to parse
+//   - wire.go splits protobuf messages into fields without decoding them
 package bounded
 
 import (
@@ -24,11 +24,11 @@ const (
 	MaxDepth = 256
 	// MaxItems is the maximum number of items of a list.
 	MaxItems = 10_000
-	// MaxBytes is the maximum size of an object as JSON, in bytes: that of a request's body.
+	// MaxBytes is the maximum size of an object as JSON, in bytes.
 	MaxBytes = 3 << 20
 )
 
-// Check returns why a webhook's JSON is not decoded: it is too large, nested too deep or has too long a list.
+// Check returns an error if JSON of a webhook is too large, is nested too deep or has too long a list.
 func Check(data []byte) error {
 	if len(data) > MaxBytes {
 		return fmt.Errorf("it has %d bytes, limit is %d", len(data), MaxBytes)
@@ -39,15 +39,15 @@ func Check(data []byte) error {
 	return nil
 }
 
-// Weigher computes the memory of values of Go types. It analyzes a type when it first sees it. The zero value is
-// ready to use.
+// Weigher computes the memory that values of Go types need. It analyzes a type when it first meets it. The zero value
+// is ready to use.
 type Weigher struct {
 	mu    sync.Mutex // guards plans
 	plans map[reflect.Type]*plan
 }
 
-// JSON returns how many bytes decoding data into a value of into's type takes. It fails if data is nested too
-// deep or has too long a list. Invalid JSON is accepted: decoding it returns the error.
+// JSON returns how many bytes decoding data into a value of into's type takes. It returns an error if data is nested
+// too deep or has too long a list. It accepts invalid JSON, because decoding returns the error.
 func (w *Weigher) JSON(data []byte, into any) (int, *field.Error) {
 	r := jsonReader{data: data}
 	r.value(w.planOf(reflect.TypeOf(into)))
@@ -67,7 +67,7 @@ type trail struct {
 	depth int
 }
 
-// step is a name, or a key that is part of the document, of which no copy is made until an error shows it.
+// step is a name, or a key within the document, which is copied only for an error.
 type step struct {
 	name string
 	key  []byte

@@ -16,13 +16,13 @@ type jsonReader struct {
 	err  *field.Error
 }
 
-// skipped is the plan of unknown fields.
+// skipped is the plan for unknown fields.
 var skipped = &plan{}
 
-// whatever is the plan of values that are decoded without a type.
-var whatever = &plan{kind: anything}
+// untyped is the plan for values that are decoded without a type.
+var untyped = &plan{kind: anything}
 
-// value reads one value; false to stop.
+// value reads one value. It returns false to stop.
 func (r *jsonReader) value(p *plan) bool {
 	c := r.next()
 	if p.kind == pointer {
@@ -67,7 +67,7 @@ func (r *jsonReader) value(p *plan) bool {
 
 func (r *jsonReader) inside(c byte, p *plan) bool {
 	if p.kind == embedded || p.kind == anything {
-		p = whatever
+		p = untyped
 	}
 	if c == '{' {
 		return r.object(p)
@@ -92,7 +92,7 @@ func (r *jsonReader) object(p *plan) bool {
 			return false
 		}
 		r.pos++
-		key := plain(quoted)
+		key := unescape(quoted)
 		r.at.enter(step{key: key})
 		if !r.value(r.member(p, key, n)) {
 			return false
@@ -153,7 +153,7 @@ func (r *jsonReader) items(p *plan) bool {
 	}
 }
 
-// more moves to the n-th element of an object or array, and reports whether there is one before its end. !ok:
+// more moves to the n-th element of an object or array, and reports whether there is one before its end. ok is false if
 // the syntax is invalid.
 func (r *jsonReader) more(n int, end byte) (more, ok bool) {
 	switch c := r.next(); {
@@ -169,7 +169,7 @@ func (r *jsonReader) more(n int, end byte) (more, ok bool) {
 	return false, false
 }
 
-// next returns the next byte that is not white space, without consuming it; 0 at the end.
+// next returns the next byte that is not white space without consuming it, or 0 at the end.
 func (r *jsonReader) next() byte {
 	for r.pos < len(r.data) {
 		switch c := r.data[r.pos]; c {
@@ -210,8 +210,8 @@ func (r *jsonReader) literal() bool {
 	return r.pos > from
 }
 
-// plain returns a key without its escapes.
-func plain(quoted []byte) []byte {
+// unescape returns a key without its escapes.
+func unescape(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted
 	}

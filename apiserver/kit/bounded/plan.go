@@ -14,7 +14,7 @@ import (
 type kind int
 
 const (
-	scalar    kind = iota // a number, a bool, or of no interest
+	scalar    kind = iota // a number or a bool, which needs no further memory
 	text                  // a string or bytes
 	raw                   // decodes its text itself
 	embedded              // keeps JSON that is decoded later
@@ -25,7 +25,7 @@ const (
 	pointer               // to a value that is allocated if present
 )
 
-// plan is the memory that decoding into a type takes.
+// plan describes the memory that decoding into a type needs.
 type plan struct {
 	kind    kind
 	size    int              // of each further value, in bytes: an item, an entry, the target of a pointer
@@ -71,11 +71,11 @@ func (w *Weigher) planOf(t reflect.Type) *plan {
 	if t == nil {
 		return &plan{kind: anything}
 	}
-	return w.learn(t)
+	return w.analyze(t)
 }
 
-// learn computes the plan of a type, which may contain itself. The caller holds mu.
-func (w *Weigher) learn(t reflect.Type) *plan {
+// analyze computes the plan of a type, which may contain itself. The caller holds mu.
+func (w *Weigher) analyze(t reflect.Type) *plan {
 	if p, ok := w.plans[t]; ok {
 		return p
 	}
@@ -87,37 +87,37 @@ func (w *Weigher) learn(t reflect.Type) *plan {
 	case reflect.PointerTo(t).Implements(unmarshaler) && t.Kind() != reflect.Interface:
 		p.kind = raw
 	default:
-		w.learnKind(p, t)
+		w.analyzeKind(p, t)
 	}
 	if p.kind == embedded || p.kind == raw { // messages in protobuf
-		w.learnFields(p, t)
+		w.analyzeFields(p, t)
 	}
 	return p
 }
 
-func (w *Weigher) learnKind(p *plan, t reflect.Type) {
+func (w *Weigher) analyzeKind(p *plan, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.String:
 		p.kind = text
 	case reflect.Interface:
 		p.kind = anything
 	case reflect.Pointer:
-		p.kind, p.size, p.elem = pointer, int(t.Elem().Size()), w.learn(t.Elem())
+		p.kind, p.size, p.elem = pointer, int(t.Elem().Size()), w.analyze(t.Elem())
 	case reflect.Map:
-		p.kind, p.size, p.elem = mapping, mapEntry+growth*int(t.Elem().Size()), w.learn(t.Elem())
+		p.kind, p.size, p.elem = mapping, mapEntry+growth*int(t.Elem().Size()), w.analyze(t.Elem())
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
 			p.kind = text
 			return
 		}
-		p.kind, p.size, p.elem = list, growth*int(t.Elem().Size()), w.learn(t.Elem())
+		p.kind, p.size, p.elem = list, growth*int(t.Elem().Size()), w.analyze(t.Elem())
 	case reflect.Struct:
 		p.kind = structure
-		w.learnFields(p, t)
+		w.analyzeFields(p, t)
 	}
 }
 
-func (w *Weigher) learnFields(p *plan, t reflect.Type) {
+func (w *Weigher) analyzeFields(p *plan, t reflect.Type) {
 	if t.Kind() != reflect.Struct {
 		return
 	}
@@ -141,11 +141,11 @@ func (w *Weigher) addFields(p *plan, t reflect.Type) {
 			continue
 		}
 		if name != "" && name != "-" {
-			p.fields[name] = w.learn(f.Type)
+			p.fields[name] = w.analyze(f.Type)
 		}
 		if parts := strings.Split(f.Tag.Get("protobuf"), ","); len(parts) > 1 {
 			if number, err := strconv.Atoi(parts[1]); err == nil {
-				p.numbers[number] = numbered{name, w.learn(f.Type)}
+				p.numbers[number] = numbered{name, w.analyze(f.Type)}
 			}
 		}
 	}

@@ -12,7 +12,7 @@ type protobufReader struct {
 	err  *field.Error
 }
 
-// message reads the fields of a message that becomes a value of plan p; false to stop.
+// message reads the fields of a message that becomes a value of plan p. It returns false to stop.
 func (r *protobufReader) message(data []byte, p *plan) bool {
 	if r.at.depth >= MaxDepth {
 		r.err = r.at.tooDeep()
@@ -83,7 +83,7 @@ func (r *protobufReader) embedded(value []byte) bool {
 		}
 		if got.Number == 1 && got.Type == protowire.BytesType {
 			inner := jsonReader{data: got.Value, at: r.at}
-			inner.value(whatever)
+			inner.value(untyped)
 			r.cost += len(got.Value) + inner.cost
 			if r.err = inner.err; r.err != nil {
 				return false
@@ -94,7 +94,7 @@ func (r *protobufReader) embedded(value []byte) bool {
 	return true
 }
 
-// entry is the plan of a mapping's entries.
+// entry returns the plan of a mapping's entries.
 func (p *plan) entry() *plan {
 	return &plan{numbers: map[int]numbered{1: {plan: &plan{kind: text}}, 2: {plan: p.elem}}}
 }

@@ -1,8 +1,3 @@
-// A resource.Quantity such as "1e99999999" becomes a number with a hundred million digits when it is compared. So
-// an object is checked before it is decoded: one quick pass finds whether its text contains such a number at all.
-// Only then the object is walked by its Go type, to find whether the number is a Quantity and not, for example, a
-// commit in a label.
-
 package bounded
 
 import (
@@ -16,6 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// A resource.Quantity such as "1e99999999" becomes a number with a hundred million digits when it is compared. So
+// an object is checked before it is decoded: one quick pass finds whether its text contains such a number at all.
+// Only then the object is walked by its Go type, to find whether the number is a Quantity and not, for example, a
+// commit in a label.
 const (
 	// maxExponent is the maximum number of digits of an exponent: a Quantity is always below 1e19.
 	maxExponent = 3
@@ -23,8 +22,8 @@ const (
 	maxDigits = 100
 )
 
-// CheckJSONQuantities refuses an object whose JSON has a quantity that takes too long to parse; obj has the type that
-// it will be decoded into. Invalid JSON is accepted: decoding it returns the error.
+// CheckJSONQuantities returns an error if JSON contains a quantity that takes too long to parse. obj has the type that
+// the JSON will be decoded into. It accepts invalid JSON, because decoding returns the error.
 func CheckJSONQuantities(data []byte, obj any) error {
 	if !SuspiciousQuantity(data) {
 		return nil
@@ -38,7 +37,7 @@ func CheckJSONQuantities(data []byte, obj any) error {
 	return walk(value, reflect.TypeOf(obj), nil)
 }
 
-// SuspiciousQuantity reports whether data contains text like such a quantity, in which case CheckJSON decodes it
+// SuspiciousQuantity reports whether data contains text like such a quantity. If so, CheckJSONQuantities decodes data
 // without a type.
 func SuspiciousQuantity(data []byte) bool {
 	run := 0 // digits up to here
@@ -68,7 +67,7 @@ func exponentBefore(data []byte) bool {
 	return n > 1 && data[n-1]|0x20 == 'e' && (data[n-2]-'0' <= 9 || data[n-2] == '.')
 }
 
-// tooLong refuses a quantity by its text.
+// tooLong returns an error if the text of a quantity takes too long to parse.
 func tooLong(text string, path *field.Path) error {
 	if !SuspiciousQuantity([]byte(text)) {
 		return nil

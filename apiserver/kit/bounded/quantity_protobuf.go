@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckProtobufQuantities is CheckJSON for protobuf, without the envelope.
+// CheckProtobufQuantities is CheckJSONQuantities for a protobuf message without its envelope.
 func CheckProtobufQuantities(data []byte, obj any) error {
 	if !SuspiciousQuantity(data) {
 		return nil
@@ -17,8 +17,8 @@ func CheckProtobufQuantities(data []byte, obj any) error {
 	return walkMessage(data, elem(reflect.TypeOf(obj)), nil)
 }
 
-// walkMessage finds the quantities in a message of type typ. Invalid messages are accepted: decoding them
-// returns the error.
+// walkMessage finds the quantities in a message of type typ. It accepts invalid messages, because decoding returns the
+// error.
 func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
 	for {
 		got, rest, ok := NextField(data)

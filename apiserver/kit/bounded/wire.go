@@ -6,12 +6,12 @@ import "google.golang.org/protobuf/encoding/protowire"
 type Field struct {
 	Number protowire.Number
 	Type   protowire.Type
-	// Value is the encoded value; that of a BytesType is without its length.
+	// Value is the encoded value, for a BytesType without its length.
 	Value []byte
 }
 
-// NextField returns the first field of a message and the rest of the message. It returns false at
-// the end and for an invalid message, which then is not empty. It does not allocate.
+// NextField returns the first field of a message and the rest of the message. It returns false at the end, and for an
+// invalid message, which then is not empty. It does not allocate.
 func NextField(message []byte) (f Field, rest []byte, ok bool) {
 	number, typ, n := protowire.ConsumeTag(message)
 	if n < 0 {

@@ -27,8 +27,7 @@ const (
 // WeighYAML returns the maximum number of bytes that converting a document takes.
 func WeighYAML(data []byte) int { return escaped*len(data) + nodeSize*nodes(data) }
 
-// nodes is the maximum number of values in a document: each follows a character that is counted, wherever it
-// occurs.
+// nodes returns the maximum number of values in a document: each value follows one of the counted characters.
 func nodes(data []byte) int {
 	n := 1
 	for i, c := range data {
@@ -46,8 +45,8 @@ func nodes(data []byte) int {
 	return n
 }
 
-// YAMLToJSON converts the one document in data that is not empty. It fails if data is not YAML, has several
-// documents or none, or is nested too deep, and if its aliases expand to too much.
+// YAMLToJSON converts the only document in data that is not empty. It returns an error if data is not YAML, has several
+// documents or none, is nested too deep, or has aliases that expand to too much.
 func YAMLToJSON(data []byte) ([]byte, error) {
 	doc, err := document(data)
 	if err != nil {
@@ -59,8 +58,8 @@ func YAMLToJSON(data []byte) ([]byte, error) {
 	return yaml.YAMLToJSON(doc)
 }
 
-// Doubled returns an error with the duplicate keys of a document; nil for a document that YAMLToJSON refuses.
-func Doubled(data []byte) error {
+// Duplicates returns an error with the duplicate keys of a document, or nil for a document that YAMLToJSON refuses.
+func Duplicates(data []byte) error {
 	doc, err := document(data)
 	if err != nil || checkAliases(doc) != nil {
 		return nil
@@ -78,14 +77,14 @@ func document(data []byte) ([]byte, error) {
 		doc, err := docs.Read()
 		switch {
 		case errors.Is(err, io.EOF) && found == nil:
-			return nil, errors.New("it is empty")
+			return nil, errors.New("the document is empty")
 		case errors.Is(err, io.EOF):
 			return found, nil
 		case err != nil:
 			return nil, err
 		case blank(doc):
 		case found != nil:
-			return nil, errors.New("it contains several documents, one object is expected")
+			return nil, errors.New("found several documents, one object is expected")
 		default:
 			found = doc
 		}
@@ -103,7 +102,7 @@ func blank(doc []byte) bool {
 	return true
 }
 
-// checkAliases refuses a document whose aliases expand to too much. Without an anchor there are none.
+// checkAliases returns an error for a document whose aliases expand to too much.
 func checkAliases(doc []byte) error {
 	if bytes.IndexByte(doc, '&') < 0 {
 		return nil
@@ -113,8 +112,8 @@ func checkAliases(doc []byte) error {
 		return err
 	}
 	if nodes, size := expanded(&root, map[*yamlv3.Node][2]int{}); nodes > maxNodes || size > maxExpanded {
-		return fmt.Errorf("its aliases expand to more than %d values or %d bytes: send them written out, in smaller objects",
-			maxNodes, maxExpanded)
+		return fmt.Errorf("the aliases expand to more than %d values or %d bytes: "+
+			"send smaller objects without aliases", maxNodes, maxExpanded)
 	}
 	return nil
 }

@@ -9,20 +9,18 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// IP validates an address in one of the older fields; those in known are stored already and may
-// stay.
+// IP validates an address in one of the older fields. Addresses in known are stored already and remain valid.
 func IP(path *field.Path, ip string, known []string) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, ip, true, known)
 }
 
-// CIDR validates a range of addresses; those in known are stored already and may stay as they are
-// written.
+// CIDR validates a range of addresses. Ranges in known are stored already and remain valid.
 func CIDR(path *field.Path, cidr string, known []string) field.ErrorList {
 	return validation.IsValidCIDRForLegacyField(path, cidr, true, known)
 }
 
-// OrdinaryIP requires an address that traffic can be sent to. Unspecified, loopback and link-local
-// addresses would lead back to the node.
+// OrdinaryIP requires an address to which traffic can be sent. Unspecified, loopback and link-local addresses would
+// lead back to the node.
 func OrdinaryIP(path *field.Path, text string) field.ErrorList {
 	ip := netutils.ParseIPSloppy(text)
 	switch {

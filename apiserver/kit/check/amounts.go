@@ -19,7 +19,7 @@ func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// Overcommittable reports whether requests may be below limits.
+// Overcommittable reports whether requests of the resource may be below its limits.
 func Overcommittable(name corev1.ResourceName) bool {
 	return IsNative(name) && !IsHugePages(name)
 }

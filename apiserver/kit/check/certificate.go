@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Upstream's limits of the validity of a pod's certificate, in seconds; signers of Kubernetes itself issue for a day at
-// most.
+// Upstream's limits of the validity of a pod's certificate, in seconds. Kubernetes' own signers issue for at most a
+// day.
 const (
 	minPodCertificate        = 3600
 	maxPodCertificate        = 91 * 86400
@@ -52,8 +52,8 @@ func Signer(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// UserAnnotations checks what the author of a pod says to the signer of its certificate: as annotations, with a domain
-// in each key.
+// UserAnnotations checks the annotations that the author of a pod passes to the signer of its certificate. Each key
+// must have a domain.
 func UserAnnotations(at *field.Path, annotations map[string]string) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)

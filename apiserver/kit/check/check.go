@@ -55,7 +55,7 @@ func Required(path *field.Path, value string) field.ErrorList {
 	return nil
 }
 
-// Named requires a value without errors of check.
+// Named requires a value for which check returns no errors.
 func Named(path *field.Path, value string, check func(string) []string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -145,12 +145,12 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// Union requires exactly one field of the union to be set; the error calls it what.
+// Union requires exactly one field of the union to be set. what describes the field in errors.
 func Union(path *field.Path, union any, what string) field.ErrorList {
 	return One(path, UnionMembers(union), what)
 }
 
-// One requires exactly one field to be set; set are the JSON names of those that are. The error is about all but the
+// One requires set, the JSON names of the fields that are set, to contain exactly one. The errors are about all but the
 // first.
 func One(path *field.Path, set []string, what string) field.ErrorList {
 	if len(set) == 0 {
@@ -163,14 +163,14 @@ func One(path *field.Path, set []string, what string) field.ErrorList {
 	return errs
 }
 
-// TaintEffects are the effects of taints and tolerations.
+// TaintEffects returns the effects of taints and tolerations.
 func TaintEffects() []corev1.TaintEffect {
 	return []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
 		corev1.TaintEffectNoExecute}
 }
 
-// Finalizers requires each finalizer to have a domain, or to be one of Kubernetes' own (upstream:
-// core validation's ValidateObjectMeta, at creations).
+// Finalizers requires each finalizer to have a domain, or to be one of Kubernetes' own (upstream: core validation's
+// ValidateObjectMeta, at creations).
 func Finalizers(names []string, path *field.Path) field.ErrorList {
 	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents,
 		metav1.FinalizerDeleteDependents}

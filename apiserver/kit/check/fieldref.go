@@ -35,15 +35,15 @@ func FieldRef(ref *corev1.ObjectFieldSelector, supported []string, path *field.P
 	return UnsetOr(at, ref.FieldPath, supported...)
 }
 
-// downwardFields are the fields of a pod that the downward API knows; each place supports some of
-// them (upstream: ConvertDownwardAPIFieldLabel).
+// downwardFields returns the fields of a pod that the downward API knows. Each place supports some of them (upstream:
+// ConvertDownwardAPIFieldLabel).
 func downwardFields() []string {
 	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
 		"spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "spec.schedulerName",
 		"status.phase", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 }
 
-// splitSubscript splits "metadata.labels['key']"; false for a plain path.
+// splitSubscript splits "metadata.labels['key']". It returns false for a path without a subscript.
 func splitSubscript(path string) (of, key string, ok bool) {
 	of, rest, ok := strings.Cut(path, "['")
 	if !ok {
@@ -67,7 +67,7 @@ func ResourceField(ref *corev1.ResourceFieldSelector, path *field.Path) field.Er
 	return divisorValidate(ref.Divisor, corev1.ResourceName(name), path.Child("divisor"))
 }
 
-// divisorValidate requires a divisor in units; unset is 1.
+// divisorValidate requires a divisor that the resource supports. An unset divisor is 1.
 func divisorValidate(divisor resource.Quantity, name corev1.ResourceName, path *field.Path) field.ErrorList {
 	units := []string{"0", "1", "1m"}
 	if name != corev1.ResourceCPU {

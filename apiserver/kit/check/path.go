@@ -25,8 +25,7 @@ func NoBacksteps(value string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// FilePath requires a path in a volume. Names that begin with ".." are reserved for the atomic
-// writer.
+// FilePath requires a path in a volume. Names that begin with ".." are reserved for the atomic writer.
 func FilePath(value string, path *field.Path) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}

@@ -58,7 +58,7 @@ func Counts(path *field.Path, counts ...Count) field.ErrorList {
 	return errs
 }
 
-// AtMost requires counts of at most limit; of is the name of the limit.
+// AtMost requires counts of at most limit. of is the name of the limit.
 func AtMost(path *field.Path, limit int32, of string, counts ...Count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range counts {
@@ -69,7 +69,7 @@ func AtMost(path *field.Path, limit int32, of string, counts ...Count) field.Err
 	return errs
 }
 
-// Growing requires a counter that is not negative and does not decrease; nil is zero.
+// Growing requires a counter that is not negative and does not decrease. nil is zero.
 func Growing(path *field.Path, next, cur *int32) field.ErrorList {
 	errs := NilOrNonNegative(path, next)
 	if cur != nil && (next == nil || *next < *cur) {
@@ -82,12 +82,12 @@ func Growing(path *field.Path, next, cur *int32) field.ErrorList {
 	return errs
 }
 
-// NameWarnings returns warnings if an object's name makes bad names for its pods.
+// NameWarnings returns a warning if an object's name is not suited for the names of its pods.
 func NameWarnings(name string) []string {
 	messages := validation.IsDNS1123Label(name)
 	if len(messages) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf(
-		"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", messages)}
+	return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in "+
+		"surprising behavior; a DNS label is recommended: %v", messages)}
 }

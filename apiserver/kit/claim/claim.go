@@ -1,4 +1,4 @@
-// Package claim defines what controllers and agents share about PersistentVolumeClaims and PersistentVolumes:
+// Package claim contains the parts of PersistentVolumeClaims and PersistentVolumes that controllers and agents share:
 // annotations, which claim a volume belongs to, and which volume matches a claim.
 package claim
 
@@ -74,7 +74,8 @@ func IsDefault(class *storagev1.StorageClass) bool {
 	return class.Annotations[DefaultClass] == "true" || class.Annotations[betaDefaultClass] == "true"
 }
 
-// Default returns the default class: of several the newest, then the first of the list; nil if there is none.
+// Default returns the default class, or nil if there is none. Of several it returns the newest, then the first of the
+// list.
 func Default(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var chosen *storagev1.StorageClass
 	for _, class := range classes {
@@ -117,7 +118,7 @@ func Reference(c *corev1.PersistentVolumeClaim) *corev1.ObjectReference {
 		Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion}
 }
 
-// Of returns the name of the claim of a pod's volume; empty if it has none.
+// Of returns the name of the claim of a pod's volume, or an empty string if the volume has none.
 func Of(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -139,9 +140,8 @@ func AllOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Here returns the volume with the path that it has on this node. A folder of Provisioner is the one with the volume's
-// name in dir, also if the state was restored into another data folder than that in which the volume was created. v is
-// not modified.
+// Here returns the volume with its path on this node. The folder of a volume of Provisioner is always in dir, even if
+// the volume was created in another data folder and the state was restored here. It does not modify v.
 func Here(v *corev1.PersistentVolume, dir string) *corev1.PersistentVolume {
 	if v.Annotations[ProvisionedBy] != Provisioner || v.Spec.Local == nil {
 		return v

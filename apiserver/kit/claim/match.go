@@ -10,12 +10,12 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Best returns the volume for a claim: one reserved for it, otherwise, unless onlyMeant, an available one that
-// matches: with the fewest additional access modes, then the smallest, then the first by name. With a node only
-// volumes that are usable there match, and a reserved volume that is not usable there leaves the claim none.
-// Volumes in taken are skipped.
+// Best returns the volume for a claim: a volume that is reserved for it or else, unless onlyReserved, the best
+// available volume that matches: the one with the fewest additional access modes, then the smallest, then the first by
+// name. If node is not nil, the volume must be usable on it; a reserved volume that is not usable there leaves the
+// claim without a volume. Best skips volumes in taken.
 func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, node *corev1.Node, taken map[string]bool,
-	onlyMeant bool) *corev1.PersistentVolume {
+	onlyReserved bool) *corev1.PersistentVolume {
 	var best *corev1.PersistentVolume
 	for _, v := range volumes {
 		if taken[v.Name] || v.DeletionTimestamp != nil || Mismatch(c, v) != "" {
@@ -27,14 +27,14 @@ func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, n
 			}
 			return v
 		}
-		if !onlyMeant && v.Spec.ClaimRef == nil && suits(c, v, node) && (best == nil || compare(v, best) < 0) {
+		if !onlyReserved && v.Spec.ClaimRef == nil && suits(c, v, node) && (best == nil || compare(v, best) < 0) {
 			best = v
 		}
 	}
 	return best
 }
 
-// Mismatch returns why the claim cannot use the volume, even if it names it; empty if it can.
+// Mismatch returns why the claim cannot use the volume even if it names it, or an empty string if it can.
 func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) string {
 	has, wants := v.Spec.Capacity[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
 	switch {
@@ -52,7 +52,7 @@ func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) strin
 	return ""
 }
 
-// suits reports whether the claim can use a volume that is not reserved.
+// suits reports whether the claim can use an available volume.
 func suits(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume, node *corev1.Node) bool {
 	return v.Status.Phase == corev1.VolumeAvailable && selects(c.Spec.Selector, v.Labels) &&
 		(node == nil || Reaches(v, node))

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// bind performs over HTTP a change of a pod's spec.nodeName.
+// bind posts a Binding to the node to which change sets a pod's spec.nodeName.
 func (c *Remote) bind(ctx context.Context, ref Ref, change Change) (Object, error) {
 	plain := ref.Sub("")
 	cur, err := c.Get(ctx, plain)
@@ -22,7 +22,7 @@ func (c *Remote) bind(ctx context.Context, ref Ref, change Change) (Object, erro
 	}
 	pod, ok := next.(*corev1.Pod)
 	if !ok {
-		return nil, fmt.Errorf("client: the subresource binding needs a Pod, got a %T", next)
+		return nil, fmt.Errorf("client: the subresource binding requires a Pod, got a %T", next)
 	}
 	answer, err := c.do(ctx, http.MethodPost, c.pathOf(ref), &corev1.Binding{
 		TypeMeta:   metav1.TypeMeta{Kind: "Binding", APIVersion: "v1"},

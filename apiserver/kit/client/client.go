@@ -1,8 +1,8 @@
-// Package client is the interface of the Kubernetes API for controllers and the agent.
+// Package client defines the interface of the Kubernetes API for controllers and the agent.
 //
-// The registry implements Client in process, Remote over HTTP; both return the errors of
-// k8s.io/apimachinery/pkg/api/errors. Objects that a Client returns are shared and must not be modified. Get,
-// List and Of are typed helpers.
+// The registry implements Client in process, Remote over HTTP. Both return the errors of
+// k8s.io/apimachinery/pkg/api/errors. Objects that a Client returns are shared and must not be modified. Get, List and
+// Of are typed helpers.
 package client
 
 import (
@@ -23,8 +23,8 @@ import (
 // Object is a pointer to a typed Kubernetes object with its TypeMeta set.
 type Object = store.Object
 
-// Change computes the next object from the current one, as in store.Change. It
-// must not modify cur; it may run more than once.
+// Change computes the next object from the current one, as store.Change. It must not modify the current object, and may
+// run more than once.
 type Change = store.Change
 
 // Ref names an object, and optionally a subresource.
@@ -41,9 +41,8 @@ type Selector struct {
 	Namespace string // empty: all namespaces
 	Labels    labels.Selector
 	Fields    fields.Selector
-	// Bookmarks (only for Watch) requests BOOKMARK events: every change up to the bookmark's resourceVersion was
-	// sent, or is not selected. In process, one is sent whenever changes were skipped; over HTTP, the server
-	// decides when.
+	// Bookmarks requests BOOKMARK events of a Watch. All selected changes up to the bookmark's resourceVersion have been
+	// sent. In process, a bookmark is sent whenever changes are skipped; over HTTP, the server decides when.
 	Bookmarks bool
 }
 
@@ -55,7 +54,7 @@ type Client interface {
 	List(ctx context.Context, sel Selector) ([]Object, string, error)
 
 	// Watch sends every change after resourceVersion. The channel is closed when ctx ends or the server ends the
-	// watch. A watch that falls behind ends with an ERROR event that contains a 410 Status: list again.
+	// watch. A watch that falls behind ends with an ERROR event that contains a 410 Status; the caller must list again.
 	Watch(ctx context.Context, sel Selector, resourceVersion string) (<-chan watch.Event, error)
 
 	// Create stores obj, which the caller must not use afterwards.
@@ -68,8 +67,8 @@ type Client interface {
 	// exist.
 	Update(ctx context.Context, ref Ref, change Change) (Object, error)
 
-	// Delete starts or finishes the deletion of an object and returns its last state; see SPEC 1 (two phases).
-	// It returns NotFound if the object does not exist.
+	// Delete starts the deletion of an object (it sets deletionTimestamp) or finishes it, and returns its last state. It
+	// returns NotFound if the object does not exist.
 	Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error)
 }
 
@@ -79,19 +78,20 @@ type Client interface {
 type Ordered interface {
 	Client
 
-	// Newest returns the resourceVersion of the last change of a resource, 0 before the first one. Every watch
-	// of it sends that change, or a later bookmark if it requests bookmarks. false: there may be later changes.
+	// Newest returns the resourceVersion of the last change of a resource, or 0 before the first change. Every watch of
+	// the resource sends that change, or a later bookmark if it requests bookmarks. ok is false if there may be later
+	// changes.
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
 }
 
 // Node streams from the containers of a node: the agent implements it, the API server calls it.
 type Node interface {
-	// Logs writes a container's log to w until it ends, or, with opts.Follow, until
-	// the container does. opts.Container is set.
+	// Logs writes a container's log to w until the log ends or, with opts.Follow, until the container ends.
+	// opts.Container must be set.
 	Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error
 
-	// Exec, Attach and PortForward prepare a stream and return the runtime's URL of it, which accepts one SPDY
-	// or WebSocket upgrade.
+	// Exec, Attach and PortForward prepare a stream and return its URL at the runtime, which accepts one SPDY or WebSocket
+	// upgrade.
 	Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error)
 	Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error)
 	PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error)

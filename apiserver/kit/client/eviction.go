@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Evict evicts a pod; TooManyRequests if its disruption budget does not permit that now. opts may be nil.
+// Evict evicts a pod. It returns TooManyRequests if its PodDisruptionBudget does not allow the eviction now. opts may
+// be nil.
 func Evict(ctx context.Context, c Client, namespace, pod string, opts *metav1.DeleteOptions) error {
 	ref := Ref{Resource: Pods, Namespace: namespace, Name: pod, Subresource: "eviction"}
 	_, err := c.Update(ctx, ref, func(empty Object) (Object, error) {
@@ -20,21 +21,21 @@ func Evict(ctx context.Context, c Client, namespace, pod string, opts *metav1.De
 	return err
 }
 
-// eviction performs over HTTP a change of an empty Eviction.
+// eviction posts the Eviction to which change changes an empty one.
 func (c *Remote) eviction(ctx context.Context, ref Ref, change Change) (Object, error) {
-	asked, err := change(&policyv1.Eviction{
+	eviction, err := change(&policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{Kind: "Eviction", APIVersion: policyv1.SchemeGroupVersion.String()},
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := asked.(*policyv1.Eviction); !ok {
-		return nil, fmt.Errorf("client: the subresource eviction needs an Eviction, got a %T", asked)
+	if _, ok := eviction.(*policyv1.Eviction); !ok {
+		return nil, fmt.Errorf("client: the subresource eviction requires an Eviction, got a %T", eviction)
 	}
-	answer, err := c.do(ctx, http.MethodPost, c.pathOf(ref), asked)
+	body, err := c.do(ctx, http.MethodPost, c.pathOf(ref), eviction)
 	if err != nil {
 		return nil, err
 	}
-	return asked, answer.Close()
+	return eviction, body.Close()
 }

@@ -15,11 +15,11 @@ type Kind struct {
 	Kind       string
 	Namespaced bool
 	Scale      bool // it has the subresource scale
-	Unwatched  bool // it can be listed and its objects deleted, but not watched
+	Unwatched  bool // it supports list and delete, but not watch
 }
 
-// Kinds returns the served kinds, and a channel that is closed when they change: custom kinds come and go. nil: it
-// never is.
+// Kinds returns the served kinds, and a channel that is closed when they change, because custom kinds come and go. The
+// channel is nil if they never change.
 type Kinds func() (kinds []Kind, changed <-chan struct{})
 
 // Watched returns the kinds without those that cannot be watched.
@@ -64,9 +64,9 @@ const (
 	aggregatorTypes = "k8s.io/kube-aggregator/pkg/apis/"
 )
 
-// ResourceOf returns the resource of an object, whether or not it is served. It derives it from the Go type if
-// that belongs to Kubernetes' API or has a method Resource, otherwise from the TypeMeta; false if neither is
-// sufficient.
+// ResourceOf returns the resource of an object, whether or not it is served. It derives the resource from the Go type
+// if that belongs to Kubernetes' API or has a method Resource, otherwise from the TypeMeta. It returns false if neither
+// is sufficient.
 func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 	t := reflect.TypeOf(obj)
 	gvr, ok := resourceOf(t)

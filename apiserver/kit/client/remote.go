@@ -24,11 +24,11 @@ type Remote struct {
 	URL string
 	// HTTP sends the requests with their credentials; nil: http.DefaultClient.
 	HTTP *http.Client
-	// New returns an empty object of a resource or subresource; nil if it is not known.
+	// New returns an empty object of a resource or subresource, or nil if it is unknown.
 	New func(resource schema.GroupVersionResource, subresource string) Object
-	// Metadata: objects are only the metadata of what the server has, and an update patches only that.
+	// Metadata reads only the metadata of objects, and makes an update patch only the metadata.
 	Metadata bool
-	// Page is the number of objects that List asks for at a time; 0: all at once.
+	// Page is the number of objects in each page of a List; 0: all objects.
 	Page int
 	// MaxList is the maximum size of the responses to a List, and MaxObject that of another response or an event, in
 	// bytes; 0: no limit.
@@ -71,13 +71,13 @@ func (c *Remote) query(sel Selector) (string, url.Values) {
 	return c.pathOf(Ref{Resource: sel.Resource, Namespace: sel.Namespace}), q
 }
 
-// do sends a request and returns the body of a successful response; another response is returned as the Status
-// that it contains.
+// do sends a request and returns the body of a successful response. It returns the Status in another response as an
+// error.
 func (c *Remote) do(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	return c.ask(ctx, method, path, c.accepts("PartialObjectMetadata"), body)
 }
 
-// accepts returns the Accept header of a request; as is the shape in which metadata is sent, by servers that know it.
+// accepts returns the Accept header of a request. as is the kind in which servers that support it send metadata.
 func (c *Remote) accepts(as string) string {
 	const plain = "application/json"
 	if !c.Metadata {
@@ -252,7 +252,8 @@ func (c *Remote) Update(ctx context.Context, ref Ref, change Change) (Object, er
 // metadataOf returns a merge patch that sets the metadata that clients may change.
 func metadataOf(obj Object) any {
 	return map[string]any{"metadata": map[string]any{
-		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "ownerReferences": obj.GetOwnerReferences(), "finalizers": obj.GetFinalizers(),
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(),
+		"ownerReferences": obj.GetOwnerReferences(), "finalizers": obj.GetFinalizers(),
 	}}
 }
 

@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Backoff between failed lists, and between watches that end too soon; client-go's reflector has 800 ms to 30 s.
+// Backoff between failed lists, and between watches that end too soon (client-go's reflector: 800 ms to 30 s).
 const (
 	minRelist = 50 * time.Millisecond
 	maxRelist = 30 * time.Second
@@ -25,8 +25,7 @@ type Follower struct {
 	Client client.Client
 	Clock  clock.Clock
 	Log    *zap.Logger
-	// of the follower, in the log
-	Name string
+	Name   string // for the log
 	// Most is the maximum pause before a list after a failure; 0: 30 s.
 	Most time.Duration
 }
@@ -37,7 +36,7 @@ type Handler struct {
 	List func(ctx context.Context, objs []client.Object)
 	// Event receives each later change: Added, Modified or Deleted.
 	Event func(ctx context.Context, typ watch.EventType, obj client.Object)
-	// Reached is called when every change up to a resourceVersion was handled; nil: not called.
+	// Reached is called when all changes up to a resourceVersion have been handled; it may be nil.
 	Reached func(resourceVersion string)
 }
 
@@ -68,7 +67,7 @@ func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 // errEnded is the error of a watch that the server closes.
 var errEnded = errors.New("watch closed")
 
-// once lists, and watches until the watch ends; listed reports whether the list succeeded.
+// once lists, and watches until the watch ends. It sets listed to whether the list succeeded.
 func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, listed *bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -37,7 +37,7 @@ func (j *Jumps) wake() {
 	}
 }
 
-// next returns a channel that is closed at the next jump; never for a nil Jumps.
+// next returns a channel that is closed at the next jump. A nil Jumps returns nil.
 func (j *Jumps) next() <-chan struct{} {
 	if j == nil {
 		return nil

@@ -1,11 +1,10 @@
-// Package follow lets every part of the process follow the API and reconcile: list and watch, a keyed queue,
-// reconcile, restart.
+// Package follow implements controllers: list and watch, a keyed queue, reconcile, restart.
 //
-//   - Source: which objects to watch, and which keys their changes wake.
-//   - Loop: passes the sources' keys through one queue, client-go's, to Reconcile, one at a time for a key.
-//   - Current, SeesOwnWrites, Tracking: what the sources have seen when a Reconcile starts.
-//   - Supervisor: keeps a controller running and restarts it after a panic or an error.
-//   - Metrics: metrics of the queues and supervisors.
+//   - Source defines which objects to watch, and which keys their changes wake.
+//   - Loop passes the sources' keys through one of client-go's queues to Reconcile, one at a time for a key.
+//   - Current, SeesOwnWrites and Tracking tell which changes the sources have seen when a Reconcile starts.
+//   - Supervisor keeps a controller running and restarts it after a panic or an error.
+//   - Metrics contains the metrics of the queues and supervisors.
 //
 // Retries, backoff and recovery from panics are here and in packages backoff and guard, and nowhere else. There are no
 // informer caches: in process, Client reads from memory.
@@ -41,8 +40,8 @@ func KeyOf(obj client.Object) Key {
 	return Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// Controller runs until ctx ends, then returns nil. Run may be called again after it has returned; it keeps no
-// state between runs.
+// Controller runs until ctx ends, then returns nil. Run may be called again after it has returned, and keeps no state
+// between runs.
 type Controller interface {
 	Name() string
 	Run(ctx context.Context) error
@@ -62,14 +61,14 @@ func (t task) Name() string { return t.name }
 // Run implements Controller.
 func (t task) Run(ctx context.Context) error { return t.run(ctx) }
 
-// Deps is what every controller needs. All fields but Guard and Jumps are required.
+// Deps contains the dependencies of every controller. All fields but Guard and Jumps are required.
 type Deps struct {
 	Client  client.Client
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Metrics *Metrics
 	Guard   *guard.Guard // logs and counts panics; nil: they are only logged
-	Jumps   *Jumps       // of the wall clock; nil: a key that waits for a time runs as late as that
+	Jumps   *Jumps       // of the wall clock; nil: they do not wake keys that wait for a time
 }
 
 // Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
@@ -139,7 +138,7 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	}
 	return &Loop[K]{deps: deps, cfg: cfg, order: newOrder(deps.Client, deps.Clock, kinds), waiting: map[K]struct{}{},
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-			Name: cfg.Name, MetricsProvider: provider{deps.Metrics}, Clock: quiet{deps.Clock},
+			Name: cfg.Name, MetricsProvider: provider{deps.Metrics}, Clock: noTicker{deps.Clock},
 		}),
 		retries: workqueue.NewTypedMaxOfRateLimiter(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[K](cfg.MinRetry, cfg.MaxRetry),
@@ -148,20 +147,20 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	}
 }
 
-// quiet is a clock for queues, whose tickers do not tick: an idle queue would wake up every 500 ms for two metrics,
-// which Metrics computes when they are read, and every 10 s in case a timer was missed.
-type quiet struct{ clock.WithTicker }
+// noTicker is a clock for queues whose tickers do not tick. Otherwise an idle queue wakes up every 500 ms for two
+// metrics, which Metrics computes when they are read, and every 10 s in case a timer was missed.
+type noTicker struct{ clock.WithTicker }
 
 // NewTicker implements clock.WithTicker.
-func (quiet) NewTicker(time.Duration) clock.Ticker { return silent{} }
+func (noTicker) NewTicker(time.Duration) clock.Ticker { return silentTicker{} }
 
-type silent struct{}
+type silentTicker struct{}
 
 // C implements clock.Ticker.
-func (silent) C() <-chan time.Time { return nil }
+func (silentTicker) C() <-chan time.Time { return nil }
 
 // Stop implements clock.Ticker.
-func (silent) Stop() {}
+func (silentTicker) Stop() {}
 
 // Add wakes keys from outside the sources. Source.Keys and Reconcile may call it, also for the key being
 // reconciled, which then runs once more.
@@ -191,8 +190,8 @@ func (l *Loop[K]) addWaiting() {
 	l.Add(keys...)
 }
 
-// Run watches and reconciles until ctx ends, then waits for everything it started and returns nil. A panic
-// anywhere in it ends it with a *guard.Panic.
+// Run watches and reconciles until ctx ends, then waits for its goroutines and returns nil. After a panic in one of
+// them it returns a *guard.Panic.
 func (l *Loop[K]) Run(ctx context.Context) error {
 	defer l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, running: &l.running, clock: l.deps.Clock})()
 	group, ctx := guard.With(ctx)
@@ -202,8 +201,8 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 		group.Do(func() error {
 			listed := sync.OnceFunc(synced.Done)
 			defer listed()
-			v := &view[K]{src: src, deps: l.deps, name: l.cfg.Name, add: l.Add}
-			v.follow(ctx, listed, func(revision string) { l.order.reached(i, revision) })
+			w := &sourceWatch[K]{src: src, deps: l.deps, name: l.cfg.Name, add: l.Add}
+			w.follow(ctx, listed, func(revision string) { l.order.reached(i, revision) })
 			return nil
 		})
 	}
@@ -269,7 +268,7 @@ func (l *Loop[K]) next(ctx context.Context, key K) {
 		return
 	}
 	again, err := l.reconcile(ctx, key)
-	l.settle(ctx, key, again, err)
+	l.requeue(ctx, key, again, err)
 }
 
 // reconcile calls Reconcile with its deadline. If it fails because of the deadline, the error says so.
@@ -283,8 +282,8 @@ func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
 	return again, err
 }
 
-// settle decides when key runs again.
-func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err error) {
+// requeue decides when key runs again.
+func (l *Loop[K]) requeue(ctx context.Context, key K, again time.Duration, err error) {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return

@@ -14,95 +14,94 @@ import (
 type Source[K comparable] struct {
 	Selector client.Selector
 
-	// Keys maps a change to the keys that it wakes; old is nil for a new object, new for a deleted one. An
-	// object that was replaced by another under the same name is two changes. Calls come in order, one at a time
-	// for a source; both objects are shared. After an error the call is repeated until it succeeds or ctx ends,
-	// before any later change.
+	// Keys maps a change to the keys that it wakes. old is nil for a new object, new is nil for a deleted one. An object
+	// that was replaced by another of the same name causes two changes. Calls come in order, one at a time for a source.
+	// Both objects are shared. After an error the call is repeated until it succeeds or ctx ends, before any later change.
 	Keys func(ctx context.Context, old, new client.Object) ([]K, error)
 }
 
-// Plain is a Source's Keys that cannot fail.
+// Plain returns a Source's Keys that cannot fail.
 func Plain[K comparable](
 	keys func(old, new client.Object) []K) func(context.Context, client.Object, client.Object) ([]K, error) {
 	return func(_ context.Context, old, new client.Object) ([]K, error) { return keys(old, new), nil }
 }
 
-// view adds the keys of each change of a source's objects to the queue. It remembers the last state of each object.
-type view[K comparable] struct {
+// sourceWatch adds the keys of each change of a source's objects to the queue. It keeps the last state of each object.
+type sourceWatch[K comparable] struct {
 	src  Source[K]
 	deps Deps
 	name string // of the controller
 	add  func(...K)
 
-	known map[Key]client.Object
+	last map[Key]client.Object
 }
 
 // follow follows the source until ctx ends: synced is called after each full list, reached with the revision up to
 // which all keys have been woken.
-func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) {
-	v.known = map[Key]client.Object{}
-	f := Follower{Client: v.deps.Client, Clock: v.deps.Clock, Log: v.deps.Log, Name: v.name}
-	f.Follow(ctx, v.src.Selector, Handler{
+func (w *sourceWatch[K]) follow(ctx context.Context, synced func(), reached func(revision string)) {
+	w.last = map[Key]client.Object{}
+	f := Follower{Client: w.deps.Client, Clock: w.deps.Clock, Log: w.deps.Log, Name: w.name}
+	f.Follow(ctx, w.src.Selector, Handler{
 		List: func(ctx context.Context, objs []client.Object) {
-			v.replace(ctx, objs)
+			w.replace(ctx, objs)
 			synced()
 		},
 		Event: func(ctx context.Context, typ watch.EventType, obj client.Object) {
 			if typ != watch.Deleted {
-				v.set(ctx, obj)
+				w.set(ctx, obj)
 				return
 			}
-			delete(v.known, KeyOf(obj))
-			v.notify(ctx, obj, nil)
+			delete(w.last, KeyOf(obj))
+			w.notify(ctx, obj, nil)
 		},
 		Reached: reached,
 	})
 }
 
-// replace applies a full list: objects that it lacks are gone.
-func (v *view[K]) replace(ctx context.Context, objs []client.Object) {
+// replace applies a full list: objects that it lacks have been deleted.
+func (w *sourceWatch[K]) replace(ctx context.Context, objs []client.Object) {
 	listed := make(map[Key]struct{}, len(objs))
 	for _, obj := range objs {
 		listed[KeyOf(obj)] = struct{}{}
 	}
-	for key, old := range v.known {
+	for key, old := range w.last {
 		if _, ok := listed[key]; !ok {
-			delete(v.known, key)
-			v.notify(ctx, old, nil)
+			delete(w.last, key)
+			w.notify(ctx, old, nil)
 		}
 	}
 	for _, obj := range objs {
-		v.set(ctx, obj)
+		w.set(ctx, obj)
 	}
 }
 
-// set makes obj the known state of its key.
-func (v *view[K]) set(ctx context.Context, obj client.Object) {
+// set makes obj the last state of its key.
+func (w *sourceWatch[K]) set(ctx context.Context, obj client.Object) {
 	key := KeyOf(obj)
-	old, ok := v.known[key]
-	v.known[key] = obj
+	old, ok := w.last[key]
+	w.last[key] = obj
 	switch {
 	case !ok:
-		v.notify(ctx, nil, obj)
+		w.notify(ctx, nil, obj)
 	case old.GetUID() != obj.GetUID():
-		v.notify(ctx, old, nil)
-		v.notify(ctx, nil, obj)
+		w.notify(ctx, old, nil)
+		w.notify(ctx, nil, obj)
 	case old.GetResourceVersion() != obj.GetResourceVersion():
-		v.notify(ctx, old, obj)
+		w.notify(ctx, old, obj)
 	}
 }
 
 // notify wakes the keys of a change, once Keys has returned them.
-func (v *view[K]) notify(ctx context.Context, old, new client.Object) {
-	for retry := (backoff.Retry{First: minRelist, Most: maxRelist}); ctx.Err() == nil; retry.Wait(ctx, v.deps.Clock) {
-		keys, err := v.src.Keys(ctx, old, new)
+func (w *sourceWatch[K]) notify(ctx context.Context, old, new client.Object) {
+	for retry := (backoff.Retry{First: minRelist, Most: maxRelist}); ctx.Err() == nil; retry.Wait(ctx, w.deps.Clock) {
+		keys, err := w.src.Keys(ctx, old, new)
 		if err == nil {
-			v.add(keys...)
+			w.add(keys...)
 			return
 		}
 		if ctx.Err() == nil {
-			v.deps.Log.Warn("failed to find the keys of a change, retrying", zap.String("controller", v.name),
-				zap.String("resource", v.src.Selector.Resource.Resource), zap.Error(err))
+			w.deps.Log.Warn("failed to find the keys of a change, retrying", zap.String("controller", w.name),
+				zap.String("resource", w.src.Selector.Resource.Resource), zap.Error(err))
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Backoff between restarts of a failing controller. One that ran for restartStable counts as well again.
+// Backoff between restarts of a failing controller. A controller that has run for restartStable is healthy again.
 const (
 	minRestart    = time.Second
 	maxRestart    = 5 * time.Minute
@@ -30,8 +30,8 @@ type Supervisor struct {
 	ctrl Controller
 	deps Deps
 
-	mu      sync.Mutex // guards what follows
-	failure error      // last failure; nil: well
+	mu      sync.Mutex // guards the fields below
+	failure error      // last failure; nil: none
 	since   time.Time  // start of the current run; zero while it does not run
 	retry   backoff.Retry
 }

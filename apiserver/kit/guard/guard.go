@@ -1,8 +1,8 @@
 // Package guard limits a panic to the part of the process in which it happens: other parts keep running.
 //
-//   - Call: runs a function and returns its panic as an error.
-//   - Group, Together: run functions concurrently; the caller that waits gets their panics.
-//   - Guard: runs goroutines and handlers, and logs, counts and reports their panics in health.
+//   - Call runs a function and returns its panic as an error.
+//   - Group and Together run functions concurrently; the caller that waits gets their panics.
+//   - Guard runs goroutines and handlers; it logs, counts and reports their panics in health checks.
 //
 // All goroutines of the process are started here, except those that the test lists. Servers of libraries start
 // goroutines, too: net/http recovers panics of handlers without counting them, gRPC's and DNS' servers end the process.

@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// A part that panicked is restarted after a second, doubling up to five minutes. It counts as well again when it
-// has run for longer than that without a panic.
+// A part that panicked is restarted after a second, doubling up to five minutes. It is healthy again when it has run
+// for twice the maximum pause without a panic.
 const (
 	First  = time.Second
 	Last   = 5 * time.Minute
@@ -30,8 +30,8 @@ type Guard struct {
 	log    *zap.Logger
 	panics *prometheus.CounterVec // nil: not counted
 
-	mu  sync.Mutex       // guards ill
-	ill map[string]fault // by part
+	mu        sync.Mutex       // guards unhealthy
+	unhealthy map[string]fault // by part
 }
 
 // fault is the last panic of a part.
@@ -44,7 +44,7 @@ type fault struct {
 // registered.
 func New(log *zap.Logger, clk clock.WithTicker, metrics prometheus.Registerer) (*Guard, error) {
 	panics, err := Panics(metrics)
-	return &Guard{clock: clk, log: log, ill: map[string]fault{}, panics: panics}, err
+	return &Guard{clock: clk, log: log, unhealthy: map[string]fault{}, panics: panics}, err
 }
 
 // Panics returns the counter of recovered panics by part, which all callers with the same metrics share. With
@@ -65,7 +65,7 @@ func Panics(metrics prometheus.Registerer) (*prometheus.CounterVec, error) {
 
 // Logging returns a Guard without metrics.
 func Logging(log *zap.Logger) *Guard {
-	return &Guard{clock: clock.RealClock{}, log: log, ill: map[string]fault{}}
+	return &Guard{clock: clock.RealClock{}, log: log, unhealthy: map[string]fault{}}
 }
 
 // Caught logs and counts a panic that the caller recovered; name within the part is then unhealthy.
@@ -83,17 +83,17 @@ func (g *Guard) Caught(part, name string, p *Panic) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ill[part] = fault{at: g.clock.Now(), why: p.Error()}
+	g.unhealthy[part] = fault{at: g.clock.Now(), why: p.Error()}
 }
 
-// Well clears the panics of a name within a part: it has run again, or no longer exists.
+// Well marks a name within a part as healthy, because it has run again or no longer exists.
 func (g *Guard) Well(part, name string) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.ill, part+" "+name)
+	delete(g.unhealthy, part+" "+name)
 }
 
 // Check returns an error that names the parts that panicked recently.
@@ -104,9 +104,9 @@ func (g *Guard) Check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var errs []error
-	for part, f := range g.ill {
+	for part, f := range g.unhealthy {
 		if g.clock.Since(f.at) > healed {
-			delete(g.ill, part)
+			delete(g.unhealthy, part)
 			continue
 		}
 		errs = append(errs, fmt.Errorf("%s: %s", part, f.why))
@@ -123,7 +123,7 @@ func (g *Guard) Call(part string, f func() error) error {
 	return err
 }
 
-// Run calls f; false if it panicked.
+// Run calls f. It returns false if f panicked.
 func (g *Guard) Run(part string, f func()) bool {
 	return g.Call(part, func() error { f(); return nil }) == nil
 }
@@ -155,8 +155,7 @@ func (g *Guard) Handler(part string, h http.Handler) http.Handler {
 	})
 }
 
-// Keep calls f, and calls it again after a growing pause whenever it panics. It returns when f does, or ctx
-// ends.
+// Keep calls f, and calls it again after a growing pause whenever it panics. It returns when f returns, or ctx ends.
 func (g *Guard) Keep(ctx context.Context, clk clock.Clock, part string, f func()) {
 	for retry := (backoff.Retry{First: First, Most: Last}); !g.Run(part, f) && retry.Wait(ctx, clk); {
 	}

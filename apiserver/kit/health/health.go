@@ -19,7 +19,7 @@ import (
 type Check struct {
 	Name        string
 	Ready, Live bool
-	// Degrades: the server works while the check fails. /readyz?verbose shows the failure, but does not fail with it.
+	// Degrades is set if the server works while the check fails. /readyz?verbose shows the failure, but does not fail.
 	Degrades bool
 	Ask      func(ctx context.Context) error
 }
@@ -49,10 +49,10 @@ func New(checks []Check, trusted func(ctx context.Context) bool, log *zap.Logger
 	return h
 }
 
-// SLIs are the metrics of the results.
+// SLIs returns the metrics of the results.
 func (h *Health) SLIs() prometheus.Gatherer { return h.slis }
 
-// observe counts the result of a check, which kind, a path, ran.
+// observe counts the result of a check of the endpoint kind.
 func (h *Health) observe(name, kind string, err error) {
 	status, value := "success", 1.0
 	if err != nil {
@@ -62,8 +62,8 @@ func (h *Health) observe(name, kind string, err error) {
 	h.results.WithLabelValues(name, kind, status).Inc()
 }
 
-// Serve answers /healthz, /livez and /readyz: "ok", or the result of each check if one fails or ?verbose is set.
-// ?exclude=NAME omits one.
+// Serve serves /healthz, /livez and /readyz: "ok", or the result of each check if one fails or ?verbose is set.
+// ?exclude=NAME omits a check.
 func (h *Health) Serve(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	only := chi.URLParam(r, "check")

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Value is built on first use and released when it was not used for a while, so that an installation that never
-// uses it pays nothing. It is safe for concurrent use, and has a timer only while it holds a value.
+// Value is built on first use and released after a time without use, so that an installation that never uses it needs
+// no memory for it. It is safe for concurrent use, and has a timer only while it holds a value.
 type Value[T any] struct {
 	clock clock.WithDelayedExecution
 	idle  time.Duration

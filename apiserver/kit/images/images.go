@@ -1,7 +1,7 @@
-// Package images is how clients see the images of a running node.
+// Package images defines the API of a running node's images.
 package images
 
-// Path is where a running monopod shows its node's images to admins and changes them:
+// Path is the API server's path of its node's images, for admins:
 //
 //	GET                       a List
 //	GET ?downloads            Downloads: what is being pulled

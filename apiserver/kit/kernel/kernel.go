@@ -11,9 +11,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Watch sends after each change: whenever wait returns true. The channel is closed when ctx ends, which closes the
-// file, or when wait returns false. Changes that follow each other before they are received are one. If open fails, the
-// kernel does not support it, and Watch never sends. No timer runs meanwhile.
+// Watch sends a value after each change, which is when wait returns true. It closes the channel when ctx ends, which
+// closes the file, or when wait returns false. It merges changes that follow each other before they are received. If
+// open fails because the kernel does not support it, Watch never sends. It needs no timer.
 func Watch(ctx context.Context, open func() (*os.File, error), wait func(*os.File) bool) <-chan struct{} {
 	changes := make(chan struct{}, 1)
 	file, err := open()

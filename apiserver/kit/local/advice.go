@@ -46,8 +46,8 @@ func (s *Server) explain(err error) error {
 
 // unknown is the error for a path of Monopod that the server does not have.
 func (s *Server) unknown(path string) error {
-	return fmt.Errorf(
-		"the server has no %s: it is not a Monopod, or an older one than this program; compare monopod --version with the version that kubectl version shows, and check %s", path, s.from)
+	return fmt.Errorf("the server has no %s: it is not a Monopod, or an older one than this program; "+
+		"compare monopod --version with the version that kubectl version shows, and check %s", path, s.from)
 }
 
 // advise says what to do about an answer.

@@ -1,5 +1,5 @@
-// Package local is how the commands reach a monopod: through the socket in its data folder, or, if the user names a
-// kubeconfig, wherever that leads.
+// Package local connects commands to a server: through the socket in its data folder, or by the kubeconfig that the
+// user names.
 package local
 
 import (
@@ -37,7 +37,7 @@ func Transport(dataDir string) *http.Transport {
 	}}
 }
 
-// Stopped reports whether an error of a request means that no monopod runs on the folder.
+// Stopped reports whether an error of a request means that no server runs on the data folder.
 func Stopped(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }

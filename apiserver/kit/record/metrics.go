@@ -22,7 +22,8 @@ type Metrics struct{ dropped *prometheus.CounterVec }
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monopod_events_dropped_total",
-		Help: "Number of events that were not written, by source and reason: queue_full, spam (of one object), refused (by the API), closed or panic.",
+		Help: "Number of events that were not written, by source and reason: " +
+			"queue_full, spam (of one object), refused (by the API), closed or panic.",
 	}, []string{"component", "reason"})}
 	if reg == nil {
 		return m, nil

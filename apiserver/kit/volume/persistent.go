@@ -39,7 +39,8 @@ func AllPersistent() PersistentTypes { return persistent }
 
 var persistent = PersistentTypes{
 	"hostPath": {
-		Plugin: hostPathPlugin, SetUp: Node.ClaimedHostPath, Path: func(s *corev1.PersistentVolumeSource) string { return s.HostPath.Path },
+		Plugin: hostPathPlugin, SetUp: Node.ClaimedHostPath,
+		Path: func(s *corev1.PersistentVolumeSource) string { return s.HostPath.Path },
 		Default: func(s *corev1.PersistentVolumeSource) {
 			s.HostPath.Type = cmp.Or(s.HostPath.Type, new(corev1.HostPathUnset))
 		},
@@ -48,7 +49,8 @@ var persistent = PersistentTypes{
 		},
 	},
 	"local": {
-		Plugin: plugins + "local-volume", SetUp: Node.ClaimedLocal, Path: func(s *corev1.PersistentVolumeSource) string { return s.Local.Path },
+		Plugin: plugins + "local-volume", SetUp: Node.ClaimedLocal,
+		Path: func(s *corev1.PersistentVolumeSource) string { return s.Local.Path },
 		Validate: func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 			return HostPathErrors(&corev1.HostPathVolumeSource{Path: s.Local.Path}, at.Child("local"))
 		},
@@ -64,44 +66,58 @@ var persistent = PersistentTypes{
 	}},
 
 	// Network file systems and disks of clouds: only what identifies them is required.
-	"awsElasticBlockStore": {Validate: required("awsElasticBlockStore", func(s *corev1.PersistentVolumeSource) []text {
+	"awsElasticBlockStore": {Validate: required("awsElasticBlockStore", func(s *pvSource) []text {
 		return []text{{"volumeID", s.AWSElasticBlockStore.VolumeID}}
 	})},
-	"azureDisk": {Default: azureDiskDefault, Validate: required("azureDisk", func(s *corev1.PersistentVolumeSource) []text {
+	"azureDisk": {Default: azureDiskDefault, Validate: required("azureDisk", func(s *pvSource) []text {
 		return []text{{"diskName", s.AzureDisk.DiskName}, {"diskURI", s.AzureDisk.DataDiskURI}}
 	})},
-	"azureFile": {Validate: required("azureFile", func(s *corev1.PersistentVolumeSource) []text {
+	"azureFile": {Validate: required("azureFile", func(s *pvSource) []text {
 		return []text{{"secretName", s.AzureFile.SecretName}, {"shareName", s.AzureFile.ShareName}}
 	})},
-	"cephfs":            {Validate: required("cephfs", func(s *corev1.PersistentVolumeSource) []text { return []text{{"monitors", first(s.CephFS.Monitors)}} })},
-	"cinder":            {Validate: required("cinder", func(s *corev1.PersistentVolumeSource) []text { return []text{{"volumeID", s.Cinder.VolumeID}} })},
-	"flexVolume":        {Validate: required("flexVolume", func(s *corev1.PersistentVolumeSource) []text { return []text{{"driver", s.FlexVolume.Driver}} })},
-	"gcePersistentDisk": {Validate: required("persistentDisk", func(s *corev1.PersistentVolumeSource) []text { return []text{{"pdName", s.GCEPersistentDisk.PDName}} })},
-	"glusterfs": {Validate: required("glusterfs", func(s *corev1.PersistentVolumeSource) []text {
+	"cephfs": {Validate: required("cephfs", func(s *pvSource) []text {
+		return []text{{"monitors", first(s.CephFS.Monitors)}}
+	})},
+	"cinder": {Validate: required("cinder", func(s *pvSource) []text {
+		return []text{{"volumeID", s.Cinder.VolumeID}}
+	})},
+	"flexVolume": {Validate: required("flexVolume", func(s *pvSource) []text {
+		return []text{{"driver", s.FlexVolume.Driver}}
+	})},
+	"gcePersistentDisk": {Validate: required("persistentDisk", func(s *pvSource) []text {
+		return []text{{"pdName", s.GCEPersistentDisk.PDName}}
+	})},
+	"glusterfs": {Validate: required("glusterfs", func(s *pvSource) []text {
 		return []text{{"endpoints", s.Glusterfs.EndpointsName}, {"path", s.Glusterfs.Path}}
 	})},
-	"photonPersistentDisk": {Validate: required("photonPersistentDisk", func(s *corev1.PersistentVolumeSource) []text { return []text{{"pdID", s.PhotonPersistentDisk.PdID}} })},
-	"portworxVolume":       {Validate: required("portworxVolume", func(s *corev1.PersistentVolumeSource) []text { return []text{{"volumeID", s.PortworxVolume.VolumeID}} })},
-	"quobyte": {Validate: required("quobyte", func(s *corev1.PersistentVolumeSource) []text {
+	"photonPersistentDisk": {Validate: required("photonPersistentDisk", func(s *pvSource) []text {
+		return []text{{"pdID", s.PhotonPersistentDisk.PdID}}
+	})},
+	"portworxVolume": {Validate: required("portworxVolume", func(s *pvSource) []text {
+		return []text{{"volumeID", s.PortworxVolume.VolumeID}}
+	})},
+	"quobyte": {Validate: required("quobyte", func(s *pvSource) []text {
 		return []text{{"registry", s.Quobyte.Registry}, {"volume", s.Quobyte.Volume}}
 	})},
-	"rbd": {Default: rbdDefault, Validate: required("rbd", func(s *corev1.PersistentVolumeSource) []text {
+	"rbd": {Default: rbdDefault, Validate: required("rbd", func(s *pvSource) []text {
 		return []text{{"monitors", first(s.RBD.CephMonitors)}, {"image", s.RBD.RBDImage}}
 	})},
-	"scaleIO": {Default: scaleIODefault, Validate: required("scaleIO", func(s *corev1.PersistentVolumeSource) []text {
+	"scaleIO": {Default: scaleIODefault, Validate: required("scaleIO", func(s *pvSource) []text {
 		return []text{{"gateway", s.ScaleIO.Gateway}, {"system", s.ScaleIO.System}, {"volumeName", s.ScaleIO.VolumeName}}
 	})},
-	"vsphereVolume": {Validate: required("vsphereVolume", func(s *corev1.PersistentVolumeSource) []text {
+	"vsphereVolume": {Validate: required("vsphereVolume", func(s *pvSource) []text {
 		return []text{{"volumePath", s.VsphereVolume.VolumePath}}
 	})},
 }
+
+type pvSource = corev1.PersistentVolumeSource
 
 // text is a required field of a source.
 type text struct{ field, value string }
 
 // required returns a Validate for sources whose fields, below the field called name, must be set.
-func required(name string, fields func(s *corev1.PersistentVolumeSource) []text) func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
-	return func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
+func required(name string, fields func(*pvSource) []text) func(*pvSource, *field.Path) field.ErrorList {
+	return func(s *pvSource, at *field.Path) field.ErrorList {
 		var errs field.ErrorList
 		for _, f := range fields(s) {
 			errs = append(errs, check.Required(at.Child(name, f.field), f.value)...)
@@ -209,9 +225,11 @@ func fcErrors(source *corev1.PersistentVolumeSource, at *field.Path) field.Error
 	s, at := source.FC, at.Child("fc")
 	switch byName, byID := len(s.TargetWWNs) > 0, len(s.WWIDs) > 0; {
 	case !byName && !byID:
-		return field.ErrorList{field.Required(at.Child("targetWWNs"), "must specify either targetWWNs or wwids, but not both")}
+		return field.ErrorList{field.Required(at.Child("targetWWNs"),
+			"must specify either targetWWNs or wwids, but not both")}
 	case byName && byID:
-		return field.ErrorList{field.Invalid(at.Child("targetWWNs"), s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")}
+		return field.ErrorList{field.Invalid(at.Child("targetWWNs"), s.TargetWWNs,
+			"targetWWNs and wwids can not be specified simultaneously")}
 	case byName && s.Lun == nil:
 		return field.ErrorList{field.Required(at.Child("lun"), "lun is required if targetWWNs is specified")}
 	case byName:

@@ -67,12 +67,14 @@ var all = Types{
 		Plugin:   plugins + "empty-dir", SetUp: Node.EmptyDir, Usage: emptyDirUsage,
 	},
 	"ephemeral": {
-		Default: ephemeralDefault, Validate: ephemeralErrors, Warnings: ephemeralWarnings, References: claimReferences, Block: true,
-		SetUp: Node.Claim,
+		Default: ephemeralDefault, Validate: ephemeralErrors, Warnings: ephemeralWarnings,
+		References: claimReferences, Block: true, SetUp: Node.Claim,
 	},
 	"hostPath": {
-		Default: hostPathDefault, Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList { return HostPathErrors(v.HostPath, at) },
-		Plugin: hostPathPlugin, SetUp: Node.HostPath,
+		Default: hostPathDefault, Plugin: hostPathPlugin, SetUp: Node.HostPath,
+		Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
+			return HostPathErrors(v.HostPath, at)
+		},
 	},
 	"image": {
 		Default: imageDefault, Validate: imageErrors,

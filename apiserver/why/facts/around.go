@@ -61,7 +61,7 @@ func (f *Facts) Selected(s *corev1.Service) (pods []*corev1.Pod) {
 	return pods
 }
 
-// Backends are the Services of an Ingress.
+// Backends returns the Services of an Ingress.
 func Backends(i *networkingv1.Ingress) (all []*networkingv1.IngressServiceBackend) {
 	add := func(b *networkingv1.IngressBackend) {
 		if b != nil && b.Service != nil {
@@ -117,7 +117,7 @@ func Trouble(p *corev1.Pod) bool {
 			})
 }
 
-// PodCondition returns the pod's condition of a type; nil: it has none.
+// PodCondition returns the pod's condition of a type, or nil if it has none.
 func PodCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
 	if i < 0 {

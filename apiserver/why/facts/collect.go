@@ -23,18 +23,19 @@ import (
 	"monopod/apiserver/kit/crd"
 )
 
-// Reader reads what the caller may read. An object or a log that it may not read is a Forbidden error.
+// Reader reads with the rights of the caller. It returns a Forbidden error for objects and logs that the caller may
+// not read.
 type Reader interface {
 	Get(ctx context.Context, ref client.Ref) (client.Object, error)
 	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
 	// Log returns the last lines of a container's log, of its current or its previous instance.
 	Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error)
-	// Refuses reports whether a pod refuses TCP connections to a port; false if that is not known.
+	// Refuses reports whether a pod refuses TCP connections to a port. It returns false if that is unknown.
 	Refuses(ctx context.Context, pod *corev1.Pod, port int32) bool
 }
 
-// Collect reads the facts about the object at ref. What else the caller may not read is missing from them and
-// named in Hidden.
+// Collect reads the facts about the object at ref. Other objects that the caller may not read are missing from the
+// facts, and Hidden names them.
 func Collect(ctx context.Context, r Reader, ref client.Ref, now time.Time) (Facts, error) {
 	obj, err := r.Get(ctx, ref)
 	if err != nil {
@@ -49,7 +50,7 @@ func Collect(ctx context.Context, r Reader, ref client.Ref, now time.Time) (Fact
 	return c.Facts, c.err
 }
 
-// collector reads facts; after an error it reads nothing more.
+// collector reads facts. After an error it reads nothing more.
 type collector struct {
 	Facts
 	ctx context.Context
@@ -130,7 +131,7 @@ func (c *collector) endpoints(s *corev1.Service) {
 	}
 }
 
-// maxConnected is how many pods of a Service are tried at most.
+// maxConnected is the maximum number of pods of a Service to which connections are tried.
 const maxConnected = 3
 
 // connect finds ports of a Service's pods that refuse connections although the pods are ready.
@@ -151,7 +152,7 @@ func (c *collector) connect(s *corev1.Service) {
 	}
 }
 
-// webhook reads the Service of a webhook; nil: it has none.
+// webhook reads the Service of a webhook. at is nil if the webhook has none.
 func (c *collector) webhook(at *admissionregistrationv1.ServiceReference) {
 	if at == nil {
 		return
@@ -168,7 +169,7 @@ func (c *collector) class(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// suspects returns the pods whose details explain Object.
+// suspects returns the pods that may explain the state of Object.
 func (c *collector) suspects() (out []*corev1.Pod) {
 	groups := [][]*corev1.Pod{c.Pods}
 	switch o := c.Object.(type) {
@@ -199,8 +200,8 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 	return out
 }
 
-// details reads what explains a pod: its node, or all nodes if it has none, what its volumes need, and the logs of
-// containers that have ended or make the others wait.
+// details reads a pod's node (all nodes if it has none), the objects that its volumes refer to, and the logs of
+// containers that have ended or for which other containers wait.
 func (c *collector) details(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		c.others(client.Nodes, "", nil)
@@ -230,7 +231,7 @@ func (c *collector) details(p *corev1.Pod) {
 			c.hide(err)
 		} else if err == nil { // a log that no longer exists is no error
 			c.Logs[LogKey(p, s.Name)] = log
-			c.mentioned(p, log)
+			c.explainLog(p, log)
 		}
 	}
 }
@@ -244,16 +245,16 @@ func (c *collector) claims(p *corev1.Pod) {
 	}
 }
 
-// sources reads what the volumes of a pod need.
+// sources reads the objects that the volumes of a pod refer to.
 func (c *collector) sources(p *corev1.Pod) {
 	for _, ref := range Sources(p) {
 		c.get(ref.Resource, ref.Namespace, ref.Name)
 	}
 }
 
-// mentioned reads what explains the last lines of a log: policies, Services, and the roles of the pod's service
+// explainLog reads what may explain the last lines of a log: policies, Services, and the roles of the pod's service
 // account.
-func (c *collector) mentioned(p *corev1.Pod, log string) {
+func (c *collector) explainLog(p *corev1.Pod, log string) {
 	if NoAnswer.MatchString(log) {
 		c.others(client.NetworkPolicies, p.Namespace, nil)
 	}
@@ -274,7 +275,7 @@ func (c *collector) mentioned(p *corev1.Pod, log string) {
 	}
 }
 
-// events reads the events about the objects that are known.
+// events reads the Events about the objects that have been read.
 func (c *collector) events() {
 	about := []client.Object{c.Object}
 	for _, p := range c.Pods {
@@ -282,21 +283,21 @@ func (c *collector) events() {
 	}
 	about = append(about, c.Others...)
 	ns := c.Object.GetNamespace()
-	if ns == "" { // where the events of objects without a namespace are
+	if ns == "" { // Events about cluster-scoped objects are in the default namespace
 		ns = metav1.NamespaceDefault
 	}
-	known := map[string][]client.Object{}
+	byName := map[string][]client.Object{}
 	for _, obj := range about {
-		known[obj.GetName()] = append(known[obj.GetName()], obj)
+		byName[obj.GetName()] = append(byName[obj.GetName()], obj)
 	}
 	for _, e := range listOf[*corev1.Event](c, ns, nil) {
-		if slices.ContainsFunc(known[e.InvolvedObject.Name], func(obj client.Object) bool { return isAbout(e, obj) }) {
+		if slices.ContainsFunc(byName[e.InvolvedObject.Name], func(obj client.Object) bool { return isAbout(e, obj) }) {
 			c.Events = append(c.Events, e)
 		}
 	}
 }
 
-// get adds an object to Others and returns it; nil if it does not exist.
+// get adds an object to Others and returns it. It returns nil if the object does not exist or may not be read.
 func (c *collector) get(resource schema.GroupVersionResource, namespace, name string) client.Object {
 	if c.err != nil {
 		return nil
@@ -321,12 +322,12 @@ func (c *collector) get(resource schema.GroupVersionResource, namespace, name st
 
 // others adds the objects of a list to Others, each once.
 func (c *collector) others(resource schema.GroupVersionResource, namespace string, selector labels.Selector) {
-	known := map[types.UID]bool{}
+	seen := map[types.UID]bool{}
 	for _, o := range c.Others {
-		known[o.GetUID()] = true
+		seen[o.GetUID()] = true
 	}
 	for _, o := range c.list(resource, namespace, selector) {
-		if !known[o.GetUID()] {
+		if !seen[o.GetUID()] {
 			c.Others = append(c.Others, o)
 		}
 	}
@@ -347,14 +348,14 @@ func (c *collector) list(resource schema.GroupVersionResource, namespace string,
 	return objs
 }
 
-// hide records that something may not be read.
+// hide records a Forbidden error in Hidden.
 func (c *collector) hide(err error) {
 	if text := strings.TrimSpace(err.Error()); !slices.Contains(c.Hidden, text) {
 		c.Hidden = append(c.Hidden, text)
 	}
 }
 
-// listOf lists the objects of a type that a selector selects; nil selects all.
+// listOf lists the objects of a type that a selector selects. A nil selector selects all.
 func listOf[T client.Object](c *collector, namespace string, selector *metav1.LabelSelector) (out []T) {
 	var zero T
 	resource, _ := client.ResourceOf(zero)

@@ -1,6 +1,6 @@
-// Package facts reads what an explanation of an object is derived from: Facts are the object with its events, its
-// pods, the objects that it refers to, and the ends of the logs of containers that failed. Collect reads them; the
-// methods of Facts answer questions about them and read nothing.
+// Package facts reads what explains the state of an object: the object with its Events, its pods, the objects that it
+// refers to, and the last lines of the logs of containers that failed. Collect reads these Facts; their methods read
+// nothing.
 package facts
 
 import (
@@ -16,23 +16,23 @@ import (
 	"monopod/apiserver/kit/words"
 )
 
-// Facts are what is known about an object. Nothing in them is modified.
+// Facts contain an object and what may explain its state. They are immutable.
 type Facts struct {
 	Now    time.Time
 	Object client.Object
 	Events []*corev1.Event   // of Object, and of Pods and Others
 	Pods   []*corev1.Pod     // that Object owns, selects or uses
 	Others []client.Object   // owners, owned objects, and those that Object or a pod refers to
-	Absent []client.Ref      // what Object or a pod refers to, and does not exist
-	Logs   map[string]string // ends of logs by LogKey
-	Closed []string          // ports of pods that refuse connections, by PortKey
-	Hidden []string          // what could not be read, as phrases
+	Absent []client.Ref      // objects to which Object or a pod refers, and which do not exist
+	Logs   map[string]string // last lines of logs, by LogKey
+	Closed []string          // ports of pods that refuse connections, as PortKey returns them
+	Hidden []string          // Forbidden errors
 }
 
-// LogKey is the key in Facts.Logs of the container whose end is to be explained.
+// LogKey returns the key of a container in Facts.Logs.
 func LogKey(pod *corev1.Pod, container string) string { return pod.Name + "/" + container }
 
-// PortKey is the string in Facts.Closed for a port of a pod.
+// PortKey returns the string in Facts.Closed for a port of a pod.
 func PortKey(pod *corev1.Pod, port int32) string { return fmt.Sprintf("%s:%d", pod.Name, port) }
 
 // Lacks reports whether an object is known not to exist.
@@ -60,10 +60,10 @@ func Every[T client.Object](f *Facts) (all []T) {
 	return all
 }
 
-// What an answer shows at most.
+// Limits of an answer.
 const (
-	MaxEvents   = 6 // events of an answer
-	maxLogLines = 5 // lines of a log in an answer
+	MaxEvents   = 6 // also of pods, ports and labels that are listed as evidence
+	maxLogLines = 5
 )
 
 // EventsOf returns the events about an object, the newest last.
@@ -77,7 +77,7 @@ func (f *Facts) EventsOf(obj client.Object) (events []*corev1.Event) {
 	return events
 }
 
-// isAbout reports whether an event is about an object. The events of a node have its name for a UID.
+// isAbout reports whether an Event is about an object. Events about a Node contain its name instead of its UID.
 func isAbout(e *corev1.Event, obj client.Object) bool {
 	at := e.InvolvedObject
 	if at.Name != obj.GetName() || at.Namespace != obj.GetNamespace() {
@@ -109,7 +109,7 @@ func (f *Facts) Last(obj client.Object, text string, reasons ...string) *corev1.
 	return nil
 }
 
-// LastOf is the time at which an event last happened.
+// LastOf returns the time at which an event last happened.
 func LastOf(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
@@ -122,7 +122,7 @@ func LastOf(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// EventLine returns an event as a line: its reason, how long ago and how often it was, and its message.
+// EventLine formats an event: its reason, its age, its count and its message.
 func (f *Facts) EventLine(e *corev1.Event) string {
 	times := max(e.Count, 1)
 	if e.Series != nil {
@@ -136,7 +136,7 @@ func (f *Facts) EventLine(e *corev1.Event) string {
 		words.Clip(e.Message))
 }
 
-// EventLines are the newest events, as evidence.
+// EventLines returns the newest events, as evidence.
 func (f *Facts) EventLines(events []*corev1.Event) (lines []string) {
 	for _, e := range events[max(0, len(events)-MaxEvents):] {
 		lines = append(lines, f.EventLine(e))
@@ -144,7 +144,7 @@ func (f *Facts) EventLines(events []*corev1.Event) (lines []string) {
 	return lines
 }
 
-// LogLines are the last lines of a container's log that are not empty.
+// LogLines returns the last lines of a container's log, without empty lines.
 func (f *Facts) LogLines(pod *corev1.Pod, container string) (lines []string) {
 	for line := range strings.Lines(f.Logs[LogKey(pod, container)]) {
 		if line = strings.TrimSpace(words.Plain(line)); line != "" {

@@ -14,22 +14,22 @@ import (
 	"monopod/apiserver/kit/crd"
 )
 
-// NoFreePorts is what the scheduler's message says of a host port that another pod has.
+// NoFreePorts is the phrase in the scheduler's message about a host port that another pod uses.
 const NoFreePorts = "didn't have free ports"
 
-// What the last lines of a log are about.
+// Patterns of the last lines of a log.
 var (
-	// NoAnswer: a connection got no answer, as when a NetworkPolicy drops its packets.
+	// NoAnswer matches a connection that times out, for example because a NetworkPolicy drops its packets.
 	NoAnswer = regexp.MustCompile(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)
-	// Unreachable: a connection was refused, or a name is unknown.
-	Unreachable = regexp.MustCompile(
-		`(?i)connection refused|ECONNREFUSED|no such host|ENOTFOUND|could not resolve host|name or service not known|name does not resolve|could not translate host name`)
-	// Denied: the API server refuses a request of the program.
+	// Unreachable matches a connection that is refused, and a name that DNS does not know.
+	Unreachable = regexp.MustCompile(`(?i)connection refused|ECONNREFUSED|no such host|ENOTFOUND|` +
+		`could not resolve host|name or service not known|name does not resolve|could not translate host name`)
+	// Denied matches a request that the API server refuses for a service account.
 	Denied = regexp.MustCompile(`User "system:serviceaccount:[^"]+" cannot `)
 )
 
-// Unprepared reports whether a pod on a node has no running container, and none that says why: it may wait for its
-// volumes or its sandbox, also when the node or its runtime was restarted.
+// Unprepared reports whether a pod on a node has no running container, and no container whose status says why. Such a
+// pod may wait for its volumes or its sandbox, also after a restart of the node or its runtime.
 func Unprepared(p *corev1.Pod) bool {
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
@@ -55,7 +55,7 @@ func Claims(p *corev1.Pod) (names []string) {
 	return names
 }
 
-// Sources returns the objects without which the volumes of a pod fail to mount.
+// Sources returns the objects that the volumes of a pod refer to and need.
 func Sources(p *corev1.Pod) (refs []client.Ref) {
 	add := func(resource schema.GroupVersionResource, name string, optional *bool) {
 		if optional == nil || !*optional {
@@ -85,7 +85,7 @@ func Sources(p *corev1.Pod) (refs []client.Ref) {
 	return refs
 }
 
-// SharedPorts returns the host ports of a pod that another pod on a node has, too.
+// SharedPorts returns the host ports of a pod that another pod on a node uses, too.
 func SharedPorts(p, other *corev1.Pod) (shared []corev1.ContainerPort) {
 	if other.UID == p.UID || other.Spec.NodeName == "" || other.Status.Phase == corev1.PodSucceeded ||
 		other.Status.Phase == corev1.PodFailed {
@@ -123,7 +123,8 @@ func protocol(p corev1.ContainerPort) corev1.Protocol {
 
 func anyIP(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
 
-// TargetPort returns the port of a pod to which a port of a Service leads; 0: it has none with this name.
+// TargetPort returns the port of a pod to which a port of a Service forwards. It returns 0 if the pod has no port
+// with the name.
 func TargetPort(p *corev1.Pod, port corev1.ServicePort) int32 {
 	switch {
 	case port.TargetPort.Type == intstr.Int && port.TargetPort.IntVal != 0:
@@ -141,8 +142,8 @@ func TargetPort(p *corev1.Pod, port corev1.ServicePort) int32 {
 	return 0
 }
 
-// Mentions reports whether a text contains the address or the name of a Service: a name that may mean another thing
-// only with its namespace or a port.
+// Mentions reports whether a text contains the address of a Service, or its name followed by a port. A name alone does
+// not count, because it may mean something else.
 func Mentions(text string, s *corev1.Service) bool {
 	for _, ip := range s.Spec.ClusterIPs {
 		if ip != corev1.ClusterIPNone && word(ip).MatchString(text) {
@@ -157,7 +158,7 @@ func word(text string) *regexp.Regexp {
 	return regexp.MustCompile(`(^|[^\w.])` + regexp.QuoteMeta(text) + `($|[^\w.]|\.$)`)
 }
 
-// Conversion returns the Service of a definition's conversion webhook; nil: it has none.
+// Conversion returns the Service of a definition's conversion webhook, or nil if it has none.
 func Conversion(d *crd.Definition) *apiextensionsv1.ServiceReference {
 	c := d.Spec.Conversion
 	if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil {

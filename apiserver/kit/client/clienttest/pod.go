@@ -37,7 +37,8 @@ func testPodParts(t *testing.T, c client.Client) {
 	pod = create(t, c, pod)
 	debugged, err := client.Update(t.Context(), c, pod, "ephemeralcontainers", func(p *corev1.Pod) error {
 		p.Labels = map[string]string{"not": "this"}
-		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "x"}}}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "x"}}}
 		return nil
 	})
 	if err != nil || len(debugged.Spec.EphemeralContainers) != 1 || debugged.Labels["not"] != "" ||

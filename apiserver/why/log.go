@@ -14,42 +14,42 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// told is a cause that the last lines of a program's log name; says is empty if they name none.
-type told struct {
-	says, do string
-	evidence []string
+// logCause is a cause that was found in the last lines of a program's log. sentence is empty if none was found.
+type logCause struct {
+	sentence, do string
+	evidence     []string
 }
 
 var (
-	forbidden = regexp.MustCompile(
-		`User "system:serviceaccount:([^:"]+):([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?`)
-	unknownName = regexp.MustCompile(
-		`(?i)(?:lookup ([\w.-]+?)\.?(?: on \S+)?: no such host|ENOTFOUND ([\w.-]+)|could not resolve host:? ["']?([\w.-]+)|could not translate host name "([^"]+)")`)
+	forbidden = regexp.MustCompile(`User "system:serviceaccount:([^:"]+):([^"]+)" cannot (\S+) resource "([^"]+)" ` +
+		`in API group "([^"]*)"(?: in the namespace "([^"]+)")?`)
+	unknownName = regexp.MustCompile(`(?i)(?:lookup ([\w.-]+?)\.?(?: on \S+)?: no such host|ENOTFOUND ([\w.-]+)|` +
+		`could not resolve host:? ["']?([\w.-]+)|could not translate host name "([^"]+)")`)
 	refusedLine = regexp.MustCompile(`(?i)connection refused|ECONNREFUSED`)
-	local       = regexp.MustCompile(`(?i)(?:localhost|127\.0\.0\.1|\[::1\]|::1):(\d+)`)
+	localhost   = regexp.MustCompile(`(?i)(?:localhost|127\.0\.0\.1|\[::1\]|::1):(\d+)`)
 	portOf      = regexp.MustCompile(`:(\d{1,5})\b`)
 )
 
-// told looks for the cause in the last lines of the container's log, the newest first.
-func (c container) told(lines []string) told {
+// logCause looks for a cause in the last lines of the container's log, the newest first.
+func (c container) logCause(lines []string) logCause {
 	for _, line := range slices.Backward(lines) {
 		if m := forbidden.FindStringSubmatch(line); m != nil {
 			return c.denied(m)
 		}
 		if m := unknownName.FindStringSubmatch(line); m != nil {
-			return c.unknown(m[1] + m[2] + m[3] + m[4])
+			return c.unknownHost(m[1] + m[2] + m[3] + m[4])
 		}
 		if refusedLine.MatchString(line) {
-			return c.refusedBy(line)
+			return c.connectionRefused(line)
 		}
 	}
-	return told{}
+	return logCause{}
 }
 
 // denied explains a request that RBAC does not allow to the pod's service account.
-func (c container) denied(m []string) told {
+func (c container) denied(m []string) logCause {
 	namespace, account, verb, resource, group, in := m[1], m[2], m[3], m[4], m[5], m[6]
-	t := told{says: fmt.Sprintf("RBAC does not allow the ServiceAccount %s to %s %s", account, verb, resource)}
+	t := logCause{sentence: fmt.Sprintf("RBAC does not allow the ServiceAccount %s to %s %s", account, verb, resource)}
 	what := resource
 	if group != "" {
 		what += "." + group
@@ -57,10 +57,11 @@ func (c container) denied(m []string) told {
 	kind, at := "clusterrole", ""
 	if in != "" {
 		kind, at = "role", " -n "+in
-		t.says += " in namespace " + in
+		t.sentence += " in namespace " + in
 	}
-	t.do = fmt.Sprintf(
-		"Allow it with a role and its binding: kubectl create %s %s --verb=%s --resource=%s%s, and: kubectl create %sbinding %s --%s=%s --serviceaccount=%s:%s%s. If the pod should use another account, correct serviceAccountName.",
+	t.do = fmt.Sprintf("Allow it with a role and its binding: kubectl create %s %s --verb=%s --resource=%s%s, "+
+		"and: kubectl create %sbinding %s --%s=%s --serviceaccount=%s:%s%s. "+
+		"If the pod should use another account, correct serviceAccountName.",
 		kind, account, verb, what, at, kind, account, kind, account, namespace, account, at)
 	bound := func(name, inNamespace string, role rbacv1.RoleRef, subjects []rbacv1.Subject) {
 		if slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
@@ -79,8 +80,8 @@ func (c container) denied(m []string) told {
 	return t
 }
 
-// unknown explains a name that DNS does not know.
-func (c container) unknown(name string) told {
+// unknownHost explains a name that DNS does not know.
+func (c container) unknownHost(name string) logCause {
 	services := facts.Every[*corev1.Service](c.Facts)
 	short := strings.TrimSuffix(strings.TrimSuffix(name, ".cluster.local"), ".svc")
 	service, namespace, two := strings.Cut(short, ".")
@@ -91,20 +92,22 @@ func (c container) unknown(name string) told {
 	}
 	switch s := facts.Related[*corev1.Service](c.Facts, namespace, service); {
 	case !ofCluster || strings.Contains(namespace, "."):
-		return told{says: fmt.Sprintf("DNS does not know the name %s", name),
-			do: "Correct the name in the configuration of the program, or check the DNS servers of the machine; CoreDNS asks them for names outside the cluster."}
+		return logCause{sentence: fmt.Sprintf("DNS does not know the name %s", name),
+			do: "Correct the name in the configuration of the program, or check the DNS servers of the machine; " +
+				"CoreDNS asks them for names outside the cluster."}
 	case s != nil:
 		a := traffic{c.about(s)}.service(s)
 		if a.Do == "" {
-			return told{says: fmt.Sprintf("the name of Service %s was not known then, and it is now", s.Name),
+			return logCause{sentence: fmt.Sprintf("the name of Service %s was not known then, and it is now", s.Name),
 				do: "Wait until the container starts again.", evidence: a.Evidence}
 		}
-		return told{says: strings.TrimSuffix(a.Sentence, "."), do: a.Do, evidence: a.Evidence}
+		return logCause{sentence: strings.TrimSuffix(a.Sentence, "."), do: a.Do, evidence: a.Evidence}
 	case len(services) == 0: // the user may not read them
-		return told{}
+		return logCause{}
 	}
-	t := told{says: fmt.Sprintf("there is no Service %s in namespace %s", service, namespace),
-		do: "Create the Service, or correct the name in the configuration of the program; a Service of another namespace is NAME.NAMESPACE."}
+	t := logCause{sentence: fmt.Sprintf("there is no Service %s in namespace %s", service, namespace),
+		do: "Create the Service, or correct the name in the configuration of the program; " +
+			"a Service of another namespace is NAME.NAMESPACE."}
 	for _, s := range services {
 		if s.Name == service || s.Namespace == namespace && spelling.Near(s.Name, service) {
 			t.evidence = append(t.evidence, fmt.Sprintf("there is the Service %s in namespace %s", s.Name, s.Namespace))
@@ -113,8 +116,8 @@ func (c container) unknown(name string) told {
 	return t
 }
 
-// refusedBy explains a connection that was refused.
-func (c container) refusedBy(line string) told {
+// connectionRefused explains a connection that was refused.
+func (c container) connectionRefused(line string) logCause {
 	for _, s := range facts.Every[*corev1.Service](c.Facts) {
 		if !facts.Mentions(line, s) {
 			continue
@@ -126,20 +129,22 @@ func (c container) refusedBy(line string) told {
 		if m := portOf.FindAllStringSubmatch(line, -1); m != nil && !slices.ContainsFunc(m, func(m []string) bool {
 			return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return fmt.Sprint(p.Port) == m[1] })
 		}) {
-			return told{says: fmt.Sprintf("%s has no port %s", name, m[len(m)-1][1]),
+			return logCause{sentence: fmt.Sprintf("%s has no port %s", name, m[len(m)-1][1]),
 				do: "Correct the port in the configuration of the program, or add it to the Service."}
 		}
 		a := traffic{c.about(s)}.service(s)
 		if a.Do == "" {
-			return told{says: name + " refused the connection then, and has endpoints now",
-				do:       "Wait until the container starts again; let the program try again when what it needs is not there yet.",
+			return logCause{sentence: name + " refused the connection then, and has endpoints now",
+				do: "Wait until the container starts again; " +
+					"let the program try again when what it needs is not there yet.",
 				evidence: append([]string{a.Sentence}, a.Evidence...)}
 		}
-		return told{says: words.Lower(strings.TrimSuffix(a.Sentence, ".")), do: a.Do, evidence: a.Evidence}
+		return logCause{sentence: words.Lower(strings.TrimSuffix(a.Sentence, ".")), do: a.Do, evidence: a.Evidence}
 	}
-	if m := local.FindStringSubmatch(line); m != nil {
-		return told{says: fmt.Sprintf("nothing in the pod listens on port %s of localhost", m[1]),
-			do: "localhost is the pod itself: give the program the name of a Service, or start the server in another container of the pod. To read the whole log: kubectl logs " + c.pod.Name + " -c " + c.spec.Name + " --previous"}
+	if m := localhost.FindStringSubmatch(line); m != nil {
+		return logCause{sentence: fmt.Sprintf("nothing in the pod listens on port %s of localhost", m[1]),
+			do: "localhost is the pod itself: give the program the name of a Service, or start the server in another " +
+				"container of the pod. To read the whole log: kubectl logs " + c.pod.Name + " -c " + c.spec.Name + " --previous"}
 	}
-	return told{}
+	return logCause{}
 }

@@ -23,14 +23,14 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Report is the answer without a kind: all that is wrong now, the worst first.
+// Report lists everything that is wrong now, the worst first.
 type Report struct {
 	Problems []Problem `json:"problems"`
-	More     int       `json:"more,omitempty"`   // objects that look wrong, beyond those that are explained
-	Hidden   []string  `json:"hidden,omitempty"` // what could not be read
+	More     int       `json:"more,omitempty"`   // number of objects that look wrong and are not explained
+	Hidden   []string  `json:"hidden,omitempty"` // Forbidden errors: the report is incomplete
 }
 
-// Problem is an object with which something is wrong, explained.
+// Problem explains an object with which something is wrong.
 type Problem struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -38,12 +38,12 @@ type Problem struct {
 	Answer
 }
 
-// MaxProblems is how many problems a Report explains at most.
+// MaxProblems is the maximum number of problems in a Report.
 const MaxProblems = 20
 
-// Looked returns the resources whose objects Wrong judges, beside those of custom kinds. The objects of a namespace do
-// without the others.
-func Looked() (namespaced, others []schema.GroupVersionResource) {
+// Judged returns the resources whose objects Suspects judges, in addition to those of custom kinds. A report about one
+// namespace needs only the namespaced ones.
+func Judged() (namespaced, others []schema.GroupVersionResource) {
 	return []schema.GroupVersionResource{client.Pods, client.Deployments, client.ReplicaSets, client.StatefulSets,
 			client.DaemonSets, client.Jobs, client.CronJobs,
 			client.PersistentVolumeClaims, client.Services, client.Ingresses, client.HorizontalPodAutoscalers},
@@ -51,22 +51,22 @@ func Looked() (namespaced, others []schema.GroupVersionResource) {
 			client.ValidatingWebhookConfigurations, client.MutatingWebhookConfigurations}
 }
 
-// How bad it is that something is wrong with an object.
+// Severities, the worst first.
 const (
-	everything = iota // nothing runs, or nothing can be created
-	stopped           // a workload has nothing that is ready
-	reduced           // a workload has less than it should have
+	clusterDown = iota // no pod runs, or no object can be created
+	stopped            // a workload has no ready pod
+	degraded           // a workload has fewer ready pods than it should have
 	other
 	fine
 )
 
-// removal is how long a deletion may take until it counts as wrong.
-const removal = 30 * time.Second
+// deletionTime is how long a deletion may take until it counts as a problem.
+const deletionTime = 30 * time.Second
 
-// Wrong returns those of the objects that look wrong, the worst first. A pod counts for its owner, so that a cause is
-// found once. What is explained decides: an answer with nothing to do is no problem.
-func Wrong(objects []client.Object, now time.Time) []client.Object {
-	w := judge{now: now, byUID: map[types.UID]client.Object{}, rank: map[client.Object]int{}}
+// Suspects returns the objects that look wrong, the worst first. A pod counts for its owner, so that each cause is
+// found once. An object is a problem only if its Answer has something to do.
+func Suspects(objects []client.Object, now time.Time) []client.Object {
+	w := judge{now: now, byUID: map[types.UID]client.Object{}, severity: map[client.Object]int{}}
 	for _, o := range objects {
 		w.byUID[o.GetUID()] = o
 		switch t := o.(type) {
@@ -78,41 +78,41 @@ func Wrong(objects []client.Object, now time.Time) []client.Object {
 	}
 	var all []client.Object
 	for _, o := range objects {
-		if at, rank := w.judged(o); rank < fine {
-			if was, known := w.rank[at]; !known {
+		if at, severity := w.judge(o); severity < fine {
+			if old, ok := w.severity[at]; !ok {
 				all = append(all, at)
-				w.rank[at] = rank
+				w.severity[at] = severity
 			} else {
-				w.rank[at] = min(was, rank)
+				w.severity[at] = min(old, severity)
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b client.Object) int {
-		return cmp.Or(cmp.Compare(w.rank[a], w.rank[b]), cmp.Compare(a.GetNamespace(), b.GetNamespace()),
+		return cmp.Or(cmp.Compare(w.severity[a], w.severity[b]), cmp.Compare(a.GetNamespace(), b.GetNamespace()),
 			cmp.Compare(a.GetName(), b.GetName()))
 	})
 	return all
 }
 
 type judge struct {
-	now   time.Time
-	byUID map[types.UID]client.Object
-	pods  []*corev1.Pod
-	jobs  []*batchv1.Job
-	rank  map[client.Object]int
+	now      time.Time
+	byUID    map[types.UID]client.Object
+	pods     []*corev1.Pod
+	jobs     []*batchv1.Job
+	severity map[client.Object]int
 }
 
-// judged returns how bad the state of an object is, and the object that explains it.
-func (w *judge) judged(o client.Object) (at client.Object, rank int) {
+// judge returns the severity of an object's state, and the object that explains it.
+func (w *judge) judge(o client.Object) (at client.Object, severity int) {
 	if t := o.GetDeletionTimestamp(); t != nil { // a pod's is in the future while its grace period lasts
-		if w.now.Sub(t.Time) > removal {
-			return o, reduced
+		if w.now.Sub(t.Time) > deletionTime {
+			return o, degraded
 		}
 		return o, fine
 	}
 	switch o := o.(type) {
 	case *corev1.Node:
-		return o, node(o)
+		return o, nodeSeverity(o)
 	case *corev1.Pod:
 		return w.pod(o)
 	case *appsv1.Deployment:
@@ -134,7 +134,7 @@ func (w *judge) judged(o client.Object) (at client.Object, rank int) {
 	case *batchv1.Job:
 		return o, wrongIf(jobCondition(o, batchv1.JobFailed) != nil && w.newest(o), other)
 	case *batchv1.CronJob:
-		_, at := next(o, w.now)
+		_, at := nextStart(o, w.now)
 		return o, wrongIf(at.IsZero() && !ptr.Deref(o.Spec.Suspend, false), other)
 	case *corev1.PersistentVolumeClaim:
 		if o.Status.Phase == corev1.ClaimLost {
@@ -142,7 +142,7 @@ func (w *judge) judged(o client.Object) (at client.Object, rank int) {
 		}
 		return o, wrongIf(o.Status.Phase != corev1.ClaimBound && !w.used(o), other)
 	case *corev1.Service:
-		return o, wrongIf(w.leadsNowhere(o) || o.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+		return o, wrongIf(w.selectsNothing(o) || o.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 			len(o.Status.LoadBalancer.Ingress) == 0, other)
 	case *networkingv1.Ingress:
 		return o, wrongIf(len(o.Status.LoadBalancer.Ingress) == 0, other)
@@ -152,33 +152,33 @@ func (w *judge) judged(o client.Object) (at client.Object, rank int) {
 				return c.Status == corev1.ConditionFalse && c.Reason != "ScalingDisabled" && c.Type != autoscalingv2.ScalingLimited
 			}), other)
 	case *admissionregistrationv1.ValidatingWebhookConfiguration, *admissionregistrationv1.MutatingWebhookConfiguration:
-		return o, everything // if its explanation finds no Service
+		return o, clusterDown // its explanation checks the Service
 	case *corev1.Namespace:
 		return o, fine
 	case *crd.Definition:
 		if facts.Conversion(o) != nil {
-			return o, stopped // if its explanation finds no Service
+			return o, stopped // its explanation checks the Service
 		}
 	}
 	return o, wrongIf(slices.ContainsFunc(words.Conditions(o), bad), other)
 }
 
-func wrongIf(wrong bool, rank int) int {
+func wrongIf(wrong bool, severity int) int {
 	if wrong {
-		return rank
+		return severity
 	}
 	return fine
 }
 
-func node(n *corev1.Node) int {
+func nodeSeverity(n *corev1.Node) int {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return everything
+			return clusterDown
 		}
 	}
 	return wrongIf(slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}), everything) // it takes no pods
+	}), clusterDown) // the node accepts no pods
 }
 
 func replicas(want, ready int32, wrong bool) int {
@@ -188,17 +188,17 @@ func replicas(want, ready int32, wrong bool) int {
 	case ready == 0 && want > 0:
 		return stopped
 	}
-	return reduced
+	return degraded
 }
 
-// pod judges a pod, for its owner if that judges it, too.
+// pod judges a pod, or its Job. Other owners count their ready pods themselves.
 func (w *judge) pod(p *corev1.Pod) (client.Object, int) {
 	owner := metav1.GetControllerOf(p)
 	if owner != nil {
 		switch o := w.byUID[owner.UID].(type) {
 		case *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet:
-			return p, fine // its number of ready pods says it
-		case *batchv1.Job: // it counts only failed pods
+			return p, fine
+		case *batchv1.Job: // its status counts only failed pods
 			scheduled := facts.PodCondition(p, corev1.PodScheduled)
 			return o, wrongIf(p.Status.Phase != corev1.PodFailed &&
 				(facts.Trouble(p) || scheduled != nil && scheduled.Status == corev1.ConditionFalse), stopped)
@@ -214,7 +214,7 @@ func (w *judge) pod(p *corev1.Pod) (client.Object, int) {
 	return p, stopped
 }
 
-// newest reports whether no Job of the same CronJob is newer.
+// newest reports whether a Job is the newest of its CronJob, or has none.
 func (w *judge) newest(j *batchv1.Job) bool {
 	owner := metav1.GetControllerOf(j)
 	return owner == nil || !slices.ContainsFunc(w.jobs, func(later *batchv1.Job) bool {
@@ -223,15 +223,15 @@ func (w *judge) newest(j *batchv1.Job) bool {
 	})
 }
 
-// used reports whether a pod uses a claim: then the pod, or its owner, shows what is wrong.
+// used reports whether a pod uses a claim. In that case the pod or its owner is the problem, not the claim.
 func (w *judge) used(c *corev1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(w.pods, func(p *corev1.Pod) bool {
 		return p.Namespace == c.Namespace && slices.Contains(facts.Claims(p), c.Name)
 	})
 }
 
-// leadsNowhere reports whether a Service selects no pod, and no pod that a workload would create.
-func (w *judge) leadsNowhere(s *corev1.Service) bool {
+// selectsNothing reports whether a Service selects no pod, and no pod that a workload would create.
+func (w *judge) selectsNothing(s *corev1.Service) bool {
 	if len(s.Spec.Selector) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}

@@ -51,14 +51,14 @@ func TestWrong(t *testing.T) {
 			objects = append(objects, obj)
 		}
 		var got []string
-		for _, o := range why.Wrong(objects, now) {
+		for _, o := range why.Suspects(objects, now) {
 			got = append(got, words.Name(o))
 		}
 		if s := strings.Join(got, ", "); s != c.want {
 			t.Errorf("%s: got %q, want %q", name, s, c.want)
 		}
 		slices.Reverse(objects) // the order does not matter
-		if again := why.Wrong(objects, now); len(again) != len(got) || len(got) > 0 && words.Name(again[0]) != got[0] {
+		if again := why.Suspects(objects, now); len(again) != len(got) || len(got) > 0 && words.Name(again[0]) != got[0] {
 			t.Errorf("%s: in reverse: %v", name, again)
 		}
 	}
