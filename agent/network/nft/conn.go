@@ -17,8 +17,8 @@ const (
 
 // Conn is a connection for large transactions, which opens when it is first used and stays open: when a netfilter
 // socket is closed, the kernel waits for an RCU grace period of 10 to 30 ms until it has freed what earlier
-// transactions removed, and no transaction can begin meanwhile. The zero Conn is ready. Its methods are not safe for concurrent
-// use.
+// transactions removed, and no transaction can begin meanwhile. The zero Conn is ready. Its methods are not safe for
+// concurrent use.
 type Conn struct {
 	open *nftables.Conn // nil before the first use and after a failure
 }

@@ -11,7 +11,10 @@ import (
 
 // Meta matches packets by one of their properties, for example the name of a link or the protocol above IP.
 func Meta(key expr.MetaKey, op expr.CmpOp, value []byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: FirstRegister}, &expr.Cmp{Op: op, Register: FirstRegister, Data: value}}
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: FirstRegister},
+		&expr.Cmp{Op: op, Register: FirstRegister, Data: value},
+	}
 }
 
 // Link matches the input or output link by name; key is MetaKeyIIFNAME or MetaKeyOIFNAME.

@@ -71,8 +71,8 @@ func (s *HealthChecks) Set(key types.NamespacedName, port int32, local int) {
 	}
 	stop, err := s.serve(key, port)
 	if err != nil {
-		s.log.Warn("failed to listen on the health check port of a Service", zap.Stringer("service", key), zap.Int32("port", port),
-			zap.Error(err))
+		s.log.Warn("failed to listen on the health check port of a Service", zap.Stringer("service", key),
+			zap.Int32("port", port), zap.Error(err))
 		return
 	}
 	s.services[key] = &healthCheck{port: port, local: local, stop: stop}

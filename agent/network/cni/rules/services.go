@@ -12,7 +12,8 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// services is a separate table, so that translation works on kernels that cannot reject. Its family is inet, because addresses of Services may be IPv6.
+// services is a separate table, so that translation works on kernels that cannot reject. Its family is inet, because
+// addresses of Services may be IPv6.
 func (r Rules) services() *nftables.Table {
 	return &nftables.Table{Name: r.Table, Family: nftables.TableFamilyINet}
 }
