@@ -178,7 +178,7 @@ func TestAssets(t *testing.T) {
 		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(real), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := createPrograms(dir, program); err == nil || !strings.Contains(err.Error(), path+" exists and was not scriptMarker by this command") {
+		if err := createPrograms(dir, program); err == nil || !strings.Contains(err.Error(), path+" exists and was not written by this command") {
 			t.Errorf("over %q: %v", real, err)
 		}
 	}
