@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// house lists the rooms of the program from the ground up. A package belongs to the nearest folder above it that is
+// house lists the rooms of the program, each after all that it knows. A package belongs to the nearest folder above it that is
 // listed. It imports packages of its own room, and of the rooms that its room knows, which are listed before it.
 var house = []struct{ room, knows string }{
 	{"store", ""},

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -39,7 +40,7 @@ import (
 	"monopod/web"
 )
 
-// documents are what the page's help searches.
+// documents are the pages that the dashboard's help searches.
 //
 //go:embed README.md docs/*.md
 var documents embed.FS
@@ -74,7 +75,7 @@ func command() *cobra.Command {
 		Short:         "A whole Kubernetes in one small process",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// without a template of its own: text/template keeps the linker from dropping unused methods
+		// Cobra's default template: a custom one uses text/template, which keeps the linker from dropping unused methods.
 		Version: versions.Line(),
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return commandline.FromEnvironment(cmd, os.Environ())
@@ -82,7 +83,8 @@ func command() *cobra.Command {
 	}
 	serve, config := serveCommands()
 	serve.GroupID, config.GroupID = cmd.Start, cmd.Start
-	all := append(cmd.All(cmd.Deps{DataDir: defaultDataDir, Versions: versions, EventTTL: controllers.Default().EventTTL.Duration}),
+	deps := cmd.Deps{DataDir: defaultDataDir, Versions: versions, EventTTL: controllers.Default().EventTTL.Duration}
+	all := append(cmd.All(deps),
 		serve, config, commandline.VersionCommand(versions), envtest.AssetsCommand())
 	cmd.AddTo(root, all...)
 	commandline.RefuseUnknown(root)
@@ -138,25 +140,25 @@ func (c *Config) complete() error {
 	return c.Settings.Network.CheckServices(c.API.ServiceRange().Complete().Addresses)
 }
 
-// memoryShare of what the process can use is the size from which Go collects garbage more often: containerd, its shims
-// and the pods of a small machine need the rest.
+// memoryShare is the divisor of the available memory that gives Go's soft memory limit: containerd, its shims and the
+// pods of a small machine need the rest.
 const memoryShare = 3
 
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
 // ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
-	if most := memory.Limit() / memoryShare; most > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(most))
+	if limit := memory.Limit() / memoryShare; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(limit))
 	}
 	if err := cfg.Possible(); err != nil {
 		return err
 	}
-	closed, err := datadir.Open(cfg.DataDir)
+	restricted, err := datadir.Open(cfg.DataDir)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	for _, change := range closed {
-		log.Warn("the permissions of the data folder were too wide", zap.String("changed", change))
+	for _, change := range restricted {
+		log.Warn("restricted the permissions of the data folder", zap.String("changed", change))
 	}
 	metrics := prometheus.NewRegistry()
 	a, err := api.Open(ctx, cfg.api(log), metrics)
@@ -166,28 +168,28 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	return errors.Join(serve(ctx, cfg, log, a, metrics), a.Close())
 }
 
-// serve runs what needs the API.
+// serve runs the server, the controllers and the node agent.
 func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics *prometheus.Registry) (err error) {
 	p := parts{cfg: cfg, log: log, api: a}
-	p.node = agent.NewNode(
-		agent.NodeDeps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods,
-			Log: log.Named("agent")}, p.nodeConfig())
-	p.controllers,
-		err = controllers.NewControllers(
-		controllers.Deps{Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics},
-		p.controllersConfig())
+	p.node = agent.NewNode(agent.NodeDeps{
+		Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods,
+		Log: log.Named("agent"),
+	}, p.nodeConfig())
+	p.controllers, err = controllers.NewControllers(controllers.Deps{
+		Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics,
+	}, p.controllersConfig())
 	if err != nil {
 		return err
 	}
-	server, closed, err := a.New(ctx, p.serverConfig())
+	server, closeServer, err := a.New(ctx, p.serverConfig())
 	if err != nil {
 		return err
 	}
 	p.server = server
-	return errors.Join(p.run(ctx), closed())
+	return errors.Join(p.run(ctx), closeServer())
 }
 
-// parts are the parts that run together, and what they know of each other.
+// parts are the parts of the process, which run together.
 type parts struct {
 	cfg         Config
 	log         *zap.Logger
@@ -204,9 +206,9 @@ func (c Config) api(log *zap.Logger) api.Config {
 	}
 }
 
-// off reports whether nothing acts on the kinds of a controller.
+// off reports whether a controller is disabled, so that nothing acts on its kinds.
 func (c Config) off(controller string) bool {
-	if off, ours := c.Settings.Off(controller); ours {
+	if off, inAgent := c.Settings.Off(controller); inAgent {
 		return off
 	}
 	return c.Controllers.Off(controller)
@@ -215,7 +217,8 @@ func (c Config) off(controller string) bool {
 func (p *parts) nodeConfig() agent.NodeConfig {
 	return agent.NodeConfig{
 		Settings: p.cfg.Settings, DataDir: p.cfg.DataDir, Server: p.api.Access.Listens(), Port: p.api.Access.KubeletPort(),
-		Services: p.cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: p.cfg.Controllers.Services.Pool(), Restored: p.api.Restored,
+		Services: p.cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: p.cfg.Controllers.Services.Pool(),
+		Restored: p.api.Restored,
 	}
 }
 
@@ -237,8 +240,8 @@ func (p *parts) controllersConfig() controllers.ProcessConfig {
 	}
 }
 
-// flowControl returns the controller of the server's limits. The server is there when it runs: it shows the health of
-// all controllers.
+// flowControl returns the controller of the server's limits. It reads p.server only when it runs, because the server is
+// created after the controllers.
 func (p *parts) flowControl(deps follow.Deps) follow.Controller {
 	controller := sync.OnceValue(func() follow.Controller { return p.server.FlowControl(deps) })
 	return follow.Task("flowcontrol", func(ctx context.Context) error { return controller().Run(ctx) })
@@ -246,11 +249,13 @@ func (p *parts) flowControl(deps follow.Deps) follow.Controller {
 
 func (p *parts) serverConfig() apiserver.Config {
 	return apiserver.Config{
-		Node:    p.node.Find,
-		Pods:    p.node,
-		Checks:  append(append(p.api.Checks(), p.controllers.Checks()...), p.node.Checks()...),
-		Usage:   p.node.Usage,
-		Admin:   admin.Config{About: p.about, Recent: p.cfg.Log.Recent.Bytes, Shutdown: p.node.Shutdown(), Images: p.node.Images()},
+		Node:   p.node.Find,
+		Pods:   p.node,
+		Checks: slices.Concat(p.api.Checks(), p.controllers.Checks(), p.node.Checks()),
+		Usage:  p.node.Usage,
+		Admin: admin.Config{
+			About: p.about, Recent: p.cfg.Log.Recent.Bytes, Shutdown: p.node.Shutdown(), Images: p.node.Images(),
+		},
 		Web:     web.Handler(documents),
 		Configz: map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.controllers.Manager.Configz()},
 		Debug:   func(name string) http.Handler { return p.controllers.Manager.DebuggingHandlers()[name] },
@@ -265,7 +270,7 @@ func (p *parts) about(ctx context.Context) status.Process {
 	return about
 }
 
-// run runs them until ctx ends or one of them fails. The server stops last: the parts write their last changes
+// run runs the parts until ctx ends or one of them fails. The server stops last: the parts write their last changes
 // through the registry, and clients see them until the end.
 func (p *parts) run(ctx context.Context) error {
 	last, stopLast := context.WithCancel(context.WithoutCancel(ctx))
@@ -280,7 +285,8 @@ func (p *parts) run(ctx context.Context) error {
 		defer stopLast()
 		return p.work(groupCtx)
 	})
-	p.log.Info("ready", zap.String("address", p.api.Access.Address), zap.String("kubeconfig", filepath.Join(p.cfg.DataDir, "admin.kubeconfig")),
+	p.log.Info("ready", zap.String("address", p.api.Access.Address),
+		zap.String("kubeconfig", filepath.Join(p.cfg.DataDir, "admin.kubeconfig")),
 		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
 	p.cfg.Log.Greet(os.Stderr, p.api.Access.Reachable(), p.cfg.DataDir)
 	return group.Wait()
@@ -296,7 +302,7 @@ func (p *parts) work(ctx context.Context) error {
 	return group.Wait()
 }
 
-// notify tells systemd, until ctx ends, how far the server is.
+// notify reports to systemd, until ctx ends, whether the server is ready.
 func (p *parts) notify(ctx context.Context, socket *systemd.Socket) {
 	if err := socket.Run(ctx, clock.RealClock{}, p.server.Ready); err != nil {
 		p.log.Warn("failed to notify systemd", zap.Error(err))

@@ -76,7 +76,7 @@ is_so 'starts with the machine \(OpenRC\)' "$dir/program" install -- --runtime=f
 is_so ok ready
 is_so 'monopod \| +default' rc-update show default
 is_so started rc-service monopod status
-is_so 'nothing was to be done' monopod install -- --runtime=fake --node-name=node1 --listen=127.0.0.1:0
+is_so 'nothing to do' monopod install -- --runtime=fake --node-name=node1 --listen=127.0.0.1:0
 
 first=$(pid)
 is_so . rc-service monopod restart

@@ -60,8 +60,8 @@ func Handler(documents fs.FS) http.Handler {
 	return h
 }
 
-// textOf is all documents as one file, each after a form feed and its name. It is read and compressed when it is
-// requested first.
+// textOf returns all documents as one file, each after a form feed and its name. The file is read and compressed at its
+// first request.
 func textOf(documents fs.FS) asset {
 	read := func() ([]byte, error) {
 		var out bytes.Buffer
@@ -123,7 +123,8 @@ func policy(files fs.FS) (string, error) {
 		scripts += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
 	return "default-src 'none'; script-src " + scripts +
-		"; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'", nil
+		"; style-src 'self'; img-src 'self' data:; connect-src 'self'" +
+		"; form-action 'none'; base-uri 'none'; frame-ancestors 'none'", nil
 }
 
 // pack compresses what read returns.

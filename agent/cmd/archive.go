@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// MaxFile is the maximum size of a file in an archive, in bytes. Of a larger one the end is kept, which of a log is
-// what happened last.
-const MaxFile = 32 << 20
+// maxArchivedFile is the maximum size of a file in an archive, in bytes. Of a larger file, only the end is kept, as
+// logs need.
+const maxArchivedFile = 32 << 20
 
-// Archive is a file that is written. Close must follow.
-type Archive struct {
+// archive is a .tar.gz file that is being written. Close must follow.
+type archive struct {
 	file *os.File
 	gzip *gzip.Writer
 	tar  *tar.Writer
 	now  time.Time
 }
 
-// Create creates the file, which only its owner can read. An existing one is replaced.
-func Create(path string, now time.Time) (*Archive, error) {
+// createArchive creates the file, which only its owner can read. It replaces an existing one.
+func createArchive(path string, now time.Time) (*archive, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	z := gzip.NewWriter(f)
-	return &Archive{f, z, tar.NewWriter(z), now}, nil
+	return &archive{f, z, tar.NewWriter(z), now}, nil
 }
 
 // Add adds a file with this content.
-func (a *Archive) Add(name string, content []byte) error {
+func (a *archive) Add(name string, content []byte) error {
 	if err := a.header(name, int64(len(content)), a.now); err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func (a *Archive) Add(name string, content []byte) error {
 	return err
 }
 
-// AddFile adds the file at path, or its last MaxFile bytes.
-func (a *Archive) AddFile(name, path string) error {
+// addFile adds the file at path, or its last maxArchivedFile bytes.
+func (a *archive) addFile(name, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -54,22 +54,22 @@ func (a *Archive) AddFile(name, path string) error {
 	if err != nil {
 		return err
 	}
-	size := min(info.Size(), MaxFile)
+	size := min(info.Size(), maxArchivedFile)
 	if _, err := f.Seek(info.Size()-size, io.SeekStart); err != nil {
 		return err
 	}
 	if err := a.header(name, size, info.ModTime()); err != nil {
 		return err
 	}
-	n, err := io.Copy(a.tar, io.LimitReader(f, size)) // it may grow meanwhile
+	n, err := io.Copy(a.tar, io.LimitReader(f, size)) // the file may grow meanwhile
 	if err != nil {
 		return err
 	}
 	return a.fill(size - n)
 }
 
-// fill completes a file that was truncated while it was read.
-func (a *Archive) fill(missing int64) error {
+// fill appends zeros for a file that was truncated while it was read.
+func (a *archive) fill(missing int64) error {
 	_, err := io.CopyN(a.tar, zeros{}, missing)
 	return err
 }
@@ -81,9 +81,9 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// AddFolder adds the regular files below dir under the name. Files that disappear meanwhile are omitted, and it is no
-// error if dir does not exist. It returns how many files it added.
-func (a *Archive) AddFolder(name, dir string) (added int, err error) {
+// addFolder adds the regular files below dir under the name. It skips files that are removed meanwhile, and
+// accepts a missing dir. It returns the number of added files.
+func (a *archive) addFolder(name, dir string) (added int, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -95,7 +95,7 @@ func (a *Archive) AddFolder(name, dir string) (added int, err error) {
 		if err != nil {
 			return err
 		}
-		switch err := a.AddFile(filepath.Join(name, below), path); {
+		switch err := a.addFile(filepath.Join(name, below), path); {
 		case err == nil:
 			added++
 		case !errors.Is(err, fs.ErrNotExist):
@@ -106,13 +106,13 @@ func (a *Archive) AddFolder(name, dir string) (added int, err error) {
 	return added, err
 }
 
-func (a *Archive) header(name string, size int64, modified time.Time) error {
-	return a.tar.WriteHeader(
-		&tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Size: size, Mode: 0o600,
-			ModTime: modified.Truncate(time.Second)})
+func (a *archive) header(name string, size int64, modified time.Time) error {
+	return a.tar.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Size: size, Mode: 0o600, ModTime: modified.Truncate(time.Second),
+	})
 }
 
 // Close completes the file.
-func (a *Archive) Close() error {
+func (a *archive) Close() error {
 	return errors.Join(a.tar.Close(), a.gzip.Close(), a.file.Close())
 }

@@ -43,7 +43,7 @@ func TestArchive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	logs := filepath.Join(dir, "logs")
-	large := append(make([]byte, MaxFile), "the end"...)
+	large := append(make([]byte, maxArchivedFile), "the end"...)
 	if err := errors.Join(os.MkdirAll(filepath.Join(logs, "pod"), 0o700),
 		os.WriteFile(filepath.Join(logs, "pod", "0.log"), []byte("line\n"), 0o600),
 		os.Symlink("/etc/passwd", filepath.Join(logs, "link")),
@@ -51,18 +51,18 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "a.tar.gz")
-	a, err := Create(path, time.Now())
+	a, err := createArchive(path, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := a.AddFolder("logs", logs)
+	n, err := a.addFolder("logs", logs)
 	if err != nil || n != 1 {
 		t.Errorf("%d files of the folder, %v", n, err)
 	}
-	if n, err := a.AddFolder("none", filepath.Join(dir, "none")); err != nil || n != 0 {
+	if n, err := a.addFolder("none", filepath.Join(dir, "none")); err != nil || n != 0 {
 		t.Errorf("a folder that does not exist: %d, %v", n, err)
 	}
-	if err := errors.Join(a.Add("status.json", []byte("{}")), a.AddFile("large", filepath.Join(dir, "large")),
+	if err := errors.Join(a.Add("status.json", []byte("{}")), a.addFile("large", filepath.Join(dir, "large")),
 		a.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestArchive(t *testing.T) {
 	if string(got["logs/pod/0.log"]) != "line\n" || string(got["status.json"]) != "{}" || len(got) != 3 {
 		t.Errorf("the archive contains %d files: %q, %q", len(got), got["logs/pod/0.log"], got["status.json"])
 	}
-	if len(got["large"]) != MaxFile || !bytes.HasSuffix(got["large"], []byte("the end")) {
+	if len(got["large"]) != maxArchivedFile || !bytes.HasSuffix(got["large"], []byte("the end")) {
 		t.Errorf("%d bytes of a large file", len(got["large"]))
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {

@@ -47,9 +47,9 @@ func certsCommand(dataDir string) *cobra.Command {
 func (c *certsOptions) rotate(cmd *cobra.Command, _ []string) error {
 	method := http.MethodPost
 	if c.authority {
-		method = http.MethodGet // to find out whether monopod runs
+		method = http.MethodGet // finds out whether monopod runs
 	}
-	all, err := c.ask(cmd.Context(), method)
+	all, err := c.request(cmd.Context(), method)
 	switch running := !local.Stopped(err); {
 	case running && err != nil:
 		return err
@@ -76,7 +76,7 @@ func (c *certsOptions) rotate(cmd *cobra.Command, _ []string) error {
 func (c *certsOptions) pki() string { return filepath.Join(c.dir, "pki") }
 
 func (c *certsOptions) list(cmd *cobra.Command, _ []string) error {
-	all, err := c.ask(cmd.Context(), http.MethodGet)
+	all, err := c.request(cmd.Context(), http.MethodGet)
 	if local.Stopped(err) {
 		all, err = c.read()
 	}
@@ -97,8 +97,9 @@ func printCertificates(to io.Writer, all []auth.Certificate) error {
 
 // read reads the certificates from the files; it fails on a folder that is not a data folder.
 func (c *certsOptions) read() (all []auth.Certificate, err error) {
-	for _, f := range []struct{ name, file string }{{"admin", "admin.crt"}, {"authority", "ca.crt"},
-		{"authority", "ca.old.crt"}} {
+	for _, f := range []struct{ name, file string }{
+		{"admin", "admin.crt"}, {"authority", "ca.crt"}, {"authority", "ca.old.crt"},
+	} {
 		data, err := os.ReadFile(filepath.Join(c.pki(), f.file))
 		if errors.Is(err, os.ErrNotExist) { // created when monopod starts
 			continue
@@ -122,8 +123,8 @@ func (c *certsOptions) read() (all []auth.Certificate, err error) {
 	return all, nil
 }
 
-// ask sends a request to the monopod that runs on the folder.
-func (c *certsOptions) ask(ctx context.Context, method string) (all []auth.Certificate, err error) {
+// request sends a request to the monopod that runs on the folder.
+func (c *certsOptions) request(ctx context.Context, method string) (all []auth.Certificate, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://monopod"+auth.CertificatesPath, nil)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"monopod/agent/node/check"
 )
 
-// checkCommand is `monopod check`, which says what this machine lacks to run monopod. dataDir is the default of
-// --data-dir, built is when the program was made.
+// checkCommand is `monopod check`, which reports what this machine lacks to run monopod. dataDir is the default of
+// --data-dir, and built is the build time of the program.
 func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	cfg := check.Config{Listen: map[string]string{}}
 	var output commandline.Output
@@ -23,10 +23,10 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "check",
 		GroupID: Start,
-		Short:   "Check whether this machine can run monopod: kernel, cgroups, network, disk, memory, clock, ports, containerd",
-		Long: "check tries what monopod needs of this machine, and prints a line for each: the verdict, what it found, and what to\n" +
-			"do. Nothing stays of what it tries. Its exit code is 1 if something is missing without which monopod or its pods\n" +
-			"do not run; warnings do not change it. The flags are those of serve.",
+		Short:   "Check whether this machine can run monopod: kernel, cgroups, network, disk, memory, clock, ports",
+		Long: "check tries what monopod needs of this machine, and prints a line for each: the verdict, what it found,\n" +
+			"and what to do. It leaves nothing behind. Its exit code is 1 if something is missing that monopod or its\n" +
+			"pods require; warnings do not change it. The flags are those of serve.",
 		Example: "  monopod check\n  monopod check --runtime=fake -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -54,7 +54,7 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	return cmd
 }
 
-// checkReport prints the results; its error is the exit code.
+// checkReport prints the results. It returns an Exit error if something is missing.
 func checkReport(out io.Writer, results []check.Result, output commandline.Output) error {
 	var err error
 	if output.JSON() {
@@ -69,8 +69,9 @@ func checkReport(out io.Writer, results []check.Result, output commandline.Outpu
 }
 
 // colors of the verdicts have the same length, which keeps the columns straight.
-var colors = map[check.Verdict]commandline.Color{check.OK: commandline.Green, check.Warning: commandline.Yellow,
-	check.Missing: commandline.Red}
+var colors = map[check.Verdict]commandline.Color{
+	check.OK: commandline.Green, check.Warning: commandline.Yellow, check.Missing: commandline.Red,
+}
 
 func printCheck(out io.Writer, results []check.Result) error {
 	painter := commandline.NewPainter(out)

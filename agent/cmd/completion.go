@@ -20,11 +20,11 @@ const completionTimeout = 2 * time.Second
 
 // kind is a kind whose names are completed.
 type kind struct {
-	name     string // as it is completed
-	path     string // of its group and version
-	resource string
-	cluster  bool // it has no namespace
-	logs     bool // its pods have logs
+	name          string // as users type it
+	path          string // of its group and version
+	resource      string
+	clusterScoped bool
+	logs          bool // its pods have logs
 }
 
 var kinds = []kind{
@@ -39,16 +39,16 @@ var kinds = []kind{
 	{"pdb", "/apis/policy/v1", "poddisruptionbudgets", false, false},
 }
 
-// Func is cobra's ValidArgsFunction.
-type Func = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
+// completionFunc is cobra's ValidArgsFunction.
+type completionFunc = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
 
-// Objects completes one KIND/NAME; with pods, also the bare name of a pod, and only kinds whose pods have logs.
-func Objects(place *local.Place, namespace *string, pods bool) Func {
+// completeObjects completes one KIND/NAME; with pods, also the bare name of a pod, and only kinds whose pods have logs.
+func completeObjects(place *local.Place, namespace *string, pods bool) completionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		a := askServer(cmd, place, namespace)
+		a := newCompleter(cmd, place, namespace)
 		defer a.end()
 		if name, _, ok := strings.Cut(typed, "/"); ok {
 			for _, k := range kinds {
@@ -71,10 +71,10 @@ func Objects(place *local.Place, namespace *string, pods bool) Func {
 	}
 }
 
-// Images completes names of images.
-func Images(place *local.Place) Func {
+// completeImages completes names of images.
+func completeImages(place *local.Place) completionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (all []string, _ cobra.ShellCompDirective) {
-		a := askServer(cmd, place, nil)
+		a := newCompleter(cmd, place, nil)
 		defer a.end()
 		var list images.List
 		a.read(images.Path, &list)
@@ -93,18 +93,18 @@ func Images(place *local.Place) Func {
 	}
 }
 
-// asking is a completion in progress. Without an answer there is nothing to complete.
-type asking struct {
+// completer asks the server for names. If a request fails, it completes nothing.
+type completer struct {
 	ctx       context.Context
 	end       context.CancelFunc
-	server    *local.Server // nil: it is not known where
+	server    *local.Server // nil: not known
 	namespace string
 }
 
-func askServer(cmd *cobra.Command, place *local.Place, namespace *string) asking {
-	_ = commandline.FromEnvironment(cmd, os.Environ()) // which cobra does not do here; a wrong variable completes nothing
+func newCompleter(cmd *cobra.Command, place *local.Place, namespace *string) completer {
+	_ = commandline.FromEnvironment(cmd, os.Environ()) // cobra does not call PersistentPreRunE here
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	a := asking{ctx: ctx, end: cancel}
+	a := completer{ctx: ctx, end: cancel}
 	if server, err := place.Open(); err == nil {
 		a.server, a.namespace = server, server.Namespace
 	}
@@ -114,16 +114,16 @@ func askServer(cmd *cobra.Command, place *local.Place, namespace *string) asking
 	return a
 }
 
-func (a asking) read(path string, into any) {
+func (a completer) read(path string, into any) {
 	if a.server != nil {
-		_ = a.server.JSON(a.ctx, path, into) // into stays empty
+		_ = a.server.JSON(a.ctx, path, into) // after an error into is empty
 	}
 }
 
 // names returns the names of all objects of a kind, each with the prefix.
-func (a asking) names(k kind, prefix string) (all []string) {
+func (a completer) names(k kind, prefix string) (all []string) {
 	path := k.path + "/" + k.resource
-	if !k.cluster {
+	if !k.clusterScoped {
 		path = k.path + "/namespaces/" + url.PathEscape(a.namespace) + "/" + k.resource
 	}
 	var list struct {

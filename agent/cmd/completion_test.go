@@ -58,7 +58,7 @@ func TestObjects(t *testing.T) {
 	} {
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
-		got, directive := Objects(place, &c.namespace, c.pods)(cmd, nil, c.typed)
+		got, directive := completeObjects(place, &c.namespace, c.pods)(cmd, nil, c.typed)
 		if !strings.HasPrefix(strings.Join(got, " "), c.want) || c.want == "" && len(got) > 0 ||
 			!c.more && strings.Join(got, " ") != c.want {
 			t.Errorf("%+v: %v", c, got)
@@ -70,10 +70,10 @@ func TestObjects(t *testing.T) {
 	}
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	if got, _ := Objects(place, nil, true)(cmd, []string{"web-0"}, ""); len(got) > 0 {
+	if got, _ := completeObjects(place, nil, true)(cmd, []string{"web-0"}, ""); len(got) > 0 {
 		t.Errorf("after an object: %v", got)
 	}
-	if got, _ := Objects(&local.Place{DataDir: "/none"}, nil, false)(cmd, nil, "pod/"); len(got) > 0 {
+	if got, _ := completeObjects(&local.Place{DataDir: "/none"}, nil, false)(cmd, nil, "pod/"); len(got) > 0 {
 		t.Errorf("without a server: %v", got)
 	}
 }
@@ -84,7 +84,7 @@ func TestImages(t *testing.T) {
 		map[string]string{"/monopod/images": `{"images": [{"names": ["a:1", "a:2"]}, {"names": ["b:1"]}, {"names": []}]}`})
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	if got, _ := Images(place)(cmd, []string{"a:2"}, ""); strings.Join(got, " ") != "a:1 b:1" {
+	if got, _ := completeImages(place)(cmd, []string{"a:2"}, ""); strings.Join(got, " ") != "a:1 b:1" {
 		t.Errorf("%v", got)
 	}
 }

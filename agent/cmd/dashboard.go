@@ -27,9 +27,9 @@ func dashboardCommand(dataDir string) *cobra.Command {
 		Use:     "dashboard",
 		GroupID: Look,
 		Short:   "Open the web page signed in, or print an address that signs in once",
-		Long: "dashboard asks a running monopod, with the rights of an admin, for an address that signs a browser in, as an admin or\n" +
-			"with --view as somebody who may only look. The address works once, within a minute. On a desktop the browser opens\n" +
-			"it; elsewhere, type or copy it.",
+		Long: "dashboard asks a running monopod, with the rights of an admin, for an address that signs a browser in, as\n" +
+			"an admin or with --view with the view token. The address works once, within a minute. On a desktop the\n" +
+			"browser opens it; elsewhere, type or copy it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
@@ -45,7 +45,7 @@ func (c *dashboardOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	address, err := c.page(cmd.Context(), server)
+	path, err := c.loginPath(cmd.Context(), server)
 	if err != nil {
 		return err
 	}
@@ -53,10 +53,9 @@ func (c *dashboardOptions) run(cmd *cobra.Command) error {
 	if err := server.JSON(cmd.Context(), status.Path, &about); err != nil {
 		return err
 	}
+	address := server.URL + path
 	if server.Local() {
-		address = about.Address + address
-	} else {
-		address = server.URL + address
+		address = about.Address + path
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), address)
 	if c.print {
@@ -66,13 +65,13 @@ func (c *dashboardOptions) run(cmd *cobra.Command) error {
 		return exec.CommandContext(cmd.Context(), opener, address).Run()
 	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(),
-		"Open it in a browser within a minute; it works once. The browser warns once of the certificate, which is monopod's own:\n"+
-			"accept it, or trust its authority, %s/pki/ca.crt on %s.\n", about.DataDir, about.Node)
+		"Open it in a browser within a minute; it works once. The browser warns once of the certificate, which is\n"+
+			"monopod's own: accept it, or trust its authority, %s/pki/ca.crt on %s.\n", about.DataDir, about.Node)
 	return err
 }
 
-// page asks for a code and returns the page's path with it. It is behind the #, which browsers do not send.
-func (c *dashboardOptions) page(ctx context.Context, server *local.Server) (string, error) {
+// loginPath requests a code and returns the page's path with it. The code is behind the #, which browsers do not send.
+func (c *dashboardOptions) loginPath(ctx context.Context, server *local.Server) (string, error) {
 	path := admin.Path
 	if c.view {
 		path += "?view=true"

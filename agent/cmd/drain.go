@@ -57,8 +57,8 @@ const drainPoll = 100 * time.Millisecond
 
 func (c *drainOptions) run(ctx context.Context, out io.Writer) error {
 	if !c.shutdown {
-		return errors.New(
-			"drain stops all pods until monopod restarts: confirm with --shutdown, or use kubectl drain for a node that stays up")
+		return errors.New("drain stops all pods until monopod restarts: confirm with --shutdown, " +
+			"or use kubectl drain for a node that stays up")
 	}
 	if err := c.periods.Check(); err != nil {
 		return err
@@ -67,14 +67,14 @@ func (c *drainOptions) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := c.ask(ctx, http.MethodPost, body)
+	p, err := c.request(ctx, http.MethodPost, body)
 	for err == nil && !p.Done {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(drainPoll):
 		}
-		p, err = c.ask(ctx, http.MethodGet, nil)
+		p, err = c.request(ctx, http.MethodGet, nil)
 	}
 	switch {
 	case err != nil:
@@ -89,8 +89,8 @@ func (c *drainOptions) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// ask sends a request to the monopod that runs on the folder.
-func (c *drainOptions) ask(ctx context.Context, method string, body []byte) (p shutdown.Progress, err error) {
+// request sends a request to the monopod that runs on the folder.
+func (c *drainOptions) request(ctx context.Context, method string, body []byte) (p shutdown.Progress, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://monopod"+shutdown.Path, bytes.NewReader(body))
 	if err != nil {
 		return p, err
@@ -100,8 +100,8 @@ func (c *drainOptions) ask(ctx context.Context, method string, body []byte) (p s
 		return p, err
 	}
 	if err != nil {
-		return p, fmt.Errorf(
-			"no monopod runs on %s: %w; its pods, if there are any, end with monopod reset, or name another folder with --data-dir", c.dataDir, err)
+		return p, fmt.Errorf("no monopod runs on %s: %w; stop its pods, if there are any, with monopod reset, "+
+			"or name another folder with --data-dir", c.dataDir, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)

@@ -36,24 +36,26 @@ func imagesCommand(dataDir string) *cobra.Command {
 		Use:     "images",
 		GroupID: Look,
 		Short:   "Show, import, remove, save and pull the images of the node",
-		Long: "images asks a running monopod, with the rights of an admin, to show or change the images of its node. It works\n" +
-			"with any container runtime, and from other machines with --kubeconfig.",
+		Long: "images asks a running monopod, with the rights of an admin, to show or change the images of its node. It\n" +
+			"works with any container runtime, and from other machines with --kubeconfig.",
 		Example: "  monopod images ls\n  monopod images import app.tar\n  docker save app:1 | monopod images import -",
 		Args:    cobra.NoArgs,
 	}
-	for _, make := range []func(*imagesOptions) *cobra.Command{ls, importArchives, rm, save, pull} {
+	for _, make := range []func(*imagesOptions) *cobra.Command{
+		imagesList, imagesImport, imagesRemove, imagesSave, imagesPull,
+	} {
 		c := &imagesOptions{Place: local.Place{DataDir: dataDir}}
 		sub := make(c)
 		c.Flags(sub.Flags())
 		if sub.Name() == "rm" || sub.Name() == "save" {
-			sub.ValidArgsFunction = Images(&c.Place)
+			sub.ValidArgsFunction = completeImages(&c.Place)
 		}
 		root.AddCommand(sub)
 	}
 	return root
 }
 
-func ls(c *imagesOptions) *cobra.Command {
+func imagesList(c *imagesOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the images of the node with their sizes and the pods that use them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,7 +87,7 @@ func printImages(out io.Writer, list []images.Image) error {
 	var total int64
 	for _, i := range list {
 		total += i.Bytes
-		name, pinned, users := short(i.ID), "", "-"
+		name, pinned, users := shortID(i.ID), "", "-"
 		if len(i.Names) > 0 {
 			name = i.Names[0]
 		}
@@ -107,26 +109,27 @@ func printImages(out io.Writer, list []images.Image) error {
 	return err
 }
 
-// short returns the beginning of an ID.
-func short(id string) string {
+// shortID returns the first 12 characters of an ID.
+func shortID(id string) string {
 	id = strings.TrimPrefix(id, "sha256:")
 	return id[:min(12, len(id))]
 }
 
-func importArchives(c *imagesOptions) *cobra.Command {
+func imagesImport(c *imagesOptions) *cobra.Command {
 	return &cobra.Command{
-		Use: "import FILE...", Short: "Import image archives: OCI or docker format, .tar, .tar.gz or .tar.zst; - is standard input",
-		Long: "import sends archives, as docker save and skopeo write them, to the node. Their images are pinned: no garbage\n" +
-			"collection removes them. Containers that wait for one of them start at once.",
+		Use:   "import FILE...",
+		Short: "Import image archives: OCI or docker format, .tar, .tar.gz or .tar.zst; - is standard input",
+		Long: "import sends archives, as docker save and skopeo write them, to the node. Their images are pinned: no\n" +
+			"garbage collection removes them. Containers that wait for one of them start at once.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			server, err := c.Open()
 			if err != nil {
 				return err
 			}
-			var errs []error // a bad file does not keep the others from being imported
+			var errs []error // after a failure, the other files are imported
 			for _, file := range files {
-				names, err := Import(cmd, server, file)
+				names, err := importArchive(cmd, server, file)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("import %s: %w", file, err))
 				}
@@ -142,13 +145,14 @@ func importArchives(c *imagesOptions) *cobra.Command {
 	}
 }
 
-// Import imports an archive, shows its progress, and returns the names of its images.
-func Import(cmd *cobra.Command, server *local.Server, file string) ([]string, error) {
+// importArchive imports an archive, shows its progress, and returns the names of its images.
+func importArchive(cmd *cobra.Command, server *local.Server, file string) ([]string, error) {
 	from, size := cmd.InOrStdin(), int64(-1)
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, fmt.Errorf("%w; name an archive, as docker save writes it, or - for standard input", errors.Unwrap(err)) // the caller adds the file
+			err = errors.Unwrap(err) // the caller adds the file
+			return nil, fmt.Errorf("%w; name an archive, as docker save writes it, or - for standard input", err)
 		}
 		defer f.Close()
 		info, err := f.Stat()
@@ -174,9 +178,11 @@ func Import(cmd *cobra.Command, server *local.Server, file string) ([]string, er
 	return imported.Names, nil
 }
 
-func rm(c *imagesOptions) *cobra.Command {
+func imagesRemove(c *imagesOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rm IMAGE...", Short: "Remove images from the node; those that pods use only with --force", Args: cobra.MinimumNArgs(1),
+		Use:   "rm IMAGE...",
+		Short: "Remove images from the node; those that pods use only with --force",
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			server, err := c.Open()
 			if err != nil {
@@ -196,13 +202,16 @@ func rm(c *imagesOptions) *cobra.Command {
 			return resp.Body.Close()
 		},
 	}
-	cmd.Flags().BoolVar(&c.force, "force", false, "Also remove images that pods use: their containers keep running, but cannot be started again without a pull.")
+	cmd.Flags().BoolVar(&c.force, "force", false,
+		"Also remove images that pods use: their containers keep running, but cannot be started again without a pull.")
 	return cmd
 }
 
-func save(c *imagesOptions) *cobra.Command {
+func imagesSave(c *imagesOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "save IMAGE... -f FILE", Short: "Save images as one OCI archive, for monopod images import or docker load", Args: cobra.MinimumNArgs(1),
+		Use:   "save IMAGE... -f FILE",
+		Short: "Save images as one OCI archive, for monopod images import or docker load",
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if c.file == "" {
 				return errors.New("--file is required: name the archive to write, or - for standard output")
@@ -222,11 +231,12 @@ func save(c *imagesOptions) *cobra.Command {
 			return c.write(cmd, resp.Body)
 		},
 	}
-	cmd.Flags().StringVarP(&c.file, "file", "f", "", "Archive to write; - is standard output. An existing file is replaced.")
+	cmd.Flags().StringVarP(&c.file, "file", "f", "",
+		"Archive to write; - is standard output. An existing file is replaced.")
 	return cmd
 }
 
-// write writes an archive, first under another name, so that a file is always a whole one.
+// write writes an archive under a temporary name and renames it, so that the file is always complete.
 func (c *imagesOptions) write(cmd *cobra.Command, from io.Reader) error {
 	if c.file == "-" {
 		_, err := io.Copy(cmd.OutOrStdout(), from)
@@ -238,7 +248,7 @@ func (c *imagesOptions) write(cmd *cobra.Command, from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(out.Name()) // unless it has its name by then
+	defer os.Remove(out.Name()) // fails after the rename
 	n, err := io.Copy(io.MultiWriter(out, progress), from)
 	err = errors.Join(err, out.Chmod(0o644), out.Sync(), out.Close())
 	if err != nil {
@@ -252,7 +262,7 @@ func (c *imagesOptions) write(cmd *cobra.Command, from io.Reader) error {
 	return err
 }
 
-func pull(c *imagesOptions) *cobra.Command {
+func imagesPull(c *imagesOptions) *cobra.Command {
 	return &cobra.Command{
 		Use: "pull IMAGE...", Short: "Pull images with the credentials of the node", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -275,7 +285,10 @@ func pullOne(cmd *cobra.Command, server *local.Server, name string) error {
 	defer progress.End()
 	if progress.Shown() {
 		ctx, cancel := context.WithCancel(cmd.Context())
-		over := guard.Spawn(func() error { follow(ctx, server, name, progress); return nil })
+		over := guard.Spawn(func() error {
+			showPullProgress(ctx, server, name, progress)
+			return nil
+		})
 		defer func() {
 			cancel()
 			<-over //nolint:errcheck // a panic, which the guard has reported

@@ -5,47 +5,50 @@ import (
 	"strings"
 )
 
-// leftOut is what no report contains.
+// leftOut lists what no report contains.
 var leftOut = []string{
 	"the data of Secrets and ConfigMaps", "private keys and the state file", "tokens", "passwords in URLs",
 	"values of variables, arguments and fields whose names sound secret", "managedFields and last-applied configurations",
 }
 
+const secretWords = `passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential`
+
 var (
 	// secretName matches names whose values are omitted.
-	secretName = regexp.MustCompile(
-		`(?i)(passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
-	// openName matches those of secretName that are names of objects, files or settings, and not secret.
-	openName = regexp.MustCompile(
-		`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
+	secretName = regexp.MustCompile(`(?i)(` + secretWords +
+		`|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
+	// publicName matches names that match secretName, but whose values are names of objects, files or settings.
+	publicName = regexp.MustCompile(`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$` +
+		`|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$` +
+		`|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
 
 	jwt      = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
 	bearer   = regexp.MustCompile(`(?i)(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`)
 	keyBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
 	inURL    = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@"]*):[^/\s@"]+@`)
-	pair     = regexp.MustCompile(
-		`(?i)([A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential)[A-Za-z0-9_-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\\]+)`)
+	pair     = regexp.MustCompile(`(?i)([A-Za-z0-9_.-]*(?:` + secretWords + `)[A-Za-z0-9_-]*["']?\s*[=:]\s*)` +
+		`("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\\]+)`)
 	pairNames = regexp.MustCompile(`(?i)^[A-Za-z0-9_.-]*`)
 )
 
-// gone stands for what is omitted.
-const gone = "REDACTED"
+// redacted replaces omitted values.
+const redacted = "REDACTED"
 
-// redactText removes what looks like a secret from any text.
+// redactText removes keys, tokens and passwords from any text.
 func redactText(text []byte) []byte {
-	text = keyBlock.ReplaceAll(text, []byte(gone))
-	text = jwt.ReplaceAll(text, []byte(gone))
-	text = bearer.ReplaceAll(text, []byte("${1} "+gone))
-	return inURL.ReplaceAll(text, []byte("${1}:"+gone+"@"))
+	text = keyBlock.ReplaceAll(text, []byte(redacted))
+	text = jwt.ReplaceAll(text, []byte(redacted))
+	text = bearer.ReplaceAll(text, []byte("${1} "+redacted))
+	return inURL.ReplaceAll(text, []byte("${1}:"+redacted+"@"))
 }
 
 // redactPairs removes the values of name=value and name: value where the name sounds secret.
 func redactPairs(text []byte) []byte {
 	return pair.ReplaceAllFunc(text, func(found []byte) []byte {
-		if openName.Match(pairNames.Find(found)) {
+		if publicName.Match(pairNames.Find(found)) {
 			return found
 		}
-		return pair.ReplaceAll(found, []byte("${1}"+gone))
+		return pair.ReplaceAll(found, []byte("${1}"+redacted))
 	})
 }
 
@@ -58,25 +61,27 @@ func redact(v any, name string) any {
 		hidden := false
 		for i := range v {
 			text, isText := v[i].(string)
-			if isText && hidden && !strings.HasPrefix(text, "-") { // --password, and then what it is
-				v[i], hidden = gone, false
+			if isText && hidden && !strings.HasPrefix(text, "-") { // for example --password, followed by its value
+				v[i], hidden = redacted, false
 				continue
 			}
-			hidden = isText && strings.HasPrefix(text, "-") && sounds(text) && !strings.ContainsAny(text, "=:")
+			hidden = isText && strings.HasPrefix(text, "-") && soundsSecret(text) && !strings.ContainsAny(text, "=:")
 			v[i] = redact(v[i], name)
 		}
 		return v
 	case string:
-		if sounds(name) && v != "" {
-			return gone
+		if soundsSecret(name) && v != "" {
+			return redacted
 		}
 		return string(redactPairs(redactText([]byte(v))))
 	}
 	return v
 }
 
-// sounds reports whether the value of a field with this name is omitted.
-func sounds(name string) bool { return secretName.MatchString(name) && !openName.MatchString(name) }
+// soundsSecret reports whether the value of a field with this name is omitted.
+func soundsSecret(name string) bool {
+	return secretName.MatchString(name) && !publicName.MatchString(name)
+}
 
 func redactObject(obj map[string]any) any {
 	if meta, ok := obj["metadata"].(map[string]any); ok {
@@ -96,10 +101,10 @@ func redactObject(obj map[string]any) any {
 	if kind == "Secret" || kind == "ConfigMap" {
 		hideData(obj)
 	}
-	// A variable, or a header of a probe: its name is a value beside it.
-	if named, ok := obj["name"].(string); ok && sounds(named) {
+	// An environment variable or a header of a probe has its name in a field of its own.
+	if named, ok := obj["name"].(string); ok && soundsSecret(named) {
 		if _, ok := obj["value"].(string); ok {
-			obj["value"] = gone
+			obj["value"] = redacted
 		}
 	}
 	for key, value := range obj {
@@ -113,7 +118,7 @@ func hideData(obj map[string]any) {
 	for _, field := range []string{"data", "stringData", "binaryData"} {
 		if data, ok := obj[field].(map[string]any); ok {
 			for key := range data {
-				data[key] = gone
+				data[key] = redacted
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 // What must not be in a report, wherever it is, and what must.
 func TestRedact(t *testing.T) {
 	t.Parallel()
-	for what, c := range map[string]struct{ in, gone, stays string }{
+	for what, c := range map[string]struct{ in, redacted, stays string }{
 		"a Secret":                  {`{"kind": "Secret", "data": {"key": "aHVudGVyMg=="}, "stringData": {"k": "aHVudGVyMg=="}}`, "aHVudGVyMg==", `"key": "REDACTED"`},
 		"a list of Secrets":         {`{"kind": "SecretList", "items": [{"metadata": {"name": "db"}, "data": {"key": "aHVudGVyMg=="}, "type": "Opaque"}]}`, "aHVudGVyMg==", `"name": "db"`},
 		"a ConfigMap":               {`{"kind": "ConfigMap", "data": {"app.conf": "hunter2"}, "binaryData": {"b": "hunter2"}}`, "hunter2", "app.conf"},
@@ -30,7 +30,7 @@ func TestRedact(t *testing.T) {
 		"numbers":                   {`{"resourceVersion": 12345678901234567890, "tokens": 3}`, "hunter2", "12345678901234567890"},
 	} {
 		out, err := redactJSON([]byte(c.in))
-		if err != nil || strings.Contains(string(out), c.gone) || !strings.Contains(string(out), c.stays) {
+		if err != nil || strings.Contains(string(out), c.redacted) || !strings.Contains(string(out), c.stays) {
 			t.Errorf("%s: %v\n%s", what, err, out)
 		}
 		if again, err := redactJSON(out); err != nil || string(again) != string(out) && !strings.Contains(c.in, "data") {

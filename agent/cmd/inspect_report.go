@@ -27,13 +27,13 @@ import (
 type report struct {
 	ctx      context.Context
 	server   *local.Server
-	to       *Archive
+	to       *archive
 	progress *commandline.Progress
 	parts    []part
-	err      error // the first of the archive
+	err      error // the first failure to write the archive
 }
 
-// part is a file of the archive, or why there is none.
+// part is a file of the archive, or the reason why it is missing.
 type part struct {
 	name, what string
 	size       int
@@ -64,7 +64,7 @@ func (r *report) value(name, what string, v any) {
 	r.add(name, what, out.Bytes(), err)
 }
 
-// page adds what the server answers to a path. An answer in JSON is treated like an object.
+// page adds the server's response for a path. JSON is redacted like an object.
 func (r *report) page(name, what, path string) {
 	data, err := r.server.Read(r.ctx, path)
 	if err == nil && strings.HasSuffix(name, ".json") {
@@ -100,7 +100,7 @@ func (r *report) folder(name, what, dir string) {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil // it is gone
+			return nil // the file was removed
 		}
 		fmt.Fprintf(&out, "%s %10d %s %s\n", info.Mode(), info.Size(), info.ModTime().UTC().Format(time.RFC3339), below)
 		if n++; n >= maxListed {
@@ -149,7 +149,7 @@ func (r *report) resources() (all []listed, err error) {
 	for at, suffix := range paths {
 		var list metav1.APIResourceList
 		if err := r.server.JSON(r.ctx, at, &list); err != nil {
-			r.add("objects"+at, "objects", nil, err) // a server behind this one is away
+			r.add("objects"+at, "objects", nil, err) // an aggregated API server may not respond
 			continue
 		}
 		for _, res := range list.APIResources {
@@ -165,15 +165,15 @@ func (r *report) resources() (all []listed, err error) {
 const (
 	// troubledPods is the maximum number of pods whose logs are in a report.
 	troubledPods = 20
-	// logLines is how many last lines of a container are in it.
+	// logLines is the number of last lines of a log.
 	logLines = "100"
 )
 
-// logs adds the last lines of containers that are not well.
+// logs adds the last lines of the logs of containers that have restarted or are not ready.
 func (r *report) logs() {
 	var pods corev1.PodList
 	if err := r.server.JSON(r.ctx, "/api/v1/pods", &pods); err != nil {
-		return // objects has said so
+		return // objects has reported the error
 	}
 	n := 0
 	for _, pod := range pods.Items {
@@ -184,11 +184,12 @@ func (r *report) logs() {
 			}
 			n++
 			for file, previous := range map[string]string{".txt": "false", ".previous.txt": "true"} {
-				if previous == "true" && c.LastTerminationState.Terminated == nil || previous == "false" && c.State.Waiting != nil {
+				if previous == "true" && c.LastTerminationState.Terminated == nil ||
+					previous == "false" && c.State.Waiting != nil {
 					continue
 				}
 				q := url.Values{"container": {c.Name}, "tailLines": {logLines}, "previous": {previous}}
-				r.page("logs/"+pod.Namespace+"/"+pod.Name+"/"+c.Name+file, "the end of the log of a container that is not well",
+				r.page("logs/"+pod.Namespace+"/"+pod.Name+"/"+c.Name+file, "the end of the log of a container with problems",
 					"/api/v1/namespaces/"+pod.Namespace+"/pods/"+pod.Name+"/log?"+q.Encode())
 			}
 		}
@@ -220,7 +221,7 @@ func (r *report) list() string {
 	return out.String()
 }
 
-// readme adds the list itself.
+// readme adds a README with the list.
 func (r *report) readme() error {
 	text := "A report of monopod inspect.\n\n" + r.list() + "\nLeft out: " + strings.Join(leftOut, ", ") + ".\n"
 	return r.to.Add("monopod-inspect/README.txt", []byte(text))

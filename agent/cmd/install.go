@@ -14,10 +14,10 @@ import (
 	"monopod/agent/node/check"
 )
 
-// installTimeout is the default of --timeout. A previous program that returns has at least as long.
+// installTimeout is the default of --timeout, and the minimum for a previous program that is restored.
 const installTimeout = 2 * time.Minute
 
-// settle is how long a new program must stay healthy.
+// settle is the time for which a new program must stay healthy.
 const settle = 3 * time.Second
 
 type installOptions struct {
@@ -39,10 +39,10 @@ func installCommands(dataDir string) []*cobra.Command {
 	return all
 }
 
-// begin completes the installer.
-func (c *installOptions) begin(cmd *cobra.Command) (err error) {
+// prepare completes the installer.
+func (c *installOptions) prepare(cmd *cobra.Command) (err error) {
 	c.out = cmd.OutOrStdout()
-	if c.service, err = detect(c.root); err != nil {
+	if c.service, err = detectService(c.root); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -59,12 +59,12 @@ func install(c *installOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install [flags] [-- FLAGS OF SERVE]",
 		Short: "Install this program as a service that starts with the machine, and start it",
-		Long: "install checks the machine, copies this program, writes a service for systemd or OpenRC that runs serve with the\n" +
-			"flags after --, enables and starts it, and waits until the API and the node are ready. It changes only what\n" +
-			"differs: run it again with other flags to change them.",
+		Long: "install checks the machine, copies this program, writes a service for systemd or OpenRC that runs serve\n" +
+			"with the flags after --, enables and starts it, and waits until the API and the node are ready. It\n" +
+			"changes only what differs: run it again with other flags to change them.",
 		Example: "  monopod install\n  monopod install -- --listen=0.0.0.0:6443 --tls-san=box.example.com",
 		RunE: func(cmd *cobra.Command, flags []string) error {
-			if err := c.begin(cmd); err != nil {
+			if err := c.prepare(cmd); err != nil {
 				return err
 			}
 			self, err := os.Executable()
@@ -85,13 +85,12 @@ func install(c *installOptions) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&c.program, "program", "/usr/local/bin/monopod", "Where the program is installed.")
-	cmd.Flags().BoolVar(&c.force, "force", false, "Install it although monopod check says that something is missing.")
+	cmd.Flags().BoolVar(&c.force, "force", false, "Install it even if monopod check finds something missing.")
 	c.timeoutFlag(cmd)
 	return cmd
 }
 
-// flagValue returns the last value of a flag among those of serve, written as one word (--name=value) or as two, and
-// otherwise its default.
+// flagValue returns the last value of a flag of serve, written as --name=value or as two words, or its default.
 func flagValue(flags []string, name, value string) string {
 	for i, flag := range flags {
 		if after, ok := strings.CutPrefix(flag, name+"="); ok {
@@ -118,7 +117,7 @@ func (c *installOptions) check(ctx context.Context, flags []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return errors.New("the machine lacks something (--force installs it all the same):\n  " +
+	return errors.New("the machine lacks something (--force installs monopod nevertheless):\n  " +
 		strings.Join(missing, "\n  "))
 }
 
@@ -128,7 +127,7 @@ func uninstall(c *installOptions) *cobra.Command {
 		Short: "Stop the service, end its pods, and remove service and program; the data stay",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.begin(cmd); err != nil {
+			if err := c.prepare(cmd); err != nil {
 				return err
 			}
 			return c.uninstall(cmd.Context(), c.keepPods, c.purge)
@@ -143,12 +142,13 @@ func upgrade(c *installOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade FILE",
 		Short: "Replace the installed program by the one in FILE, and return to the previous one if that fails",
-		Long: "upgrade asks the new program for its version and whether it accepts the flags of the service, saves a snapshot of the\n" +
-			"state, replaces the program, restarts the service, and waits until API and node are ready, and stay so. Otherwise\n" +
-			"the previous program returns, with the snapshot if it cannot read the state any more. Pods keep running meanwhile.",
+		Long: "upgrade asks the new program for its version and whether it accepts the flags of the service, saves a\n" +
+			"snapshot of the state, replaces the program, restarts the service, and waits until API and node are\n" +
+			"ready, and stay ready. Otherwise it restores the previous program, with the snapshot if that program can\n" +
+			"no longer read the state. Pods keep running meanwhile.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.begin(cmd); err != nil {
+			if err := c.prepare(cmd); err != nil {
 				return err
 			}
 			return c.upgrade(cmd.Context(), args[0])
@@ -162,10 +162,10 @@ func rollback(c *installOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Return to the program before the last upgrade",
-		Long:  "rollback is upgrade to the program that the last upgrade replaced; again it returns to the newer one.",
+		Long:  "rollback upgrades to the program that the last upgrade replaced. A second rollback returns to the newer one.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.begin(cmd); err != nil {
+			if err := c.prepare(cmd); err != nil {
 				return err
 			}
 			return c.rollback(cmd.Context())

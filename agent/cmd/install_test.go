@@ -278,7 +278,7 @@ func TestInstall(t *testing.T) {
 	if err := b.install(t.Context(), program, []string{"--data-dir=/data"}); err != nil {
 		t.Fatal(err)
 	}
-	if calls := b.calls(); calls != "daemon-reload enable is-active" || b.runs("v1") != pid || !strings.Contains(b.out.String(), "nothing was to be done") {
+	if calls := b.calls(); calls != "daemon-reload enable is-active" || b.runs("v1") != pid || !strings.Contains(b.out.String(), "nothing to do") {
 		t.Errorf("again: systemctl %s\n%s", calls, &b.out)
 	}
 	if err := b.install(t.Context(), program, []string{"--data-dir=/data", "--max-pods=5"}); err != nil {
@@ -391,8 +391,8 @@ func TestNoProgramToUpgradeTo(t *testing.T) {
 	}
 	b.installed("v1")
 	for what, file := range map[string]string{
-		"cannot read the new program":    b.at("/none"),
-		"is no monopod for this machine": b.write("text", "hello"),
+		"cannot read the new program":               b.at("/none"),
+		"is not a monopod program for this machine": b.write("text", "hello"),
 	} {
 		if err := b.upgrade(t.Context(), file); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", file, err)
@@ -405,7 +405,7 @@ func TestNoProgramToUpgradeTo(t *testing.T) {
 func TestOpenRC(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if _, err := detect(root); err == nil || !strings.Contains(err.Error(), "neither systemd nor OpenRC") {
+	if _, err := detectService(root); err == nil || !strings.Contains(err.Error(), "neither systemd nor OpenRC") {
 		t.Errorf("%v", err)
 	}
 	for _, dir := range []string{"sbin", "run/systemd"} {
@@ -416,7 +416,7 @@ func TestOpenRC(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "sbin/openrc-run"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s, err := detect(root)
+	s, err := detectService(root)
 	if err != nil || s.name != "OpenRC" {
 		t.Fatalf("%s, %v", s.name, err)
 	}
@@ -431,7 +431,7 @@ func TestOpenRC(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "run/systemd/system"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := detect(root); err != nil || s.name != "systemd" {
+	if s, err := detectService(root); err != nil || s.name != "systemd" {
 		t.Errorf("with both: %s, %v", s.name, err)
 	}
 }

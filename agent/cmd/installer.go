@@ -29,7 +29,7 @@ type installer struct {
 	program string // where the program is installed
 	dataDir string
 	timeout time.Duration // until the service must be healthy
-	settle  time.Duration // how long it must stay so
+	settle  time.Duration // how long it must stay healthy
 	clock   clock.Clock
 	out     io.Writer
 }
@@ -40,7 +40,7 @@ func (i *installer) at(path string) string { return filepath.Join(i.root, path) 
 
 func (i *installer) previous() string { return i.at(i.program) + ".previous" }
 
-// put writes a file unless it has this content, completely or not at all.
+// put replaces a file atomically, unless it has this content.
 func (i *installer) put(path string, content []byte, mode os.FileMode) (changed bool, err error) {
 	path = i.at(path)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
@@ -49,15 +49,14 @@ func (i *installer) put(path string, content []byte, mode os.FileMode) (changed 
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
-	// A process that is forked meanwhile would inherit the open file, and a program cannot be executed while it is open
-	// for writing.
+	// A child process would inherit the open file, and a program cannot be executed while it is open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return false, err
 	}
-	defer os.Remove(f.Name()) // unless it has its name by then
+	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err != nil {
@@ -66,8 +65,8 @@ func (i *installer) put(path string, content []byte, mode os.FileMode) (changed 
 	return true, os.Rename(f.Name(), path)
 }
 
-// askService runs a monopod program and returns what it prints.
-func askService(ctx context.Context, program string, args ...string) (string, error) {
+// runMonopod runs a monopod program and returns its output.
+func runMonopod(ctx context.Context, program string, args ...string) (string, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stderr = &stderr
@@ -84,7 +83,7 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	if !filepath.IsAbs(i.dataDir) {
 		return fmt.Errorf("--data-dir must be an absolute path, got %q: a service starts in another folder", i.dataDir)
 	}
-	if _, err := askService(ctx, self, append([]string{"config"}, flags...)...); err != nil {
+	if _, err := runMonopod(ctx, self, append([]string{"config"}, flags...)...); err != nil {
 		return fmt.Errorf("the flags of serve are not valid: %w", err)
 	}
 	content, err := os.ReadFile(self)
@@ -109,7 +108,7 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 		return err
 	}
 	if !copied && !written && runProgram(ctx, i.active) == nil {
-		i.say("monopod is installed and runs; nothing was to be done")
+		i.say("monopod is already installed and runs; nothing to do")
 		return nil
 	}
 	if err := i.start(ctx, ""); err != nil {
@@ -119,9 +118,9 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	return nil
 }
 
-// start restarts the service and waits until one process of it has been healthy for a while: in the version, unless
-// that is empty. It may be healthy, then not, then healthy again: a node is called ready from before the restart until
-// containerd is asked.
+// start restarts the service and waits until one process of it, of the version unless that is empty, has been healthy
+// for a while. Its health may change meanwhile: after a restart a node is first reported as ready, from before the
+// restart, until containerd responds.
 func (i *installer) start(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
@@ -129,8 +128,8 @@ func (i *installer) start(ctx context.Context, version string) error {
 	if err := runProgram(ctx, i.restart); err != nil {
 		return err
 	}
-	lacks := errors.New("it became ready too late") // what it lacked when it was last asked
-	first, since := 0, time.Time{}                  // the process that became healthy first, and since when it is
+	lacks := errors.New("it became ready too late") // the result of the last health check
+	first, since := 0, time.Time{}                  // the PID of the first healthy process, and the begin of its health
 	for retry := (backoff.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}); ; {
 		pid, err := i.healthy(ctx, version)
 		switch {
@@ -155,7 +154,7 @@ func (i *installer) start(ctx context.Context, version string) error {
 	}
 }
 
-// healthy returns the process that serves the data folder, or what it lacks.
+// healthy returns the PID of the process that serves the data folder, or an error if it is not healthy.
 func (i *installer) healthy(ctx context.Context, version string) (pid int, err error) {
 	facts, err := status.Collect(ctx, local.At(i.at(i.dataDir)), i.clock.Now())
 	if err != nil {
@@ -171,7 +170,7 @@ func (i *installer) healthy(ctx context.Context, version string) (pid int, err e
 	return report.Process.PID, nil
 }
 
-// installed reads the command of the service that is installed.
+// installed reads the flags of the installed service.
 func (i *installer) installed() (flags []string, err error) {
 	content, err := os.ReadFile(i.at(i.file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +198,7 @@ func (i *installer) uninstall(ctx context.Context, keepPods, purge bool) error {
 		return err
 	}
 	if !keepPods {
-		if _, err := askService(ctx, i.at(i.program), "reset", "--data-dir", i.at(i.dataDir)); err != nil {
+		if _, err := runMonopod(ctx, i.at(i.program), "reset", "--data-dir", i.at(i.dataDir)); err != nil {
 			i.say("pods may still run: %v", err)
 		}
 	}

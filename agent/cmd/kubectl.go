@@ -30,30 +30,29 @@ func kubectlCommands(dataDir string) []*cobra.Command {
 }
 
 func kubectlCommand(dataDir, name, short string, first []string) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:                name + " [ARGS...]",
 		Short:              short,
 		GroupID:            Kubectl,
-		DisableFlagParsing: true, // they are kubectl's, but for --data-dir, which may also come from the environment
+		DisableFlagParsing: true, // kubectl parses all flags except --data-dir
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, given, args := folder(dataDir, args)
+			dir, explicit, args := dataDirOf(dataDir, args)
 			env := os.Environ()
-			if given {
+			if explicit {
 				env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") })
 			}
 			return runKubectl(cmd.Context(), env, dir, append(slices.Clone(first), args...))
 		},
 	}
-	return cmd
 }
 
-// variable is --data-dir in the environment.
-const variable = "MONOPOD_DATA_DIR"
+// dataDirVariable is the environment variable for --data-dir.
+const dataDirVariable = "MONOPOD_DATA_DIR"
 
-// folder returns the data folder, whether the arguments name it, and the arguments without --data-dir. What follows --
-// is left alone.
-func folder(dir string, args []string) (string, bool, []string) {
-	dir = cmp.Or(os.Getenv(variable), dir)
+// dataDirOf returns the data folder, whether the arguments name it, and the arguments without --data-dir. It ignores
+// arguments after --.
+func dataDirOf(dir string, args []string) (string, bool, []string) {
+	dir = cmp.Or(os.Getenv(dataDirVariable), dir)
 	own := len(args)
 	if end := slices.Index(args, "--"); end >= 0 {
 		own = end
@@ -69,10 +68,10 @@ func folder(dir string, args []string) (string, bool, []string) {
 	return dir, false, args
 }
 
-// runKubectl becomes kubectl.
+// runKubectl replaces this process with kubectl.
 func runKubectl(ctx context.Context, env []string, dir string, args []string) error {
-	if !named(env, args) && asks(args) {
-		if err := reachable(ctx, dir); err != nil {
+	if !namesServer(env, args) && needsServer(args) {
+		if err := checkServer(ctx, dir); err != nil {
 			return err
 		}
 	}
@@ -83,23 +82,23 @@ func runKubectl(ctx context.Context, env []string, dir string, args []string) er
 	return unix.Exec(path, append([]string{"kubectl"}, args...), environment(env, dir))
 }
 
-// needServer are the commands of kubectl that need a server and are worth a clear error without one.
-var needServer = append([]string{
+// serverCommands are the commands of kubectl that need a server.
+var serverCommands = append([]string{
 	"logs", "attach", "port-forward", "cp", "debug", "edit", "scale", "cordon", "uncordon", "drain", "taint", "auth",
 	"api-resources", "api-versions", "cluster-info",
 }, shortcuts...)
 
-// asks reports whether a command of kubectl needs a server.
-func asks(args []string) bool {
-	return len(args) > 0 && slices.Contains(needServer, args[0]) &&
+// needsServer reports whether a command of kubectl needs a server.
+func needsServer(args []string) bool {
+	return len(args) > 0 && slices.Contains(serverCommands, args[0]) &&
 		!slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" })
 }
 
-// named reports whether the environment or the arguments say where the server is.
-func named(env, args []string) bool {
+// namesServer reports whether the environment or the arguments name the server.
+func namesServer(env, args []string) bool {
 	variable := func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")
-		return value != "" && (name == "KUBECONFIG" || name == "KUBERNETES_SERVICE_HOST") // or kubectl runs in a pod
+		return value != "" && (name == "KUBECONFIG" || name == "KUBERNETES_SERVICE_HOST") // the latter in a pod
 	}
 	flag := func(a string) bool {
 		name, _, _ := strings.Cut(a, "=")
@@ -108,9 +107,9 @@ func named(env, args []string) bool {
 	return slices.ContainsFunc(env, variable) || slices.ContainsFunc(args, flag)
 }
 
-// reachable says what to do if no server can be reached through a data folder; kubectl would print six lines about
-// localhost:8080 instead.
-func reachable(ctx context.Context, dir string) error {
+// checkServer returns an error if no server runs on a data folder; kubectl would print six lines about localhost:8080
+// instead.
+func checkServer(ctx context.Context, dir string) error {
 	file := kubeconfig(dir)
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrPermission) {

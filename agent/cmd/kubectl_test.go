@@ -21,13 +21,13 @@ func TestFolder(t *testing.T) {
 		"--data-dir":                      "/default: --data-dir",
 		"":                                "/default: ",
 	} {
-		dir, _, rest := folder("/default", strings.Fields(args))
+		dir, _, rest := dataDirOf("/default", strings.Fields(args))
 		if got := dir + ": " + strings.Join(rest, " "); got != want {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}
 	}
-	t.Setenv(variable, "/env")
-	if dir, given, _ := folder("/default", nil); dir != "/env" || given {
+	t.Setenv(dataDirVariable, "/env")
+	if dir, given, _ := dataDirOf("/default", nil); dir != "/env" || given {
 		t.Errorf("%s", dir)
 	}
 }
@@ -54,7 +54,7 @@ func TestReachable(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		got := ""
-		if err := reachable(t.Context(), dir); err != nil {
+		if err := checkServer(t.Context(), dir); err != nil {
 			got = err.Error()
 		}
 		if got != want {
@@ -89,12 +89,12 @@ func TestNeedsTheServer(t *testing.T) {
 		"get pods --kubeconfig=/x": false, "get pods -s https://x": false, "get pods --server https://x": false,
 	} {
 		args := strings.Fields(line)
-		if got := asks(args) && !named(nil, args); got != want {
+		if got := needsServer(args) && !namesServer(nil, args); got != want {
 			t.Errorf("%s: %t", line, got)
 		}
 	}
 	for env, want := range map[string]bool{"KUBECONFIG=/x": true, "KUBECONFIG=": false, "KUBERNETES_SERVICE_HOST=10.0.0.1": true, "A=KUBECONFIG=x": false} {
-		if got := named([]string{env}, nil); got != want {
+		if got := namesServer([]string{env}, nil); got != want {
 			t.Errorf("%s: %t", env, got)
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,17 +34,18 @@ func logsCommand(dataDir string) *cobra.Command {
 		Use:     "logs POD|KIND/NAME",
 		GroupID: Look,
 		Short:   "Print the logs of a pod, or of all pods of a Deployment, Job, Service or other owner",
-		Long: "logs prints what containers wrote. For an owner (a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob,\n" +
-			"ReplicationController or Service) these are the logs of all of its pods, of a CronJob those of its last Job; each\n" +
-			"line then begins with its pod and container. Without -c, it is the container that the annotation\n" +
-			"kubectl.kubernetes.io/default-container names, or else the first one.",
-		Example: "  monopod logs web-0 -f\n  monopod logs deploy/web --all-containers --since=10m\n  monopod logs pod/db --previous --tail=50 -n shop",
-		Args:    cobra.ExactArgs(1),
+		Long: "logs prints what containers wrote. For an owner (a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job,\n" +
+			"CronJob, ReplicationController or Service) these are the logs of all of its pods, of a CronJob those of\n" +
+			"its last Job; each line then begins with its pod and container. Without -c, it is the container that the\n" +
+			"annotation kubectl.kubernetes.io/default-container names, or else the first one.",
+		Example: "  monopod logs web-0 -f\n  monopod logs deploy/web --all-containers --since=10m\n" +
+			"  monopod logs pod/db --previous --tail=50 -n shop",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd, args[0])
 		},
 	}
-	cmd.ValidArgsFunction = Objects(&c.Place, &c.namespace, true)
+	cmd.ValidArgsFunction = completeObjects(&c.Place, &c.namespace, true)
 	f := cmd.Flags()
 	c.Flags(f)
 	f.StringVarP(&c.namespace, "namespace", "n", "",
@@ -69,12 +72,12 @@ func (c *logsOptions) run(cmd *cobra.Command, object string) error {
 	if c.namespace == "" {
 		c.namespace = server.Namespace
 	}
-	pods, err := find(cmd.Context(), server, c.namespace, object)
+	pods, err := findPods(cmd.Context(), server, c.namespace, object)
 	if err != nil {
 		return err
 	}
 	var streams []*stream
-	out := &lines{out: cmd.OutOrStdout()}
+	out := &lineWriter{out: cmd.OutOrStdout()}
 	for i := range pods {
 		names, err := c.containers(&pods[i])
 		if err != nil {
@@ -85,7 +88,7 @@ func (c *logsOptions) run(cmd *cobra.Command, object string) error {
 		}
 	}
 	for _, s := range streams {
-		s.prefixed = len(streams) > 1
+		s.withPrefix = len(streams) > 1
 	}
 	return c.print(cmd, server, streams)
 }
@@ -153,10 +156,10 @@ func (c *logsOptions) query(container string) url.Values {
 	return q
 }
 
-// defaultContainer is the annotation that names it; it is kubectl's.
-const defaultContainer = "kubectl.kubernetes.io/default-container"
+// defaultContainerAnnotation is kubectl's.
+const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 
-// containers returns the names of the containers of a pod whose logs are wanted.
+// containers returns the names of the containers of a pod whose logs to print.
 func (c *logsOptions) containers(pod *corev1.Pod) ([]string, error) {
 	var all []string
 	for _, one := range pod.Spec.InitContainers {
@@ -172,21 +175,19 @@ func (c *logsOptions) containers(pod *corev1.Pod) ([]string, error) {
 	case c.all:
 		return all, nil
 	case c.container == "":
-		return []string{chosen(pod, all)}, nil
+		return []string{defaultContainer(pod, all)}, nil
 	}
-	for _, name := range all {
-		if name == c.container {
-			return []string{name}, nil
-		}
+	if slices.Contains(all, c.container) {
+		return []string{c.container}, nil
 	}
 	return nil, fmt.Errorf("pod %s/%s has no container %s: its containers are %s", pod.Namespace, pod.Name, c.container,
-		joined(all))
+		strings.Join(all, ", "))
 }
 
-// chosen returns the container that is shown if the user names none.
-func chosen(pod *corev1.Pod, all []string) string {
+// defaultContainer returns the container to use if the user names none.
+func defaultContainer(pod *corev1.Pod, all []string) string {
 	for _, name := range all {
-		if name == pod.Annotations[defaultContainer] {
+		if name == pod.Annotations[defaultContainerAnnotation] {
 			return name
 		}
 	}

@@ -18,9 +18,9 @@ import (
 
 // owner is a kind whose pods a selector finds.
 type owner struct {
-	names []string // as users write them; the first is the resource
-	at    string   // path of the group and version
-	plain bool     // the selector is a map of labels
+	names       []string // as users write them; the first is the resource
+	path        string   // of the group and version
+	mapSelector bool     // the selector is a map of labels
 }
 
 var owners = []owner{
@@ -33,8 +33,8 @@ var owners = []owner{
 	{[]string{"services", "service", "svc"}, "/api/v1", true},
 }
 
-// find returns the pods that the user means: POD, or KIND/NAME.
-func find(ctx context.Context, server *local.Server, namespace, object string) ([]corev1.Pod, error) {
+// findPods returns the pods of an object that is given as POD or KIND/NAME.
+func findPods(ctx context.Context, server *local.Server, namespace, object string) ([]corev1.Pod, error) {
 	kind, name, ok := strings.Cut(object, "/")
 	if !ok {
 		kind, name = "pod", object
@@ -63,8 +63,8 @@ func find(ctx context.Context, server *local.Server, namespace, object string) (
 			return o.pods(ctx, server, namespace, name)
 		}
 	}
-	return nil, fmt.Errorf(
-		"%s has no logs: name a pod, a deployment, replicaset, statefulset, daemonset, job, cronjob, replicationcontroller or service", kind)
+	return nil, fmt.Errorf("%s has no logs: name a pod, a deployment, replicaset, statefulset, daemonset, job, cronjob, "+
+		"replicationcontroller or service", kind)
 }
 
 // path returns the path of an object, or of a list without a name.
@@ -78,12 +78,12 @@ func path(at, namespace, resource, name string) string {
 
 // pods returns the pods that an object selects, by name.
 func (o owner) pods(ctx context.Context, server *local.Server, namespace, name string) ([]corev1.Pod, error) {
-	selector, err := o.selector(ctx, server, path(o.at, namespace, o.names[0], name))
+	selector, err := o.selector(ctx, server, path(o.path, namespace, o.names[0], name))
 	if err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if selector != "" { // otherwise it selects none
+	if selector != "" { // an empty selector selects no pods
 		if err := server.JSON(ctx, path("/api/v1", namespace, "pods", "")+"?"+
 			url.Values{"labelSelector": {selector}}.Encode(), &list); err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func (o owner) pods(ctx context.Context, server *local.Server, namespace, name s
 }
 
 func (o owner) selector(ctx context.Context, server *local.Server, at string) (string, error) {
-	if o.plain {
+	if o.mapSelector {
 		var obj struct {
 			Spec struct {
 				Selector map[string]string `json:"selector"`
@@ -142,6 +142,3 @@ func lastJob(ctx context.Context, server *local.Server, namespace, name string) 
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	}).Name, nil
 }
-
-// joined lists names.
-func joined(names []string) string { return strings.Join(names, ", ") }

@@ -18,19 +18,19 @@ import (
 
 // stream is the log of one container.
 type stream struct {
-	pod       *corev1.Pod
-	container string
-	prefixed  bool
-	out       *lines
+	pod        *corev1.Pod
+	container  string
+	withPrefix bool // each line begins with the pod and the container
+	out        *lineWriter
 }
 
-// lines writes whole lines of several streams.
-type lines struct {
-	mu  sync.Mutex // guards out; held while a line is written, so that no other gets into it
+// lineWriter writes whole lines of several streams.
+type lineWriter struct {
+	mu  sync.Mutex // guards out; held while a line is written
 	out io.Writer
 }
 
-func (l *lines) write(prefix string, line []byte) error {
+func (l *lineWriter) write(prefix string, line []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := io.WriteString(l.out, prefix); err != nil {
@@ -42,16 +42,16 @@ func (l *lines) write(prefix string, line []byte) error {
 
 // copy prints the log until it ends.
 func (s *stream) copy(ctx context.Context, server *local.Server, q url.Values) error {
-	resp, err := server.Do(ctx, http.MethodGet, path("/api/v1", s.pod.Namespace, "pods", s.pod.Name)+"/log?"+q.Encode(),
-		nil)
+	at := path("/api/v1", s.pod.Namespace, "pods", s.pod.Name) + "/log?" + q.Encode()
+	resp, err := server.Do(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		if apierrors.IsBadRequest(err) { // it waits, or it has no previous instance
+		if apierrors.IsBadRequest(err) { // the container waits, or it has no previous instance
 			return fmt.Errorf("%w; ask: monopod why pod/%s -n %s", err, s.pod.Name, s.pod.Namespace)
 		}
 		return err
 	}
 	defer resp.Body.Close()
-	if !s.prefixed {
+	if !s.withPrefix {
 		_, err := io.Copy(s.out.out, resp.Body)
 		return err
 	}

@@ -112,7 +112,7 @@ func TestFollowAllPods(t *testing.T) {
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	out := &bytes.Buffer{}
-	s := &stream{container: "c", out: &lines{out: out}}
+	s := &stream{container: "c", out: &lineWriter{out: out}}
 	s.pod = &podNamed
 	long := strings.Repeat("x", 200<<10)
 	if err := s.eachLine(strings.NewReader("a\n" + long + "\nb\n")); err != nil {

@@ -20,7 +20,7 @@ import (
 	"monopod/store/bolt"
 )
 
-// resetCommand is `monopod reset`, which stops everything that `serve` leaves running. dataDir is the default of
+// resetCommand is `monopod reset`, which stops what serve leaves running. dataDir is the default of
 // --data-dir.
 func resetCommand(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
@@ -37,7 +37,7 @@ func resetCommand(dataDir string) *cobra.Command {
 	return cmd
 }
 
-// resetTime bounds the stopping of all pods.
+// resetTime limits the time until all pods have stopped.
 const resetTime = 2 * time.Minute
 
 // reset stops all pods of the data folder and removes everything outside of it.
@@ -70,8 +70,7 @@ func reset(ctx context.Context, dataDir string) error {
 		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 }
 
-// hold prevents monopod from starting on a data folder, whether its state is in the
-// file, in etcd, or damaged.
+// hold prevents monopod from starting on a data folder, whether its state is in the file, in etcd, or damaged.
 func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
 	if _, err := os.Stat(state); err != nil {

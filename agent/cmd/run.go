@@ -36,11 +36,12 @@ func runCommand() *cobra.Command {
 		Use:     "run [flags] -- COMMAND [ARGS...]",
 		GroupID: Start,
 		Short:   "Run a command against a throw-away cluster, and remove every trace of it afterwards",
-		Long: "run starts a monopod in a temporary folder on free ports, waits until its API and its node are ready, and runs\n" +
-			"COMMAND with KUBECONFIG and MONOPOD_DATA_DIR set. Signals are passed on. When COMMAND ends, its pods, mounts,\n" +
-			"networks and files are removed, and run ends with its exit code.\n\n" +
+		Long: "run starts a monopod in a temporary folder on free ports, waits until its API and its node are ready, and\n" +
+			"runs COMMAND with KUBECONFIG and MONOPOD_DATA_DIR set. Signals are passed on. When COMMAND ends, its\n" +
+			"pods, mounts, networks and files are removed, and run ends with its exit code.\n\n" +
 			"Other settings of serve come from --config and from environment variables, as MONOPOD_MAX_PODS=20.",
-		Example: "  monopod run --runtime=fake -- go test ./...\n  monopod run --image app.tar -- sh -c 'kubectl apply -f app.yaml && kubectl rollout status deploy/app'\n" +
+		Example: "  monopod run --runtime=fake -- go test ./...\n" +
+			"  monopod run --image app.tar -- sh -c 'kubectl apply -f app.yaml && kubectl rollout status deploy/app'\n" +
 			"  monopod run --keep-on-failure -- ./e2e.sh",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +49,7 @@ func runCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // what follows COMMAND is for it
+	f.SetInterspersed(false) // flags after COMMAND belong to it
 	f.StringVar(&c.runtime, "runtime", "containerd",
 		"Container runtime: containerd, which needs root; or fake, which runs pods in memory.")
 	f.StringVar(&c.config, commandline.FileFlag, "", "YAML file with settings of serve, as monopod config prints it.")
@@ -60,9 +61,10 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// passed are the signals that COMMAND gets.
-var passed = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
-	syscall.SIGUSR2}
+// forwardedSignals are the signals that COMMAND gets.
+var forwardedSignals = []os.Signal{
+	os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
 
 func (c *runOptions) run(cmd *cobra.Command, argv []string) error {
 	if c.runtime != "containerd" && c.runtime != "fake" {
@@ -73,29 +75,29 @@ func (c *runOptions) run(cmd *cobra.Command, argv []string) error {
 		return err
 	}
 	if _, err := exec.LookPath(argv[0]); err != nil { // before anything is started
-		return notRun(err)
+		return cannotRun(err)
 	}
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, passed...)
+	signal.Notify(signals, forwardedSignals...)
 	defer signal.Stop(signals)
 	dir, err := os.MkdirTemp("", "monopod-run-")
 	if err != nil {
 		return err
 	}
 	i := &instance{program: program, dir: dir, runtime: c.runtime}
-	err = c.try(cmd, i, argv, signals)
-	clean := c.cleanUp(cmd.ErrOrStderr(), i, err)
+	err = c.start(cmd, i, argv, signals)
+	cleanUpErr := c.cleanUp(cmd.ErrOrStderr(), i, err)
 	if err == nil {
-		return clean
+		return cleanUpErr
 	}
-	if clean != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "monopod:", clean)
+	if cleanUpErr != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "monopod:", cleanUpErr)
 	}
 	return err
 }
 
-// try starts the instance and runs the command.
-func (c *runOptions) try(cmd *cobra.Command, i *instance, argv []string, signals <-chan os.Signal) error {
+// start starts the instance and runs the command.
+func (c *runOptions) start(cmd *cobra.Command, i *instance, argv []string, signals <-chan os.Signal) error {
 	if err := os.Chmod(i.dir, 0o711); err != nil { // pods with users of their own traverse it
 		return err
 	}
@@ -104,7 +106,7 @@ func (c *runOptions) try(cmd *cobra.Command, i *instance, argv []string, signals
 	}
 	var flags []string
 	if c.runtime == "containerd" {
-		flags = append(flags, "--containerd=own") // the machine's would keep what is left of the pods
+		flags = append(flags, "--containerd=own") // the machine's would keep leftovers of the pods
 	}
 	if c.config != "" {
 		flags = append(flags, "--"+commandline.FileFlag, c.config)
@@ -122,7 +124,7 @@ func (c *runOptions) try(cmd *cobra.Command, i *instance, argv []string, signals
 		return err
 	}
 	for _, file := range c.images {
-		if _, err := Import(cmd, local.At(i.data()), file); err != nil {
+		if _, err := importArchive(cmd, local.At(i.data()), file); err != nil {
 			return fmt.Errorf("--image %s: %w", file, err)
 		}
 	}
@@ -137,7 +139,7 @@ func (i *instance) execute(cmd *cobra.Command, argv []string, signals <-chan os.
 	user.Stdin, user.Stdout, user.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	user.Env = append(os.Environ(), "KUBECONFIG="+i.kubeconfig(), commandline.Variable("data-dir")+"="+i.data())
 	if err := user.Start(); err != nil {
-		return notRun(err)
+		return cannotRun(err)
 	}
 	over := guard.Spawn(user.Wait)
 	lost := i.ended
@@ -145,7 +147,7 @@ func (i *instance) execute(cmd *cobra.Command, argv []string, signals <-chan os.
 		select {
 		case s := <-signals:
 			if !fromTerminal(s) {
-				_ = user.Process.Signal(s) // it may have ended
+				_ = user.Process.Signal(s) // fails if the command has ended
 			}
 		case <-lost:
 			lost = nil
@@ -159,7 +161,8 @@ func (i *instance) execute(cmd *cobra.Command, argv []string, signals <-chan os.
 	}
 }
 
-// fromTerminal reports whether a terminal has sent the signal to the command, too: Ctrl-C is for the whole group.
+// fromTerminal reports whether the terminal has sent the signal to the command, too: Ctrl-C goes to the whole process
+// group.
 func fromTerminal(s os.Signal) bool {
 	if s != os.Interrupt && s != syscall.SIGQUIT {
 		return false
@@ -168,7 +171,7 @@ func fromTerminal(s os.Signal) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// exitCode returns what a shell would: the exit code, or 128 and the signal.
+// exitCode returns the exit code, or as a shell 128 plus the signal.
 func exitCode(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal())
@@ -176,8 +179,8 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// notRun is the error of a command that cannot be run, with a shell's exit codes.
-func notRun(err error) error {
+// cannotRun returns the error for a command that cannot be run, with a shell's exit codes.
+func cannotRun(err error) error {
 	code := 126
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
@@ -185,10 +188,10 @@ func notRun(err error) error {
 	return &commandline.Exit{Code: code, Err: fmt.Errorf("%w; name a program that is in PATH, or its path", err)}
 }
 
-// cleanUp stops the instance and removes its folder, unless it is to be kept after a failure.
+// cleanUp stops the instance and removes its folder. With --keep-on-failure it keeps the folder after a failure.
 func (c *runOptions) cleanUp(stderr io.Writer, i *instance, failed error) error {
 	if err := i.stop(); err != nil {
-		return err // the folder contains what is needed to try again
+		return err // the folder is needed for another attempt
 	}
 	if failed == nil || !c.keep {
 		return os.RemoveAll(i.dir)
@@ -198,21 +201,21 @@ func (c *runOptions) cleanUp(stderr io.Writer, i *instance, failed error) error 
 	if err != nil {
 		return fmt.Errorf("cannot save the logs, see %s: %w", i.dir, err)
 	}
-	fmt.Fprintf(stderr,
-		"monopod: failed (%v); kept, until you remove it:\n  %s  the log of monopod and %s\n  %s  the data folder: monopod serve --runtime=%s --listen=127.0.0.1:0 --data-dir=%s\n",
+	fmt.Fprintf(stderr, "monopod: failed (%v); kept, until you remove it:\n  %s  the log of monopod and %s\n"+
+		"  %s  the data folder: monopod serve --runtime=%s --listen=127.0.0.1:0 --data-dir=%s\n",
 		failed, logs, words.Count(n, "container log"), i.data(), i.runtime, i.data())
 	return nil
 }
 
 // saveLogs writes the logs of the instance and of its containers to an archive. It returns the number of the latter.
 func (i *instance) saveLogs(path string) (containers int, err error) {
-	a, err := Create(path, time.Now())
+	a, err := createArchive(path, time.Now())
 	if err != nil {
 		return 0, err
 	}
-	err = a.AddFile("monopod.log", i.log())
+	err = a.addFile("monopod.log", i.log())
 	if err == nil {
-		containers, err = a.AddFolder("pods", filepath.Join(i.data(), "logs", "pods"))
+		containers, err = a.addFolder("pods", filepath.Join(i.data(), "logs", "pods"))
 	}
 	return containers, errors.Join(err, a.Close())
 }

@@ -37,10 +37,10 @@ func (i *instance) prepare() error {
 	if err := os.MkdirAll(i.data(), 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(i.data(), 0o711) // of pods with users of their own, see serve
+	return os.Chmod(i.data(), 0o711) // pods with other users traverse it
 }
 
-// start starts serve. If this process is killed, the kernel ends serve too.
+// start starts serve. If this process is killed, the kernel also terminates serve.
 func (i *instance) start(flags ...string) error {
 	log, err := os.Create(i.log())
 	if err != nil {
@@ -50,7 +50,7 @@ func (i *instance) start(flags ...string) error {
 	cmd := exec.Command(i.program,
 		append([]string{"serve", "--data-dir", i.data(), "--listen=127.0.0.1:0", "--runtime", i.runtime}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own: Ctrl-C is for the user's command.
+	// In its own process group, serve does not get Ctrl-C, which is for the user's command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	i.ended = make(chan struct{})
@@ -62,7 +62,7 @@ func (i *instance) start(flags ...string) error {
 		if err != nil {
 			return nil
 		}
-		_ = cmd.Wait() // the state says how it ended
+		_ = cmd.Wait() // ProcessState contains the result
 		i.state = cmd.ProcessState.String()
 		close(i.ended)
 		return nil
@@ -78,7 +78,7 @@ func (i *instance) start(flags ...string) error {
 	return nil
 }
 
-// readyPoll is the interval of questions whether the server is ready.
+// readyPoll is the interval of readiness checks.
 const readyPoll = 10 * time.Millisecond
 
 // ready waits until the API and the node are ready.
@@ -123,12 +123,12 @@ func nodeReady(ctx context.Context, server *local.Server) error {
 	return errors.New("the node is not registered yet")
 }
 
-// shownLog is how much of the log an error shows, in bytes.
+// shownLog is the maximum size of the log in an error, in bytes.
 const shownLog = 2 << 10
 
 // lastLines returns the last lines of the log, to be added to an error.
 func (i *instance) lastLines() string {
-	data, _ := os.ReadFile(i.log()) // without it there is nothing to show
+	data, _ := os.ReadFile(i.log()) // a missing log is empty
 	if len(data) > shownLog {
 		data = data[len(data)-shownLog:]
 		_, rest, _ := strings.Cut(string(data), "\n")
@@ -143,15 +143,15 @@ func (i *instance) lastLines() string {
 	return ", the end of its log:\n" + strings.TrimSpace(string(data))
 }
 
-// stopTime is how long serve has to stop.
+// stopTime is the time after which serve is killed.
 const stopTime = 30 * time.Second
 
-// stop ends serve and what serve leaves running; the files stay.
+// stop stops serve and the pods that serve leaves running; it keeps the files.
 func (i *instance) stop() error {
 	if i.process == nil {
 		return nil
 	}
-	_ = i.process.Signal(syscall.SIGTERM) // it may have ended
+	_ = i.process.Signal(syscall.SIGTERM) // fails if serve has ended
 	select {
 	case <-i.ended:
 	case <-time.After(stopTime):
@@ -161,7 +161,7 @@ func (i *instance) stop() error {
 	if i.runtime != "containerd" {
 		return nil
 	}
-	if _, err := os.Stat(i.kubeconfig()); err != nil { // it did not get far enough to start anything
+	if _, err := os.Stat(i.kubeconfig()); err != nil { // serve has not started any pods
 		return nil
 	}
 	cmd := exec.Command(i.program, "reset", "--data-dir", i.data())

@@ -23,7 +23,7 @@ func TestACommandThatCannotRun(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{"/no/such/program": 127, "no-such-program": 127, "/": 126} {
 		exit := (*commandline.Exit)(nil)
-		if _, err := exec.LookPath(path); !errors.As(notRun(err), &exit) || exit.Code != want {
+		if _, err := exec.LookPath(path); !errors.As(cannotRun(err), &exit) || exit.Code != want {
 			t.Errorf("%s: %v, %d, want %d", path, err, exit.Code, want)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// service is how a machine runs monopod from its boot on.
+// service describes how an init system runs monopod.
 type service struct {
 	name string      // of the init system
-	file string      // that describes the service
+	file string      // the unit or script of the service
 	mode os.FileMode // of file
 	// render returns the content of the file; parse reads the command from it.
 	render func(command []string) string
@@ -59,12 +59,12 @@ func systemd() *service {
 		parse:  func(content string) []string { return strings.Fields(after(content, exec)) },
 		reload: []string{"systemctl", "daemon-reload"}, enable: []string{"systemctl", "enable", "monopod"},
 		restart: []string{"systemctl", "restart", "monopod"}, stop: []string{"systemctl", "stop", "monopod"},
-		disable: []string{"systemctl", "disable", "monopod"}, active: []string{"systemctl", "is-active", "--quiet", "monopod"},
-		log: "journalctl -u monopod",
+		disable: []string{"systemctl", "disable", "monopod"},
+		active:  []string{"systemctl", "is-active", "--quiet", "monopod"}, log: "journalctl -u monopod",
 	}
 }
 
-// script is the service of OpenRC. Its supervisor restarts monopod; pods are no children of it, and keep running.
+// script is the service of OpenRC. Its supervisor restarts monopod. Pods are not its child processes, and keep running.
 const script = `#!/sbin/openrc-run
 # shellcheck shell=sh disable=SC2034
 description="Monopod"
@@ -90,15 +90,17 @@ func openrc() *service {
 			return fmt.Sprintf(script, command[0], strings.Join(command[1:], " "))
 		},
 		parse: func(content string) []string {
-			return strings.Fields(strings.Trim(after(content, "command="), `"`) + " " + strings.Trim(after(content, "command_args="), `"`))
+			program, args := after(content, "command="), after(content, "command_args=")
+			return strings.Fields(strings.Trim(program, `"`) + " " + strings.Trim(args, `"`))
 		},
 		enable: []string{"rc-update", "add", "monopod", "default"}, restart: []string{"rc-service", "monopod", "restart"},
-		stop: []string{"rc-service", "--ifstarted", "monopod", "stop"}, disable: []string{"rc-update", "del", "monopod", "default"},
-		active: []string{"rc-service", "--quiet", "monopod", "status"}, log: "tail /var/log/monopod.log",
+		stop:    []string{"rc-service", "--ifstarted", "monopod", "stop"},
+		disable: []string{"rc-update", "del", "monopod", "default"},
+		active:  []string{"rc-service", "--quiet", "monopod", "status"}, log: "tail /var/log/monopod.log",
 	}
 }
 
-// after returns the rest of the first line that begins so.
+// after returns the rest of the first line with the prefix.
 func after(content, prefix string) string {
 	for line := range strings.Lines(content) {
 		if rest, ok := strings.CutPrefix(line, prefix); ok {
@@ -108,15 +110,16 @@ func after(content, prefix string) string {
 	return ""
 }
 
-// detect returns the service of the machine below root.
-func detect(root string) (*service, error) {
+// detectService returns the service of the machine below root.
+func detectService(root string) (*service, error) {
 	if _, err := os.Stat(filepath.Join(root, "run/systemd/system")); err == nil {
 		return systemd(), nil
 	}
 	if _, err := os.Stat(filepath.Join(root, "sbin/openrc-run")); err == nil {
 		return openrc(), nil
 	}
-	return nil, errors.New("the machine runs neither systemd nor OpenRC: start monopod serve with the service manager of the machine")
+	return nil, errors.New("the machine runs neither systemd nor OpenRC: " +
+		"start monopod serve with the service manager of the machine")
 }
 
 // runProgram runs a command of the init system.

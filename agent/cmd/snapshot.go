@@ -26,7 +26,7 @@ import (
 // Path is the API path at which a POST makes a running monopod take a snapshot.
 const Path = "/monopod/snapshot"
 
-// snapshotConfig is what the command needs to know. Both are required.
+// snapshotConfig configures the command. Both fields are required.
 type snapshotConfig struct {
 	DataDir string // the default of --data-dir
 	Store   func() store.Config
@@ -51,7 +51,7 @@ func snapshotCommand(cfg snapshotConfig) *cobra.Command {
 	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep,
 		"Number of snapshots to keep; a running monopod uses its own flag.")
 	root.AddCommand(save,
-		c.sub("list", "List the snapshots, newest first, and say whether they are good", cobra.NoArgs, c.list),
+		c.sub("list", "List the snapshots, newest first, and verify them", cobra.NoArgs, c.list),
 		c.sub("verify [NAME...]", "Check the checksum, the pages and the objects of snapshots; without a name, of all",
 			cobra.ArbitraryArgs, c.verify),
 		c.sub("restore NAME", "Replace the state by a snapshot; the replaced state is kept next to it", cobra.ExactArgs(1),
@@ -74,14 +74,14 @@ func (c *snapshotOptions) place() (*bolt.Place, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("--data-dir: %w; name the folder that serve uses", err)
 	}
-	if !used(dir) {
+	if !isDataDir(dir) {
 		return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod; name the folder that serve uses", dir)
 	}
 	return bolt.At(filepath.Join(dir, "state.db"), bolt.Config{Config: c.Store(), Keep: c.keep}), nil
 }
 
-// used reports whether serve has ever used a folder. One that has lost its state has snapshots.
-func used(dir string) bool {
+// isDataDir reports whether serve has ever used a folder. A folder that has lost its state still contains snapshots.
+func isDataDir(dir string) bool {
 	return slices.ContainsFunc([]string{"state.db", "snapshots", "admin.kubeconfig"}, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return !errors.Is(err, fs.ErrNotExist)
@@ -97,7 +97,7 @@ func (c *snapshotOptions) save(cmd *cobra.Command, _ []string) error {
 	defer progress.End()
 	s, err := c.saveRunning(cmd.Context())
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		s, err = place.Save() // there is no listener
+		s, err = place.Save() // monopod does not run
 	}
 	progress.End()
 	if err != nil {
@@ -132,11 +132,11 @@ func (c *snapshotOptions) saveRunning(ctx context.Context) (s bolt.Snapshot, err
 	return s, json.Unmarshal(body, &s)
 }
 
-// message returns the message of a Status.
+// message returns the message of a Status, or else the HTTP status.
 func message(status string, body []byte) string {
-	var said struct{ Message string }
-	if json.Unmarshal(body, &said) == nil && said.Message != "" {
-		return said.Message
+	var s struct{ Message string }
+	if json.Unmarshal(body, &s) == nil && s.Message != "" {
+		return s.Message
 	}
 	return status
 }
@@ -178,7 +178,7 @@ func (c *snapshotOptions) verify(cmd *cobra.Command, names []string) error {
 	}
 	var errs []error
 	for _, name := range names {
-		err := known(place.Verify(name))
+		err := withListHint(place.Verify(name))
 		errs = append(errs, err)
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), name, "is good")
@@ -187,8 +187,8 @@ func (c *snapshotOptions) verify(cmd *cobra.Command, names []string) error {
 	return errors.Join(errs...)
 }
 
-// known says where the names of snapshots come from, if there is none of a name.
-func known(err error) error {
+// withListHint adds to the error about a missing snapshot how to list the existing ones.
+func withListHint(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; monopod snapshot list shows those that exist", err)
 	}
@@ -204,11 +204,11 @@ func (c *snapshotOptions) restore(cmd *cobra.Command, args []string) error {
 	report, err := place.Restore(args[0])
 	progress.End()
 	if err != nil {
-		return known(err)
+		return withListHint(err)
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), args[0], "restored")
 	if report.SetAside != "" {
-		fmt.Fprintln(cmd.OutOrStdout(), "what was there is", report.SetAside)
+		fmt.Fprintln(cmd.OutOrStdout(), "the replaced state is", report.SetAside)
 	}
 	return errors.Join(report.Problems...)
 }

@@ -27,8 +27,8 @@ func statusCommand(dataDir string) *cobra.Command {
 		Use:     "status",
 		GroupID: Look,
 		Short:   "Show a running monopod at a glance: process, nodes, pods, disk, database, certificates, warnings",
-		Long: "status asks a running monopod, with the rights of an admin. Its exit code is 0 if the API and all nodes are ready,\n" +
-			"otherwise 1. Warnings alone do not change it.",
+		Long: "status asks a running monopod, with the rights of an admin. Its exit code is 0 if the API and all nodes\n" +
+			"are ready, otherwise 1. Warnings alone do not change it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := output.Check(); err != nil {
@@ -87,7 +87,7 @@ func printStatus(out io.Writer, r status.Report, now time.Time) error {
 	}
 	line("data", "%s%s", p.DataDir, disk)
 	line("database", "%s", database(p.State, now))
-	if c, ok := first(r.Expires); ok {
+	if c, ok := firstExpiry(r.Expires); ok {
 		line("certificates", "the first to expire is that of the %s, on %s", c.Name, c.NotAfter.Format(time.DateOnly))
 	}
 	if err := w.Flush(); err != nil || len(r.Warnings) == 0 {
@@ -98,7 +98,7 @@ func printStatus(out io.Writer, r status.Report, now time.Time) error {
 	return err
 }
 
-// phases is "3 Running, 1 Succeeded".
+// phases returns for example "3 Running, 1 Succeeded".
 func phases(pods map[string]int) string {
 	var all []string
 	for _, phase := range slices.Sorted(maps.Keys(pods)) {
@@ -126,8 +126,8 @@ func database(s status.State, now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// first returns the certificate that expires first.
-func first(all []status.Certificate) (status.Certificate, bool) {
+// firstExpiry returns the certificate that expires first.
+func firstExpiry(all []status.Certificate) (status.Certificate, bool) {
 	if len(all) == 0 {
 		return status.Certificate{}, false
 	}

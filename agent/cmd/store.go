@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,15 +21,15 @@ import (
 	"monopod/store/state"
 )
 
-// storeCommand is `monopod store`; cfg is called when it is needed.
+// storeCommand is `monopod store`; cfg is called when a command runs.
 func storeCommand(cfg func() state.Config) *cobra.Command {
 	root := &cobra.Command{Use: "store", Short: "Move the state between a file and etcd", GroupID: Maintain}
 	root.AddCommand(storeCopyCommand(cfg))
 	return root
 }
 
-// copying is one `monopod store copy`.
-type copying struct {
+// storeCopy is one `monopod store copy`.
+type storeCopy struct {
 	state.Config
 	from, to string
 	force    bool
@@ -37,7 +38,7 @@ type copying struct {
 }
 
 func storeCopyCommand(cfg func() state.Config) *cobra.Command {
-	var c copying
+	var c storeCopy
 	cmd := &cobra.Command{
 		Use:   "copy --from STORE --to STORE",
 		Short: "Copy every object from one store to another",
@@ -59,18 +60,18 @@ func storeCopyCommand(cfg func() state.Config) *cobra.Command {
 	return cmd
 }
 
-func (c *copying) run(ctx context.Context) (err error) {
+func (c *storeCopy) run(ctx context.Context) (err error) {
 	if c.from == "" || c.to == "" {
 		return errors.New("--from and --to are both required: each is the path of a state.db, or etcd://HOST:PORT")
 	}
 	from, err := c.source(ctx)
 	if err != nil {
-		return fmt.Errorf("--from: %w", placed(err))
+		return fmt.Errorf("--from: %w", withPlaceHint(err))
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	to, err := c.target(ctx)
 	if err != nil {
-		return fmt.Errorf("--to: %w", placed(err))
+		return fmt.Errorf("--to: %w", withPlaceHint(err))
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	if err := c.mayWrite(ctx, to); err != nil {
@@ -82,7 +83,7 @@ func (c *copying) run(ctx context.Context) (err error) {
 	}
 	counts, err := store.Copy(ctx, to, from, resources)
 	if err != nil {
-		return fmt.Errorf("%w; what was copied so far: %v", err, counts)
+		return fmt.Errorf("%w; copied so far: %v", err, counts)
 	}
 	left, err := unserved(ctx, from)
 	if err != nil {
@@ -91,8 +92,8 @@ func (c *copying) run(ctx context.Context) (err error) {
 	return printCopied(c.out, counts, left)
 }
 
-// placed says what a store's place may be, if there is none at the one that was given.
-func placed(err error) error {
+// withPlaceHint adds to the error about a missing store how to name one.
+func withPlaceHint(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w; name the state.db of a data folder, or etcd://HOST:PORT", err)
 	}
@@ -100,7 +101,7 @@ func placed(err error) error {
 }
 
 // resources returns the names of all resources of a store: the built-in ones, then those that it defines.
-func (c *copying) resources(ctx context.Context, of store.Store) ([]string, error) {
+func (c *storeCopy) resources(ctx context.Context, of store.Store) ([]string, error) {
 	all := slices.Clone(c.Resources)
 	if c.Definitions == "" {
 		return all, nil
@@ -116,7 +117,7 @@ func (c *copying) resources(ctx context.Context, of store.Store) ([]string, erro
 }
 
 // source opens the store to copy from, which must exist.
-func (c *copying) source(ctx context.Context) (store.Store, error) {
+func (c *storeCopy) source(ctx context.Context) (store.Store, error) {
 	if !state.IsEtcd(c.from) {
 		if _, err := os.Stat(c.from); err != nil {
 			return nil, err
@@ -125,7 +126,7 @@ func (c *copying) source(ctx context.Context) (store.Store, error) {
 	return state.OpenAt(ctx, c.from, c.files, c.Config)
 }
 
-func (c *copying) target(ctx context.Context) (store.Store, error) {
+func (c *storeCopy) target(ctx context.Context) (store.Store, error) {
 	if !state.IsEtcd(c.to) {
 		if err := os.MkdirAll(filepath.Dir(c.to), 0o700); err != nil {
 			return nil, err
@@ -135,11 +136,11 @@ func (c *copying) target(ctx context.Context) (store.Store, error) {
 }
 
 // mayWrite refuses a target that is not empty, unless --force is set.
-func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
+func (c *storeCopy) mayWrite(ctx context.Context, to store.Store) error {
 	if c.force {
 		return nil
 	}
-	held, err := unserved(ctx, to)
+	found, err := unserved(ctx, to)
 	if err != nil {
 		return err
 	}
@@ -153,12 +154,12 @@ func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
 			return err
 		}
 		if len(entries) > 0 {
-			held[resource] = len(entries)
+			found[resource] = len(entries)
 		}
 	}
-	if len(held) > 0 {
+	if len(found) > 0 {
 		return fmt.Errorf("--to: %s is not empty: it contains %s; use --force to write into it anyway", c.to,
-			strings.Join(names(held), ", "))
+			strings.Join(slices.Sorted(maps.Keys(found)), ", "))
 	}
 	return nil
 }
@@ -171,27 +172,18 @@ func unserved(ctx context.Context, s store.Store) (map[string]int, error) {
 	return map[string]int{}, nil
 }
 
-func names(counts map[string]int) []string {
-	var out []string
-	for name := range counts {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// printCopied prints what was copied and what was not.
+// printCopied prints the numbers of copied and of omitted objects.
 func printCopied(out io.Writer, counts, left map[string]int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	total := 0
-	for _, name := range names(counts) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		if counts[name] > 0 {
 			fmt.Fprintf(w, "%s\t%d\n", name, counts[name])
 		}
 		total += counts[name]
 	}
 	fmt.Fprintf(w, "copied\t%d\n", total)
-	for _, name := range names(left) {
+	for _, name := range slices.Sorted(maps.Keys(left)) {
 		fmt.Fprintf(w, "not copied, not served by monopod: %s\t%d\n", name, left[name])
 	}
 	return w.Flush()

@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/status"
 )
 
-// upgrade replaces the installed program by the one in a file. If that does not become healthy, the previous one
-// returns, and the error says why.
+// upgrade replaces the installed program by the one in a file. If that does not become healthy, upgrade restores the
+// previous one and returns the reason.
 func (i *installer) upgrade(ctx context.Context, file string) error {
 	flags, err := i.installed()
 	if err != nil {
@@ -34,35 +34,35 @@ func (i *installer) upgrade(ctx context.Context, file string) error {
 		return fmt.Errorf("cannot read the installed program: %w; run monopod install", err)
 	}
 	if bytes.Equal(old, content) {
-		i.say("%s is installed already; nothing was to be done", file)
+		i.say("%s is already installed; nothing to do", file)
 		return nil
 	}
-	to, err := i.judge(ctx, file, flags)
+	to, err := i.checkProgram(ctx, file, flags)
 	if err != nil {
 		return err
 	}
-	return i.swap(ctx, content, old, to)
+	return i.replaceProgram(ctx, content, old, to)
 }
 
-// judge returns the version of a program. It fails if the program does not run here, or refuses the flags of the
+// checkProgram returns the version of a program. It fails if the program does not run here, or refuses the flags of the
 // service.
-func (i *installer) judge(ctx context.Context, file string, flags []string) (version string, err error) {
-	said, err := askService(ctx, file, "version", "-o", "json")
+func (i *installer) checkProgram(ctx context.Context, file string, flags []string) (version string, err error) {
+	out, err := runMonopod(ctx, file, "version", "-o", "json")
 	var versions commandline.Versions
 	if err == nil {
-		err = json.Unmarshal([]byte(said), &versions)
+		err = json.Unmarshal([]byte(out), &versions)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s is no monopod for this machine (is it executable, and of the right architecture?): %w",
-			file, err)
+		return "", fmt.Errorf("%s is not a monopod program for this machine "+
+			"(is it executable, and of the right architecture?): %w", file, err)
 	}
-	if _, err := askService(ctx, file, append([]string{"config"}, flags...)...); err != nil {
+	if _, err := runMonopod(ctx, file, append([]string{"config"}, flags...)...); err != nil {
 		return "", fmt.Errorf("%s refuses the flags of the service, change them in %s: %w", file, i.file, err)
 	}
 	return versions.Monopod.GitVersion, nil
 }
 
-// rollback is upgrade to the program before the last upgrade.
+// rollback upgrades to the program before the last upgrade.
 func (i *installer) rollback(ctx context.Context) error {
 	if _, err := i.installed(); err != nil {
 		return err
@@ -73,9 +73,9 @@ func (i *installer) rollback(ctx context.Context) error {
 	return i.upgrade(ctx, i.previous())
 }
 
-// swap takes a snapshot, puts the new program in its place, and returns to the old one if the new one is not healthy.
-func (i *installer) swap(ctx context.Context, content, old []byte, to string) error {
-	from, snapshot, err := i.save(ctx)
+// replaceProgram takes a snapshot, installs the new program, and restores the old one if the new one is not healthy.
+func (i *installer) replaceProgram(ctx context.Context, content, old []byte, to string) error {
+	from, snapshot, err := i.saveSnapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,22 +93,22 @@ func (i *installer) swap(ctx context.Context, content, old []byte, to string) er
 		return nil
 	}
 	i.say("%v; returning to %s", failed, from)
-	ctx = context.WithoutCancel(ctx) // Ctrl-C ends the attempt, and not the return
+	ctx = context.WithoutCancel(ctx) // Ctrl-C ends the upgrade, but not the restoration
 	if _, err := i.put(i.program, old, 0o755); err != nil {
 		return errors.Join(failed, err)
 	}
-	if err := i.keep(former); err != nil {
+	if err := i.restoreFormer(former); err != nil {
 		return errors.Join(failed, err)
 	}
-	if err := i.comeBack(ctx, snapshot); err != nil {
+	if err := i.startPrevious(ctx, snapshot); err != nil {
 		return fmt.Errorf("the new program failed (%w), and the previous one does not run either: %w; look at its log: %s",
 			failed, err, i.log)
 	}
 	return fmt.Errorf("%s does not work here, and %s runs again: %w; look at the log: %s", to, from, failed, i.log)
 }
 
-// keep restores the program that rollback returns to; nil: there was none.
-func (i *installer) keep(former []byte) error {
+// restoreFormer restores the program of the upgrade before; nil: there was none.
+func (i *installer) restoreFormer(former []byte) error {
 	if former == nil {
 		return os.Remove(i.previous())
 	}
@@ -116,9 +116,9 @@ func (i *installer) keep(former []byte) error {
 	return err
 }
 
-// comeBack starts the previous program. If that does not run, the new one may have changed the state: it starts with
-// the snapshot then.
-func (i *installer) comeBack(ctx context.Context, snapshot string) error {
+// startPrevious starts the previous program. If it does not become healthy, the new one may have changed the state:
+// startPrevious then restores the snapshot.
+func (i *installer) startPrevious(ctx context.Context, snapshot string) error {
 	i.timeout = max(i.timeout, installTimeout)
 	err := i.start(ctx, "")
 	if err == nil || snapshot == "" {
@@ -128,28 +128,28 @@ func (i *installer) comeBack(ctx context.Context, snapshot string) error {
 	if err := runProgram(ctx, i.stop); err != nil {
 		return err
 	}
-	if _, err := askService(ctx, i.at(i.program), "snapshot", "restore", snapshot, "--data-dir",
+	if _, err := runMonopod(ctx, i.at(i.program), "snapshot", "restore", snapshot, "--data-dir",
 		i.at(i.dataDir)); err != nil {
 		return err
 	}
 	return i.start(ctx, "")
 }
 
-// save returns the version that runs, and the name of a new snapshot; none if the state is in etcd.
-func (i *installer) save(ctx context.Context) (version, snapshot string, err error) {
+// saveSnapshot returns the running version and the name of a new snapshot, which is empty if the state is in etcd.
+func (i *installer) saveSnapshot(ctx context.Context) (version, snapshot string, err error) {
 	var about status.Process
 	err = local.At(i.at(i.dataDir)).JSON(ctx, status.Path, &about)
 	switch {
 	case err != nil && runProgram(ctx, i.active) == nil:
 		return "", "", fmt.Errorf("cannot ask the monopod that runs: %w", err)
-	case err != nil: // it is stopped, or broken: what can be saved is the file
-		version, _ = askService(ctx, i.at(i.program), "version") // a broken one may not even say that
+	case err != nil: // monopod does not run, or fails: only its file can be saved
+		version, _ = runMonopod(ctx, i.at(i.program), "version") // empty if even that fails
 	case about.State.Kind == "etcd":
 		return about.Version, "", nil
 	default:
 		version = about.Version
 	}
-	snapshot, err = askService(ctx, i.at(i.program), "snapshot", "save", "--data-dir", i.at(i.dataDir))
+	snapshot, err = runMonopod(ctx, i.at(i.program), "snapshot", "save", "--data-dir", i.at(i.dataDir))
 	if err != nil && about.PID == 0 {
 		i.say("no snapshot was made: %v", err)
 		return version, "", nil

@@ -39,13 +39,14 @@ func whyCommand(dataDir string) *cobra.Command {
 			"the conditions of all other kinds, custom ones included.\n\n" +
 			"Without an object it explains what is wrong now, the worst first, in all namespaces unless --namespace is set;\n" +
 			fmt.Sprintf("at most %d objects. The exit code is 0 if nothing is wrong, otherwise 1.", why.MaxProblems),
-		Example: "  monopod why\n  monopod why pod/web-0\n  monopod why deploy/web -n shop\n  monopod why node/box -o json\n  monopod why --wait --timeout 2m",
-		Args:    cobra.MaximumNArgs(2),
+		Example: "  monopod why\n  monopod why pod/web-0\n  monopod why deploy/web -n shop\n" +
+			"  monopod why node/box -o json\n  monopod why --wait --timeout 2m",
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd, args)
 		},
 	}
-	cmd.ValidArgsFunction = Objects(&c.Place, &c.namespace, false)
+	cmd.ValidArgsFunction = completeObjects(&c.Place, &c.namespace, false)
 	c.Flags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "",
 		"Namespace of the object (default that of the kubeconfig, or default); without an object, all namespaces by default.")
@@ -70,7 +71,7 @@ func (c *whyOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	if len(args) == 0 {
 		var r why.Report
-		wrong, err := c.until(cmd.Context(), func() (bool, error) {
+		wrong, err := c.poll(cmd.Context(), func() (bool, error) {
 			r = why.Report{}
 			err := server.JSON(cmd.Context(), why.Path+"?"+url.Values{"namespace": {c.namespace}}.Encode(), &r)
 			return len(r.Problems) > 0, err
@@ -78,14 +79,14 @@ func (c *whyOptions) run(cmd *cobra.Command, args []string) error {
 		if err == nil {
 			err = c.printReport(cmd.OutOrStdout(), r)
 		}
-		return exit(wrong, err)
+		return exitIf(wrong, err)
 	}
 	if c.namespace == "" {
 		c.namespace = server.Namespace
 	}
 	q := url.Values{"kind": {kind}, "namespace": {c.namespace}, "name": {name}}
 	var a why.Answer
-	wrong, err := c.until(cmd.Context(), func() (bool, error) {
+	wrong, err := c.poll(cmd.Context(), func() (bool, error) {
 		a = why.Answer{}
 		err := server.JSON(cmd.Context(), why.Path+"?"+q.Encode(), &a)
 		return a.Do != "", err
@@ -93,22 +94,22 @@ func (c *whyOptions) run(cmd *cobra.Command, args []string) error {
 	if err == nil {
 		err = c.print(cmd.OutOrStdout(), a)
 	}
-	return exit(wrong && c.wait, err)
+	return exitIf(wrong && c.wait, err)
 }
 
-// exit returns the error for the exit code 1 if something is wrong.
-func exit(wrong bool, err error) error {
+// exitIf returns the error for the exit code 1 if something is wrong.
+func exitIf(wrong bool, err error) error {
 	if err == nil && wrong {
 		return &commandline.Exit{Code: 1}
 	}
 	return err
 }
 
-// pause is the time between two questions of --wait.
-const pause = 500 * time.Millisecond
+// waitInterval is the interval of requests of --wait.
+const waitInterval = 500 * time.Millisecond
 
-// until asks once, or with --wait until nothing is wrong or the time is over; it returns the last answer.
-func (c *whyOptions) until(ctx context.Context, ask func() (wrong bool, err error)) (bool, error) {
+// poll calls ask once, or with --wait until nothing is wrong or the timeout. It returns the last result.
+func (c *whyOptions) poll(ctx context.Context, ask func() (wrong bool, err error)) (bool, error) {
 	over := time.After(c.timeout)
 	for {
 		wrong, err := ask()
@@ -120,7 +121,7 @@ func (c *whyOptions) until(ctx context.Context, ask func() (wrong bool, err erro
 			return wrong, ctx.Err()
 		case <-over:
 			return wrong, nil
-		case <-time.After(pause):
+		case <-time.After(waitInterval):
 		}
 	}
 }

@@ -16,9 +16,9 @@ import (
 func TestPodsConnectedBefore(t *testing.T) {
 	t.Parallel()
 	addrs := []netip.Addr{netip.MustParseAddr("10.88.0.2")}
-	f := newFeed([]Connected{{Pod: follow.Key{Namespace: "a", Name: "web-0"}, UID: "u1", Addrs: addrs}})
+	f := newPolicySource([]Connected{{Pod: follow.Key{Namespace: "a", Name: "web-0"}, UID: "u1", Addrs: addrs}})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web-0", UID: "u1"}}
-	f.pod(nil, pod)
+	f.onPod(nil, pod)
 	if got, ok := f.addresses(pod); !ok || !slices.Equal(got, addrs) {
 		t.Errorf("%s, %t, want %s", got, ok, addrs)
 	}
@@ -27,7 +27,7 @@ func TestPodsConnectedBefore(t *testing.T) {
 	if got, ok := f.addresses(next); ok {
 		t.Errorf("another pod of the name has the addresses %s", got)
 	}
-	f.pod(pod, nil)
+	f.onPod(pod, nil)
 	if got, ok := f.addresses(pod); ok {
 		t.Errorf("a deleted pod has the addresses %s", got)
 	}

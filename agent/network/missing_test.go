@@ -28,15 +28,17 @@ func TestKernelWithoutNftables(t *testing.T) {
 			return
 		}
 		n := New(follow.Deps{Log: zap.NewNop()}, Config{
-			Node: "here", Bridge: networktest.Bridge, Table: "monopod-test", Policy: "monopod-test-policy", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+			Node: "here", Bridge: networktest.Bridge, Table: "monopod-test", Policy: "monopod-test-policy",
+			Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		})
-		r := n.begin(nil)
-		r.zone = dns.NewZone("cluster.local", r.seen, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")})
+		r := n.newRunning(nil)
+		r.zone = dns.NewZone("cluster.local", r.endpoints, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")})
 		defer r.proxy.Close()
-		defer r.rules.Close()
+		defer r.enforcer.Close()
 		meta := metav1.ObjectMeta{Namespace: "default", Name: "web"}
-		svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5"}, Ports: []corev1.ServicePort{{Port: 80}}}}
-		if _, err := r.seen.Sources()[0].Keys(t.Context(), nil, svc); err != nil {
+		svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+			ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5"}, Ports: []corev1.ServicePort{{Port: 80}}}}
+		if _, err := r.endpoints.Sources()[0].Keys(t.Context(), nil, svc); err != nil {
 			t.Error(err)
 		}
 		reconcile := func() {
@@ -50,9 +52,9 @@ func TestKernelWithoutNftables(t *testing.T) {
 			}
 		}
 		reconcile()
-		n.feed.space(nil, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
-		n.feed.pod(nil, &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.88.0.2"}}}})
-		n.feed.policy(nil, &networkingv1.NetworkPolicy{ObjectMeta: meta})
+		n.policies.onNamespace(nil, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+		n.policies.onPod(nil, &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.88.0.2"}}}})
+		n.policies.onPolicy(nil, &networkingv1.NetworkPolicy{ObjectMeta: meta})
 		reconcile()
 		a, ok := r.zone.Answer(mdns.Question{Name: "web.default.svc.cluster.local.", Qtype: mdns.TypeA, Qclass: mdns.ClassINET})
 		if !ok || len(a.Records) != 1 || !strings.HasSuffix(a.Records[0].String(), "10.96.0.5") {

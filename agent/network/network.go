@@ -1,12 +1,12 @@
 // Package network serves Services to the pods of a node and to the node itself.
 //
-//   - view: Services and EndpointSlices, as the API has them
-//   - service: the addresses of Services, which the kernel translates to those of endpoints
-//   - dns: the names of Services
-//   - ingress: Ingresses; it runs independently of the Network, whatever the pods' network is
-//   - cni: the pods' addresses and links
-//   - policy: NetworkPolicies, which the kernel applies between pods and to the world outside
-//   - nft: brings tables of nftables to what the others want
+//   - endpoints: caches Services and EndpointSlices
+//   - service: translates the addresses of Services to those of their endpoints, in the kernel
+//   - dns: resolves the names of Services
+//   - ingress: serves Ingresses; it runs independently of the Network, with any network of the pods
+//   - cni: connects pods and allocates their addresses
+//   - policy: applies NetworkPolicies, in the kernel
+//   - nft: writes nftables tables
 package network
 
 import (
@@ -45,7 +45,7 @@ type Config struct {
 	Cluster  []netip.Prefix    // addresses of pods and Services
 	Pool     []netip.Prefix    // addresses of load balancers, which this node has while Services use them
 
-	// Connected are the pods that the network plugin connected before. Their statuses may not be written yet.
+	// Connected are the pods that the network plugin has connected. Their statuses may not be written yet.
 	Connected []Connected
 
 	// DNS are the addresses of the DNS server's Service, one of each IP family of Services; none: no DNS server.
@@ -57,12 +57,12 @@ type Config struct {
 
 // Network follows the API and updates the kernel and the DNS server.
 type Network struct {
-	deps   follow.Deps
-	cfg    Config
-	failed atomic.Pointer[error] // of the last attempt to write Services to the kernel; nil: none
-	lax    atomic.Pointer[error] // of the last attempt to write NetworkPolicies
-	feed   *feed
-	loop   atomic.Pointer[follow.Loop[follow.Key]] // nil before the first Run
+	deps        follow.Deps
+	cfg         Config
+	servicesErr atomic.Pointer[error] // the last attempt to write Services to the kernel failed; nil: it succeeded
+	policiesErr atomic.Pointer[error] // the same for NetworkPolicies
+	policies    *policySource
+	loop        atomic.Pointer[follow.Loop[follow.Key]] // nil before the first Run
 }
 
 var _ follow.Controller = (*Network)(nil)
@@ -72,7 +72,7 @@ func New(deps follow.Deps, cfg Config) *Network {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	return &Network{deps: deps, cfg: cfg, feed: newFeed(cfg.Connected)}
+	return &Network{deps: deps, cfg: cfg, policies: newPolicySource(cfg.Connected)}
 }
 
 // Name implements follow.Controller.
@@ -80,18 +80,17 @@ func (n *Network) Name() string { return Name }
 
 // Check returns why the kernel does not forward Services, and why it does not apply NetworkPolicies.
 func (n *Network) Check() error {
-	lax, failed := n.lax.Load(), n.failed.Load()
+	policies, services := n.policiesErr.Load(), n.servicesErr.Load()
 	switch {
-	case lax != nil && failed != nil:
-		return fmt.Errorf(
-			"the addresses of Services are not forwarded, and NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with nat, fib, numgen, reject and connection tracking", *failed)
-	case lax != nil:
-		return fmt.Errorf(
-			"NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with connection tracking", *lax)
-	case failed != nil:
-		return fmt.Errorf(
-			"the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject",
-			*failed)
+	case policies != nil && services != nil:
+		return fmt.Errorf("the addresses of Services are not forwarded, and NetworkPolicies are not applied: %w; "+
+			"the kernel (5.6 or later) needs nftables with nat, fib, numgen, reject and connection tracking", *services)
+	case policies != nil:
+		return fmt.Errorf("NetworkPolicies are not applied: %w; "+
+			"the kernel (5.6 or later) needs nftables with connection tracking", *policies)
+	case services != nil:
+		return fmt.Errorf("the addresses of Services are not forwarded: %w; "+
+			"the kernel needs nftables with nat, fib, numgen and reject", *services)
 	}
 	return nil
 }
@@ -104,14 +103,14 @@ func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	health := service.NewHealthChecks(ctx, n.deps.Guard, n.deps.Log)
 	defer health.Wait()
-	r := n.begin(health)
+	r := n.newRunning(health)
 	defer r.proxy.Close()
-	defer r.rules.Close()
-	// Also without Services, because an earlier process may have left some in the kernel.
+	defer r.enforcer.Close()
+	// The zero key removes the Services of an earlier process from the kernel, even if there are none now.
 	start := []follow.Key{{}}
 	if len(n.cfg.DNS) > 0 {
 		start = append(start, dns.Key)
-		r.zone = dns.NewZone(n.cfg.Domain, r.seen, n.cfg.Cluster)
+		r.zone = dns.NewZone(n.cfg.Domain, r.endpoints, n.cfg.Cluster)
 		listens := make(chan struct{})
 		group.Do(func() error { return r.serveDNS(ctx, listens) })
 		select {
@@ -121,13 +120,14 @@ func (n *Network) Run(ctx context.Context) error {
 		}
 	}
 	loop := follow.New(n.deps, follow.Config[follow.Key]{
-		Name: Name, Sources: append(r.seen.Sources(), n.feed.sources(n.cfg.Node)...), Start: start, Reconcile: r.reconcile,
+		Name: Name, Sources: append(r.endpoints.Sources(), n.policies.sources(n.cfg.Node)...),
+		Start: start, Reconcile: r.reconcile,
 	})
 	n.loop.Store(loop)
 	group.Do(func() error { return loop.Run(ctx) })
 	group.Do(func() error {
 		for range nft.Watch(ctx) {
-			r.disturbed.Store(true)
+			r.rulesRemoved.Store(true)
 			loop.AddAfter(settle, follow.Key{})
 		}
 		return nil
@@ -135,37 +135,42 @@ func (n *Network) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// settle is the time between a removal of rules by another program and the check of our tables: a flush is many
+// settle is the time between a removal of rules by another program and the check of the tables: a flush is many
 // removals, and programs that flush often load other rules after it.
 const settle = 200 * time.Millisecond
 
 // running is a Network while it runs.
 type running struct {
 	*Network
-	seen  *endpoints.View
-	proxy *service.Proxy
-	rules *enforcing
-	zone  *dns.Zone        // nil: no DNS server
-	dns   []netip.AddrPort // where it listens
+	endpoints  *endpoints.Cache
+	proxy      *service.Proxy
+	enforcer   *policyEnforcer
+	zone       *dns.Zone        // nil: no DNS server
+	dnsServers []netip.AddrPort // addresses at which the DNS server listens
 
-	disturbed atomic.Bool // another program removed rules from the kernel
+	rulesRemoved atomic.Bool // another program removed rules from the kernel
 }
 
-func (n *Network) begin(health *service.HealthChecks) *running {
+func (n *Network) newRunning(health *service.HealthChecks) *running {
 	return &running{
-		Network: n, seen: endpoints.New(n.cfg.Node),
+		Network: n, endpoints: endpoints.New(n.cfg.Node),
 		proxy: service.New(service.Config{
-			Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
+			Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool},
+			Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families,
+			Health: health, Log: n.deps.Log,
 		}),
-		rules: newEnforcing(n.feed, policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log}),
+		enforcer: newPolicyEnforcer(n.policies,
+			policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log}),
 	}
 }
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {
-	served := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
-	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, served, modified), r.cfg.Stubs, r.deps.Clock, r.deps.Guard)
-	err := dns.NewServer(r.zone, forward, r.deps.Guard, r.deps.Log).Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
-		r.dns = at
+	own := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
+	resolvers := dns.Resolvers(r.cfg.ResolvConf, own, modified)
+	forward := dns.NewForwarder(resolvers, r.cfg.Stubs, r.deps.Clock, r.deps.Guard)
+	server := dns.NewServer(r.zone, forward, r.deps.Guard, r.deps.Log)
+	err := server.Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
+		r.dnsServers = at
 		close(listens)
 	})
 	if err != nil {
@@ -185,40 +190,41 @@ func modified(file string) (time.Time, error) {
 // reconcile writes all changes to the kernel in one transaction for each table, so that later keys have nothing to
 // write.
 func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	var gone error
-	if r.disturbed.Swap(false) {
-		gone = errors.Join(r.rules.Verify(), r.proxy.Verify())
+	var verifyErr error
+	if r.rulesRemoved.Swap(false) {
+		verifyErr = errors.Join(r.enforcer.Verify(), r.proxy.Verify())
 	}
-	lax := r.rules.reconcile()
-	if lax == nil {
-		r.lax.Store(nil)
+	policiesErr := r.enforcer.reconcile()
+	if policiesErr == nil {
+		r.policiesErr.Store(nil)
 	} else {
-		r.lax.Store(&lax)
+		r.policiesErr.Store(&policiesErr)
 	}
-	return 0, errors.Join(gone, lax, r.reconcileServices(ctx, key))
+	return 0, errors.Join(verifyErr, policiesErr, r.reconcileServices(ctx, key))
 }
 
 func (r *running) reconcileServices(ctx context.Context, key follow.Key) error {
-	changed := r.seen.Take()
-	for r.proxy.SetZone(r.seen.Zone()); len(changed) > 0; {
+	changed := r.endpoints.Take()
+	r.proxy.SetZone(r.endpoints.Zone())
+	for len(changed) > 0 {
 		for key := range changed {
 			delete(changed, key)
 			if r.zone != nil {
 				r.zone.Changed(key)
 			}
-			svc, eps := r.seen.Get(key)
+			svc, eps := r.endpoints.Get(key)
 			for _, other := range r.proxy.Set(key, svc, eps) {
 				changed[other] = struct{}{}
 			}
 		}
 	}
 	if err := r.proxy.Sync(); err != nil {
-		r.failed.Store(&err)
+		r.servicesErr.Store(&err)
 		return err
 	}
-	r.failed.Store(nil)
+	r.servicesErr.Store(nil)
 	if r.zone == nil || key != dns.Key {
 		return nil
 	}
-	return dns.Publish(ctx, r.deps.Client, r.cfg.DNS, r.dns, r.cfg.Node)
+	return dns.Publish(ctx, r.deps.Client, r.cfg.DNS, r.dnsServers, r.cfg.Node)
 }

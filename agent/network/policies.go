@@ -18,26 +18,26 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// feed holds what changed for NetworkPolicies since the last reconcile. Its methods are safe for concurrent use.
-type feed struct {
+// policySource holds the changes for NetworkPolicies since the last reconcile. Its methods are safe for concurrent use.
+type policySource struct {
 	mu        sync.Mutex               // guards what follows
 	connected map[follow.Key]connected // until the pod is deleted
 	changes
 }
 
-// changes are of objects (nil: gone), and of what the network plugin did.
+// changes contains changed objects (nil: deleted), and pods of the network plugin.
 type changes struct {
-	pods     map[follow.Key]*corev1.Pod
-	spaces   map[string]*corev1.Namespace
-	policies map[follow.Key]*networkingv1.NetworkPolicy
-	again    []follow.Key // pods that were connected
-	waiting  []waiter
+	pods       map[follow.Key]*corev1.Pod
+	namespaces map[string]*corev1.Namespace
+	policies   map[follow.Key]*networkingv1.NetworkPolicy
+	connecting []follow.Key // pods that the network plugin connects
+	waiting    []waiter
 }
 
-// newFeed returns a feed that knows the pods that were connected before.
-func newFeed(before []Connected) *feed {
-	f := &feed{connected: map[follow.Key]connected{}, changes: newChanges()}
-	for _, s := range before {
+// newPolicySource returns a policySource with the pods that were connected earlier.
+func newPolicySource(earlier []Connected) *policySource {
+	f := &policySource{connected: map[follow.Key]connected{}, changes: newChanges()}
+	for _, s := range earlier {
 		f.connected[s.Pod] = connected{s.UID, s.Addrs}
 	}
 	return f
@@ -51,12 +51,14 @@ type Connected struct {
 }
 
 func newChanges() changes {
-	return changes{pods: map[follow.Key]*corev1.Pod{}, spaces: map[string]*corev1.Namespace{},
-		policies: map[follow.Key]*networkingv1.NetworkPolicy{}}
+	return changes{
+		pods: map[follow.Key]*corev1.Pod{}, namespaces: map[string]*corev1.Namespace{},
+		policies: map[follow.Key]*networkingv1.NetworkPolicy{},
+	}
 }
 
-// connected contains the addresses that the network plugin gave a pod. They are known before the pod's status, and
-// newer if there is a new sandbox.
+// connected contains the addresses that the network plugin gave a pod. They are known before the pod's status,
+// and newer after the sandbox was replaced.
 type connected struct {
 	uid   types.UID
 	addrs []netip.Addr
@@ -70,7 +72,7 @@ type waiter struct {
 }
 
 // take returns the changes and clears them.
-func (f *feed) take() changes {
+func (f *policySource) take() changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.changes
@@ -78,20 +80,20 @@ func (f *feed) take() changes {
 	return c
 }
 
-// all is the key that wakes the reconcile of NetworkPolicies.
-var all = []follow.Key{{}}
+// policyKeys is the key that wakes the reconcile of NetworkPolicies.
+var policyKeys = []follow.Key{{}}
 
-// sources fill the feed, with the pods of a node.
-func (f *feed) sources(node string) []follow.Source[follow.Key] {
+// sources fill the policySource, with the pods of a node.
+func (f *policySource) sources(node string) []follow.Source[follow.Key] {
+	onNode := fields.OneTermEqualSelector("spec.nodeName", node)
 	return []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.Pods, Fields: fields.OneTermEqualSelector("spec.nodeName", node)},
-			Keys: follow.Plain(f.pod)},
-		{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(f.space)},
-		{Selector: client.Selector{Resource: client.NetworkPolicies}, Keys: follow.Plain(f.policy)},
+		{Selector: client.Selector{Resource: client.Pods, Fields: onNode}, Keys: follow.Plain(f.onPod)},
+		{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(f.onNamespace)},
+		{Selector: client.Selector{Resource: client.NetworkPolicies}, Keys: follow.Plain(f.onPolicy)},
 	}
 }
 
-func (f *feed) pod(old, next client.Object) []follow.Key {
+func (f *policySource) onPod(old, next client.Object) []follow.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if next == nil {
@@ -100,13 +102,13 @@ func (f *feed) pod(old, next client.Object) []follow.Key {
 		if f.connected[key].uid == uidOf(old) {
 			delete(f.connected, key)
 		}
-		return all
+		return policyKeys
 	}
 	if old != nil && reflect.DeepEqual(policy.Of(old.(*corev1.Pod)), policy.Of(next.(*corev1.Pod))) {
 		return nil
 	}
 	f.pods[follow.KeyOf(next)] = next.(*corev1.Pod)
-	return all
+	return policyKeys
 }
 
 // uidOf returns the UID by which the network plugin knows a pod: a static pod's object in the API has another one.
@@ -117,44 +119,44 @@ func uidOf(pod client.Object) types.UID {
 	return pod.GetUID()
 }
 
-func (f *feed) space(old, next client.Object) []follow.Key {
+func (f *policySource) onNamespace(old, next client.Object) []follow.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if next == nil {
-		f.spaces[old.GetName()] = nil
-		return all
+		f.namespaces[old.GetName()] = nil
+		return policyKeys
 	}
 	if old != nil && maps.Equal(old.GetLabels(), next.GetLabels()) {
 		return nil
 	}
-	f.spaces[next.GetName()] = next.(*corev1.Namespace)
-	return all
+	f.namespaces[next.GetName()] = next.(*corev1.Namespace)
+	return policyKeys
 }
 
-func (f *feed) policy(old, next client.Object) []follow.Key {
+func (f *policySource) onPolicy(old, next client.Object) []follow.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if next == nil {
 		f.policies[follow.KeyOf(old)] = nil
-		return all
+		return policyKeys
 	}
 	if old != nil && reflect.DeepEqual(old.(*networkingv1.NetworkPolicy).Spec, next.(*networkingv1.NetworkPolicy).Spec) {
 		return nil
 	}
 	f.policies[follow.KeyOf(next)] = next.(*networkingv1.NetworkPolicy)
-	return all
+	return policyKeys
 }
 
 // connect records the addresses of a pod that the network plugin is about to connect.
-func (f *feed) connect(key follow.Key, s connected) {
+func (f *policySource) connect(key follow.Key, s connected) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.connected[key] = s
-	f.again = append(f.again, key)
+	f.connecting = append(f.connecting, key)
 }
 
 // wait returns a channel that receives the result of the next reconcile that includes the pod.
-func (f *feed) wait(ctx context.Context, key follow.Key) <-chan error {
+func (f *policySource) wait(ctx context.Context, key follow.Key) <-chan error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := waiter{key, ctx, make(chan error, 1)}
@@ -162,34 +164,34 @@ func (f *feed) wait(ctx context.Context, key follow.Key) <-chan error {
 	return w.done
 }
 
-// addresses returns those that a pod was connected with; false: they are not known.
-func (f *feed) addresses(pod *corev1.Pod) ([]netip.Addr, bool) {
+// addresses returns the addresses that the network plugin gave a pod; false: they are not known.
+func (f *policySource) addresses(pod *corev1.Pod) ([]netip.Addr, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, ok := f.connected[follow.KeyOf(pod)]
 	return s.addrs, ok && s.uid == uidOf(pod)
 }
 
-// enforcing applies NetworkPolicies while a Network runs.
-type enforcing struct {
+// policyEnforcer applies NetworkPolicies while a Network runs.
+type policyEnforcer struct {
 	*policy.Enforcer
-	feed *feed
-	pods map[follow.Key]*corev1.Pod
+	source *policySource
+	pods   map[follow.Key]*corev1.Pod
 }
 
-func newEnforcing(f *feed, cfg policy.Config) *enforcing {
+func newPolicyEnforcer(f *policySource, cfg policy.Config) *policyEnforcer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	waiting := f.waiting
-	f.changes = newChanges() // the sources repeat those of an earlier run
+	f.changes = newChanges() // the sources repeat the changes of an earlier run
 	f.waiting = waiting
-	return &enforcing{policy.New(cfg), f, map[follow.Key]*corev1.Pod{}}
+	return &policyEnforcer{policy.New(cfg), f, map[follow.Key]*corev1.Pod{}}
 }
 
 // reconcile writes all changes to the kernel, and then notifies those that wait for them.
-func (e *enforcing) reconcile() error {
-	c := e.feed.take()
-	for name, ns := range c.spaces {
+func (e *policyEnforcer) reconcile() error {
+	c := e.source.take()
+	for name, ns := range c.namespaces {
 		e.SetNamespace(name, ns)
 	}
 	for key, p := range c.policies {
@@ -203,19 +205,19 @@ func (e *enforcing) reconcile() error {
 		}
 		e.set(key)
 	}
-	for _, key := range c.again {
+	for _, key := range c.connecting {
 		e.set(key)
 	}
-	var early []waiter // whose pods no source has seen
+	var unknown []waiter // the API has not delivered their pods yet
 	for _, w := range c.waiting {
 		if e.pods[w.pod] == nil && w.ctx.Err() == nil {
-			early = append(early, w)
+			unknown = append(unknown, w)
 		}
 	}
 	err := e.Sync()
-	e.feed.mu.Lock()
-	defer e.feed.mu.Unlock()
-	e.feed.waiting = append(e.feed.waiting, early...)
+	e.source.mu.Lock()
+	defer e.source.mu.Unlock()
+	e.source.waiting = append(e.source.waiting, unknown...)
 	for _, w := range c.waiting {
 		if e.pods[w.pod] != nil {
 			w.done <- err
@@ -224,32 +226,32 @@ func (e *enforcing) reconcile() error {
 	return err
 }
 
-func (e *enforcing) set(key follow.Key) {
+func (e *policyEnforcer) set(key follow.Key) {
 	pod := e.pods[key]
-	of := policy.Of(pod)
-	if of != nil {
-		if addrs, ok := e.feed.addresses(pod); ok {
-			of.Addrs = addrs
+	facts := policy.Of(pod)
+	if facts != nil {
+		if addrs, ok := e.source.addresses(pod); ok {
+			facts.Addrs = addrs
 		}
 	}
-	e.SetPod(key, of)
+	e.SetPod(key, facts)
 }
 
-// Admit returns when the NetworkPolicies of a pod apply to its addresses, which the network plugin is about to give it.
-// It does not wait if its namespace has no policies. It fails if they cannot be applied, or ctx ends before.
+// Admit waits until the NetworkPolicies of a pod apply to the addresses that the network plugin is about to give it. It
+// does not wait if its namespace has no policies. It fails if they cannot be applied, or if ctx ends first.
 func (n *Network) Admit(ctx context.Context, key follow.Key, uid types.UID, addrs []netip.Addr) error {
 	policies, _, err := n.deps.Client.List(ctx,
 		client.Selector{Resource: client.NetworkPolicies, Namespace: key.Namespace})
 	if err != nil {
 		return fmt.Errorf("list the NetworkPolicies of %s: %w", key.Namespace, err)
 	}
-	n.feed.connect(key, connected{uid, addrs})
+	n.policies.connect(key, connected{uid, addrs})
 	var done <-chan error
 	if len(policies) > 0 {
-		done = n.feed.wait(ctx, key)
+		done = n.policies.wait(ctx, key)
 	}
-	if loop := n.loop.Load(); loop != nil { // otherwise it begins with everything
-		loop.Add(all...)
+	if loop := n.loop.Load(); loop != nil { // otherwise its start includes the pod
+		loop.Add(policyKeys...)
 	}
 	if done == nil {
 		return nil

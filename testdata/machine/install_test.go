@@ -42,7 +42,7 @@ func TestInstall(t *testing.T) {
 	if code, text := m.Get("/readyz"); code != http.StatusOK {
 		t.Errorf("install returned before monopod was ready: %d %s", code, text)
 	}
-	if out := m.run(t, install...); out != "monopod is installed and runs; nothing was to be done\n" {
+	if out := m.run(t, install...); out != "monopod is already installed and runs; nothing to do\n" {
 		t.Errorf("install again: %s", out)
 	}
 	m.create(t, "steady", "", time.Second)

@@ -72,7 +72,7 @@ deployed='curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/apis/app
 
 install_() { # with the current folder /tmp, as people type it
 	box /root/monopod install | tee "$vm/install.out" | grep -q 'starts with the machine (systemd)' || fail "$(cat "$vm/install.out")"
-	box monopod install | grep -q 'nothing was to be done' || fail "a second install changed something"
+	box monopod install | grep -q 'nothing to do' || fail "a second install changed something"
 	until_true 60 "$ready"
 	box 'monopod images import /root/web.tar'
 	! box 'journalctl -u monopod -o cat' | grep -E '"level":"error"|mode 0' || fail "complaints of a new installation"

@@ -40,14 +40,14 @@ func FromEnvironment(cmd *cobra.Command, environ []string) error {
 	return errors.Join(errs...)
 }
 
-// Explain adds to an error about flags of cmd whether an environment variable or the file has set them.
+// Explain adds to an error about flags of cmd the environment variables or the file that have set them.
 func Explain(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
 	var from []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !names(err.Error(), f.Name) {
+		if !mentions(err.Error(), f.Name) {
 			return
 		}
 		if _, ok := f.Annotations[fromEnvironment]; ok {
@@ -63,8 +63,8 @@ func Explain(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w (%s)", err, strings.Join(from, ", "))
 }
 
-// names reports whether text contains the flag's whole name.
-func names(text, flag string) bool {
+// mentions reports whether text contains the flag, and not only as the prefix of another one.
+func mentions(text, flag string) bool {
 	for _, after := range strings.Split(text, "--"+flag)[1:] {
 		if after == "" || !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", rune(after[0])) {
 			return true
@@ -76,7 +76,7 @@ func names(text, flag string) bool {
 // Unknown returns the variables of environ with the prefix that match no flag of any command of the program.
 func Unknown(cmd *cobra.Command, environ []string) []string {
 	values := variables(environ)
-	forget(cmd.Root(), values)
+	removeKnown(cmd.Root(), values)
 	var unknown []string
 	for name := range values {
 		unknown = append(unknown, name)
@@ -85,16 +85,15 @@ func Unknown(cmd *cobra.Command, environ []string) []string {
 	return unknown
 }
 
-// forget removes the variables of cmd's flags, and of its subcommands', from values.
-func forget(cmd *cobra.Command, values map[string]string) {
-	known := func(f *pflag.Flag) { delete(values, Variable(f.Name)) }
-	cmd.LocalFlags().VisitAll(known)
+// removeKnown removes the variables of cmd's flags, and of its subcommands', from values.
+func removeKnown(cmd *cobra.Command, values map[string]string) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { delete(values, Variable(f.Name)) })
 	for _, sub := range cmd.Commands() {
-		forget(sub, values)
+		removeKnown(sub, values)
 	}
 }
 
-// builtIn reports whether a flag only prints a text.
+// builtIn reports whether a flag is --help or --version.
 func builtIn(f *pflag.Flag) bool { return f.Name == "help" || f.Name == "version" }
 
 // variables returns the variables of environ that begin with prefix.

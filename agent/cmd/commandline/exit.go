@@ -16,7 +16,7 @@ import (
 // Exit is an error that sets the exit code of the program.
 type Exit struct {
 	Code int
-	Err  error // nil: nothing is printed, because the user knows
+	Err  error // nil: Fail prints nothing
 }
 
 func (e *Exit) Error() string {
@@ -37,25 +37,24 @@ func Fail(stderr io.Writer, cmd *cobra.Command, err error) int {
 			return code
 		}
 	}
-	fmt.Fprintln(stderr, "monopod: "+readable(Explain(cmd, err).Error())+usage(cmd, err)+next(err))
+	fmt.Fprintln(stderr, "monopod: "+readable(Explain(cmd, err).Error())+usage(cmd, err)+remedy(err))
 	return code
 }
 
 var (
-	// suggested is how cobra shows commands with similar names, on lines of their own.
-	suggested = regexp.MustCompile(`\n+Did you mean this\?\n((?:\t.*\n?)+)`)
-	// parser is the beginning of strconv's errors, in which only the end says something to a user.
-	parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+	// suggestions matches the lines with similar commands in cobra's errors.
+	suggestions = regexp.MustCompile(`\n+Did you mean this\?\n((?:\t.*\n?)+)`)
+	// strconvPrefix matches the part of strconv's errors that does not help users.
+	strconvPrefix = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 )
 
-// readable is a text on one line, unless that announces a list, without repetitions and without what only a programmer
-// knows.
+// readable returns a text on one line, unless it is a list, without repetitions and without Go's prefixes.
 func readable(text string) string {
-	text = suggested.ReplaceAllStringFunc(text, func(s string) string {
-		return "; did you mean " + strings.Join(strings.Fields(suggested.FindStringSubmatch(s)[1]), " or ") + "?"
+	text = suggestions.ReplaceAllStringFunc(text, func(s string) string {
+		return "; did you mean " + strings.Join(strings.Fields(suggestions.FindStringSubmatch(s)[1]), " or ") + "?"
 	})
 	var lines []string
-	for line := range strings.Lines(parser.ReplaceAllString(text, "")) {
+	for line := range strings.Lines(strconvPrefix.ReplaceAllString(text, "")) {
 		if line = strings.TrimRight(line, " \n"); line != "" && !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
@@ -66,11 +65,11 @@ func readable(text string) string {
 	return strings.Join(lines, "; ")
 }
 
-// remedies are the errors of the machine that every command may meet, and what to do about them. words are those of
-// an error that says it already.
+// remedies are system errors of any command, and what to do about them. words is a regular expression that matches
+// errors which already say what to do.
 var remedies = []struct {
-	err         error
-	words, next string
+	err           error
+	words, remedy string
 }{
 	{syscall.ENOSPC, "free space|another", "free space there, or choose another disk"},
 	{syscall.EDQUOT, "free space|another", "free space there, or choose another disk"},
@@ -82,24 +81,26 @@ var remedies = []struct {
 	{syscall.EISDIR, "choose|another|name |check ", "name a file"},
 }
 
-// next is what to do about an error of the machine that does not say it.
-func next(err error) string {
+// remedy returns what to do about a system error, unless the error already says it.
+func remedy(err error) string {
 	for _, r := range remedies {
 		if errors.Is(err, r.err) && !regexp.MustCompile(r.words).MatchString(err.Error()) {
-			return "; " + r.next
+			return "; " + r.remedy
 		}
 	}
 	return ""
 }
 
-// misused are the beginnings of cobra's and pflag's errors about a command line.
-var misused = []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires at least",
-	"flag needs an argument", "invalid argument"}
+// usageErrors are the prefixes of cobra's and pflag's errors about a command line.
+var usageErrors = []string{
+	"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires at least",
+	"flag needs an argument", "invalid argument",
+}
 
-// usage completes an error about the command line: how the command is used.
+// usage returns how to use the command, for an error about the command line.
 func usage(cmd *cobra.Command, err error) string {
-	for _, begin := range misused {
-		if strings.HasPrefix(err.Error(), begin) {
+	for _, prefix := range usageErrors {
+		if strings.HasPrefix(err.Error(), prefix) {
 			use := cmd.UseLine()
 			if cmd.HasParent() && cmd.HasSubCommands() {
 				use = cmd.CommandPath() + " COMMAND"
@@ -110,8 +111,8 @@ func usage(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// RefuseUnknown makes the commands below root that only group others fail for a word that is no command, which cobra
-// does for root alone: elsewhere it prints the help and succeeds.
+// RefuseUnknown makes groups of commands fail for unknown subcommands. Cobra does that only for root: for others it
+// prints the help and succeeds.
 func RefuseUnknown(root *cobra.Command) {
 	if !root.HasParent() {
 		root.InitDefaultCompletionCmd()

@@ -25,7 +25,7 @@ const (
 
 // FromFile sets the flags that neither the command line nor the environment sets from a YAML file: a mapping of
 // sections, each a mapping of flags, as Print writes it. An empty path means no file. The error lists all errors
-// in the file with their lines; flags before the first may be set then.
+// in the file with their lines; flags before the first error may be set.
 func (g *Groups) FromFile(path string) error {
 	if path == "" {
 		return nil
@@ -76,7 +76,7 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// pairs calls each for the keys and values of a mapping, which may be null if it is empty.
+// pairs calls each for the keys and values of a mapping; null is an empty mapping.
 func pairs(n *yaml.Node, what string, each func(key, value *yaml.Node) error) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil
@@ -101,7 +101,7 @@ func pairs(n *yaml.Node, what string, each func(key, value *yaml.Node) error) er
 func (g *Groups) setFlag(set *pflag.FlagSet, key, value *yaml.Node) error {
 	f := set.Lookup(key.Value)
 	if f == nil || !inFile(f) {
-		return fmt.Errorf("line %d: unknown key %q%s", key.Line, key.Value, g.elsewhere(key.Value))
+		return fmt.Errorf("line %d: unknown key %q%s", key.Line, key.Value, g.sectionHint(key.Value))
 	}
 	text, err := scalar(value)
 	if err != nil {
@@ -110,7 +110,9 @@ func (g *Groups) setFlag(set *pflag.FlagSet, key, value *yaml.Node) error {
 	switch {
 	case f.Changed: // by the command line or the environment
 		return nil
-	case text == f.Value.String(), value.Kind == yaml.MappingNode && text == "": // not every flag accepts an empty value
+	case text == f.Value.String():
+		return nil
+	case value.Kind == yaml.MappingNode && text == "": // not every flag accepts an empty value
 		return nil
 	}
 	if err := set.Set(f.Name, text); err != nil {
@@ -120,8 +122,8 @@ func (g *Groups) setFlag(set *pflag.FlagSet, key, value *yaml.Node) error {
 	return nil
 }
 
-// elsewhere returns a hint which section contains the flag.
-func (g *Groups) elsewhere(name string) string {
+// sectionHint returns the section that contains the flag, as the end of an error.
+func (g *Groups) sectionHint(name string) string {
 	for _, subject := range g.sets.Order {
 		if f := g.sets.FlagSets[subject].Lookup(name); f != nil && inFile(f) {
 			return fmt.Sprintf("; it belongs to section %q", section(subject))
@@ -231,12 +233,12 @@ func indented(value string) string {
 
 // wrapped wraps a text into lines of at most 100 characters.
 func wrapped(text string) string {
-	const most = 100
+	const maxLine = 100
 	var out strings.Builder
 	n := 0
 	for _, word := range strings.Fields(text) {
 		switch {
-		case n > 0 && n+1+len(word) > most:
+		case n > 0 && n+1+len(word) > maxLine:
 			out.WriteByte('\n')
 			n = 0
 		case n > 0:
@@ -249,7 +251,7 @@ func wrapped(text string) string {
 	return out.String()
 }
 
-// inFile reports whether a file can set the flag: all but the one that names the file.
+// inFile reports whether a file can set the flag: all but --config itself.
 func inFile(f *pflag.Flag) bool { return !builtIn(f) && f.Name != FileFlag }
 
 // section returns the name of a subject in a file: API server is api-server.

@@ -19,8 +19,8 @@ const (
 	formatJSON    = "json"
 )
 
-// often is how many equal messages within a second are logged; beyond that, one of as many is.
-const often = 100
+// sampleLimit is the number of equal messages within a second that are logged; beyond it, every sampleLimit-th is.
+const sampleLimit = 100
 
 // Log configures the log.
 type Log struct {
@@ -56,7 +56,7 @@ func (l *Log) Open(stderr *os.File) (*zap.Logger, error) {
 	}
 	l.Recent = &Recent{}
 	core := newRepeated(zapcore.NewCore(l.encoder(stderr), zap.CombineWriteSyncers(stderr, l.Recent), level))
-	sampled := zapcore.NewSamplerWithOptions(core, time.Second, often, often)
+	sampled := zapcore.NewSamplerWithOptions(core, time.Second, sampleLimit, sampleLimit)
 	return zap.New(sampled, zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
 }
 
@@ -92,7 +92,7 @@ Monopod is ready. In another terminal:
   export KUBECONFIG=%s
   kubectl get pods -A
 
-The page: https://%s/ (its token is in %s)
+Dashboard: https://%s/ (its token is in %s)
 
 `, filepath.Join(dir, "admin.kubeconfig"), address, filepath.Join(dir, "pki", "admin.token"))
 }

@@ -11,7 +11,7 @@ import (
 // Output is the value of --output of commands for people and programs: text or json.
 type Output string
 
-// Flags adds --output; contains completes the sentence about json.
+// Flags adds --output; contains is the end of the sentence about json.
 func (o *Output) Flags(f *pflag.FlagSet, contains string) {
 	f.StringVarP((*string)(o), "output", "o", "text", "Format: text, or json"+contains+".")
 }

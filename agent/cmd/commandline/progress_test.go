@@ -35,12 +35,12 @@ func TestProgressOnATerminal(t *testing.T) {
 		p := newProgress(&out, "copy", 1000, inBytes)
 		p.Write(make([]byte, 500))
 		time.Sleep(150 * time.Millisecond)
-		p.Call("copy all")
+		p.SetTitle("copy all")
 		p.Write(make([]byte, 500))
 		time.Sleep(100 * time.Millisecond)
 		p.Set(20, 80)
-		if !p.Shown() || p.done != 20 || p.most != 80 {
-			t.Errorf("%d of %d", p.done, p.most)
+		if !p.Shown() || p.done != 20 || p.total != 80 {
+			t.Errorf("%d of %d", p.done, p.total)
 		}
 		p.End()
 		p.End() // again changes nothing

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// recentBytes is how much of the log is kept in memory, for reports of bugs.
+// recentBytes is the size of the end of the log that is kept in memory, for bug reports.
 const recentBytes = 64 << 10
 
 // Recent keeps the last lines that are written to it.

@@ -14,8 +14,8 @@ const (
 	// A repeated warning is logged again after firstPause, doubling up to lastPause.
 	firstPause = 10 * time.Second
 	lastPause  = time.Hour
-	// overAfter is the time without a repetition after which a warning counts as new.
-	overAfter = 10 * time.Minute
+	// newAfter is the time without a repetition after which a warning counts as new.
+	newAfter = 10 * time.Minute
 	// maxRepeated is the maximum number of remembered warnings.
 	maxRepeated = 1024
 )
@@ -24,17 +24,17 @@ const (
 // with the number of suppressed repetitions. Warnings are equal if message and fields are, apart from numbers.
 type repeated struct {
 	zapcore.Core
-	context string // of the fields that With has added
-	said    *said
+	context string // text of the fields that With has added
+	history *history
 }
 
 func newRepeated(core zapcore.Core) zapcore.Core {
-	return repeated{Core: core, said: &said{at: map[string]*saying{}}}
+	return repeated{Core: core, history: &history{warnings: map[string]*warning{}}}
 }
 
 // With implements zapcore.Core.
 func (r repeated) With(fields []zapcore.Field) zapcore.Core {
-	return repeated{Core: r.Core.With(fields), context: r.context + words(fields), said: r.said}
+	return repeated{Core: r.Core.With(fields), context: r.context + words(fields), history: r.history}
 }
 
 // Check implements zapcore.Core.
@@ -48,12 +48,12 @@ func (r repeated) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.Chec
 // Write implements zapcore.Core.
 func (r repeated) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if e.Level == zapcore.WarnLevel || e.Level == zapcore.ErrorLevel {
-		missed, ok := r.said.again(e.LoggerName+"\n"+e.Message+r.context+words(fields), e.Time)
+		suppressed, ok := r.history.allow(e.LoggerName+"\n"+e.Message+r.context+words(fields), e.Time)
 		if !ok {
 			return nil
 		}
-		if missed > 0 {
-			fields = append(fields, zap.Int("repeated", missed))
+		if suppressed > 0 {
+			fields = append(fields, zap.Int("repeated", suppressed))
 		}
 	}
 	return r.Core.Write(e, fields)
@@ -71,37 +71,37 @@ func words(fields []zapcore.Field) string {
 	return b.String()
 }
 
-// said records when each warning was logged.
-type said struct {
-	mu sync.Mutex // guards at
-	at map[string]*saying
+// history records when each warning was logged.
+type history struct {
+	mu       sync.Mutex // guards warnings
+	warnings map[string]*warning
 }
 
-type saying struct {
-	last   time.Time     // when it was logged
-	seen   time.Time     // when it last occurred, logged or not
-	pause  time.Duration // until it is logged again
-	missed int
+type warning struct {
+	lastLogged time.Time
+	lastSeen   time.Time     // logged or not
+	pause      time.Duration // until it is logged again
+	suppressed int
 }
 
-// again reports whether a warning is logged now, and how many repetitions were suppressed before.
-func (s *said) again(key string, now time.Time) (missed int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.at[key]
-	if was == nil || now.Sub(was.seen) > overAfter {
-		if len(s.at) >= maxRepeated {
-			clear(s.at) // all are logged once more
+// allow reports whether to log a warning now, and how many repetitions were suppressed before.
+func (h *history) allow(key string, now time.Time) (suppressed int, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.warnings[key]
+	if w == nil || now.Sub(w.lastSeen) > newAfter {
+		if len(h.warnings) >= maxRepeated {
+			clear(h.warnings) // all are logged once more
 		}
-		s.at[key] = &saying{last: now, seen: now, pause: firstPause}
+		h.warnings[key] = &warning{lastLogged: now, lastSeen: now, pause: firstPause}
 		return 0, true
 	}
-	was.seen = now
-	if now.Sub(was.last) < was.pause {
-		was.missed++
+	w.lastSeen = now
+	if now.Sub(w.lastLogged) < w.pause {
+		w.suppressed++
 		return 0, false
 	}
-	missed = was.missed
-	*was = saying{last: now, seen: now, pause: min(2*was.pause, lastPause)}
-	return missed, true
+	suppressed = w.suppressed
+	*w = warning{lastLogged: now, lastSeen: now, pause: min(2*w.pause, lastPause)}
+	return suppressed, true
 }

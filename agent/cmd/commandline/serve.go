@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Server is what the commands serve and config have in common: the flags, which the environment and a file can set,
+// Server describes the commands serve and config, which share their flags. The environment and a file can set them,
 // too.
 type Server struct {
 	Flags    *Groups
@@ -28,8 +28,10 @@ func (s Server) serve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the API server, the controllers and the node agent",
-		Long:  "Run the API server, the controllers and the node agent.\n\nEvery flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.\nA file named by --config can set every flag, too; monopod config prints one.",
-		Args:  cobra.NoArgs,
+		Long: "Run the API server, the controllers and the node agent.\n\n" +
+			"Every flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.\n" +
+			"A file named by --config can set every flag, too; monopod config prints one.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.Flags.FromFile(*s.File); err != nil {
 				return err
@@ -41,7 +43,7 @@ func (s Server) serve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			Libraries(log)
+			RedirectKlog(log)
 			for _, name := range Unknown(cmd, os.Environ()) {
 				log.Warn("environment variable ignored: it matches no flag", zap.String("variable", name))
 			}
@@ -56,8 +58,9 @@ func (s Server) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print a configuration file for serve, with all settings and their descriptions",
-		Long:  "Print a configuration file for serve: every setting with its description and its value from the flags,\nthe environment variables and --config. An invalid setting is an error, as for serve.",
-		Args:  cobra.NoArgs,
+		Long: "Print a configuration file for serve: every setting with its description and its value from the flags,\n" +
+			"the environment variables and --config. An invalid setting is an error, as for serve.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.Flags.FromFile(*s.File); err != nil {
 				return err

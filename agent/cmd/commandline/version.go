@@ -17,7 +17,7 @@ import (
 // release is set by `make build VERSION=…`; otherwise the version is the one that Go derives from the commit.
 var release string
 
-// Versions are those of the program and of the Kubernetes API that it serves.
+// Versions contains the versions of the program and of the Kubernetes API that it serves.
 type Versions struct {
 	Monopod    version.Info `json:"monopodVersion"`
 	Kubernetes version.Info `json:"kubernetesVersion"`
@@ -31,7 +31,8 @@ func NewVersions(kubernetes version.Info) Versions {
 
 func built(build *debug.BuildInfo) version.Info {
 	v := version.Info{
-		GitVersion: "unknown", GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		GitVersion: "unknown", GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	if build != nil {
 		v.GitVersion = build.Main.Version
@@ -40,7 +41,7 @@ func built(build *debug.BuildInfo) version.Info {
 			case "vcs.revision":
 				v.GitCommit = s.Value
 			case "vcs.time":
-				v.BuildDate = s.Value // that of the commit, so that builds are reproducible
+				v.BuildDate = s.Value // the time of the commit, so that builds are reproducible
 			case "vcs.modified":
 				v.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
 			}
@@ -52,15 +53,16 @@ func built(build *debug.BuildInfo) version.Info {
 	return v
 }
 
-// Built returns the time of the commit that the program was made from; zero if it is not known.
+// Built returns the time of the commit from which the program was built; zero if it is not known.
 func (v Versions) Built() time.Time {
 	t, _ := time.Parse(time.RFC3339, v.Monopod.BuildDate) // empty: not known
 	return t
 }
 
-// Line returns the versions in one line, to be read after the name of the program.
+// Line returns the versions in one line, without the name of the program.
 func (v Versions) Line() string {
-	return fmt.Sprintf("%s (Kubernetes %s, %s %s)", v.Monopod.GitVersion, v.Kubernetes.GitVersion, v.Monopod.GoVersion, v.Monopod.Platform)
+	return fmt.Sprintf("%s (Kubernetes %s, %s %s)",
+		v.Monopod.GitVersion, v.Kubernetes.GitVersion, v.Monopod.GoVersion, v.Monopod.Platform)
 }
 
 // VersionCommand is `monopod version`.

@@ -71,7 +71,7 @@ func AssetsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := link(dir, program); err != nil {
+			if err := createPrograms(dir, program); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), dir)
@@ -80,21 +80,21 @@ func AssetsCommand() *cobra.Command {
 	}
 }
 
-// started is the folder of the links to this program, below that of the scripts which start them.
-const started = "monopod"
+// linksDir is the folder with the links to this program, below the folder with the scripts that start them.
+const linksDir = "monopod"
 
-// written is the second line of a script.
-const written = "# Written by monopod envtest-assets."
+// scriptMarker is the second line of a script.
+const scriptMarker = "# Written by monopod envtest-assets."
 
-// link makes dir contain the programs: kubectl as a link to program, the others as scripts, because envtest asks each
-// for its help first and a script answers faster. It replaces links and scripts, but no other file.
-func link(dir, program string) error {
-	if err := os.MkdirAll(filepath.Join(dir, started), 0o755); err != nil {
+// createPrograms creates the programs in dir: kubectl as a link to program, the others as scripts, because envtest
+// first runs each with --help and a script answers faster. It replaces links and scripts, but no other file.
+func createPrograms(dir, program string) error {
+	if err := os.MkdirAll(filepath.Join(dir, linksDir), 0o755); err != nil {
 		return fmt.Errorf("%w; choose a folder that you can write to", err)
 	}
 	for _, name := range programs() {
 		path := filepath.Join(dir, name)
-		if err := clear(path); err != nil {
+		if err := removeOwn(path); err != nil {
 			return err
 		}
 		if name == kubectl {
@@ -103,11 +103,11 @@ func link(dir, program string) error {
 			}
 			continue
 		}
-		behind := filepath.Join(dir, started, name)
-		if err := clear(behind); err != nil {
+		target := filepath.Join(dir, linksDir, name)
+		if err := removeOwn(target); err != nil {
 			return err
 		}
-		if err := errors.Join(os.Symlink(program, behind), os.WriteFile(path, []byte(script(name)), 0o755)); err != nil {
+		if err := errors.Join(os.Symlink(program, target), os.WriteFile(path, []byte(script(name)), 0o755)); err != nil {
 			return err
 		}
 	}
@@ -116,12 +116,13 @@ func link(dir, program string) error {
 
 // script returns a script that prints the help of a program, or starts it.
 func script(name string) string {
-	return "#!/bin/sh\n" + written + "\nif [ \"$1\" = --help ]; then\n\tcat <<'END'\n" + help(name) + "END\n\texit\nfi\n" +
-		"exec \"${0%/*}/" + started + "/" + name + "\" \"$@\"\n"
+	return "#!/bin/sh\n" + scriptMarker + "\n" +
+		"if [ \"$1\" = --help ]; then\n\tcat <<'END'\n" + help(name) + "END\n\texit\nfi\n" +
+		"exec \"${0%/*}/" + linksDir + "/" + name + "\" \"$@\"\n"
 }
 
-// clear removes a link or a script of ours.
-func clear(path string) error {
+// removeOwn removes a link or an own script.
+func removeOwn(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -131,7 +132,7 @@ func clear(path string) error {
 	}
 	if info.Mode()&os.ModeSymlink == 0 {
 		text, err := os.ReadFile(path)
-		if lines := strings.SplitN(string(text), "\n", 3); err != nil || len(lines) < 3 || lines[1] != written {
+		if lines := strings.SplitN(string(text), "\n", 3); err != nil || len(lines) < 3 || lines[1] != scriptMarker {
 			return fmt.Errorf("%s exists and was not written by this command: remove it, or choose another folder", path)
 		}
 	}

@@ -158,13 +158,13 @@ func TestAssets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"/old", program} {
-		if err := link(dir, to); err != nil {
+		if err := createPrograms(dir, to); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range programs() {
 		out, err := exec.Command(filepath.Join(dir, name), "serve", "an argument").CombinedOutput()
-		if want := name + " 2 an argument\n"; err != nil || string(out) != want || !Invoked(filepath.Join(dir, started, name)) {
+		if want := name + " 2 an argument\n"; err != nil || string(out) != want || !Invoked(filepath.Join(dir, linksDir, name)) {
 			t.Errorf("%s: %q, %v, want %q", name, out, err, want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestAssets(t *testing.T) {
 		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(real), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := link(dir, program); err == nil || !strings.Contains(err.Error(), path+" exists and was not written by this command") {
+		if err := createPrograms(dir, program); err == nil || !strings.Contains(err.Error(), path+" exists and was not written by this command") {
 			t.Errorf("over %q: %v", real, err)
 		}
 	}

@@ -12,22 +12,24 @@ import (
 // flag is one of kube-apiserver's flags with its value.
 type flag struct{ name, value string }
 
-// passed are kube-apiserver's flags that `monopod serve` has too.
-const passed = " service-cluster-ip-range service-node-port-range audit-policy-file audit-log-path audit-log-maxsize audit-log-maxbackup audit-log-maxage" +
+// passedFlags are kube-apiserver's flags that `monopod serve` has too.
+const passedFlags = " service-cluster-ip-range service-node-port-range" +
+	" audit-policy-file audit-log-path audit-log-maxsize audit-log-maxbackup audit-log-maxage" +
 	" max-requests-inflight max-mutating-requests-inflight request-timeout min-request-timeout profiling" +
 	" client-ca-file disable-admission-plugins "
 
-// settled are the flags whose usual values state what monopod does anyway: it keeps the state itself, its authorizer is
-// RBAC, and it issues tokens with its own key and issuer.
-const settled = " etcd-servers etcd-prefix etcd-cafile etcd-certfile etcd-keyfile storage-backend allow-privileged authorization-mode advertise-address" +
-	" service-account-issuer service-account-key-file service-account-signing-key-file api-audiences enable-admission-plugins" +
-	" insecure-port watch-cache v "
+// redundantFlags are flags whose usual values describe the behavior of monopod: it stores the state itself, its
+// authorizer is RBAC, and it issues tokens with its own key and issuer.
+const redundantFlags = " etcd-servers etcd-prefix etcd-cafile etcd-certfile etcd-keyfile storage-backend" +
+	" allow-privileged authorization-mode advertise-address" +
+	" service-account-issuer service-account-key-file service-account-signing-key-file api-audiences" +
+	" enable-admission-plugins insecure-port watch-cache v "
 
 // parse splits a command line into flags; the value of a flag may be the next argument. A flag without value is "true".
 func parse(args []string) ([]flag, error) {
 	var out []flag
 	for i := 0; i < len(args); i++ {
-		if args[i] == "" { // the template of a deprecated argument that does not apply
+		if args[i] == "" { // envtest's template of a deprecated argument may be empty
 			continue
 		}
 		name, value, given := strings.Cut(args[i], "=")
@@ -46,20 +48,20 @@ func parse(args []string) ([]flag, error) {
 	return out, nil
 }
 
-// serving is how `monopod serve` is started for kube-apiserver's flags.
-type serving struct {
+// serveArgs are the flags of `monopod serve` for flags of kube-apiserver.
+type serveArgs struct {
 	flags   []string
 	certDir string
 	ignored []string // flags without effect, for a warning
 }
 
-// translate returns how monopod serves what kube-apiserver's flags ask for.
-func translate(args []string) (serving, error) {
+// translate translates flags of kube-apiserver to flags of `monopod serve`.
+func translate(args []string) (serveArgs, error) {
 	given, err := parse(args)
 	if err != nil {
-		return serving{}, err
+		return serveArgs{}, err
 	}
-	s := serving{flags: []string{"--runtime=none", "--controllers=", "--node-name=envtest", "--snapshot-interval=0"}}
+	s := serveArgs{flags: []string{"--runtime=none", "--controllers=", "--node-name=envtest", "--snapshot-interval=0"}}
 	values := map[string]string{}
 	for _, f := range given {
 		switch f.name {
@@ -68,9 +70,9 @@ func translate(args []string) (serving, error) {
 			continue
 		}
 		switch word := " " + f.name + " "; {
-		case strings.Contains(passed, word):
+		case strings.Contains(passedFlags, word):
 			s.flags = append(s.flags, "--"+f.name+"="+f.value)
-		case !strings.Contains(settled, word):
+		case !strings.Contains(redundantFlags, word):
 			s.ignored = append(s.ignored, f.name)
 		}
 	}
@@ -81,8 +83,8 @@ func translate(args []string) (serving, error) {
 	return s, nil
 }
 
-// certificate returns the flags for the certificate of these values: the named files, or as for kube-apiserver those in
-// its --cert-dir, if they exist.
+// certificate returns the flags for the certificate: the named files, or as with kube-apiserver those in --cert-dir, if
+// they exist.
 func certificate(values map[string]string) []string {
 	cert, key := values["tls-cert-file"], values["tls-private-key-file"]
 	if cert == "" && values["cert-dir"] != "" {

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// help lists the flags that have an effect, as envtest looks for them.
+// help lists the flags with an effect. envtest searches for flags in this text.
 func help(name string) string {
 	flags := " listen-client-urls data-dir "
 	if name == apiServer {
-		flags = " bind-address secure-port cert-dir tls-cert-file tls-private-key-file" + passed
+		flags = " bind-address secure-port cert-dir tls-cert-file tls-private-key-file" + passedFlags
 	}
 	return name + " of monopod, for controller-runtime's envtest. Flags with an effect:\n\n      --" +
 		strings.Join(strings.Fields(flags), "\n      --") + "\n"
 }
 
-// runAPIServer serves the API. The state is in a new folder, which is removed at the end; envtest removes it together
-// with the folder of certificates after a kill.
+// runAPIServer serves the API. The state is in a new folder, which is removed at the end. After a kill, envtest removes
+// it together with the folder of certificates.
 func runAPIServer(ctx context.Context, args []string, serve func(ctx context.Context, flags []string) error) error {
 	s, err := translate(args)
 	if err != nil {

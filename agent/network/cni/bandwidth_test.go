@@ -105,12 +105,12 @@ func TestBandwidth(t *testing.T) {
 			err = netlink.LinkDel(link)
 		}
 		if err == nil {
-			err = Reclaim("mp-another")
+			err = reclaimIFBs("mp-another")
 		}
 		if err != nil || ifbs(t) != 1 {
 			t.Errorf("%v, %d ifb devices: another instance's reclaim removed ours", err, ifbs(t))
 		}
-		if err := Reclaim(n.Bridge); err != nil || ifbs(t) != 0 {
+		if err := reclaimIFBs(n.Bridge); err != nil || ifbs(t) != 0 {
 			t.Errorf("%v, %d ifb devices are left", err, ifbs(t))
 		}
 		bad := newPod(t, n, "bw-bad")

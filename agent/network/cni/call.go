@@ -22,26 +22,25 @@ import (
 )
 
 const (
-	// lockTimeout is how long a call waits for another of the same container. The stub
-	// gives up on a call after REPLY_SECONDS, and then starts it again.
+	// lockTimeout is how long a call waits for another one for the same container. The stub gives up on a call after
+	// REPLY_SECONDS, and then starts it again.
 	lockTimeout = 30 * time.Second
 	lockPoll    = 2 * time.Millisecond
 )
 
 var (
-	errBusy = errors.New("another call for the same container has not ended")
-	errGone = errors.New("the caller is gone")
+	errBusy       = errors.New("another call for the same container has not ended")
+	errCallerGone = errors.New("the caller is gone")
 )
 
-// call is one call of the plugin, whether containerd runs this program or the stub
-// asks the server.
+// call is one call of the plugin: containerd runs this program, or the stub sends the call to the server.
 type call struct {
-	plugin string            // pluginName or loopbackName
-	env    map[string]string // the variables CNI_…
-	config []byte            // standard input
-	conf   pluginConf        // config, decoded by run
-	broken error             // why it could not be decoded
-	admit  Admit             // nil: no check
+	plugin  string            // pluginName or loopbackName
+	env     map[string]string // the variables CNI_…
+	config  []byte            // standard input
+	conf    pluginConf        // config, decoded by run
+	confErr error             // decoding config failed
+	admit   Admit             // nil: no check
 }
 
 // args are a call's checked arguments.
@@ -58,8 +57,7 @@ type answer struct {
 	output []byte
 }
 
-// verb executes one command. It returns nil instead of a result for commands that print
-// nothing.
+// verb executes one command. It returns a nil result for commands that print nothing.
 type verb func(args) (types.Result, error)
 
 // verbs returns the commands of a plugin, and nil for another program.
@@ -75,14 +73,13 @@ func verbs(plugin string) map[string]verb {
 	}
 }
 
-// Invoked reports whether this process was started as a CNI plugin: argv0 is one of
-// the plugins in BinDir and the variables of the protocol are set.
+// Invoked reports whether this process was started as a CNI plugin: argv0 is one of the plugins in BinDir, and the
+// variables of the protocol are set.
 func Invoked(argv0 string) bool {
 	return verbs(filepath.Base(argv0)) != nil && os.Getenv("CNI_COMMAND") != ""
 }
 
-// Main runs the plugin and returns the exit code. It prints the result to stdout, as
-// the protocol requires.
+// Main runs the plugin and returns the exit code. It prints the result to stdout, as the protocol requires.
 func Main(argv0 string) int {
 	c := call{plugin: filepath.Base(argv0), env: map[string]string{}}
 	for _, v := range os.Environ() {
@@ -108,17 +105,18 @@ func Main(argv0 string) int {
 	return code
 }
 
-// run executes the call and delivers the answer. It holds a lock, so that no process executes two calls for a container
-// at the same time. It does nothing if the caller has left by then, and undoes an ADD whose answer cannot be delivered.
+// run executes the call and delivers the answer. It holds a lock, so that calls for one container never run at the same
+// time, in any process. It does nothing if the caller is gone by then, and undoes an ADD whose answer cannot be
+// delivered.
 func (c call) run(wanted func() bool, deliver func(answer) error) error {
-	c = c.decoded()
+	c = c.withConf()
 	unlock, err := c.lock(wanted)
 	if err != nil {
 		return deliver(failure(err))
 	}
 	defer unlock()
 	if !wanted() {
-		return errGone
+		return errCallerGone
 	}
 	a := c.do()
 	err = deliver(a)
@@ -129,21 +127,20 @@ func (c call) run(wanted func() bool, deliver func(answer) error) error {
 	return err
 }
 
-// decoded returns the call with its configuration, which run needs.
-func (c call) decoded() call {
-	c.broken = json.Unmarshal(c.config, &c.conf)
+// withConf returns the call with its decoded configuration.
+func (c call) withConf() call {
+	c.confErr = json.Unmarshal(c.config, &c.conf)
 	return c
 }
 
-// lock locks the container in the network's folder: one byte of the file calls, so that
-// no file is left behind. Calls without a folder are not locked: a call of loopback changes
-// nothing that a second one could disturb.
+// lock locks the container in the network's folder: one byte of the file calls, so that no file is left behind. Calls
+// of loopback are not locked, because they do not conflict with each other.
 func (c call) lock(wanted func() bool) (unlock func(), err error) {
 	if c.plugin == loopbackName || c.conf.check() != nil {
 		return func() {}, nil
 	}
 	file, err := os.OpenFile(filepath.Join(c.conf.Dir, "calls"), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, os.ErrNotExist) { // the network is gone: ADD fails, DEL has nothing to do
+	if errors.Is(err, os.ErrNotExist) { // the network was removed: ADD fails, DEL has nothing to do
 		return func() {}, nil
 	}
 	if err != nil {
@@ -201,8 +198,8 @@ func (c call) do() answer {
 // check returns the arguments if they are complete and valid.
 func (c call) check(versions version.PluginInfo) (args, error) {
 	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], conf: c.conf}
-	a.pod.NamespacedName, a.pod.UID = Pod(c.env["CNI_ARGS"])
-	a.admit = AdmitAll(c.env["CNI_ARGS"], c.admit)
+	a.pod.NamespacedName, a.pod.UID = podOf(c.env["CNI_ARGS"])
+	a.admit = admitPod(c.env["CNI_ARGS"], c.admit)
 	command := c.env["CNI_COMMAND"]
 	if verbs(c.plugin)[command] == nil {
 		return a, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown CNI_COMMAND: %q", command), "")
@@ -216,8 +213,9 @@ func (c call) check(versions version.PluginInfo) (args, error) {
 	if err := utils.ValidateInterfaceName(a.ifname); err != nil {
 		return a, err
 	}
-	if c.broken != nil {
-		return a, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("parse network configuration: %v", c.broken), "")
+	if c.confErr != nil {
+		message := fmt.Sprintf("parse network configuration: %v", c.confErr)
+		return a, types.NewError(types.ErrDecodingFailure, message, "")
 	}
 	if err := utils.ValidateNetworkName(c.conf.Name); err != nil {
 		return a, err
@@ -225,7 +223,7 @@ func (c call) check(versions version.PluginInfo) (args, error) {
 	if err := (&version.Reconciler{}).Check(c.conf.CNIVersion, versions); err != nil {
 		return a, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
 	}
-	if command == "DEL" { // which does not enter the namespace
+	if command == "DEL" { // DEL does not enter the namespace
 		return a, nil
 	}
 	if host, err := isHost(a.netns); err != nil {
@@ -238,14 +236,14 @@ func (c call) check(versions version.PluginInfo) (args, error) {
 
 // isHost reports whether the path is that of the thread's network namespace.
 func isHost(path string) (bool, error) {
-	var this, own unix.Stat_t
-	if unix.Stat(path, &this) != nil { // it is gone already, which the command finds
+	var target, own unix.Stat_t
+	if unix.Stat(path, &target) != nil { // it is gone: the command reports that
 		return false, nil
 	}
 	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
 		return false, fmt.Errorf("stat the network namespace: %w", err)
 	}
-	return this.Dev == own.Dev && this.Ino == own.Ino, nil
+	return target.Dev == own.Dev && target.Ino == own.Ino, nil
 }
 
 // failure is the answer of the protocol to an error.
@@ -256,7 +254,7 @@ func failure(err error) answer {
 	}
 	output, err := json.MarshalIndent(cause, "", "    ")
 	if err != nil {
-		output = nil // of three fields that always encode
+		output = nil // impossible: three strings and numbers
 	}
 	return answer{code: 1, output: output}
 }

@@ -1,13 +1,11 @@
-// Package cni is Monopod's own CNI plugin and its network: one bridge, one subnet of
-// each IP family and up to three nftables tables for each data folder.
+// Package cni is Monopod's own CNI plugin and its network: one bridge, one subnet of each IP family and up to three
+// nftables tables for each data folder.
 //
-// containerd runs the plugin for each sandbox. What it runs is the stub, a program of
-// 2 KB that asks the server in the monopod process. If that does not answer, the stub
-// executes the monopod program, of which the plugin is a mode (see Invoked), so that
-// pods can start and stop while monopod does not run. Both do the same call. ADD
-// allocates addresses, creates a veth pair whose peer is created in the pod's namespace,
-// limits its bandwidth, and sets addresses and default routes there. DEL only releases
-// the addresses: the veth is removed with the namespace.
+// containerd runs the plugin for each sandbox. The plugin is a stub, a program of 2 KB that sends the call to the
+// server in the monopod process. If the server does not answer, the stub executes the monopod program, of which the
+// plugin is a mode (see Invoked), so that pods can start and stop while monopod does not run. Both execute the same
+// code. ADD allocates addresses, creates a veth pair with one end in the pod's namespace, limits its bandwidth, and
+// sets addresses and default routes there. DEL releases the addresses; the veth pair is removed with the namespace.
 //
 // Files, all below the folder Dir:
 //
@@ -18,10 +16,13 @@
 //	calls                           a lock for each container while a call for it runs
 //	lock, last, last-ipv6, ips/<address>    the container that holds each address
 //
-// Files:
+// Source files:
 //
+//   - call.go, server.go, stub.go: one call of the plugin, by containerd or through the server
 //   - admission.go: delays the addresses of a pod until its NetworkPolicies apply
-//   - shape.go: limits the bandwidth of a pod, on the host's end of its link: token buckets delay what exceeds the rate
+//   - bandwidth.go: limits the bandwidth of a pod, on the host's end of its link: token buckets delay packets
+//   - repair.go: restores rules that another program has removed
+//   - userconf.go: CNI configurations and plugins that an administrator installed
 package cni
 
 import (
@@ -41,21 +42,20 @@ const (
 	pluginName = "monopod-cni"
 	// loopbackName is a plugin that containerd 1.6 runs for every sandbox.
 	loopbackName = "loopback"
-	// cniVersion is the newest that containerd 1.6 knows. With 1.1.0 and later,
-	// containerd 2.x would run the plugin for STATUS now and then.
+	// cniVersion is the newest version that containerd 1.6 supports. With 1.1.0 and later, containerd 2.x would also run
+	// the plugin for STATUS.
 	cniVersion = "1.0.0"
 )
 
 // Network is one instance's pod network.
 type Network struct {
 	Bridge string `json:"bridge"` // at most 15 bytes
-	// Subnets are one or two, of different IP families; the first address of each is
-	// the bridge. A pod has an address in each, in this order.
+	// Subnets are one or two, of different IP families; the bridge has the first address of each. A pod has an address in
+	// each, in this order.
 	Subnets []netip.Prefix `json:"subnets"`
 	Table   string         `json:"table"` // in nftables, families ip, ip6 and inet
 	Dir     string         `json:"dir"`   // <data-dir>/cni, absolute
-	// Services are the ranges of Services, except one that contains addresses of
-	// pods.
+	// Services are the ranges of Services that contain no addresses of pods.
 	Services []netip.Prefix `json:"services,omitempty"`
 }
 
@@ -88,20 +88,19 @@ func (n Network) rules() rules.Rules {
 	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services}
 }
 
-// ServiceTable is the name of the nftables tables, families ip and ip6, that translate
-// addresses of Services. Package service writes them.
+// ServiceTable is the name of the nftables tables of package service, families ip and ip6.
 func (n Network) ServiceTable() string { return n.Table + "-services" }
 
 // PolicyTable is the name of the nftables tables of package policy, families ip and ip6.
 func (n Network) PolicyTable() string { return n.Table + "-policy" }
 
-// ConfDir holds the conflist: containerd's conf_dir.
+// ConfDir contains the conflist: containerd's conf_dir.
 func (n Network) ConfDir() string { return filepath.Join(n.Dir, "net.d") }
 
-// BinDir holds the plugins: containerd's bin_dir.
+// BinDir contains the plugins: containerd's bin_dir.
 func (n Network) BinDir() string { return filepath.Join(n.Dir, "bin") }
 
-// pluginConf is the plugin's part of the conflist, as libcni passes it.
+// pluginConf is the plugin's entry in the conflist, as libcni passes it.
 type pluginConf struct {
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name,omitempty"`
@@ -156,7 +155,7 @@ func (n Network) writeFiles(executable string) error {
 	return writeFile(filepath.Join(n.ConfDir(), confName), conflist)
 }
 
-// Link makes name a symbolic link to target, whatever it was before.
+// Link makes name a symbolic link to target, and replaces any file of the name.
 func Link(target, name string) error {
 	if old, err := os.Readlink(name); err == nil && old == target {
 		return nil

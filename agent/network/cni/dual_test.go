@@ -171,8 +171,8 @@ func TestOnlyIPv6(t *testing.T) {
 		if out, err := q.run("ADD", rules.Port{HostPort: 80, ContainerPort: 80, HostIP: "127.0.0.1"}); err == nil || !strings.Contains(out, "no address of the family") {
 			t.Errorf("a host port of IPv4 for a pod of IPv6: %v, %s", err, out)
 		}
-		if held, err := n.pool().Holders(); err != nil || len(held) != 1 {
-			t.Errorf("held %v, %v", held, err)
+		if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 {
+			t.Errorf("holders %v, %v", holders, err)
 		}
 	})
 }
@@ -218,12 +218,12 @@ func TestReconcileAfterACrash(t *testing.T) {
 		if err != nil || !cmp.Equal(again.Subnets, n.Subnets, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
 			t.Errorf("%+v, %v; want %s again", again, err, n.Subnets)
 		}
-		held, err := n.pool().Holders()
-		if err != nil || len(held) != 2 {
-			t.Errorf("held: %v, %v", held, err)
+		holders, err := n.pool().Holders()
+		if err != nil || len(holders) != 2 {
+			t.Errorf("holders: %v, %v", holders, err)
 		}
 		for _, ip := range lives.ips {
-			if _, ok := held[ip]; !ok {
+			if _, ok := holders[ip]; !ok {
 				t.Errorf("%s of a living pod is free", ip)
 			}
 		}

@@ -29,19 +29,17 @@ type Config struct {
 	ID         string // the instance: at most 10 bytes, fit for a link's name
 	Executable string // the monopod program
 	Pods       int    // maximum number; a chosen IPv4 subnet has at least twice as many addresses, and at least a /24's
-	// Subnets are the ranges of pods, one or two of different IP families; empty: one is
-	// chosen for each family of Services.
+	// Subnets are the ranges of pods, one or two of different IP families; empty: one is chosen for each family of
+	// Services.
 	Subnets []netip.Prefix
-	// Services are the address ranges of Services. Packets to an address there that
-	// nothing serves are rejected.
+	// Services are the address ranges of Services. Packets to unserved addresses there are rejected.
 	Services []netip.Prefix
 	Log      *zap.Logger
 }
 
-// Prepare sets up the network of one instance and returns it. It chooses bridge and
-// subnets, and keeps them if possible. It writes conflist and plugins, reclaims leaked
-// addresses, and sets up the bridge. It needs root, and for an IPv6 subnet a kernel
-// with IPv6.
+// Prepare sets up the network of one instance and returns it. It chooses bridge and subnets, the previous ones if
+// possible, writes conflist and plugins, reclaims leaked addresses, and sets up the bridge. It needs root, and for an
+// IPv6 subnet a kernel with IPv6.
 func Prepare(cfg Config) (Network, error) {
 	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
 	taken, err := ipam.Taken(n.Bridge)
@@ -52,13 +50,15 @@ func Prepare(cfg Config) (Network, error) {
 	if err != nil {
 		return Network{}, err
 	}
-	n.Subnets = ipam.Plan{ID: cfg.ID, Pods: cfg.Pods, Given: cfg.Subnets, Services: cfg.Services,
-		Old: load(cfg.Dir).Subnets, Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log}.Choose()
+	n.Subnets = ipam.Plan{
+		ID: cfg.ID, Pods: cfg.Pods, Configured: cfg.Subnets, Services: cfg.Services, Previous: load(cfg.Dir).Subnets,
+		Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log,
+	}.Choose()
 	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) && !haveIPv6() {
-		return Network{},
-			fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", ipam.Find(n.Subnets, false))
+		return Network{}, fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, "+
+			"or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", ipam.Find(n.Subnets, false))
 	}
-	n.Services = ipam.Without(n.Subnets, cfg.Services)
+	n.Services = ipam.WithoutPods(n.Subnets, cfg.Services)
 	if err := n.writeFiles(cfg.Executable); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
@@ -69,18 +69,18 @@ func Prepare(cfg Config) (Network, error) {
 	if err := writeFile(filepath.Join(n.Dir, "network.json"), data); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
-	if err := errors.Join(n.Reclaim(), Reclaim(n.Bridge)); err != nil {
+	if err := errors.Join(n.Reclaim(), reclaimIFBs(n.Bridge)); err != nil {
 		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
 	}
 	if foreign := n.Foreign(); foreign != "" {
-		cfg.Log.Info("pods use the network of a CNI configuration that an administrator added",
+		cfg.Log.Info("pods use the CNI configuration of an administrator",
 			zap.String("file", filepath.Join(n.ConfDir(), foreign)))
 	}
 	if err := n.setUp(cfg.Log); err != nil {
 		return n, err
 	}
 	if err := n.pool().Lock(n.restorePorts); err != nil {
-		cfg.Log.Warn("cannot restore the host ports of running pods", zap.Error(err))
+		cfg.Log.Warn("failed to restore the host ports of running pods", zap.Error(err))
 	}
 	return n, nil
 }
@@ -103,25 +103,24 @@ func (n Network) Remove() error {
 	return errors.Join(errs...)
 }
 
-// RemoveIdle is Remove if no pod holds an address; otherwise it does nothing. It
-// excludes a plugin that outlives its containerd and allocates an address at the same
-// time.
+// RemoveIdle calls Remove if no pod has an address. It holds the lock of the addresses: a plugin that outlives its
+// containerd may allocate one at the same time.
 func (n Network) RemoveIdle() error {
 	return n.pool().Lock(func() error {
-		held, err := n.pool().Holders()
-		if err != nil || len(held) > 0 {
+		holders, err := n.pool().Holders()
+		if err != nil || len(holders) > 0 {
 			return err
 		}
 		return n.Remove()
 	})
 }
 
-// BridgePrefix begins the names of the bridges of all instances.
+// BridgePrefix is the prefix of the names of the bridges of all instances.
 const BridgePrefix = "mp-"
 
 func bridgeName(id string) string { return BridgePrefix + id }
 
-// load returns the network chosen earlier, or a zero one.
+// load returns the network of the previous start, or a zero one.
 func load(dir string) Network {
 	var n Network
 	data, err := os.ReadFile(filepath.Join(dir, "network.json"))
@@ -131,8 +130,8 @@ func load(dir string) Network {
 	return n
 }
 
-// setUp brings up the bridge with its addresses and, if the kernel supports it, address
-// translation. It is idempotent and may run concurrently.
+// setUp brings up the bridge with its addresses and, if the kernel supports it, address translation. It is idempotent
+// and may run concurrently.
 func (n Network) setUp(log *zap.Logger) error {
 	bridge, err := n.ensureBridge()
 	if err != nil {
@@ -143,23 +142,24 @@ func (n Network) setUp(log *zap.Logger) error {
 			return fmt.Errorf("set up IPv6 of %s: %w", n.Bridge, err)
 		}
 	}
-	if err := n.onlyAddresses(bridge); err != nil {
+	if err := n.setAddresses(bridge); err != nil {
 		return fmt.Errorf("set addresses of %s: %w", n.Bridge, err)
 	}
 	if err := netlink.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("set %s up: %w", n.Bridge, err)
 	}
 	if err := n.fitMTU(bridge); err != nil {
-		log.Warn("cannot set the MTU of the pod network to that of the default route: packets may be fragmented",
+		log.Warn("failed to set the MTU of the pod network to that of the default route: packets may be fragmented",
 			zap.Error(err))
 	}
 	if err := n.routeServices(bridge); err != nil {
-		log.Warn("cannot add routes to Services: this host does not reach them while it has no default route", zap.Error(err))
+		log.Warn("failed to add routes to Services: this host does not reach them while it has no default route",
+			zap.Error(err))
 	}
-	// Pods are reached from the host without forwarding and translation.
+	// The host reaches pods even without forwarding and translation, so that failures are only logged.
 	for _, subnet := range n.Subnets {
-		if err := forwarding(subnet.Addr().Is4()); err != nil {
-			log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Stringer("subnet", subnet),
+		if err := enableForwarding(subnet.Addr().Is4()); err != nil {
+			log.Warn("failed to enable IP forwarding: pods cannot reach other hosts", zap.Stringer("subnet", subnet),
 				zap.Error(err))
 		}
 	}
@@ -169,14 +169,14 @@ func (n Network) setUp(log *zap.Logger) error {
 	}
 	n.rules().SetUp(taken, log)
 	if err := rules.SetUp(n.Table, bridge); err != nil {
-		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies",
+		log.Warn("failed to isolate pods at the link layer: programs in pods may evade NetworkPolicies",
 			zap.Error(err))
 	}
 	return nil
 }
 
-// ensureBridge creates the bridge with a fixed MAC address: by default a bridge takes
-// that of its lowest port, which changes with the pods.
+// ensureBridge creates the bridge with a fixed MAC address: by default a bridge has the lowest one of its ports, which
+// changes with the pods.
 func (n Network) ensureBridge() (netlink.Link, error) {
 	link, err := netlink.LinkByName(n.Bridge)
 	if err == nil {
@@ -190,9 +190,8 @@ func (n Network) ensureBridge() (netlink.Link, error) {
 	return netlink.LinkByName(n.Bridge)
 }
 
-// onlyAddresses gives the bridge the gateways' addresses, and removes others except
-// link-local ones.
-func (n Network) onlyAddresses(link netlink.Link) error {
+// setAddresses gives the bridge the gateways' addresses, and removes others except link-local ones.
+func (n Network) setAddresses(link netlink.Link) error {
 	have, err := retry.All(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
@@ -227,8 +226,8 @@ func address(ip netip.Prefix) *netlink.Addr {
 	return a
 }
 
-// hardwareAddr derives a MAC from the first IP address, as Docker and Kubernetes'
-// bridge plugin do: a reused IP address keeps its MAC, so no ARP table goes stale.
+// hardwareAddr derives a MAC from the first IP address, as Docker and Kubernetes' bridge plugin do: a reused IP address
+// keeps its MAC, so that no ARP table becomes stale.
 func hardwareAddr(ips []netip.Addr) net.HardwareAddr {
 	b := ips[0].AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
@@ -241,16 +240,16 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // setting is a file below /proc/sys and its value.
 type setting struct{ name, value string }
 
-// ipv6Sysctls are those of a link of the pod network: its addresses and routes are set
-// here, and never by what another pod advertises.
+// ipv6Sysctls returns the settings of a link of the pod network. They disable autoconfiguration: router advertisements
+// of another pod never change its addresses and routes.
 func ipv6Sysctls(link string) []setting {
 	dir := "net/ipv6/conf/" + link + "/"
 	return []setting{{dir + "disable_ipv6", "0"}, {dir + "accept_ra", "0"}, {dir + "accept_dad", "0"}}
 }
 
-// forwarding lets the host forward packets of a family. A host that forwards IPv6 would
-// drop the default routes that routers advertised, unless accept_ra is 2.
-func forwarding(is4 bool) error {
+// enableForwarding lets the host forward packets of a family. A host that forwards IPv6 would drop the default routes
+// that routers advertised, unless accept_ra is 2.
+func enableForwarding(is4 bool) error {
 	if is4 {
 		return sysctls([]setting{{"net/ipv4/ip_forward", "1"}})
 	}
@@ -273,7 +272,7 @@ func forwarding(is4 bool) error {
 }
 
 func value(name string) string {
-	data, _ := os.ReadFile(filepath.Join("/proc/sys", name)) // absent: empty
+	data, _ := os.ReadFile(filepath.Join("/proc/sys", name)) // empty if there is no such setting
 	return strings.TrimSpace(string(data))
 }
 

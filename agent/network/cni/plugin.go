@@ -34,9 +34,10 @@ func add(args args) (types.Result, error) {
 	if err := conf.RuntimeConfig.Bandwidth.Check(); err != nil {
 		return nil, err
 	}
-	ips, err := conf.pool().Allocate(
-		ipam.Holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0,
-			HostPorts: ports, Pod: args.pod})
+	ips, err := conf.pool().Allocate(ipam.Holder{
+		Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot,
+		Ports: len(ports) > 0, HostPorts: ports, Pod: args.pod,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("allocate an address: %w", err)
 	}
@@ -48,7 +49,8 @@ func add(args args) (types.Result, error) {
 		result, err = conf.connect(args, ips)
 	}
 	if err != nil {
-		return nil, errors.Join(err, conf.release(args.container, args.ifname), Remove(vethName(args.container, args.ifname)))
+		return nil, errors.Join(err, conf.release(args.container, args.ifname),
+			removeIFB(vethName(args.container, args.ifname)))
 	}
 	return result, nil
 }
@@ -56,7 +58,7 @@ func add(args args) (types.Result, error) {
 // connect creates the veth pair and sets up its peer.
 func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error) {
 	bridge, err := netlink.LinkByName(n.Bridge)
-	if err != nil { // the first pod since boot, while monopod is down
+	if err != nil { // this is the first pod since boot, and monopod does not run
 		if err := n.setUp(zap.NewNop()); err != nil {
 			return nil, err
 		}
@@ -73,7 +75,7 @@ func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error
 	if err := addVeth(bridge, hostEnd, args.ifname, ns, hardwareAddr(ips)); err != nil {
 		return nil, fmt.Errorf("add veth: %w", err)
 	}
-	if err := n.limit(hostEnd); err != nil {
+	if err := n.limitBandwidth(hostEnd); err != nil {
 		return nil, err
 	}
 	if err := inside(ns, func() error { return n.setUpPod(args.ifname, ips) }); err != nil {
@@ -85,8 +87,8 @@ func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error
 	return n.result(args, hostEnd, ips), nil
 }
 
-// limit limits the bandwidth of the pod behind the link.
-func (n pluginConf) limit(hostEnd string) error {
+// limitBandwidth limits the bandwidth of the pod behind the link.
+func (n pluginConf) limitBandwidth(hostEnd string) error {
 	if n.RuntimeConfig.Bandwidth == (Bandwidth{}) {
 		return nil
 	}
@@ -94,7 +96,7 @@ func (n pluginConf) limit(hostEnd string) error {
 	if err != nil {
 		return err
 	}
-	if err := Remove(hostEnd); err != nil { // of an interrupted attempt
+	if err := removeIFB(hostEnd); err != nil { // of an interrupted attempt
 		return err
 	}
 	return n.RuntimeConfig.Bandwidth.Apply(link, n.Bridge)
@@ -106,13 +108,14 @@ func vethName(container, ifname string) string {
 	return "mpv" + hex.EncodeToString(sum[:6])
 }
 
-// addVeth creates a pair of links, of which the host's end is a port of the bridge, and the other is in the pod's
-// namespace. It replaces a pair of an interrupted attempt.
+// addVeth creates a veth pair, whose one end is a port of the bridge, and the other is in the pod's namespace. It
+// replaces the pair of an interrupted attempt.
 func addVeth(bridge netlink.Link, hostEnd, ifname string, ns netns.NsHandle, mac net.HardwareAddr) error {
-	pair := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: ifname, PeerHardwareAddr: mac,
-		PeerNamespace: netlink.NsFd(ns)}
-	pair.Name, pair.MTU, pair.MasterIndex, pair.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index,
-		rules.Group(bridge.Attrs().Name)
+	pair := &netlink.Veth{
+		LinkAttrs: netlink.NewLinkAttrs(), PeerName: ifname, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(ns),
+	}
+	pair.Name, pair.MTU = hostEnd, bridge.Attrs().MTU
+	pair.MasterIndex, pair.Group = bridge.Attrs().Index, rules.Group(bridge.Attrs().Name)
 	pair.NumTxQueues, pair.NumRxQueues = 1, 1 // by default, one for each processor
 	err := netlink.LinkAdd(pair)
 	if errors.Is(err, unix.EEXIST) {
@@ -124,15 +127,16 @@ func addVeth(bridge netlink.Link, hostEnd, ifname string, ns netns.NsHandle, mac
 	if err != nil {
 		return err
 	}
-	// A pod that connects to a Service may be its endpoint. Where the kernel passes bridged packets through netfilter,
-	// they would otherwise not leave by the port that they came from.
+	// A pod that connects to a Service may be its endpoint. With br_netfilter, the packets would otherwise not leave by
+	// the port by which they entered.
 	if err := netlink.LinkSetHairpin(pair, true); err != nil {
 		return err
 	}
 	return netlink.LinkSetUp(pair)
 }
 
-// inside calls f on a thread in the namespace. If the thread cannot return from there, it is not reused.
+// inside calls f on a thread in the namespace. If the thread cannot return to its own, it stays locked and is not
+// reused.
 func inside(ns netns.NsHandle, f func() error) error {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -153,7 +157,7 @@ func inside(ns netns.NsHandle, f func() error) error {
 	return ferr
 }
 
-// setUpPod works inside the pod's namespace.
+// setUpPod sets up the link, addresses and routes; it runs inside the pod's namespace.
 func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
 	if err := loopbackUp(); err != nil {
 		return err
@@ -167,7 +171,7 @@ func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
 			return err
 		}
 	}
-	for _, ip := range ips { // without a route to the subnet: everything goes through the host, see isolation
+	for _, ip := range ips { // without a route to the subnet: the host routes all packets, see rules/isolation.go
 		if err := netlink.AddrAdd(link, address(netip.PrefixFrom(ip, ip.BitLen()))); err != nil {
 			return fmt.Errorf("add address %s: %w", ip, err)
 		}
@@ -210,15 +214,15 @@ func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Re
 	}
 	for i, subnet := range n.Subnets {
 		gw := ipam.Gateway(subnet).AsSlice()
-		anywhere := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
-		out.IPs = append(out.IPs,
-			&current.IPConfig{Interface: new(2), Gateway: gw, Address: *ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))})
-		out.Routes = append(out.Routes, &types.Route{Dst: *anywhere, GW: gw})
+		address := ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))
+		defaultRoute := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
+		out.IPs = append(out.IPs, &current.IPConfig{Interface: new(2), Gateway: gw, Address: *address})
+		out.Routes = append(out.Routes, &types.Route{Dst: *defaultRoute, GW: gw})
 	}
 	return out
 }
 
-// del releases the addresses. It succeeds if there is none, as the protocol requires.
+// del releases the addresses. It succeeds if there are none, as the protocol requires.
 func del(args args) (types.Result, error) {
 	if err := args.conf.check(); err != nil {
 		return nil, err
@@ -226,20 +230,20 @@ func del(args args) (types.Result, error) {
 	if err := args.conf.release(args.container, args.ifname); err != nil {
 		return nil, fmt.Errorf("release the addresses: %w", err)
 	}
-	return nil, Remove(vethName(args.container, args.ifname))
+	return nil, removeIFB(vethName(args.container, args.ifname))
 }
 
-// check compares the pod's link with the addresses on record.
+// check compares the addresses of the pod's link with the allocated ones.
 func check(args args) (types.Result, error) {
 	if err := args.conf.check(); err != nil {
 		return nil, err
 	}
-	held, err := args.conf.pool().Holders()
+	holders, err := args.conf.pool().Holders()
 	if err != nil {
 		return nil, err
 	}
 	var ips []netip.Addr
-	for ip, h := range held {
+	for ip, h := range holders {
 		if h.Is(args.container, args.ifname) {
 			ips = append(ips, ip)
 		}
@@ -274,8 +278,7 @@ func checkPod(path, ifname string, ips []netip.Addr) error {
 	})
 }
 
-// addLoopback is the loopback plugin, which containerd 1.6 runs in addition to the
-// network's.
+// addLoopback is the loopback plugin, which containerd 1.6 runs in addition to the network's.
 func addLoopback(args args) (types.Result, error) {
 	ns, err := netns.GetFromPath(args.netns)
 	if err != nil {

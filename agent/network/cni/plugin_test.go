@@ -201,8 +201,8 @@ func TestPodIsReached(t *testing.T) {
 				t.Errorf("DEL: %v %s", err, out)
 			}
 		}
-		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
-			t.Errorf("after DEL: %v, %v", held, err)
+		if holders, err := n.pool().Holders(); err != nil || len(holders) != 0 {
+			t.Errorf("after DEL: %v, %v", holders, err)
 		}
 		if _, err := a.run("CHECK"); err == nil {
 			t.Error("CHECK is content after DEL")
@@ -248,8 +248,8 @@ func TestAddAfterTheBridgeIsGone(t *testing.T) {
 		}
 		p.add() // again, for the same container: as after a crash in between
 		checkPort(t, n, "rebooted")
-		if held, _ := n.pool().Holders(); len(held) != 1 {
-			t.Errorf("held = %v, want one address", held)
+		if holders, _ := n.pool().Holders(); len(holders) != 1 {
+			t.Errorf("holders = %v, want one address", holders)
 		}
 	})
 }
@@ -307,7 +307,7 @@ func TestHostPort(t *testing.T) {
 		third := newPod(t, n, "third")
 		port := rules.Port{HostPort: 18080, ContainerPort: 80, Protocol: "tcp"}
 		if out, err := third.run("ADD", port); err == nil ||
-			!strings.Contains(out, "another pod still has one of the ports") {
+			!strings.Contains(out, "another pod still uses one of the host ports") {
 			t.Errorf("a port that another pod has: %v: %s", err, out)
 		}
 		if got, err := get("127.0.0.1:18080"); err != nil {
@@ -393,8 +393,8 @@ func TestFailedAddLeavesNothing(t *testing.T) {
 		if out, err := p.run("ADD"); err == nil || !strings.Contains(out, `"msg"`) {
 			t.Errorf("%v, %s; want CNI's error object", err, out)
 		}
-		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
-			t.Errorf("held = %v, %v", held, err)
+		if holders, err := n.pool().Holders(); err != nil || len(holders) != 0 {
+			t.Errorf("holders = %v, %v", holders, err)
 		}
 	})
 }

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	usualMTU = 1500
-	// leastMTU6 is the smallest MTU of a link with IPv6 (RFC 8200).
-	leastMTU6 = 1280
-	// afterDefault is the priority of our routing rules: after all tables of the host, of which the last has 32767.
-	afterDefault = 40000
-	// tableNumbers begins the numbers of our routing tables.
-	tableNumbers = 0x6d70 << 16
+	defaultMTU = 1500
+	// minMTU6 is the smallest MTU of a link with IPv6 (RFC 8200).
+	minMTU6 = 1280
+	// rulePriority is the priority of our routing rules: after all tables of the host, of which the last has 32767.
+	rulePriority = 40000
+	// firstTable is the first number of our routing tables.
+	firstTable = 0x6d70 << 16
 )
 
-// Adapt follows changes of the host's routes: new pods, and the bridge, have the MTU of the link of the default route.
+// Adapt sets the MTU of the bridge, and thus of new pods, to that of the link of the default route.
 func (n Network) Adapt() error {
 	bridge, err := netlink.LinkByName(n.Bridge)
 	if err != nil {
@@ -33,18 +33,18 @@ func (n Network) Adapt() error {
 	return n.fitMTU(bridge)
 }
 
+// fitMTU sets the bridge's MTU explicitly, because by default it changes with the MTU of the pods' links.
 func (n Network) fitMTU(bridge netlink.Link) error {
 	mtu, err := uplinkMTU()
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) {
-		mtu = max(mtu, leastMTU6)
+		mtu = max(mtu, minMTU6)
 	}
 	if bridge.Attrs().MTU == mtu {
 		return nil
 	}
-	// Set explicitly, it does not follow the MTU of the pods' links any more.
 	return netlink.LinkSetMTU(bridge, mtu)
 }
 
@@ -58,14 +58,14 @@ func uplinkMTU() (int, error) {
 	for _, index := range indexes {
 		link, err := netlink.LinkByIndex(index)
 		if err != nil || link.Attrs().Flags&net.FlagLoopback != 0 {
-			continue // it is gone, or the route leads nowhere
+			continue // the link was removed, or the route has no real target
 		}
 		if m := link.Attrs().MTU; mtu == 0 || m < mtu {
 			mtu = m
 		}
 	}
 	if mtu == 0 {
-		return usualMTU, nil
+		return defaultMTU, nil
 	}
 	return mtu, nil
 }
@@ -79,7 +79,7 @@ func uplinks() ([]int, error) {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range routes {
-			if r.Dst != nil && ipam.Of(r.Dst).Bits() != 0 {
+			if r.Dst != nil && ipam.PrefixOf(r.Dst).Bits() != 0 {
 				continue
 			}
 			out = append(out, r.LinkIndex)
@@ -91,9 +91,8 @@ func uplinks() ([]int, error) {
 	return out, nil
 }
 
-// routeServices adds a route to the addresses of Services for the host itself, which needs one if none of its own
-// leads there, for instance without a default route: the kernel looks up the route before it translates the address.
-// Any link will do.
+// routeServices adds a route to the addresses of Services for the host itself, which needs one if it has no default
+// route, for instance: the kernel looks up the route before it translates the address. The link does not matter.
 func (n Network) routeServices(bridge netlink.Link) error {
 	var errs []error
 	for _, services := range n.Services {
@@ -102,7 +101,8 @@ func (n Network) routeServices(bridge netlink.Link) error {
 			continue
 		}
 		route := &netlink.Route{
-			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: ipam.Gateway(n.Subnets[i]).AsSlice(), Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
+			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: ipam.Gateway(n.Subnets[i]).AsSlice(),
+			Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
 		}
 		errs = append(errs, netlink.RouteReplace(route))
 	}
@@ -110,9 +110,9 @@ func (n Network) routeServices(bridge netlink.Link) error {
 }
 
 // routingTable is the number of the instance's table of routes.
-func (n Network) routingTable() int { return tableNumbers | int(ipam.Hash(n.Bridge)&0xffff) }
+func (n Network) routingTable() int { return firstTable | int(ipam.Hash(n.Bridge)&0xffff) }
 
-// setRoutingRules makes the kernel use the instance's table for the ranges only.
+// setRoutingRules makes the kernel use the instance's table for exactly these ranges.
 func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 	var errs []error
 	var have []netip.Prefix
@@ -127,7 +127,7 @@ func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 			continue
 		}
 		for _, r := range rules {
-			if to := ipam.Of(r.Dst); slices.Contains(ranges, to) {
+			if to := ipam.PrefixOf(r.Dst); slices.Contains(ranges, to) {
 				have = append(have, to)
 			} else {
 				r.Family = family
@@ -140,7 +140,7 @@ func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 			continue
 		}
 		rule := netlink.NewRule()
-		rule.Dst, rule.Table, rule.Priority, rule.Family = ipNet(to), n.routingTable(), afterDefault, netlink.FAMILY_V4
+		rule.Dst, rule.Table, rule.Priority, rule.Family = ipNet(to), n.routingTable(), rulePriority, netlink.FAMILY_V4
 		if to.Addr().Is6() {
 			rule.Family = netlink.FAMILY_V6
 		}

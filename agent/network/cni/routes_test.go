@@ -41,7 +41,7 @@ func TestMTUOfTheDefaultRoute(t *testing.T) {
 		for _, change := range []struct {
 			what      string
 			set, want int
-		}{{"jumbo", 9000, 9000}, {"tiny", 1000, leastMTU6}} {
+		}{{"jumbo", 9000, 9000}, {"tiny", 1000, minMTU6}} {
 			if err := netlink.LinkSetMTU(uplink, change.set); err != nil {
 				t.Error(err)
 			}
@@ -81,7 +81,7 @@ func TestServicesWithoutADefaultRoute(t *testing.T) {
 					t.Error(err)
 				}
 				for _, r := range list {
-					if r.Priority == afterDefault {
+					if r.Priority == rulePriority {
 						n++
 					}
 				}

@@ -23,7 +23,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// The stub has the same numbers. All integers are in the machine's byte order.
+// The wire format; the stub has the same numbers. All integers are in the machine's byte order.
 //
 //	request: magic, size of head, size of config; head; config
 //	head:    plugin NUL (CNI_NAME=value NUL)…
@@ -39,7 +39,7 @@ const (
 	maxCalls       = 16 // at once; others wait in the socket's queue
 	requestTimeout = 2 * time.Second
 	answerTimeout  = 2 * time.Second
-	acceptPause    = 100 * time.Millisecond // when no more files can be opened
+	acceptPause    = 100 * time.Millisecond // after a failure, for instance too many open files
 )
 
 // Server answers the stub in the network namespace in which Listen was called.
@@ -49,16 +49,16 @@ type Server struct {
 	admit    Admit
 	listener *net.UnixListener
 	host     netns.NsHandle
-	own      bool // host is the process's namespace: threads are in it unless they are locked
+	inHost   bool // host is the process's namespace: threads are in it unless they are locked
 }
 
-// Listen opens the socket, which only root can use. Until Serve, calls wait; Serve
-// closes the socket. Every ADD asks admit; nil: none does.
+// Listen opens the socket, which only root can use. Calls wait until Serve, which also closes the socket. Every ADD
+// calls admit, unless it is nil.
 func (n Network) Listen(log *zap.Logger, admit Admit) (*Server, error) {
 	if err := os.Remove(n.socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	// Through the open folder, so that the length of its path does not matter.
+	// The path leads through the open folder, because the path of a socket has a maximum length.
 	dir, err := os.Open(n.serverDir())
 	if err != nil {
 		return nil, err
@@ -79,14 +79,13 @@ func (n Network) Listen(log *zap.Logger, admit Admit) (*Server, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	if process, err := netns.GetFromPid(os.Getpid()); err == nil {
-		s.own = process.Equal(s.host)
+		s.inHost = process.Equal(s.host)
 		process.Close()
 	}
 	return s, nil
 }
 
-// Serve answers until ctx ends. It completes the calls that it has begun, and closes and
-// removes the socket.
+// Serve answers until ctx ends. It then waits for calls in progress, and closes and removes the socket.
 func (s *Server) Serve(ctx context.Context) {
 	defer s.host.Close()
 	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
@@ -97,7 +96,7 @@ func (s *Server) Serve(ctx context.Context) {
 		conn, err := s.listener.AcceptUnix()
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("cannot accept a call of the network plugin", zap.Error(err))
+				s.log.Warn("failed to accept a call of the network plugin", zap.Error(err))
 				backoff.Sleep(ctx, clock.RealClock{}, acceptPause)
 			}
 			continue
@@ -105,13 +104,13 @@ func (s *Server) Serve(ctx context.Context) {
 		calls.Do(func() error {
 			defer conn.Close()
 			if err := guard.Call(func() error { return s.answer(conn) }); err != nil {
-				s.log.Warn("a call of the network plugin was not answered", zap.Error(err))
+				s.log.Warn("failed to answer a call of the network plugin", zap.Error(err))
 			}
 			return nil
 		})
 	}
 	if err := calls.Wait(); err != nil {
-		s.log.Error("cannot end the calls of the network plugin", zap.Error(err))
+		s.log.Error("failed to wait for the calls of the network plugin", zap.Error(err))
 	}
 }
 
@@ -133,33 +132,34 @@ func (s *Server) answer(conn *net.UnixConn) error {
 	})
 }
 
-// onHost calls f in the server's network namespace: unless that is the process's, in a thread of its own, which is not
-// reused if it is in another one, before or after f.
+// onHost calls f in the server's network namespace. Unless that is the process's, f runs in a locked thread, which is
+// not reused if it is in another namespace before or after f.
 func (s *Server) onHost(f func() error) error {
-	if s.own {
+	if s.inHost {
 		return f()
 	}
 	runtime.LockOSThread()
-	at, err := s.here()
+	inHost, err := s.threadInHost()
 	if err != nil {
 		runtime.UnlockOSThread()
 		return err
 	}
-	if !at {
+	if !inHost {
 		if err := netns.Set(s.host); err != nil {
 			return fmt.Errorf("enter the host's network namespace: %w", err)
 		}
 		return f()
 	}
 	defer func() {
-		if at, err := s.here(); at && err == nil {
+		if inHost, err := s.threadInHost(); inHost && err == nil {
 			runtime.UnlockOSThread()
 		}
 	}()
 	return f()
 }
 
-func (s *Server) here() (bool, error) {
+// threadInHost reports whether the thread is in the server's network namespace.
+func (s *Server) threadInHost() (bool, error) {
 	now, err := netns.Get()
 	if err != nil {
 		return false, err
@@ -168,6 +168,7 @@ func (s *Server) here() (bool, error) {
 	return now.Equal(s.host), nil
 }
 
+// fromRoot returns an error unless the client is root.
 func fromRoot(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -200,7 +201,7 @@ func waits(conn *net.UnixConn) bool {
 	return waiting && err == nil
 }
 
-// readCall reads a request and allocates only what its header may ask for.
+// readCall reads a request of at most maxRequest bytes.
 func readCall(r io.Reader) (call, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {

@@ -79,8 +79,8 @@ func TestServerAnswersTheStub(t *testing.T) {
 			!strings.Contains(out, "has no address") {
 			t.Errorf("CHECK after DEL: %v, %s", err, out)
 		}
-		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
-			t.Errorf("after DEL: %v, %v", held, err)
+		if holders, err := n.pool().Holders(); err != nil || len(holders) != 0 {
+			t.Errorf("after DEL: %v, %v", holders, err)
 		}
 	})
 }
@@ -203,8 +203,8 @@ func TestServerIsKilled(t *testing.T) {
 		}()
 		p.add() // on this thread: another one is not in the namespace
 		<-killed
-		if held, err := n.pool().Holders(); err != nil || len(held) != 1 || !p.ip.IsValid() {
-			t.Errorf("held %v, %v; want the one address of the pod", held, err)
+		if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 || !p.ip.IsValid() {
+			t.Errorf("holders %v, %v; want the one address of the pod", holders, err)
 		}
 	})
 }
@@ -248,7 +248,7 @@ func TestCallsForOneContainerAreSerialized(t *testing.T) {
 	t.Parallel()
 	conf := mustConf(t, testNetwork(t, netip.MustParsePrefix("10.88.7.0/24")))
 	of := func(container string) call {
-		return call{plugin: pluginName, env: map[string]string{"CNI_CONTAINERID": container}, config: conf}.decoded()
+		return call{plugin: pluginName, env: map[string]string{"CNI_CONTAINERID": container}, config: conf}.withConf()
 	}
 	always := func() bool { return true }
 	unlock, err := of("a").lock(always)
@@ -285,17 +285,17 @@ func TestCallAfterCallerHasGone(t *testing.T) {
 		}
 		err := add().run(func() bool { return false },
 			func(answer) error { t.Error("an answer without a caller"); return nil })
-		if !errors.Is(err, errGone) {
+		if !errors.Is(err, errCallerGone) {
 			t.Error(err)
 		}
 		err = add().run(func() bool { return true }, func(a answer) error {
-			if held, err := n.pool().Holders(); err != nil || len(held) != 1 || a.code != 0 {
-				t.Errorf("held %v, %v, before the answer %s", held, err, a.output)
+			if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 || a.code != 0 {
+				t.Errorf("holders %v, %v, before the answer %s", holders, err, a.output)
 			}
 			return unix.EPIPE
 		})
-		if held, herr := n.pool().Holders(); !errors.Is(err, unix.EPIPE) || herr != nil || len(held) != 0 {
-			t.Errorf("%v: held %v, %v", err, held, herr)
+		if holders, herr := n.pool().Holders(); !errors.Is(err, unix.EPIPE) || herr != nil || len(holders) != 0 {
+			t.Errorf("%v: holders %v, %v", err, holders, herr)
 		}
 	})
 }

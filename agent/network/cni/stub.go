@@ -36,8 +36,8 @@ func (n Network) serverDir() string { return filepath.Join(n.Dir, "plugin") }
 
 func (n Network) socket() string { return filepath.Join(n.serverDir(), "socket") }
 
-// writePlugins writes the stub under the plugins' names, and what it executes if
-// no process answers. Where the stub cannot run, the plugins are links to the executable.
+// writePlugins writes the stub under the plugins' names, and a link to the executable, which the stub executes if no
+// server answers. On platforms without a stub, and on noexec mounts, the plugins are links to the executable.
 func (n Network) writePlugins(executable string) error {
 	if err := os.MkdirAll(n.serverDir(), 0o700); err != nil {
 		return err
@@ -59,16 +59,16 @@ func (n Network) writePlugins(executable string) error {
 			if err := Link(executable, file); err != nil {
 				return err
 			}
-		} else if err := WriteProgram(file, program); err != nil {
+		} else if err := writeProgram(file, program); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// WriteProgram replaces the file atomically, if it differs. No process may be forked
-// meanwhile: it would inherit the open file, which then could not be executed.
-func WriteProgram(name string, data []byte) error {
+// writeProgram replaces the file atomically, if it differs. It blocks forks meanwhile: a child would inherit the open
+// file, which then could not be executed.
+func writeProgram(name string, data []byte) error {
 	info, err := os.Lstat(name)
 	if err == nil && info.Mode() == 0o755 {
 		if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, data) {

@@ -13,14 +13,14 @@ import (
 const (
 	// maxCached bounds the cache: about a kilobyte for each answer.
 	maxCached = 1000
-	// maxTTL and maxNegativeTTL bound how long answers of other servers are kept.
+	// maxTTL and maxNegativeTTL bound the time for which answers of other servers are cached.
 	maxTTL         = time.Hour
 	maxNegativeTTL = time.Minute
-	// maxStale is how long after its TTL an answer is given while no resolver answers, staleTTL its TTL then, in seconds
-	// (RFC 8767 suggests 1 to 3 days, and 30 s).
+	// maxStale is how long after its TTL an answer is used while no resolver responds, and staleTTL is its TTL then, in
+	// seconds (RFC 8767 suggests 1 to 3 days, and 30 s).
 	maxStale = 24 * time.Hour
 	staleTTL = 30
-	// maxAnswer is the number of records above which an answer is not kept.
+	// maxAnswer is the maximum number of records of a cached answer.
 	maxAnswer = 64
 )
 
@@ -38,7 +38,7 @@ func keyOf(q dns.Question, dnssec bool) cacheKey {
 
 func (k cacheKey) String() string { return fmt.Sprint(k.typ, k.class, k.dnssec, k.name) }
 
-// cache keeps answers until their TTLs expire, and for the time without resolvers a while longer.
+// cache keeps answers until their TTLs expire, and then for maxStale, in case no resolver responds.
 type cache struct {
 	clock clock.PassiveClock
 
@@ -47,8 +47,8 @@ type cache struct {
 }
 
 type cached struct {
-	msg         *dns.Msg // never changed
-	kept, until time.Time
+	msg             *dns.Msg // never changed
+	stored, expires time.Time
 }
 
 func newCache(clk clock.PassiveClock) *cache {
@@ -60,15 +60,15 @@ func (c *cache) get(key cacheKey) *dns.Msg {
 	now := c.clock.Now()
 	c.mu.Lock()
 	found, ok := c.answers[key]
-	if ok && !now.Before(found.until.Add(maxStale)) {
+	if ok && !now.Before(found.expires.Add(maxStale)) {
 		delete(c.answers, key)
 		ok = false
 	}
 	c.mu.Unlock()
-	if !ok || !now.Before(found.until) {
+	if !ok || !now.Before(found.expires) {
 		return nil
 	}
-	age := uint32(now.Sub(found.kept) / time.Second)
+	age := uint32(now.Sub(found.stored) / time.Second)
 	return withTTL(found.msg, func(ttl uint32) uint32 { return ttl - min(age, ttl) })
 }
 
@@ -78,7 +78,7 @@ func (c *cache) stale(key cacheKey) *dns.Msg {
 	c.mu.Lock()
 	found, ok := c.answers[key]
 	c.mu.Unlock()
-	if !ok || len(found.msg.Answer) == 0 || !c.clock.Now().Before(found.until.Add(maxStale)) {
+	if !ok || len(found.msg.Answer) == 0 || !c.clock.Now().Before(found.expires.Add(maxStale)) {
 		return nil
 	}
 	return withTTL(found.msg, func(ttl uint32) uint32 { return min(ttl, staleTTL) })
@@ -104,7 +104,7 @@ func (c *cache) put(key cacheKey, m *dns.Msg) {
 		return
 	}
 	now := c.clock.Now()
-	entry := cached{msg: m.Copy(), kept: now, until: now.Add(keep)}
+	entry := cached{msg: m.Copy(), stored: now, expires: now.Add(keep)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.answers[key]; !ok && len(c.answers) >= maxCached {

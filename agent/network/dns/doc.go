@@ -2,7 +2,7 @@
 // as the specification of Kubernetes' DNS-based service discovery says (version 1.1.0), and forwards other queries
 // to the resolvers of the node.
 //
-//   - Zone: the names of the cluster; answers are computed for each query, nothing is stored for a name
-//   - Forwarder: other names, with a cache; it never waits for resolvers that do not answer
+//   - Zone: answers for the names of the cluster, from the objects, for each query
+//   - Forwarder: forwards other names, with a cache; it never waits for resolvers that do not respond
 //   - Server: listens and answers
 package dns

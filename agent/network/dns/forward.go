@@ -20,61 +20,62 @@ const (
 	maxForwards = 256
 	// maxPayload is the size of answers over UDP that every network carries (DNS flag day 2020).
 	maxPayload = 1232
-	// sign is the name in probes for a sign of life: most resolvers answer for it by themselves (RFC 6761).
-	sign = "localhost."
+	// probeName is the name in probes: most resolvers answer for it by themselves (RFC 6761).
+	probeName = "localhost."
 )
 
-// The errors of queries that are not answered.
+// The errors of queries without an answer.
 var (
-	errNoResolver = errors.New("no resolver of the node answers")
+	errNoResolver = errors.New("no resolver of the node responds")
 	errBusy       = errors.New("too many queries wait for the resolvers of the node")
 	errSilent     = errors.New("the resolver does not respond")
 )
 
 // Forwarder forwards queries to the resolvers of the node. If a query is not answered promptly, the Forwarder also
-// probes the resolvers for a sign of life: it waits longer for a resolver that shows one, and treats the others as
-// silent.
+// probes the resolvers with a query that needs no other servers: it waits longer for resolvers that reply to it, and
+// treats the others as silent.
 type Forwarder struct {
 	resolvers func() []netip.AddrPort
 	stubs     Stubs
-	query     func(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error)
+	query     func(ctx context.Context, question *dns.Msg, at netip.AddrPort) (*dns.Msg, error)
 	clock     clock.PassiveClock
 	guard     *guard.Guard
 	cache     *cache
-	peers     *peers
+	states    *resolverStates
 	flights   singleflight.Group
-	seats     chan struct{}
+	slots     chan struct{} // one for each concurrent query
 }
 
-// NewForwarder returns a Forwarder that asks the resolvers of a name's zone, or for other names what resolvers returns,
-// one after the other.
+// NewForwarder returns a Forwarder that asks resolvers one after the other: those of stubs for the names in their
+// zones, and those that the function resolvers returns for all others.
 func NewForwarder(resolvers func() []netip.AddrPort, stubs Stubs, clk clock.PassiveClock, g *guard.Guard) *Forwarder {
 	return &Forwarder{
-		resolvers: resolvers, stubs: stubs, query: query, clock: clk, guard: g, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
+		resolvers: resolvers, stubs: stubs, query: query, clock: clk, guard: g,
+		cache: newCache(clk), states: newResolverStates(clk), slots: make(chan struct{}, maxForwards),
 	}
 }
 
-// Greet probes all resolvers for a sign of life, so that queries do not wait for a silent one. It does not wait for
-// them.
-func (f *Forwarder) Greet() {
-	f.greet(f.resolvers())
+// Probe probes all resolvers, so that queries do not wait for a silent one. It does not wait for the replies.
+func (f *Forwarder) Probe() {
+	f.probe(f.resolvers())
 	for _, all := range f.stubs {
-		f.greet(all)
+		f.probe(all)
 	}
 }
 
-func (f *Forwarder) greet(all []netip.AddrPort) {
+func (f *Forwarder) probe(all []netip.AddrPort) {
 	for _, at := range all {
-		if !f.peers.look(at) {
+		if !f.states.startProbe(at) {
 			continue
 		}
-		f.peers.ask(at)
+		f.states.sent(at)
 		f.guard.Spawn(part, func() {
 			began := f.clock.Now()
-			if _, err := f.query(context.Background(), newAsk(dns.Question{Name: sign, Qtype: dns.TypeA, Qclass: dns.ClassINET}, false), at); err != nil {
-				f.peers.mute(at)
+			probe := newQuery(dns.Question{Name: probeName, Qtype: dns.TypeA, Qclass: dns.ClassINET}, false)
+			if _, err := f.query(context.Background(), probe, at); err != nil {
+				f.states.noReply(at)
 			} else {
-				f.peers.seen(at, f.clock.Since(began))
+				f.states.probeReplied(at, f.clock.Since(began))
 			}
 		})
 	}
@@ -101,11 +102,11 @@ func (f *Forwarder) Ask(ctx context.Context, q dns.Question, dnssec bool) (*dns.
 	return m, nil
 }
 
-func newAsk(q dns.Question, dnssec bool) *dns.Msg {
-	ask := new(dns.Msg)
-	ask.Id, ask.RecursionDesired, ask.Question = dns.Id(), true, []dns.Question{q}
-	ask.SetEdns0(maxPayload, dnssec)
-	return ask
+func newQuery(q dns.Question, dnssec bool) *dns.Msg {
+	m := new(dns.Msg)
+	m.Id, m.RecursionDesired, m.Question = dns.Id(), true, []dns.Question{q}
+	m.SetEdns0(maxPayload, dnssec)
+	return m
 }
 
 func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (*dns.Msg, error) {
@@ -117,15 +118,15 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 		resolvers = f.resolvers()
 	}
 	for _, at := range resolvers {
-		known, probe := f.peers.state(at)
-		if !known && !probe {
+		usable, probe := f.states.usable(at)
+		if !usable && !probe {
 			continue
 		}
-		answer, err := f.send(newAsk(q, dnssec), key, at)
+		answer, err := f.send(newQuery(q, dnssec), key, at)
 		if err != nil {
 			return nil, err
 		}
-		if !known {
+		if !usable {
 			continue
 		}
 		m, err := f.await(ctx, answer, resolvers, at, began)
@@ -144,39 +145,41 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 	return nil, errNoResolver
 }
 
-// send asks one resolver, and caches its answer, even if no query waits for it any longer. The channel
+// send sends a query to one resolver, and caches the answer, even if no query waits for it any longer. The channel
 // receives the answer; nil: there is none.
-func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan *dns.Msg, error) {
+func (f *Forwarder) send(m *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan *dns.Msg, error) {
 	select {
-	case f.seats <- struct{}{}:
+	case f.slots <- struct{}{}:
 	default:
 		return nil, errBusy
 	}
 	answer := make(chan *dns.Msg, 1)
-	f.peers.ask(at)
+	f.states.sent(at)
 	f.guard.Spawn(part, func() {
-		defer func() { <-f.seats }()
+		defer func() { <-f.slots }()
 		began := f.clock.Now()
-		m, err := f.query(context.Background(), ask, at) // at most patience
+		m, err := f.query(context.Background(), m, at) // takes at most queryTimeout
 		if err != nil {
-			f.peers.mute(at)
+			f.states.noReply(at)
 			answer <- nil
 			return
 		}
-		f.peers.hear(at, f.clock.Since(began))
+		f.states.replied(at, f.clock.Since(began))
 		f.cache.put(key, m)
 		answer <- m
 	})
 	return answer, nil
 }
 
-// await returns the answer, for which it waits while the resolver, one of all that are asked, shows signs of life. Time
-// in which this process did not run counts neither for nor against a resolver: its reply may be there, unread.
-func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []netip.AddrPort, at netip.AddrPort, began time.Time) (*dns.Msg, error) {
-	wait, lost := lookAfter, time.Duration(0)
+// await waits for the answer of a resolver as long as the resolver replies to probes, which await sends to all of the
+// resolvers. Time in which this process did not run counts neither for nor against a resolver: its reply may have
+// arrived, unread.
+func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []netip.AddrPort, at netip.AddrPort,
+	began time.Time) (*dns.Msg, error) {
+	wait, suspended := probeAfter, time.Duration(0)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for looked := false; ; {
+	for probed := false; ; {
 		set := f.clock.Now()
 		select {
 		case m := <-answer:
@@ -188,42 +191,42 @@ func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []net
 			return nil, ctx.Err()
 		case <-timer.C:
 		}
-		if took := f.clock.Since(set); took > wait+stall {
-			lost += took
+		if took := f.clock.Since(set); took > wait+maxTimerDelay {
+			suspended += took
 		}
-		if !looked {
-			looked = true
-			f.greet(all)
+		if !probed {
+			probed = true
+			f.probe(all)
 		}
-		left, unsure := f.peers.left(at, began)
+		remaining, silent := f.states.remainingWait(at, began)
 		switch {
-		case !unsure: // until query gives up
-		case left+lost <= 0:
+		case !silent: // await waits until query gives up
+		case remaining+suspended <= 0:
 			return nil, errSilent
 		default:
-			wait = left + lost
+			wait = remaining + suspended
 			timer.Reset(wait)
 		}
 	}
 }
 
-// query asks one resolver, over TCP if the answer is too large for UDP.
-func query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// query sends a query to one resolver, over TCP if the answer is too large for UDP.
+func query(ctx context.Context, question *dns.Msg, at netip.AddrPort) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	client := &dns.Client{Net: "udp", Timeout: patience, UDPSize: maxPayload}
-	m, _, err := client.ExchangeContext(ctx, ask, at.String())
+	client := &dns.Client{Net: "udp", Timeout: queryTimeout, UDPSize: maxPayload}
+	m, _, err := client.ExchangeContext(ctx, question, at.String())
 	if err == nil && m.Truncated {
 		client.Net = "tcp"
-		if whole, _, err := client.ExchangeContext(ctx, ask, at.String()); err == nil {
+		if whole, _, err := client.ExchangeContext(ctx, question, at.String()); err == nil {
 			m = whole
 		}
 	}
 	return m, err
 }
 
-// Resolvers reads a resolv.conf whenever it has changed, and returns its resolvers without those in except: the
-// addresses at which the server would forward to itself.
+// Resolvers returns a function that reads a resolv.conf whenever it has changed, and returns its resolvers without
+// those in except: the addresses at which the server would forward to itself.
 func Resolvers(file string, except func() []netip.Addr, stat func(string) (time.Time, error)) func() []netip.AddrPort {
 	var (
 		mu   sync.Mutex // guards what follows

@@ -29,7 +29,7 @@ func (l *line) query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns
 	l.mu.Lock()
 	takes, silent, gone := l.sign, l.silent[at], l.gone
 	name := ask.Question[0].Name
-	if name != sign {
+	if name != probeName {
 		takes += l.slow
 		l.asked++
 	}
@@ -42,7 +42,7 @@ func (l *line) query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns
 	}
 	select {
 	case <-time.After(takes):
-	case <-time.After(patience):
+	case <-time.After(queryTimeout):
 		return nil, errors.New("i/o timeout")
 	}
 	m := new(dns.Msg).SetReply(ask)
@@ -62,7 +62,7 @@ var first, second = netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddr
 func behind(l *line, resolvers ...netip.AddrPort) *Forwarder {
 	f := NewForwarder(func() []netip.AddrPort { return resolvers }, nil, clock.RealClock{}, nil)
 	f.query = l.query
-	f.Greet()
+	f.Probe()
 	return f
 }
 
@@ -109,7 +109,7 @@ func TestSilentResolvers(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			l.set(func() { l.asked = 0 })
-			time.Sleep(patience + silence)
+			time.Sleep(queryTimeout + silentPause)
 			for range 10 { // of which one asks
 				if _, err := timed(t, f, "unknown.example.", 0); !errors.Is(err, errNoResolver) {
 					t.Errorf("while resolvers are known to be silent: %v", err)
@@ -122,7 +122,7 @@ func TestSilentResolvers(t *testing.T) {
 				}
 				l.silent = nil
 			})
-			time.Sleep(patience + silence)
+			time.Sleep(queryTimeout + silentPause)
 			if _, err := timed(t, f, "back.example.", 0); !errors.Is(err, errNoResolver) {
 				t.Errorf("a question waits for a resolver that was silent: %v", err)
 			}
@@ -137,7 +137,7 @@ func TestSilentResolvers(t *testing.T) {
 			if m := f.cache.stale(keyOf(a("known.example."), false)); m != nil {
 				t.Errorf("a very old answer: %v", m)
 			}
-			time.Sleep(patience)
+			time.Sleep(queryTimeout)
 		})
 	}
 }
@@ -150,14 +150,14 @@ func TestOfflineFromTheStart(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := behind(l, first, second)
-			time.Sleep(lateness * firstSign)
+			time.Sleep(lateFactor * unknownReplyTime)
 			for range 40 {
 				if _, err := timed(t, f, "unknown.example.", offline); err == nil {
 					t.Errorf("%s: an answer", name)
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
-			time.Sleep(patience)
+			time.Sleep(queryTimeout)
 		})
 	}
 }
@@ -175,7 +175,7 @@ func TestOneSilentResolver(t *testing.T) {
 				t.Errorf("question %d: %v, %v", i, m, err)
 			}
 		}
-		time.Sleep(patience)
+		time.Sleep(queryTimeout)
 	})
 }
 
@@ -193,12 +193,12 @@ func TestSlowResolvers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := behind(l, first, second)
 			for i := range 20 {
-				m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), patience)
+				m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), queryTimeout)
 				if err != nil || len(m.Answer) != 1 {
 					t.Errorf("%s: question %d: %v, %v", name, i, m, err)
 				}
 			}
-			time.Sleep(patience)
+			time.Sleep(queryTimeout)
 			if l.asked != 20 {
 				t.Errorf("%s: 20 questions were asked %d times", name, l.asked)
 			}
@@ -226,7 +226,7 @@ func TestLateSign(t *testing.T) {
 				t.Errorf("question %d afterwards: %v, %v", i, m, err)
 			}
 		}
-		time.Sleep(patience)
+		time.Sleep(queryTimeout)
 	})
 }
 
@@ -248,7 +248,7 @@ func TestStalledProcess(t *testing.T) {
 		f := behind(l, first)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		f.clock, f.peers.clock = c, c
+		f.clock, f.states.clock = c, c
 		l.set(func() { l.sign = 25 * time.Millisecond })
 		time.AfterFunc(5*time.Millisecond, func() { c.lost.Add(int64(100 * time.Millisecond)) })
 		time.AfterFunc(15*time.Millisecond, func() { c.lost.Add(int64(100 * time.Millisecond)) })
@@ -257,10 +257,10 @@ func TestStalledProcess(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		l.set(func() { l.silent = map[netip.AddrPort]bool{first: true} })
-		if _, err := timed(t, f, "other.example.", lateness*firstSign); !errors.Is(err, errNoResolver) {
+		if _, err := timed(t, f, "other.example.", lateFactor*unknownReplyTime); !errors.Is(err, errNoResolver) {
 			t.Errorf("a resolver that is silent afterwards: %v", err)
 		}
-		time.Sleep(patience)
+		time.Sleep(queryTimeout)
 	})
 }
 
@@ -270,7 +270,7 @@ func TestManySilentQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{silent: map[netip.AddrPort]bool{first: true}}
 		f := behind(l, first)
-		time.Sleep(lateness * firstSign)
+		time.Sleep(lateFactor * unknownReplyTime)
 		for i := range 2 * maxForwards {
 			go f.Ask(t.Context(), a(fmt.Sprintf("name%d.example.", i)), false)
 		}
@@ -280,8 +280,8 @@ func TestManySilentQuestions(t *testing.T) {
 				t.Errorf("%d questions are under way, want %d", l.asked, maxForwards)
 			}
 		})
-		time.Sleep(2 * patience)
-		if n := len(f.seats); n != 0 {
+		time.Sleep(2 * queryTimeout)
+		if n := len(f.slots); n != 0 {
 			t.Errorf("%d questions never ended", n)
 		}
 	})

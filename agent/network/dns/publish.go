@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Key is the Service by which pods reach the server. Upstream's DNS servers have the same one.
+// Key is the key of the Service by which pods reach the server. Upstream's DNS servers use the same name.
 var Key = follow.Key{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}
 
 // manager is the label of the EndpointSlice that Publish writes.
@@ -36,7 +36,7 @@ func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, serve
 		return err
 	}
 	if len(svc.Spec.ClusterIPs) == 1 && len(addresses) > 1 {
-		if err := grow(ctx, c, svc, addresses); err != nil {
+		if err := addFamily(ctx, c, svc, addresses); err != nil {
 			return err
 		}
 	}
@@ -47,7 +47,7 @@ func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, serve
 	return errors.Join(errs...)
 }
 
-// service is the Service as it is created.
+// service returns the Service to create.
 func service(addresses []netip.Addr, port uint16) *corev1.Service {
 	target := intstr.FromInt32(int32(port))
 	svc := &corev1.Service{
@@ -71,8 +71,8 @@ func service(addresses []netip.Addr, port uint16) *corev1.Service {
 	return svc
 }
 
-// grow adds the address of the second family to a Service that was created when there was one.
-func grow(ctx context.Context, c client.Client, svc *corev1.Service, addresses []netip.Addr) error {
+// addFamily adds the address of the second family to a Service that was created with one family.
+func addFamily(ctx context.Context, c client.Client, svc *corev1.Service, addresses []netip.Addr) error {
 	if svc.Spec.ClusterIPs[0] != addresses[0].String() {
 		return nil // an address of another range, to which resolv.conf does not lead
 	}
@@ -84,7 +84,7 @@ func grow(ctx context.Context, c client.Client, svc *corev1.Service, addresses [
 	return err
 }
 
-// slice is the EndpointSlice of a server; that of the first one has the Service's name.
+// slice returns the EndpointSlice of a server; that of the first one has the Service's name.
 func slice(server netip.AddrPort, i int, node string) *discoveryv1.EndpointSlice {
 	name, family := Key.Name, discoveryv1.AddressTypeIPv4
 	if server.Addr().Is6() {

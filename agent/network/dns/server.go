@@ -19,14 +19,14 @@ import (
 const (
 	// part names the server and the forwarder in metrics and health.
 	part = "dns"
-	// idle is how long a TCP connection without queries is kept.
-	idle = 8 * time.Second
+	// idleTimeout is how long a TCP connection without queries is kept.
+	idleTimeout = 8 * time.Second
 	// maxConns is the maximum number of open TCP connections to an address.
 	maxConns = 256
-	// forever is a read deadline that never expires.
+	// forever is a read timeout that never expires.
 	forever = 10 * 365 * 24 * time.Hour
-	// answerTime ends a query that other resolvers do not answer; clients ask again after 5 s.
-	answerTime = 4 * time.Second
+	// forwardTimeout limits a forwarded query; clients repeat it after 5 s.
+	forwardTimeout = 4 * time.Second
 )
 
 // Server answers queries over UDP and TCP.
@@ -42,8 +42,8 @@ func NewServer(zone *Zone, forward *Forwarder, g *guard.Guard, log *zap.Logger) 
 	return &Server{zone: zone, forward: forward, guard: g, log: log}
 }
 
-// Serve answers at the addresses until ctx ends. ready is called with the addresses when it listens; their ports are
-// the one asked for, or if another program has that one, any other.
+// Serve answers at the addresses until ctx ends. It calls ready with the addresses and ports at which it listens: any
+// free port if another program uses the given one.
 func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready func([]netip.AddrPort)) error {
 	var sockets []io.Closer
 	var servers []*dns.Server
@@ -58,7 +58,7 @@ func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready 
 		servers = append(servers,
 			&dns.Server{PacketConn: udp, Handler: s, UDPSize: dns.DefaultMsgSize, ReadTimeout: forever},
 			&dns.Server{Listener: netutil.LimitListener(tcp, maxConns), Handler: s,
-				IdleTimeout: func() time.Duration { return idle }})
+				IdleTimeout: func() time.Duration { return idleTimeout }})
 	}
 	group, ctx := guard.With(ctx)
 	for _, srv := range servers {
@@ -69,7 +69,7 @@ func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready 
 		_ = closeAll(sockets) // which ends the servers
 		return nil
 	})
-	s.forward.Greet()
+	s.forward.Probe()
 	ready(listens)
 	err := group.Wait()
 	if errors.Is(err, net.ErrClosed) {
@@ -89,7 +89,7 @@ func closeAll(sockets []io.Closer) error {
 // portTries is how many free UDP ports are tried until one is free for TCP, too.
 const portTries = 16
 
-// listen opens both sockets at the same port: any other if the one that is asked for is taken.
+// listen opens both sockets at the same port: any free one if the given one is taken.
 func listen(at netip.AddrPort) (udp net.PacketConn, tcp net.Listener, err error) {
 	if at.Port() != 0 {
 		if udp, tcp, err = listenAt(at); err == nil {
@@ -120,7 +120,7 @@ func listenAt(at netip.AddrPort) (net.PacketConn, net.Listener, error) {
 // ServeDNS implements dns.Handler.
 func (s *Server) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
 	if !s.guard.Run(part, func() { s.answer(w, ask) }) {
-		_ = w.WriteMsg(new(dns.Msg).SetRcode(ask, dns.RcodeServerFailure)) // or the client is gone
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(ask, dns.RcodeServerFailure)) // an error means that the client is gone
 	}
 }
 
@@ -136,7 +136,7 @@ func (s *Server) answer(w dns.ResponseWriter, ask *dns.Msg) {
 	} else {
 		reply.Compress = true
 	}
-	_ = w.WriteMsg(reply) // the client is gone, or asks again
+	_ = w.WriteMsg(reply) // after an error the client repeats the query
 }
 
 func (s *Server) reply(ask *dns.Msg) *dns.Msg {
@@ -152,19 +152,19 @@ func (s *Server) reply(ask *dns.Msg) *dns.Msg {
 		return reply
 	}
 	if a, ok := s.zone.Answer(q); ok {
-		s.fill(reply, q, a)
+		s.answerFromZone(reply, q, a)
 		return reply
 	}
 	opt := ask.IsEdns0()
-	s.pass(reply, q, opt != nil && opt.Do())
+	s.forwardQuery(reply, q, opt != nil && opt.Do())
 	return reply
 }
 
-// fill completes the reply from the zone.
-func (s *Server) fill(reply *dns.Msg, q dns.Question, a Answer) {
+// answerFromZone completes the reply with an answer of the zone.
+func (s *Server) answerFromZone(reply *dns.Msg, q dns.Question, a Answer) {
 	reply.Authoritative, reply.Rcode, reply.Answer, reply.Extra = true, a.Code, a.Records, a.More
 	if a.Alias != "" && q.Qtype != dns.TypeCNAME {
-		s.follow(reply, dns.Question{Name: a.Alias, Qtype: q.Qtype, Qclass: q.Qclass})
+		s.addTarget(reply, dns.Question{Name: a.Alias, Qtype: q.Qtype, Qclass: q.Qclass})
 		return
 	}
 	if len(a.Records) == 0 {
@@ -172,28 +172,28 @@ func (s *Server) fill(reply *dns.Msg, q dns.Question, a Answer) {
 	}
 }
 
-// follow adds the records of the target of a CNAME. If they are not known, clients query them themselves.
-func (s *Server) follow(reply *dns.Msg, q dns.Question) {
+// addTarget adds the records of the target of a CNAME. If that fails, clients query them themselves.
+func (s *Server) addTarget(reply *dns.Msg, q dns.Question) {
 	if a, ok := s.zone.Answer(q); ok {
 		if a.Alias == "" { // at most one alias within the zone
 			reply.Answer = append(reply.Answer, a.Records...)
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
 	defer cancel()
 	if m, err := s.forward.Ask(ctx, q, false); err == nil {
 		reply.Answer = append(reply.Answer, m.Answer...)
 	}
 }
 
-// pass completes the reply from the resolvers of the node.
-func (s *Server) pass(reply *dns.Msg, q dns.Question, dnssec bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+// forwardQuery completes the reply with the answer of the resolvers.
+func (s *Server) forwardQuery(reply *dns.Msg, q dns.Question, dnssec bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
 	defer cancel()
 	m, err := s.forward.Ask(ctx, q, dnssec)
 	if err != nil {
-		s.log.Debug("query not answered", zap.String("name", q.Name), zap.Error(err))
+		s.log.Debug("failed to forward a query", zap.String("name", q.Name), zap.Error(err))
 		reply.Rcode = dns.RcodeServerFailure
 		return
 	}

@@ -120,7 +120,7 @@ func upstream(t testing.TB, f func(q dns.Question, m *dns.Msg)) (at netip.AddrPo
 	}
 	asked = new(atomic.Int32)
 	srv := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, ask *dns.Msg) {
-		if ask.Question[0].Name != sign {
+		if ask.Question[0].Name != probeName {
 			asked.Add(1)
 		}
 		m := new(dns.Msg).SetReply(ask)

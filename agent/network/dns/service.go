@@ -7,11 +7,9 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"monopod/apiserver/kit/follow"
 )
 
-// endpoint is an address of a Service's endpoints. Its host is its name below the Service.
+// endpoint is an address of a Service's endpoints. host is its name below the Service.
 type endpoint struct {
 	ip    netip.Addr
 	host  string
@@ -60,27 +58,23 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 	return ips
 }
 
-// opened is a Service for one answer.
-type opened struct {
+// namedService is a Service and its name, for one answer.
+type namedService struct {
 	name string
 	svc  *corev1.Service
 	eps  []*discoveryv1.EndpointSlice
 }
 
-func (z *Zone) open(key follow.Key, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) opened {
-	return opened{name: z.serviceName(key), svc: svc, eps: eps}
-}
-
-// whole answers for the Service's name: its addresses, or those of the endpoints of a headless one; without
-// endpoints, it does not exist.
-func (o opened) whole(q dns.Question) Answer {
+// self answers for the Service's name: its addresses, or for a headless Service those of its endpoints. A headless
+// Service without endpoints does not exist.
+func (n namedService) self(q dns.Question) Answer {
 	if q.Qtype == dns.TypeSRV {
-		return o.services(q, func(string, string) bool { return true })
+		return n.services(q, func(string, string) bool { return true })
 	}
-	if !headless(o.svc) {
-		return addresses(q, clusterIPs(o.svc))
+	if !headless(n.svc) {
+		return addresses(q, clusterIPs(n.svc))
 	}
-	ready := endpointsOf(o.svc, o.eps)
+	ready := endpointsOf(n.svc, n.eps)
 	if len(ready) == 0 {
 		return nameError()
 	}
@@ -96,9 +90,9 @@ func (o opened) whole(q dns.Question) Answer {
 }
 
 // endpoint answers for an endpoint's name.
-func (o opened) endpoint(q dns.Question, host string) Answer {
+func (n namedService) endpoint(q dns.Question, host string) Answer {
 	var ips []netip.Addr
-	for _, e := range endpointsOf(o.svc, o.eps) {
+	for _, e := range endpointsOf(n.svc, n.eps) {
 		if strings.EqualFold(e.host, host) {
 			ips = append(ips, e.ip)
 		}
@@ -110,9 +104,11 @@ func (o opened) endpoint(q dns.Question, host string) Answer {
 }
 
 // port answers for the name of a port and its protocol.
-func (o opened) port(q dns.Question, name, protocol string) Answer {
-	is := func(n, p string) bool { return strings.EqualFold(n, name) && strings.EqualFold(p, protocol) }
-	a := o.services(dns.Question{Name: q.Name, Qtype: dns.TypeSRV}, is)
+func (n namedService) port(q dns.Question, name, protocol string) Answer {
+	matches := func(portName, p string) bool {
+		return strings.EqualFold(portName, name) && strings.EqualFold(p, protocol)
+	}
+	a := n.services(dns.Question{Name: q.Name, Qtype: dns.TypeSRV}, matches)
 	if len(a.Records) == 0 {
 		return nameError()
 	}
@@ -122,9 +118,9 @@ func (o opened) port(q dns.Question, name, protocol string) Answer {
 	return a
 }
 
-// services are the SRV records of the ports for which is returns true, and the addresses that they name. Ports
-// without a name have none.
-func (o opened) services(q dns.Question, is func(name, protocol string) bool) (a Answer) {
+// services returns the SRV records of the ports that match, and the addresses of their targets. Ports without a name
+// have none.
+func (n namedService) services(q dns.Question, matches func(name, protocol string) bool) (a Answer) {
 	add := func(port int32, target string, ips []netip.Addr) {
 		a.Records = append(a.Records,
 			&dns.SRV{Hdr: header(q.Name, dns.TypeSRV), Weight: 100, Port: uint16(port), Target: target})
@@ -132,18 +128,18 @@ func (o opened) services(q dns.Question, is func(name, protocol string) bool) (a
 			a.More = append(a.More, address(target, ip))
 		}
 	}
-	if !headless(o.svc) {
-		for _, p := range o.svc.Spec.Ports {
-			if p.Name != "" && is(p.Name, string(p.Protocol)) {
-				add(p.Port, o.name, clusterIPs(o.svc))
+	if !headless(n.svc) {
+		for _, p := range n.svc.Spec.Ports {
+			if p.Name != "" && matches(p.Name, string(p.Protocol)) {
+				add(p.Port, n.name, clusterIPs(n.svc))
 			}
 		}
 		return a
 	}
-	for _, e := range endpointsOf(o.svc, o.eps) {
+	for _, e := range endpointsOf(n.svc, n.eps) {
 		for _, p := range e.ports {
-			if p.Name != nil && *p.Name != "" && p.Port != nil && p.Protocol != nil && is(*p.Name, string(*p.Protocol)) {
-				add(*p.Port, e.host+"."+o.name, []netip.Addr{e.ip})
+			if p.Name != nil && *p.Name != "" && p.Port != nil && p.Protocol != nil && matches(*p.Name, string(*p.Protocol)) {
+				add(*p.Port, e.host+"."+n.name, []netip.Addr{e.ip})
 			}
 		}
 	}

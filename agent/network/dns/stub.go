@@ -22,7 +22,8 @@ var _ pflag.Value = (*Stubs)(nil)
 // Flags adds the flag.
 func (s *Stubs) Flags(f *pflag.FlagSet) {
 	f.Var(s, "cluster-dns-stub",
-		"Resolvers of the built-in DNS server for the names of one zone, as ZONE=ADDRESS[:PORT][,...]; they are asked in this order. Can be repeated. Other names are resolved by the resolvers of the node.")
+		"Resolvers of the built-in DNS server for the names of one zone, as ZONE=ADDRESS[:PORT][,...]; they are asked in "+
+			"this order. Can be repeated. Other names are resolved by the resolvers of the node.")
 }
 
 // Type implements pflag.Value.

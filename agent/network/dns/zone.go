@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ttl is for how many seconds clients may cache answers about the cluster, including that a name does not exist;
-	// CoreDNS' default. Services are created while clients wait for them.
+	// ttl is how many seconds clients may cache answers about the cluster, including that a name does not exist, because
+	// clients may wait for new Services. It is the default of CoreDNS.
 	ttl = 5
 	// specification is the version of the names' specification.
 	specification = "1.1.0"
@@ -32,21 +32,21 @@ type Source interface {
 type Zone struct {
 	domain string // with a final dot
 	source Source
-	local  []netip.Prefix // of Services and pods: their addresses have no names elsewhere
+	local  []netip.Prefix // of Services and pods: only this zone has names for them
 
 	mu         sync.RWMutex          // guards what follows
-	names      map[netip.Addr][]name // hardly ever more than one, for which a map would be ten times as large
+	names      map[netip.Addr][]name // almost always one, for which a map would be ten times as large
 	addresses  map[follow.Key][]netip.Addr
 	namespaces map[string]int // number of Services
 }
 
-// name is one of an address: of a Service, or with a host of one of its endpoints.
+// name is the name of a Service, or with a host that of one of its endpoints.
 type name struct {
 	service follow.Key
 	host    string
 }
 
-// NewZone returns the zone of a domain. Addresses within local are known to have no names outside of the cluster.
+// NewZone returns the zone of a domain. The zone also answers for all addresses within local.
 func NewZone(domain string, source Source, local []netip.Prefix) *Zone {
 	return &Zone{
 		domain: strings.ToLower(dns.Fqdn(domain)), source: source, local: local,
@@ -54,7 +54,7 @@ func NewZone(domain string, source Source, local []netip.Prefix) *Zone {
 	}
 }
 
-// Changed reads a Service again, for the names of its addresses.
+// Changed updates the names of the addresses of a Service.
 func (z *Zone) Changed(key follow.Key) {
 	svc, eps := z.source.Get(key)
 	named := reverse(svc, eps)
@@ -101,7 +101,7 @@ func reverse(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) map[netip.Ad
 		return named
 	}
 	for _, e := range endpointsOf(svc, eps) {
-		if e.named { // a pod's address may be in many Services: only its own name is worth an entry
+		if e.named { // without a hostname the pod has no name of its own
 			named[e.ip] = e.host
 		}
 	}
@@ -120,7 +120,7 @@ type Answer struct {
 	Alias string
 }
 
-// Answer returns the answer to a query; ok is false if the name is not the zone's.
+// Answer returns the answer to a query; ok is false if the name is not in the zone.
 func (z *Zone) Answer(q dns.Question) (a Answer, ok bool) {
 	name := strings.ToLower(q.Name)
 	if ip, ok := addressOf(name); ok {
@@ -137,17 +137,17 @@ func (z *Zone) Answer(q dns.Question) (a Answer, ok bool) {
 	return z.below(q, labels), true
 }
 
-// nameError is the answer for names that do not exist; the zero Answer is for those that have no such records.
+// nameError is the answer for names that do not exist. The zero Answer is for names without records of the type.
 func nameError() Answer { return Answer{Code: dns.RcodeNameError} }
 
-// below answers for a name whose labels, the zone's aside, are given.
+// below answers for a name in the zone; labels are those before the domain.
 func (z *Zone) below(q dns.Question, labels []string) Answer {
 	last := func(n int) string { return labels[len(labels)-n] }
 	switch {
 	case len(labels) == 0:
 		return z.apex(q)
 	case last(1) == "dns-version" && len(labels) == 1:
-		return when(q, dns.TypeTXT, &dns.TXT{Hdr: header(q.Name, dns.TypeTXT), Txt: []string{specification}})
+		return ofType(q, dns.TypeTXT, &dns.TXT{Hdr: header(q.Name, dns.TypeTXT), Txt: []string{specification}})
 	case last(1) == "pod":
 		return z.pod(q, labels[:len(labels)-1])
 	case last(1) != "svc":
@@ -180,10 +180,11 @@ func (z *Zone) apex(q dns.Question) Answer {
 	return Answer{}
 }
 
-// SOA is the zone's, whose last field is the TTL of negative answers.
+// SOA returns the SOA record, whose last field is the TTL of negative answers.
 func (z *Zone) SOA() dns.RR {
 	return &dns.SOA{
-		Hdr: header(z.domain, dns.TypeSOA), Ns: "ns.dns." + z.domain, Mbox: "hostmaster." + z.domain, Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl,
+		Hdr: header(z.domain, dns.TypeSOA), Ns: "ns.dns." + z.domain, Mbox: "hostmaster." + z.domain,
+		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl,
 	}
 }
 
@@ -209,7 +210,7 @@ func (z *Zone) pod(q dns.Question, labels []string) Answer {
 	return nameError()
 }
 
-// service answers for a Service, or for what is below it: an endpoint, or a port.
+// service answers for a Service, or with labels below it for an endpoint or a port.
 func (z *Zone) service(q dns.Question, key follow.Key, below []string) Answer {
 	svc, eps := z.source.Get(key)
 	if svc == nil {
@@ -222,10 +223,10 @@ func (z *Zone) service(q dns.Question, key follow.Key, below []string) Answer {
 		target := dns.Fqdn(svc.Spec.ExternalName)
 		return Answer{Records: []dns.RR{&dns.CNAME{Hdr: header(q.Name, dns.TypeCNAME), Target: target}}, Alias: target}
 	}
-	s := z.open(key, svc, eps)
+	s := namedService{name: z.serviceName(key), svc: svc, eps: eps}
 	switch {
 	case len(below) == 0:
-		return s.whole(q)
+		return s.self(q)
 	case len(below) == 1 && !strings.HasPrefix(below[0], "_"):
 		return s.endpoint(q, below[0])
 	case len(below) == 1 && (below[0] == "_tcp" || below[0] == "_udp" || below[0] == "_sctp"):
@@ -249,13 +250,13 @@ func (z *Zone) ptr(q dns.Question, ip netip.Addr) (Answer, bool) {
 		records = append(records, &dns.PTR{Hdr: header(q.Name, dns.TypePTR), Ptr: full})
 	}
 	if len(records) > 0 {
-		return when(q, dns.TypePTR, records...), true
+		return ofType(q, dns.TypePTR, records...), true
 	}
 	return nameError(), slices.ContainsFunc(z.local, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// when returns the records if the query asks for their type.
-func when(q dns.Question, typ uint16, records ...dns.RR) Answer {
+// ofType returns the records if the query asks for their type.
+func ofType(q dns.Question, typ uint16, records ...dns.RR) Answer {
 	if q.Qtype != typ && q.Qtype != dns.TypeANY {
 		return Answer{}
 	}

@@ -16,8 +16,8 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// View holds the Services and EndpointSlices that a follower has received. Its methods are safe for concurrent use.
-type View struct {
+// Cache holds the Services and EndpointSlices that a follower has received. Its methods are safe for concurrent use.
+type Cache struct {
 	mu       sync.RWMutex // guards what follows
 	services map[follow.Key]*corev1.Service
 	slices   map[follow.Key][]*discoveryv1.EndpointSlice // by Service, sorted by name
@@ -26,74 +26,76 @@ type View struct {
 	node     string // constant
 }
 
-// New returns an empty View on a node.
-func New(node string) *View {
-	return &View{
-		node: node, services: map[follow.Key]*corev1.Service{}, slices: map[follow.Key][]*discoveryv1.EndpointSlice{}, changed: map[follow.Key]struct{}{},
+// New returns an empty Cache on a node.
+func New(node string) *Cache {
+	return &Cache{
+		node: node, services: map[follow.Key]*corev1.Service{},
+		slices: map[follow.Key][]*discoveryv1.EndpointSlice{}, changed: map[follow.Key]struct{}{},
 	}
 }
 
-// Sources fill the View and wake the key of the Service that a change concerns.
-func (v *View) Sources() []follow.Source[follow.Key] {
+// Sources fill the Cache. A change wakes the keys of the Services that it concerns.
+func (c *Cache) Sources() []follow.Source[follow.Key] {
+	own := fields.OneTermEqualSelector("metadata.name", c.node)
 	return []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.Services}, Keys: follow.Plain(v.service)},
-		{Selector: client.Selector{Resource: client.EndpointSlices}, Keys: follow.Plain(v.slice)},
-		{Selector: client.Selector{Resource: client.Nodes, Fields: fields.OneTermEqualSelector("metadata.name", v.node)}, Keys: follow.Plain(v.self)},
+		{Selector: client.Selector{Resource: client.Services}, Keys: follow.Plain(c.onService)},
+		{Selector: client.Selector{Resource: client.EndpointSlices}, Keys: follow.Plain(c.onSlice)},
+		{Selector: client.Selector{Resource: client.Nodes, Fields: own}, Keys: follow.Plain(c.onNode)},
 	}
 }
 
-func (v *View) service(old, next client.Object) []follow.Key {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (c *Cache) onService(old, next client.Object) []follow.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if next == nil {
 		key := follow.KeyOf(old)
-		delete(v.services, key)
-		return v.note(key)
+		delete(c.services, key)
+		return c.markChanged(key)
 	}
 	key := follow.KeyOf(next)
-	v.services[key] = next.(*corev1.Service)
-	return v.note(key)
+	c.services[key] = next.(*corev1.Service)
+	return c.markChanged(key)
 }
 
-func (v *View) slice(old, next client.Object) []follow.Key {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (c *Cache) onSlice(old, next client.Object) []follow.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var keys []follow.Key
 	if old != nil {
 		if key, ok := serviceOf(old); ok {
-			v.remove(key, old.GetName())
+			c.remove(key, old.GetName())
 			keys = append(keys, key)
 		}
 	}
 	if next != nil {
 		if key, ok := serviceOf(next); ok {
-			v.insert(key, next.(*discoveryv1.EndpointSlice))
+			c.insert(key, next.(*discoveryv1.EndpointSlice))
 			keys = append(keys, key)
 		}
 	}
-	return v.note(slices.Compact(keys)...)
+	return c.markChanged(slices.Compact(keys)...)
 }
 
-// self records the zone of the node. In another zone, hints select other endpoints for all Services.
-func (v *View) self(_, next client.Object) []follow.Key {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	zone := v.zone
-	if next != nil { // it is the same until the node is registered again
+// onNode records the zone of the node, which concerns all Services: hints select endpoints by zone.
+func (c *Cache) onNode(_, next client.Object) []follow.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	zone := c.zone
+	if next != nil { // a deleted node keeps its zone until it is registered again
 		zone = next.GetLabels()[corev1.LabelTopologyZone]
 	}
-	if zone == v.zone {
+	if zone == c.zone {
 		return nil
 	}
-	v.zone = zone
-	return v.note(slices.Collect(maps.Keys(v.slices))...)
+	c.zone = zone
+	return c.markChanged(slices.Collect(maps.Keys(c.slices))...)
 }
 
 // Zone returns the node's zone; empty: it has none.
-func (v *View) Zone() string {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.zone
+func (c *Cache) Zone() string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.zone
 }
 
 // serviceOf returns the Service of an EndpointSlice.
@@ -104,43 +106,44 @@ func serviceOf(slice client.Object) (follow.Key, bool) {
 
 func byName(s *discoveryv1.EndpointSlice, name string) int { return cmp.Compare(s.Name, name) }
 
-// insert and remove replace the list, because readers hold the old one.
-func (v *View) insert(key follow.Key, s *discoveryv1.EndpointSlice) {
-	i, _ := slices.BinarySearchFunc(v.slices[key], s.Name, byName)
-	v.slices[key] = slices.Insert(slices.Clone(v.slices[key]), i, s)
+// insert and remove copy the list, because readers may hold it.
+func (c *Cache) insert(key follow.Key, s *discoveryv1.EndpointSlice) {
+	i, _ := slices.BinarySearchFunc(c.slices[key], s.Name, byName)
+	c.slices[key] = slices.Insert(slices.Clone(c.slices[key]), i, s)
 }
 
-func (v *View) remove(key follow.Key, name string) {
-	i, ok := slices.BinarySearchFunc(v.slices[key], name, byName)
+func (c *Cache) remove(key follow.Key, name string) {
+	i, ok := slices.BinarySearchFunc(c.slices[key], name, byName)
 	if !ok {
 		return
 	}
-	if len(v.slices[key]) == 1 {
-		delete(v.slices, key)
+	if len(c.slices[key]) == 1 {
+		delete(c.slices, key)
 		return
 	}
-	v.slices[key] = slices.Delete(slices.Clone(v.slices[key]), i, i+1)
+	c.slices[key] = slices.Delete(slices.Clone(c.slices[key]), i, i+1)
 }
 
-func (v *View) note(keys ...follow.Key) []follow.Key {
+// markChanged returns its keys.
+func (c *Cache) markChanged(keys ...follow.Key) []follow.Key {
 	for _, key := range keys {
-		v.changed[key] = struct{}{}
+		c.changed[key] = struct{}{}
 	}
 	return keys
 }
 
 // Take returns the Services that have changed since the last Take.
-func (v *View) Take() map[follow.Key]struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	changed := v.changed
-	v.changed = map[follow.Key]struct{}{}
+func (c *Cache) Take() map[follow.Key]struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := c.changed
+	c.changed = map[follow.Key]struct{}{}
 	return changed
 }
 
 // Get returns a Service, nil if there is none, and its EndpointSlices. All are shared.
-func (v *View) Get(key follow.Key) (*corev1.Service, []*discoveryv1.EndpointSlice) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.services[key], v.slices[key]
+func (c *Cache) Get(key follow.Key) (*corev1.Service, []*discoveryv1.EndpointSlice) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.services[key], c.slices[key]
 }

@@ -15,14 +15,14 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Config of an Ingress controller: its flags, and what else it needs.
+// Config of an ingress controller. Flags sets all fields but Node and Dial.
 type Config struct {
 	HTTP               string   // host:port; empty: no HTTP
 	HTTPS              string   // host:port; empty: no HTTPS
 	StatusAddresses    []string // in the status of Ingresses; empty: those of the node
 	DefaultCertificate string   // namespace/name of a Secret; empty: a certificate that no client trusts
 	MaxBody            string   // of a request, a quantity of bytes; 0: no limit
-	TrustedProxies     []string // addresses and CIDRs of clients whose X-Forwarded headers count
+	TrustedProxies     []string // addresses and CIDRs of clients whose X-Forwarded headers are trusted
 	AccessLog          bool
 
 	Node string `json:"-"` // name of the node; required

@@ -2,14 +2,12 @@
 // Services.
 //
 // Data goes one way: Ingresses → planOf, a pure function to rules, certificates and problems → one table that a
-// request reads once, at its beginning; a change replaces the table, and requests in flight keep theirs. What changes
-// most often, the endpoints of a Service, is not in the table: a rule leads to a backend, whose endpoints are
-// replaced in place.
+// request reads once, at its beginning; a change replaces the table, and requests in flight keep theirs. The endpoints
+// of a Service, which change most often, are not in the table: a rule leads to a backend, whose endpoints are replaced
+// in place.
 //
-//   - route: which rule a host and path match
-//   - proxy: the servers, and what happens to a request; the endpoints of a Service's port
-//   - seats: limits of connections
-//   - annotation, certs: parse annotations and Secrets
-//   - plan.go: what Ingresses specify, and what is wrong with them
-//   - ingress.go, publish.go: follows the API and writes statuses and events
+//   - route: finds the rule for a host and path, and parses annotations and Secrets
+//   - proxy: serves clients and forwards their requests to the endpoints of a Service's port
+//   - plan.go: computes rules, certificates and problems from Ingresses
+//   - ingress.go, publish.go: follow the API and write statuses and Events
 package ingress

@@ -57,9 +57,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events := record.New(
-		record.Config{Client: c.deps.Client, Component: "ingress-controller", Host: c.cfg.Node, Clock: c.deps.Clock,
-			Metrics: dropped, Guard: c.deps.Guard})
+	events := record.New(record.Config{
+		Client: c.deps.Client, Component: "ingress-controller", Host: c.cfg.Node, Clock: c.deps.Clock,
+		Metrics: dropped, Guard: c.deps.Guard,
+	})
 	defer events.Close()
 	via := proxy.NewTransport(c.cfg.Dial, metrics)
 	defer via.CloseIdle()
@@ -68,13 +69,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, s := range servers {
 		h := s.Handler(&r.site, via, metrics)
 		h.Trusted = r.trusted
-		h.Secure = func() string { return r.ports["https"] }
+		h.HTTPSPort = func() string { return r.ports["https"] }
 		if c.cfg.AccessLog {
 			h.Access = c.deps.Log
 		}
-		group.Do(func() error { <-r.first.Done(); return s.Serve(ctx, h, c.deps.Guard) })
+		group.Do(func() error { <-r.ready.Done(); return s.Serve(ctx, h, c.deps.Guard) })
 	}
-	group.Do(func() error { defer r.begin(); return r.loop.Run(ctx) })
+	group.Do(func() error { defer r.markReady(); return r.loop.Run(ctx) })
 	return group.Wait()
 }
 
@@ -98,19 +99,19 @@ func (c *Controller) open() ([]*proxy.Server, error) {
 	return servers, nil
 }
 
-// key is what the loop reconciles.
+// key identifies what the loop reconciles.
 type key struct {
-	what what
+	kind kind
 	follow.Key
 }
 
-type what string
+type kind string
 
 const (
-	theClass what = "class" // creates it
-	theSite  what = "site"  // what all Ingresses depend on
-	services what = "services"
-	ingress  what = "ingress" // its status and events
+	kindClass    kind = "class"    // the IngressClass, which the controller creates
+	kindSite     kind = "site"     // the configuration of the servers
+	kindServices kind = "services" // the endpoints of backends
+	kindIngress  kind = "ingress"  // the status and Events of one Ingress
 )
 
 // running is a Controller while it runs.
@@ -119,41 +120,43 @@ type running struct {
 	ports    map[string]string // by scheme
 	trusted  []netip.Prefix
 	defaults route.Options
-	fallback follow.Key // the Secret of the default certificate
+	fallback follow.Key // key of the Secret with the default certificate
 	metrics  *proxy.Metrics
 	events   record.Eventer
 	loop     *follow.Loop[key]
-	seen     *endpoints.View
+	services *endpoints.Cache
 	site     atomic.Pointer[proxy.Site]
-	first    context.Context // ends when the first site is complete
-	begin    func()
 
-	mu      sync.Mutex // guards world, which the sources fill
-	world   world
-	desired // used by the loop alone
+	ready     context.Context // ends when the first site is complete
+	markReady func()
+
+	mu       sync.Mutex // guards observed, which the sources fill
+	observed observed
+	desired  // used by the loop alone
 }
 
-// world is the observed state of the API.
-type world struct {
-	changed   bool // since the site was built
+// observed is the state of the API.
+type observed struct {
+	changed   bool // the site is outdated
 	ingresses map[follow.Key]*networkingv1.Ingress
 	classes   classes
 	nodes     map[string]*corev1.Node
-	secrets   map[follow.Key]bool // that the site has read, or looked for
+	secrets   map[follow.Key]bool // Secrets that the site needs, existing or not
 }
 
 // desired is the result of the last build.
 type desired struct {
-	backends map[proxy.Target]*proxy.Backend
-	places   map[follow.Key][]*proxy.Place // by Ingress; those that are served have an entry
-	owners   map[follow.Key][]follow.Key
-	problems map[follow.Key][]problem
-	certs    map[follow.Key]parsed
-	reported map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero if an event was written
+	backends     map[proxy.Target]*proxy.Backend
+	destinations map[follow.Key][]*proxy.Destination // by Ingress; every served Ingress has an entry
+	ingresses    map[follow.Key][]follow.Key         // by Service
+	problems     map[follow.Key][]problem
+	certs        map[follow.Key]parsedSecret
+	reported     map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero after its Event
 }
 
 func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events record.Eventer) *running {
-	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events, seen: endpoints.New(c.cfg.Node)}
+	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events,
+		services: endpoints.New(c.cfg.Node)}
 	for _, s := range servers {
 		r.ports[s.Scheme] = s.Port
 	}
@@ -161,15 +164,19 @@ func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events
 	r.fallback, _ = c.cfg.defaultCertificate()
 	r.defaults = route.Options{Redirect: true, Wait: proxy.WaitTime}
 	r.defaults.MaxBody, _ = c.cfg.maxBody()
-	r.world = world{changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{},
-		nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}}
-	r.desired = desired{backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed{},
-		reported: map[follow.Key]map[problem]time.Time{}}
+	r.observed = observed{
+		changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{},
+		nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{},
+	}
+	r.desired = desired{
+		backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsedSecret{},
+		reported: map[follow.Key]map[problem]time.Time{},
+	}
 	r.site.Store(proxy.NewSite())
-	r.first, r.begin = context.WithCancel(context.Background())
-	r.loop = follow.New(c.deps,
-		follow.Config[key]{Name: Name, Sources: r.sources(), Start: []key{{what: theSite}, {what: theClass}},
-			Reconcile: r.reconcile})
+	r.ready, r.markReady = context.WithCancel(context.Background())
+	r.loop = follow.New(c.deps, follow.Config[key]{
+		Name: Name, Sources: r.sources(), Start: []key{{kind: kindSite}, {kind: kindClass}}, Reconcile: r.reconcile,
+	})
 	return r
 }
 
@@ -186,15 +193,15 @@ func (r *running) sources() []follow.Source[key] {
 		on(client.Ingresses, r.onIngress), on(client.IngressClasses, r.onClass), on(client.Secrets, r.onSecret),
 		on(client.Nodes, r.onNode),
 	}
-	for _, src := range r.seen.Sources() {
-		all = append(all,
-			follow.Source[key]{Selector: src.Selector, Keys: func(ctx context.Context, old, next client.Object) ([]key, error) {
-				changed, err := src.Keys(ctx, old, next)
-				if err != nil || len(changed) == 0 {
-					return nil, err
-				}
-				return []key{{what: services}}, nil
-			}})
+	for _, src := range r.services.Sources() {
+		keys := func(ctx context.Context, old, next client.Object) ([]key, error) {
+			changed, err := src.Keys(ctx, old, next)
+			if err != nil || len(changed) == 0 {
+				return nil, err
+			}
+			return []key{{kind: kindServices}}, nil
+		}
+		all = append(all, follow.Source[key]{Selector: src.Selector, Keys: keys})
 	}
 	return all
 }
@@ -202,28 +209,28 @@ func (r *running) sources() []follow.Source[key] {
 func (r *running) onIngress(old, next client.Object) []key {
 	if next == nil {
 		name := follow.KeyOf(old)
-		delete(r.world.ingresses, name)
-		r.world.changed = true
-		return []key{{ingress, name}}
+		delete(r.observed.ingresses, name)
+		r.observed.changed = true
+		return []key{{kindIngress, name}}
 	}
 	name, ing := follow.KeyOf(next), next.(*networkingv1.Ingress)
-	known := r.world.ingresses[name]
-	r.world.ingresses[name] = ing
-	if known == nil || !reflect.DeepEqual(known.Spec, ing.Spec) || !maps.Equal(known.Annotations, ing.Annotations) ||
-		known.UID != ing.UID {
-		r.world.changed = true
+	previous := r.observed.ingresses[name]
+	r.observed.ingresses[name] = ing
+	if previous == nil || previous.UID != ing.UID || !reflect.DeepEqual(previous.Spec, ing.Spec) ||
+		!maps.Equal(previous.Annotations, ing.Annotations) {
+		r.observed.changed = true
 	}
-	return []key{{ingress, name}}
+	return []key{{kindIngress, name}}
 }
 
 func (r *running) onClass(old, next client.Object) []key {
 	if next == nil {
-		delete(r.world.classes, old.GetName())
+		delete(r.observed.classes, old.GetName())
 	} else {
-		r.world.classes[next.GetName()] = next.(*networkingv1.IngressClass)
+		r.observed.classes[next.GetName()] = next.(*networkingv1.IngressClass)
 	}
-	r.world.changed = true
-	return []key{{what: theSite}}
+	r.observed.changed = true
+	return []key{{kind: kindSite}}
 }
 
 func (r *running) onSecret(old, next client.Object) []key {
@@ -231,11 +238,11 @@ func (r *running) onSecret(old, next client.Object) []key {
 	if obj == nil {
 		obj = old
 	}
-	if !r.world.secrets[follow.KeyOf(obj)] {
+	if !r.observed.secrets[follow.KeyOf(obj)] {
 		return nil
 	}
-	r.world.changed = true
-	return []key{{what: theSite}}
+	r.observed.changed = true
+	return []key{{kind: kindSite}}
 }
 
 // onNode wakes the Ingresses if an address has changed.
@@ -245,18 +252,18 @@ func (r *running) onNode(old, next client.Object) []key {
 		before = nodeAddresses(old.(*corev1.Node))
 	}
 	if next == nil {
-		delete(r.world.nodes, old.GetName())
+		delete(r.observed.nodes, old.GetName())
 	} else {
 		node := next.(*corev1.Node)
 		after = nodeAddresses(node)
-		r.world.nodes[node.Name] = node
+		r.observed.nodes[node.Name] = node
 	}
 	if slices.Equal(before, after) {
 		return nil
 	}
 	var keys []key
-	for name := range r.world.ingresses {
-		keys = append(keys, key{ingress, name})
+	for name := range r.observed.ingresses {
+		keys = append(keys, key{kindIngress, name})
 	}
 	return keys
 }
@@ -265,28 +272,28 @@ func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	if err := r.build(ctx); err != nil {
 		return 0, err
 	}
-	for name := range r.seen.Take() {
+	for name := range r.services.Take() {
 		r.resolve(name)
 	}
-	r.begin()
-	switch k.what {
-	case theClass:
+	r.markReady()
+	switch k.kind {
+	case kindClass:
 		return 0, r.createClass(ctx)
-	case ingress:
+	case kindIngress:
 		return r.publish(ctx, k.Key)
 	}
 	return 0, nil
 }
 
-// build builds the site if something has changed, and wakes the Ingresses for which the result differs.
+// build rebuilds the site if it is outdated, and wakes the Ingresses whose problems have changed.
 func (r *running) build(ctx context.Context) error {
 	r.mu.Lock()
-	changed := r.world.changed
-	r.world.changed = false
+	changed := r.observed.changed
+	r.observed.changed = false
 	var list []*networkingv1.Ingress
 	if changed {
-		for _, ing := range r.world.ingresses {
-			if r.world.classes.serve(ing) {
+		for _, ing := range r.observed.ingresses {
+			if r.observed.classes.serve(ing) {
 				list = append(list, ing)
 			}
 		}
@@ -299,87 +306,79 @@ func (r *running) build(ctx context.Context) error {
 	next := proxy.NewSite()
 	if err := r.certify(ctx, p, next); err != nil {
 		r.mu.Lock()
-		r.world.changed = true
+		r.observed.changed = true
 		r.mu.Unlock()
 		return err
 	}
-	places := map[follow.Key][]*proxy.Place{}
+	destinations := map[follow.Key][]*proxy.Destination{}
 	for _, ing := range list {
-		places[follow.KeyOf(ing)] = nil
+		destinations[follow.KeyOf(ing)] = nil
 	}
-	r.connect(p, places)
+	r.connect(p, destinations)
 	next.Table, _ = route.New(p.rules)
 	r.site.Store(next)
-	for name := range unionKeys(places, r.places) {
-		_, served := places[name]
-		if _, before := r.places[name]; served != before || !slices.Equal(p.problems[name], r.problems[name]) {
-			r.loop.Add(key{ingress, name})
+	affected := maps.Clone(destinations)
+	maps.Copy(affected, r.destinations)
+	for name := range affected {
+		_, served := destinations[name]
+		if _, before := r.destinations[name]; served != before || !slices.Equal(p.problems[name], r.problems[name]) {
+			r.loop.Add(key{kindIngress, name})
 		}
 	}
-	r.places, r.problems = places, p.problems
+	r.destinations, r.problems = destinations, p.problems
 	return nil
 }
 
-func unionKeys[K comparable, V any](a, b map[K]V) map[K]struct{} {
-	all := map[K]struct{}{}
-	for k := range a {
-		all[k] = struct{}{}
-	}
-	for k := range b {
-		all[k] = struct{}{}
-	}
-	return all
-}
-
-// connect gives the rules of a plan their backends and counts.
-func (r *running) connect(p *plan, places map[follow.Key][]*proxy.Place) {
-	used, owners, of := map[proxy.Target]*proxy.Backend{}, map[follow.Key][]follow.Key{}, map[follow.Key]*proxy.Counts{}
+// connect sets the backends and counts of the rules of a plan, and collects the destinations by Ingress.
+func (r *running) connect(p *plan, destinations map[follow.Key][]*proxy.Destination) {
+	backends, ingresses := map[proxy.Target]*proxy.Backend{}, map[follow.Key][]follow.Key{}
+	counts := map[follow.Key]*proxy.Counts{}
 	for i := range p.rules {
 		to := p.rules[i].To
-		b := used[to.Target]
+		b := backends[to.Target]
 		if b == nil {
 			if b = r.backends[to.Target]; b == nil {
 				b = proxy.NewBackend(to.Target)
-				svc, eps := r.seen.Get(to.Service)
+				svc, eps := r.services.Get(to.Service)
 				b.Set(proxy.Resolve(to.Target, svc, eps))
 			}
-			used[to.Target] = b
+			backends[to.Target] = b
 		}
-		if of[to.Ingress] == nil {
-			of[to.Ingress] = r.metrics.Of(to.Ingress)
+		if counts[to.Ingress] == nil {
+			counts[to.Ingress] = r.metrics.Of(to.Ingress)
 		}
-		to.Backend, to.Counts = b, of[to.Ingress]
-		places[to.Ingress] = append(places[to.Ingress], to)
-		if list := owners[to.Service]; !slices.Contains(list, to.Ingress) {
-			owners[to.Service] = append(list, to.Ingress)
+		to.Backend, to.Counts = b, counts[to.Ingress]
+		destinations[to.Ingress] = append(destinations[to.Ingress], to)
+		if list := ingresses[to.Service]; !slices.Contains(list, to.Ingress) {
+			ingresses[to.Service] = append(list, to.Ingress)
 		}
 	}
-	r.backends, r.owners = used, owners
+	r.backends, r.ingresses = backends, ingresses
 }
 
 // resolve updates the endpoints of a Service.
 func (r *running) resolve(name follow.Key) {
-	owners := r.owners[name]
-	if len(owners) == 0 {
+	ingresses := r.ingresses[name]
+	if len(ingresses) == 0 {
 		return
 	}
-	svc, eps := r.seen.Get(name)
-	other := false
-	for _, owner := range owners {
-		for _, to := range r.places[owner] {
+	svc, eps := r.services.Get(name)
+	problemChanged := false
+	for _, ing := range ingresses {
+		for _, to := range r.destinations[ing] {
 			if to.Service == name && to.Backend.Set(proxy.Resolve(to.Target, svc, eps)) {
-				other = true
+				problemChanged = true
 			}
 		}
 	}
-	if other {
-		for _, owner := range owners {
-			r.loop.Add(key{ingress, owner})
+	if problemChanged {
+		for _, ing := range ingresses {
+			r.loop.Add(key{kindIngress, ing})
 		}
 	}
 }
 
-// certify reads the certificates that a plan needs into the site.
+// certify adds the certificates that a plan needs to the site.
 func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	wanted := map[follow.Key]bool{}
 	if r.fallback.Name != "" {
@@ -391,9 +390,9 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 		}
 	}
 	r.mu.Lock()
-	r.world.secrets = wanted // before they are read, so that no change is missed
+	r.observed.secrets = wanted // set before they are read, so that no change is missed
 	r.mu.Unlock()
-	read := map[follow.Key]parsed{}
+	read := map[follow.Key]parsedSecret{}
 	for name := range wanted {
 		one, err := r.readSecret(ctx, name)
 		if err != nil {
@@ -404,7 +403,7 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	r.certs = read
 	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].cert
 	if err := read[r.fallback].err; err != nil {
-		r.deps.Log.Warn("the default certificate of the ingress controller cannot be used",
+		r.deps.Log.Warn("failed to load the default certificate of the ingress controller",
 			zap.Stringer("secret", r.fallback), zap.Error(err))
 	}
 	taken := map[string]bool{} // hosts with a certificate
@@ -412,7 +411,7 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 		cert := s.Fallback
 		if c.secret != "" {
 			one := read[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}]
-			if cert = one.cert; one.err != nil { // its hosts must not fall back to plain HTTP
+			if cert = one.cert; one.err != nil { // its hosts still redirect to HTTPS
 				p.problem(c.owner, "BadCertificate", "Secret %q: %s; clients get the default certificate", c.secret, one.err)
 				for _, host := range c.hosts {
 					s.Secured[host] = struct{}{}
@@ -429,33 +428,32 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 				continue
 			}
 			s.Certs[host] = cert
-			if doubt := route.Doubts(cert, host, r.deps.Clock.Now()); doubt != "" {
-				p.problem(c.owner, "BadCertificate", "the certificate in Secret %q %s", c.secret, doubt)
+			if why := route.RejectReason(cert, host, r.deps.Clock.Now()); why != "" {
+				p.problem(c.owner, "BadCertificate", "the certificate in Secret %q %s", c.secret, why)
 			}
 		}
 	}
 	return nil
 }
 
-// readSecret returns the certificate of a Secret, whose content is read once for each version. It fails if the API
-// does.
-func (r *running) readSecret(ctx context.Context, name follow.Key) (parsed, error) {
+// readSecret returns the certificate of a Secret. It parses each version once. It fails only if the API does.
+func (r *running) readSecret(ctx context.Context, name follow.Key) (parsedSecret, error) {
 	secret, err := client.Get[*corev1.Secret](ctx, r.deps.Client, name.Namespace, name.Name)
 	if apierrors.IsNotFound(err) {
-		return parsed{err: errNoSecret}, nil
+		return parsedSecret{err: errNoSecret}, nil
 	}
 	if err != nil {
-		return parsed{}, err
+		return parsedSecret{}, err
 	}
-	if known, ok := r.certs[name]; ok && known.version == secret.ResourceVersion {
-		return known, nil
+	if cached, ok := r.certs[name]; ok && cached.version == secret.ResourceVersion {
+		return cached, nil
 	}
-	cert, err := route.Parse(secret)
-	return parsed{version: secret.ResourceVersion, cert: cert, err: err}, nil
+	cert, err := route.ParseCertificate(secret)
+	return parsedSecret{version: secret.ResourceVersion, cert: cert, err: err}, nil
 }
 
-// parsed is the certificate of one version of a Secret.
-type parsed struct {
+// parsedSecret is the certificate in one version of a Secret.
+type parsedSecret struct {
 	version string
 	cert    *tls.Certificate
 	err     error

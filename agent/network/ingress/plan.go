@@ -22,7 +22,7 @@ const (
 	classAnnotation = "kubernetes.io/ingress.class"
 )
 
-// problem is the error in an Ingress, in the words of its Event.
+// problem is an error in an Ingress, as reason and message of its Event.
 type problem struct{ reason, message string }
 
 // certificate is an entry of an Ingress's spec.tls: hosts, and the Secret with their certificate.
@@ -32,14 +32,14 @@ type certificate struct {
 	owner  follow.Key
 }
 
-// plan is what all served Ingresses specify together.
+// plan contains the rules and certificates of all served Ingresses, and their problems.
 type plan struct {
-	rules    []route.Rule[*proxy.Place]
+	rules    []route.Rule[*proxy.Destination]
 	certs    []certificate
 	problems map[follow.Key][]problem
 }
 
-// planOf returns the plan for Ingresses. The oldest one decides where two disagree. Without https, certificates
+// planOf returns the plan for Ingresses. If two conflict, the older one takes precedence. Without https, certificates
 // are reported as problems.
 func planOf(served []*networkingv1.Ingress, defaults route.Options, https bool) *plan {
 	p := &plan{problems: map[follow.Key][]problem{}}
@@ -70,20 +70,22 @@ func (p *plan) problem(owner follow.Key, reason, format string, args ...any) {
 
 func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool) {
 	owner := follow.KeyOf(ing)
-	opts, bad := route.Of(ing.Annotations, defaults)
+	opts, bad := route.ParseAnnotations(ing.Annotations, defaults)
 	for _, text := range bad {
 		p.problem(owner, "InvalidAnnotation", "%s", text)
 	}
-	send := func(host, path string, exact bool, to *networkingv1.IngressBackend) {
+	addRule := func(host, path string, exact bool, to *networkingv1.IngressBackend) {
 		if to.Service == nil {
 			p.problem(owner, "UnsupportedBackend", "backends that are not Services are not supported; %s is not served",
 				at(host, cmp.Or(path, "/")))
 			return
 		}
-		p.rules = append(p.rules, route.Rule[*proxy.Place]{Host: host, Path: path, Exact: exact, To: &proxy.Place{
-			Target: proxy.Target{Service: follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, Port: to.Service.Port,
-				Override: opts.Protocol}, Ingress: owner, Options: opts,
-		}})
+		target := proxy.Target{
+			Service: follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, Port: to.Service.Port,
+			Override: opts.Protocol,
+		}
+		p.rules = append(p.rules, route.Rule[*proxy.Destination]{Host: host, Path: path, Exact: exact,
+			To: &proxy.Destination{Target: target, Ingress: owner, Options: opts}})
 	}
 	var hosts []string
 	for i := range ing.Spec.Rules {
@@ -91,28 +93,28 @@ func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool
 		if rule.Host != "" {
 			hosts = append(hosts, rule.Host)
 		}
-		if rule.HTTP == nil { // all of the host's requests are for the default backend
+		if rule.HTTP == nil { // all requests for the host go to the default backend
 			if to := ing.Spec.DefaultBackend; to != nil {
-				send(rule.Host, "/", false, to)
+				addRule(rule.Host, "/", false, to)
 			}
 			continue
 		}
 		for j := range rule.HTTP.Paths {
 			path := &rule.HTTP.Paths[j]
 			exact := path.PathType != nil && *path.PathType == networkingv1.PathTypeExact
-			send(rule.Host, cmp.Or(path.Path, "/"), exact, &path.Backend)
+			addRule(rule.Host, cmp.Or(path.Path, "/"), exact, &path.Backend)
 		}
 		if to := ing.Spec.DefaultBackend; to != nil && rule.Host != "" {
-			send(rule.Host, "", false, to)
+			addRule(rule.Host, "", false, to)
 		}
 	}
 	if to := ing.Spec.DefaultBackend; to != nil {
-		send("", "", false, to)
+		addRule("", "", false, to)
 	}
 	p.addCertificates(ing, owner, hosts, https)
 }
 
-// addCertificates adds those of an Ingress; without hosts they are for those of its rules.
+// addCertificates adds the certificates of an Ingress. An entry without hosts applies to the hosts of the rules.
 func (p *plan) addCertificates(ing *networkingv1.Ingress, owner follow.Key, hosts []string, https bool) {
 	if len(ing.Spec.TLS) > 0 && !https {
 		p.problem(owner, "NoHTTPS", "HTTPS is not served: monopod runs without --ingress-https")
@@ -131,7 +133,7 @@ func (p *plan) addCertificates(ing *networkingv1.Ingress, owner follow.Key, host
 type classes map[string]*networkingv1.IngressClass
 
 // serve reports whether an Ingress is for this controller: its class, or the deprecated annotation, names a class
-// whose controller this is. The name of the class that the controller creates also counts if the class is gone.
+// with this controller. If the class that the controller creates was deleted, its name still counts.
 func (c classes) serve(ing *networkingv1.Ingress) bool {
 	name, ok := ing.Annotations[classAnnotation]
 	if ing.Spec.IngressClassName != nil {

@@ -23,8 +23,8 @@ import (
 
 var errNoSecret = errors.New("it does not exist")
 
-// patience is how long a problem lasts before an Event reports it: an Ingress is often created before its Services.
-const patience = 3 * time.Second
+// problemDelay is how long a problem lasts before an Event reports it: an Ingress is often created before its Services.
+const problemDelay = 3 * time.Second
 
 // createClass creates the IngressClass if it does not exist. It becomes the default unless there is another one.
 func (r *running) createClass(ctx context.Context) error {
@@ -53,18 +53,18 @@ func (r *running) createClass(ctx context.Context) error {
 // publish writes the status and the events of an Ingress.
 func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, error) {
 	r.mu.Lock()
-	ing := r.world.ingresses[name]
+	ing := r.observed.ingresses[name]
 	local, others := r.addresses()
 	r.mu.Unlock()
-	places, served := r.places[name]
+	destinations, served := r.destinations[name]
 	if ing == nil || !served {
-		_, was := r.reported[name]
+		_, wasServed := r.reported[name]
 		delete(r.reported, name)
 		r.metrics.Forget(name)
-		if ing == nil || !was {
+		if ing == nil || !wasServed {
 			return 0, nil
 		}
-		local = nil // another controller serves it now, or none
+		local = nil // this node no longer serves it
 	}
 	want := statusOf(ing.Status.LoadBalancer.Ingress, local, others, r.statusPorts(ing))
 	if !equality.Semantic.DeepEqual(want, ing.Status.LoadBalancer.Ingress) {
@@ -82,15 +82,15 @@ func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, 
 	if !served {
 		return 0, nil
 	}
-	return r.report(ing, places), nil
+	return r.report(ing, destinations), nil
 }
 
-// report writes Events about the problems that an Ingress has had for a while, once for each. It returns when to look
-// again.
-func (r *running) report(ing *networkingv1.Ingress, places []*proxy.Place) time.Duration {
+// report writes one Event about each problem that an Ingress has had for problemDelay. It returns the time until the
+// next one is due; 0: there is none.
+func (r *running) report(ing *networkingv1.Ingress, destinations []*proxy.Destination) time.Duration {
 	name, now := follow.KeyOf(ing), r.deps.Clock.Now()
 	problems := slices.Clone(r.problems[name])
-	for _, to := range places {
+	for _, to := range destinations {
 		if text := to.Backend.Problem(); text != "" {
 			problems = append(problems, problem{"BadBackend", text})
 		}
@@ -98,31 +98,31 @@ func (r *running) report(ing *networkingv1.Ingress, places []*proxy.Place) time.
 	before, reported := r.reported[name], map[problem]time.Time{}
 	again := time.Duration(0)
 	for _, p := range problems {
-		if _, twice := reported[p]; twice {
+		if _, repeated := reported[p]; repeated {
 			continue
 		}
-		since, known := before[p]
-		if !known {
+		since, ok := before[p]
+		if !ok {
 			since = now
 		}
 		reported[p] = since
 		if since.IsZero() {
 			continue
 		}
-		if wait := patience - now.Sub(since); wait > 0 {
+		if wait := problemDelay - now.Sub(since); wait > 0 {
 			again = cmp.Or(min(cmp.Or(again, wait), wait), wait)
 			continue
 		}
 		reported[p] = time.Time{}
 		r.events.Eventf(ing, corev1.EventTypeWarning, p.reason, "%s", p.message)
-		r.deps.Log.Warn("an Ingress is not served completely", zap.Stringer("ingress", name), zap.String("reason", p.reason),
+		r.deps.Log.Warn("an Ingress has a problem", zap.Stringer("ingress", name), zap.String("reason", p.reason),
 			zap.String("problem", p.message))
 	}
 	r.reported[name] = reported
 	return again
 }
 
-// addresses returns those of this node for statuses, and those of the others. The caller holds mu.
+// addresses returns the addresses of this node for statuses, and those of the other nodes. The caller holds mu.
 func (r *running) addresses() (local, others []string) {
 	if list := r.cfg.StatusAddresses; len(list) > 0 {
 		return list, nil
@@ -132,7 +132,7 @@ func (r *running) addresses() (local, others []string) {
 			local = append(local, at.Addr().String())
 		}
 	}
-	for name, node := range r.world.nodes {
+	for name, node := range r.observed.nodes {
 		switch {
 		case name != r.cfg.Node:
 			others = append(others, nodeAddresses(node)...)
@@ -143,7 +143,7 @@ func (r *running) addresses() (local, others []string) {
 	return local, others
 }
 
-// statusPorts are those at which an Ingress is served.
+// statusPorts returns the ports at which an Ingress is served.
 func (r *running) statusPorts(ing *networkingv1.Ingress) []networkingv1.IngressPortStatus {
 	var ports []networkingv1.IngressPortStatus
 	add := func(scheme string) {
@@ -158,12 +158,12 @@ func (r *running) statusPorts(ing *networkingv1.Ingress) []networkingv1.IngressP
 	return ports
 }
 
-// statusOf returns the addresses of an Ingress's status: this node's, and of those that it has, other nodes'. Nodes
-// that share one API thus add themselves and do not remove each other.
-func statusOf(has []networkingv1.IngressLoadBalancerIngress, local, others []string,
+// statusOf returns the addresses for the status of an Ingress: those of this node, and those of other nodes in the
+// current status. Nodes that share one API thus add themselves and do not remove each other.
+func statusOf(current []networkingv1.IngressLoadBalancerIngress, local, others []string,
 	ports []networkingv1.IngressPortStatus) []networkingv1.IngressLoadBalancerIngress {
 	var list []networkingv1.IngressLoadBalancerIngress
-	for _, in := range has {
+	for _, in := range current {
 		if at := cmp.Or(in.IP, in.Hostname); slices.Contains(others, at) && !slices.Contains(local, at) {
 			list = append(list, in)
 		}

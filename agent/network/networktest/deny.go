@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DenyNetfilter makes the kernel refuse the calling thread, and the programs that it starts, the netlink of netfilter,
-// as one without nfnetlink does.
+// DenyNetfilter makes the kernel refuse netfilter's netlink sockets to the calling thread and its child processes, like
+// a kernel without nfnetlink.
 func DenyNetfilter() error {
 	const syscallAt, firstArg, step, protocol = 0, 16, 8, 2
 	program, err := bpf.Assemble([]bpf.Instruction{

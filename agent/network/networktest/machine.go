@@ -1,5 +1,5 @@
-// Package networktest makes machines for tests: network namespaces with a bridge, to which pods, namespaces too, are
-// attached as our CNI plugin does, and another machine outside.
+// Package networktest creates machines for tests: network namespaces with a bridge, to which pods (also namespaces) are
+// attached as by package cni, and another machine outside.
 package networktest
 
 import (
@@ -22,22 +22,22 @@ import (
 type Config struct {
 	Pods         int  // at most 250
 	BrNetfilter  bool // bridged packets pass the hooks of the IP families
-	NotIsolated  bool // pods also reach each other at the link layer
-	NotRouted    bool // pods have a route to each other
+	NotIsolated  bool // pods reach each other at the link layer
+	NotRouted    bool // pods have a route to each other that does not lead through the machine
 	ServersPorts []uint16
 }
 
 // Machine is a network namespace with pods.
 type Machine struct {
 	T       testing.TB
-	Host    *Node // itself, as a client
+	Host    *Node // the machine itself, as a client
 	Pods    []*Node
 	Outside *Node // another machine, to which the default route leads
 	cfg     Config
-	ends    []func() // the last first
+	ends    []func() // called in reverse order
 }
 
-// Node is where connections begin and end.
+// Node is a network namespace from which and to which connections are tried.
 type Node struct {
 	Name    string
 	IP, IP6 netip.Addr
@@ -108,7 +108,8 @@ func (m *Machine) setUp() error {
 		br = "1"
 	}
 	for file, value := range map[string]string{
-		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "bridge/bridge-nf-call-iptables": br, "bridge/bridge-nf-call-ip6tables": br,
+		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
+		"bridge/bridge-nf-call-iptables": br, "bridge/bridge-nf-call-ip6tables": br,
 	} {
 		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644)
 		if !m.cfg.BrNetfilter && errors.Is(err, os.ErrNotExist) {
@@ -154,7 +155,10 @@ func (m *Machine) Cleanup(f func()) { m.ends = append(m.ends, f) }
 // AddPod attaches a further pod to the bridge.
 func (m *Machine) AddPod() (*Node, error) {
 	n := len(m.Pods) + 2
-	p := &Node{Name: fmt.Sprintf("pod%d", len(m.Pods)), IP: netip.AddrFrom4([4]byte{10, 88, 0, byte(n)}), IP6: netip.MustParseAddr(fmt.Sprintf("fd88::%x", n))}
+	p := &Node{
+		Name: fmt.Sprintf("pod%d", len(m.Pods)),
+		IP:   netip.AddrFrom4([4]byte{10, 88, 0, byte(n)}), IP6: netip.MustParseAddr(fmt.Sprintf("fd88::%x", n)),
+	}
 	m.Pods = append(m.Pods, p)
 	bits, bits6 := 32, 128
 	if m.cfg.NotRouted {
@@ -169,7 +173,8 @@ func (m *Machine) AddNetwork(name string, subnet, subnet6 netip.Prefix) (*Node, 
 	gw, gw6 := subnet.Addr().Next(), subnet6.Addr().Next()
 	bridge := &netlink.Bridge{LinkAttrs: named(name)}
 	err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge),
-		netlink.AddrAdd(bridge, address(netip.PrefixFrom(gw, 24).String())), netlink.AddrAdd(bridge, address(netip.PrefixFrom(gw6, 64).String())))
+		netlink.AddrAdd(bridge, address(netip.PrefixFrom(gw, 24).String())),
+		netlink.AddrAdd(bridge, address(netip.PrefixFrom(gw6, 64).String())))
 	p := &Node{Name: name + "-pod", IP: gw.Next(), IP6: gw6.Next()}
 	if err == nil {
 		err = m.attach(p, name+"-veth", name, gw.String(), gw6.String(), 24, 64)
@@ -237,7 +242,9 @@ func (m *Machine) attach(p *Node, link, bridge, gw, gw6 string, bits, bits6 int)
 		return err
 	}
 	errs := []error{
-		h.LinkSetUp(lo), h.AddrAdd(eth0, address(netip.PrefixFrom(p.IP, bits).String())), h.AddrAdd(eth0, address(netip.PrefixFrom(p.IP6, bits6).String())),
+		h.LinkSetUp(lo),
+		h.AddrAdd(eth0, address(netip.PrefixFrom(p.IP, bits).String())),
+		h.AddrAdd(eth0, address(netip.PrefixFrom(p.IP6, bits6).String())),
 		h.LinkSetUp(eth0),
 	}
 	for _, via := range []string{gw, gw6} {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Serve answers at the ports, over TCP and UDP, until the test ends: over UDP with the client's address.
+// Serve accepts TCP connections at the ports and answers UDP datagrams with the client's address, until the test ends.
 func (m *Machine) Serve(n *Node, ports ...uint16) {
 	m.T.Helper()
 	for _, port := range ports {
@@ -54,7 +54,7 @@ type Probe struct {
 	From *Node
 	UDP  bool // otherwise TCP
 	To   netip.AddrPort
-	Want bool // it is expected to be answered
+	Want bool // an answer is expected
 }
 
 func (p Probe) String() string {
@@ -66,12 +66,12 @@ func (p Probe) String() string {
 }
 
 const (
-	patience = 10 * time.Second
-	again    = 300 * time.Millisecond // a datagram may be lost before the link address of its destination is known
-	grace    = 10 * time.Millisecond  // for answers that are not expected
+	probeTimeout   = 10 * time.Second
+	resendTime     = 300 * time.Millisecond // a datagram may be lost before the link address of its destination is known
+	unexpectedWait = 10 * time.Millisecond  // for answers that are not expected
 )
 
-// Answer is what a Probe got.
+// Answer is the result of a Probe.
 type Answer struct {
 	OK   bool
 	From string // the client's address as the server sees it; only with UDP
@@ -106,18 +106,18 @@ func (m *Machine) Try(probes ...Probe) []Answer {
 		}
 	}()
 	began := time.Now()
-	resend := began.Add(again)
-	for time.Since(began) < patience && poll(probes, fds, answers, grace) {
+	resend := began.Add(resendTime)
+	for time.Since(began) < probeTimeout && poll(probes, fds, answers, unexpectedWait) {
 		if time.Now().After(resend) {
-			resend = time.Now().Add(again)
+			resend = time.Now().Add(resendTime)
 			for i, p := range probes {
 				if p.UDP && p.Want && !answers[i].OK {
-					_, _ = unix.Write(fds[i], []byte("x")) // it is sent again
+					_, _ = unix.Write(fds[i], []byte("x")) // an error means that the datagram is lost again
 				}
 			}
 		}
 	}
-	for end := time.Now().Add(grace); time.Now().Before(end); {
+	for end := time.Now().Add(unexpectedWait); time.Now().Before(end); {
 		poll(probes, fds, answers, time.Until(end))
 	}
 	return answers
@@ -186,7 +186,7 @@ func poll(probes []Probe, fds []int, answers []Answer, timeout time.Duration) bo
 		}
 		return false
 	}
-	if len(waiting) == 0 || timeout > grace && !missing() {
+	if len(waiting) == 0 || timeout > unexpectedWait && !missing() {
 		return missing()
 	}
 	if n, err := unix.Poll(waiting, max(1, int(timeout.Milliseconds()))); err != nil || n == 0 {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// SendInit sends the first packet of an SCTP association (RFC 9260, 3.3.2) between two ports as a raw packet, for which
-// the kernel needs no SCTP of its own. The network is ip4:132 or ip6:132.
+// SendInit sends the first packet of an SCTP association (RFC 9260, 3.3.2) between two ports as a raw packet, so that
+// the kernel needs no support for SCTP. The network is ip4:132 or ip6:132.
 func (n *Node) SendInit(network, address string, from, to uint16) error {
 	b := binary.BigEndian.AppendUint16(nil, from)
 	b = binary.BigEndian.AppendUint16(b, to)
@@ -29,7 +29,7 @@ func (n *Node) SendInit(network, address string, from, to uint16) error {
 	})
 }
 
-// ReadInit returns the ports of the next such packet; the source is another one than was sent if the client is hidden.
+// ReadInit returns the ports of the next such packet; masquerading changes the source port.
 func ReadInit(l net.PacketConn) (from, to uint16, err error) {
 	b := make([]byte, 100)
 	for {

@@ -2,8 +2,8 @@ package nft
 
 import "github.com/google/nftables"
 
-// Element is one element of a set or map of a table. Value is what a Layout makes of it: the chain of a verdict, the
-// bytes of data, the end of a range, or empty.
+// Element is one element of a set or map of a table. The Layout defines the meaning of Value: the chain of a
+// verdict, the bytes of data, the end of a range, or empty.
 type Element struct {
 	Set, Key, Value string
 }

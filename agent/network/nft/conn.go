@@ -10,17 +10,17 @@ import (
 const (
 	// sendBuffer is enough for a transaction of some 100,000 elements, all of which the kernel must receive at once.
 	sendBuffer = 32 << 20
-	// receiveBuffer is enough for its answers to some 10,000 messages, of which each chain, rule and set is one: the
-	// kernel sends all of them before the first is read, and fails (ENOBUFS) when they do not fit.
+	// receiveBuffer is enough for the replies to some 10,000 messages, one for each chain, rule and set: the kernel
+	// sends all replies before the first is read, and fails (ENOBUFS) if they do not fit.
 	receiveBuffer = 8 << 20
 )
 
-// Conn is a connection for large transactions, which opens when it is first used and stays open: closing a netfilter
-// socket makes the kernel wait until it has freed what earlier transactions removed, which takes an RCU grace period of
-// 10 to 30 ms, and no transaction can begin meanwhile. The zero Conn is ready. Its methods are not safe for concurrent
-// use.
+// Conn is a connection for large transactions, which opens when it is first used and stays open: when a netfilter
+// socket is closed, the kernel waits for an RCU grace period of 10 to 30 ms until it has freed what earlier
+// transactions removed, and no transaction can begin meanwhile. The zero Conn is ready. Its methods are not safe for
+// concurrent use.
 type Conn struct {
-	open *nftables.Conn // nil: not yet, or after a failure
+	open *nftables.Conn // nil before the first use and after a failure
 }
 
 // Do calls f with the connection, in the network namespace in which it was opened. After a failure, which may leave
@@ -50,7 +50,7 @@ func (c *Conn) Close() {
 	}
 }
 
-// Do calls f with a connection of its own, for a transaction now and then.
+// Do calls f with a new connection, for rare transactions.
 func Do(f func(*nftables.Conn) error) error {
 	var c Conn
 	defer c.Close()

@@ -2,10 +2,11 @@ package nft
 
 import (
 	"encoding/binary"
+	"net"
+	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ type Family struct {
 	corev1.IPFamily
 	Table   nftables.TableFamily
 	Address nftables.SetDatatype
-	size    uint32 // of an address
+	Size    uint32 // of an address, in bytes
 	source  uint32 // offset of the source address in the packet; the destination follows it
 }
 
@@ -32,27 +33,50 @@ func FamilyOf(name corev1.IPFamily) Family {
 	return Family{name, nftables.TableFamilyIPv4, nftables.TypeIPAddr, 4, 12}
 }
 
-// Word is the first register.
-const Word = uint32(unix.NFT_REG32_00)
+// FirstRegister is the first of the registers of one word.
+const FirstRegister = uint32(unix.NFT_REG32_00)
 
 // Source is the register that LoadSource fills.
-func (f Family) Source() uint32 { return Word }
+func (f Family) Source() uint32 { return FirstRegister }
 
 // Destination is the register that LoadDestination fills.
-func (f Family) Destination() uint32 { return Word + f.size/4 }
+func (f Family) Destination() uint32 { return FirstRegister + f.Size/4 }
 
 // Protocol is the first of the two registers that LoadPort fills.
-func (f Family) Protocol() uint32 { return Word + 2*f.size/4 }
+func (f Family) Protocol() uint32 { return FirstRegister + 2*f.Size/4 }
 
 // LoadSource loads the source address.
-func (f Family) LoadSource() []expr.Any { return f.load(f.Source(), f.source) }
+func (f Family) LoadSource() []expr.Any { return f.LoadSourceInto(f.Source()) }
+
+// LoadSourceInto loads the source address into another register.
+func (f Family) LoadSourceInto(register uint32) []expr.Any { return f.load(register, f.source) }
 
 // LoadDestination loads the destination address.
-func (f Family) LoadDestination() []expr.Any { return f.load(f.Destination(), f.source+f.size) }
+func (f Family) LoadDestination() []expr.Any { return f.load(f.Destination(), f.source+f.Size) }
 
 func (f Family) load(register, offset uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
-		Len: f.size}}
+	return []expr.Any{
+		&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.Size},
+	}
+}
+
+// SourceIn matches packets from a range of addresses.
+func (f Family) SourceIn(p netip.Prefix) []expr.Any {
+	return append(f.LoadSource(), inRange(f.Source(), p)...)
+}
+
+// DestinationIn matches packets to a range of addresses.
+func (f Family) DestinationIn(p netip.Prefix) []expr.Any {
+	return append(f.LoadDestination(), inRange(f.Destination(), p)...)
+}
+
+func inRange(register uint32, p netip.Prefix) []expr.Any {
+	bits := p.Addr().BitLen()
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(bits / 8),
+			Mask: net.CIDRMask(p.Bits(), bits), Xor: make([]byte, bits/8)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: p.Masked().Addr().AsSlice()},
+	}
 }
 
 // LoadPort loads the protocol and the destination port.
@@ -70,8 +94,14 @@ func Contains(set *nftables.Set, register uint32) []expr.Any {
 
 // Decide executes the verdict that the map has for the key that begins at the register.
 func Decide(set *nftables.Set, register uint32) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
-		SetName: set.Name, SetID: set.ID}}
+	return Find(set, register, unix.NFT_REG_VERDICT)
+}
+
+// Find loads the value of the key that begins at one register into another, and continues the rule if there is one.
+func Find(set *nftables.Set, key, value uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{
+		SourceRegister: key, DestRegister: value, IsDestRegSet: true, SetName: set.Name, SetID: set.ID,
+	}}
 }
 
 // Verdict ends the rule; chain is where Jump and Goto lead.
@@ -81,24 +111,35 @@ func Verdict(kind expr.VerdictKind, chain string) []expr.Any {
 
 // PortKey is protocol . port as a part of keys: each begins a new word, as in the registers.
 func PortKey(protocol corev1.Protocol, port uint16) string {
-	number := byte(unix.IPPROTO_TCP)
+	return string([]byte{ProtocolNumber(protocol), 0, 0, 0}) + PortWord(port)
+}
+
+// PortWord is a port in the first half of a word.
+func PortWord(port uint16) string {
+	return string(append(binary.BigEndian.AppendUint16(nil, port), 0, 0))
+}
+
+// ProtocolNumber returns the number of a protocol in IP headers; empty means TCP.
+func ProtocolNumber(protocol corev1.Protocol) byte {
 	switch protocol {
 	case corev1.ProtocolUDP:
-		number = unix.IPPROTO_UDP
+		return unix.IPPROTO_UDP
 	case corev1.ProtocolSCTP:
-		number = unix.IPPROTO_SCTP
+		return unix.IPPROTO_SCTP
 	}
-	return string(append(binary.BigEndian.AppendUint16([]byte{number, 0, 0, 0}, port), 0, 0))
+	return unix.IPPROTO_TCP
 }
 
 // Join concatenates expressions.
 func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// NewSet returns a set with a key of several parts, and for a map the type of its values.
+// NewSet returns a set, or a map if value is not empty. A key may have several parts. id identifies the set within the
+// transaction.
 func NewSet(table *nftables.Table, name string, id uint32, key []nftables.SetDatatype,
 	value nftables.SetDatatype) *nftables.Set {
 	set := &nftables.Set{
-		Table: table, Name: name, ID: id, KeyType: key[0], IsMap: value.Name != "", DataType: value, Concatenation: len(key) > 1,
+		Table: table, Name: name, ID: id, IsMap: value.Name != "", DataType: value,
+		KeyType: key[0], Concatenation: len(key) > 1,
 	}
 	if len(key) > 1 {
 		set.KeyType = nftables.MustConcatSetType(key...)
@@ -118,19 +159,4 @@ func ChainOf(value []byte) string {
 		}
 	}
 	return ""
-}
-
-// Reply matches the packets of a connection against the direction of its first one.
-func Reply() []expr.Any {
-	const reply = 1 // IP_CT_DIR_REPLY
-	return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: Word}, &expr.Cmp{Op: expr.CmpOpEq, Register: Word, Data: []byte{reply}}}
-}
-
-// States matches packets in one of the states of connections.
-func States(mask uint32) []expr.Any {
-	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: Word},
-		&expr.Bitwise{SourceRegister: Word, DestRegister: Word, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: Word, Data: make([]byte, 4)},
-	}
 }

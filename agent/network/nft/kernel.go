@@ -10,8 +10,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// Chunk is how many elements one message contains; the kernel's limit is the 64 KB of an attribute.
-const Chunk = 500
+// MessageElements is the number of elements in one message; the kernel's limit is the 64 KB of an attribute.
+const MessageElements = 500
 
 // write applies the change in one transaction: the kernel applies all of it or nothing.
 func (t *Table) write(conn *nftables.Conn, c *change) error {
@@ -82,13 +82,13 @@ func (t *Table) elements(c *change, all map[Element]struct{},
 	bySet := map[string][]nftables.SetElement{}
 	for e := range all {
 		if _, gone := c.remove[e.Set]; !gone {
-			bySet[e.Set] = append(bySet[e.Set], t.layout.Native(e))
+			bySet[e.Set] = append(bySet[e.Set], t.layout.ToKernel(e))
 		}
 	}
 	for name, elements := range bySet {
-		// In this order the kernel can tell ranges that overlap from others.
+		// The kernel detects overlapping ranges only if the elements are sorted.
 		slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
-		for part := range slices.Chunk(elements, Chunk) {
+		for part := range slices.Chunk(elements, MessageElements) {
 			if err := do(t.layout.Set(name), part); err != nil {
 				return err
 			}
@@ -98,8 +98,8 @@ func (t *Table) elements(c *change, all map[Element]struct{},
 }
 
 // read returns the elements and the parts in the kernel; ok is false if there is no table, or one of another layout.
-func (t *Table) read(
-	conn *nftables.Conn) (elements map[Element]struct{}, parts map[string]struct{}, ok bool, err error) {
+func (t *Table) read(conn *nftables.Conn) (
+	elements map[Element]struct{}, parts map[string]struct{}, ok bool, err error) {
 	parts = map[string]struct{}{}
 	if ok, err = t.chains(conn, parts); err != nil || !ok {
 		return nil, nil, false, err
@@ -122,7 +122,7 @@ func (t *Table) read(
 			return nil, nil, false, fmt.Errorf("list nftables set %s: %w", s.Name, err)
 		}
 		for _, e := range have {
-			elements[t.layout.Foreign(set, e)] = struct{}{}
+			elements[t.layout.FromKernel(set, e)] = struct{}{}
 		}
 	}
 	return elements, parts, true, nil

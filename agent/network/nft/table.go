@@ -11,18 +11,18 @@ import (
 type Layout interface {
 	// Table returns name and family.
 	Table() *nftables.Table
-	// Stamp is the name of an empty chain that Create adds. A table of another layout has another stamp and is replaced.
+	// Stamp is the name of an empty chain that Create adds. A table with another stamp has another layout and is replaced.
 	Stamp() string
 	// Create adds the static part to the transaction, in an empty table.
 	Create(conn *nftables.Conn) error
-	// Set returns a set by its name, static or a part; nil if its elements are not ours.
+	// Set returns a set by its name, static or a part; nil if the kernel fills it.
 	Set(name string) *nftables.Set
 	// IsPart reports whether a chain or set is a Part, by its name.
 	IsPart(name string) bool
-	// Native returns an element as the kernel takes it.
-	Native(e Element) nftables.SetElement
-	// Foreign is the reverse of Native, for an element that the kernel returned.
-	Foreign(set *nftables.Set, e nftables.SetElement) Element
+	// ToKernel returns an element in the format of the kernel.
+	ToKernel(e Element) nftables.SetElement
+	// FromKernel is the reverse of ToKernel, for an element that the kernel returned.
+	FromKernel(set *nftables.Set, e nftables.SetElement) Element
 }
 
 // Table is the desired state of a table, with the changes that the kernel does not have yet. Its methods are not safe
@@ -33,7 +33,7 @@ type Table struct {
 	shared map[Element]int // number of users of an element
 	parts  map[string]int  // number of users of a part
 	change *change
-	known  bool // the kernel has everything but change
+	synced bool // the kernel has everything but change
 }
 
 // New returns an empty Table.
@@ -41,7 +41,7 @@ func New(layout Layout) *Table {
 	return &Table{layout: layout, shared: map[Element]int{}, parts: map[string]int{}, change: newChange()}
 }
 
-// Alter adds an element, or with a negative number removes it.
+// Alter adds an element, or removes it if the number is negative.
 func (t *Table) Alter(e Element, by int) {
 	if by > 0 {
 		t.change.insert(e)
@@ -50,7 +50,7 @@ func (t *Table) Alter(e Element, by int) {
 	}
 }
 
-// Share is Alter for an element with several users: it exists while the numbers of all calls add up to more than 0.
+// Share adds users to an element, or removes them: the element exists while the sum of all calls is positive.
 func (t *Table) Share(e Element, by int) {
 	was := t.shared[e]
 	t.shared[e] = was + by
@@ -62,7 +62,7 @@ func (t *Table) Share(e Element, by int) {
 	}
 }
 
-// Need is Share for a part.
+// Need adds users to a part, or removes them: the part exists while the sum of all calls is positive.
 func (t *Table) Need(p Part, by int) {
 	was := t.parts[p.Name]
 	t.parts[p.Name] = was + by
@@ -84,18 +84,18 @@ func (t *Table) Need(p Part, by int) {
 }
 
 // Pending reports whether a Sync would write something.
-func (t *Table) Pending() bool { return !t.known || !t.change.empty() }
+func (t *Table) Pending() bool { return !t.synced || !t.change.empty() }
 
-// Empty reports whether nothing was added that was not removed again.
+// Empty reports whether the table has no shared elements, parts or changes.
 func (t *Table) Empty() bool { return t.change.empty() && len(t.shared)+len(t.parts) == 0 }
 
-// All calls the functions for every desired element and part of a table; it may name one more than once.
+// All calls the functions for every desired element and part of a table, for some perhaps more than once.
 type All func(element func(Element), part func(Part))
 
 // Sync brings the kernel to the desired state in one transaction. After a failure, and the first time, it compares
-// everything with what the kernel has; found reports that there was a table.
+// everything with the table in the kernel; found reports whether there was one.
 func (t *Table) Sync(all All) (found bool, err error) {
-	if !t.known {
+	if !t.synced {
 		err := t.Do(func(conn *nftables.Conn) (err error) {
 			t.change, err = t.compare(conn, all)
 			return err
@@ -105,13 +105,13 @@ func (t *Table) Sync(all All) (found bool, err error) {
 		}
 		found = !t.change.fresh
 	}
-	t.known = false
+	t.synced = false
 	if !t.change.empty() {
 		if err := t.Do(func(conn *nftables.Conn) error { return t.write(conn, t.change) }); err != nil {
 			return found, fmt.Errorf("write nftables table %s: %w", t.layout.Table().Name, err)
 		}
 	}
-	t.change, t.known = newChange(), true
+	t.change, t.synced = newChange(), true
 	return found, nil
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Watch sends whenever another program has removed rules, sets, chains or tables in the network namespace of the
-// caller, as `nft flush ruleset` does; see kernel.Watch. A table is removed after its rules and sets, so that the
+// caller, as `nft flush ruleset` does; see kernel.Netlink. A table is removed after its rules and sets, so that the
 // message for the table itself may follow others in one packet.
 func Watch(ctx context.Context) <-chan struct{} {
 	bind := func(fd int) error {
@@ -30,12 +30,12 @@ func Watch(ctx context.Context) <-chan struct{} {
 
 // Verify checks that the kernel still has the table. If not, the next Sync writes all of it.
 func (t *Table) Verify() error {
-	if !t.known {
+	if !t.synced {
 		return nil
 	}
 	return t.Do(func(conn *nftables.Conn) error {
 		ok, err := t.chains(conn, map[string]struct{}{})
-		t.known = ok && err == nil
+		t.synced = ok && err == nil
 		return err
 	})
 }

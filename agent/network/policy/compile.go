@@ -13,27 +13,27 @@ import (
 
 // rule allows connections with some peers at some ports.
 type rule struct {
-	anyone  bool // and not only peers and blocks
+	anyPeer bool // instead of peers and blocks
 	peers   []selector
 	blocks  ranges
-	anyPort bool // and not only ports and named
+	anyPort bool // instead of ports and named
 	ports   []portRange
 	named   []namedPort
 }
 
 // selector selects pods by the labels of their namespaces and their own.
 type selector struct {
-	namespace string          // where spaces is nil
-	spaces    labels.Selector // of namespaces
-	pods      labels.Selector
+	namespace  string // if namespaces is nil
+	namespaces labels.Selector
+	pods       labels.Selector
 }
 
-// text is the same for selectors that select the same labels.
+// text is equal for equal selectors.
 func (s selector) text() string {
-	if s.spaces == nil {
+	if s.namespaces == nil {
 		return fmt.Sprintf("in %s: %s", s.namespace, s.pods)
 	}
-	return fmt.Sprintf("of [%s]: %s", s.spaces, s.pods)
+	return fmt.Sprintf("of [%s]: %s", s.namespaces, s.pods)
 }
 
 // portRange is a range of ports of a protocol, both ends included.
@@ -42,7 +42,7 @@ type portRange struct {
 	first, last uint16
 }
 
-// namedPort is a port that the pods at the destination name.
+// namedPort is the name of a port of the pods at the destination.
 type namedPort struct {
 	protocol corev1.Protocol
 	name     string
@@ -51,10 +51,10 @@ type namedPort struct {
 // compiled is a NetworkPolicy.
 type compiled struct {
 	subject         labels.Selector
-	ingress, egress *[]rule // nil: does not isolate
+	ingress, egress *[]rule // nil: the policy does not isolate in this direction
 }
 
-// compile returns what a policy says.
+// compile parses the selectors and ranges of a policy.
 func compile(p *networkingv1.NetworkPolicy) (*compiled, error) {
 	subject, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	if err != nil {
@@ -89,7 +89,7 @@ func compile(p *networkingv1.NetworkPolicy) (*compiled, error) {
 
 func add(rules *[]rule, namespace string, peers []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort) error {
-	r := rule{anyone: len(peers) == 0, anyPort: len(ports) == 0}
+	r := rule{anyPeer: len(peers) == 0, anyPort: len(ports) == 0}
 	for _, peer := range peers {
 		if peer.IPBlock != nil {
 			block, err := blockRanges(peer.IPBlock)
@@ -124,7 +124,7 @@ func selectorOf(namespace string, peer networkingv1.NetworkPolicyPeer) (s select
 		s.namespace = namespace
 		return s, nil
 	}
-	s.spaces, err = metav1.LabelSelectorAsSelector(peer.NamespaceSelector)
+	s.namespaces, err = metav1.LabelSelectorAsSelector(peer.NamespaceSelector)
 	return s, err
 }
 

@@ -43,18 +43,17 @@ func New(cfg Config) *Enforcer {
 // SetNamespace sets the state of a namespace; nil: it no longer exists.
 func (e *Enforcer) SetNamespace(name string, ns *corev1.Namespace) {
 	if ns == nil {
-		e.setSpace(name, nil, false)
+		e.setNamespace(name, nil, false)
 	} else {
-		e.setSpace(name, ns.Labels, true)
+		e.setNamespace(name, ns.Labels, true)
 	}
 }
 
-// SetPod sets the state of a pod of this node; nil: it no longer exists. Policies neither select nor name pods on the
-// host's network and pods that have ended.
+// SetPod sets the state of a pod of this node; nil: it no longer exists, or policies do not apply to it.
 func (e *Enforcer) SetPod(key types.NamespacedName, p *Pod) { e.setPod(key, p) }
 
-// SetPolicy replaces a policy; nil: it no longer exists. Of a policy that cannot be understood, which the API server
-// refuses, only the part that isolates applies.
+// SetPolicy replaces a policy; nil: it no longer exists. An invalid policy, which the API server rejects, isolates all
+// pods of its namespace.
 func (e *Enforcer) SetPolicy(key types.NamespacedName, p *networkingv1.NetworkPolicy) {
 	if p == nil {
 		e.setPolicy(key, nil)
@@ -62,7 +61,7 @@ func (e *Enforcer) SetPolicy(key types.NamespacedName, p *networkingv1.NetworkPo
 	}
 	c, err := compile(p)
 	if err != nil {
-		e.log.Warn("a NetworkPolicy is invalid: the pods of its namespace are isolated", zap.Stringer("networkPolicy", key),
+		e.log.Warn("invalid NetworkPolicy: the pods of its namespace are isolated", zap.Stringer("networkPolicy", key),
 			zap.Error(err))
 		c = &compiled{subject: labels.Everything(), ingress: new([]rule), egress: new([]rule)}
 	}
@@ -95,7 +94,8 @@ func (e *Enforcer) Verify() error {
 	return errors.Join(errs...)
 }
 
-// Of returns what policies need to know of a pod, with the addresses of its status; nil if they are not for it.
+// Of returns the facts about a pod that policies need, with the addresses of its status. It returns nil for pods to
+// which policies do not apply: pods on the host's network, and pods that have ended.
 func Of(p *corev1.Pod) *Pod {
 	if p == nil || p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil

@@ -24,7 +24,7 @@ const (
 	setSelf    = "self"
 
 	chainForward = "forward"
-	chainAdmit   = "admit" // judges by the policies of the destination
+	chainAdmit   = "admit" // applies the policies of the destination
 )
 
 // The beginnings of the names of sets and chains that are parts.
@@ -40,7 +40,7 @@ const (
 // end is the Value of an element that is the first address after a range.
 const end = "end"
 
-// layout makes the table of one family.
+// layout creates the table of one family.
 type layout struct {
 	nft.Family
 	table *nftables.Table
@@ -59,7 +59,7 @@ func newLayout(name string, family corev1.IPFamily) *layout {
 	return l
 }
 
-// partID is that of all sets that are parts: the kernel finds them by their names.
+// partID is the ID of all sets that are parts: the kernel finds them by their names.
 const partID = 4
 
 // Table implements nft.Layout.
@@ -70,11 +70,9 @@ func (l *layout) Stamp() string { return version }
 
 // IsPart implements nft.Layout.
 func (l *layout) IsPart(name string) bool {
+	prefixes := []string{prefixPods, prefixBlocks, prefixPorts, prefixNamed, prefixOut, prefixIn}
 	return name == chainForward ||
-		slices.ContainsFunc([]string{prefixPods, prefixBlocks, prefixPorts, prefixNamed, prefixOut, prefixIn},
-			func(prefix string) bool {
-				return strings.HasPrefix(name, prefix)
-			})
+		slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // Set implements nft.Layout.
@@ -102,8 +100,8 @@ func (l *layout) Set(name string) *nftables.Set {
 	return nil
 }
 
-// Native implements nft.Layout.
-func (l *layout) Native(e nft.Element) nftables.SetElement {
+// ToKernel implements nft.Layout.
+func (l *layout) ToKernel(e nft.Element) nftables.SetElement {
 	out := nftables.SetElement{Key: []byte(e.Key)}
 	switch {
 	case e.Set == setEgress || e.Set == setIngress:
@@ -116,8 +114,8 @@ func (l *layout) Native(e nft.Element) nftables.SetElement {
 	return out
 }
 
-// Foreign implements nft.Layout.
-func (l *layout) Foreign(set *nftables.Set, e nftables.SetElement) nft.Element {
+// FromKernel implements nft.Layout.
+func (l *layout) FromKernel(set *nftables.Set, e nftables.SetElement) nft.Element {
 	out := nft.Element{Set: set.Name, Key: string(e.Key)}
 	switch {
 	case set.IsMap:
@@ -150,11 +148,12 @@ func (l *layout) chain(conn *nftables.Conn, name string) {
 }
 
 func (l *layout) rule(conn *nftables.Conn, chain string, exprs ...[]expr.Any) {
-	conn.AddRule(
-		&nftables.Rule{Table: l.table, Chain: &nftables.Chain{Name: chain, Table: l.table}, Exprs: nft.Join(exprs...)})
+	to := &nftables.Chain{Name: chain, Table: l.table}
+	conn.AddRule(&nftables.Rule{Table: l.table, Chain: to, Exprs: nft.Join(exprs...)})
 }
 
-// forward is the chain at the hook. What accepts a packet in a chain that it leads to accepts it in this table only.
+// forward is the chain at the hook. A verdict of accept applies to this table only: other tables may still drop the
+// packet.
 func (l *layout) forward() nft.Part {
 	chain := &nftables.Chain{Name: chainForward, Table: l.table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter}
@@ -168,23 +167,24 @@ func (l *layout) forward() nft.Part {
 	}}
 }
 
-// direction is which of the two pods of a connection a policy selects.
+// direction describes the chains of policies that select the source (egress) or the destination (ingress) of a
+// connection.
 type direction struct {
 	prefix  string // of chains
-	set     string // leads to them
+	set     string // maps the addresses of pods to the chains
 	verdict []expr.Any
-	peer    uint32 // register of the address of the other one
+	peer    uint32 // register of the address of the peer, which load fills
 	load    []expr.Any
 }
 
 func (l *layout) directions() (egress, ingress direction) {
-	return direction{prefixOut, setEgress, nft.Verdict(expr.VerdictGoto, chainAdmit), l.Destination(),
-			l.LoadDestination()},
-		direction{prefixIn, setIngress, nft.Verdict(expr.VerdictAccept, ""), l.Source(), l.LoadSource()}
+	toIngress, accept := nft.Verdict(expr.VerdictGoto, chainAdmit), nft.Verdict(expr.VerdictAccept, "")
+	return direction{prefixOut, setEgress, toIngress, l.Destination(), l.LoadDestination()},
+		direction{prefixIn, setIngress, accept, l.Source(), l.LoadSource()}
 }
 
-// all is the chain of several policies: what none of them allows is dropped.
-func (l *layout) all(d direction, policies []string) nft.Part {
+// isolation is the chain of all policies that isolate a pod: it drops packets that none of them allows.
+func (l *layout) isolation(d direction, policies []string) nft.Part {
 	name := d.prefix + "all-" + hash(policies...)
 	return nft.Part{Name: name, Fill: func(conn *nftables.Conn) {
 		for _, chain := range policies {
@@ -194,11 +194,11 @@ func (l *layout) all(d direction, policies []string) nft.Part {
 	}}
 }
 
-// allowed are the names of the sets of a rule: it allows peers of any of the first at ports of any of the second; an
-// empty name: any.
+// allowed are the names of the sets of a rule, which allows the peers in any set of peers at the ports in any set of
+// ports; an empty name stands for every peer or port.
 type allowed struct{ peers, ports []string }
 
-// maxName bounds the part of a chain's name that is the policy's; the kernel's limit is 255 bytes for all of it.
+// maxName bounds the policy's name within the name of a chain, for which the kernel's limit is 255 bytes.
 const maxName = 200
 
 // policy is the chain of one policy.
@@ -272,7 +272,7 @@ func (l *layout) members(name string) nft.Part { return nft.Part{Name: name, Set
 
 func (n namedPort) set() string { return prefixNamed + hash(string(n.protocol), n.name) }
 
-// hash is short and as good as unique, also against who looks for two texts with the same.
+// hash returns 96 bits of a cryptographic hash, so that users cannot construct collisions.
 func hash(texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {

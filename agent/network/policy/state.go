@@ -15,7 +15,7 @@ import (
 type Pod struct {
 	Labels labels.Set
 	Addrs  []netip.Addr
-	Ports  []Port // that have names
+	Ports  []Port // with names
 }
 
 // Port is a named port of a pod.
@@ -24,26 +24,26 @@ type Port struct {
 	number uint16
 }
 
-// state contains the sources of the tables. It does not depend on the order of changes, except that of pods with the
-// same address.
+// state contains the objects from which the tables are computed. It does not depend on the order of changes, except for
+// pods with the same address.
 type state struct {
-	tables   []*table
-	spaces   map[string]*space
-	groups   map[string]*group // by the selector's text
-	named    map[namedPort]int // number of rules
-	owners   map[netip.Addr]*pod
-	policies int
+	tables     []*table
+	namespaces map[string]*namespace
+	groups     map[string]*group // by the selector's text
+	named      map[namedPort]int // number of rules that name each
+	owners     map[netip.Addr]*pod
+	policies   int
 }
 
-// space is a namespace, with the labels if they are known.
-type space struct {
+// namespace contains the labels of a namespace, if they are known, and its pods and policies.
+type namespace struct {
 	labels   labels.Set
 	exists   bool
 	pods     map[string]*pod
 	policies map[string]*policy
 }
 
-// group are the pods that a selector of peers selects.
+// group contains the pods that a selector of peers selects.
 type group struct {
 	selector
 	set     string // its name
@@ -55,12 +55,12 @@ type group struct {
 type pod struct {
 	Pod
 	types.NamespacedName
-	groups map[*group]struct{}
-	bonds  []bond
+	groups     map[*group]struct{}
+	isolations []isolation
 }
 
-// bond isolates a pod in one table and direction.
-type bond struct {
+// isolation isolates a pod in one table and direction.
+type isolation struct {
 	*table
 	chain    nft.Part
 	elements []nft.Element
@@ -88,7 +88,7 @@ type table struct {
 }
 
 func newState(layouts ...*layout) *state {
-	s := &state{spaces: map[string]*space{}, groups: map[string]*group{}, named: map[namedPort]int{},
+	s := &state{namespaces: map[string]*namespace{}, groups: map[string]*group{}, named: map[namedPort]int{},
 		owners: map[netip.Addr]*pod{}}
 	for _, l := range layouts {
 		s.tables = append(s.tables, &table{l, nft.New(l)})
@@ -96,43 +96,43 @@ func newState(layouts ...*layout) *state {
 	return s
 }
 
-// space returns a namespace, and adds it if it is not known; forget removes it if nothing is in it.
-func (s *state) space(name string) *space {
-	sp := s.spaces[name]
-	if sp == nil {
-		sp = &space{pods: map[string]*pod{}, policies: map[string]*policy{}}
-		s.spaces[name] = sp
+// namespace returns a namespace, and adds it if it is not known; forget removes an empty one.
+func (s *state) namespace(name string) *namespace {
+	ns := s.namespaces[name]
+	if ns == nil {
+		ns = &namespace{pods: map[string]*pod{}, policies: map[string]*policy{}}
+		s.namespaces[name] = ns
 	}
-	return sp
+	return ns
 }
 
 func (s *state) forget(name string) {
-	if sp := s.spaces[name]; !sp.exists && len(sp.pods)+len(sp.policies) == 0 {
-		delete(s.spaces, name)
+	if ns := s.namespaces[name]; !ns.exists && len(ns.pods)+len(ns.policies) == 0 {
+		delete(s.namespaces, name)
 	}
 }
 
-// setSpace sets the labels of a namespace; exists is false if it no longer exists.
-func (s *state) setSpace(name string, set labels.Set, exists bool) {
-	sp := s.space(name)
+// setNamespace sets the labels of a namespace; exists is false if it no longer exists.
+func (s *state) setNamespace(name string, set labels.Set, exists bool) {
+	ns := s.namespace(name)
 	defer s.forget(name)
-	changed := sp.exists != exists || !maps.Equal(sp.labels, set)
-	sp.labels, sp.exists = set, exists
+	changed := ns.exists != exists || !maps.Equal(ns.labels, set)
+	ns.labels, ns.exists = set, exists
 	if !changed {
 		return
 	}
-	for _, p := range sp.pods {
+	for _, p := range ns.pods {
 		s.regroup(p)
 	}
 }
 
 // setPod replaces a pod; nil: it no longer exists. Of two pods with the same address, the later one keeps it.
 func (s *state) setPod(key types.NamespacedName, next *Pod) {
-	sp := s.space(key.Namespace)
+	ns := s.namespace(key.Namespace)
 	defer s.forget(key.Namespace)
-	if old := sp.pods[key.Name]; old != nil {
-		s.leave(old)
-		delete(sp.pods, key.Name)
+	if old := ns.pods[key.Name]; old != nil {
+		s.removePod(old)
+		delete(ns.pods, key.Name)
 	}
 	if next == nil {
 		return
@@ -140,37 +140,37 @@ func (s *state) setPod(key types.NamespacedName, next *Pod) {
 	p := &pod{Pod: *next, NamespacedName: key, groups: map[*group]struct{}{}}
 	for _, addr := range p.Addrs {
 		if other := s.owners[addr]; other != nil {
-			s.leave(other)
+			s.removePod(other)
 			other.Addrs = slices.DeleteFunc(slices.Clone(other.Addrs), func(a netip.Addr) bool { return a == addr })
-			s.enter(other)
+			s.addPod(other)
 		}
 	}
-	sp.pods[key.Name] = p
-	s.enter(p)
+	ns.pods[key.Name] = p
+	s.addPod(p)
 }
 
-// enter adds a pod to the tables, and leave removes it.
-func (s *state) enter(p *pod) {
+// addPod adds a pod to the tables, and removePod removes it.
+func (s *state) addPod(p *pod) {
 	for _, addr := range p.Addrs {
 		s.owners[addr] = p
 	}
 	s.regroup(p)
-	s.name(p, nil, 1)
+	s.countNamedPorts(p, nil, 1)
 	s.isolate(p)
 }
 
-func (s *state) leave(p *pod) {
+func (s *state) removePod(p *pod) {
 	s.release(p)
-	s.name(p, nil, -1)
+	s.countNamedPorts(p, nil, -1)
 	for g := range p.groups {
-		s.part(p, g)
+		s.quit(p, g)
 	}
 	for _, addr := range p.Addrs {
 		delete(s.owners, addr)
 	}
 }
 
-// regroup makes a pod a member of the groups that select it.
+// regroup makes a pod a member of exactly the groups that select it.
 func (s *state) regroup(p *pod) {
 	for _, g := range s.groups {
 		_, is := p.groups[g]
@@ -178,17 +178,17 @@ func (s *state) regroup(p *pod) {
 		case want && !is:
 			s.join(p, g)
 		case is && !want:
-			s.part(p, g)
+			s.quit(p, g)
 		}
 	}
 }
 
 func (s *state) selects(sel selector, p *pod) bool {
-	if sel.spaces == nil {
+	if sel.namespaces == nil {
 		return sel.namespace == p.Namespace && sel.pods.Matches(p.Labels)
 	}
-	sp := s.spaces[p.Namespace]
-	return sp.exists && sel.spaces.Matches(sp.labels) && sel.pods.Matches(p.Labels)
+	ns := s.namespaces[p.Namespace]
+	return ns.exists && sel.namespaces.Matches(ns.labels) && sel.pods.Matches(p.Labels)
 }
 
 func (s *state) join(p *pod, g *group) {
@@ -196,7 +196,7 @@ func (s *state) join(p *pod, g *group) {
 	s.each(p, func(t *table, key string) { t.Alter(nft.Element{Set: g.set, Key: key}, 1) })
 }
 
-func (s *state) part(p *pod, g *group) {
+func (s *state) quit(p *pod, g *group) {
 	delete(p.groups, g)
 	delete(g.members, p)
 	s.each(p, func(t *table, key string) { t.Alter(nft.Element{Set: g.set, Key: key}, -1) })
@@ -213,8 +213,9 @@ func (s *state) each(p *pod, f func(t *table, key string)) {
 	}
 }
 
-// name adds the pod's ports to the sets of those names that rules have, or only of one name.
-func (s *state) name(p *pod, only *namedPort, by int) {
+// countNamedPorts adds the pod's ports to the sets of the names that rules have, or with only to the set of one name. A
+// negative number removes them.
+func (s *state) countNamedPorts(p *pod, only *namedPort, by int) {
 	for _, port := range p.Ports {
 		if s.named[port.namedPort] == 0 || only != nil && *only != port.namedPort {
 			continue
@@ -232,24 +233,25 @@ func (s *state) isolate(p *pod) {
 	for _, t := range s.tables {
 		egress, ingress := t.directions()
 		for _, d := range []direction{egress, ingress} {
-			if b, ok := s.bond(t, d, p); ok {
-				b.count(1)
-				p.bonds = append(p.bonds, b)
+			if i, ok := s.isolation(t, d, p); ok {
+				i.count(1)
+				p.isolations = append(p.isolations, i)
 			}
 		}
 	}
 }
 
 func (s *state) release(p *pod) {
-	for _, b := range p.bonds {
-		b.count(-1)
+	for _, i := range p.isolations {
+		i.count(-1)
 	}
-	p.bonds = nil
+	p.isolations = nil
 }
 
-func (s *state) bond(t *table, d direction, p *pod) (bond, bool) {
+// isolation returns the isolation of a pod by all policies that select it; false: there are none.
+func (s *state) isolation(t *table, d direction, p *pod) (isolation, bool) {
 	var chains []string
-	for _, policy := range s.spaces[p.Namespace].policies {
+	for _, policy := range s.namespaces[p.Namespace].policies {
 		if !policy.subject.Matches(p.Labels) {
 			continue
 		}
@@ -260,41 +262,41 @@ func (s *state) bond(t *table, d direction, p *pod) (bond, bool) {
 		}
 	}
 	if len(chains) == 0 {
-		return bond{}, false
+		return isolation{}, false
 	}
 	slices.Sort(chains)
-	b := bond{table: t, chain: t.all(d, chains)}
+	out := isolation{table: t, chain: t.layout.isolation(d, chains)}
 	s.each(p, func(of *table, key string) {
 		if of == t {
-			b.elements = append(b.elements, nft.Element{Set: d.set, Key: key, Value: b.chain.Name},
+			out.elements = append(out.elements, nft.Element{Set: d.set, Key: key, Value: out.chain.Name},
 				nft.Element{Set: setSelf, Key: key + key})
 		}
 	})
-	return b, len(b.elements) > 0
+	return out, len(out.elements) > 0
 }
 
-func (b bond) count(by int) {
-	b.Need(b.chain, by)
-	for _, e := range b.elements {
-		b.Share(e, by)
+func (i isolation) count(by int) {
+	i.Need(i.chain, by)
+	for _, e := range i.elements {
+		i.Share(e, by)
 	}
 }
 
 // setPolicy replaces a policy; nil: it no longer exists.
 func (s *state) setPolicy(key types.NamespacedName, c *compiled) {
-	sp := s.space(key.Namespace)
+	ns := s.namespace(key.Namespace)
 	defer s.forget(key.Namespace)
-	old := sp.policies[key.Name]
+	old := ns.policies[key.Name]
 	var affected []*pod
-	for _, p := range sp.pods {
+	for _, p := range ns.pods {
 		if old != nil && old.subject.Matches(p.Labels) || c != nil && c.subject.Matches(p.Labels) {
 			affected = append(affected, p)
 			s.release(p)
 		}
 	}
-	delete(sp.policies, key.Name)
+	delete(ns.policies, key.Name)
 	if c != nil {
-		sp.policies[key.Name] = s.install(key, c)
+		ns.policies[key.Name] = s.install(key, c)
 	}
 	if old != nil {
 		s.uninstall(old)
@@ -304,7 +306,7 @@ func (s *state) setPolicy(key types.NamespacedName, c *compiled) {
 	}
 }
 
-// install adds the chains of a policy and what they need.
+// install adds the chains of a policy, and the sets that they need.
 func (s *state) install(key types.NamespacedName, c *compiled) *policy {
 	s.policies++
 	p := &policy{compiled: c}
@@ -381,7 +383,7 @@ func (s *state) group(sel selector, by int) {
 	}
 	if g.rules == 0 {
 		for p := range g.members {
-			s.part(p, g)
+			s.quit(p, g)
 		}
 		delete(s.groups, text)
 	}
@@ -393,11 +395,11 @@ func (s *state) port(n namedPort, by int) {
 	}
 	if s.named[n] == 0 {
 		s.named[n] = by
-		s.pods(func(p *pod) { s.name(p, &n, 1) })
+		s.pods(func(p *pod) { s.countNamedPorts(p, &n, 1) })
 		return
 	}
 	if s.named[n]+by == 0 {
-		s.pods(func(p *pod) { s.name(p, &n, -1) })
+		s.pods(func(p *pod) { s.countNamedPorts(p, &n, -1) })
 		delete(s.named, n)
 		return
 	}
@@ -405,8 +407,8 @@ func (s *state) port(n namedPort, by int) {
 }
 
 func (s *state) pods(f func(*pod)) {
-	for _, sp := range s.spaces {
-		for _, p := range sp.pods {
+	for _, ns := range s.namespaces {
+		for _, p := range ns.pods {
 			f(p)
 		}
 	}
@@ -422,7 +424,7 @@ func (t *table) chain(d direction, key types.NamespacedName, rules []rule) chain
 	var all []allowed
 	for _, r := range rules {
 		var a allowed
-		if r.anyone {
+		if r.anyPeer {
 			a.peers = []string{""}
 		}
 		for _, sel := range r.peers {
@@ -457,8 +459,8 @@ func (s *state) all(t *table, element func(nft.Element), part func(nft.Part)) {
 	if s.policies > 0 {
 		part(t.forward())
 	}
-	for _, sp := range s.spaces {
-		for _, policy := range sp.policies {
+	for _, ns := range s.namespaces {
+		for _, policy := range ns.policies {
 			for _, c := range policy.chains {
 				if c.table == t {
 					part(c.part)
@@ -467,13 +469,14 @@ func (s *state) all(t *table, element func(nft.Element), part func(nft.Part)) {
 				}
 			}
 		}
-		for _, p := range sp.pods {
-			s.ofPod(t, p, element, part)
+		for _, p := range ns.pods {
+			s.podParts(t, p, element, part)
 		}
 	}
 }
 
-func (s *state) ofPod(t *table, p *pod, element func(nft.Element), part func(nft.Part)) {
+// podParts calls the functions for the elements and parts of one pod.
+func (s *state) podParts(t *table, p *pod, element func(nft.Element), part func(nft.Part)) {
 	s.each(p, func(of *table, key string) {
 		if of != t {
 			return
@@ -487,10 +490,10 @@ func (s *state) ofPod(t *table, p *pod, element func(nft.Element), part func(nft
 			}
 		}
 	})
-	for _, b := range p.bonds {
-		if b.table == t {
-			part(b.chain)
-			list(b.elements, element)
+	for _, i := range p.isolations {
+		if i.table == t {
+			part(i.chain)
+			list(i.elements, element)
 		}
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// attempts is how often a list is read that changes while it is read, as it does when other pods start.
+// attempts is the maximum number of reads of a list that changes meanwhile, for instance because other pods start.
 const attempts = 20
 
-// All reads a list until it is consistent. If it keeps changing, its last state counts, in which an entry that has just
-// been added or removed may be missing or too many.
+// All reads a list until it is consistent. If it keeps changing, All returns the last state, which may be wrong about
+// entries that were just added or removed.
 func All[T any](read func() ([]T, error)) (list []T, err error) {
 	for range attempts {
 		if list, err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -24,17 +24,16 @@ func bind(name string, pool []netip.Prefix, want []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", name, err)
 	}
-	surplus, lack := difference(have, pool, want)
+	surplus, missing := difference(have, pool, want)
 	var errs []error
 	for _, a := range surplus {
 		errs = append(errs, netlink.AddrDel(link, &a))
 	}
-	for _, ip := range lack {
+	for _, ip := range missing {
 		mask := net.CIDRMask(ip.BitLen(), ip.BitLen())
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: mask},
-			Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
-		if ip.Is4() {
-			a.Flags = unix.IFA_F_NOPREFIXROUTE
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: mask}, Flags: unix.IFA_F_NOPREFIXROUTE}
+		if ip.Is6() {
+			a.Flags |= unix.IFA_F_NODAD
 		}
 		if err := netlink.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {
 			errs = append(errs, fmt.Errorf("bind %s: %w", ip, err))
@@ -44,9 +43,9 @@ func bind(name string, pool []netip.Prefix, want []netip.Addr) error {
 }
 
 // difference returns the addresses of the pool to remove from a link and to add to it.
-func difference(have []netlink.Addr, pool []netip.Prefix,
-	want []netip.Addr) (surplus []netlink.Addr, lack []netip.Addr) {
-	lack = slices.Clone(want)
+func difference(
+	have []netlink.Addr, pool []netip.Prefix, want []netip.Addr) (surplus []netlink.Addr, missing []netip.Addr) {
+	missing = slices.Clone(want)
 	for _, a := range have {
 		ip, ones := addr(a.IP), 0
 		if a.Mask != nil {
@@ -55,11 +54,11 @@ func difference(have []netlink.Addr, pool []netip.Prefix,
 		if ones != ip.BitLen() || !slices.ContainsFunc(pool, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 			continue // not one of ours
 		}
-		if i := slices.Index(lack, ip); i >= 0 {
-			lack = slices.Delete(lack, i, i+1)
+		if i := slices.Index(missing, ip); i >= 0 {
+			missing = slices.Delete(missing, i, i+1)
 		} else {
 			surplus = append(surplus, a)
 		}
 	}
-	return surplus, lack
+	return surplus, missing
 }

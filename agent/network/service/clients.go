@@ -13,13 +13,13 @@ import (
 // forgetClients removes from affinity the clients whose last endpoint no longer exists. It runs after the change that
 // removed the endpoint, so that no client is assigned to it again.
 func (t *table) forgetClients() error {
-	if !t.clients {
+	if !t.clientsStale {
 		return nil
 	}
 	if err := t.Do(t.dropClients); err != nil {
 		return err
 	}
-	t.clients = false
+	t.clientsStale = false
 	return nil
 }
 
@@ -35,7 +35,7 @@ func (t *table) dropClients(conn *nftables.Conn) error {
 			gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
 		}
 	}
-	for part := range slices.Chunk(gone, nft.Chunk) {
+	for part := range slices.Chunk(gone, nft.MessageElements) {
 		if err := conn.SetDeleteElements(set, part); err != nil {
 			return err
 		}
@@ -45,14 +45,14 @@ func (t *table) dropClients(conn *nftables.Conn) error {
 
 // assigned reports whether a Service still has the endpoint of an element of affinity.
 func (t *table) assigned(key, value []byte) bool {
-	size := int(t.size)
+	size := int(t.Size)
 	if len(key) < 2*size+8 || len(value) < size+2 {
 		return false
 	}
 	addr, _ := netip.AddrFromSlice(key[size : 2*size])
 	front := Frontend{Addr: addr, Protocol: key[2*size], Port: binary.BigEndian.Uint16(key[2*size+4:])}
 	if _, ok := t.owner[front]; !ok {
-		front.Addr = anyAddress(t.family)
+		front.Addr = anyAddress(t.IPFamily)
 	}
 	routes := t.routesOf(front)
 	ip, _ := netip.AddrFromSlice(value[:size])

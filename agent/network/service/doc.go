@@ -1,8 +1,8 @@
-// Package service translates the addresses of Services to those of their endpoints, in the kernel: what kube-proxy
-// does on other nodes.
+// Package service translates the addresses of Services to those of their endpoints in the kernel, as kube-proxy does
+// on other nodes.
 //
 // Data goes one way: Services and EndpointSlices → Of, a pure function from one Service to its Routes → elements of
-// the maps and sets of one nftables table for each IP family → the difference to what the kernel holds, written in
+// the maps and sets of one nftables table for each IP family → the difference to the tables in the kernel, written in
 // one transaction. Rules are static; endpoints are only elements, so a connection is translated by a fixed number of
 // lookups, however many Services there are:
 //
@@ -25,5 +25,5 @@
 // The table is a function of Services and EndpointSlices alone, not of the order of their changes: it is the same
 // after a restart. While the process does not run, the kernel continues to translate.
 //
-//   - healthcheck.go: answers load balancers, whether a node has endpoints of a Service
+//   - healthcheck.go: tells load balancers whether the node has endpoints of a Service
 package service

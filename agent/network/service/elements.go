@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-
 	"monopod/agent/network/nft"
 )
 
@@ -62,7 +59,8 @@ func (r Routes) elements(add func(element)) {
 		}
 		add(element{Set: prefix + services, Key: key, Value: route.picker(front).chain()})
 		for i, e := range route.Endpoints {
-			add(element{Set: prefix + setEndpoints, Key: key + index(from+i), Value: string(e.Addr().AsSlice()) + port(e.port)})
+			add(element{Set: prefix + setEndpoints, Key: key + index(from+i),
+				Value: string(e.Addr().AsSlice()) + nft.PortWord(e.port)})
 			if route.Affinity > 0 {
 				add(element{Set: prefix + setSticky, Key: key + index(from+i),
 					Value: picker{to: e.AddrPort(), affinity: route.Affinity}.chain()})
@@ -140,26 +138,11 @@ func (f Frontend) prefix() string {
 // key is address . protocol . port, for the node without the address. Every part begins a new word, as in the
 // kernel's registers.
 func (f Frontend) key() string {
-	rest := string([]byte{f.Protocol, 0, 0, 0}) + port(f.Port)
+	rest := string([]byte{f.Protocol, 0, 0, 0}) + nft.PortWord(f.Port)
 	if f.node() {
 		return rest
 	}
 	return string(f.Addr.AsSlice()) + rest
-}
-
-func protocolNumber(p corev1.Protocol) byte {
-	switch p {
-	case corev1.ProtocolUDP:
-		return unix.IPPROTO_UDP
-	case corev1.ProtocolSCTP:
-		return unix.IPPROTO_SCTP
-	}
-	return unix.IPPROTO_TCP
-}
-
-// port fills the first half of a word.
-func port(number uint16) string {
-	return string(append(binary.BigEndian.AppendUint16(nil, number), 0, 0))
 }
 
 // index encodes an index as the kernel encodes random numbers.

@@ -20,7 +20,7 @@ func (t *table) forgetFlows() error {
 		return nil
 	}
 	family := unix.AF_INET
-	if t.family == corev1.IPv6Protocol {
+	if t.IPFamily == corev1.IPv6Protocol {
 		family = unix.AF_INET6
 	}
 	addresses, err := retry.All(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family) })
@@ -37,8 +37,8 @@ func (t *table) forgetFlows() error {
 		}
 	}
 	stale := staleFlow(func(flow *netlink.ConntrackFlow) bool { return t.stale(flow, local) })
-	if _, err := t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), stale); err != nil &&
-		!errors.Is(err, netlink.ErrDumpInterrupted) {
+	_, err = t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), stale)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		t.closeFlows()
 		return err
 	}
@@ -68,7 +68,7 @@ func (t *table) stale(flow *netlink.ConntrackFlow, local map[netip.Addr]bool) bo
 		if !local[front.Addr] {
 			return false
 		}
-		front.Addr = anyAddress(t.family)
+		front.Addr = anyAddress(t.IPFamily)
 		if _, changed := t.udp[front]; !changed {
 			return false
 		}

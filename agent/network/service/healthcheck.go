@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// part names the servers in metrics and health.
-	part = "health check"
-	// timeout limits a request of a load balancer.
-	timeout = 5 * time.Second
-	// maxHeader limits its header, in bytes.
+	// healthCheckPart names the servers in metrics and health.
+	healthCheckPart = "health check"
+	// healthCheckTimeout limits a request of a load balancer.
+	healthCheckTimeout = 5 * time.Second
+	// maxHeader limits the header of a request, in bytes.
 	maxHeader = 4 << 10
 )
 
@@ -35,26 +35,25 @@ type HealthChecks struct {
 	group sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
-	services map[types.NamespacedName]*checked
+	services map[types.NamespacedName]*healthCheck
 }
 
-// checked is a Service with a port for health checks.
-type checked struct {
+// healthCheck is the server of one Service.
+type healthCheck struct {
 	port  int32
 	local int // endpoints on this node
 	stop  func()
 }
 
-// NewHealthChecks returns Servers that serve until ctx ends.
+// NewHealthChecks returns HealthChecks that answer until ctx ends.
 func NewHealthChecks(ctx context.Context, g *guard.Guard, log *zap.Logger) *HealthChecks {
-	return &HealthChecks{ctx: ctx, guard: g, log: log, services: map[types.NamespacedName]*checked{}}
+	return &HealthChecks{ctx: ctx, guard: g, log: log, services: map[types.NamespacedName]*healthCheck{}}
 }
 
-// Wait returns when ctx has ended and all servers have.
+// Wait returns when ctx and all servers have ended.
 func (s *HealthChecks) Wait() { s.group.Wait() }
 
-// Set sets the health check of a Service: the port of its health checks, 0 for none, and how many endpoints this node
-// has.
+// Set sets the health check port of a Service, 0 for none, and the number of its endpoints on this node.
 func (s *HealthChecks) Set(key types.NamespacedName, port int32, local int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,11 +71,11 @@ func (s *HealthChecks) Set(key types.NamespacedName, port int32, local int) {
 	}
 	stop, err := s.serve(key, port)
 	if err != nil {
-		s.log.Warn("health checks of a Service are not answered", zap.Stringer("service", key), zap.Int32("port", port),
-			zap.Error(err))
+		s.log.Warn("failed to listen on the health check port of a Service", zap.Stringer("service", key),
+			zap.Int32("port", port), zap.Error(err))
 		return
 	}
-	s.services[key] = &checked{port: port, local: local, stop: stop}
+	s.services[key] = &healthCheck{port: port, local: local, stop: stop}
 }
 
 func (s *HealthChecks) serve(key types.NamespacedName, port int32) (stop func(), err error) {
@@ -85,21 +84,22 @@ func (s *HealthChecks) serve(key types.NamespacedName, port int32) (stop func(),
 		return nil, err
 	}
 	server := &http.Server{
-		Handler: s.guard.Handler(part,
+		Handler: s.guard.Handler(healthCheckPart,
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.answer(w, key) })),
-		ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: timeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: zap.NewStdLog(zap.NewNop()),
+		ReadHeaderTimeout: healthCheckTimeout, ReadTimeout: healthCheckTimeout,
+		WriteTimeout: healthCheckTimeout, IdleTimeout: healthCheckTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: zap.NewStdLog(zap.NewNop()),
 	}
 	end := context.AfterFunc(s.ctx, func() { server.Close() })
-	s.guard.Go(&s.group, part, func() {
+	s.guard.Go(&s.group, healthCheckPart, func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Warn("health checks of a Service are no longer answered", zap.Stringer("service", key), zap.Error(err))
+			s.log.Warn("the health check server of a Service has failed", zap.Stringer("service", key), zap.Error(err))
 		}
 	})
 	return func() { end(); server.Close() }, nil
 }
 
-// answer sends kube-proxy's format.
+// answer writes a response in kube-proxy's format.
 func (s *HealthChecks) answer(w http.ResponseWriter, key types.NamespacedName) {
 	s.mu.Lock()
 	local := 0
@@ -113,7 +113,7 @@ func (s *HealthChecks) answer(w http.ResponseWriter, key types.NamespacedName) {
 	if local == 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{ // or the load balancer is gone
+	_ = json.NewEncoder(w).Encode(map[string]any{ // an error means that the load balancer is gone
 		"service":             map[string]string{"namespace": key.Namespace, "name": key.Name},
 		"localEndpoints":      local,
 		"serviceProxyHealthy": true,

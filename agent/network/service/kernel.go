@@ -1,13 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/nft"
 )
@@ -25,8 +24,8 @@ func (l *layout) Set(name string) *nftables.Set {
 	return l.sets[name]
 }
 
-// Native implements nft.Layout.
-func (l *layout) Native(e element) nftables.SetElement {
+// ToKernel implements nft.Layout.
+func (l *layout) ToKernel(e element) nftables.SetElement {
 	out := nftables.SetElement{Key: []byte(e.Key)}
 	switch name := strings.TrimPrefix(e.Set, nodePrefix); {
 	case name == setUnserved && e.Value == dropped:
@@ -56,8 +55,8 @@ func (l *layout) IsPart(chain string) bool {
 	return ok && err == nil && n > standing
 }
 
-// Foreign implements nft.Layout.
-func (l *layout) Foreign(set *nftables.Set, e nftables.SetElement) element {
+// FromKernel implements nft.Layout.
+func (l *layout) FromKernel(set *nftables.Set, e nftables.SetElement) element {
 	out := element{Set: set.Name, Key: string(e.Key), Value: string(e.Val)}
 	if set.Interval {
 		out.Value = string(e.KeyEnd)
@@ -65,16 +64,7 @@ func (l *layout) Foreign(set *nftables.Set, e nftables.SetElement) element {
 	if set.DataType != nftables.TypeVerdict {
 		return out
 	}
-	out.Value = dropped
-	ad, err := netlink.NewAttributeDecoder(e.Val)
-	if err != nil {
-		return out
-	}
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_VERDICT_CHAIN {
-			out.Value = ad.String()
-		}
-	}
+	out.Value = cmp.Or(nft.ChainOf(e.Val), dropped)
 	return out
 }
 

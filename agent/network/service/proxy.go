@@ -27,15 +27,15 @@ type Config struct {
 type Proxy struct {
 	cfg    Config
 	tables []*table
-	// waiting are the Services that lack a frontend because another Service has it.
-	waiting map[types.NamespacedName]struct{}
-	local   bool // routeLocalnet has run
-	bound   bool // the link of the pods has the addresses of load balancers
+	// conflicting are the Services that lack a frontend because another Service has it.
+	conflicting    map[types.NamespacedName]struct{}
+	localnetRouted bool // routeLocalnet has run
+	bound          bool // the link of the pods has the addresses of load balancers
 }
 
 // New returns a Proxy that does not know any Services yet.
 func New(cfg Config) *Proxy {
-	p := &Proxy{cfg: cfg, waiting: map[types.NamespacedName]struct{}{}}
+	p := &Proxy{cfg: cfg, conflicting: map[types.NamespacedName]struct{}{}}
 	for _, family := range cfg.Families {
 		p.tables = append(p.tables, newTable(newLayout(cfg, family)))
 	}
@@ -45,26 +45,26 @@ func New(cfg Config) *Proxy {
 // SetZone sets the zone of the node. All Services with endpoints must be set again after it.
 func (p *Proxy) SetZone(zone string) { p.cfg.Node.Zone = zone }
 
-// Set sets the state of a Service; nil: it no longer exists. It returns the Services that the caller must set again,
-// because this one has released an address that they need, too. Sync writes the difference.
+// Set sets the state of a Service; nil: it no longer exists. If this Service has released an address, Set returns the
+// Services that the caller must set again, because they may need it. Sync writes the difference.
 func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service,
 	eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
-	delete(p.waiting, key)
+	delete(p.conflicting, key)
 	check, local := checkPort(svc), 0
 	for _, t := range p.tables {
-		routes := Of(svc, eps, t.family, p.cfg.Node)
+		routes := Of(svc, eps, t.IPFamily, p.cfg.Node)
 		if check != 0 {
-			local += localReady(svc, eps, t.family, p.cfg.Node.Name)
+			local += localReady(svc, eps, t.IPFamily, p.cfg.Node.Name)
 		}
 		taken, freed := t.set(key, routes)
 		for _, front := range taken {
-			p.waiting[key] = struct{}{}
-			p.cfg.Log.Warn("another Service already has the address, which is not translated for this Service",
-				zap.Stringer("service", key),
-				zap.Stringer("owner", t.owner[front].key), zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
+			p.conflicting[key] = struct{}{}
+			p.cfg.Log.Warn("an address of a Service is not translated, because another Service has it",
+				zap.Stringer("service", key), zap.Stringer("owner", t.owner[front].key),
+				zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
 		}
 		if freed {
-			for other := range p.waiting {
+			for other := range p.conflicting {
 				if other != key {
 					again = append(again, other)
 				}
@@ -80,7 +80,7 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service,
 // Sync brings the kernel to the desired state.
 func (p *Proxy) Sync() error {
 	err := p.write()
-	if err == nil && !p.local && p.cfg.Bridge != "" {
+	if err == nil && !p.localnetRouted && p.cfg.Bridge != "" {
 		p.routeLocalnet()
 	}
 	return errors.Join(err, p.bind())
@@ -94,13 +94,13 @@ func (p *Proxy) Close() {
 	}
 }
 
-// bind gives the machine the addresses that only load balancers have.
+// bind adds the addresses that only load balancers have to the link of the pods.
 func (p *Proxy) bind() error {
 	var want []netip.Addr
 	for _, t := range p.tables {
-		p.bound = p.bound && !t.moved
-		t.moved = false
-		want = append(want, t.closed()...)
+		p.bound = p.bound && !t.closedChanged
+		t.closedChanged = false
+		want = append(want, t.closedAddresses()...)
 	}
 	if p.bound || len(p.cfg.Node.Pool) == 0 || p.cfg.Bridge == "" {
 		return nil
@@ -115,9 +115,9 @@ func (p *Proxy) bind() error {
 func (p *Proxy) routeLocalnet() {
 	err := os.WriteFile("/proc/sys/net/ipv4/conf/"+p.cfg.Bridge+"/route_localnet", []byte("1"), 0o644)
 	if err != nil {
-		p.cfg.Log.Warn("NodePorts do not answer at 127.0.0.1", zap.Error(err))
+		p.cfg.Log.Warn("failed to set route_localnet: NodePorts do not answer at 127.0.0.1", zap.Error(err))
 	}
-	p.local = true
+	p.localnetRouted = true
 }
 
 // Verify checks that the kernel still has the tables. The next Sync writes those that another program removed.
@@ -137,7 +137,7 @@ func (p *Proxy) write() error {
 			continue
 		}
 		if err := errors.Join(t.forgetClients(), t.forgetFlows()); err != nil {
-			p.cfg.Log.Warn("failed to end the flows of endpoints that no longer exist", zap.Error(err))
+			p.cfg.Log.Warn("failed to remove the conntrack flows and the session affinity of removed endpoints", zap.Error(err))
 		}
 	}
 	return errors.Join(errs...)

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"monopod/agent/network/nft"
 )
 
 // labelProxyName marks a Service that another proxy serves.
@@ -60,12 +62,12 @@ func (e Endpoint) Addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
 // AddrPort is the address and port of the endpoint.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr(), e.port) }
 
-// Route is where a Frontend leads. Without Endpoints, connections are rejected or, with Drop, dropped.
+// Route contains the endpoints of a Frontend. Without Endpoints, connections are rejected or, with Drop, dropped.
 type Route struct {
 	Endpoints []Endpoint // sorted, each once
 	Affinity  time.Duration
 	Drop      bool
-	// Guarded: only clients in Sources are let through. They are sorted, and none contains another.
+	// Guarded: only clients in Sources are admitted. They are sorted, and none contains another.
 	Guarded bool
 	Sources []netip.Prefix
 	// Closed: the other ports of the address are refused, because it is not an address of the machine.
@@ -103,7 +105,7 @@ func (r Routes) leads(front Frontend, to netip.AddrPort) bool {
 
 // Of returns the routes of a Service, for the addresses of one family, as they are on a node.
 func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node Node) Routes {
-	if !served(svc) || !has(&svc.Spec, family) {
+	if !served(svc) || !hasFamily(&svc.Spec, family) {
 		return nil
 	}
 	spec := &svc.Spec
@@ -120,7 +122,7 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 			if err != nil || number <= 0 || familyOf(ip) != family {
 				return
 			}
-			front := Frontend{Addr: ip.Unmap(), Protocol: protocolNumber(port.Protocol), Port: uint16(number)}
+			front := Frontend{Addr: ip.Unmap(), Protocol: nft.ProtocolNumber(port.Protocol), Port: uint16(number)}
 			routes[front] = outside
 			if front.Inside = true; len(inside.Endpoints) > 0 && !slices.Equal(inside.Endpoints, outside.Endpoints) {
 				routes[front] = inside
@@ -129,13 +131,13 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 		for _, ip := range clusterIPs(spec) {
 			add(ip, port.Port, internal, internal)
 		}
-		// Of the outside addresses, the policy Local is for clients outside of the cluster, as upstream.
+		// As upstream, externalTrafficPolicy Local applies only to clients outside of the cluster.
 		for _, ip := range spec.ExternalIPs {
 			add(ip, port.Port, every, external)
 		}
 		for _, ingress := range svc.Status.LoadBalancer.Ingress {
 			if ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP {
-				add(ingress.IP, port.Port, every, balanced(external, svc, ingress.IP, node))
+				add(ingress.IP, port.Port, every, loadBalancerRoute(external, svc, ingress.IP, node))
 			}
 		}
 		add(anyAddress(family).String(), port.NodePort, every, external)
@@ -148,7 +150,8 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 	return sorted
 }
 
-// served reports whether the Service has addresses that this node translates.
+// served reports whether the Service has addresses that this node translates. Headless Services and those of another
+// proxy have none.
 func served(svc *corev1.Service) bool {
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" ||
 		svc.Spec.ClusterIP == corev1.ClusterIPNone {
@@ -159,8 +162,8 @@ func served(svc *corev1.Service) bool {
 	return !other && !headless
 }
 
-// has reports whether the Service has an address of the family.
-func has(spec *corev1.ServiceSpec, family corev1.IPFamily) bool {
+// hasFamily reports whether the Service has an address of the family.
+func hasFamily(spec *corev1.ServiceSpec, family corev1.IPFamily) bool {
 	return slices.ContainsFunc(clusterIPs(spec), func(text string) bool {
 		ip, err := netip.ParseAddr(text)
 		return err == nil && familyOf(ip) == family
@@ -174,8 +177,8 @@ func clusterIPs(spec *corev1.ServiceSpec) []string {
 	return []string{spec.ClusterIP}
 }
 
-// balanced is the route of an address of a load balancer.
-func balanced(r Route, svc *corev1.Service, address string, node Node) Route {
+// loadBalancerRoute is the route of an address of a load balancer.
+func loadBalancerRoute(r Route, svc *corev1.Service, address string, node Node) Route {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return r
@@ -185,8 +188,8 @@ func balanced(r Route, svc *corev1.Service, address string, node Node) Route {
 	return r
 }
 
-// sources returns whether the clients of a load balancer are limited, and to which ranges of a family. If there are
-// only ranges of the other family, no client of this one is let through. Ranges within others are omitted.
+// sources returns whether a load balancer limits its clients, and the ranges of one family that it admits. If there are
+// only ranges of the other family, no client of this one is admitted. Ranges within others are omitted.
 func sources(svc *corev1.Service, is4 bool) (guarded bool, ranges []netip.Prefix) {
 	all := svc.Spec.LoadBalancerSourceRanges
 	if text := strings.TrimSpace(svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]); len(all) == 0 &&
@@ -201,13 +204,13 @@ func sources(svc *corev1.Service, is4 bool) (guarded bool, ranges []netip.Prefix
 	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
-	kept := ranges[:0]
+	distinct := ranges[:0]
 	for _, p := range ranges {
-		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
-			kept = append(kept, p)
+		if n := len(distinct); n == 0 || !distinct[n-1].Overlaps(p) {
+			distinct = append(distinct, p)
 		}
 	}
-	return len(all) > 0, kept
+	return len(all) > 0, distinct
 }
 
 // candidate is an endpoint, its conditions and its hints.
@@ -289,7 +292,8 @@ func candidateOf(e *discoveryv1.Endpoint, port uint16, node string) (candidate, 
 }
 
 // route chooses from all endpoints, or for the policy Local from those of this node: the ready ones, and if there is
-// none, those that terminate and still serve. Of all ready ones, hints choose those for the node or its zone.
+// none, those that terminate and still serve. Without the policy Local, hints limit the ready ones to those for the
+// node or its zone.
 func route(all []candidate, local bool, node Node) Route {
 	choose := func(ok func(candidate) bool) []Endpoint {
 		var out []Endpoint
@@ -312,7 +316,7 @@ func route(all []candidate, local bool, node Node) Route {
 	return r
 }
 
-// byHints returns which ready endpoints the hints leave for a node, as kube-proxy's topologyModeFromHints: those for
+// byHints returns a filter of ready endpoints by their hints, as kube-proxy's topologyModeFromHints: those for
 // the node if every ready endpoint has a hint for a node, otherwise those for its zone if every one has a hint for a
 // zone; all of them if a hint is missing or none is for this node or zone.
 func byHints(all []candidate, node Node) func(candidate) bool {

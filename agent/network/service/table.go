@@ -12,18 +12,18 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// table is the desired table of one family, by Service, and what of it is not yet in the kernel.
+// table is the desired table of one family, by Service, with the changes that the kernel does not have yet.
 type table struct {
 	*layout
 	*nft.Table
-	services map[types.NamespacedName]*owner
-	owner    map[Frontend]*owner
-	udp      map[Frontend]struct{} // whose flows may lead elsewhere than to their endpoints
-	hosts    map[host]int32        // how many routes need each
-	// moved is set if the addresses that only load balancers have changed; clients, if a client's last endpoint may be
-	// gone.
-	moved, clients bool
-	flows          *netlink.Handle // stays open, as nft.Conn; nil: not yet, or after a failure
+	services      map[types.NamespacedName]*owner
+	owner         map[Frontend]*owner
+	udp           map[Frontend]struct{} // frontends with possibly stale flows
+	hosts         map[host]int32        // number of routes that need each
+	closedChanged bool                  // the addresses that only load balancers have changed
+	clientsStale  bool                  // affinity may contain clients of removed endpoints
+
+	flows *netlink.Handle // stays open, as nft.Conn; nil: not yet, or after a failure
 }
 
 // owner is a Service with its routes.
@@ -34,8 +34,8 @@ type owner struct {
 
 func newTable(l *layout) *table {
 	return &table{
-		layout: l, Table: nft.New(l), services: map[types.NamespacedName]*owner{}, owner: map[Frontend]*owner{}, udp: map[Frontend]struct{}{},
-		hosts: map[host]int32{},
+		layout: l, Table: nft.New(l), services: map[types.NamespacedName]*owner{},
+		owner: map[Frontend]*owner{}, udp: map[Frontend]struct{}{}, hosts: map[host]int32{},
 	}
 }
 
@@ -47,7 +47,7 @@ func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, 
 		service = &owner{key: key}
 	}
 	other := func(front Frontend) bool {
-		front.Inside = false // where one is, the other is
+		front.Inside = false // the Frontend for other clients has the same owner
 		has := t.owner[front]
 		return has != nil && has != service
 	}
@@ -79,11 +79,11 @@ func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, 
 	}
 	t.count(old, -1)
 	t.count(routes, 1)
-	t.note(old, routes)
+	t.markStale(old, routes)
 	return taken, freed
 }
 
-// count adds the elements and chains of routes, or removes them.
+// count adds the elements and chains of routes, or with -1 removes them.
 func (t *table) count(routes Routes, by int) {
 	routes.elements(func(e element) { t.Alter(e, by) })
 	routes.hosts(func(h host) {
@@ -95,14 +95,14 @@ func (t *table) count(routes Routes, by int) {
 		}
 		if was == 0 || now == 0 {
 			t.Alter(h.element(), by)
-			t.moved = t.moved || h.closed
+			t.closedChanged = t.closedChanged || h.closed
 		}
 	})
 	routes.pickers(func(p picker) { t.Need(t.part(p), by) })
 }
 
-// closed are the addresses that only load balancers have.
-func (t *table) closed() (all []netip.Addr) {
+// closedAddresses are the addresses that only load balancers have.
+func (t *table) closedAddresses() (all []netip.Addr) {
 	for h := range t.hosts {
 		if h.closed {
 			all = append(all, h.addr())
@@ -116,28 +116,28 @@ func (t *table) part(p picker) nft.Part {
 	return nft.Part{Name: p.chain(), Fill: func(conn *nftables.Conn) { t.pick(conn, p) }}
 }
 
-// note records the UDP frontends whose flows may have to move (new ones, and those without or with fewer endpoints),
-// and whether clients of other frontends lose their affinity.
-func (t *table) note(old, next Routes) {
+// markStale records the UDP frontends with possibly stale flows (new ones, and those that had no endpoints or lose
+// some), and whether clients lose their affinity.
+func (t *table) markStale(old, next Routes) {
 	for _, was := range old {
 		now, _ := next.find(was.Frontend)
 		if slices.Equal(was.Endpoints, now.Endpoints) {
 			continue
 		}
-		t.clients = t.clients || was.Affinity > 0
+		t.clientsStale = t.clientsStale || was.Affinity > 0
 		if len(was.Endpoints) == 0 || loses(was.Route, now) {
-			t.move(was.Frontend)
+			t.markFlows(was.Frontend)
 		}
 	}
 	for _, now := range next {
 		if _, ok := old.find(now.Frontend); !ok {
-			t.move(now.Frontend)
+			t.markFlows(now.Frontend)
 		}
 	}
 }
 
-// move notes that flows through the frontend, if it is one of UDP, may have to move.
-func (t *table) move(front Frontend) {
+// markFlows records that the flows through a UDP frontend may be stale.
+func (t *table) markFlows(front Frontend) {
 	if front.Inside = false; front.Protocol == unix.IPPROTO_UDP {
 		t.udp[front] = struct{}{}
 	}
@@ -159,7 +159,7 @@ func (t *table) routesOf(front Frontend) Routes {
 // sync brings the kernel to the desired state.
 func (t *table) sync() error {
 	found, err := t.Sync(t.all)
-	t.clients = t.clients || found // they may be of an earlier process
+	t.clientsStale = t.clientsStale || found // an earlier process may have assigned them
 	return err
 }
 

@@ -174,7 +174,8 @@ func BelowUsage(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *statu
 			used += usage[id]
 		}
 		if used >= uint64(l.limit) {
-			errs = append(errs, fmt.Errorf("attempting to set %s memory limit (%d) below current usage (%d)", l.of, l.limit, used))
+			errs = append(errs, fmt.Errorf("attempting to set %s memory limit (%d) below current usage (%d)",
+				l.of, l.limit, used))
 		}
 	}
 	if len(errs) == 0 {

@@ -1,5 +1,5 @@
-// Package claims resolves the claims of a node's pods, and tracks which pod uses a
-// ReadWriteOncePod claim.
+// Package claims resolves the PersistentVolumeClaims of a node's pods, and tracks which pod uses a ReadWriteOncePod
+// claim.
 package claims
 
 import (
@@ -21,9 +21,9 @@ import (
 // Deps are the dependencies of Claims. All are required.
 type Deps struct {
 	Client client.Client
-	// Node returns the node, as stored or as it will be.
+	// Node returns the stored Node, or before its registration the one to register.
 	Node func() *corev1.Node
-	// Dir contains the volumes of this node's provisioner.
+	// Dir is the folder with the volumes of this node's provisioner.
 	Dir string
 	// Made reports whether the runtime has containers of a pod.
 	Made func(types.UID) bool
@@ -33,19 +33,18 @@ type Deps struct {
 type Claims struct {
 	Deps
 
-	mu sync.Mutex                         // guards the fields below
-	by map[types.NamespacedName]types.UID // the pod of each ReadWriteOncePod claim
+	mu    sync.Mutex                         // guards the fields below
+	users map[types.NamespacedName]types.UID // the pod of each ReadWriteOncePod claim
 }
 
 // New returns Claims without pods.
-func New(deps Deps) *Claims { return &Claims{Deps: deps, by: map[types.NamespacedName]types.UID{}} }
+func New(deps Deps) *Claims { return &Claims{Deps: deps, users: map[types.NamespacedName]types.UID{}} }
 
 // ErrUnbound is the error for a claim that is not yet bound.
 var ErrUnbound = errors.New("PVC is not bound")
 
-// Volume returns the PersistentVolume of a pod's volume once its claim is bound, and assigns the
-// claim to the pod. ran: the runtime has containers of the pod. It returns ErrUnbound for an
-// unbound claim.
+// Volume returns the PersistentVolume of a pod's volume, and assigns a ReadWriteOncePod claim to the pod. ran reports
+// whether the runtime has containers of the pod. Volume returns ErrUnbound for an unbound claim.
 func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume,
 	ran bool) (*corev1.PersistentVolume, error) {
 	ran = ran || ranBefore(pod)
@@ -68,11 +67,11 @@ func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume,
 	case !claim.Reaches(pv, c.Node()):
 		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
 	}
-	return claim.Here(pv, c.Dir), c.takeAlone(ctx, pod.UID, pvc, ran)
+	return claim.Here(pv, c.Dir), c.takeOncePod(ctx, pod.UID, pvc, ran)
 }
 
-// mayUse returns an error if the pod must not use the claim. Only pods that ran before may use one
-// that is being deleted.
+// mayUse returns an error if the pod must not use the claim. Only pods that ran before may use a claim that is being
+// deleted.
 func mayUse(pod *corev1.Pod, v *corev1.Volume, c *corev1.PersistentVolumeClaim, ran bool) error {
 	if v.Ephemeral != nil {
 		if err := ephemeral.VolumeIsForPod(pod, c); err != nil {

@@ -1,10 +1,10 @@
-// Package credentials keeps the service account tokens and the certificates that the volumes of a node's pods contain,
-// and renews them before they expire. They are only in memory: after a restart of the agent all are requested again,
-// and the mounted ones stay until then.
+// Package credentials caches the service account tokens and the certificates in the volumes of a node's pods, and
+// renews them before they expire. The cache is in memory: after a restart, the agent requests all again, and the
+// mounted ones stay valid until then.
 //
-//   - token.go: tokens
-//   - certificate.go: keys and their certificates, requested with PodCertificateRequests, which signers answer
-//   - renewal.go: when each must be renewed
+//   - token.go: service account tokens
+//   - certificate.go: keys and certificates, requested with PodCertificateRequests from signers
+//   - renewal.go: the times of renewals
 package credentials
 
 import (
@@ -29,15 +29,15 @@ import (
 var ErrPending = errors.New("credential bundle is not issued yet")
 
 const (
-	// maxJitter is added at random to the time of a renewal, so that those of one start do not meet (upstream's).
+	// maxJitter is the maximum random delay of a renewal, which spreads the renewals after a start (upstream's).
 	maxJitter = 5 * time.Minute
-	// overdue is how long after the time of its renewal a certificate is reported (upstream's).
+	// overdue is the time after which a late renewal is reported (upstream's).
 	overdue = 10 * time.Minute
-	// recheck is the pause between looks at a request whose answer is awaited; its change is noticed at once.
+	// recheck is the interval of checks of a pending request, whose changes also wake the pod at once.
 	recheck = time.Minute
 )
 
-// Certificates keeps the certificates of a node's pods. It is safe for concurrent use; the calls for one pod are not
+// Certificates caches the certificates of a node's pods. It is safe for concurrent use; the calls for one pod are not
 // concurrent.
 type Certificates struct {
 	client client.Client
@@ -45,29 +45,29 @@ type Certificates struct {
 	node   string
 	warn   func(pod *corev1.Pod, reason, message string)
 	table  Table[volume.Source, *record]
-	shown  Table[volume.Source, shown]
+	states Table[volume.Source, metricState]
 }
 
 // record is the state of one certificate.
 type record struct {
-	bundle             *volume.Bundle // in use; nil: none yet
-	refreshAt, expires time.Time
-	late, expired      bool // reported
+	bundle                        *volume.Bundle // in use; nil: none yet
+	refreshAt, expires            time.Time
+	lateReported, expiredReported bool
 
 	key     []byte // of the request
-	request string // name of the request that waits for an answer; empty: none
-	refused error  // the signer refuses permanently
-	refusal string // how: denied or failed
+	request string // name of the pending request; empty: none
+	refused error  // the signer has refused permanently; nil: it has not
+	refusal string // denied or failed
 }
 
-// NewCertificates returns a Keeper for the pods of a node; warn writes an event about a pod.
+// NewCertificates returns an empty cache for the pods of a node; warn writes an Event about a pod.
 func NewCertificates(c client.Client, clk clock.PassiveClock, node string,
 	warn func(pod *corev1.Pod, reason, message string)) *Certificates {
 	return &Certificates{client: c, clock: clk, node: node, warn: warn}
 }
 
-// Get returns the key and the certificate for a source of the pod. Without one it requests it and returns ErrPending
-// until it is issued; while it is renewed it returns the former one.
+// Get returns the key and the certificate for a source of the pod. The first call requests the certificate; until it is
+// issued, Get returns ErrPending. During a renewal, Get returns the previous certificate.
 func (k *Certificates) Get(ctx context.Context, pod *corev1.Pod, at volume.Source,
 	p *corev1.PodCertificateProjection) (volume.Bundle, error) {
 	r, _, ok := k.table.Get(pod.UID, at)
@@ -77,7 +77,8 @@ func (k *Certificates) Get(ctx context.Context, pod *corev1.Pod, at volume.Sourc
 	err := k.advance(ctx, pod, r, p)
 	k.report(pod, r)
 	k.table.Put(pod.UID, at, r, k.next(r))
-	k.shown.Put(pod.UID, at, shown{p.SignerName, r.refusal, r.bundle != nil, r.refreshAt, r.expires}, time.Time{})
+	k.states.Put(pod.UID, at,
+		metricState{p.SignerName, r.refusal, r.bundle != nil, r.refreshAt, r.expires}, time.Time{})
 	switch {
 	case r.refused != nil:
 		return volume.Bundle{}, r.refused
@@ -95,15 +96,15 @@ func (k *Certificates) Due(pod types.UID) bool { return k.table.Due(pod, k.clock
 // Forget drops the certificates of a removed pod.
 func (k *Certificates) Forget(pod types.UID) {
 	k.table.Forget(pod)
-	k.shown.Forget(pod)
+	k.states.Forget(pod)
 }
 
-// advance takes the answer to the request, and creates a request if one is needed. A request that was removed without
-// an answer is replaced.
+// advance reads the result of the pending request, and creates a request if one is needed. It replaces a request that
+// was deleted without a result.
 func (k *Certificates) advance(ctx context.Context, pod *corev1.Pod, r *record,
 	p *corev1.PodCertificateProjection) error {
 	if r.request != "" {
-		if err := k.answer(ctx, pod, r); err != nil {
+		if err := k.readResult(ctx, pod, r); err != nil {
 			return err
 		}
 	}
@@ -118,8 +119,8 @@ func (k *Certificates) advance(ctx context.Context, pod *corev1.Pod, r *record,
 	return nil
 }
 
-// answer reads the request and takes its outcome.
-func (k *Certificates) answer(ctx context.Context, pod *corev1.Pod, r *record) error {
+// readResult stores the result of the pending request, if there is one.
+func (k *Certificates) readResult(ctx context.Context, pod *corev1.Pod, r *record) error {
 	request, err := client.Get[*certificatesv1.PodCertificateRequest](ctx, k.client, pod.Namespace, r.request)
 	if apierrors.IsNotFound(err) {
 		r.request, r.key = "", nil
@@ -136,7 +137,7 @@ func (k *Certificates) answer(ctx context.Context, pod *corev1.Pod, r *record) e
 				return fmt.Errorf("PodCertificateRequest %q is issued without times", r.request)
 			}
 			*r = record{
-				bundle: &volume.Bundle{Key: r.key, Chain: cleaned(s.CertificateChain)}, expires: s.NotAfter.Time,
+				bundle: &volume.Bundle{Key: r.key, Chain: onlyBlocks(s.CertificateChain)}, expires: s.NotAfter.Time,
 				refreshAt: s.BeginRefreshAt.Add(min(rand.N(maxJitter), s.NotAfter.Sub(s.BeginRefreshAt.Time)/2)),
 			}
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
@@ -148,28 +149,27 @@ func (k *Certificates) answer(ctx context.Context, pod *corev1.Pod, r *record) e
 	return nil
 }
 
-// refuse ends the requests of a certificate: as upstream, the signer's no is final for the pod.
+// refuse ends the requests for a certificate: as upstream, a refusal is final for the pod.
 func (k *Certificates) refuse(pod *corev1.Pod, r *record, how string, c *metav1.Condition) {
 	r.refusal = how
 	r.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, c.Reason, c.Message)
-	k.warn(pod, c.Type,
-		fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q", pod.Namespace, r.request, how, c.Reason,
-			c.Message))
+	k.warn(pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q",
+		pod.Namespace, r.request, how, c.Reason, c.Message))
 	r.request, r.key = "", nil
 }
 
-// report writes one event about a certificate that is not renewed in time, and one when it expires.
+// report writes one Event if a certificate is not renewed in time, and one when it expires.
 func (k *Certificates) report(pod *corev1.Pod, r *record) {
 	now := k.clock.Now()
 	if r.bundle == nil {
 		return
 	}
-	if !r.late && !now.Before(r.refreshAt.Add(overdue)) {
-		r.late = true
+	if !r.lateReported && !now.Before(r.refreshAt.Add(overdue)) {
+		r.lateReported = true
 		k.warn(pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}
-	if !r.expired && !now.Before(r.expires) {
-		r.expired = true
+	if !r.expiredReported && !now.Before(r.expires) {
+		r.expiredReported = true
 		k.warn(pod, "CertificateExpired", "PodCertificate expired")
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// shown is what the metric of a certificate depends on.
-type shown struct {
+// metricState contains the facts about a certificate from which its metric is computed.
+type metricState struct {
 	signer             string
-	refused            string // denied or failed; empty: not
+	refused            string // denied or failed; empty: not refused
 	issued             bool
 	refreshAt, expires time.Time
 }
@@ -24,7 +24,7 @@ const (
 	expired   = "expired"
 )
 
-func (s shown) state(now time.Time) string {
+func (s metricState) state(now time.Time) string {
 	switch {
 	case s.refused != "":
 		return s.refused
@@ -41,7 +41,7 @@ func (s shown) state(now time.Time) string {
 // collector counts the certificates when the metrics are read.
 type collector struct {
 	*Certificates
-	states *prometheus.Desc
+	desc *prometheus.Desc
 }
 
 var _ prometheus.Collector = collector{}
@@ -49,19 +49,21 @@ var _ prometheus.Collector = collector{}
 // Metrics returns the number of certificates by signer and state.
 func (k *Certificates) Metrics() prometheus.Collector {
 	return collector{k, prometheus.NewDesc("kubelet_podcertificate_states",
-		"Number of certificates of pods, by signer and state: not_yet_issued, fresh, overdue_for_refresh, expired, denied or failed.", []string{"signer_name", "state"}, nil)}
+		"Number of certificates of pods, by signer and state: "+
+			"not_yet_issued, fresh, overdue_for_refresh, expired, denied or failed.",
+		[]string{"signer_name", "state"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
-func (c collector) Describe(to chan<- *prometheus.Desc) { to <- c.states }
+func (c collector) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	now, count := c.clock.Now(), map[[2]string]int{}
-	for _, s := range c.shown.All() {
+	for _, s := range c.states.All() {
 		count[[2]string{s.signer, s.state(now)}]++
 	}
 	for labels, n := range count {
-		to <- prometheus.MustNewConstMetric(c.states, prometheus.GaugeValue, float64(n), labels[0], labels[1])
+		to <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), labels[0], labels[1])
 	}
 }

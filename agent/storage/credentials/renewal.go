@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Table holds values of pods by key. The zero Table is empty. It is safe for concurrent use.
+// Table contains values of pods by key, and the times of their renewals. The zero Table is empty. It is safe for
+// concurrent use.
 type Table[K comparable, V any] struct {
 	mu   sync.Mutex // guards pods
 	pods map[types.UID]map[K]entry[V]
@@ -18,7 +19,7 @@ type entry[V any] struct {
 	due   time.Time
 }
 
-// Get returns a value of a pod and when it is due; ok: there is one.
+// Get returns a value of a pod and the time of its renewal; ok reports whether there is one.
 func (t *Table[K, V]) Get(pod types.UID, key K) (value V, due time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -26,7 +27,7 @@ func (t *Table[K, V]) Get(pod types.UID, key K) (value V, due time.Time, ok bool
 	return e.value, e.due, ok
 }
 
-// Put stores a value of a pod that must be renewed when it is due.
+// Put stores a value of a pod and the time of its renewal.
 func (t *Table[K, V]) Put(pod types.UID, key K, value V, due time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,9 +20,9 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// create generates a key and requests a certificate for it, in the name of the pod, its service account and the node.
-func (k *Certificates) create(ctx context.Context, pod *corev1.Pod,
-	p *corev1.PodCertificateProjection) (key []byte, _ *certificatesv1.PodCertificateRequest, err error) {
+// create generates a key and requests a certificate for it that names the pod, its service account and the node.
+func (k *Certificates) create(ctx context.Context, pod *corev1.Pod, p *corev1.PodCertificateProjection) (
+	key []byte, _ *certificatesv1.PodCertificateRequest, err error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, k.client, pod.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return nil, nil, err
@@ -35,24 +35,27 @@ func (k *Certificates) create(ctx context.Context, pod *corev1.Pod,
 	if err != nil {
 		return nil, nil, err
 	}
-	made, err := k.client.Create(ctx, &certificatesv1.PodCertificateRequest{
+	created, err := k.client.Create(ctx, &certificatesv1.PodCertificateRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: certificatesv1.SchemeGroupVersion.String(), Kind: "PodCertificateRequest"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, GenerateName: "req-",
-			OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
 		Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: p.SignerName, PodName: pod.Name, PodUID: pod.UID, ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
-			NodeName: types.NodeName(k.node), NodeUID: node.UID, MaxExpirationSeconds: p.MaxExpirationSeconds, StubPKCS10Request: stub,
+			SignerName: p.SignerName, PodName: pod.Name, PodUID: pod.UID,
+			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(k.node), NodeUID: node.UID,
+			MaxExpirationSeconds: p.MaxExpirationSeconds, StubPKCS10Request: stub,
 			UnverifiedUserAnnotations: p.UserAnnotations,
 		},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return key, made.(*certificatesv1.PodCertificateRequest), nil
+	return key, created.(*certificatesv1.PodCertificateRequest), nil
 }
 
-// generate returns a new private key, PEM, and an empty PKCS#10 request that is signed with it, DER.
+// generate returns a new private key in PEM, and an empty PKCS#10 request in DER that is signed with it.
 func generate(keyType string) (key, stub []byte, err error) {
 	var private crypto.Signer
 	switch keyType {
@@ -82,8 +85,8 @@ func generate(keyType string) (key, stub []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), stub, err
 }
 
-// cleaned returns the blocks of a chain, without what is between them and their headers.
-func cleaned(chain string) (out []byte) {
+// onlyBlocks returns the PEM blocks of a chain without headers, and without the text between them.
+func onlyBlocks(chain string) (out []byte) {
 	for rest := []byte(chain); ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {

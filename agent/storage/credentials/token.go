@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// maxAge is the age after which a token is renewed even if it is valid for longer; maxJitter
-	// is subtracted at random, so that tokens of one start are not renewed at once (upstream:
-	// pkg/kubelet/token).
+	// maxAge is the age at which a token is renewed even if it is valid for longer; a random time of at most
+	// maxTokenJitter is subtracted, which spreads the renewals after a start (upstream: pkg/kubelet/token).
 	maxAge         = 24 * time.Hour
 	maxTokenJitter = 10 * time.Second
 	// retryPause is the pause between attempts to renew a valid token.
@@ -28,7 +27,7 @@ const (
 type Tokens struct {
 	client client.Client
 	clock  clock.Clock
-	tokens Table[key, kept]
+	tokens Table[key, token]
 }
 
 // key identifies a token of a pod.
@@ -37,19 +36,19 @@ type key struct {
 	seconds  int64
 }
 
-// kept is a token and the time when it expires.
-type kept struct {
-	token   string
+// token is a token and the time when it expires.
+type token struct {
+	value   string
 	expires time.Time
 }
 
-// NewTokens returns a Keeper of the tokens that c issues.
+// NewTokens returns an empty cache of the tokens that c issues.
 func NewTokens(c client.Client, clk clock.Clock) *Tokens {
 	return &Tokens{client: c, clock: clk}
 }
 
-// Get returns the token for p from the cache, or a new one if it must be renewed. If the renewal
-// fails, it returns the old token until that expires.
+// Get returns the token for p from the cache, or a new one if it must be renewed. If the renewal fails, Get returns the
+// old token until it expires.
 func (k *Tokens) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	at := key{audience: p.Audience, seconds: 60 * 60}
 	if p.ExpirationSeconds != nil {
@@ -58,7 +57,7 @@ func (k *Tokens) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAcco
 	old, due, ok := k.tokens.Get(pod.UID, at)
 	now := k.clock.Now()
 	if ok && now.Before(due) {
-		return old.token, nil
+		return old.value, nil
 	}
 	next, due, err := k.fetch(ctx, pod, at)
 	if err != nil {
@@ -68,7 +67,7 @@ func (k *Tokens) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAcco
 		next, due = old, now.Add(retryPause)
 	}
 	k.tokens.Put(pod.UID, at, next, due)
-	return next.token, nil
+	return next.value, nil
 }
 
 // Due reports whether a token of the pod must be renewed.
@@ -78,33 +77,37 @@ func (k *Tokens) Due(pod types.UID) bool { return k.tokens.Due(pod, k.clock.Now(
 func (k *Tokens) Forget(pod types.UID) { k.tokens.Forget(pod) }
 
 // fetch requests a token that is bound to the pod.
-func (k *Tokens) fetch(ctx context.Context, pod *corev1.Pod, at key) (token kept, due time.Time, err error) {
-	asked := k.clock.Now()
+func (k *Tokens) fetch(ctx context.Context, pod *corev1.Pod, at key) (t token, due time.Time, err error) {
+	requested := k.clock.Now()
 	spec := authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &at.seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+		},
 	}
 	if at.audience != "" {
 		spec.Audiences = []string{at.audience}
 	}
 	request, err := client.RequestToken(ctx, k.client, pod.Namespace, pod.Spec.ServiceAccountName, spec)
 	if err != nil {
-		return kept{}, due, fmt.Errorf("failed to fetch token: %w", err)
+		return t, due, fmt.Errorf("failed to fetch token: %w", err)
 	}
 	if request.Status.Token == "" {
-		return kept{}, due, fmt.Errorf("failed to fetch token: the response for %s contains none", pod.Spec.ServiceAccountName)
+		return t, due, fmt.Errorf("failed to fetch token: the response for service account %s contains no token",
+			pod.Spec.ServiceAccountName)
 	}
-	token, due = lifeOf(request, asked)
-	return token, due, nil
+	t, due = lifetime(request, requested)
+	return t, due, nil
 }
 
-// lifeOf returns a token and when it is renewed: after 80 % of its lifetime, and at the latest after a
-// day, by this machine's clock.
-func lifeOf(r *authenticationv1.TokenRequest, asked time.Time) (token kept, due time.Time) {
+// lifetime returns a token and the time of its renewal: after 80 % of its lifetime, and at the latest after a day, by
+// this machine's clock.
+func lifetime(r *authenticationv1.TokenRequest, requested time.Time) (t token, due time.Time) {
 	life := time.Hour
 	if s := r.Spec.ExpirationSeconds; s != nil {
 		life = time.Duration(*s) * time.Second
 	}
 	jitter := rand.N(maxTokenJitter)
-	return kept{token: r.Status.Token, expires: asked.Add(life)}, asked.Add(min(life-life/5, maxAge) - jitter)
+	t = token{value: r.Status.Token, expires: requested.Add(life)}
+	return t, requested.Add(min(life-life/5, maxAge) - jitter)
 }

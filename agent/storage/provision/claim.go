@@ -17,72 +17,73 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// nameFor returns the name of a claim's volume, which is always the same.
+// nameFor returns the name of a claim's volume, which depends only on the claim.
 func nameFor(c *corev1.PersistentVolumeClaim) string { return "pvc-" + string(c.UID) }
 
 // concerns reports whether a claim may need a volume or an expansion.
 func (p *Provisioner) concerns(c *corev1.PersistentVolumeClaim) bool {
-	return p.asked(c) || c.Spec.VolumeName == nameFor(c) && wantsMore(c)
+	return p.mustProvision(c) || c.Spec.VolumeName == nameFor(c) && mustExpand(c)
 }
 
-// asked reports whether this provisioner must create a volume for the claim.
-func (p *Provisioner) asked(c *corev1.PersistentVolumeClaim) bool {
+// mustProvision reports whether this provisioner must create a volume for the claim.
+func (p *Provisioner) mustProvision(c *corev1.PersistentVolumeClaim) bool {
 	selected := c.Annotations[claim.SelectedNode]
 	return c.Annotations[claim.StorageProvisioner] == claim.Provisioner && c.Spec.VolumeName == "" &&
 		c.DeletionTimestamp == nil && (selected == "" || selected == p.Node)
 }
 
-func wantsMore(c *corev1.PersistentVolumeClaim) bool {
-	wants, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
-	return c.Status.Phase == corev1.ClaimBound && wants.Cmp(has) > 0
+// mustExpand reports whether the claim requests more than its volume has.
+func mustExpand(c *corev1.PersistentVolumeClaim) bool {
+	request, capacity := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
+	return c.Status.Phase == corev1.ClaimBound && request.Cmp(capacity) > 0
 }
 
 func (p *Provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	switch {
-	case p.asked(c):
-		return p.provide(ctx, c)
-	case wantsMore(c):
+	case p.mustProvision(c):
+		return p.provision(ctx, c)
+	case mustExpand(c):
 		return p.expand(ctx, c)
 	}
 	return nil
 }
 
-// provide creates a volume, or reports why it does not.
-func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+// provision creates a volume, or reports why it does not.
+func (p *Provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	class, err := client.Get[*storagev1.StorageClass](ctx, p.Client, "", claim.Class(c))
 	if err != nil || class.Provisioner != claim.Provisioner ||
 		claim.Waits(class) && c.Annotations[claim.SelectedNode] == "" {
 		return err // the persistentvolume controller reports a missing class
 	}
 	if _, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", nameFor(c)); !apierrors.IsNotFound(err) {
-		return err // it exists, and will be bound
+		return err // the volume exists, and will be bound
 	}
 	t := follow.KeyOf(c)
-	if why := problem(c, class); why != "" {
-		if p.refused[t] != string(c.UID)+why {
-			p.refuse(c, why)
+	if why := unsupported(c, class); why != "" {
+		if p.reported[t] != string(c.UID)+why {
+			p.reportFailure(c, why)
 		}
-		p.refused[t] = string(c.UID) + why
+		p.reported[t] = string(c.UID) + why
 		return nil
 	}
-	delete(p.refused, t)
+	delete(p.reported, t)
 	p.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q",
 		t.String())
-	if err := p.make(ctx, c, class); err != nil {
-		p.refuse(c, err.Error())
+	if err := p.create(ctx, c, class); err != nil {
+		p.reportFailure(c, err.Error())
 		return err
 	}
 	p.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", nameFor(c))
 	return nil
 }
 
-func (p *Provisioner) refuse(c *corev1.PersistentVolumeClaim, why string) {
+func (p *Provisioner) reportFailure(c *corev1.PersistentVolumeClaim, why string) {
 	p.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s",
 		claim.Class(c), why)
 }
 
-// problem returns what the claim or its class requests that a folder on the node cannot provide.
-func problem(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
+// unsupported returns the reason why a folder on the node cannot satisfy the claim or its class; empty: it can.
+func unsupported(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
 	switch {
 	case claim.Mode(c.Spec.VolumeMode) == corev1.PersistentVolumeBlock:
 		return claim.Provisioner + " makes folders, not block devices"
@@ -100,49 +101,49 @@ func problem(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) str
 	return ""
 }
 
-// make creates the folder, then the object. If it is interrupted, the next attempt uses the same
-// folder.
-func (p *Provisioner) make(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
-	if err := p.folder(nameFor(c)); err != nil {
+// create creates the folder, then the object. After an interruption, the next attempt uses the same folder.
+func (p *Provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClaim,
+	class *storagev1.StorageClass) error {
+	if err := p.createFolder(nameFor(c)); err != nil {
 		return err
 	}
 	_, err := p.Client.Create(ctx, p.object(c, class))
 	if apierrors.IsAlreadyExists(err) {
-		return p.yield(ctx, nameFor(c))
+		return p.removeUnlessOurs(ctx, nameFor(c))
 	}
 	return err
 }
 
-// yield removes the folder of a volume that another node has created first.
-func (p *Provisioner) yield(ctx context.Context, name string) error {
+// removeUnlessOurs removes the folder of a volume that another node has created first.
+func (p *Provisioner) removeUnlessOurs(ctx context.Context, name string) error {
 	v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", name)
-	if err != nil || p.mine(v) {
+	if err != nil || p.isOurs(v) {
 		return err
 	}
-	err = os.Remove(p.path(name)) // empty, or not ours
+	err = os.Remove(p.path(name)) // fails if it is not empty
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// folder creates a folder that every user may write to, because its user is not known; fsGroup may
+// createFolder creates a folder that every user may write to, because the user of the volume is not known; fsGroup may
 // change that. It does not change a folder with content.
-func (p *Provisioner) folder(name string) error {
+func (p *Provisioner) createFolder(name string) error {
 	err := os.Mkdir(p.path(name), 0o777)
 	if errors.Is(err, fs.ErrExist) {
-		var has []os.DirEntry
-		if has, err = os.ReadDir(p.path(name)); err == nil && len(has) > 0 {
+		var entries []os.DirEntry
+		if entries, err = os.ReadDir(p.path(name)); err == nil && len(entries) > 0 {
 			return nil
 		}
 	}
 	if err == nil {
-		err = os.Chmod(p.path(name), 0o777) // whatever the umask
+		err = os.Chmod(p.path(name), 0o777) // regardless of the umask
 	}
 	return errors.Join(err, syncFolder(p.Dir))
 }
 
-// syncFolder flushes the names in a folder to the disk.
+// syncFolder flushes the entries of a folder to the disk.
 func syncFolder(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -156,19 +157,22 @@ func (p *Provisioner) object(c *corev1.PersistentVolumeClaim, class *storagev1.S
 	if class.ReclaimPolicy != nil {
 		policy = *class.ReclaimPolicy
 	}
+	request := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	v := &corev1.PersistentVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 		ObjectMeta: metav1.ObjectMeta{Name: nameFor(c),
 			Annotations: map[string]string{claim.ProvisionedBy: claim.Provisioner}},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: request},
 			AccessModes:                   slices.Clone(c.Spec.AccessModes),
 			ClaimRef:                      claim.Reference(c),
 			PersistentVolumeReclaimPolicy: policy,
 			StorageClassName:              class.Name,
 			VolumeMode:                    new(corev1.PersistentVolumeFilesystem),
 			NodeAffinity:                  p.affinity(),
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: p.path(nameFor(c))}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				Local: &corev1.LocalVolumeSource{Path: p.path(nameFor(c))},
+			},
 		},
 	}
 	if policy == corev1.PersistentVolumeReclaimDelete {
@@ -186,16 +190,15 @@ func (p *Provisioner) affinity() *corev1.VolumeNodeAffinity {
 	}}}}
 }
 
-// expand sets the capacity of a volume to its claim's request: the folder can use the whole disk,
-// so only the API changes.
+// expand sets the capacity of a volume to its claim's request. Only the API changes: the folder can use the whole disk.
 func (p *Provisioner) expand(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", c.Spec.VolumeName)
-	if err != nil || !p.mine(v) || !claim.IsFor(v, c) {
+	if err != nil || !p.isOurs(v) || !claim.IsFor(v, c) {
 		return err
 	}
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if _, err := client.Update(ctx, p.Client, v, "", func(v *corev1.PersistentVolume) error {
-		if has := v.Spec.Capacity[corev1.ResourceStorage]; has.Cmp(size) < 0 {
+		if capacity := v.Spec.Capacity[corev1.ResourceStorage]; capacity.Cmp(size) < 0 {
 			v.Spec.Capacity[corev1.ResourceStorage] = size
 		}
 		return nil
@@ -204,11 +207,12 @@ func (p *Provisioner) expand(ctx context.Context, c *corev1.PersistentVolumeClai
 	}
 	_, err = client.Update(ctx, p.Client, c, "status", func(cur *corev1.PersistentVolumeClaim) error {
 		if cur.UID != c.UID {
-			return errAnother
+			return errReplaced
 		}
 		cur.Status.Capacity[corev1.ResourceStorage] = size
 		cur.Status.Conditions = slices.DeleteFunc(cur.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
-			return c.Type == corev1.PersistentVolumeClaimResizing || c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
+			return c.Type == corev1.PersistentVolumeClaimResizing ||
+				c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
 		})
 		return nil
 	})

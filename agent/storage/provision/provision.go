@@ -1,11 +1,11 @@
-// Package provision creates, expands and removes the volumes of storage classes with the
-// provisioner monopod.io/local: each is a folder on this node with the volume's name.
+// Package provision creates, expands and removes the volumes of storage classes with the provisioner monopod.io/local:
+// each is a folder on this node with the volume's name.
 //
-//   - claim: a folder and a PersistentVolume for a claim, and its expansion.
-//   - volume: the removal of a volume: its content first, then its object.
+//   - claim.go: creates a folder and a PersistentVolume for a claim, and expands them
+//   - volume.go: removes a volume: its content first, then its object
 //
-// A folder is on the disk before its object is in the API, and removed before the object, so that
-// an interrupted step runs again. Folders without a volume are never removed, only reported.
+// A folder is created before its object, and removed before the object, so that an interrupted step is repeated.
+// Folders without a volume are never removed, only reported.
 package provision
 
 import (
@@ -36,13 +36,12 @@ type Deps struct {
 	Metrics *follow.Metrics
 	// Event writes an event about a claim or a volume.
 	Event func(obj client.Object, eventType, reason, format string, args ...any)
-	// Busy reports whether a pod on this node still uses the claim, even if the API no longer has
-	// the pod.
+	// Busy reports whether a pod on this node uses the claim, also if the pod was already deleted from the API.
 	Busy func(namespace, claim string) bool
 	// Bound is called for each change of a bound claim, on any goroutine.
 	Bound func(namespace, claim string)
-	// Remove removes a folder with all in it. It must follow no symlink and not remove through
-	// mounts. A missing folder is not an error.
+	// Remove removes a folder with its content. It must not follow symlinks or remove content of mounts. A missing folder
+	// is not an error.
 	Remove func(path string) error
 }
 
@@ -56,15 +55,15 @@ type Config struct {
 type Provisioner struct {
 	Deps
 	Config
-	refused map[task]string // of claims that get no volume: why; reconcile's own
+	reported map[task]string // claims without a volume, and the reported reason; used by reconcile only
 }
 
 // New returns a Provisioner; Run starts it.
 func New(deps Deps, cfg Config) *Provisioner {
-	return &Provisioner{Deps: deps, Config: cfg, refused: map[task]string{}}
+	return &Provisioner{Deps: deps, Config: cfg, reported: map[task]string{}}
 }
 
-// task is a claim, or a volume, which has no namespace; the zero value is the start.
+// task is the key of a claim, or of a volume, which has no namespace; the zero value is the start.
 type task = follow.Key
 
 // A failed task is retried after one second, doubling up to five minutes.
@@ -76,7 +75,7 @@ const (
 // Run works until ctx ends.
 func (p *Provisioner) Run(ctx context.Context) error {
 	if err := p.open(); err != nil {
-		p.Log.Error("this node creates no volumes", zap.Error(err))
+		p.Log.Error("failed to create the folder of volumes: this node provisions none", zap.Error(err))
 	}
 	return follow.New(follow.Deps{Client: p.Client, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics}, follow.Config[task]{
 		Name: "provisioner", Start: []task{{}}, MinRetry: retryFirst, MaxRetry: retryMax, Reconcile: p.reconcile,
@@ -88,7 +87,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 }
 
 func (p *Provisioner) onVolume(_, new client.Object) []task {
-	if v, ok := new.(*corev1.PersistentVolume); ok && p.mine(v) {
+	if v, ok := new.(*corev1.PersistentVolume); ok && p.isOurs(v) {
 		return []task{{Name: v.Name}}
 	}
 	return nil
@@ -108,8 +107,8 @@ func (p *Provisioner) onClaim(_, new client.Object) []task {
 	return []task{follow.KeyOf(c)}
 }
 
-// mine reports whether the volume is on this node.
-func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
+// isOurs reports whether the volume is on this node.
+func (p *Provisioner) isOurs(v *corev1.PersistentVolume) bool {
 	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil &&
 		claim.Here(v, p.Dir).Spec.Local.Path == p.path(v.Name) &&
 		equality.Semantic.DeepEqual(v.Spec.NodeAffinity, p.affinity())
@@ -117,11 +116,10 @@ func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
 
 func (p *Provisioner) path(volume string) string { return filepath.Join(p.Dir, volume) }
 
-// folderMode is the mode of the parent folder, because every user may write to the volumes'
-// folders.
+// folderMode is the mode of the parent folder. It denies access, because every user may write to the volumes' folders.
 const folderMode = 0o700
 
-// open creates the parent folder durably.
+// open creates the parent folder and flushes it to the disk.
 func (p *Provisioner) open() error {
 	if _, err := os.Stat(p.Dir); err == nil {
 		return os.Chmod(p.Dir, folderMode)
@@ -132,12 +130,12 @@ func (p *Provisioner) open() error {
 	return syncFolder(filepath.Dir(p.Dir))
 }
 
-// errAnother: another object has the name now.
-var errAnother = errors.New("another object has its name")
+// errReplaced reports that another object has the name now.
+var errReplaced = errors.New("the object was replaced")
 
 func (p *Provisioner) reconcile(ctx context.Context, t task) (time.Duration, error) {
 	err := p.do(ctx, t)
-	if errors.Is(err, errAnother) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errReplaced) || apierrors.IsNotFound(err) {
 		err = nil
 	}
 	return 0, err
@@ -146,7 +144,7 @@ func (p *Provisioner) reconcile(ctx context.Context, t task) (time.Duration, err
 func (p *Provisioner) do(ctx context.Context, t task) error {
 	switch {
 	case t == task{}:
-		return p.leftovers(ctx)
+		return p.reportLeftovers(ctx)
 	case t.Namespace == "":
 		v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", t.Name)
 		if err != nil {
@@ -156,14 +154,14 @@ func (p *Provisioner) do(ctx context.Context, t task) error {
 	}
 	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, p.Client, t.Namespace, t.Name)
 	if err != nil {
-		delete(p.refused, t)
+		delete(p.reported, t)
 		return err
 	}
 	return p.claim(ctx, c)
 }
 
-// leftovers reports folders without a volume or claim.
-func (p *Provisioner) leftovers(ctx context.Context) error {
+// reportLeftovers logs the folders without a volume or claim.
+func (p *Provisioner) reportLeftovers(ctx context.Context) error {
 	volumes, err := client.List[*corev1.PersistentVolume](ctx, p.Client, client.Selector{})
 	if err != nil {
 		return err
@@ -188,7 +186,7 @@ func (p *Provisioner) Leftovers(volumes []*corev1.PersistentVolume,
 	}
 	var out []string
 	for _, e := range entries {
-		name, _, _ := strings.Cut(e.Name(), deep)
+		name, _, _ := strings.Cut(e.Name(), movedSuffix)
 		if !slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return v.Name == name }) &&
 			!slices.ContainsFunc(claims, func(c *corev1.PersistentVolumeClaim) bool { return nameFor(c) == name }) {
 			out = append(out, e.Name())

@@ -17,43 +17,43 @@ import (
 
 // volume sets a volume's finalizer according to its reclaim policy, and removes a released volume.
 func (p *Provisioner) volume(ctx context.Context, v *corev1.PersistentVolume) error {
-	if !p.mine(v) {
+	if !p.isOurs(v) {
 		return nil
 	}
 	deletes := v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
-	leaving := v.DeletionTimestamp != nil
-	held := slices.Contains(v.Finalizers, claim.ContentProtection)
+	deleted := v.DeletionTimestamp != nil
+	protected := slices.Contains(v.Finalizers, claim.ContentProtection)
 	switch {
-	case deletes && ended(v):
+	case deletes && released(v):
 		if err := p.removeContent(v); err != nil {
 			p.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)
 			return err
 		}
-		return p.letGo(ctx, v)
-	case deletes && !held && !leaving:
-		return p.finalizer(ctx, v, func(all []string) []string { return append(all, claim.ContentProtection) })
-	case !deletes && held:
-		return p.unhold(ctx, v)
+		return p.deleteObject(ctx, v)
+	case deletes && !protected && !deleted:
+		return p.changeFinalizers(ctx, v, func(all []string) []string { return append(all, claim.ContentProtection) })
+	case !deletes && protected:
+		return p.removeFinalizer(ctx, v)
 	}
 	return nil
 }
 
-// ended reports whether the claim of the volume is gone. A volume that never had a claim ends
-// when it is deleted.
-func ended(v *corev1.PersistentVolume) bool {
+// released reports whether the claim of the volume no longer exists. A volume that never had a claim is released when
+// it is deleted.
+func released(v *corev1.PersistentVolume) bool {
 	return v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed ||
 		v.DeletionTimestamp != nil && v.Status.Phase != corev1.VolumeBound
 }
 
-// deep is the suffix of folders that RemoveAll has moved up.
-const deep = ".deep-"
+// movedSuffix is in the names of deep folders that mount.RemoveAll has moved up.
+const movedSuffix = ".deep-"
 
 // removeContent removes the folder of a volume once no pod on this node uses it.
 func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
 	if ref := v.Spec.ClaimRef; ref != nil && p.Busy(ref.Namespace, ref.Name) {
 		return fmt.Errorf("a pod on node %s still uses the volume", p.Node)
 	}
-	if err := p.inPlace(v.Name); err != nil {
+	if err := p.checkFolder(v.Name); err != nil {
 		return err
 	}
 	if err := p.Remove(p.path(v.Name)); err != nil {
@@ -63,17 +63,17 @@ func (p *Provisioner) removeContent(v *corev1.PersistentVolume) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries { // left by an interrupted removal
-		if strings.HasPrefix(e.Name(), v.Name+deep) {
+	for _, e := range entries { // an interrupted removal left them
+		if strings.HasPrefix(e.Name(), v.Name+movedSuffix) {
 			err = errors.Join(err, p.Remove(p.path(e.Name())))
 		}
 	}
 	return errors.Join(err, syncFolder(p.Dir))
 }
 
-// inPlace returns an error if the name is not that of a folder in Dir, or if something else has
-// replaced the folder.
-func (p *Provisioner) inPlace(name string) error {
+// checkFolder returns an error if the name is not that of a folder in Dir, for instance because a file has replaced the
+// folder.
+func (p *Provisioner) checkFolder(name string) error {
 	if name != "" && name != "." && name != ".." && !strings.ContainsRune(name, '/') {
 		info, err := os.Lstat(p.path(name))
 		if errors.Is(err, os.ErrNotExist) || err == nil && info.IsDir() {
@@ -86,8 +86,8 @@ func (p *Provisioner) inPlace(name string) error {
 	return fmt.Errorf("%s is not a folder, so it is not removed", p.path(name))
 }
 
-// letGo removes the object of a volume without content.
-func (p *Provisioner) letGo(ctx context.Context, v *corev1.PersistentVolume) error {
+// deleteObject deletes the object of a volume without content.
+func (p *Provisioner) deleteObject(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.DeletionTimestamp == nil {
 		_, err := p.Client.Delete(ctx, client.RefOf(v),
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))})
@@ -95,19 +95,20 @@ func (p *Provisioner) letGo(ctx context.Context, v *corev1.PersistentVolume) err
 			return err
 		}
 	}
-	return p.unhold(ctx, v)
+	return p.removeFinalizer(ctx, v)
 }
 
-func (p *Provisioner) unhold(ctx context.Context, v *corev1.PersistentVolume) error {
-	return p.finalizer(ctx, v, func(all []string) []string {
+func (p *Provisioner) removeFinalizer(ctx context.Context, v *corev1.PersistentVolume) error {
+	return p.changeFinalizers(ctx, v, func(all []string) []string {
 		return slices.DeleteFunc(all, func(f string) bool { return f == claim.ContentProtection })
 	})
 }
 
-func (p *Provisioner) finalizer(ctx context.Context, v *corev1.PersistentVolume, change func([]string) []string) error {
+func (p *Provisioner) changeFinalizers(ctx context.Context, v *corev1.PersistentVolume,
+	change func([]string) []string) error {
 	_, err := client.Update(ctx, p.Client, v, "", func(cur *corev1.PersistentVolume) error {
 		if cur.UID != v.UID {
-			return errAnother
+			return errReplaced
 		}
 		cur.Finalizers = change(cur.Finalizers)
 		return nil

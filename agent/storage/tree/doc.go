@@ -1,3 +1,3 @@
-// Package tree works on the files of volumes, which containers may change at any moment: it writes, reads and opens
-// them and gives them to a group, without following a link out of the volume.
+// Package tree writes, reads and opens the files of volumes, and changes their group. Containers may change the files
+// at any moment: the package never follows a link out of the volume.
 package tree

@@ -15,7 +15,7 @@ import (
 // IsFolder reports whether a file is a folder.
 func IsFolder(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// Open opens sub in the folder root as O_PATH. It creates missing folders.
+// Open opens the path sub in the folder root with O_PATH. It creates missing folders.
 func Open(root, sub string) (int, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -78,8 +78,7 @@ func makeInside(top int, path string) (int, error) {
 	return at, nil
 }
 
-// makeFolder creates a folder with the mode and group of another and opens it. It fails for a
-// symlink.
+// makeFolder creates a folder with the mode and group of another one, and opens it. It fails for a symlink.
 func makeFolder(parent int, name string, like *unix.Stat_t) (int, error) {
 	made := unix.Mkdirat(parent, name, like.Mode&^unix.S_IFMT)
 	if made != nil && !errors.Is(made, unix.EEXIST) {
@@ -99,8 +98,8 @@ func makeFolder(parent int, name string, like *unix.Stat_t) (int, error) {
 	return fd, nil
 }
 
-// makeLike sets a folder's mode and, where it is inherited, its group to those of another folder,
-// whatever the umask. It changes the mode last, because chown clears bits of the mode.
+// makeLike sets a folder's mode, and if setgid is set also its group, to those of another folder, regardless of the
+// umask. It changes the mode last, because chown clears bits of the mode.
 func makeLike(fd int, like *unix.Stat_t) error {
 	if like.Mode&unix.S_ISGID != 0 {
 		if err := IgnoreRights(unix.Fchownat(fd, "", -1, int(like.Gid), unix.AT_EMPTY_PATH)); err != nil {

@@ -11,9 +11,9 @@ import (
 	"monopod/agent/host/mount"
 )
 
-// Read reads the file at path of the volume at root, which has at most limit bytes. It reads
-// nothing outside of the volume and opens only regular files, whatever containers change
-// meanwhile. It returns fs.ErrNotExist for a missing file.
+// Read reads the file at path of the volume at root, and fails if it has more than limit bytes. It reads nothing
+// outside of the volume and opens only regular files, even if containers change the files meanwhile. It returns
+// fs.ErrNotExist for a missing file.
 func Read(root, path string, limit int64) ([]byte, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -33,7 +33,7 @@ func Read(root, path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errors.New("it is not a plain file")
+		return nil, errors.New("it is not a regular file")
 	}
 	f, err := os.Open(mount.Open(fd))
 	if err != nil {

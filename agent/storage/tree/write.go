@@ -27,10 +27,10 @@ type File struct {
 // Files are the files of a volume by their path in it.
 type Files map[string]File
 
-// WriteAtomic makes dir contain exactly files. Readers see the old or the new set, and nothing
-// between: the files of a version are in a hidden folder, the names in dir are links through
-// ..data, and an update is one rename of ..data. The same files again write nothing, but complete
-// an interrupted update. Members of group, if there is one, may read the files.
+// WriteAtomic makes dir contain exactly files. Readers see either the old or the new set: the files of a version are in
+// a hidden folder, the names in dir are links through ..data, and an update is one rename of ..data. If the files have
+// not changed, WriteAtomic writes nothing, but completes an interrupted update. Members of group, if there is one, may
+// read the files.
 func WriteAtomic(dir string, files Files, group *int64) error {
 	current, _ := os.Readlink(filepath.Join(dir, dataLink))
 	if current == "" || !same(filepath.Join(dir, current), files, group) {
@@ -56,14 +56,14 @@ func newVersion(dir string, files Files, group *int64) (string, error) {
 	}
 	version, err := os.MkdirTemp(dir, "..v_*")
 	if err != nil {
-		return "", fmt.Errorf("no new version: %w", errors.Unwrap(err))
+		return "", fmt.Errorf("create a new version: %w", errors.Unwrap(err))
 	}
 	err = writeVersion(version, files)
-	if err == nil { // includes dir itself
+	if err == nil { // dir, too, gets the group
 		err = IgnoreRights(ApplyFSGroup(dir, group, true, nil))
 	}
 	if err != nil {
-		return "", errors.Join(nameless(err, version), os.RemoveAll(version))
+		return "", errors.Join(withoutVersion(err, version), os.RemoveAll(version))
 	}
 	return version, nil
 }
@@ -80,8 +80,8 @@ func conflict(files Files) error {
 	return nil
 }
 
-// nameless removes the random name of a version from an error that users see.
-func nameless(err error, version string) error {
+// withoutVersion removes the random name of a version from an error that users see.
+func withoutVersion(err error, version string) error {
 	at := &os.PathError{}
 	if errors.As(err, &at) {
 		rest, _ := strings.CutPrefix(at.Path, version)
@@ -137,7 +137,7 @@ func writeVersion(version string, files Files) error {
 	return nil
 }
 
-// writeFile sets mode and owner of a file, whatever the umask.
+// writeFile writes a file with its mode and owner, regardless of the umask.
 func writeFile(path string, f File) error {
 	if err := os.WriteFile(path, f.Data, f.Mode.Perm()); err != nil {
 		return err
@@ -162,8 +162,8 @@ func swap(dir, version string) error {
 	return os.Rename(temp, filepath.Join(dir, dataLink))
 }
 
-// tops returns the first elements of the files' paths.
-func tops(files Files) map[string]bool {
+// topNames returns the first elements of the files' paths.
+func topNames(files Files) map[string]bool {
 	out := map[string]bool{}
 	for name := range files {
 		first, _, _ := strings.Cut(name, "/")
@@ -173,7 +173,7 @@ func tops(files Files) map[string]bool {
 }
 
 func linkNames(dir string, files Files) error {
-	for _, name := range slices.Sorted(maps.Keys(tops(files))) {
+	for _, name := range slices.Sorted(maps.Keys(topNames(files))) {
 		err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return err
@@ -188,7 +188,7 @@ func cleanUp(dir, version string, files Files) error {
 	if err != nil {
 		return err
 	}
-	keep := tops(files)
+	keep := topNames(files)
 	for _, e := range entries {
 		name := e.Name()
 		if keep[name] || name == dataLink || name == version {

@@ -92,7 +92,7 @@ func TestErrorsOfFiles(t *testing.T) {
 		}
 	}
 	if err := tree.WriteAtomic(t.TempDir()+"/none", tree.Files{}, nil); err == nil ||
-		err.Error() != "no new version: no such file or directory" {
+		err.Error() != "create a new version: no such file or directory" {
 		t.Errorf("%v", err)
 	}
 }

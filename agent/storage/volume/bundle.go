@@ -17,7 +17,7 @@ import (
 	"monopod/agent/storage/tree"
 )
 
-// bundleFile returns the file with the certificates of all selected ClusterTrustBundles, each once.
+// bundleFile returns the file with the certificates of all selected ClusterTrustBundles.
 func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjection, f tree.File) (tree.Files, error) {
 	if err := checkPath(p.Path); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjec
 		return nil, fmt.Errorf("read ClusterTrustBundles: %w", err)
 	}
 	if name == "" {
-		selector, err := metav1.LabelSelectorAsSelector(p.LabelSelector) // nothing without one
+		selector, err := metav1.LabelSelectorAsSelector(p.LabelSelector) // nil selects nothing
 		if err != nil {
 			return nil, err
 		}
@@ -45,15 +45,15 @@ func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjec
 	}
 	switch optional := p.Optional != nil && *p.Optional; {
 	case len(all) > 0 || optional:
-		return tree.Files{path.Clean(p.Path): with(f, anchors(all), nil, p.User)}, nil
+		return tree.Files{path.Clean(p.Path): with(f, trustAnchors(all), nil, p.User)}, nil
 	case name != "":
 		return nil, fmt.Errorf("clustertrustbundle %q not found", name)
 	}
 	return nil, fmt.Errorf("combination of signerName %q and labelSelector matched zero ClusterTrustBundles", signer)
 }
 
-// anchors returns the certificates of the bundles in an order that depends only on them.
-func anchors(all []*certificatesv1.ClusterTrustBundle) []byte {
+// trustAnchors returns the certificates of the bundles, sorted, each once.
+func trustAnchors(all []*certificatesv1.ClusterTrustBundle) []byte {
 	certs := map[string]bool{}
 	for _, b := range all {
 		for rest := []byte(b.Spec.TrustBundle); ; {

@@ -16,8 +16,8 @@ import (
 	api "monopod/apiserver/kit/volume"
 )
 
-// Claim returns the path of the volume behind a claim. The volume is on this machine, so only a
-// device is mounted. The pod's group is applied once, not at each refresh.
+// Claim returns the path of the volume behind a claim. Only devices are mounted: the volume is on this machine. The
+// pod's group is applied once, not at each refresh.
 func (s *setup) Claim(ctx context.Context, v *corev1.Volume) (string, error) {
 	if s.Set.Claim == nil {
 		return "", errors.New("claims are not supported here")
@@ -29,10 +29,10 @@ func (s *setup) Claim(ctx context.Context, v *corev1.Volume) (string, error) {
 	name, of := api.AllPersistent().Of(&pv.Spec.PersistentVolumeSource)
 	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 	s.plugin = of.Plugin
-	if c := usedAs(s.facts.Pod, v.Name, mounts); c != "" && block {
+	if c := firstUser(s.facts.Pod, v.Name, mounts); c != "" && block {
 		return "", fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts of container %s", v.Name, c)
 	}
-	if c := usedAs(s.facts.Pod, v.Name, devices); c != "" && !block {
+	if c := firstUser(s.facts.Pod, v.Name, devices); c != "" && !block {
 		return "", fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices of container %s",
 			v.Name, c)
 	}
@@ -75,8 +75,8 @@ func (s *setup) ClaimedLocal(pv *corev1.PersistentVolume, v *corev1.Volume) (dir
 		tree.ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
 }
 
-// device mounts a local volume that is a device below the pod's folder. Each pod has a mount of
-// its own, which is writable: containers mount it read-only where necessary.
+// device mounts a device with a local volume below the pod's folder. Each pod has its own mount, which is writable:
+// containers mount it read-only where necessary.
 func (s *setup) device(pv *corev1.PersistentVolume, v *corev1.Volume, readOnly bool) (string, error) {
 	dir := s.dir(v)
 	d := mount.Device{Path: pv.Spec.Local.Path, Options: pv.Spec.MountOptions, ReadOnly: readOnly}
@@ -88,15 +88,15 @@ func (s *setup) device(pv *corev1.PersistentVolume, v *corev1.Volume, readOnly b
 
 // blockDevice returns the path of a device that containers get without a file system.
 func blockDevice(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", err
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(resolved)
 	if err == nil && !isKind(info.Mode(), corev1.HostPathBlockDev) {
 		err = fmt.Errorf("%s is not a block device", path)
 	}
-	return real, err
+	return resolved, err
 }
 
 func devices(c *corev1.Container, name string) bool {
@@ -107,11 +107,11 @@ func mounts(c *corev1.Container, name string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == name })
 }
 
-// usedAs returns the first container that uses a volume this way; empty: none.
-func usedAs(pod *corev1.Pod, volume string, so func(c *corev1.Container, name string) bool) string {
+// firstUser returns the first container that uses a volume; empty: there is none.
+func firstUser(pod *corev1.Pod, volume string, uses func(c *corev1.Container, name string) bool) string {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			if so(&list[i], volume) {
+			if uses(&list[i], volume) {
 				return list[i].Name
 			}
 		}

@@ -55,7 +55,7 @@ func configMapData(cm *corev1.ConfigMap) map[string][]byte {
 	return out
 }
 
-// Secret writes the data of a Secret, not to the disk.
+// Secret writes the data of a Secret to a tmpfs.
 func (s *setup) Secret(_ context.Context, v *corev1.Volume) (string, error) {
 	files, err := secretFiles(v.Secret, s.Source)
 	if err != nil {
@@ -76,6 +76,7 @@ func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (tree.Files, erro
 		"references non-existent secret key: %s")
 }
 
+// absent returns the error for a missing object or key; nil if it is optional.
 func absent(optional *bool, format string, args ...any) error {
 	if optional != nil && *optional {
 		return nil
@@ -83,8 +84,8 @@ func absent(optional *bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// pick returns all of data, or the keys in items under their paths; def has the default mode and
-// owner. missing returns the error for a missing key.
+// pick returns all of data, or the keys in items under their paths; def contains the default mode and owner. missing is
+// the format of the error for a missing key.
 func pick(data map[string][]byte, items []corev1.KeyToPath, def tree.File, optional *bool,
 	missing string) (tree.Files, error) {
 	files := tree.Files{}

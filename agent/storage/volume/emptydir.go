@@ -21,7 +21,7 @@ import (
 // emptyDirMode is the mode of a new emptyDir.
 const emptyDirMode os.FileMode = 0o777
 
-// EmptyDir creates the volume once; changes by its containers stay, also of its mode.
+// EmptyDir creates the volume once. Changes by containers are kept, including changes of its mode.
 func (s *setup) EmptyDir(_ context.Context, v *corev1.Volume) (string, error) {
 	dir := s.dir(v)
 	err := s.emptyDirAt(dir, v.EmptyDir, s.facts)
@@ -32,10 +32,10 @@ func (s *setup) EmptyDir(_ context.Context, v *corev1.Volume) (string, error) {
 }
 
 func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.Facts) error {
-	o := topOf(fsGroup(facts.Pod))
+	o := emptyDirOptions(fsGroup(facts.Pod))
 	switch {
 	case v.Medium == corev1.StorageMediumDefault:
-		return s.onDisk(dir, o)
+		return s.makeEmptyDir(dir, o)
 	case v.Medium == corev1.StorageMediumMemory:
 		o.Size = memorySize(v, facts)
 		if err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, o) }); err != nil {
@@ -59,8 +59,8 @@ func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.F
 	return fmt.Errorf("unknown storage medium %q", v.Medium)
 }
 
-// topOf returns the owner and mode of a new emptyDir.
-func topOf(group *int64) mount.Tmpfs {
+// emptyDirOptions returns the owner and mode of a new emptyDir.
+func emptyDirOptions(group *int64) mount.Tmpfs {
 	mode := emptyDirMode
 	if group != nil {
 		mode |= os.ModeSetgid | tree.GroupWrites | tree.GroupEnters
@@ -68,8 +68,8 @@ func topOf(group *int64) mount.Tmpfs {
 	return mount.Tmpfs{Mode: mode, Group: group}
 }
 
-// onDisk creates the folder under a temporary name, so that an existing one is complete.
-func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
+// makeEmptyDir creates the folder under a temporary name, so that an existing one is complete.
+func (s *Set) makeEmptyDir(dir string, o mount.Tmpfs) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
 			return err
 		}
 	}
-	if err := os.Chmod(next, o.Mode); err != nil { // whatever the umask
+	if err := os.Chmod(next, o.Mode); err != nil { // regardless of the umask
 		return err
 	}
 	return os.Rename(next, dir)
@@ -100,8 +100,8 @@ func (s *Set) mountOnce(dir string, do func() error) error {
 	return do()
 }
 
-// memorySize returns the size of an emptyDir in memory: limited by its own limit, by the limits of
-// the pod and by the node's allocatable memory (upstream: sizeLimit of pkg/volume/emptydir).
+// memorySize returns the size of an emptyDir in memory: the minimum of its own limit, the limits of the pod and the
+// node's allocatable memory (upstream: sizeLimit of pkg/volume/emptydir).
 func memorySize(v *corev1.EmptyDirVolumeSource, facts env.Facts) int64 {
 	allocatable := facts.Allocatable[corev1.ResourceMemory]
 	size := allocatable.Value()
@@ -133,24 +133,24 @@ func allLimited(pod *corev1.Pod) bool {
 
 // pageSize returns the huge page size of a medium: its own, or the only one that the pod requests.
 func pageSize(medium corev1.StorageMedium, pod *corev1.Pod) (resource.Quantity, error) {
-	asked := map[string]bool{}
+	requested := map[string]bool{}
 	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
-			asked[size] = true
+			requested[size] = true
 		}
 	}
-	size, said := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
-	if !said && len(asked) > 1 {
+	size, explicit := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
+	if !explicit && len(requested) > 1 {
 		return resource.Quantity{},
-			errors.New("medium HugePages can only be used when the pod asks for one size of huge pages alone")
+			errors.New("medium HugePages requires that the pod requests only one size of huge pages")
 	}
-	for only := range asked {
-		if !said {
+	for only := range requested {
+		if !explicit {
 			size = only
 		}
 	}
-	if !asked[size] {
-		return resource.Quantity{}, fmt.Errorf("medium %s: the pod asks for no huge pages of such a size", medium)
+	if !requested[size] {
+		return resource.Quantity{}, fmt.Errorf("medium %s: the pod requests no huge pages of this size", medium)
 	}
 	q, err := resource.ParseQuantity(size)
 	if err != nil {

@@ -171,10 +171,10 @@ func TestHugePages(t *testing.T) {
 	}{
 		{"HugePages", []corev1.ResourceName{"hugepages-2Mi"}, 2 << 20, ""},
 		{"HugePages-1Gi", []corev1.ResourceName{"hugepages-2Mi", "hugepages-1Gi"}, 1 << 30, ""},
-		{"HugePages", []corev1.ResourceName{"hugepages-2Mi", "hugepages-1Gi"}, 0, "one size of huge pages alone"},
-		{"HugePages", nil, 0, "the pod asks for no huge pages"},
+		{"HugePages", []corev1.ResourceName{"hugepages-2Mi", "hugepages-1Gi"}, 0, "only one size of huge pages"},
+		{"HugePages", nil, 0, "the pod requests no huge pages"},
 		{"HugePages-1Gi", []corev1.ResourceName{"hugepages-2Mi"}, 0,
-			"medium HugePages-1Gi: the pod asks for no huge pages of such a size"},
+			"medium HugePages-1Gi: the pod requests no huge pages of this size"},
 		{"Paper", nil, 0, `unknown storage medium "Paper"`},
 	} {
 		m := &pages{}

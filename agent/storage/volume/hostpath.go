@@ -12,7 +12,7 @@ import (
 
 // HostPath checks or creates the path.
 func (s *setup) HostPath(_ context.Context, v *corev1.Volume) (string, error) {
-	if s.Have[v.Name] != "" { // it is checked once
+	if s.Have[v.Name] != "" { // the path is checked once
 		return v.HostPath.Path, nil
 	}
 	return v.HostPath.Path, checkHostPath(v.HostPath)

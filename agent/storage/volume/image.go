@@ -13,8 +13,7 @@ import (
 // Image does nothing: the runtime mounts the image into each container, see Set.Images.
 func (s *setup) Image(context.Context, *corev1.Volume) (string, error) { return "", nil }
 
-// imageMount returns the mount of an image, or of its folder sub. It is always read-only and not
-// propagated.
+// imageMount returns the mount of an image, or of its folder sub. It is always read-only and private.
 func imageMount(m *corev1.VolumeMount, id, sub string, can Features) (*cri.Mount, error) {
 	if sub != "" && !can.ImageSubPaths {
 		return nil, fmt.Errorf("%w: volumeMount %q: a subPath of an image volume is not supported by the runtime",

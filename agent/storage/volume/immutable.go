@@ -6,25 +6,24 @@ import (
 	"monopod/agent/podapi/env"
 )
 
-// Immutable caches the immutable ConfigMaps and Secrets of a pod: they are read once, and do not
-// change even if another object takes their name. The zero value is ready to use. It is not safe
-// for concurrent use.
+// Immutable caches the immutable ConfigMaps and Secrets of a pod: each is read once, and does not change even if it is
+// deleted and created again. The zero value is ready to use. It is not safe for concurrent use.
 type Immutable struct {
 	configMaps map[string]*corev1.ConfigMap
 	secrets    map[string]*corev1.Secret
 }
 
-// Over returns src with the cache.
-func (i *Immutable) Over(src env.Source) env.Source { return remembering{i, src} }
+// Over returns a Source that reads src through the cache.
+func (i *Immutable) Over(src env.Source) env.Source { return cachedSource{i, src} }
 
-type remembering struct {
+type cachedSource struct {
 	*Immutable
 	src env.Source
 }
 
-func (r remembering) ConfigMap(name string) (*corev1.ConfigMap, error) {
-	if known := r.configMaps[name]; known != nil {
-		return known, nil
+func (r cachedSource) ConfigMap(name string) (*corev1.ConfigMap, error) {
+	if cached := r.configMaps[name]; cached != nil {
+		return cached, nil
 	}
 	cm, err := r.src.ConfigMap(name)
 	if cm != nil && cm.Immutable != nil && *cm.Immutable {
@@ -36,9 +35,9 @@ func (r remembering) ConfigMap(name string) (*corev1.ConfigMap, error) {
 	return cm, err
 }
 
-func (r remembering) Secret(name string) (*corev1.Secret, error) {
-	if known := r.secrets[name]; known != nil {
-		return known, nil
+func (r cachedSource) Secret(name string) (*corev1.Secret, error) {
+	if cached := r.secrets[name]; cached != nil {
+		return cached, nil
 	}
 	secret, err := r.src.Secret(name)
 	if secret != nil && secret.Immutable != nil && *secret.Immutable {

@@ -16,11 +16,11 @@ import (
 type Features struct {
 	RecursiveReadOnly bool
 	Options           bool // noexec, nodev, nosuid
-	ImageSubPaths     bool // folders of image volumes
+	ImageSubPaths     bool // subPath of image volumes
 }
 
-// Mounts returns the mounts of a container. paths are those of the pod's volumes, vars expand
-// subPathExpr. subPaths are mounted below the pod's folder until Unmount.
+// Mounts returns the mounts of a container. paths are the paths of the pod's volumes, and vars expand subPathExpr.
+// subPaths are mounted below the pod's folder until Unmount.
 func (s *Set) Mounts(pod *corev1.Pod, c *corev1.Container, paths map[string]string, vars []env.Var,
 	can Features) ([]*cri.Mount, error) {
 	var out []*cri.Mount
@@ -50,11 +50,11 @@ func (s *Set) mount(pod *corev1.Pod, c *corev1.Container, i int, host, sub strin
 		return imageMount(m, id, sub, can)
 	}
 	if sub != "" {
-		shown, err := s.subPath(host, sub, s.subPathTarget(m.Name, c.Name, i))
+		mounted, err := s.subPath(host, sub, s.subPathTarget(m.Name, c.Name, i))
 		if err != nil {
 			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
 		}
-		host = shown
+		host = mounted
 	}
 	return mountOf(m, host, s.types().ReadOnly(pod, m.Name), can)
 }
@@ -82,9 +82,9 @@ func expand(m *corev1.VolumeMount, vars []env.Var) (string, error) {
 	return sub, nil
 }
 
-func mountOf(m *corev1.VolumeMount, host string, fixed bool, can Features) (*cri.Mount, error) {
+func mountOf(m *corev1.VolumeMount, host string, readOnly bool, can Features) (*cri.Mount, error) {
 	out := &cri.Mount{
-		ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly || fixed,
+		ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly || readOnly,
 		Propagation: propagation(m.MountPropagation), MountOptions: m.BindMountOptions,
 	}
 	if len(m.BindMountOptions) > 0 && !can.Options {

@@ -29,8 +29,8 @@ type Source struct {
 // Bundle is a private key in PKCS#8 and the chain of its certificate, both PEM.
 type Bundle struct{ Key, Chain []byte }
 
-// Projected writes the files of all sources, not to the disk if one is secret; of two with the same path the later one
-// wins, as upstream.
+// Projected writes the files of all sources, to a tmpfs if one is secret. Of two files with the same path the later one
+// takes precedence, as upstream.
 func (s *setup) Projected(ctx context.Context, v *corev1.Volume) (string, error) {
 	out := tree.Files{}
 	def := tree.File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
@@ -53,11 +53,13 @@ func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProject
 	switch {
 	case p.ConfigMap != nil:
 		return configMapFiles(&corev1.ConfigMapVolumeSource{
-			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items, Optional: p.ConfigMap.Optional, DefaultMode: m, DefaultUser: def.User,
+			LocalObjectReference: p.ConfigMap.LocalObjectReference, Items: p.ConfigMap.Items,
+			Optional: p.ConfigMap.Optional, DefaultMode: m, DefaultUser: def.User,
 		}, s.Source)
 	case p.Secret != nil:
 		return secretFiles(&corev1.SecretVolumeSource{
-			SecretName: p.Secret.Name, Items: p.Secret.Items, Optional: p.Secret.Optional, DefaultMode: m, DefaultUser: def.User,
+			SecretName: p.Secret.Name, Items: p.Secret.Items,
+			Optional: p.Secret.Optional, DefaultMode: m, DefaultUser: def.User,
 		}, s.Source)
 	case p.DownwardAPI != nil:
 		return downwardFiles(p.DownwardAPI.Items, def, facts)
@@ -71,14 +73,15 @@ func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProject
 	return nil, errors.New("a projected source has no type")
 }
 
-// tokenFile belongs to the user that all containers of the pod run as, or to the pod's group;
-// without either all users in the pod may read it.
-func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjection, f tree.File, pod *corev1.Pod) (tree.Files, error) {
+// tokenFile returns the file with a token. It belongs to the user that all containers of the pod run as, or to the
+// pod's group; without either, all users in the pod may read it.
+func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjection, f tree.File,
+	pod *corev1.Pod) (tree.Files, error) {
 	if err := checkPath(p.Path); err != nil {
 		return nil, err
 	}
 	if s.Token == nil {
-		return nil, errors.New("this node issues no service account tokens")
+		return nil, errors.New("service account tokens are not supported by this node")
 	}
 	token, err := s.Token(ctx, p)
 	if err != nil {
@@ -87,7 +90,7 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 	return tree.Files{path.Clean(p.Path): with(private(f, pod), []byte(token), nil, p.User)}, nil
 }
 
-// private returns f for a credential of the pod.
+// private returns f with the mode and owner of a credential of the pod.
 func private(f tree.File, pod *corev1.Pod) tree.File {
 	user := oneUser(pod)
 	if user != nil || fsGroup(pod) != nil {
@@ -99,8 +102,9 @@ func private(f tree.File, pod *corev1.Pod) tree.File {
 	return f
 }
 
-// certificateFiles belong to the same user as a token.
-func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCertificateProjection, f tree.File, pod *corev1.Pod) (tree.Files, error) {
+// certificateFiles returns the files of a certificate, which belong to the same user as a token.
+func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCertificateProjection, f tree.File,
+	pod *corev1.Pod) (tree.Files, error) {
 	if s.Certificate == nil {
 		return nil, errors.New("the projected source podCertificate is not supported by this node")
 	}
@@ -110,7 +114,9 @@ func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCert
 	}
 	files := tree.Files{}
 	for file, data := range map[string][]byte{
-		p.CredentialBundlePath: slices.Concat(bundle.Key, bundle.Chain), p.KeyPath: bundle.Key, p.CertificateChainPath: bundle.Chain,
+		p.CredentialBundlePath: slices.Concat(bundle.Key, bundle.Chain),
+		p.KeyPath:              bundle.Key,
+		p.CertificateChainPath: bundle.Chain,
 	} {
 		if file == "" {
 			continue
@@ -123,8 +129,7 @@ func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCert
 	return files, nil
 }
 
-// oneUser returns the user that all containers of the pod run as; nil: unknown, or there are
-// several.
+// oneUser returns the user that all containers of the pod run as; nil: unknown, or there are several.
 func oneUser(pod *corev1.Pod) *int64 {
 	var user *int64
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -16,7 +16,7 @@ import (
 	api "monopod/apiserver/kit/volume"
 )
 
-// setup sets up one volume of a Set. Its methods for the types of volumes are in the files of these.
+// setup sets up one volume of a Set. The methods for a type of volume are in the file of the type.
 type setup struct {
 	*Set
 	facts  env.Facts
@@ -47,7 +47,7 @@ func (s *setup) volume(ctx context.Context, v *corev1.Volume) (string, error) {
 // dir returns the folder of a volume.
 func (s *setup) dir(v *corev1.Volume) string { return folder(s.Set.Dir, s.plugin, v.Name) }
 
-// write replaces the files of a volume, whose folder make creates.
+// write replaces the files of a volume. make creates its folder.
 func (s *setup) write(v *corev1.Volume, files tree.Files, make func(dir string) error) (string, error) {
 	dir := s.dir(v)
 	if err := make(dir); err != nil {
@@ -58,7 +58,8 @@ func (s *setup) write(v *corev1.Volume, files tree.Files, make func(dir string) 
 
 func diskFolder(dir string) error { return os.MkdirAll(dir, 0o755) }
 
-// tmpfs mounts a tmpfs for a folder, for content that must not be on the disk, where mounting is permitted.
+// tmpfs mounts a tmpfs on a folder, for content that must not be on the disk. Without the permission to mount, it
+// creates a folder on the disk.
 func (s *setup) tmpfs(dir string) error {
 	err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, mount.Tmpfs{Mode: 0o755, Plain: true}) })
 	if errors.Is(err, os.ErrPermission) {
@@ -67,7 +68,7 @@ func (s *setup) tmpfs(dir string) error {
 	return err
 }
 
-// Dir returns the path of a volume below the folder of its pod, for types that have one.
+// Dir returns the path of a volume below the folder of its pod.
 func Dir(pod string, v *corev1.Volume) string { return folder(pod, api.All().Plugin(v), v.Name) }
 
 // folder returns the path of a volume in kubelet's layout.

@@ -18,11 +18,11 @@ import (
 // <volume>/<container>/<index of the mount>.
 const subPathsDir = "volume-subpaths"
 
-// subPath mounts sub, a file or folder of the volume at root, on target and returns target. It
-// creates a missing folder with the mode and group of root.
+// subPath mounts sub, a file or folder of the volume at root, on target and returns target. It creates a missing folder
+// with the mode and group of root.
 //
-// A container may change names in the volume meanwhile, but cannot make the mount leave the
-// volume: the opened file is mounted, and no name is looked up twice.
+// A container may change names in the volume meanwhile, but the mount never leaves the volume: subPath mounts the
+// opened file, and looks up no name twice.
 func (s *Set) subPath(root, sub, target string) (string, error) {
 	if err := checkSubPath(sub); err != nil {
 		return "", err
@@ -36,7 +36,7 @@ func (s *Set) subPath(root, sub, target string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if s.shows(target, want) {
+	if s.isMounted(target, want) {
 		return target, nil
 	}
 	if err := s.makeTarget(target, tree.IsFolder(want)); err != nil {
@@ -61,8 +61,8 @@ func checkSubPath(sub string) error {
 	return nil
 }
 
-// shows reports whether an earlier attempt has mounted the same file on target.
-func (s *Set) shows(target string, want *unix.Stat_t) bool {
+// isMounted reports whether an earlier attempt has mounted the same file on target.
+func (s *Set) isMounted(target string, want *unix.Stat_t) bool {
 	mounted, err := s.Mounter.Mounted(target)
 	if err != nil || !mounted {
 		return false
@@ -71,8 +71,7 @@ func (s *Set) shows(target string, want *unix.Stat_t) bool {
 	return unix.Lstat(target, &st) == nil && st.Dev == want.Dev && st.Ino == want.Ino
 }
 
-// makeTarget creates an empty file or folder to mount on, and removes what an earlier attempt
-// left.
+// makeTarget creates an empty file or folder to mount on. It replaces the target of an earlier attempt.
 func (s *Set) makeTarget(target string, folder bool) error {
 	if err := mount.RemoveAll(target, s.Mounter); err != nil {
 		return err

@@ -1,8 +1,7 @@
 // Package volume mounts and unmounts the volumes of pods.
 //
-// Set is the volumes of one pod in kubelet's layout, <pod>/volumes/<plugin>/<name>. Prepare is
-// idempotent: called again, it refreshes the content of ConfigMaps, Secrets and the pod itself,
-// and writes nothing if nothing changed.
+// Set is the volumes of one pod in kubelet's layout, <pod>/volumes/<plugin>/<name>. Prepare is idempotent: called
+// again, it updates the files from ConfigMaps, Secrets and the pod's fields, and writes nothing if nothing has changed.
 package volume
 
 import (
@@ -51,7 +50,7 @@ type Set struct {
 	Source  env.Source
 	// Claim returns the PersistentVolume of the claim, or an error; nil: claims are not supported.
 	Claim func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error)
-	// Have are the paths of the volumes that Prepare has set up before for this pod.
+	// Have contains the paths of the volumes that an earlier Prepare has set up for this pod.
 	Have map[string]string
 	// Images are the IDs of the images of image volumes, by volume name.
 	Images map[string]string
@@ -80,10 +79,10 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 			return nil, err
 		}
 		v := &facts.Pod.Spec.Volumes[i]
-		began, one := time.Now(), setup{Set: s, facts: facts}
-		path, err := one.volume(ctx, v)
-		if s.Saw != nil && one.plugin != "" {
-			s.Saw(v.Name, one.plugin, time.Since(began), err)
+		began, setup := time.Now(), setup{Set: s, facts: facts}
+		path, err := setup.volume(ctx, v)
+		if s.Saw != nil && setup.plugin != "" {
+			s.Saw(v.Name, setup.plugin, time.Since(began), err)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err))
@@ -108,9 +107,9 @@ func fsGroup(pod *corev1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// Unmount unmounts the pod's volumes and leaves the rest of its folder. It never removes through a
-// mount: what cannot be unmounted stays, with an error, until the next call. It reads the mounts
-// from the disk, so that it does not matter who mounted them.
+// Unmount unmounts the pod's volumes and keeps the rest of its folder. It never removes the content of a mount: if an
+// unmount fails, Unmount returns an error and the next call retries. It finds the mounts by their paths, so that it
+// also unmounts those of an earlier process.
 func (s *Set) Unmount() error {
 	if err := mount.RemoveAll(filepath.Join(s.Dir, subPathsDir), s.Mounter); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodRef is the pod of a sandbox, as the runtime names it; zero: not known.
+// PodRef identifies the pod of a sandbox; zero: not known.
 type PodRef struct {
 	types.NamespacedName
 	UID types.UID
@@ -29,26 +29,26 @@ func (p Pool) ConnectedPods() ([]Connected, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := p.Holders()
+	holders, err := p.Holders()
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of pods: %w", err)
 	}
 	type sandbox struct {
 		container string
-		made      time.Time
+		created   time.Time
 		addrs     []netip.Addr
 	}
 	newest := map[PodRef]sandbox{}
-	for ip, h := range held {
+	for ip, h := range holders {
 		info, err := os.Stat(p.File(ip))
-		if err != nil || h.Pod.Name == "" || h.Gone(boot) {
+		if err != nil || h.Pod.Name == "" || h.Leaked(boot) {
 			continue
 		}
 		switch s := newest[h.Pod]; {
 		case s.container == h.Container:
 			s.addrs = append(s.addrs, ip)
 			newest[h.Pod] = s
-		case info.ModTime().After(s.made):
+		case info.ModTime().After(s.created):
 			newest[h.Pod] = sandbox{h.Container, info.ModTime(), []netip.Addr{ip}}
 		}
 	}

@@ -21,15 +21,15 @@ import (
 
 var errPoolEmpty = errors.New("no free address")
 
-// Holder is the content of ips/<address>: the container that holds it. An address is
-// leaked when its namespace is gone or the machine has rebooted since.
+// Holder is the content of ips/<address>: the container that has the address. An address is leaked when its network
+// namespace no longer exists or the machine has rebooted since.
 type Holder struct {
 	Container string `json:"container"`
 	IfName    string `json:"ifname"`
 	Netns     string `json:"netns"`
 	Boot      string `json:"boot"`
-	Ports     bool   `json:"ports,omitempty"` // it has host ports
-	// HostPorts are written again when another program removes them from the kernel. Files of earlier versions have only
+	Ports     bool   `json:"ports,omitempty"` // reports whether it has host ports
+	// HostPorts are restored when another program removes them from the kernel. Files of earlier versions contain only
 	// Ports.
 	HostPorts []rules.Port `json:"hostPorts,omitempty"`
 	Pod       PodRef       `json:"pod,omitzero"`
@@ -37,13 +37,13 @@ type Holder struct {
 	unread bool // reading the file failed, so the address counts as used
 }
 
-// Is reports whether the address belongs to an interface of a container.
+// Is reports whether the address belongs to the interface of the container.
 func (h Holder) Is(container, ifname string) bool {
 	return h.Container == container && h.IfName == ifname
 }
 
-// Gone reports whether the address is leaked.
-func (h Holder) Gone(boot string) bool {
+// Leaked reports whether the address is leaked; boot is the BootID.
+func (h Holder) Leaked(boot string) bool {
 	if h.unread {
 		return false
 	}
@@ -55,16 +55,16 @@ func (h Holder) Gone(boot string) bool {
 }
 
 // Pool allocates the addresses of one data folder's subnets. Its state is the folder ips below Dir: a file for each
-// address that a container holds. Processes exclude each other by a lock on a file.
+// allocated address. Processes exclude each other by a lock on a file.
 type Pool struct {
-	Dir     string         // that of the Network
+	Dir     string         // the folder of the Network
 	Subnets []netip.Prefix // one or two, of different IP families
 }
 
-// Folder contains a file for each address that a container holds.
+// Folder contains a file for each allocated address.
 func (p Pool) Folder() string { return filepath.Join(p.Dir, "ips") }
 
-// File describes the container that holds an address.
+// File contains the Holder of an address.
 func (p Pool) File(ip netip.Addr) string { return filepath.Join(p.Folder(), ip.String()) }
 
 // Lock runs f under the lock of all addresses.
@@ -80,38 +80,37 @@ func (p Pool) Lock(f func() error) error {
 	return f()
 }
 
-// change runs f under the lock with the holders of all addresses, of which there are at most as many as pods.
-func (p Pool) change(f func(held map[netip.Addr]Holder) error) error {
+// withHolders runs f under the lock, with the holders of all allocated addresses.
+func (p Pool) withHolders(f func(holders map[netip.Addr]Holder) error) error {
 	return p.Lock(func() error {
-		held, err := p.Holders()
+		holders, err := p.Holders()
 		if err != nil {
 			return err
 		}
-		return f(held)
+		return f(holders)
 	})
 }
 
-// Allocate allocates an address of each subnet for h: the next free one after the last
-// allocated, so that addresses are reused as late as possible. It first releases the
-// container's previous addresses.
+// Allocate allocates an address of each subnet for h: the next free one after the last allocated one, so that addresses
+// are reused as late as possible. It first releases the container's previous addresses.
 func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 	var ips []netip.Addr
-	err := p.change(func(held map[netip.Addr]Holder) error {
-		p.sweep(held, func(other Holder) bool { return other.Is(h.Container, h.IfName) })
+	err := p.withHolders(func(holders map[netip.Addr]Holder) error {
+		p.sweep(holders, func(other Holder) bool { return other.Is(h.Container, h.IfName) })
 		for _, subnet := range p.Subnets {
-			ip, err := p.next(subnet, held)
+			ip, err := p.next(subnet, holders)
 			if errors.Is(err, errPoolEmpty) {
-				p.sweep(held, func(other Holder) bool { return other.Gone(h.Boot) })
-				ip, err = p.next(subnet, held)
+				p.sweep(holders, func(other Holder) bool { return other.Leaked(h.Boot) })
+				ip, err = p.next(subnet, holders)
 			}
 			if err == nil {
 				err = p.hold(ip, h)
 			}
 			if err != nil {
-				p.sweep(held, func(other Holder) bool { return other.Is(h.Container, h.IfName) })
+				p.sweep(holders, func(other Holder) bool { return other.Is(h.Container, h.IfName) })
 				return err
 			}
-			held[ip] = h
+			holders[ip] = h
 			ips = append(ips, ip)
 		}
 		return nil
@@ -119,28 +118,28 @@ func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 	return ips, err
 }
 
-// hold writes the file of ip. No fsync: after a power failure the pod is gone too,
-// and an empty file is a leaked address.
+// hold writes the file of ip. It needs no fsync: after a power failure the pod no longer exists, and an empty file is a
+// leaked address.
 func (p Pool) hold(ip netip.Addr, h Holder) error {
 	data, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(p.File(ip), data, 0o644); err != nil {
-		_ = os.Remove(p.File(ip)) // on a full disk it is there, and empty
+		_ = os.Remove(p.File(ip)) // a full disk leaves an empty file
 		return err
 	}
-	// Not truncated, because ext4 writes such a file to the disk when it is closed.
+	// The file is not truncated, because ext4 writes a truncated file to the disk when it is closed.
 	last, err := os.OpenFile(p.lastFile(ip.Is4()), os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(last, "%-*s\n", longest, ip)
+	_, err = fmt.Fprintf(last, "%-*s\n", maxAddressLength, ip)
 	return errors.Join(err, last.Close())
 }
 
-// longest is the length of the longest text of an address.
-const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+// maxAddressLength is the length of the longest text of an address.
+const maxAddressLength = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 // lastFile contains the last allocated address of a family.
 func (p Pool) lastFile(is4 bool) string {
@@ -150,33 +149,33 @@ func (p Pool) lastFile(is4 bool) string {
 	return filepath.Join(p.Dir, "last-ipv6")
 }
 
-// Used returns the addresses of pods that live; none before the first start.
+// Used returns the addresses of existing pods; none before the first start.
 func (p Pool) Used() ([]netip.Addr, error) {
 	boot, err := BootID()
 	if err != nil {
 		return nil, err
 	}
-	held, err := p.Holders()
+	holders, err := p.Holders()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var out []netip.Addr
-	for ip, h := range held {
-		if !h.Gone(boot) {
+	for ip, h := range holders {
+		if !h.Leaked(boot) {
 			out = append(out, ip)
 		}
 	}
 	return out, nil
 }
 
-// Holders reads ips/. A file that cannot be parsed, for instance truncated by a
-// crash, has a zero holder; one that cannot be read has an unknown holder.
+// Holders reads ips/. A file that cannot be parsed, for instance because a crash truncated it, has a zero Holder; a
+// file that cannot be read counts as used.
 func (p Pool) Holders() (map[netip.Addr]Holder, error) {
 	entries, err := os.ReadDir(p.Folder())
 	if err != nil {
 		return nil, err
 	}
-	held := make(map[netip.Addr]Holder, len(entries))
+	holders := make(map[netip.Addr]Holder, len(entries))
 	for _, e := range entries {
 		ip, err := netip.ParseAddr(e.Name())
 		if err != nil {
@@ -188,26 +187,25 @@ func (p Pool) Holders() (map[netip.Addr]Holder, error) {
 		} else if json.Unmarshal(data, &h) != nil {
 			h = Holder{}
 		}
-		held[ip] = h
+		holders[ip] = h
 	}
-	return held, nil
+	return holders, nil
 }
 
-// sweep releases the addresses whose holder matches, in held and on disk.
-func (p Pool) sweep(held map[netip.Addr]Holder, match func(Holder) bool) {
-	for ip, h := range held {
+// sweep releases the addresses whose holder matches, in the map and on disk.
+func (p Pool) sweep(holders map[netip.Addr]Holder, match func(Holder) bool) {
+	for ip, h := range holders {
 		if match(h) && os.Remove(p.File(ip)) == nil {
-			delete(held, ip)
+			delete(holders, ip)
 		}
 	}
 }
 
-// next returns the first free address of a subnet after the last allocated one,
-// wrapping around. The network address, the gateway and the broadcast address are never
-// allocated.
-func (p Pool) next(subnet netip.Prefix, held map[netip.Addr]Holder) (netip.Addr, error) {
+// next returns the first free address of a subnet after the last allocated one, wrapping around. The network address,
+// the gateway and the broadcast address are never allocated.
+func (p Pool) next(subnet netip.Prefix, holders map[netip.Addr]Holder) (netip.Addr, error) {
 	first := Gateway(subnet)
-	data, _ := os.ReadFile(p.lastFile(subnet.Addr().Is4())) // absent: from the start
+	data, _ := os.ReadFile(p.lastFile(subnet.Addr().Is4())) // without the file, the search starts at the first address
 	ip, err := netip.ParseAddr(strings.TrimSpace(string(data)))
 	if err != nil || !allocatable(subnet, ip) {
 		ip = first
@@ -216,7 +214,7 @@ func (p Pool) next(subnet netip.Prefix, held map[netip.Addr]Holder) (netip.Addr,
 		if ip = ip.Next(); !allocatable(subnet, ip) {
 			ip = first.Next()
 		}
-		if _, taken := held[ip]; !taken {
+		if _, taken := holders[ip]; !taken {
 			return ip, nil
 		}
 	}
@@ -228,23 +226,23 @@ func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 	if subnet.Addr().Is4() {
 		return subnet.Contains(ip.Next())
 	}
-	return netip.PrefixFrom(subnet.Masked().Addr(), max(subnet.Bits(), 112)).Contains(ip) // see subnets.Size
+	return netip.PrefixFrom(subnet.Masked().Addr(), max(subnet.Bits(), 112)).Contains(ip) // see Size
 }
 
-// Release releases the container's addresses on ifname, if any. Before an address that has host ports, it calls
-// removePorts, so that the ports of the address's next holder stay.
+// Release releases the container's addresses on ifname, if any. It first calls removePorts for addresses with host
+// ports, so that it never removes the ports of an address's next holder.
 func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) error) error {
-	err := p.change(func(held map[netip.Addr]Holder) error {
-		mine := func(h Holder) bool { return h.Is(container, ifname) }
-		for ip, h := range held {
-			if !mine(h) || !h.Ports {
+	err := p.withHolders(func(holders map[netip.Addr]Holder) error {
+		match := func(h Holder) bool { return h.Is(container, ifname) }
+		for ip, h := range holders {
+			if !match(h) || !h.Ports {
 				continue
 			}
 			if err := removePorts(ip); err != nil {
 				return fmt.Errorf("host ports: %w", err)
 			}
 		}
-		p.sweep(held, mine)
+		p.sweep(holders, match)
 		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -253,15 +251,15 @@ func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) err
 	return err
 }
 
-// Reclaim releases every leaked address and calls removePorts for all that are free.
+// Reclaim releases every leaked address, and calls removePorts with a function that reports whether an address is free.
 func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error {
 	boot, err := BootID()
 	if err != nil {
 		return err
 	}
-	return p.change(func(held map[netip.Addr]Holder) error {
-		p.sweep(held, func(h Holder) bool { return h.Gone(boot) })
-		return removePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
+	return p.withHolders(func(holders map[netip.Addr]Holder) error {
+		p.sweep(holders, func(h Holder) bool { return h.Leaked(boot) })
+		return removePorts(func(ip netip.Addr) bool { _, taken := holders[ip]; return !taken })
 	})
 }
 

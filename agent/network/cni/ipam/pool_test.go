@@ -114,9 +114,9 @@ func TestRepeatedAllocationReturnsSameAddress(t *testing.T) {
 	p := testPool(t, "10.88.7.0/24")
 	mustAllocate(t, p, alive("a"))
 	mustAllocate(t, p, alive("a"))
-	held, err := p.Holders()
-	if err != nil || len(held) != 1 {
-		t.Errorf("held = %v, %v; want one address", held, err)
+	holders, err := p.Holders()
+	if err != nil || len(holders) != 1 {
+		t.Errorf("holders = %v, %v; want one address", holders, err)
 	}
 }
 
@@ -127,8 +127,8 @@ func TestReleaseOfNothing(t *testing.T) {
 	if err := p.Release("unknown", "eth0", nil); err != nil {
 		t.Error(err)
 	}
-	if held, err := p.Holders(); err != nil || len(held) != 1 {
-		t.Errorf("held %v, %v; want the one of another", held, err)
+	if holders, err := p.Holders(); err != nil || len(holders) != 1 {
+		t.Errorf("holders %v, %v; want the one of another", holders, err)
 	}
 	p.Dir = filepath.Join(p.Dir, "not", "there")
 	if err := p.Release("unknown", "eth0", nil); err != nil {
@@ -150,8 +150,8 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	if _, err := p.Allocate(alive("f")); !errors.Is(err, errPoolEmpty) {
 		t.Errorf("a sixth address of five: %v", err)
 	}
-	if held, err := p.Holders(); err != nil || len(held) != 10 {
-		t.Errorf("held: %v, %v", held, err)
+	if holders, err := p.Holders(); err != nil || len(holders) != 10 {
+		t.Errorf("holders: %v, %v", holders, err)
 	}
 	if err := p.Release("b", "eth0", nil); err != nil {
 		t.Fatal(err)

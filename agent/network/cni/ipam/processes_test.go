@@ -38,8 +38,8 @@ func TestProcessesShareAPool(t *testing.T) {
 		} else if !errors.Is(err, errPoolEmpty) || len(want) != 13 {
 			t.Fatalf("%v with %d in use", err, len(want))
 		}
-		held, err := p.Holders()
-		if diff := cmp.Diff(want, held, cmpopts.EquateComparable(netip.Addr{}, Holder{}.Pod),
+		holders, err := p.Holders()
+		if diff := cmp.Diff(want, holders, cmpopts.EquateComparable(netip.Addr{}, Holder{}.Pod),
 			cmpopts.IgnoreUnexported(Holder{})); err != nil || diff != "" {
 			t.Fatalf("step %d: %v %s", i, err, diff)
 		}

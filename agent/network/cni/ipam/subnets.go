@@ -15,46 +15,47 @@ import (
 	"go.uber.org/zap"
 )
 
-// pool contains the IPv4 subnets of all instances: 2,048 of /24, or fewer larger ones.
-var pool = netip.MustParsePrefix("10.88.0.0/13")
+// ipv4Range contains the IPv4 subnets of all instances: 2,048 of /24, or fewer larger ones.
+var ipv4Range = netip.MustParsePrefix("10.88.0.0/13")
 
 // subnetBits6 is the length of an IPv6 subnet, which is a random one of fd00::/8 (RFC 4193).
 const subnetBits6 = 64
 
-// Plan is what the choice of subnets depends on.
+// Plan contains the facts on which the choice of subnets depends.
 type Plan struct {
 	ID   string // of the instance
 	Pods int    // maximum number
-	// ranges of pods, one or two of different IP families; empty: one is chosen for each family of Services
-	Given    []netip.Prefix
-	Services []netip.Prefix // ranges of Services
-	Old      []netip.Prefix // at the last start
-	Used     []netip.Addr   // by running pods
-	Taken    []netip.Prefix // by other links
-	Log      *zap.Logger
+	// Configured are the ranges of pods, one or two of different IP families; empty: one is chosen for each family of
+	// Services.
+	Configured []netip.Prefix
+	Services   []netip.Prefix // ranges of Services
+	Previous   []netip.Prefix // subnets of the previous start
+	Used       []netip.Addr   // addresses of running pods
+	Taken      []netip.Prefix // subnets of other links, and ranges of Services
+	Log        *zap.Logger
 }
 
-// Choose returns one subnet of each wanted family. One that pods use is kept unless
-// another link now has it; then one of Given is used; then the old one
-// if it is large enough and free; otherwise a free one is chosen. A family that is
-// no longer wanted remains while pods use it.
+// Choose returns one subnet of each configured family, in this order of preference: the previous one while pods use it,
+// unless another link has it now; the configured one; the previous one if it is large enough and free; any free one. A
+// family that is no longer configured remains while pods use it.
 func (p Plan) Choose() []netip.Prefix {
 	var out []netip.Prefix
 	for _, is4 := range p.families() {
 		out = append(out, p.subnet(is4))
 	}
-	for _, old := range p.Old {
-		if !slices.ContainsFunc(out, SameFamily(old.Addr().Is4())) && p.inUse(old) && free(old, p.Taken) {
-			p.Log.Warn("pods still use an IP family that is not configured any more; it is removed at the next start without pods", zap.Stringer("subnet", old))
-			out = append(out, old)
+	for _, previous := range p.Previous {
+		if !slices.ContainsFunc(out, SameFamily(previous.Addr().Is4())) && p.inUse(previous) && free(previous, p.Taken) {
+			p.Log.Warn("pods still use an IP family that is no longer configured; it is removed at the next start without pods",
+				zap.Stringer("subnet", previous))
+			out = append(out, previous)
 		}
 	}
 	return out
 }
 
-// families returns for each wanted family whether it is IPv4.
+// families reports for each configured family whether it is IPv4.
 func (p Plan) families() []bool {
-	ranges := p.Given
+	ranges := p.Configured
 	if len(ranges) == 0 {
 		ranges = p.Services
 	}
@@ -68,7 +69,7 @@ func (p Plan) families() []bool {
 	return out
 }
 
-// SameFamily returns whether a range is one of IPv4, or of IPv6.
+// SameFamily returns a function that reports whether a range is of the family.
 func SameFamily(is4 bool) func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return p.Addr().Is4() == is4 }
 }
@@ -76,25 +77,26 @@ func SameFamily(is4 bool) func(netip.Prefix) bool {
 func (p Plan) inUse(subnet netip.Prefix) bool { return slices.ContainsFunc(p.Used, subnet.Contains) }
 
 func (p Plan) subnet(is4 bool) netip.Prefix {
-	old, given := Find(p.Old, is4), Find(p.Given, is4)
-	fits := old.IsValid() && (!is4 || old.Bits() <= bitsFor(p.Pods))
-	switch usable := old.IsValid() && free(old, p.Taken); {
-	case usable && p.inUse(old):
-		if given.IsValid() && given != old {
+	previous, configured := Find(p.Previous, is4), Find(p.Configured, is4)
+	fits := previous.IsValid() && (!is4 || previous.Bits() <= bitsFor(p.Pods))
+	switch usable := previous.IsValid() && free(previous, p.Taken); {
+	case usable && p.inUse(previous):
+		if configured.IsValid() && configured != previous {
 			p.Log.Warn("pods still use the old pod network; --pod-cidr takes effect at the next start without pods",
-				zap.Stringer("subnet", old), zap.Stringer("podCIDR", given))
-		} else if !given.IsValid() && !fits {
+				zap.Stringer("subnet", previous), zap.Stringer("podCIDR", configured))
+		} else if !configured.IsValid() && !fits {
 			p.Log.Warn("pod network is smaller than twice --max-pods; it grows at the next start without pods",
-				zap.Stringer("subnet", old))
+				zap.Stringer("subnet", previous))
 		}
-		return old
-	case given.IsValid():
-		if !free(given, p.Taken) {
-			p.Log.Warn("another link of this machine has a route or address within --pod-cidr: parts of the pod network may be unreachable", zap.Stringer("podCIDR", given))
+		return previous
+	case configured.IsValid():
+		if !free(configured, p.Taken) {
+			p.Log.Warn("another link of this machine has a route or address within --pod-cidr: "+
+				"parts of the pod network may be unreachable", zap.Stringer("podCIDR", configured))
 		}
-		return given
+		return configured
 	case usable && fits:
-		return old
+		return previous
 	case is4:
 		return p.choose4()
 	default:
@@ -110,14 +112,14 @@ func Find(ranges []netip.Prefix, is4 bool) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// bitsFor returns the length of the IPv4 prefix that has twice as many addresses as
-// pods, so that they are reused late: Kubernetes also uses a /24 for 110 pods.
+// bitsFor returns the length of the IPv4 prefix that has twice as many addresses as pods, so that addresses are reused
+// late: Kubernetes also uses a /24 for 110 pods.
 func bitsFor(pods int) int {
 	const gateway, network, broadcast = 1, 1, 1
 	return min(24, 32-bits.Len(uint(2*pods+gateway+network+broadcast-1)))
 }
 
-// Capacity returns for how many pods a range has addresses; at most 65,533 with IPv6.
+// Capacity returns the number of pods for which a range has addresses; at most 65,533 with IPv6.
 func Capacity(subnet netip.Prefix) int {
 	const network, gateway, broadcast = 1, 1, 1
 	return Size(subnet) - network - gateway - broadcast
@@ -126,8 +128,8 @@ func Capacity(subnet netip.Prefix) int {
 // Gateway returns the bridge's address in a subnet: the first one.
 func Gateway(subnet netip.Prefix) netip.Addr { return subnet.Masked().Addr().Next() }
 
-// Size is the number of addresses of a subnet that are used: of an IPv6 one, the first
-// 65,536, as kubelet's --pod-cidr has it.
+// Size returns the number of addresses of a subnet that are used: for IPv6 at most the first 65,536, as with kubelet's
+// --pod-cidr.
 func Size(subnet netip.Prefix) int {
 	hostBits := subnet.Addr().BitLen() - subnet.Bits()
 	if subnet.Addr().Is6() {
@@ -136,11 +138,10 @@ func Size(subnet netip.Prefix) int {
 	return 1 << hostBits
 }
 
-// choose4 returns the first free subnet of the pool at or after the hash of the
-// instance's name.
+// choose4 returns the first free subnet of ipv4Range at or after the hash of the instance's name.
 func (p Plan) choose4() (out netip.Prefix) {
-	length := max(bitsFor(p.Pods), pool.Bits()+1)
-	subnets := uint32(1) << (length - pool.Bits())
+	length := max(bitsFor(p.Pods), ipv4Range.Bits()+1)
+	subnets := uint32(1) << (length - ipv4Range.Bits())
 	start := Hash(p.ID)
 	for i := range subnets {
 		if out = subnet((start+i)%subnets, length); free(out, p.Taken) {
@@ -150,8 +151,7 @@ func (p Plan) choose4() (out netip.Prefix) {
 	return out
 }
 
-// choose6 returns a subnet whose 40 random bits and subnet number derive from the
-// instance's name.
+// choose6 returns a subnet whose 40 random bits and subnet number derive from the instance's name.
 func (p Plan) choose6() (out netip.Prefix) {
 	for i := range 16 {
 		sum := sha256.Sum256(fmt.Append(nil, "pods of ", p.ID, " ", i))
@@ -164,9 +164,9 @@ func (p Plan) choose6() (out netip.Prefix) {
 	return out
 }
 
-// subnet returns the i-th subnet of the length in the pool.
+// subnet returns the i-th subnet of the length in ipv4Range.
 func subnet(i uint32, length int) netip.Prefix {
-	base := pool.Addr().As4()
+	base := ipv4Range.Addr().As4()
 	var ip [4]byte
 	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(base[:])+i<<(32-length))
 	return netip.PrefixFrom(netip.AddrFrom4(ip), length)
@@ -176,7 +176,7 @@ func free(p netip.Prefix, taken []netip.Prefix) bool {
 	return !slices.ContainsFunc(taken, p.Overlaps)
 }
 
-// Hash is FNV-1a.
+// Hash returns the FNV-1a hash.
 func Hash(s string) uint32 {
 	h := uint32(2166136261)
 	for _, b := range []byte(s) {
@@ -185,14 +185,13 @@ func Hash(s string) uint32 {
 	return h
 }
 
-// Without returns the ranges of Services that contain no pod address.
-func Without(subnets, services []netip.Prefix) []netip.Prefix {
+// WithoutPods returns the ranges of Services that contain no addresses of pods.
+func WithoutPods(subnets, services []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(services),
 		func(p netip.Prefix) bool { return slices.ContainsFunc(subnets, p.Overlaps) })
 }
 
-// Taken lists the subnets that other links of the host use or route to, except
-// default routes.
+// Taken lists the subnets of the addresses and routes of other links of the host, except default routes.
 func Taken(bridge string) ([]netip.Prefix, error) {
 	index := -1
 	if link, err := netlink.LinkByName(bridge); err == nil {
@@ -209,12 +208,12 @@ func Taken(bridge string) ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
 		for _, r := range routes {
-			if p := Of(r.Dst); r.LinkIndex != index && p.Bits() > 0 {
+			if p := PrefixOf(r.Dst); r.LinkIndex != index && p.Bits() > 0 {
 				taken = append(taken, p)
 			}
 		}
 		for _, a := range addrs {
-			if p := Of(a.IPNet); a.LinkIndex != index && p.IsValid() {
+			if p := PrefixOf(a.IPNet); a.LinkIndex != index && p.IsValid() {
 				taken = append(taken, p)
 			}
 		}
@@ -222,8 +221,8 @@ func Taken(bridge string) ([]netip.Prefix, error) {
 	return taken, nil
 }
 
-// Of returns a network; invalid: nil.
-func Of(n *net.IPNet) netip.Prefix {
+// PrefixOf returns a network as a Prefix, which is invalid for nil.
+func PrefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}
 	}

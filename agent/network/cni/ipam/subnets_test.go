@@ -19,7 +19,7 @@ func parsePrefixes(s ...string) []netip.Prefix {
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	first := planned(Plan{ID: "abc"})[0]
-	if !pool.Overlaps(first) || first.Bits() != 24 {
+	if !ipv4Range.Overlaps(first) || first.Bits() != 24 {
 		t.Fatalf("chose %s", first)
 	}
 	old := parsePrefixes("10.95.255.0/24")
@@ -32,11 +32,11 @@ func TestChoose(t *testing.T) {
 		{"the same again", nil, nil, func(p netip.Prefix) bool { return p == first }},
 		{"kept", old, parsePrefixes("192.168.0.0/16"), func(p netip.Prefix) bool { return p == old[0] }},
 		{"kept no longer", old, parsePrefixes("10.95.255.128/25"), func(p netip.Prefix) bool { return p == first }},
-		{"next one", nil, []netip.Prefix{first}, func(p netip.Prefix) bool { return p != first && pool.Overlaps(p) }},
+		{"next one", nil, []netip.Prefix{first}, func(p netip.Prefix) bool { return p != first && ipv4Range.Overlaps(p) }},
 		{"outside the half that is taken", nil, parsePrefixes("10.88.0.0/14"),
 			netip.MustParsePrefix("10.92.0.0/14").Overlaps},
 	} {
-		if got := (Plan{ID: "abc", Old: tt.old, Taken: tt.taken}).Choose(); len(got) != 1 || !tt.want(got[0]) {
+		if got := (Plan{ID: "abc", Previous: tt.old, Taken: tt.taken}).Choose(); len(got) != 1 || !tt.want(got[0]) {
 			t.Errorf("%s: %s", tt.name, got)
 		}
 	}
@@ -51,7 +51,7 @@ func TestSubnetHasTwiceAsManyAddressesAsPods(t *testing.T) {
 	t.Parallel()
 	for pods, want := range map[int]int{0: 24, 1: 24, 110: 24, 126: 24, 127: 23, 500: 22, 510: 22, 511: 21, 1 << 20: 14} {
 		got := planned(Plan{ID: "abc", Pods: pods}, parsePrefixes("10.88.0.0/24")...)[0]
-		if got.Bits() != want || got != got.Masked() || !pool.Contains(got.Addr()) ||
+		if got.Bits() != want || got != got.Masked() || !ipv4Range.Contains(got.Addr()) ||
 			got.Contains(netip.MustParseAddr("10.88.0.1")) {
 			t.Errorf("%d pods: %s, want a /%d of what is free", pods, got, want)
 		}
@@ -63,7 +63,7 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 	t.Parallel()
 	both := parsePrefixes("10.96.0.0/16", "fd00:96::/112")
 	auto := planned(Plan{ID: "abc", Services: both})
-	if len(auto) != 2 || !pool.Overlaps(auto[0]) || auto[1].Bits() != 64 ||
+	if len(auto) != 2 || !ipv4Range.Overlaps(auto[0]) || auto[1].Bits() != 64 ||
 		!netip.MustParsePrefix("fd00::/8").Contains(auto[1].Addr()) || auto[1] != auto[1].Masked() {
 		t.Fatalf("chose %s", auto)
 	}
@@ -93,7 +93,7 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 		if tt.used != "" {
 			used = append(used, netip.MustParseAddr(tt.used))
 		}
-		got := Plan{ID: "abc", Given: tt.given, Services: tt.services, Log: zap.NewNop(), Old: tt.old, Used: used}.Choose()
+		got := Plan{ID: "abc", Configured: tt.given, Services: tt.services, Log: zap.NewNop(), Previous: tt.old, Used: used}.Choose()
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}

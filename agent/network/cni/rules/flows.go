@@ -29,13 +29,13 @@ func forgetFlows(pod []netip.Addr, ports []Port) error {
 		if err != nil {
 			return err
 		}
-		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale(func(f *netlink.ConntrackFlow) bool {
-			return f.Forward.Protocol == unix.IPPROTO_UDP &&
-				slices.ContainsFunc(udp,
-					func(p Port) bool { return p.HostPort == f.Forward.DstPort && p.at(addr(f.Forward.DstIP)) }) &&
-				slices.ContainsFunc(local, func(a netlink.Addr) bool { return a.IP.Equal(f.Forward.DstIP) }) &&
-				!slices.Contains(pod, addr(f.Reverse.SrcIP))
-		}))
+		isStale := staleFlow(func(f *netlink.ConntrackFlow) bool {
+			toPort := func(p Port) bool { return p.HostPort == f.Forward.DstPort && p.at(addr(f.Forward.DstIP)) }
+			toHost := func(a netlink.Addr) bool { return a.IP.Equal(f.Forward.DstIP) }
+			return f.Forward.Protocol == unix.IPPROTO_UDP && slices.ContainsFunc(udp, toPort) &&
+				slices.ContainsFunc(local, toHost) && !slices.Contains(pod, addr(f.Reverse.SrcIP))
+		})
+		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, isStale)
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}
@@ -49,10 +49,10 @@ func (p Port) at(ip netip.Addr) bool {
 	return err == nil && (!host.IsValid() || host.IsUnspecified() || host == ip)
 }
 
-type stale func(*netlink.ConntrackFlow) bool
+type staleFlow func(*netlink.ConntrackFlow) bool
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
-func (f stale) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return f(flow) }
+func (f staleFlow) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return f(flow) }
 
 func addr(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)

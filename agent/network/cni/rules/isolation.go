@@ -9,7 +9,6 @@ package rules
 
 import (
 	"hash/fnv"
-	"net"
 	"os"
 
 	"github.com/google/nftables"
@@ -22,14 +21,12 @@ import (
 	"monopod/agent/network/retry"
 )
 
-// before is a priority before that of br_netfilter, which is 0: the rules see the destination with which a frame
-// arrived.
-const before = -300
+// beforeBrNetfilter is a priority before that of br_netfilter, which is 0: the rules see the destination before it is
+// translated.
+const beforeBrNetfilter = -300
 
-const isolationWord = unix.NFT_REG32_00
-
-// SetUp replaces the table, of the family bridge, in one transaction. Pods are at the ports that are in the Group.
-// Ports of a version that had no groups are added to it: the host answers their neighbor solicitations for each other.
+// SetUp replaces the table, of the family bridge, in one transaction. It adds the ports of pods that an earlier version
+// connected to the Group. The host answers the ARP requests of pods for each other.
 func SetUp(name string, bridge netlink.Link) error {
 	links, err := retry.All(netlink.LinkList)
 	if err != nil {
@@ -43,8 +40,8 @@ func SetUp(name string, bridge netlink.Link) error {
 			return err
 		}
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge.Attrs().Name+"/proxy_arp_pvlan", []byte("1"),
-		0o644); err != nil {
+	proxyARP := "/proc/sys/net/ipv4/conf/" + bridge.Attrs().Name + "/proxy_arp_pvlan"
+	if err := os.WriteFile(proxyARP, []byte("1"), 0o644); err != nil {
 		return err
 	}
 	return nft.Do(func(conn *nftables.Conn) error { return replace(conn, name, bridge) })
@@ -55,7 +52,10 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 	nft.Remove(conn, table)
 	conn.AddTable(table)
 	pods, gateway := Group(bridge.Attrs().Name), bridge.Attrs().HardwareAddr
-	drop := verdict(expr.VerdictDrop)
+	const redirect4, redirect6 = 5, 137
+	broadcast := []byte{255, 255, 255, 255, 255, 255}
+	accept, drop := nft.Verdict(expr.VerdictAccept, ""), nft.Verdict(expr.VerdictDrop, "")
+	destination, icmp := expr.PayloadBaseLLHeader, expr.PayloadBaseTransportHeader
 	for _, c := range []struct {
 		name  string
 		hook  *nftables.ChainHook
@@ -63,28 +63,28 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 	}{
 		// Pods send to the node, and resolve its link address.
 		{"prerouting", nftables.ChainHookPrerouting, [][]expr.Any{
-			joinBridge(in(expr.CmpOpNeq, pods), verdict(expr.VerdictAccept)),
-			joinBridge(begins(expr.PayloadBaseLLHeader, gateway), verdict(expr.VerdictAccept)),
-			joinBridge(protocol(unix.ETH_P_ARP), begins(expr.PayloadBaseLLHeader,
-				net.HardwareAddr{255, 255, 255, 255, 255, 255}), verdict(expr.VerdictAccept)),
-			joinBridge(protocol(unix.ETH_P_IPV6), begins(expr.PayloadBaseLLHeader, []byte{0x33, 0x33}), l4(unix.IPPROTO_ICMPV6),
-				neighbor(), verdict(expr.VerdictAccept)),
+			nft.Join(fromGroup(expr.CmpOpNeq, pods), accept),
+			nft.Join(startsWith(destination, gateway...), accept),
+			nft.Join(etherType(unix.ETH_P_ARP), startsWith(destination, broadcast...), accept),
+			nft.Join(etherType(unix.ETH_P_IPV6), startsWith(destination, 0x33, 0x33),
+				nft.L4Protocol(expr.CmpOpEq, unix.IPPROTO_ICMPV6), neighborDiscovery(), accept),
 			drop,
 		}},
 		// Only the node receives such requests.
 		{"forward", nftables.ChainHookForward, [][]expr.Any{
-			joinBridge(in(expr.CmpOpEq, pods), kind(unix.PACKET_BROADCAST), drop),
-			joinBridge(in(expr.CmpOpEq, pods), kind(unix.PACKET_MULTICAST), drop),
+			nft.Join(fromGroup(expr.CmpOpEq, pods), packetType(unix.PACKET_BROADCAST), drop),
+			nft.Join(fromGroup(expr.CmpOpEq, pods), packetType(unix.PACKET_MULTICAST), drop),
 		}},
 		{"output", nftables.ChainHookOutput, [][]expr.Any{
-			joinBridge(out(expr.CmpOpEq, pods), protocol(unix.ETH_P_IP), l4(unix.IPPROTO_ICMP),
-				begins(expr.PayloadBaseTransportHeader, []byte{5}), drop),
-			joinBridge(out(expr.CmpOpEq, pods), protocol(unix.ETH_P_IPV6), l4(unix.IPPROTO_ICMPV6),
-				begins(expr.PayloadBaseTransportHeader, []byte{137}), drop),
+			nft.Join(toGroup(pods), etherType(unix.ETH_P_IP), nft.L4Protocol(expr.CmpOpEq, unix.IPPROTO_ICMP),
+				startsWith(icmp, redirect4), drop),
+			nft.Join(toGroup(pods), etherType(unix.ETH_P_IPV6), nft.L4Protocol(expr.CmpOpEq, unix.IPPROTO_ICMPV6),
+				startsWith(icmp, redirect6), drop),
 		}},
 	} {
 		chain := conn.AddChain(&nftables.Chain{
-			Name: c.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: c.hook, Priority: nftables.ChainPriorityRef(before),
+			Name: c.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: c.hook,
+			Priority: nftables.ChainPriorityRef(beforeBrNetfilter),
 		})
 		for _, exprs := range c.rules {
 			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
@@ -93,60 +93,45 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 	return conn.Flush()
 }
 
-func joinBridge(parts ...[]expr.Any) []expr.Any {
-	var all []expr.Any
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	return all
-}
-
-func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
-
-// Group is the group of the links that are ports of the bridge, by which rules know them: matching a port's bridge
-// needs a part of the kernel that some lack.
+// Group is the group of the links that are ports of the bridge. Rules match it, because some kernels lack the part that
+// matches a port's bridge.
 func Group(bridge string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(bridge))
 	return h.Sum32() | 1<<31 // far from the small numbers that people use
 }
 
-// in and out match frames that come from the group's links, or leave through them.
-func in(op expr.CmpOp, group uint32) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: isolationWord}, &expr.Cmp{Op: op, Register: isolationWord, Data: binaryutil.NativeEndian.PutUint32(group)}}
+// fromGroup and toGroup match frames that come from the group's links, or leave through them.
+func fromGroup(op expr.CmpOp, group uint32) []expr.Any {
+	return nft.Meta(expr.MetaKeyIIFGROUP, op, binaryutil.NativeEndian.PutUint32(group))
 }
 
-func out(op expr.CmpOp, group uint32) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFGROUP, Register: isolationWord}, &expr.Cmp{Op: op, Register: isolationWord, Data: binaryutil.NativeEndian.PutUint32(group)}}
+func toGroup(group uint32) []expr.Any {
+	return nft.Meta(expr.MetaKeyOIFGROUP, expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(group))
 }
 
-// begins matches the first bytes of a header.
-func begins(base expr.PayloadBase, data []byte) []expr.Any {
+// etherType matches the protocol in the Ethernet header.
+func etherType(number uint16) []expr.Any {
+	return nft.Meta(expr.MetaKeyPROTOCOL, expr.CmpOpEq, binaryutil.BigEndian.PutUint16(number))
+}
+
+// packetType matches frames by their destination: one link, many or all.
+func packetType(kind byte) []expr.Any {
+	return nft.Meta(expr.MetaKeyPKTTYPE, expr.CmpOpEq, []byte{kind})
+}
+
+// startsWith matches the first bytes of a header.
+func startsWith(base expr.PayloadBase, data ...byte) []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: isolationWord, Base: base, Len: uint32(len(data))},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: isolationWord, Data: data},
+		&expr.Payload{DestRegister: nft.FirstRegister, Base: base, Len: uint32(len(data))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: nft.FirstRegister, Data: data},
 	}
 }
 
-// protocol matches the Ethernet type.
-func protocol(number uint16) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: isolationWord}, &expr.Cmp{Op: expr.CmpOpEq, Register: isolationWord, Data: binaryutil.BigEndian.PutUint16(number)}}
-}
-
-// l4 matches the protocol above IP.
-func l4(number byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: isolationWord}, &expr.Cmp{Op: expr.CmpOpEq, Register: isolationWord, Data: []byte{number}}}
-}
-
-// neighbor matches the ICMPv6 types of router and neighbor discovery, redirects excepted: 133 to 136.
-func neighbor() []expr.Any {
+// neighborDiscovery matches the ICMPv6 types of router and neighbor discovery, redirects excepted: 133 to 136.
+func neighborDiscovery() []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: isolationWord, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
-		&expr.Range{Op: expr.CmpOpEq, Register: isolationWord, FromData: []byte{133}, ToData: []byte{136}},
+		&expr.Payload{DestRegister: nft.FirstRegister, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Range{Op: expr.CmpOpEq, Register: nft.FirstRegister, FromData: []byte{133}, ToData: []byte{136}},
 	}
-}
-
-// kind matches frames for all links, or for many.
-func kind(packet byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPKTTYPE, Register: isolationWord}, &expr.Cmp{Op: expr.CmpOpEq, Register: isolationWord, Data: []byte{packet}}}
 }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,18 +14,16 @@ import (
 	"monopod/agent/network/nft"
 )
 
-const portMap = "hostports"
-
 // Port is one hostPort, in the format of CNI's capability portMappings.
 type Port struct {
 	HostPort      uint16 `json:"hostPort"`
 	ContainerPort uint16 `json:"containerPort"`
 	Protocol      string `json:"protocol"` // tcp, udp or sctp
-	// empty: all addresses, of all families of the pod; 0.0.0.0 and ::, all of one
+	// HostIP is an address of the host. Empty: all addresses; 0.0.0.0 or ::, all of one family.
 	HostIP string `json:"hostIP,omitempty"`
 }
 
-// AddPorts maps ports of the host to the pod with the addresses, also for clients that already send to them.
+// AddPorts maps ports of the host to the pod with the addresses. It removes conntrack flows that lead elsewhere.
 func (r Rules) AddPorts(pod []netip.Addr, ports []Port) error {
 	for _, p := range ports {
 		if host, err := p.host(); err != nil {
@@ -53,7 +50,8 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 			return err
 		}
 		if key != nil {
-			elements = append(elements, nftables.SetElement{Key: key, Val: append(ip.AsSlice(), word(p.ContainerPort)...)})
+			elements = append(elements,
+				nftables.SetElement{Key: key, Val: append(ip.AsSlice(), nft.PortWord(p.ContainerPort)...)})
 		}
 	}
 	if len(elements) == 0 {
@@ -64,16 +62,16 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 			return err
 		}
 	}
-	t := r.nat(familyOf(ip))
-	loop := []nftables.SetElement{{Key: join(ip.AsSlice(), ip.AsSlice())}}
+	t := r.nat(familyOf(ip.Is4()))
+	loop := []nftables.SetElement{{Key: slices.Concat(ip.AsSlice(), ip.AsSlice())}}
 	err := nft.Do(func(conn *nftables.Conn) error {
 		if err := errors.Join(conn.SetAddElements(t.ports, elements), conn.SetAddElements(t.loops, loop)); err != nil {
 			return err
 		}
 		return conn.Flush()
 	})
-	if errors.Is(err, unix.EEXIST) { // for instance one that was deleted by force and still ends
-		return fmt.Errorf("another pod still has one of the ports: %w", err)
+	if errors.Is(err, unix.EEXIST) { // for instance a pod that was deleted by force and still terminates
+		return fmt.Errorf("another pod still uses one of the host ports: %w", err)
 	}
 	return err
 }
@@ -81,8 +79,9 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 // RemovePorts removes the host ports of the pods whose addresses match.
 func (r Rules) RemovePorts(match func(ip netip.Addr) bool) error {
 	var errs []error
-	for _, f := range []family{ipv4, ipv6} {
-		errs = append(errs, nft.Do(func(conn *nftables.Conn) error { return r.removePorts(conn, f, match) }))
+	for _, is4 := range []bool{true, false} {
+		errs = append(errs,
+			nft.Do(func(conn *nftables.Conn) error { return r.removePorts(conn, familyOf(is4), match) }))
 	}
 	if err := errors.Join(errs...); !errors.Is(err, unix.EPROTONOSUPPORT) {
 		return err
@@ -90,8 +89,8 @@ func (r Rules) RemovePorts(match func(ip netip.Addr) bool) error {
 	return nil // a kernel without netfilter has no ports
 }
 
-func (r Rules) removePorts(conn *nftables.Conn, f family, match func(ip netip.Addr) bool) error {
-	tables, err := conn.ListTablesOfFamily(f.table)
+func (r Rules) removePorts(conn *nftables.Conn, f nft.Family, match func(ip netip.Addr) bool) error {
+	tables, err := conn.ListTablesOfFamily(f.Table)
 	if nft.Missing(err) {
 		return nil
 	}
@@ -101,7 +100,7 @@ func (r Rules) removePorts(conn *nftables.Conn, f family, match func(ip netip.Ad
 	t := r.nat(f)
 	var errs []error
 	for _, set := range []*nftables.Set{t.ports, t.loops} {
-		errs = append(errs, f.drop(conn, set, match))
+		errs = append(errs, removeElements(conn, set, int(f.Size), match))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -109,11 +108,12 @@ func (r Rules) removePorts(conn *nftables.Conn, f family, match func(ip netip.Ad
 	return conn.Flush()
 }
 
-// drop deletes the elements of the pods whose addresses match: the address begins the value, or without one the key.
-func (f family) drop(conn *nftables.Conn, set *nftables.Set, match func(ip netip.Addr) bool) error {
+// removeElements deletes the elements of the pods whose addresses match: the address is the beginning of the value, or
+// in a set that of the key.
+func removeElements(conn *nftables.Conn, set *nftables.Set, size int, match func(ip netip.Addr) bool) error {
 	all, err := conn.GetSetElements(set)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // an earlier version without it created the table
+		return nil // an earlier version created the table without the set
 	}
 	if err != nil {
 		return err
@@ -124,10 +124,10 @@ func (f family) drop(conn *nftables.Conn, set *nftables.Set, match func(ip netip
 		if set.IsMap {
 			pod = e.Val
 		}
-		if len(pod) < int(f.size) {
+		if len(pod) < size {
 			continue
 		}
-		if ip, _ := netip.AddrFromSlice(pod[:f.size]); match(ip) {
+		if ip, _ := netip.AddrFromSlice(pod[:size]); match(ip) {
 			gone = append(gone, e)
 		}
 	}
@@ -149,8 +149,8 @@ func (p Port) host() (netip.Addr, error) {
 	return ip.Unmap(), nil
 }
 
-// key returns the key in the map of a family, in which every part fills whole words;
-// nil: the port is not one of the family.
+// key returns the key in the map of a family, in which every part fills whole words; nil: the host address is of the
+// other family.
 func (p Port) key(is4 bool) ([]byte, error) {
 	host, err := p.host()
 	if err != nil {
@@ -170,8 +170,5 @@ func (p Port) key(is4 bool) ([]byte, error) {
 	case host.Is4() != is4:
 		return nil, nil
 	}
-	return join(host.AsSlice(), []byte{proto, 0, 0, 0}, word(p.HostPort)), nil
+	return slices.Concat(host.AsSlice(), []byte{proto, 0, 0, 0}, []byte(nft.PortWord(p.HostPort))), nil
 }
-
-// word returns a port in the first half of a word.
-func word(port uint16) []byte { return append(binary.BigEndian.AppendUint16(nil, port), 0, 0) }

@@ -12,8 +12,8 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// services is a separate table, so that translation works on kernels that cannot
-// reject. Its family is inet, because addresses of Services may be IPv6.
+// services is a separate table, so that translation works on kernels that cannot reject. Its family is inet, because
+// addresses of Services may be IPv6.
 func (r Rules) services() *nftables.Table {
 	return &nftables.Table{Name: r.Table, Family: nftables.TableFamilyINet}
 }
@@ -37,11 +37,11 @@ func (r Rules) addServices(conn *nftables.Conn, taken []netip.Prefix, log *zap.L
 	output := conn.AddChain(filter(table, "output", nftables.ChainHookOutput))
 	for _, p := range r.Services {
 		add := func(chain *nftables.Chain, match []expr.Any) {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(join(match, to(p)), reject)})
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(match, to(p), reject)})
 		}
-		add(forward, through(expr.MetaKeyIIFNAME, expr.CmpOpEq, r.Bridge))
+		add(forward, nft.Link(expr.MetaKeyIIFNAME, expr.CmpOpEq, r.Bridge))
 		if !slices.ContainsFunc(taken, p.Overlaps) {
-			add(output, through(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"))
+			add(output, nft.Link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"))
 		} else { // for instance a VPN's, which the node must still reach
 			log.Warn("a route of this machine overlaps the range of Services: unserved addresses are rejected only for pods",
 				zap.Stringer("range", p))
@@ -51,32 +51,25 @@ func (r Rules) addServices(conn *nftables.Conn, taken []netip.Prefix, log *zap.L
 }
 
 func filter(table *nftables.Table, name string, hook *nftables.ChainHook) *nftables.Chain {
-	return &nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook,
-		Priority: nftables.ChainPriorityFilter}
+	return &nftables.Chain{
+		Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter,
+	}
 }
 
-// addReject adds a chain that answers TCP with a reset and everything else with ICMP,
-// and returns the jump to it.
-func addReject(conn *nftables.Conn, table *nftables.Table) *expr.Verdict {
+// addReject adds a chain that answers TCP with a reset and everything else with ICMP, and returns the jump to it.
+func addReject(conn *nftables.Conn, table *nftables.Table) []expr.Any {
 	chain := conn.AddChain(&nftables.Chain{Name: "reject", Table: table})
 	for _, exprs := range [][]expr.Any{
-		{
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word0},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: word0, Data: []byte{unix.IPPROTO_TCP}},
-			&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
-		},
+		append(nft.L4Protocol(expr.CmpOpEq, unix.IPPROTO_TCP), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST}),
 		{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}},
 	} {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
 	}
-	return &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name}
+	return nft.Verdict(expr.VerdictJump, chain.Name)
 }
 
-// to matches packets for p, in a table of both families.
+// to matches packets to a range, in a table of both families.
 func to(p netip.Prefix) []expr.Any {
-	f := familyOf(p.Addr())
-	return append([]expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: word0},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: word0, Data: []byte{f.proto}},
-	}, within(p, f.source+f.size)...)
+	f := familyOf(p.Addr().Is4())
+	return nft.Join(nft.Meta(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{byte(f.Table)}), f.DestinationIn(p))
 }

@@ -20,23 +20,23 @@ import (
 type protocol int
 
 const (
-	plain  protocol = iota // HTTP/1.1
-	clear2                 // HTTP/2 without TLS
-	secure                 // HTTPS, HTTP/1.1 or 2
+	http1 protocol = iota // HTTP/1.1
+	h2c                   // HTTP/2 without TLS
+	https                 // HTTPS, HTTP/1.1 or 2
 )
 
 // protocolOf returns the protocol of a port's appProtocol (upstream: KEP-3726); unknown ones are HTTP.
 func protocolOf(app *string) protocol {
 	if app == nil {
-		return plain
+		return http1
 	}
 	switch *app {
 	case "kubernetes.io/h2c", "grpc":
-		return clear2
+		return h2c
 	case "https", "HTTPS", "kubernetes.io/wss":
-		return secure
+		return https
 	}
-	return plain
+	return http1
 }
 
 // Target names a port of a Service.
@@ -46,16 +46,16 @@ type Target struct {
 	Override string // an annotation's protocol; empty: the Service's
 }
 
-// Servers are where a target is served.
+// Servers are the servers of a target.
 type Servers struct {
 	addresses []string // host:port, sorted; empty: no endpoint is ready
 	protocol  protocol
 	external  bool   // the host is a name outside of the cluster
-	problem   string // why nothing can be served; empty: nothing is wrong
+	problem   string // the reason why the target cannot be served; empty: it can
 }
 
-// Resolve returns the servers of a target. svc is nil if the Service does not exist. Endpoints that are ready count,
-// and as long as there is none, those that still serve while they terminate, as kube-proxy does.
+// Resolve returns the servers of a target: its ready endpoints, or without any, those that still serve while they
+// terminate, as kube-proxy does. svc is nil if the Service does not exist.
 func Resolve(t Target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) Servers {
 	if svc == nil {
 		return Servers{problem: fmt.Sprintf("Service %q does not exist", t.Service.Name)}
@@ -71,7 +71,7 @@ func Resolve(t Target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) Se
 		return Servers{problem: fmt.Sprintf("port %s of Service %q is not a TCP port", PortText(t.Port), t.Service.Name)}
 	}
 	s := Servers{protocol: t.protocol(port)}
-	var ending []string
+	var terminating []string
 	for _, slice := range eps {
 		number := endpointPort(slice, port.Name)
 		if number == 0 || slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -84,22 +84,22 @@ func Resolve(t Target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) Se
 			}
 			at := net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(number)))
 			switch c := &e.Conditions; {
-			case is(c.Ready, true):
+			case conditionOr(c.Ready, true):
 				s.addresses = append(s.addresses, at)
-			case is(c.Serving, true) && is(c.Terminating, false):
-				ending = append(ending, at)
+			case conditionOr(c.Serving, true) && conditionOr(c.Terminating, false):
+				terminating = append(terminating, at)
 			}
 		}
 	}
 	if len(s.addresses) == 0 {
-		s.addresses = ending
+		s.addresses = terminating
 	}
 	slices.Sort(s.addresses)
 	s.addresses = slices.Compact(s.addresses)
 	return s
 }
 
-func is(condition *bool, unset bool) bool {
+func conditionOr(condition *bool, unset bool) bool {
 	if condition == nil {
 		return unset
 	}
@@ -122,14 +122,14 @@ func external(t Target, svc *corev1.Service, port *corev1.ServicePort) Servers {
 func (t Target) protocol(port *corev1.ServicePort) protocol {
 	switch t.Override {
 	case "HTTP":
-		return plain
+		return http1
 	case "HTTPS", "GRPCS":
-		return secure
+		return https
 	case "GRPC":
-		return clear2
+		return h2c
 	}
 	if port == nil {
-		return plain
+		return http1
 	}
 	return protocolOf(port.AppProtocol)
 }
@@ -163,74 +163,74 @@ func endpointPort(slice *discoveryv1.EndpointSlice, name string) int32 {
 	return 0
 }
 
-// Backend passes the requests for a target to its servers in turn. Its methods are safe for concurrent use; set is
-// for one goroutine.
+// Backend distributes the requests for a target over its servers, round-robin. Its methods are safe for concurrent use,
+// except that only one goroutine may call Set.
 type Backend struct {
 	Target
-	now  atomic.Pointer[current]
-	turn atomic.Uint32
+	state atomic.Pointer[backendState]
+	next  atomic.Uint32 // index of the next endpoint
 }
 
-// current is the state of a backend; it does not change, except for the failures of its endpoints.
-type current struct {
+// backendState is immutable, except for the failures of its endpoints.
+type backendState struct {
 	Servers
 	endpoints []*endpoint
 }
 
 // endpoint is one server.
 type endpoint struct {
-	address string
-	avoid   atomic.Int64 // UnixNano until when others are preferred
+	address    string
+	avoidUntil atomic.Int64 // UnixNano; until then, others are preferred
 }
 
-// avoidTime is how long an endpoint that refused a connection is used only if all others did, too.
+// avoidTime is how long an endpoint that refused a connection is used only if all others did so, too.
 const avoidTime = 5 * time.Second
 
 // NewBackend returns a Backend whose endpoints are not known yet.
 func NewBackend(t Target) *Backend {
 	b := &Backend{Target: t}
-	b.now.Store(&current{Servers: Servers{problem: "not known yet"}})
+	b.state.Store(&backendState{Servers: Servers{problem: "not known yet"}})
 	return b
 }
 
-// Set replaces the servers. It reports whether the problem is another one.
+// Set replaces the servers. It reports whether the problem has changed.
 func (b *Backend) Set(s Servers) bool {
-	old := b.now.Load()
+	old := b.state.Load()
 	if old.problem == s.problem && old.protocol == s.protocol && old.external == s.external &&
 		slices.Equal(old.addresses, s.addresses) {
 		return false
 	}
-	next := &current{Servers: s}
+	next := &backendState{Servers: s}
 	for _, address := range s.addresses {
-		i, known := slices.BinarySearchFunc(old.endpoints, address,
+		i, found := slices.BinarySearchFunc(old.endpoints, address,
 			func(e *endpoint, a string) int { return cmp.Compare(e.address, a) })
-		if known {
+		if found {
 			next.endpoints = append(next.endpoints, old.endpoints[i])
 		} else {
 			next.endpoints = append(next.endpoints, &endpoint{address: address})
 		}
 	}
-	b.now.Store(next)
+	b.state.Store(next)
 	return old.problem != s.problem
 }
 
-// Problem is why requests are not served; empty: they are.
-func (b *Backend) Problem() string { return b.now.Load().problem }
+// Problem returns the reason why requests are not served; empty: they are.
+func (b *Backend) Problem() string { return b.state.Load().problem }
 
-// pick returns the endpoint for a request and how to speak to it; nil if there is none that was not tried.
-func (b *Backend) pick(now time.Time, tried []*endpoint) (*endpoint, *current) {
-	c := b.now.Load()
+// pick returns the endpoint for a request, and the state that contains it; nil if all were tried.
+func (b *Backend) pick(now time.Time, tried []*endpoint) (*endpoint, *backendState) {
+	c := b.state.Load()
 	n := uint32(len(c.endpoints))
 	if n == 0 {
 		return nil, c
 	}
-	first := b.turn.Add(1)
+	first := b.next.Add(1)
 	var avoided *endpoint
 	for i := range n {
 		e := c.endpoints[(first+i)%n]
 		switch {
 		case slices.Contains(tried, e):
-		case e.avoid.Load() <= now.UnixNano():
+		case e.avoidUntil.Load() <= now.UnixNano():
 			return e, c
 		case avoided == nil:
 			avoided = e

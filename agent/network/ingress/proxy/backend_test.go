@@ -59,13 +59,13 @@ func TestResolve(t *testing.T) {
 		"not ready":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 starting", "10.0.0.2 ready")}, Servers{addresses: []string{"10.0.0.2:8080"}}},
 		"ending":          {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending", "10.0.0.2 ready")}, Servers{addresses: []string{"10.0.0.2:8080"}}},
 		"only ending":     {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending", "10.0.0.2 starting")}, Servers{addresses: []string{"10.0.0.1:8080"}}},
-		"h2c":             {number(90), service("", grpc), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "fd00::1")}, Servers{addresses: []string{"[fd00::1]:9090"}, protocol: clear2}},
-		"https":           {named("tls"), service("", tls), nil, Servers{protocol: secure}},
-		"https, not said": {over(number(80), "HTTPS"), service("", web), nil, Servers{protocol: secure}},
-		"http after all":  {over(named("tls"), "HTTP"), service("", tls), nil, Servers{protocol: plain}},
-		"GRPC":            {over(number(80), "GRPC"), service("", web), nil, Servers{protocol: clear2}},
+		"h2c":             {number(90), service("", grpc), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "fd00::1")}, Servers{addresses: []string{"[fd00::1]:9090"}, protocol: h2c}},
+		"https":           {named("tls"), service("", tls), nil, Servers{protocol: https}},
+		"https, not said": {over(number(80), "HTTPS"), service("", web), nil, Servers{protocol: https}},
+		"http after all":  {over(named("tls"), "HTTP"), service("", tls), nil, Servers{protocol: http1}},
+		"GRPC":            {over(number(80), "GRPC"), service("", web), nil, Servers{protocol: h2c}},
 		"external":        {number(80), service("ExternalName"), nil, Servers{addresses: []string{"db.example.com:80"}, external: true}},
-		"external name":   {named("tls"), service("ExternalName", tls), nil, Servers{addresses: []string{"db.example.com:443"}, external: true, protocol: secure}},
+		"external name":   {named("tls"), service("ExternalName", tls), nil, Servers{addresses: []string{"db.example.com:443"}, external: true, protocol: https}},
 		"external, none":  {named("x"), service("ExternalName"), nil, Servers{problem: `Service "" has no port "x"`}},
 	} {
 		if diff := cmp.Diff(c.want, Resolve(c.t, c.svc, c.eps), cmp.AllowUnexported(Servers{})); diff != "" {
@@ -101,7 +101,7 @@ func TestPick(t *testing.T) {
 	if got := count(first, second); got != "map[c:12]" {
 		t.Errorf("after two were tried: %s", got)
 	}
-	first.avoid.Store(now.Add(time.Second).UnixNano())
+	first.avoidUntil.Store(now.Add(time.Second).UnixNano())
 	if got := count(); !strings.HasPrefix(got, "map[b:") || strings.Contains(got, "a:") {
 		t.Errorf("one is avoided: %s", got)
 	}

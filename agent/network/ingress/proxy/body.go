@@ -14,8 +14,8 @@ import (
 const (
 	// bodyStall is how long a client may send nothing of a body that it has begun (nginx: client_body_timeout).
 	bodyStall = 60 * time.Second
-	// stallStep is how late a deadline may be moved.
-	stallStep = 5 * time.Second
+	// deadlineStep is the minimum interval at which the deadline is moved.
+	deadlineStep = 5 * time.Second
 )
 
 var errSlowBody = errors.New("the client sends its body too slowly")
@@ -23,21 +23,21 @@ var errSlowBody = errors.New("the client sends its body too slowly")
 // clientBody is the body of a request: limited in size and in how long the client may pause.
 type clientBody struct {
 	io.ReadCloser
-	conn   *http.ResponseController
-	stalls bool      // the client may pause as long as it likes: gRPC's streams do
-	moved  time.Time // when the deadline was set
-	slow   atomic.Bool
-	ended  atomic.Bool // or it has failed
-	duplex bool
+	conn       *http.ResponseController
+	noDeadline bool      // the client may pause for any time, as gRPC's streams do
+	moved      time.Time // when the deadline was set
+	slow       atomic.Bool
+	ended      atomic.Bool // a read returned io.EOF or another error
+	duplex     bool
 
 	mu    sync.Mutex // guards what follows
-	begun bool       // a part has been read, or is being read
+	begun bool       // a read has begun
 }
 
 func newClientBody(w http.ResponseWriter, r *http.Request, limit int64) *clientBody {
-	b := &clientBody{ReadCloser: r.Body, conn: http.NewResponseController(w), stalls: isGRPC(r)}
+	b := &clientBody{ReadCloser: r.Body, conn: http.NewResponseController(w), noDeadline: isGRPC(r)}
 	if r.ProtoMajor == 1 {
-		// Otherwise the beginning of an early response ends the body, and with it the request.
+		// Without it, an early response would end the body, and with it the request.
 		b.duplex = b.conn.EnableFullDuplex() == nil
 	}
 	if limit > 0 {
@@ -52,7 +52,7 @@ func isGRPC(r *http.Request) bool {
 
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
-	if now := time.Now(); !b.stalls && now.Sub(b.moved) > stallStep {
+	if now := time.Now(); !b.noDeadline && now.Sub(b.moved) > deadlineStep {
 		b.moved = now
 		_ = b.conn.SetReadDeadline(now.Add(bodyStall)) // if the connection is closed, the read fails
 	}
@@ -63,20 +63,20 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.slow.Store(true)
 		err = errSlowBody
-	case !b.stalls:
+	case !b.noDeadline:
 		_ = b.conn.SetReadDeadline(time.Time{}) // the response may take longer
 	}
 	return n, err
 }
 
-// maxDrained is how much of a body that no endpoint has read is drained, in bytes, so that the connection can serve the
+// maxDrained is the maximum number of bytes of an unread body that are drained, so that the connection can serve the
 // next request; net/http's number.
 const maxDrained = 256 << 10
 
-// drain reads what is left of the body after the response. With full duplex net/http does that too late: reading the
-// end of the body then starts a second reader of the connection, and the client's next request fails now and then.
+// drain reads the rest of the body after the response. With full duplex, net/http does that too late: reading the end
+// of the body then starts a second reader of the connection, and the client's next request sometimes fails.
 func (b *clientBody) drain() {
-	if !b.duplex || b.stalls || b.ended.Load() || b.conn.Flush() != nil {
+	if !b.duplex || b.noDeadline || b.ended.Load() || b.conn.Flush() != nil {
 		return
 	}
 	_, _ = io.CopyN(io.Discard, b, maxDrained) // on failure net/http closes the connection
@@ -85,8 +85,8 @@ func (b *clientBody) drain() {
 // attempt is the body during one attempt to send it.
 type attempt struct {
 	*clientBody
-	pause    func() // is called before a part is read
-	progress func() // is called after that
+	pause    func() // called before a read
+	progress func() // called after a read
 	closed   atomic.Bool
 }
 
@@ -111,7 +111,7 @@ func (a *attempt) Close() error {
 	return nil
 }
 
-// unread ends the attempt and reports whether nothing was read of the body.
+// unread ends the attempt and reports whether nothing of the body was read.
 func (a *attempt) unread() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

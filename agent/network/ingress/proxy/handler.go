@@ -17,19 +17,19 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// Site is the immutable configuration that requests are served by.
+// Site is the immutable configuration of the servers.
 type Site struct {
-	Table    *route.Table[*Place]
+	Table    *route.Table[*Destination]
 	Certs    route.Hosts[*tls.Certificate]
-	Secured  route.Hosts[struct{}] // hosts that redirect to HTTPS
+	Secured  route.Hosts[struct{}] // hosts for which HTTP redirects to HTTPS
 	Fallback *tls.Certificate      // nil: a self-signed one
 }
 
 // NewSite returns a Site without rules.
-func NewSite() *Site { return &Site{Table: new(route.Table[*Place])} }
+func NewSite() *Site { return &Site{Table: new(route.Table[*Destination])} }
 
-// Place is where a rule leads.
-type Place struct {
+// Destination is the backend of a rule, and the options for its requests.
+type Destination struct {
 	Target
 	Ingress follow.Key
 	route.Options
@@ -40,33 +40,33 @@ type Place struct {
 
 // Handler serves the requests of one server.
 type Handler struct {
-	front
+	entryPoint
 	site    *atomic.Pointer[Site]
 	Trusted []netip.Prefix
-	// Secure returns the port of the HTTPS server; empty: there is none.
-	Secure  func() string
-	proxy   *httputil.ReverseProxy
-	metrics *Metrics
-	Access  *zap.Logger // nil: requests are not logged
+	// HTTPSPort returns the port of the HTTPS server; empty: there is none.
+	HTTPSPort func() string
+	proxy     *httputil.ReverseProxy
+	metrics   *Metrics
+	Access    *zap.Logger // nil: requests are not logged
 }
 
-// job is the state of one request.
-type job struct {
-	to       *Place
+// requestState is the state of one request.
+type requestState struct {
+	to       *Destination
 	id       string
 	endpoint string      // the last one that was tried
 	body     *clientBody // nil: none
-	failure  error       // why the endpoint did not answer; nil: it did
-	end      func(error) // the context of the last attempt; nil: there was none
+	failure  error       // nil: the endpoint has answered
+	cancel   func(error) // cancels the context of the last attempt; nil: there was none
 }
 
-type jobKey struct{}
+type stateKey struct{}
 
-func jobOf(ctx context.Context) *job { return ctx.Value(jobKey{}).(*job) }
+func stateOf(ctx context.Context) *requestState { return ctx.Value(stateKey{}).(*requestState) }
 
-func newHandler(f front, s *atomic.Pointer[Site], via http.RoundTripper) *Handler {
-	h := &Handler{front: f, site: s, Secure: func() string { return "" }}
-	h.proxy = &httputil.ReverseProxy{Rewrite: h.rewrite, Transport: via, ErrorHandler: failed, ErrorLog: silent}
+func newHandler(e entryPoint, s *atomic.Pointer[Site], via http.RoundTripper) *Handler {
+	h := &Handler{entryPoint: e, site: s, HTTPSPort: func() string { return "" }}
+	h.proxy = &httputil.ReverseProxy{Rewrite: h.rewrite, Transport: via, ErrorHandler: answerFailed, ErrorLog: discardLog}
 	return h
 }
 
@@ -74,10 +74,10 @@ func newHandler(f front, s *atomic.Pointer[Site], via http.RoundTripper) *Handle
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: rw}
-	j := &job{id: requestID(r)}
+	j := &requestState{id: requestID(r)}
 	defer func() {
-		if j.end != nil {
-			j.end(nil)
+		if j.cancel != nil {
+			j.cancel(nil)
 		}
 		h.done(w, r, j, began)
 	}()
@@ -86,13 +86,13 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the request has no absolute path")
 		return
 	}
-	now, host := h.site.Load(), route.Host(r.Host)
-	if j.to, ok = now.Table.Find(host, path); !ok {
+	site, host := h.site.Load(), route.Host(r.Host)
+	if j.to, ok = site.Table.Find(host, path); !ok {
 		refuse(w, http.StatusNotFound, "no Ingress has a rule for this host and path")
 		return
 	}
-	if h.redirects(now, j.to, r, host, path) {
-		w.Header().Set("Location", secureURL(r, host, h.Secure()))
+	if h.redirects(site, j.to, r, host, path) {
+		w.Header().Set("Location", httpsURL(r, host, h.HTTPSPort()))
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
 	}
@@ -104,7 +104,7 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		j.body = newClientBody(w, r, j.to.MaxBody)
 	}
-	r = r.WithContext(context.WithValue(r.Context(), jobKey{}, j))
+	r = r.WithContext(context.WithValue(r.Context(), stateKey{}, j))
 	if j.body != nil {
 		r.Body = j.body
 	}
@@ -117,8 +117,8 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // challenges is the path of ACME HTTP-01 challenges; ingress-nginx does not redirect them either.
 const challenges = "/.well-known/acme-challenge/"
 
-func (h *Handler) redirects(s *Site, to *Place, r *http.Request, host, path string) bool {
-	if h.Scheme == "https" || h.Secure() == "" || !to.Redirect && !to.Forced || strings.HasPrefix(path, challenges) {
+func (h *Handler) redirects(s *Site, to *Destination, r *http.Request, host, path string) bool {
+	if h.Scheme == "https" || h.HTTPSPort() == "" || !to.Redirect && !to.Forced || strings.HasPrefix(path, challenges) {
 		return false
 	}
 	if _, secured := s.Secured.Find(host); !secured && !to.Forced {
@@ -130,20 +130,20 @@ func (h *Handler) redirects(s *Site, to *Place, r *http.Request, host, path stri
 	return true
 }
 
-// refuse answers a request that no endpoint gets.
+// refuse answers a request without an endpoint.
 func refuse(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text + "\n")) // the client is gone
+	_, _ = w.Write([]byte(text + "\n")) // an error means that the client is gone
 }
 
-// statusGone is the status in logs and metrics of a request whose client went away; nginx's number.
-const statusGone = 499
+// statusClientClosed is the status in logs and metrics of a request whose client closed the connection; nginx's number.
+const statusClientClosed = 499
 
-// failed answers a request that no endpoint has answered.
-func failed(w http.ResponseWriter, r *http.Request, err error) {
-	j := jobOf(r.Context())
+// answerFailed answers a request that no endpoint has answered.
+func answerFailed(w http.ResponseWriter, r *http.Request, err error) {
+	j := stateOf(r.Context())
 	if j.body != nil && j.body.slow.Load() {
 		err = errSlowBody // net/http also ends the request's context, whose error may come first
 	}
@@ -160,14 +160,14 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errNoAnswer):
 		refuse(w, http.StatusGatewayTimeout, "the endpoint did not answer in time")
 	case r.Context().Err() != nil:
-		w.WriteHeader(statusGone)
+		w.WriteHeader(statusClientClosed)
 	default:
 		refuse(w, http.StatusBadGateway, "the endpoint did not answer")
 	}
 }
 
 // done counts a request and logs it.
-func (h *Handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
+func (h *Handler) done(w *recorder, r *http.Request, j *requestState, began time.Time) {
 	took := time.Since(began)
 	if w.code == 0 {
 		w.code = http.StatusOK
@@ -179,9 +179,8 @@ func (h *Handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
 	client, _ := h.client(r)
 	fields := []zap.Field{
 		zap.String("client", client), zap.String("method", r.Method), zap.String("host", r.Host),
-		zap.String("path", r.URL.Path),
-		zap.String("protocol", r.Proto), zap.Int("code", w.code), zap.Int64("bytes", w.bytes), zap.Duration("took", took),
-		zap.String("id", j.id),
+		zap.String("path", r.URL.Path), zap.String("protocol", r.Proto),
+		zap.Int("code", w.code), zap.Int64("bytes", w.bytes), zap.Duration("took", took), zap.String("id", j.id),
 	}
 	if j.to != nil {
 		fields = append(fields, zap.Stringer("ingress", j.to.Ingress), zap.Stringer("service", j.to.Service),
@@ -193,7 +192,7 @@ func (h *Handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
 	h.Access.Info("request", fields...)
 }
 
-// recorder records how a request was answered.
+// recorder records the status code and the size of a response.
 type recorder struct {
 	http.ResponseWriter
 	code  int

@@ -100,12 +100,12 @@ func TestRedirects(t *testing.T) {
 		s.endpoint("10.0.0.1:80", answers("here"))
 		port := ""
 		secure := func(h *Handler) {
-			h.Secure = func() string { return port }
+			h.HTTPSPort = func() string { return port }
 			h.Trusted = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		}
 		s.open("http", secure)
 		s.open("https", secure)
-		rule := func(host string, o route.Options) route.Rule[*Place] {
+		rule := func(host string, o route.Options) route.Rule[*Destination] {
 			return s.rule(host, "/", o, at80("10.0.0.1:80"))
 		}
 		s.use(func(x *Site) { x.Secured = route.Hosts[struct{}]{"tls.com": {}, "off.com": {}, "*.tls.com": {}} },
@@ -370,10 +370,10 @@ func TestExternalNames(t *testing.T) {
 	t.Parallel()
 	ctx := context.WithValue(t.Context(), externalKey{}, true)
 	for address, ok := range map[string]bool{"192.0.2.1:80": true, "[2001:db8::1]:80": true, "127.0.0.1:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "169.254.169.254:80": false, "0.0.0.0:80": false, "224.0.0.1:80": false} {
-		if err := outside(ctx, "tcp", address, nil); (err == nil) != ok {
+		if err := refuseLocal(ctx, "tcp", address, nil); (err == nil) != ok {
 			t.Errorf("%s: %v", address, err)
 		}
-		if err := outside(t.Context(), "tcp", address, nil); err != nil {
+		if err := refuseLocal(t.Context(), "tcp", address, nil); err != nil {
 			t.Errorf("%s of a pod: %v", address, err)
 		}
 	}

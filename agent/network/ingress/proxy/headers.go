@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"net"
@@ -10,33 +11,34 @@ import (
 	"strings"
 )
 
-// maxRequestID is the length up to which a client's X-Request-ID is kept.
+// maxRequestID is the maximum length of a client's X-Request-ID; longer ones are replaced.
 const maxRequestID = 128
 
-// forwarded are the headers by which a proxy says what it received. Those of a client are removed.
-var forwarded = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
+// forwardedHeaders describe the request that a proxy received. Those of a client are removed.
+var forwardedHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
 	"X-Forwarded-Scheme", "X-Scheme", "X-Real-Ip", "X-Original-Forwarded-For", "Forwarded"}
 
-// front is what all requests of a server have in common.
-type front struct {
+// entryPoint is the scheme and port of a server.
+type entryPoint struct {
 	Scheme string // http or https
-	Port   string // where it listens
+	Port   string
 }
 
-// rewrite sets the request to the endpoint: that of the client, with headers that identify the client.
+// rewrite sets the request to the endpoint: the client's request, with headers that identify the client.
 func (h *Handler) rewrite(p *httputil.ProxyRequest) {
-	job := jobOf(p.In.Context())
+	state := stateOf(p.In.Context())
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // also if it is not valid: the endpoint decides
 	p.Out.URL.Scheme, p.Out.URL.Host = "http", "endpoint"
 	in, out := p.In.Header, p.Out.Header
-	for _, name := range forwarded {
+	for _, name := range forwardedHeaders {
 		out.Del(name)
 	}
 	client, trusted := h.client(p.In)
-	proto, host, port, hops := h.front.Scheme, p.In.Host, h.front.Port, client
+	proto, host, port, hops := h.Scheme, p.In.Host, h.Port, client
 	if trusted {
-		proto, host, port = first(in, "X-Forwarded-Proto", proto), first(in, "X-Forwarded-Host", host),
-			first(in, "X-Forwarded-Port", port)
+		proto = cmp.Or(in.Get("X-Forwarded-Proto"), proto)
+		host = cmp.Or(in.Get("X-Forwarded-Host"), host)
+		port = cmp.Or(in.Get("X-Forwarded-Port"), port)
 		if earlier := in.Values("X-Forwarded-For"); len(earlier) > 0 {
 			hops = strings.Join(earlier, ", ") + ", " + client
 			client = h.realClient(earlier, client)
@@ -48,17 +50,10 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	out["X-Forwarded-Scheme"] = []string{proto}
 	out["X-Forwarded-Port"] = []string{port}
 	out["X-Real-Ip"] = []string{client}
-	out["X-Request-Id"] = []string{job.id}
+	out["X-Request-Id"] = []string{state.id}
 }
 
-func first(h http.Header, name, otherwise string) string {
-	if v := h.Get(name); v != "" {
-		return v
-	}
-	return otherwise
-}
-
-// client returns the address at the other end of the connection, and whether its X-Forwarded headers count.
+// client returns the peer's address of the connection, and whether its X-Forwarded headers are trusted.
 func (h *Handler) client(r *http.Request) (address string, trusted bool) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -92,7 +87,7 @@ func (h *Handler) realClient(headers []string, last string) string {
 	return last
 }
 
-// requestID returns the client's, or a new one.
+// requestID returns the client's X-Request-ID, or a new one.
 func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); id != "" && len(id) <= maxRequestID {
 		return id
@@ -102,8 +97,8 @@ func requestID(r *http.Request) string {
 	return hex.EncodeToString(id[:])
 }
 
-// secureURL returns the address of a request at the HTTPS server; the port is omitted if it is 443.
-func secureURL(r *http.Request, host, port string) string {
+// httpsURL returns the URL of a request at the HTTPS server.
+func httpsURL(r *http.Request, host, port string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}

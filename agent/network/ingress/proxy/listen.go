@@ -25,38 +25,38 @@ const (
 	shutdownTime = 5 * time.Second  // for requests in flight when the controller stops
 )
 
-// silent drops net/http's messages about clients that do not speak HTTP or TLS.
-var silent = log.New(io.Discard, "", 0)
+// discardLog discards net/http's messages about clients that do not speak HTTP or TLS.
+var discardLog = log.New(io.Discard, "", 0)
 
 // Server serves clients at one address.
 type Server struct {
-	front
+	entryPoint
 	listener net.Listener
 }
 
-// Listen opens the address of a server, which serves from serve on.
+// Listen opens the address of a server. Connections wait until Serve.
 func Listen(scheme, address string) (*Server, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	return &Server{front{Scheme: scheme, Port: port}, l}, err
+	return &Server{entryPoint{Scheme: scheme, Port: port}, l}, err
 }
 
 // Close closes a server that has not begun to serve.
 func (s *Server) Close() { s.listener.Close() }
 
-// Handler returns the handler of requests, which sends them to endpoints by via.
-func (s *Server) Handler(now *atomic.Pointer[Site], via *Transport, m *Metrics) *Handler {
-	h := newHandler(s.front, now, via)
+// Handler returns the handler of requests, which sends them to endpoints with the Transport.
+func (s *Server) Handler(site *atomic.Pointer[Site], via *Transport, m *Metrics) *Handler {
+	h := newHandler(s.entryPoint, site, via)
 	h.metrics = m
 	return h
 }
 
 // Serve serves requests until ctx ends, and then waits at most five seconds for those in flight.
 func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
-	limited := New(s.listener, Max, MaxEach, h.metrics.conns.WithLabelValues(s.Scheme))
+	limited := newLimitedListener(s.listener, maxConns, maxConnsPerClient, h.metrics.conns.WithLabelValues(s.Scheme))
 	server := newServer(h, g)
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
@@ -85,9 +85,11 @@ func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
 
 func newServer(h *Handler, g *guard.Guard) *http.Server {
 	s := &http.Server{
-		Handler: g.Handler("ingress", h), ReadHeaderTimeout: headerTime, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepTime, PingTimeout: pingTime, WriteByteTimeout: WriteStall},
-		Protocols: new(http.Protocols),
+		Handler: g.Handler("ingress", h), ReadHeaderTimeout: headerTime, IdleTimeout: keepTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: discardLog, Protocols: new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepTime, PingTimeout: pingTime, WriteByteTimeout: writeStall,
+		},
 	}
 	s.Protocols.SetHTTP1(true)
 	if h.Scheme == "http" {
@@ -95,16 +97,16 @@ func newServer(h *Handler, g *guard.Guard) *http.Server {
 		return s
 	}
 	s.Protocols.SetHTTP2(true)
-	self := route.SelfSigned()
+	selfSigned := route.SelfSigned()
 	s.TLSConfig = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		now := h.site.Load()
-		if cert, ok := now.Certs.Find(route.Host(strings.TrimSuffix(hello.ServerName, "."))); ok {
+		site := h.site.Load()
+		if cert, ok := site.Certs.Find(route.Host(strings.TrimSuffix(hello.ServerName, "."))); ok {
 			return cert, nil
 		}
-		if now.Fallback != nil {
-			return now.Fallback, nil
+		if site.Fallback != nil {
+			return site.Fallback, nil
 		}
-		return self()
+		return selfSigned()
 	}}
 	return s
 }

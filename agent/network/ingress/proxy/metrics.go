@@ -29,23 +29,31 @@ var codeClasses = [6]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}
 func NewMetrics(m *follow.Metrics) (*Metrics, error) {
 	labels := []string{"namespace", "ingress"}
 	requests, err := follow.Register(m, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "monopod_ingress_requests_total", Help: "Requests of the ingress controller, by Ingress and class of the response's code."}, append(labels, "code")))
+		Name: "monopod_ingress_requests_total",
+		Help: "Requests of the ingress controller, by Ingress and class of the response's code.",
+	}, append(labels, "code")))
 	if err != nil {
 		return nil, err
 	}
 	took, err := follow.Register(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "monopod_ingress_request_duration_seconds", Help: "How long requests of the ingress controller take, until the end of the response.",
-		Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 60}}, labels))
+		Name:    "monopod_ingress_request_duration_seconds",
+		Help:    "How long requests of the ingress controller take, until the end of the response.",
+		Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 60},
+	}, labels))
 	if err != nil {
 		return nil, err
 	}
 	retries, err := follow.Register(m, prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "monopod_ingress_retries_total", Help: "Requests that were sent to another endpoint, because one did not answer."}))
+		Name: "monopod_ingress_retries_total",
+		Help: "Requests that were sent to another endpoint, because one did not answer.",
+	}))
 	if err != nil {
 		return nil, err
 	}
 	conns, err := follow.Register(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "monopod_ingress_connections", Help: "Open connections of clients of the ingress controller."}, []string{"scheme"}))
+		Name: "monopod_ingress_connections",
+		Help: "Open connections of clients of the ingress controller.",
+	}, []string{"scheme"}))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +79,7 @@ func (m *Metrics) Forget(ing follow.Key) {
 }
 
 // served counts a request; to is nil if no rule matched.
-func (m *Metrics) served(to *Place, code int, took time.Duration) {
+func (m *Metrics) served(to *Destination, code int, took time.Duration) {
 	c := m.none
 	if to != nil {
 		c = to.Counts

@@ -129,13 +129,13 @@ func (s *stage) run(server *http.Server, serve func() error) {
 // open runs a server of the handler at "ingress:80" or "ingress:443".
 func (s *stage) open(scheme string, set func(*Handler)) *Handler {
 	port := map[string]string{"http": "80", "https": "443"}[scheme]
-	h := newHandler(front{scheme, port}, &s.site, s.via)
+	h := newHandler(entryPoint{scheme, port}, &s.site, s.via)
 	h.metrics = s.metrics
 	if set != nil {
 		set(h)
 	}
 	server := newServer(h, nil)
-	l := New(s.net.listen("ingress:"+port), Max, MaxEach, s.metrics.conns.WithLabelValues(scheme))
+	l := newLimitedListener(s.net.listen("ingress:"+port), maxConns, maxConnsPerClient, s.metrics.conns.WithLabelValues(scheme))
 	s.run(server, func() error {
 		if scheme == "https" {
 			return server.ServeTLS(l, "", "")
@@ -147,7 +147,7 @@ func (s *stage) open(scheme string, set func(*Handler)) *Handler {
 
 // endpoint runs a server at an address.
 func (s *stage) endpoint(address string, h http.HandlerFunc, set ...func(*http.Server)) {
-	server := &http.Server{Handler: h, ErrorLog: silent, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: h, ErrorLog: discardLog, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	for _, f := range set {
 		f(server)
@@ -162,19 +162,19 @@ func (s *stage) endpoint(address string, h http.HandlerFunc, set ...func(*http.S
 }
 
 // rule sends requests for a host and path to addresses.
-func (s *stage) rule(host, path string, o route.Options, what Servers) route.Rule[*Place] {
+func (s *stage) rule(host, path string, o route.Options, what Servers) route.Rule[*Destination] {
 	t := Target{Service: follow.Key{Namespace: "default", Name: "web"}, Port: networkingv1.ServiceBackendPort{Number: 80}}
 	b := NewBackend(t)
 	b.Set(what)
 	owner := follow.Key{Namespace: "default", Name: "ing"}
-	return route.Rule[*Place]{Host: host, Path: path,
-		To: &Place{Target: t, Ingress: owner, Options: o, Backend: b, Counts: s.metrics.Of(owner)}}
+	return route.Rule[*Destination]{Host: host, Path: path,
+		To: &Destination{Target: t, Ingress: owner, Options: o, Backend: b, Counts: s.metrics.Of(owner)}}
 }
 
 func at80(addresses ...string) Servers { return Servers{addresses: addresses} }
 
 // use replaces the site.
-func (s *stage) use(change func(*Site), rules ...route.Rule[*Place]) {
+func (s *stage) use(change func(*Site), rules ...route.Rule[*Destination]) {
 	next := &Site{}
 	next.Table, _ = route.New(rules)
 	if change != nil {
@@ -206,7 +206,7 @@ func http2(t *http.Transport) {
 	t.Protocols.SetUnencryptedHTTP2(true)
 }
 
-func h2c(s *http.Server) { s.Protocols.SetUnencryptedHTTP2(true) }
+func serveH2C(s *http.Server) { s.Protocols.SetUnencryptedHTTP2(true) }
 
 // get returns code and body of a response.
 func get(t testing.TB, c *http.Client, url string) string {

@@ -63,7 +63,7 @@ func TestSlowClients(t *testing.T) {
 		}
 		const post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20\r\n\r\n"
 		got, took = send(0, post, "123")
-		within("unfinished body", took, bodyStall-stallStep, bodyStall+stallStep)
+		within("unfinished body", took, bodyStall-deadlineStep, bodyStall+deadlineStep)
 		if !strings.HasPrefix(got, "HTTP/1.1 408 ") {
 			t.Errorf("an unfinished body: %s", got)
 		}
@@ -145,9 +145,9 @@ func TestStreams(t *testing.T) {
 						w.(http.Flusher).Flush()
 					}
 					w.Header().Set("Grpc-Status", "0")
-				}, h2c)
+				}, serveH2C)
 				s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime, MaxBody: 1000},
-					Servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
+					Servers{addresses: []string{"10.0.0.1:80"}, protocol: h2c}))
 				out, in := io.Pipe()
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://a.com/pkg.Service/Method", out)
 				r.Header.Set("Content-Type", "application/grpc+proto")

@@ -40,18 +40,20 @@ type dialError struct{ error }
 // Unwrap returns the reason.
 func (e dialError) Unwrap() error { return e.error }
 
-// Transport sends a request to an endpoint of its backend, and to another one if that cannot have served it.
+// Transport sends a request to an endpoint of its backend, and retries another one if the first cannot have served it.
 type Transport struct {
-	of      map[protocol]*http.Transport
-	retries prometheus.Counter
+	byProtocol map[protocol]*http.Transport
+	retries    prometheus.Counter
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // NewTransport returns a transport; dial is nil for the machine's network.
 func NewTransport(dial dialFunc, m *Metrics) *Transport {
-	dialer := &net.Dialer{Timeout: dialTime, ControlContext: outside}
-	dial = cmpFunc(dial, dialer.DialContext)
+	dialer := &net.Dialer{Timeout: dialTime, ControlContext: refuseLocal}
+	if dial == nil {
+		dial = dialer.DialContext
+	}
 	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialTime)
 		defer cancel()
@@ -61,43 +63,37 @@ func NewTransport(dial dialFunc, m *Metrics) *Transport {
 		}
 		return c, nil
 	}
-	t := &Transport{of: map[protocol]*http.Transport{}, retries: m.retries}
+	t := &Transport{byProtocol: map[protocol]*http.Transport{}, retries: m.retries}
 	for p, set := range map[protocol]func(*http.Protocols){
-		plain:  func(p *http.Protocols) { p.SetHTTP1(true) },
-		clear2: func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
-		secure: func(p *http.Protocols) { p.SetHTTP1(true); p.SetHTTP2(true) },
+		http1: func(p *http.Protocols) { p.SetHTTP1(true) },
+		h2c:   func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
+		https: func(p *http.Protocols) { p.SetHTTP1(true); p.SetHTTP2(true) },
 	} {
-		t.of[p] = &http.Transport{
-			DialContext: connect, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders, TLSHandshakeTimeout: dialTime,
-			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: maxIdleEach, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // pods have certificates for names that are not known here
+		t.byProtocol[p] = &http.Transport{
+			DialContext: connect, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
+			TLSHandshakeTimeout: dialTime, ExpectContinueTimeout: time.Second,
+			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: maxIdleEach, IdleConnTimeout: idleTime,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the names in pods' certificates are not known
 			HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
 			Protocols:       new(http.Protocols),
 		}
-		set(t.of[p].Protocols)
+		set(t.byProtocol[p].Protocols)
 	}
 	return t
 }
 
-func cmpFunc(f, otherwise dialFunc) dialFunc {
-	if f == nil {
-		return otherwise
-	}
-	return f
-}
-
 // CloseIdle closes the connections to endpoints that no request uses.
 func (t *Transport) CloseIdle() {
-	for _, one := range t.of {
+	for _, one := range t.byProtocol {
 		one.CloseIdleConnections()
 	}
 }
 
 type externalKey struct{}
 
-// outside refuses to connect to the node itself for an ExternalName Service: a user who may create one would otherwise
-// reach programs that listen only there.
-func outside(ctx context.Context, _, address string, _ syscall.RawConn) error {
+// refuseLocal refuses connections to the node itself for an ExternalName Service, with which users could otherwise
+// reach programs that listen on loopback.
+func refuseLocal(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	if ctx.Value(externalKey{}) == nil {
 		return nil
 	}
@@ -113,27 +109,27 @@ func outside(ctx context.Context, _, address string, _ syscall.RawConn) error {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	j := jobOf(r.Context())
+	j := stateOf(r.Context())
 	var tried []*endpoint
 	var failure error
 	for {
-		e, now := j.to.Backend.pick(time.Now(), tried)
+		e, backend := j.to.Backend.pick(time.Now(), tried)
 		if e == nil {
 			return nil, cmp.Or(failure, errNoEndpoints)
 		}
 		j.endpoint = e.address
-		resp, unread, err := t.try(r, j, e, now)
+		resp, unread, err := t.try(r, j, e, backend)
 		if err == nil {
 			return resp, nil
 		}
 		failure = err
 		refused := errors.As(err, new(dialError))
 		if refused {
-			e.avoid.Store(time.Now().Add(avoidTime).UnixNano())
+			e.avoidUntil.Store(time.Now().Add(avoidTime).UnixNano())
 		}
 		tried = append(tried, e)
-		again := unread && r.Context().Err() == nil && (refused || idempotent(r.Method) && !errors.Is(err, errNoAnswer))
-		if !again || len(tried) == maxTries {
+		retry := unread && r.Context().Err() == nil && (refused || idempotent(r.Method) && !errors.Is(err, errNoAnswer))
+		if !retry || len(tried) == maxTries {
 			return nil, failure
 		}
 		t.retries.Inc()
@@ -150,31 +146,32 @@ func idempotent(method string) bool {
 }
 
 // try sends the request to an endpoint; unread reports whether the body can be sent again.
-func (t *Transport) try(r *http.Request, j *job, e *endpoint, now *current) (resp *http.Response, unread bool, err error) {
+func (t *Transport) try(r *http.Request, j *requestState, e *endpoint, backend *backendState) (
+	resp *http.Response, unread bool, err error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	j.end = cancel
-	if now.external {
+	j.cancel = cancel
+	if backend.external {
 		ctx = context.WithValue(ctx, externalKey{}, true)
 	}
 	var answered atomic.Bool
 	pause, progress := func() {}, func() {} // the time that the client takes does not count against the endpoint
 	if wait := j.to.Wait; wait > 0 && !isGRPC(r) {
-		late := time.AfterFunc(wait, func() {
+		timer := time.AfterFunc(wait, func() {
 			if !answered.Load() {
 				cancel(errNoAnswer)
 			}
 		})
-		defer late.Stop()
-		pause = func() { late.Stop() }
+		defer timer.Stop()
+		pause = func() { timer.Stop() }
 		progress = func() {
 			if !answered.Load() {
-				late.Reset(wait)
+				timer.Reset(wait)
 			}
 		}
 	}
 	out, url := r.WithContext(ctx), *r.URL
 	url.Host, url.Scheme = e.address, "http"
-	if now.protocol == secure {
+	if backend.protocol == https {
 		url.Scheme = "https"
 	}
 	out.URL = &url
@@ -183,7 +180,7 @@ func (t *Transport) try(r *http.Request, j *job, e *endpoint, now *current) (res
 		body = &attempt{clientBody: j.body, pause: pause, progress: progress}
 		out.Body = body
 	}
-	resp, err = t.of[now.protocol].RoundTrip(out)
+	resp, err = t.byProtocol[backend.protocol].RoundTrip(out)
 	answered.Store(true)
 	if err == nil {
 		return resp, false, nil

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Options are what annotations of an Ingress set.
+// Options are the settings of an Ingress that annotations can change.
 type Options struct {
 	Redirect bool          // HTTP to HTTPS, for hosts with a certificate
-	Forced   bool          // also for the others
+	Forced   bool          // also for hosts without a certificate
 	Protocol string        // of the endpoints: HTTP, HTTPS, GRPC, GRPCS; empty: the Service's appProtocol
 	MaxBody  int64         // bytes; 0: no limit
 	Wait     time.Duration // until the headers of a response
 }
 
-// The annotations have Monopod's prefix, or that of ingress-nginx, whose names and meanings they have.
+// The prefixes of annotations. Their names and meanings are those of ingress-nginx.
 const (
 	OwnPrefix   = "monopod.io/"
 	NginxPrefix = "nginx.ingress.kubernetes.io/"
 )
 
-// setters are the annotations without their prefix. A setter returns what the value must be, or an empty string if it
-// was accepted.
+// setters are the annotations without their prefix. A setter returns a description of valid values if the value is
+// invalid, otherwise an empty string.
 var setters = map[string]func(o *Options, value string) string{
 	"ssl-redirect":       func(o *Options, v string) string { return setBool(&o.Redirect, v) },
 	"force-ssl-redirect": func(o *Options, v string) string { return setBool(&o.Forced, v) },
@@ -43,7 +43,7 @@ var setters = map[string]func(o *Options, value string) string{
 		return ""
 	},
 	"proxy-read-timeout": func(o *Options, v string) string {
-		n, ok := positive(v)
+		n, ok := seconds(v)
 		if !ok {
 			return "a number of seconds"
 		}
@@ -52,8 +52,8 @@ var setters = map[string]func(o *Options, value string) string{
 	},
 }
 
-// Of returns the options that annotations set, and what is wrong with them.
-func Of(annotations map[string]string, o Options) (set Options, bad []string) {
+// ParseAnnotations returns the options with the changes of annotations, and a message about each invalid one.
+func ParseAnnotations(annotations map[string]string, o Options) (set Options, bad []string) {
 	for _, prefix := range []string{NginxPrefix, OwnPrefix} { // Monopod's own take precedence
 		for key, value := range annotations {
 			name, ok := strings.CutPrefix(key, prefix)

@@ -17,8 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Parse reads the certificate of a Secret of any type.
-func Parse(s *corev1.Secret) (*tls.Certificate, error) {
+// ParseCertificate reads the certificate of a Secret of any type.
+func ParseCertificate(s *corev1.Secret) (*tls.Certificate, error) {
 	chain, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
 	if len(chain) == 0 || len(key) == 0 {
 		return nil, fmt.Errorf("it lacks %s or %s", corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
@@ -30,13 +30,14 @@ func Parse(s *corev1.Secret) (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// Doubts returns why clients will reject a certificate for a host; empty: they accept it.
-func Doubts(cert *tls.Certificate, host string, now time.Time) string {
+// RejectReason returns the reason why clients will reject a certificate for a host, as the end of a sentence; empty:
+// they accept it.
+func RejectReason(cert *tls.Certificate, host string, now time.Time) string {
 	if now.After(cert.Leaf.NotAfter) {
 		return "has expired on " + cert.Leaf.NotAfter.UTC().Format(time.DateOnly)
 	}
 	name := host
-	if rest, wild := strings.CutPrefix(host, "*"); wild {
+	if rest, wildcard := strings.CutPrefix(host, "*"); wildcard {
 		name = "any" + rest
 	}
 	if cert.Leaf.VerifyHostname(name) != nil {
@@ -45,8 +46,8 @@ func Doubts(cert *tls.Certificate, host string, now time.Time) string {
 	return ""
 }
 
-// SelfSigned returns a function that makes a certificate when it is first called. Its validity does not
-// depend on a correct clock, since no client trusts it.
+// SelfSigned returns a function that creates a certificate when it is first called. Its validity does not depend on a
+// correct clock, since no client trusts it.
 func SelfSigned() func() (*tls.Certificate, error) {
 	return sync.OnceValues(func() (*tls.Certificate, error) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -59,9 +60,10 @@ func SelfSigned() func() (*tls.Certificate, error) {
 		}
 		now := time.Now()
 		template := &x509.Certificate{
-			SerialNumber: serial, Subject: pkix.Name{CommonName: "Monopod ingress controller, self-signed"}, DNSNames: []string{"ingress.local"},
-			NotBefore: now.AddDate(-1, 0, 0), NotAfter: now.AddDate(10, 0, 0),
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+			SerialNumber: serial, Subject: pkix.Name{CommonName: "Monopod ingress controller, self-signed"},
+			DNSNames: []string{"ingress.local"}, NotBefore: now.AddDate(-1, 0, 0), NotAfter: now.AddDate(10, 0, 0),
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			BasicConstraintsValid: true,
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 		if err != nil {

@@ -17,9 +17,9 @@ func Host(header string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// Path returns the path of a request, decoded, in the form in which rules are compared: dot segments are resolved and
-// repeated slashes count as one, since the endpoint may interpret them so and would otherwise receive a request that
-// no rule sends there. It returns false if the path is not absolute.
+// Path returns the decoded path of a request in the form that rules match: dot segments are resolved and repeated
+// slashes count as one, since the endpoint may interpret them so and would otherwise receive a request that no rule
+// sends there. It returns false if the path is not absolute.
 func Path(decoded string) (cleaned string, ok bool) {
 	if !strings.HasPrefix(decoded, "/") {
 		return "", false

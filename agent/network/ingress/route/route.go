@@ -1,5 +1,4 @@
-// Package route decides where an HTTP request goes, by its host and path. It does not depend on the API that the
-// rules come from.
+// Package route finds the rule for an HTTP request by its host and path.
 //
 //   - annotation.go: reads what annotations of an Ingress set
 //   - certs.go: reads the certificates of hosts from Secrets
@@ -22,7 +21,7 @@ func (h Hosts[T]) Find(host string) (value T, ok bool) {
 	return value, ok
 }
 
-// Rule sends requests to a value.
+// Rule maps requests to a value.
 type Rule[T any] struct {
 	Host string // a key of Hosts; empty: every host without rules of its own
 	// Path is absolute. Empty: every path of the host without another rule, and for an empty Host every request
@@ -47,8 +46,8 @@ type paths[T any] struct {
 	fallback *T           // nil: none
 }
 
-// New returns the table of the rules. Of two rules for the same host and path the first one counts; repeated has the
-// indexes of the others. Further rules without a path are no repetitions.
+// New returns the table of the rules. Of several rules for the same host and path the first one applies; repeated
+// contains the indexes of the others, except those of rules without a path.
 func New[T any](rules []Rule[T]) (table *Table[T], repeated []int) {
 	table = &Table[T]{hosts: Hosts[*paths[T]]{}}
 	for i := range rules {
@@ -105,10 +104,10 @@ func insert[T any](m map[string]T, path string, to T) bool {
 	return true
 }
 
-// Find returns where a request goes; host and path are as Host and Path return them. The most specific host is
-// chosen first: the name, its wildcard, rules without a host. Of its paths an exact one precedes prefixes, and a
-// longer prefix a shorter one. If none matches, the host's rule without a path counts, and after it the rule without
-// host and path.
+// Find returns the value for a request; host and path are as Host and Path return them. The most specific host takes
+// precedence: the name, its wildcard, rules without a host. Within the host, an exact path precedes prefixes, and a
+// longer prefix a shorter one. If none matches, the host's rule without a path applies, and then the rule without host
+// and path.
 func (t *Table[T]) Find(host, path string) (to T, ok bool) {
 	p, found := t.hosts.Find(host)
 	if !found {

@@ -18,16 +18,16 @@ func setBool(to *bool, text string) string {
 	return ""
 }
 
-// maxWait is the longest time that an annotation may set.
+// maxWait is the maximum for Options.Wait.
 const maxWait = 24 * time.Hour
 
-// positive reads a number of seconds.
-func positive(text string) (time.Duration, bool) {
+// seconds parses a positive number of seconds.
+func seconds(text string) (time.Duration, bool) {
 	n, err := strconv.ParseUint(strings.TrimSuffix(text, "s"), 10, 32)
 	return min(time.Duration(n)*time.Second, maxWait), err == nil && n > 0
 }
 
-// size reads bytes as nginx writes them (8m, 1g: powers of 1024), or as a quantity.
+// size parses a number of bytes, as nginx writes them (8m, 1g: powers of 1024), or as a quantity.
 func size(text string) (int64, bool) {
 	digits := strings.TrimRight(text, "kKmMgG")
 	shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}

@@ -10,32 +10,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Libraries passes on what Kubernetes' libraries log with klog, which would be lines of another format: for example
-// each stream of kubectl exec that fails. Whoever called gets the error too, so it is logged at level debug; a panic is
-// an error.
-func Libraries(log *zap.Logger) {
-	klog.SetLoggerWithOptions(logr.New(libraries{log: log.Named("library")}), klog.ContextualLogger(true))
+// RedirectKlog redirects the klog output of Kubernetes' libraries to log, for example about each failed stream of
+// kubectl exec. The level is debug, because callers also get the error; for a panic it is error.
+func RedirectKlog(log *zap.Logger) {
+	klog.SetLoggerWithOptions(logr.New(klogSink{log: log.Named("library")}), klog.ContextualLogger(true))
 }
 
-// libraries is a logr.LogSink.
-type libraries struct {
+// klogSink is a logr.LogSink.
+type klogSink struct {
 	log    *zap.Logger
 	values []any
 }
 
 // Init implements logr.LogSink.
-func (libraries) Init(logr.RuntimeInfo) {}
+func (klogSink) Init(logr.RuntimeInfo) {}
 
 // Enabled implements logr.LogSink. Levels are those of klog's -v, whose default is 0.
-func (libraries) Enabled(level int) bool { return level == 0 }
+func (klogSink) Enabled(level int) bool { return level == 0 }
 
 // Info implements logr.LogSink.
-func (l libraries) Info(_ int, message string, values ...any) {
+func (l klogSink) Info(_ int, message string, values ...any) {
 	l.write(zapcore.DebugLevel, message, nil, values)
 }
 
 // Error implements logr.LogSink.
-func (l libraries) Error(err error, message string, values ...any) {
+func (l klogSink) Error(err error, message string, values ...any) {
 	level := zapcore.DebugLevel
 	if strings.Contains(message, "panic") {
 		level = zapcore.ErrorLevel
@@ -43,7 +42,7 @@ func (l libraries) Error(err error, message string, values ...any) {
 	l.write(level, message, err, values)
 }
 
-func (l libraries) write(level zapcore.Level, message string, err error, values []any) {
+func (l klogSink) write(level zapcore.Level, message string, err error, values []any) {
 	entry := l.log.Check(level, "a library logged")
 	if entry == nil {
 		return
@@ -57,13 +56,13 @@ func (l libraries) write(level zapcore.Level, message string, err error, values 
 }
 
 // WithValues implements logr.LogSink.
-func (l libraries) WithValues(values ...any) logr.LogSink {
+func (l klogSink) WithValues(values ...any) logr.LogSink {
 	l.values = append(l.values[:len(l.values):len(l.values)], values...)
 	return l
 }
 
 // WithName implements logr.LogSink.
-func (l libraries) WithName(name string) logr.LogSink {
+func (l klogSink) WithName(name string) logr.LogSink {
 	l.log = l.log.Named(name)
 	return l
 }

@@ -15,23 +15,23 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// settle is how long after another program removed rules from the kernel the tables are checked: a flush is many
-// removals, and programs that flush often load other rules afterwards.
+// settle is the time between a removal of rules by another program and the check of the tables: a flush is many
+// removals, and programs that flush often load other rules after it.
 const settle = 200 * time.Millisecond
 
-// maxRetry is the longest pause before a repair that failed is tried again.
+// maxRetry is the maximum pause before a failed repair is retried.
 const maxRetry = 30 * time.Second
 
-// Keep restores the network's tables, until ctx ends, after another program has removed rules from them, as `nft flush
-// ruleset` does: address translation, rejection, isolation, and the host ports of running pods. It runs in the
-// network namespace in which Prepare was called.
+// Keep restores the network's tables whenever another program has removed rules from them, as `nft flush ruleset` does:
+// address translation, rejection, isolation, and the host ports of running pods. It runs until ctx ends, in the network
+// namespace in which Prepare was called.
 func Keep(ctx context.Context, n Network, log *zap.Logger) {
-	k := keeper{Network: n, log: log}
+	k := repairer{Network: n, log: log}
 	removals := nft.Watch(ctx)
 	retry := backoff.Retry{First: settle, Most: maxRetry}
 	for {
 		if err := k.check(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("cannot repair the nftables rules of the pod network", zap.Error(err))
+			log.Warn("failed to restore the nftables rules of the pod network", zap.Error(err))
 			retry.Wait(ctx, clock.RealClock{})
 			continue
 		}
@@ -43,15 +43,15 @@ func Keep(ctx context.Context, n Network, log *zap.Logger) {
 	}
 }
 
-// keeper repairs the tables of a network.
-type keeper struct {
+// repairer repairs the tables of a network.
+type repairer struct {
 	Network
 	log   *zap.Logger
-	rules int // in the tables when they were complete; 0: not known
+	rules int // number of rules in the complete tables; 0: not known
 }
 
 // check restores the tables if their number of rules has changed.
-func (k *keeper) check(ctx context.Context) error {
+func (k *repairer) check(ctx context.Context) error {
 	have, err := k.Network.rules().Count()
 	if nft.Missing(err) {
 		return nil
@@ -64,7 +64,7 @@ func (k *keeper) check(ctx context.Context) error {
 		return nil
 	}
 	err = k.pool().Lock(func() error {
-		// After ctx has ended, another part removes the network, under the same lock.
+		// After ctx has ended, another goroutine removes the network, under the same lock.
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -73,7 +73,7 @@ func (k *keeper) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.log.Info("the nftables rules of the pod network were removed by another program, and written again")
+	k.log.Info("restored the nftables rules of the pod network, which another program had removed")
 	have, err = k.Network.rules().Count()
 	k.rules = max(k.rules, have) // another program may have removed rules again before they were counted
 	return err
@@ -85,14 +85,14 @@ func (n Network) restorePorts() error {
 	if err != nil {
 		return err
 	}
-	held, err := n.pool().Holders()
+	holders, err := n.pool().Holders()
 	if err != nil {
 		return err
 	}
 	type pod struct{ container, ifname string }
 	ports, addrs := map[pod][]rules.Port{}, map[pod][]netip.Addr{}
-	for ip, h := range held {
-		if len(h.HostPorts) > 0 && !h.Gone(boot) {
+	for ip, h := range holders {
+		if len(h.HostPorts) > 0 && !h.Leaked(boot) {
 			key := pod{h.Container, h.IfName}
 			ports[key], addrs[key] = h.HostPorts, append(addrs[key], ip)
 		}

@@ -72,7 +72,7 @@ func TestTablesComeBack(t *testing.T) {
 func TestCompleteTablesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
-		k := keeper{Network: prepare(t, ranges...), log: zaptest.NewLogger(t)}
+		k := repairer{Network: prepare(t, ranges...), log: zaptest.NewLogger(t)}
 		if err := k.check(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -33,7 +33,7 @@ func TestListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{make(chan net.Conn), make(chan struct{})}
 		open := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})
-		l := New(f, 5, 3, open)
+		l := newLimitedListener(f, 5, 3, open)
 		accepted, done := make(chan net.Conn, 10), make(chan error)
 		go func() {
 			for {
@@ -55,7 +55,7 @@ func TestListener(t *testing.T) {
 			t.Errorf("%d connections of one client are accepted, %v, %v", len(accepted), m.GetGauge(), err)
 		}
 		l.mu.Lock()
-		l.taken = 5 // others'
+		l.open = 5 // others'
 		l.mu.Unlock()
 		(<-accepted).Close()
 		synctest.Wait()
@@ -70,8 +70,8 @@ func TestListener(t *testing.T) {
 			c.Close()
 			c.Close() // the second time frees nothing
 		}
-		if l.taken != 2 || len(l.by) != 0 {
-			t.Errorf("%d seats are taken, by %v", l.taken, l.by)
+		if l.open != 2 || len(l.byClient) != 0 {
+			t.Errorf("%d connections are open, by %v", l.open, l.byClient)
 		}
 		l.Close()
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
@@ -86,8 +86,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		began := time.Now()
-		if _, err := (&Conn{Conn: ours, leave: func() {}}).Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) ||
-			time.Since(began) != WriteStall {
+		if _, err := (&limitedConn{Conn: ours, release: func() {}}).Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(began) != writeStall {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

@@ -12,11 +12,11 @@ func TestCalled(t *testing.T) {
 		"pulling a:1": {"a:1"},
 		"pulling a:1, together with 2 other images,": {"a:1", "b:1", "c:1"},
 	} {
-		if got := called("a:1", pulls); got != want {
+		if got := pullTitle("a:1", pulls); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := called("a:1", nil); got != "pulling a:1" { // it waits for a slot
+	if got := pullTitle("a:1", nil); got != "pulling a:1" { // it waits for a slot
 		t.Errorf("%q", got)
 	}
 }
@@ -24,7 +24,7 @@ func TestCalled(t *testing.T) {
 // A part that is not listed any more is complete, and one whose size is not known counts as much as has come.
 func TestSum(t *testing.T) {
 	t.Parallel()
-	var s sum
+	var s downloadSum
 	for i, step := range []struct {
 		parts      []images.Download
 		done, most int64

@@ -14,7 +14,7 @@ import (
 // What libraries log, also as unhandled errors and panics, has the log's format and level.
 func TestLibraries(t *testing.T) { //nolint:paralleltest // klog's logger is one of the process
 	core, logs := observer.New(zap.DebugLevel)
-	Libraries(zap.New(core))
+	RedirectKlog(zap.New(core))
 	t.Cleanup(klog.ClearLogger)
 	runtime.HandleError(errors.New("no stream"))
 	klog.Background().WithName("part").WithValues("a", 1).Info("told", "b", 2)

@@ -13,33 +13,33 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// errNotAlone is upstream's text.
-var errNotAlone = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+// errInUse has upstream's text.
+var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// takeAlone assigns a ReadWriteOncePod claim to the pod unless another pod has it. The scheduler
-// does the same, but not for pods that set their node themselves.
-func (c *Claims) takeAlone(ctx context.Context, uid types.UID, pvc *corev1.PersistentVolumeClaim, ran bool) error {
+// takeOncePod assigns a ReadWriteOncePod claim to the pod unless another pod has it. The scheduler does the same,
+// except for pods that set spec.nodeName themselves.
+func (c *Claims) takeOncePod(ctx context.Context, uid types.UID, pvc *corev1.PersistentVolumeClaim, ran bool) error {
 	if !slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod) {
 		return nil
 	}
 	if !ran {
-		had, err := c.hadBefore(ctx, pvc, uid)
+		inUse, err := c.inUse(ctx, pvc, uid)
 		if err != nil {
 			return err
 		}
-		if had {
-			return errNotAlone
+		if inUse {
+			return errInUse
 		}
 	}
 	if !c.take(types.NamespacedName{Namespace: pvc.Namespace, Name: pvc.Name}, uid) {
-		return errNotAlone
+		return errInUse
 	}
 	return nil
 }
 
-// hadBefore reports whether another pod that has not ended uses the claim, perhaps since an
-// earlier agent.
-func (c *Claims) hadBefore(ctx context.Context, pvc *corev1.PersistentVolumeClaim, uid types.UID) (bool, error) {
+// inUse reports whether another pod that has not ended uses the claim, including pods from before a restart of the
+// agent.
+func (c *Claims) inUse(ctx context.Context, pvc *corev1.PersistentVolumeClaim, uid types.UID) (bool, error) {
 	pods, err := client.List[*corev1.Pod](ctx, c.Client, client.Selector{
 		Namespace: pvc.Namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", c.Node().Name)})
 	if err != nil {
@@ -56,21 +56,21 @@ func (c *Claims) hadBefore(ctx context.Context, pvc *corev1.PersistentVolumeClai
 func (c *Claims) take(name types.NamespacedName, pod types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if has, taken := c.by[name]; taken {
-		return has == pod
+	if user, taken := c.users[name]; taken {
+		return user == pod
 	}
-	c.by[name] = pod
+	c.users[name] = pod
 	return true
 }
 
-// Drop releases all claims of the pod and returns those that other pods may use now.
+// Drop releases all ReadWriteOncePod claims of the pod and returns their names.
 func (c *Claims) Drop(pod types.UID) []types.NamespacedName {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var free []types.NamespacedName
-	for name, has := range c.by {
-		if has == pod {
-			delete(c.by, name)
+	for name, user := range c.users {
+		if user == pod {
+			delete(c.users, name)
 			free = append(free, name)
 		}
 	}

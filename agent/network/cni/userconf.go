@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// confName sorts after other names: containerd uses the first file, so that one of the user wins.
+	// confName sorts after other names: containerd uses the first file, so that the user's configuration takes precedence.
 	confName = "zz-monopod.conflist"
-	// oldConfName is that of earlier versions.
+	// oldConfName is the name in earlier versions.
 	oldConfName = "10-monopod.conflist"
 )
 
-// pluginDirs are where distributions and Kubernetes' packages install plugins.
+// pluginDirs are the folders in which distributions and Kubernetes' packages install plugins.
 var pluginDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 
-// Foreign returns the file in ConfDir that containerd uses instead of ours; empty: ours.
+// Foreign returns the name of the user's file in ConfDir that containerd uses instead of ours; empty: there is none.
 func (n Network) Foreign() string {
-	entries, _ := os.ReadDir(n.ConfDir()) // sorted; absent: there is none
+	entries, _ := os.ReadDir(n.ConfDir()) // sorted; an absent folder is empty
 	for _, e := range entries {
 		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
 			if e.Name() == confName {
@@ -34,13 +34,14 @@ func (n Network) Foreign() string {
 	return ""
 }
 
-// linkPlugins makes the machine's plugins available in BinDir, except those that have the name of one of ours.
+// linkPlugins links the machine's plugins into BinDir, except those with the name of an own plugin. It removes links to
+// plugins that no longer exist.
 func (n Network) linkPlugins(dirs []string) error {
 	entries, err := os.ReadDir(n.BinDir())
 	if err != nil {
 		return err
 	}
-	for _, e := range entries { // what was removed since
+	for _, e := range entries {
 		name := filepath.Join(n.BinDir(), e.Name())
 		if target, err := os.Readlink(name); err == nil && slices.Contains(dirs, filepath.Dir(target)) {
 			if _, err := os.Stat(target); os.IsNotExist(err) {
@@ -51,7 +52,7 @@ func (n Network) linkPlugins(dirs []string) error {
 		}
 	}
 	for _, dir := range dirs {
-		programs, _ := os.ReadDir(dir) // absent: there are none
+		programs, _ := os.ReadDir(dir) // an absent folder is empty
 		for _, e := range programs {
 			name := filepath.Join(n.BinDir(), e.Name())
 			if _, err := os.Lstat(name); os.IsNotExist(err) && !e.IsDir() {
@@ -64,8 +65,8 @@ func (n Network) linkPlugins(dirs []string) error {
 	return nil
 }
 
-// Holds reports whether an address is one of a pod of this machine: of our subnets, or with the network of a user, one
-// that is reached without a gateway through a link other than that of a default route.
+// Holds reports whether an address belongs to a pod of this machine: it is in a subnet of the Network, or with the
+// user's network it is reached without a gateway through a link other than that of a default route.
 func (n Network) Holds(ip netip.Addr) bool {
 	if slices.ContainsFunc(n.Subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 		return true
