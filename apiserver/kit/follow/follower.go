@@ -55,12 +55,12 @@ func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 			return
 		}
 		retry.Ran(f.Clock.Since(began))
-		level := zap.DebugLevel // a watch ends regularly
-		if !listed {
-			level = zap.WarnLevel
+		fields := []zap.Field{zap.String("controller", f.Name), zap.String("resource", sel.Resource.Resource), zap.Error(err)}
+		if listed {
+			f.Log.Debug("watch ended, listing again", fields...) // regularly
+		} else {
+			f.Log.Warn("list failed, retrying", fields...)
 		}
-		f.Log.Log(level, "watch ended, listing again", zap.String("controller", f.Name),
-			zap.String("resource", sel.Resource.Resource), zap.Error(err))
 	}
 }
 
