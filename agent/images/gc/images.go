@@ -70,7 +70,7 @@ func (c *Collector) freeEnough(ctx context.Context) error {
 	})
 	freed, err := c.free(ctx, unused, "space", want)
 	if err == nil && freed < want {
-		//nolint:staticcheck,revive // upstream's text
+		//nolint:staticcheck // upstream's text
 		err = fmt.Errorf("Failed to garbage collect required amount of images. "+
 			"Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed)
 		c.Node.Event(corev1.EventTypeWarning, reasonFree, "%v", err)

@@ -47,7 +47,7 @@ type Cgroups interface {
 	Parent(pod *corev1.Pod) string
 }
 
-// UserNamespace assigns user IDs of the host to pods.
+// Users assigns user IDs of the host to pods.
 type Users interface {
 	Get(pod types.UID) (*cri.UserNamespace, error)
 }
