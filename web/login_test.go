@@ -41,7 +41,7 @@ func TestDashboardAddress(t *testing.T) {
 	p.clean()
 
 	again := open(t, a.url+first)
-	again.sees(`document.body.dataset.view === "out" && %s.includes("ask monopod dashboard for another one")`,
+	again.sees(`document.body.dataset.view === "out" && %s.includes("run monopod dashboard again for another one")`,
 		text("#sign-in-error"))
 	again.enter(token) // by hand
 	again.sees(`document.body.dataset.view === "in"`)
