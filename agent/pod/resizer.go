@@ -96,14 +96,13 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		r.progress = &status.Resize{Type: corev1.PodResizeInProgress}
 		r.report()
 	}
-	failed := r.belowUsage(ctx, pod, list)
-	if failed != nil {
-		r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s",
-			resize.Message("Pod resize error", pod, failed.Error()))
-		list = nil
-	} else {
-		r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Seen())) // at no time has a container more than its pod
+	if err := r.checkUsage(ctx, pod, list); err != nil {
+		r.refused(pod, err.Error())
+		r.retryLater(err)
+		return
 	}
+	r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Seen())) // at no time may a container have more than its pod
+	var failed error
 	for _, c := range list {
 		id := r.observer.Seen().Latest(c.Name).ID
 		err := r.node.Runtime.UpdateContainerResources(ctx, id, spec.Resources(pod, c, r.node.Memory))
@@ -113,43 +112,51 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		}
 		if err != nil {
 			failed = err
-			r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s",
-				resize.Message("Pod resize error", pod, fmt.Sprintf("container %s: %v", c.Name, err)))
+			r.refused(pod, fmt.Sprintf("container %s: %v", c.Name, err))
 			continue
 		}
 		r.observer.Resized(id, &c.Resources)
 	}
-	if failed == nil {
-		r.progress = nil
-		if all {
-			r.limit(pod)
-			r.level = resize.Actual(pod.Spec.Resources)
-			if r.started {
-				r.completed(pod)
-			}
-		}
+	if failed != nil {
+		r.retryLater(failed)
 		return
 	}
-	r.progress = &status.Resize{Type: corev1.PodResizeInProgress, Reason: corev1.PodReasonError, Message: failed.Error()}
+	r.progress = nil
+	if all {
+		r.limit(pod)
+		r.level = resize.Actual(pod.Spec.Resources)
+		if r.started {
+			r.completed(pod)
+		}
+	}
+}
+
+func (r *resizer) refused(pod *corev1.Pod, why string) {
+	r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s", resize.Message("Pod resize error", pod, why))
+}
+
+// retryLater shows the error in the status until the next attempt.
+func (r *resizer) retryLater(err error) {
+	r.progress = &status.Resize{Type: corev1.PodResizeInProgress, Reason: corev1.PodReasonError, Message: err.Error()}
 	r.after = r.node.Clock.Now().Add(pace.Config)
 	r.pace.RetryIn(pace.Config)
 }
 
-// belowUsage returns an error if a memory limit would be less than what is used.
-func (r *resizer) belowUsage(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) error {
-	seen := r.observer.Seen()
-	if !resize.Lowers(pod, r.level, seen, list) {
+// checkUsage returns an error if a memory limit would be less than what is used.
+func (r *resizer) checkUsage(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) error {
+	lowered := resize.Lowered(pod, r.level, r.observer.Seen(), list)
+	if len(lowered) == 0 {
 		return nil
 	}
-	usage := map[string]uint64{}
 	all, err := r.node.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{
 		LabelSelector: map[string]string{spec.LabelPodUID: string(pod.UID)}})
 	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
 		return fmt.Errorf("cannot read the memory usage of the pod: %w", err)
 	}
+	usage := map[string]uint64{}
 	for _, s := range all {
 		usage[s.GetAttributes().GetId()] = max(s.GetMemory().GetUsageBytes().GetValue(),
 			s.GetMemory().GetWorkingSetBytes().GetValue()) // containerd before 1.7 has only the second
 	}
-	return resize.BelowUsage(pod, r.level, seen, list, usage)
+	return resize.BelowUsage(lowered, usage)
 }

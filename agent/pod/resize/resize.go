@@ -3,13 +3,14 @@
 package resize
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"monopod/agent/pod/plan"
 	"monopod/agent/podapi/amount"
@@ -157,18 +158,44 @@ func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements,
 	return restart, change
 }
 
-// Lowers reports whether memory limits of containers that keep running, or of the pod itself, get lower. level is what
-// the pod itself has.
-func Lowers(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed, list []*corev1.Container) bool {
-	return len(lowered(pod, level, seen, list)) > 0
+// Lower is a memory limit that gets lower.
+type Lower struct {
+	of    string   // "pod", or the container's name
+	ids   []string // of the containers whose usage it limits
+	limit int64    // in bytes
 }
 
-// BelowUsage returns an error if a lower memory limit is less than what is used: instead of refusing it, the kernel
-// would kill processes. usage is the memory in bytes that containers use, by their IDs.
-func BelowUsage(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed, list []*corev1.Container,
-	usage map[string]uint64) error {
+// Lowered returns the memory limits of the pod itself and of the containers in list, which run and keep running, that
+// get lower. level is what the pod itself has.
+func Lowered(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed,
+	list []*corev1.Container) (out []Lower) {
+	podLimit, podHad := own(&pod.Spec).Limits.Memory().Value(), level.Limits.Memory().Value()
+	add := func(l Lower, had int64) {
+		if l.limit != 0 && (had == 0 || l.limit < had) {
+			out = append(out, l)
+		}
+	}
+	whole := Lower{of: "pod", limit: podLimit}
+	for i := range seen.Containers {
+		if seen.Containers[i].State == status.Running {
+			whole.ids = append(whole.ids, seen.Containers[i].ID)
+		}
+	}
+	add(whole, podHad)
+	for _, c := range list { // the pod's limit is that of containers without one
+		now := seen.Latest(c.Name)
+		limit := cmp.Or(c.Resources.Limits.Memory().Value(), podLimit)
+		had := cmp.Or(now.Resources.Limits.Memory().Value(), podHad)
+		add(Lower{of: fmt.Sprintf("container %q", c.Name), ids: []string{now.ID}, limit: limit}, had)
+	}
+	return out
+}
+
+// BelowUsage returns an error if one of the limits is less than what is used: instead of refusing it, the kernel would
+// kill processes. usage is the memory in bytes that containers use, by their IDs.
+func BelowUsage(limits []Lower, usage map[string]uint64) error {
 	var errs []error
-	for _, l := range lowered(pod, level, seen, list) {
+	for _, l := range limits {
 		used := uint64(0)
 		for _, id := range l.ids {
 			used += usage[id]
@@ -181,44 +208,7 @@ func BelowUsage(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *statu
 	if len(errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
-}
-
-// lower is a memory limit that gets lower.
-type lower struct {
-	of    string   // "pod", or the container's name
-	ids   []string // of the containers whose usage it limits
-	limit int64    // in bytes
-}
-
-func lowered(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed,
-	list []*corev1.Container) (out []lower) {
-	whole, had := own(&pod.Spec).Limits.Memory().Value(), level.Limits.Memory().Value()
-	add := func(l lower, had int64) {
-		if l.limit != 0 && (had == 0 || l.limit < had) {
-			out = append(out, l)
-		}
-	}
-	all := lower{of: "pod", limit: whole}
-	for i := range seen.Containers {
-		if seen.Containers[i].State == status.Running {
-			all.ids = append(all.ids, seen.Containers[i].ID)
-		}
-	}
-	add(all, had)
-	for _, c := range list {
-		now := seen.Latest(c.Name)
-		l := lower{of: fmt.Sprintf("container %q", c.Name), ids: []string{now.ID}, limit: c.Resources.Limits.Memory().Value()}
-		if l.limit == 0 {
-			l.limit = whole
-		}
-		if own := now.Resources.Limits.Memory().Value(); own != 0 {
-			add(l, own)
-		} else {
-			add(l, had)
-		}
-	}
-	return out
+	return fmt.Errorf("cannot decrease memory limits: %w", utilerrors.NewAggregate(errs))
 }
 
 // Differs reports whether the pod itself has other resources than allocated.
