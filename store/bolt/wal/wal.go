@@ -7,7 +7,7 @@
 //   - Log: the open file, a ring of frames. A generation uses at most half of it, so that the previous generation
 //     exists as long as the disk might lose the last transaction of the state file.
 //
-// Read returns the records of a generation and of those that continue it. Generations have random IDs, and their frames
+// Read returns the records of a generation and of its successors. Generations have random IDs, and their frames
 // contain the ID of the previous generation, so remains of older generations, or of another file, are never taken for
 // newer writes.
 //
