@@ -50,7 +50,7 @@ var house = []struct{ room, knows string }{
 	{"agent/host", "apiserver/kit"},
 	{"agent/podapi", "agent/host"},
 	{"agent/network", "apiserver/kit"},
-	{"agent/logs", "agent/podapi apiserver/kit"},
+	{"agent/logs", "agent/host agent/podapi apiserver/kit"},
 	{"agent/resources", "agent/host agent/podapi apiserver/kit"},
 	{"agent/storage", "agent/host agent/podapi apiserver/kit"},
 	{"agent/source", "agent/podapi apiserver/kit"},

@@ -4,10 +4,10 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/host"
 	"monopod/agent/logs"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/kit/filewatch"
 )
 
 // sweeper removes leftovers of pods after a crash or an earlier start.
@@ -45,7 +45,7 @@ func (s *sweeper) done() bool {
 // removeFolders removes the folders of pods that do not exist. It keeps a folder with a mount that fails to unmount;
 // the next garbage collection of containers tries again.
 func (s *sweeper) removeFolders() (logFolders, logLinks int) {
-	for _, name := range filewatch.Names(s.cfg.podsDir()) {
+	for _, name := range host.Names(s.cfg.podsDir()) {
 		uid := types.UID(name)
 		if s.pods.exists(uid) {
 			continue

@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
-	"monopod/apiserver/kit/filewatch"
 )
 
 // Dir is the folder of all logs.
@@ -85,7 +85,7 @@ func (d *Dir) link(pod *corev1.Pod, c *status.Container) string {
 
 // Sweep removes the folders of pods that do not exist, and dangling symlinks. It returns their numbers.
 func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
-	for _, name := range filewatch.Names(d.root) {
+	for _, name := range host.Names(d.root) {
 		uid := types.UID(name[strings.LastIndex(name, "_")+1:])
 		if there(uid) {
 			continue
@@ -96,7 +96,7 @@ func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 		}
 		folders++
 	}
-	for _, name := range filewatch.Names(d.links) {
+	for _, name := range host.Names(d.links) {
 		if d.dangling(filepath.Join(d.links, name), there) {
 			links++
 		}

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/host"
 	"monopod/agent/logs"
 	"monopod/agent/podapi/status"
-	"monopod/apiserver/kit/filewatch"
 )
 
 func pod(name string) *corev1.Pod {
@@ -50,20 +50,20 @@ func TestLinksShowLogs(t *testing.T) {
 	long := pod(strings.Repeat("x", 200))
 	d, root := written(t, c, pod("a"), long)
 	links := filepath.Join(root, "containers")
-	for _, name := range filewatch.Names(links) {
+	for _, name := range host.Names(links) {
 		if text, err := os.ReadFile(filepath.Join(links, name)); err != nil || !strings.HasPrefix(name, string(text)[:1]) {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
 	}
 	d.Remove(pod("a"), c)
 	d.Unlink(long, c)
-	if left := filewatch.Names(links); len(left) > 0 {
+	if left := host.Names(links); len(left) > 0 {
 		t.Errorf("links: %v", left)
 	}
-	if left := filewatch.Names(filepath.Join(d.Pod(pod("a")), "c")); len(left) > 0 {
+	if left := host.Names(filepath.Join(d.Pod(pod("a")), "c")); len(left) > 0 {
 		t.Errorf("logs: %v", left)
 	}
-	if left := filewatch.Names(filepath.Join(d.Pod(long), "c")); len(left) != 2 {
+	if left := host.Names(filepath.Join(d.Pod(long), "c")); len(left) != 2 {
 		t.Errorf("logs of the other pod: %v", left)
 	}
 }
@@ -76,7 +76,7 @@ func TestSweepKeepsLinksOfExistingLogs(t *testing.T) {
 		t.Errorf("%d folders and %d links removed", folders, links)
 	}
 	for _, dir := range []string{"pods", "containers"} {
-		if left := filewatch.Names(filepath.Join(root, dir)); len(left) != 1 || !strings.Contains(left[0], "a") {
+		if left := host.Names(filepath.Join(root, dir)); len(left) != 1 || !strings.Contains(left[0], "a") {
 			t.Errorf("%s: %v", dir, left)
 		}
 	}

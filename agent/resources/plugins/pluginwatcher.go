@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/kit/backoff"
-	"monopod/apiserver/kit/filewatch"
 	"monopod/apiserver/kit/guard"
 )
 
@@ -85,28 +85,32 @@ func (f *registry) watch(ctx context.Context) error {
 	if err := os.MkdirAll(f.Dir, 0o750); err != nil {
 		return err
 	}
-	watch, err := filewatch.Watch(f.Dir)
+	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
 	}
 	defer watch.Close()
-	stop := context.AfterFunc(ctx, func() { watch.Close() })
-	defer stop()
+	if err := watch.Add(f.Dir); err != nil {
+		return err
+	}
 	f.scan(ctx)
 	for {
-		changes, err := watch.Next()
-		for _, c := range changes {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-watch.Errors: // events are lost
+			f.Log.Warn("failed to watch for plugins, reading the folder again", zap.Error(err))
+			f.scan(ctx)
+		case ev := <-watch.Events:
+			gone := ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename)
 			switch {
-			case c.Lost:
-				f.scan(ctx)
-			case c.Gone:
-				f.deregister(c.Path)
-			default:
-				f.register(ctx, c.Path)
+			case gone && ev.Name == filepath.Clean(f.Dir):
+				return fmt.Errorf("watch %s: %w", f.Dir, os.ErrNotExist)
+			case gone:
+				f.deregister(ev.Name)
+			case ev.Has(fsnotify.Create):
+				f.register(ctx, ev.Name)
 			}
-		}
-		if err != nil {
-			return err
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package filewatch
+package host
 
 import (
 	"errors"
