@@ -1,6 +1,6 @@
 #!/bin/bash
 # The whole life of a box, in a virtual machine that boots: make vm-test. It needs root and apt, some 3 GB in $VM_DIR, and
-# takes half an hour on two cores.
+# takes half an hour to an hour on two cores.
 #
 #   run.sh [CASE...]    the cases below, or all of them in their order
 set -euo pipefail
