@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -398,55 +397,6 @@ func TestPanicEndsOnlyTheLoop(t *testing.T) {
 	}
 }
 
-func TestEachIsBoundedAndJoins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		now, most := 0, 0
-		errs := Each(3, make([]int, 10), func(int) error {
-			mu.Lock()
-			now++
-			most = max(most, now)
-			mu.Unlock()
-			time.Sleep(time.Second)
-			mu.Lock()
-			now--
-			mu.Unlock()
-			return errors.New("no")
-		})
-		if most != 3 || len(errs) != 10 {
-			t.Errorf("%d at once, %d errors", most, len(errs))
-		}
-	})
-}
-
-// TestJumps: a jump of the wall clock wakes the keys that wait for a time, and no others.
-func TestJumps(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := deps(t, &feed{})
-		d.Jumps = &Jumps{}
-		runs := map[string]int{}
-		start(t, New(d,
-			Config[string]{Name: "test", Start: []string{"hour", "done"},
-				Reconcile: func(_ context.Context, key string) (time.Duration, error) {
-					runs[key]++
-					if key == "hour" {
-						return time.Hour, nil
-					}
-					return 0, nil
-				}}))
-		jumps := make(chan struct{})
-		go d.Jumps.Run(t.Context(), jumps)
-		settle(time.Second)
-		jumps <- struct{}{}
-		settle(time.Second)
-		if runs["hour"] != 2 || runs["done"] != 1 {
-			t.Errorf("runs: %v, want the waiting key twice and the other one once", runs)
-		}
-		close(jumps)
-	})
-}
-
 // TestConflictsBackOff: after a conflict the key backs off.
 func TestConflictsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -541,63 +491,4 @@ func TestEarliestTimeCounts(t *testing.T) {
 			t.Errorf("ran at %v, %d at once", at, most)
 		}
 	})
-}
-
-// TestPace: a key that each of its runs wakes again, also through another key, soon runs twice a second; other keys run
-// at once, and it does, too, after a rest. Keys at rest are forgotten.
-func TestPace(t *testing.T) {
-	t.Parallel()
-	for name, next := range map[string]map[string]string{
-		"itself":    {"a": "a"},
-		"in a ring": {"a": "b", "b": "c", "c": "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var runs, others atomic.Int64
-				var rests atomic.Bool
-				var l *Loop[string]
-				l = New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"a"},
-					Reconcile: func(_ context.Context, k string) (time.Duration, error) {
-						switch {
-						case k == "other":
-							others.Add(1)
-						case !rests.Load():
-							runs.Add(1)
-							l.Add(next[k])
-						default:
-							runs.Add(1)
-						}
-						return 0, nil
-					}})
-				start(t, l)
-				settle(10 * time.Minute)
-				if n, most := runs.Load(), int64((runsAtOnce+620*runsPerSecond)*len(next)); n > most || n < most/4 {
-					t.Errorf("%d runs in ten minutes, want at most %d", n, most)
-				}
-				l.Add("other")
-				if synctest.Wait(); others.Load() != 1 {
-					t.Error("another key waits")
-				}
-				rests.Store(true)
-				settle(10 * time.Minute)
-				first := runs.Load()
-				for range 10 {
-					l.Add("a")
-					synctest.Wait()
-				}
-				if n := runs.Load() - first; n != 10 {
-					t.Errorf("%d runs after a rest, want 10 at once", n)
-				}
-			})
-		})
-	}
-	p, now := pace[int]{of: map[int]*rate.Limiter{}, sweep: minSweep}, time.Now()
-	for n := range 10 * minSweep {
-		now = now.Add(time.Second)
-		p.wait(n, now)
-	}
-	if len(p.of) > minSweep {
-		t.Errorf("%d keys are remembered", len(p.of))
-	}
 }
