@@ -255,7 +255,7 @@ func atRest(t testscript.T, s *harness.Server) error {
 }
 
 // shownLog is how much of a server's log a failed test shows, in bytes, from its end.
-const shownLog = 64 << 10
+const shownLog = 8 << 10
 
 // sound fails the test if the server has failed, and shows its log.
 func sound(t testscript.T, s *harness.Server, atRest error) {
