@@ -25,9 +25,7 @@ func newDesired(asked, allocated *corev1.Pod) *desired {
 	return &desired{pod: allocated, requested: asked}
 }
 
-// labelsChanged reports whether a newer version has other labels or annotations.
-func (d *desired) labelsChanged(next *corev1.Pod) bool { return labelsDiffer(d.pod, next) }
-
+// labelsDiffer reports whether the two versions of a pod have other labels or annotations.
 func labelsDiffer(old, next *corev1.Pod) bool {
 	return !maps.Equal(next.Labels, old.Labels) || !maps.Equal(next.Annotations, old.Annotations)
 }
@@ -48,9 +46,6 @@ func (d *desired) setPod(next *corev1.Pod,
 	d.pod = next
 	return resized, resized && d.deferred == nil
 }
-
-// remove records that the object no longer exists.
-func (d *desired) remove() { d.gone = true }
 
 // fail makes the pod end for a reason, within grace; nil: within its own grace period.
 func (d *desired) fail(why *status.Failure, grace *time.Duration) { d.failure, d.grace = why, grace }

@@ -30,33 +30,28 @@ func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
 	return &devices{placement: node.Placement, id: id, pace: p}
 }
 
-// prepare makes the plugins prepare the allocated devices before the first container starts. If a plugin refuses, the
-// pod fails. If a plugin has not registered since the node started, the pod waits until it does.
+// prepare makes the plugins prepare the allocated devices, and the DRA drivers those of the pod's ResourceClaims, before
+// the first container starts. If a plugin refuses, the pod fails. If a plugin or a driver has not registered since the
+// node started, the pod waits until it does. Other errors of drivers are retried.
 func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
-	err = d.placement.PrepareDevices(ctx, pod)
-	var absent *deviceplugin.Absent
-	switch {
-	case err == nil:
-		return d.prepareClaims(ctx, pod)
-	case ctx.Err() != nil:
-		return false, nil, ctx.Err()
-	case !errors.As(err, &absent):
-		return false, topology.Refused(err), nil
-	}
-	if !d.announcedPlugins[absent.Resource] {
-		if d.announcedPlugins == nil {
-			d.announcedPlugins = map[string]bool{}
+	if err := d.placement.PrepareDevices(ctx, pod); err != nil {
+		absent := (*deviceplugin.Absent)(nil)
+		if ctx.Err() != nil {
+			return false, nil, ctx.Err()
 		}
-		d.announcedPlugins[absent.Resource] = true
-		d.id.Warn("WaitingForDevicePlugin", "%v: the pod waits for it", absent)
+		if !errors.As(err, &absent) {
+			return false, topology.Refused(err), nil
+		}
+		if !d.announcedPlugins[absent.Resource] {
+			if d.announcedPlugins == nil {
+				d.announcedPlugins = map[string]bool{}
+			}
+			d.announcedPlugins[absent.Resource] = true
+			d.id.Warn("WaitingForDevicePlugin", "%v: the pod waits for it", absent)
+		}
+		d.pace.WaitAll(pod, status.Waiting{Reason: "ContainerCreating", Message: absent.Error()}, nil)
+		return false, nil, nil
 	}
-	d.pace.WaitAll(pod, status.Waiting{Reason: "ContainerCreating", Message: absent.Error()}, nil)
-	return false, nil, nil
-}
-
-// prepareClaims makes the DRA drivers prepare the devices of the pod's ResourceClaims. The pod waits for a driver that
-// has not registered. Other errors are retried.
-func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareClaims(ctx, pod)
 	if err == nil {
 		d.reported = ""

@@ -187,44 +187,34 @@ func (t nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
 	states := map[status.State]int{status.Running: 0}
-	mounted := map[[2]string]int{}
+	mounted := map[[2]string]int{} // volumes by plugin and upstream's name of the desired or the actual state
 	for p := range t.pods() {
 		if seen := p.Seen(); seen != nil {
 			for i := range seen.Containers {
 				states[seen.Containers[i].State]++
 			}
 		}
-		countVolumes(p, mounted)
+		volumes := p.Volumes()
+		for _, v := range p.Object().Spec.Volumes {
+			plugin := volume.All().Plugin(&v) // of a claim, the volume's plugin is known once it is mounted
+			if volumes[v.Name].Plugin != "" {
+				plugin = volumes[v.Name].Plugin
+				mounted[[2]string{plugin, "actual_state_of_world"}]++
+			}
+			if plugin != "" && !p.Over() {
+				mounted[[2]string{plugin, "desired_state_of_world"}]++
+			}
+		}
 	}
 	send(nodeNameDesc, 1, t.node)
+	names := [...]string{ // upstream's
+		status.Created: "created", status.Running: "running", status.Exited: "exited", status.Unknown: "unknown",
+	}
 	for state, n := range states {
-		send(containersDesc, n, stateName(state))
+		send(containersDesc, n, names[state])
 	}
 	for key, n := range mounted {
 		send(volumesDesc, n, key[0], key[1])
-	}
-}
-
-// stateName returns the name of a container's state in upstream's metrics.
-func stateName(s status.State) string {
-	return [...]string{
-		status.Created: "created", status.Running: "running", status.Exited: "exited", status.Unknown: "unknown",
-	}[s]
-}
-
-// countVolumes counts the pod's volumes by plugin and by upstream's names for desired and actual state. The
-// plugin of a claim is known once it is mounted.
-func countVolumes(p *Pod, out map[[2]string]int) {
-	mounted := p.Volumes()
-	for _, v := range p.Object().Spec.Volumes {
-		plugin := volume.All().Plugin(&v)
-		if mounted[v.Name].Plugin != "" {
-			plugin = mounted[v.Name].Plugin
-			out[[2]string{plugin, "actual_state_of_world"}]++
-		}
-		if plugin != "" && !p.Over() {
-			out[[2]string{plugin, "desired_state_of_world"}]++
-		}
 	}
 }
 

@@ -134,6 +134,9 @@ func (w *StatusWriter) Forget(uid types.UID) {
 // Wait waits for running writes.
 func (w *StatusWriter) Wait() { w.writes.Wait() }
 
+// errReplaced means that another pod has the name now.
+var errReplaced = errors.New("pod was replaced")
+
 // write stores the newest status until there is no newer one.
 func (w *StatusWriter) write(ctx context.Context, s *slot) {
 	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
@@ -144,11 +147,19 @@ func (w *StatusWriter) write(ctx context.Context, s *slot) {
 		}
 		var stored *corev1.Pod
 		err := w.guard.Call("status", func() (err error) {
-			stored, err = w.store(ctx, pod, want)
+			stored, err = client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
+				if shows, _ := static.Mirrored(cur); cur.UID != pod.UID && shows != pod.UID {
+					return errReplaced
+				}
+				if next := status.Merge(&cur.Status, want); !apiequality.Semantic.DeepEqual(&cur.Status, next) {
+					cur.Status = *next
+				}
+				return nil
+			})
 			return err
 		})
 		switch {
-		case err == nil, podGone(err):
+		case err == nil, apierrors.IsNotFound(err), errors.Is(err, errReplaced):
 			w.done(s, version, stored)
 			retry.Reset()
 			continue
@@ -188,23 +199,4 @@ func (w *StatusWriter) done(s *slot, version int, stored *corev1.Pod) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-// errReplaced means that another pod has the name now.
-var errReplaced = errors.New("pod was replaced")
-
-func podGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
-
-// store returns the pod as it is stored now.
-func (w *StatusWriter) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) (*corev1.Pod, error) {
-	return client.Update(ctx, w.client, pod, "status", func(cur *corev1.Pod) error {
-		if shows, _ := static.Mirrored(cur); cur.UID != pod.UID && shows != pod.UID {
-			return errReplaced
-		}
-		next := status.Merge(&cur.Status, want)
-		if !apiequality.Semantic.DeepEqual(&cur.Status, next) {
-			cur.Status = *next
-		}
-		return nil
-	})
 }

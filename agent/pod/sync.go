@@ -39,7 +39,18 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	}
 	p := plan.For(plan.Input{Pod: pod, Seen: w.observer.Seen(), Started: w.probes.Started, Failed: w.probes.Failed})
 	if p.RestartAll != nil {
-		return w.restartAll(ctx, p)
+		// All containers are stopped at once without hooks. After the backoff of the container that triggered the
+		// restart, all are removed, so that they are created again; the sandbox and the volumes stay. Each part can be
+		// repeated.
+		if len(p.Kill) > 0 {
+			w.report(false)
+			return true, w.stopper.KillNow(ctx, pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
+		}
+		if !w.starter.MayRestartAll(pod, p.RestartAll) {
+			return false, nil
+		}
+		w.report(false)
+		return true, w.starter.RemoveAll(ctx, pod, p.RestartAll.ID)
 	}
 	if p.NewSandbox { // the runtime must support what the pod requests, and its devices must be prepared
 		failure, err := w.sandbox.CheckSupport(ctx, pod)
@@ -106,19 +117,4 @@ func (w *worker) prepare(ctx context.Context, p plan.Plan) error {
 	}
 	w.images.SetPresent(found)
 	return errors.Join(err, unmounted)
-}
-
-// restartAll stops all containers at once without hooks, waits for the backoff of the container that triggered the
-// restart, and removes all containers, so that they are created again. It keeps the sandbox and the volumes. Each step
-// can be repeated.
-func (w *worker) restartAll(ctx context.Context, p plan.Plan) (again bool, err error) {
-	if len(p.Kill) > 0 {
-		w.report(false)
-		return true, w.stopper.KillNow(ctx, w.desired.pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
-	}
-	if !w.starter.MayRestartAll(w.desired.pod, p.RestartAll) {
-		return false, nil
-	}
-	w.report(false)
-	return true, w.starter.RemoveAll(ctx, w.desired.pod, p.RestartAll.ID)
 }

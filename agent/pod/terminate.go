@@ -74,7 +74,8 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	return w.removePod()
 }
 
-// removePod removes everything of a pod whose object is deleted or gone. A pod that has only finished keeps its dead
+// removePod removes everything of a pod whose object is deleted or gone: the sandbox with its containers, volumes,
+// cgroup and logs. A pod that has only finished keeps its dead
 // containers and logs until then. over means that the object is gone too, and the worker ends.
 //
 // Then removePod deletes the object with grace period 0, if it still has the same UID. Finalizers may keep the object;
@@ -84,7 +85,20 @@ func (w *worker) removePod() (over bool, err error) {
 	if !gone && pod.DeletionTimestamp == nil {
 		return false, w.sandbox.RemoveCgroup(pod)
 	}
-	if err := w.removeTraces(); err != nil {
+	var g guard.Group
+	w.sandbox.RemoveAll(&g)
+	g.Do(w.volumes.Teardown)
+	g.Do(func() error { return w.sandbox.RemoveCgroup(pod) })
+	if err := g.Wait(); err != nil {
+		return false, err
+	}
+	logs, seen := w.node.Containers.Logs, w.observer.Seen()
+	for i := range seen.Containers {
+		logs.Unlink(pod, &seen.Containers[i])
+	}
+	w.observer.ForgetAll()
+	w.volumes.Forget()
+	if err := os.RemoveAll(logs.Pod(pod)); err != nil {
 		return false, err
 	}
 	if gone || w.id.Static {
@@ -100,23 +114,4 @@ func (w *worker) removePod() (over bool, err error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("delete pod object: %w", err)
-}
-
-// removeTraces removes the sandbox with its containers, volumes, cgroup, and logs.
-func (w *worker) removeTraces() error {
-	pod := w.desired.pod
-	var g guard.Group
-	w.sandbox.RemoveAll(&g)
-	g.Do(w.volumes.Teardown)
-	g.Do(func() error { return w.sandbox.RemoveCgroup(pod) })
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	logs, seen := w.node.Containers.Logs, w.observer.Seen()
-	for i := range seen.Containers {
-		logs.Unlink(pod, &seen.Containers[i])
-	}
-	w.observer.ForgetAll()
-	w.volumes.Forget()
-	return os.RemoveAll(logs.Pod(pod))
 }

@@ -108,7 +108,8 @@ func (w *worker) acquireStart(ctx context.Context) (done func()) {
 	return w.node.Hooks.AcquireStart(ctx)
 }
 
-// step takes the news, does one step of work and decides when the next one follows. over means that the worker ends.
+// step takes the news, observes the pod, and syncs, terminates or removes it according to its state. Then it decides
+// when the next step follows. over means that the worker ends.
 func (w *worker) step(ctx context.Context) (over bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,7 +117,21 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	w.receive(w.pod.inbox.take(cancel))
 	began, fresh := time.Now(), w.reporter.awaitsRunning() && w.observer.Seen().Sandbox() == nil
 	err := guard.Call(func() (err error) {
-		over, err = w.work(ctx)
+		if err := w.observe(ctx); err != nil {
+			return err
+		}
+		if w.decide(); w.end.state == syncing {
+			if err := w.sync(ctx); err != nil {
+				return err
+			}
+			w.decide()
+		}
+		switch w.end.state {
+		case terminating:
+			over, err = w.terminate(ctx)
+		case terminated:
+			over, err = w.removePod()
+		}
 		return err
 	})
 	operation := "sync"
@@ -129,14 +144,34 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	w.node.Hooks.Stepped(operation, time.Since(began))
 	w.hooks.ForgetRemoved(w.observer.ForgetRemovedOwners())
 	w.observer.Publish()
-	w.finishStep(ctx, err)
+
+	if p := (*guard.Panic)(nil); errors.As(err, &p) {
+		w.panicked(p)
+		return over
+	}
+	if w.pace.ResetPanics() {
+		w.node.Guard.Well("pod", w.pod.FullName())
+	}
+	switch {
+	case err == nil:
+		w.pace.Succeeded()
+		return over
+	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
+		w.pace.RetryIn(time.Millisecond) // urgent news interrupted the step
+		return over
+	case grpcstatus.Code(err) == codes.Unavailable:
+		w.node.Hooks.Unavailable() // it wakes the worker when the runtime is back
+	}
+	w.observer.MarkStale()
+	w.pace.Failed()
+	w.id.Log.Warn("pod step failed", zap.Error(err))
 	return over
 }
 
 // receive processes the news.
 func (w *worker) receive(n news) {
 	if n.pod != nil {
-		if w.desired.labelsChanged(n.pod) {
+		if labelsDiffer(w.desired.pod, n.pod) {
 			w.volumes.MarkStale()
 		}
 		w.setDesired(n.pod)
@@ -144,7 +179,7 @@ func (w *worker) receive(n news) {
 		w.setDesired(w.desired.requested)
 	}
 	if n.gone {
-		w.desired.remove()
+		w.desired.gone = true
 	}
 	if n.relist {
 		w.observer.MarkStale()
@@ -183,26 +218,6 @@ func (w *worker) setDesired(object *corev1.Pod) {
 		}
 	}
 	w.pod.allocated.Store(w.desired.pod)
-}
-
-// work observes the pod, and syncs, terminates or removes it according to its state.
-func (w *worker) work(ctx context.Context) (over bool, err error) {
-	if err := w.observe(ctx); err != nil {
-		return false, err
-	}
-	if w.decide(); w.end.state == syncing {
-		if err := w.sync(ctx); err != nil {
-			return false, err
-		}
-		w.decide()
-	}
-	switch w.end.state {
-	case terminating:
-		return w.terminate(ctx)
-	case terminated:
-		return w.removePod()
-	}
-	return false, nil
 }
 
 // observe reads the pod from the runtime, if necessary, and adopts running containers: it starts their probes. The
@@ -249,30 +264,6 @@ func (w *worker) decide() {
 		w.end.state = terminating
 		w.pod.ending.Store(true)
 	}
-}
-
-// finishStep delays the next step after a failed one. When a runtime that was unavailable is back, it wakes the worker.
-func (w *worker) finishStep(ctx context.Context, err error) {
-	if p := (*guard.Panic)(nil); errors.As(err, &p) {
-		w.panicked(p)
-		return
-	}
-	if w.pace.ResetPanics() {
-		w.node.Guard.Well("pod", w.pod.FullName())
-	}
-	switch {
-	case err == nil:
-		w.pace.Succeeded()
-		return
-	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
-		w.pace.RetryIn(time.Millisecond) // urgent news interrupted the step
-		return
-	case grpcstatus.Code(err) == codes.Unavailable:
-		w.node.Hooks.Unavailable()
-	}
-	w.observer.MarkStale()
-	w.pace.Failed()
-	w.id.Log.Warn("pod step failed", zap.Error(err))
 }
 
 // panicked handles a step that panicked. The worker's state may be inconsistent, so the next step observes again, after

@@ -132,17 +132,12 @@ func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) 
 		all = append(all, list...)
 	}
 	if m.node.Server.IsValid() {
-		all = env.WithServer(all, m.server(pod, facts))
+		var interfaces []netip.Prefix
+		if m.node.Server.Addr().IsUnspecified() && !pod.Spec.HostNetwork {
+			interfaces = host.Networks()
+		}
+		all = env.WithServer(all, // at the address at which the pod reaches it
+			env.ServerFor(m.node.Server, pod.Spec.HostNetwork, facts.PodIPs, interfaces, m.node.HostIPs()[0]))
 	}
 	return env.Services(all, pod.Namespace, links), nil
-}
-
-// server returns the address at which the pod reaches the API server; zero: none.
-func (m *maker) server(pod *corev1.Pod, facts env.Facts) netip.AddrPort {
-	listen := m.node.Server
-	var interfaces []netip.Prefix
-	if listen.Addr().IsUnspecified() && !pod.Spec.HostNetwork {
-		interfaces = host.Networks()
-	}
-	return env.ServerFor(listen, pod.Spec.HostNetwork, facts.PodIPs, interfaces, m.node.HostIPs()[0])
 }

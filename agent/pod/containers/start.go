@@ -103,8 +103,11 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if err := s.backOff(pod, c.Name, last); err != nil {
 		return err
 	}
-	if err := s.stillRefused(c); err != nil {
-		return err
+	// Delay a container that the runtime recently refused to create. Without this delay, a container with the pull policy
+	// Always would be pulled and refused in a loop, because the end of each pull wakes the worker.
+	r, ok := s.refusals[c.Name]
+	if rest := r.until.Sub(s.node.Clock.Now()); ok && rest > 0 && r.hash == spec.Hash(c) {
+		return &pace.Blocked{Retry: rest, Waiting: r.waiting}
 	}
 	img, err := s.Images.Ensure(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
 	if err != nil {
@@ -205,16 +208,6 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	s.node.Placement.Made(id, config)
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	return id, nil
-}
-
-// stillRefused delays a container that the runtime recently refused to create. Without this delay, a container with the
-// pull policy Always would be pulled and refused in a loop, because the end of each pull wakes the worker.
-func (s *Starter) stillRefused(c *corev1.Container) error {
-	r, ok := s.refusals[c.Name]
-	if rest := r.until.Sub(s.node.Clock.Now()); ok && rest > 0 && r.hash == spec.Hash(c) {
-		return &pace.Blocked{Retry: rest, Waiting: r.waiting}
-	}
-	return nil
 }
 
 // refused writes an event about a container that cannot be created. It returns why the container waits.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/distribution/reference"
@@ -199,34 +200,27 @@ func (s *Images) request(pod *corev1.Pod, n need) pull.Request {
 	}
 }
 
-// pull pulls an image on a new goroutine.
+// pull pulls an image on a new goroutine, unless it is imported from an archive.
 func (s *Images) pull(n need, r pull.Request, sandbox func() *cri.PodSandboxConfig) {
 	r.Sandbox = sandbox()
 	s.node.Guard.Go(&s.pulls, "pull", func() {
 		var img *cri.Image
 		err := s.pod.Call("pull", func() (err error) {
-			img, err = s.fetch(s.pod.Life, r)
+			select {
+			case <-s.pod.Life.Done():
+				return s.pod.Life.Err()
+			case <-s.node.Imported():
+			}
+			if img, err = s.node.Puller.Present(s.pod.Life, r); img != nil || err != nil {
+				return err
+			}
+			if img, err = s.node.Puller.Pull(s.pod.Life, r); err == nil {
+				s.node.Changed()
+			}
 			return err
 		})
 		s.done(n.key, Result{img, err})
 	})
-}
-
-// fetch pulls an image, unless it is imported from an archive.
-func (s *Images) fetch(ctx context.Context, r pull.Request) (*cri.Image, error) {
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.node.Imported():
-	}
-	img, err := s.node.Puller.Present(ctx, r)
-	if img != nil || err != nil {
-		return img, err
-	}
-	if img, err = s.node.Puller.Pull(ctx, r); err == nil {
-		s.node.Changed()
-	}
-	return img, err
 }
 
 // secrets returns the pod's pull secrets that exist.
@@ -320,7 +314,8 @@ func volumesOf(pod *corev1.Pod, c *corev1.Container) []need {
 	var out []need
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.Image != nil && mounts(c, v.Name) {
+		mounts := func(m corev1.VolumeMount) bool { return m.Name == v.Name }
+		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, mounts) {
 			out = append(out, need{key: keyOf(v.Name), container: c.Name, image: v.Image.Reference, policy: v.Image.PullPolicy})
 		}
 	}
@@ -329,15 +324,6 @@ func volumesOf(pod *corev1.Pod, c *corev1.Container) []need {
 
 // Mounts reports whether a container mounts an image volume.
 func Mounts(pod *corev1.Pod, c *corev1.Container) bool { return len(volumesOf(pod, c)) > 0 }
-
-func mounts(c *corev1.Container, volume string) bool {
-	for i := range c.VolumeMounts {
-		if c.VolumeMounts[i].Name == volume {
-			return true
-		}
-	}
-	return false
-}
 
 // keyOf returns the key of a volume's image, which no container's name equals.
 func keyOf(volume string) string { return "volume/" + volume }

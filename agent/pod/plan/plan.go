@@ -153,7 +153,10 @@ func (in *Input) ran(name string) bool {
 // initialized adds the next init container and reports whether the regular containers may start. Once a regular
 // container has run in this sandbox, the init containers are finished; sidecars are still restarted.
 func (in *Input) initialized(p *Plan, sandbox string) bool {
-	done := in.ranIn(sandbox)
+	done := slices.ContainsFunc(in.Pod.Spec.Containers, func(c corev1.Container) bool {
+		last := in.Seen.Latest(c.Name)
+		return last != nil && last.SandboxID == sandbox && last.State != status.Created
+	})
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
 		last := in.Seen.Latest(c.Name)
@@ -184,14 +187,4 @@ func (in *Input) initialized(p *Plan, sandbox string) bool {
 		}
 	}
 	return true
-}
-
-func (in *Input) ranIn(sandbox string) bool {
-	for i := range in.Pod.Spec.Containers {
-		c := in.Seen.Latest(in.Pod.Spec.Containers[i].Name)
-		if c != nil && c.SandboxID == sandbox && c.State != status.Created {
-			return true
-		}
-	}
-	return false
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
 )
 
@@ -149,14 +150,7 @@ func (m *Manager) sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
-	t := m.Clock.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C():
-		return true
-	}
+	return backoff.Sleep(ctx, m.Clock, d)
 }
 
 // streak counts equal consecutive results.

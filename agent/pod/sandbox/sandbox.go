@@ -126,7 +126,11 @@ func (s *Sandbox) Create(ctx context.Context, pod *corev1.Pod, attempt uint32) e
 	case s.pace.Undecided(err):
 		return fmt.Errorf("create sandbox: %w", err)
 	case err != nil:
-		s.waitForClass(pod, err)
+		// The status of a pod with a RuntimeClass shows why it has no sandbox: the class is the most likely cause.
+		if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
+			message := fmt.Sprintf("Failed to create pod sandbox: %v", err)
+			s.pace.WaitAll(pod, status.Waiting{Reason: pace.Creating(pod), Message: message}, nil)
+		}
 		s.pod.Warn("FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
@@ -149,15 +153,6 @@ func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id 
 		s.pod.Warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the host")
 	}
 	return s.node.Runtime.RunPodSandbox(s.pod.Life, s.config(pod, attempt), handler)
-}
-
-// waitForClass shows in the status of a pod with a RuntimeClass why it has no sandbox: the class is the most likely
-// cause.
-func (s *Sandbox) waitForClass(pod *corev1.Pod, err error) {
-	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
-		why := status.Waiting{Reason: pace.Creating(pod), Message: fmt.Sprintf("Failed to create pod sandbox: %v", err)}
-		s.pace.WaitAll(pod, why, nil)
-	}
 }
 
 // UserNamespace returns the user namespace of the pod, and assigns user IDs to a pod that needs its own.

@@ -125,7 +125,12 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 		return nil // containers keep using the old content
 	}
 	s.paths, s.stale = paths, false
-	s.publish(facts.Pod, plugins)
+	locations := map[string]Location{}
+	for i := range facts.Pod.Spec.Volumes {
+		v := &facts.Pod.Spec.Volumes[i]
+		locations[v.Name] = Location{Dir: paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(facts.Pod, v)}
+	}
+	s.locations.Store(&locations)
 	return nil
 }
 
@@ -154,16 +159,6 @@ func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Se
 		}
 	}
 	return set
-}
-
-// publish publishes the paths of the volumes.
-func (s *Volumes) publish(pod *corev1.Pod, plugins map[string]string) {
-	out := map[string]Location{}
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		out[v.Name] = Location{Dir: s.paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(pod, v)}
-	}
-	s.locations.Store(&out)
 }
 
 // Locations returns the paths of the volumes by name, as last prepared; nil: never prepared.
