@@ -56,14 +56,6 @@ func (d *admitter) enqueue(job func()) {
 	}
 }
 
-func (d *admitter) takeJobs() []func() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	jobs := d.jobs
-	d.jobs = nil
-	return jobs
-}
-
 // run runs the jobs until ctx ends.
 func (d *admitter) run(ctx context.Context) {
 	for {
@@ -72,7 +64,11 @@ func (d *admitter) run(ctx context.Context) {
 			return
 		case <-d.wake:
 		}
-		for _, job := range d.takeJobs() {
+		d.mu.Lock()
+		jobs := d.jobs
+		d.jobs = nil
+		d.mu.Unlock()
+		for _, job := range jobs {
 			d.guard.Run("admission", job)
 		}
 	}

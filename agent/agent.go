@@ -80,8 +80,8 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	if deps.Client == nil || deps.Runtime == nil {
 		return nil, errors.New("agent: Client and Runtime are required")
 	}
-	if err := deps.validate(cfg); err != nil {
-		return nil, err
+	if cfg.ManifestDir != "" && deps.Complete == nil {
+		return nil, errors.New("agent: ManifestDir requires Complete")
 	}
 	a := &Agent{deps: deps.withDefaults(), cfg: cfg, owners: &relist.Owners{}}
 	if err := a.assemble(); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/host/checkpoint"
@@ -188,7 +189,10 @@ func (a *Agent) assembleUpkeep() (err error) {
 	}); err != nil {
 		return err
 	}
-	a.machine.setCPUs(u.placement.Processors(), cfg)
+	if processors := u.placement.Processors(); processors > 0 { // 0: unknown to the CPU manager, the capacity stays
+		a.machine.capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(processors), resource.DecimalSI)
+		a.machine.allocatable = a.machine.reserve(cfg)
+	}
 	a.loop.placement, a.loop.relister.Found = u.placement, u.placement.Found
 	if u.rotate, err = logs.NewRotator(logs.RotatorDeps{
 		Clock: d.Clock, Metrics: d.Metrics, Running: a.containerFiles(), Reopen: d.Runtime.ReopenContainerLog,

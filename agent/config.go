@@ -242,14 +242,6 @@ type noEvents struct{}
 
 func (noEvents) Reference(corev1.ObjectReference, string, string, string, ...any) {}
 
-// validate returns an error if cfg enables static pods without Complete.
-func (d Deps) validate(cfg Config) error {
-	if cfg.ManifestDir != "" && d.Complete == nil {
-		return errors.New("agent: ManifestDir requires Complete")
-	}
-	return nil
-}
-
 func (c *Config) podsDir() string { return filepath.Join(c.DataDir, "pods") }
 
 func (c *Config) podDir(uid types.UID) string { return filepath.Join(c.podsDir(), string(uid)) }

@@ -171,7 +171,13 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 	}
 	l.orphans(ctx, found, listed) // first, because a new pod of the same name waits for the orphaned one
 	if found != nil {
-		l.admitter.enqueue(func() { l.retain(objects) })
+		l.admitter.enqueue(func() { // release the allocations of pods that were removed while no agent ran
+			runs := map[types.UID]bool{}
+			for _, object := range objects {
+				runs[object.UID] = !status.Finished(object.Status.Phase)
+			}
+			l.placement.Retain(func(uid types.UID) bool { return runs[uid] || l.pods.exists(uid) })
+		})
 	}
 	for _, object := range objects {
 		l.podChanged(ctx, object, false, found[object.UID] != nil)
@@ -184,15 +190,6 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 	if found != nil {
 		l.admitter.enqueue(func() { l.guard.Go(&l.sweeping, "sweep", l.sweep.run) }) // after the admission of all pods
 	}
-}
-
-// retain releases the allocations of pods that were removed while no agent ran. listed are the API's pods.
-func (l *loop) retain(listed []*corev1.Pod) {
-	runs := map[types.UID]bool{}
-	for _, object := range listed {
-		runs[object.UID] = !status.Finished(object.Status.Phase)
-	}
-	l.placement.Retain(func(uid types.UID) bool { return runs[uid] || l.pods.exists(uid) })
 }
 
 func (l *loop) podChanged(ctx context.Context, object *corev1.Pod, gone, found bool) {

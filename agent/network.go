@@ -33,9 +33,13 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		if err != nil {
 			return nil // ctx has ended
 		}
-		connected, err := connectedPods(pods)
+		all, err := pods.ConnectedPods()
 		if err != nil {
 			deps.Log.Warn("NetworkPolicies do not apply to some pods until their statuses are written", zap.Error(err))
+		}
+		var connected []network.Connected
+		for _, s := range all {
+			connected = append(connected, network.Connected(s))
 		}
 		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(),
@@ -46,9 +50,13 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		if n.podNetwork.Swap(served) == nil {
 			close(n.podNetworkReady)
 		}
+		first := 0 // the bridge's address of the family of the Service kubernetes
+		if len(n.cfg.Services) > 0 {
+			first = max(0, slices.Index(familiesOf(pods.Subnets), familiesOf(n.cfg.Services)[0]))
+		}
 		guard.Together(ctx,
 			func(ctx context.Context) {
-				if err := n.listenForPods(ctx, pods); err != nil {
+				if err := n.Listen(ctx, pods.Gateways()[first], pods.Holds); err != nil {
 					deps.Log.Error("pods cannot reach the API server", zap.Error(err))
 				}
 			},
@@ -58,16 +66,6 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 	}), deps)
 	n.networkSupervisor.Store(s)
 	return s, nil
-}
-
-// connectedPods returns the pods that the network plugin has connected.
-func connectedPods(pods cni.Network) ([]network.Connected, error) {
-	all, err := pods.ConnectedPods()
-	var out []network.Connected
-	for _, s := range all {
-		out = append(out, network.Connected(s))
-	}
-	return out, err
 }
 
 // admitPod implements cni.Admit.
@@ -82,15 +80,6 @@ func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types
 
 // dnsIndex is the index of the DNS server's address in the range of Services, like kubeadm's.
 const dnsIndex = 10
-
-// listenForPods serves the API at the bridge's address of the family of the Service kubernetes.
-func (n *Node) listenForPods(ctx context.Context, pods cni.Network) error {
-	i := 0
-	if len(n.cfg.Services) > 0 {
-		i = max(0, slices.Index(familiesOf(pods.Subnets), familiesOf(n.cfg.Services)[0]))
-	}
-	return n.Listen(ctx, pods.Gateways()[i], pods.Holds)
-}
 
 // podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if Monopod does not choose them.
 func podCIDRs(child *containerd.Child) []string {
