@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -153,8 +154,8 @@ func program(ctx context.Context, name string) Program {
 // tryNetwork creates the parts of a pod network in a new network namespace, which ends with its thread.
 func tryNetwork() (bridge, nftables error) {
 	err := <-guard.Spawn(func() error {
-		// The thread is never unlocked, so that it ends with the goroutine.
-		if err := isolate(); err != nil {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			bridge, nftables = err, err
 			return nil
 		}

@@ -2,19 +2,11 @@ package check
 
 import (
 	"errors"
-	"runtime"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
-
-// isolate moves this goroutine to a thread and a network namespace of its own.
-func isolate() error {
-	runtime.LockOSThread()
-	return unix.Unshare(unix.CLONE_NEWNET)
-}
 
 // tryLinks creates a bridge and a veth pair.
 func tryLinks() error {

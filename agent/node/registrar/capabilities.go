@@ -5,12 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/nodedeclaredfeatures/features/restartallcontainers"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// declared returns the declared features of this agent.
-func declared() []string { return []string{restartallcontainers.RestartAllContainersOnContainerExits} }
 
 // capabilities returns the runtime's features and handlers for the node's status.
 func capabilities(resp *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, features *corev1.NodeFeatures) {

@@ -68,28 +68,6 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	return nil
 }
 
-// assignPodCIDRs sets the ranges of the node's pods once, like upstream's node IPAM controller. A node keeps its ranges
-// until it is deleted.
-func (r *Registrar) assignPodCIDRs(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	if r.cfg.PodCIDRs == nil || len(node.Spec.PodCIDRs) > 0 {
-		return node, nil
-	}
-	ranges := r.cfg.PodCIDRs()
-	if len(ranges) == 0 {
-		return node, nil
-	}
-	next, err := client.Update(ctx, r.Client, node, "", func(cur *corev1.Node) error {
-		if len(cur.Spec.PodCIDRs) == 0 {
-			cur.Spec.PodCIDR, cur.Spec.PodCIDRs = ranges[0], ranges
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("assign podCIDRs: %w", err)
-	}
-	return next, nil
-}
-
 // registered returns the node from the API, and registers it again if it was deleted.
 func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	node, err := client.Get[*corev1.Node](ctx, r.Client, "", r.cfg.NodeName)
@@ -102,8 +80,22 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if node, err = r.assignPodCIDRs(ctx, node); err != nil {
-		return nil, err
+	// Set the ranges of the node's pods once, like upstream's node IPAM controller. A node keeps its ranges until it is
+	// deleted.
+	var ranges []string
+	if r.cfg.PodCIDRs != nil && len(node.Spec.PodCIDRs) == 0 {
+		ranges = r.cfg.PodCIDRs()
+	}
+	if len(ranges) > 0 {
+		node, err = client.Update(ctx, r.Client, node, "", func(cur *corev1.Node) error {
+			if len(cur.Spec.PodCIDRs) == 0 {
+				cur.Spec.PodCIDR, cur.Spec.PodCIDRs = ranges[0], ranges
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("assign podCIDRs: %w", err)
+		}
 	}
 	shown := node
 	if r.written.IsZero() { // an earlier agent wrote the resources, perhaps with another configuration

@@ -115,7 +115,11 @@ func (r *Registrar) Run(ctx context.Context) {
 	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
 		wait := r.cfg.HeartbeatPeriod
-		if err := r.heartbeat(ctx); err != nil && ctx.Err() == nil {
+		err := r.store(ctx, r.status(ctx))
+		if err == nil {
+			err = r.lease(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
 			r.Log.Warn("failed to update the node status", zap.String("node", r.cfg.NodeName), zap.Error(err))
 			wait = retry.Next()
 		} else if retry.Reset(); !r.ready() {
@@ -181,13 +185,4 @@ func (r *Registrar) Latest(ctx context.Context) *corev1.Node {
 func (r *Registrar) ready() bool {
 	c := findCondition(r.Current().Status.Conditions, corev1.NodeReady)
 	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-// heartbeat renews the lease, and updates the status if it has changed or is due.
-func (r *Registrar) heartbeat(ctx context.Context) error {
-	status := r.status(ctx)
-	if err := r.store(ctx, status); err != nil {
-		return err
-	}
-	return r.lease(ctx)
 }

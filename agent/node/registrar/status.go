@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features/restartallcontainers"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/node/shutdown"
@@ -45,7 +46,11 @@ func (r *Registrar) Problem(t corev1.NodeConditionType, message string) {
 
 // status returns the current status of the node; conditions have no times yet.
 func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
-	s := corev1.NodeStatus{NodeInfo: r.info, Addresses: r.addresses()}
+	s := corev1.NodeStatus{NodeInfo: r.info}
+	for _, ip := range r.cfg.HostIPs() {
+		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.cfg.NodeName})
 	s.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
 	s.Capacity, s.Allocatable = r.Resources()
 	ready := r.readyCondition(ctx)
@@ -58,7 +63,7 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	defer r.mu.Unlock()
 	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images.list
 	s.RuntimeHandlers, s.Features = capabilities(r.runtimeStatus)
-	s.DeclaredFeatures = declared()
+	s.DeclaredFeatures = []string{restartallcontainers.RestartAllContainersOnContainerExits}
 	s.Conditions = append(r.pressures(), ready)
 	if missing := r.cgroupProblems.why(); missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
@@ -82,14 +87,6 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 		})
 	}
 	return s
-}
-
-func (r *Registrar) addresses() []corev1.NodeAddress {
-	var out []corev1.NodeAddress
-	for _, ip := range r.cfg.HostIPs() {
-		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
-	}
-	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.cfg.NodeName})
 }
 
 // readyCondition derives Ready from the runtime's two conditions.
@@ -116,8 +113,12 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	status := resp.GetStatus()
 	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
 		i := slices.IndexFunc(status.Conditions, func(rc *cri.RuntimeCondition) bool { return rc.Type == want })
-		if i < 0 || !status.Conditions[i].Status {
-			c.Message = notReady(want, status.Conditions, i)
+		if i < 0 {
+			c.Message = fmt.Sprintf("container runtime status check may not have completed yet: no %s", want)
+			return c
+		}
+		if rc := status.Conditions[i]; !rc.Status {
+			c.Message = fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, rc.Reason, rc.Message)
 			return c
 		}
 	}
@@ -127,13 +128,6 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	}
 	c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletReady", "monopod is posting ready status"
 	return c
-}
-
-func notReady(want string, list []*cri.RuntimeCondition, i int) string {
-	if i < 0 {
-		return fmt.Sprintf("container runtime status check may not have completed yet: no %s", want)
-	}
-	return fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, list[i].Reason, list[i].Message)
 }
 
 // describe reads the runtime's version once, and the images when they have changed.

@@ -34,7 +34,7 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 // confined is a folder whose symlinks may contain absolute paths within it, like those in logs/containers.
 type confined struct{ root *os.Root }
 
-// Open implements fs.FS. It reports every failure as fs.ErrNotExist.
+// Open implements fs.FS. It only opens regular files and folders, and reports every other name as fs.ErrNotExist.
 func (c confined) Open(name string) (fs.File, error) {
 	f, err := c.open(name)
 	if err != nil {
@@ -46,16 +46,6 @@ func (c confined) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return regular(f)
-}
-
-// open opens a file without blocking on a named pipe that has no writer.
-func (c confined) open(name string) (*os.File, error) {
-	return c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-}
-
-// regular returns an error if f is neither a regular file nor a folder.
-func regular(f *os.File) (fs.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		err = &fs.PathError{Op: "open", Path: f.Name(), Err: fs.ErrNotExist}
@@ -64,4 +54,9 @@ func regular(f *os.File) (fs.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// open opens a file without blocking on a named pipe that has no writer.
+func (c confined) open(name string) (*os.File, error) {
+	return c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }

@@ -67,7 +67,12 @@ func New(cfg Config) http.Handler {
 	if s.Debugging {
 		s.debugging(mux)
 	} else {
-		s.disabled(mux)
+		for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
+			"/debug/pprof/", "/logs/"} {
+			mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed) // upstream's message
+			})
+		}
 	}
 	return mux
 }
@@ -106,16 +111,6 @@ func (s *server) debugging(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-}
-
-// disabled makes the debugging handlers respond with upstream's message.
-func (s *server) disabled(mux *http.ServeMux) {
-	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
-		"/debug/pprof/", "/logs/"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
-		})
-	}
 }
 
 // health serves /healthz and its checks: ping and log always succeed, syncloop checks the node.

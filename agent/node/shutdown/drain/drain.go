@@ -84,9 +84,25 @@ func (d *Drain) StopPods(ctx context.Context, p shutdown.Periods) {
 	}
 }
 
-// CancelShutdown implements logind.Node. Pods that are being stopped still end; static pods start again.
+// CancelShutdown implements logind.Node. After it returns, no further pod is stopped. Pods that are being stopped still
+// end; static pods start again.
 func (d *Drain) CancelShutdown() {
-	d.cancelShutdown()
+	d.mu.Lock()
+	run := d.current
+	d.current = nil
+	d.mu.Unlock()
+	if run != nil {
+		if run.cancel != nil {
+			run.cancel()
+			<-run.over
+		}
+		d.mu.Lock()
+		d.restartable = map[types.UID]bool{}
+		for _, uid := range run.stopped {
+			d.restartable[uid] = true
+		}
+		d.mu.Unlock()
+	}
 	d.deps.Poke()
 	d.deps.Resume()
 }
@@ -132,27 +148,6 @@ func (d *Drain) begin(p shutdown.Periods) *shutdownRun {
 	return d.current
 }
 
-// cancelShutdown cancels the current shutdown. After it returns, no further pod is stopped.
-func (d *Drain) cancelShutdown() {
-	d.mu.Lock()
-	run := d.current
-	d.current = nil
-	d.mu.Unlock()
-	if run == nil {
-		return
-	}
-	if run.cancel != nil {
-		run.cancel()
-		<-run.over
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.restartable = map[types.UID]bool{}
-	for _, uid := range run.stopped {
-		d.restartable[uid] = true
-	}
-}
-
 // TakeRestartable returns once the pods that a cancelled shutdown has stopped. Static pods among them may run again.
 func (d *Drain) TakeRestartable() (again map[types.UID]bool) {
 	d.mu.Lock()
@@ -191,8 +186,19 @@ func (d *Drain) Run(ctx context.Context) {
 		case <-d.wake:
 		}
 		below, cancel := context.WithCancel(ctx)
-		if run := d.take(cancel); run != nil {
-			d.runShutdown(below, run)
+		d.mu.Lock()
+		run := d.current
+		starts := run != nil && run.cancel == nil // false: it was cancelled
+		if starts {
+			run.cancel = cancel
+		}
+		d.mu.Unlock()
+		if starts {
+			d.logRecordError(d.record.Begin(d.deps.Clock.Now()))
+			left, known := d.awaitList(below, run)
+			if d.stop(below, run, left); known && below.Err() == nil { // every pod was stopped
+				d.logRecordError(d.record.End(d.deps.Clock.Now()))
+			}
 			close(run.over)
 		}
 		cancel()
@@ -202,26 +208,6 @@ func (d *Drain) Run(ctx context.Context) {
 func (d *Drain) logRecordError(err error) {
 	if err != nil {
 		d.deps.Log.Warn("failed to record the time of the last shutdown", zap.Error(err))
-	}
-}
-
-// take returns the shutdown to start; nil if there is none, or if it was cancelled.
-func (d *Drain) take(cancel context.CancelFunc) *shutdownRun {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.current == nil || d.current.cancel != nil {
-		return nil
-	}
-	d.current.cancel = cancel
-	return d.current
-}
-
-// runShutdown performs the whole shutdown. Its end is recorded if every pod was stopped.
-func (d *Drain) runShutdown(ctx context.Context, run *shutdownRun) {
-	d.logRecordError(d.record.Begin(d.deps.Clock.Now()))
-	left, known := d.awaitList(ctx, run)
-	if d.stop(ctx, run, left); known && ctx.Err() == nil {
-		d.logRecordError(d.record.End(d.deps.Clock.Now()))
 	}
 }
 
@@ -238,19 +224,14 @@ func (d *Drain) awaitList(ctx context.Context, run *shutdownRun) (left shutdown.
 	case <-ctx.Done():
 	case <-d.deps.PodsListed:
 	case <-timer.C():
-		d.giveUpList(run)
+		d.mu.Lock()
+		run.missed = !closed(d.deps.PodsListed) // the list may just have arrived
+		d.mu.Unlock()
+		if run.missed { // only this goroutine writes it
+			d.deps.Log.Warn("the pods were not listed in time, pods that are listed later are rejected")
+		}
 	}
 	return run.periods.Within(run.periods.Needs() - d.deps.Clock.Since(start)), !run.missed && closed(d.deps.PodsListed)
-}
-
-// giveUpList records that the pods were not listed in time, unless the list has just arrived.
-func (d *Drain) giveUpList(run *shutdownRun) {
-	d.mu.Lock()
-	run.missed = !closed(d.deps.PodsListed)
-	d.mu.Unlock()
-	if run.missed { // only this goroutine writes it
-		d.deps.Log.Warn("the pods were not listed in time, pods that are listed later are rejected")
-	}
 }
 
 // stop stops the pods, one stage after the other, until ctx ends.
@@ -268,7 +249,9 @@ func (d *Drain) stop(ctx context.Context, run *shutdownRun, within shutdown.Peri
 		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			p := all[pod.UID]
-			d.addStopped(run, pod.UID)
+			d.mu.Lock()
+			run.stopped = append(run.stopped, pod.UID)
+			d.mu.Unlock()
 			p.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, p)
 		}
@@ -288,10 +271,4 @@ func (d *Drain) podsToStop(run *shutdownRun, all map[types.UID]evictor.Pod) (pod
 	}
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	return pods
-}
-
-func (d *Drain) addStopped(run *shutdownRun, uid types.UID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	run.stopped = append(run.stopped, uid)
 }

@@ -96,8 +96,11 @@ func (d *Delay) Run(ctx context.Context) {
 		worked, err := d.session(ctx)
 		if worked { // no event after a mere restart of the bus
 			retry.Reset()
-		} else if ctx.Err() == nil {
-			d.reportNotDelayed(err)
+		} else if ctx.Err() == nil && !d.reported {
+			d.reported = true
+			d.cfg.Log.Warn("cannot delay shutdowns of the machine through logind, retrying", zap.Error(err))
+			d.cfg.Event(corev1.EventTypeWarning, reasonNoWait,
+				fmt.Sprintf("Pods are not stopped in order when the machine shuts down: %v", err))
 		}
 	}
 }
@@ -117,17 +120,6 @@ func (d *Delay) release(next *os.File) {
 		_ = d.inhibitor.Close()
 	}
 	d.inhibitor = next
-}
-
-// reportNotDelayed records, once, that shutdowns are not delayed.
-func (d *Delay) reportNotDelayed(err error) {
-	if d.reported {
-		return
-	}
-	d.reported = true
-	d.cfg.Log.Warn("cannot delay shutdowns of the machine through logind, retrying", zap.Error(err))
-	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait,
-		fmt.Sprintf("Pods are not stopped in order when the machine shuts down: %v", err))
 }
 
 var errConnectionClosed = errors.New("the connection to the system bus was closed")
@@ -184,7 +176,8 @@ func (d *Delay) handle(ctx context.Context, bus manager, ask func(context.Contex
 	return nil
 }
 
-// takeInhibitor takes a new inhibitor; the old one is held until then.
+// takeInhibitor takes a new inhibitor; the old one is held until then. It reports how to configure a logind whose delay
+// is too short.
 func (d *Delay) takeInhibitor(ctx context.Context, bus manager) error {
 	lock, err := bus.inhibit(ctx)
 	if err != nil {
@@ -196,19 +189,14 @@ func (d *Delay) takeInhibitor(ctx context.Context, bus manager) error {
 		return err
 	}
 	d.reported = false
-	if limit != d.limit {
-		d.limit = limit
-		d.cfg.Log.Info("shutdowns of the machine are delayed until the pods have ended", zap.Duration("most", limit))
-		d.warnTooShort(limit)
+	if limit == d.limit {
+		return nil
 	}
-	return nil
-}
-
-// warnTooShort reports how to configure a logind whose delay is too short.
-func (d *Delay) warnTooShort(limit time.Duration) {
+	d.limit = limit
+	d.cfg.Log.Info("shutdowns of the machine are delayed until the pods have ended", zap.Duration("most", limit))
 	want := d.cfg.Periods.Bound()
 	if limit >= want {
-		return
+		return nil
 	}
 	d.cfg.Log.Warn("logind's shutdown delay is shorter than the grace period of the pods", zap.Duration("waits", limit),
 		zap.Duration("wanted", want))
@@ -217,6 +205,7 @@ func (d *Delay) warnTooShort(limit time.Duration) {
 			"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: "+
 			"systemctl kill -s HUP systemd-logind",
 			limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
+	return nil
 }
 
 // shutDown stops the pods, then releases the inhibitor.
