@@ -97,21 +97,14 @@ func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 		folders++
 	}
 	for _, name := range host.Names(d.links) {
-		if d.dangling(filepath.Join(d.links, name), there) {
+		path := filepath.Join(d.links, name)
+		if uid, made := d.made.Load(path); made && there(uid.(types.UID)) {
+			continue // following the symlink would update its access time on the disk
+		}
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && os.Remove(path) == nil {
+			d.made.Delete(path)
 			links++
 		}
 	}
 	return folders, links
-}
-
-// dangling removes a symlink whose target does not exist.
-func (d *Dir) dangling(path string, there func(types.UID) bool) (removed bool) {
-	if uid, made := d.made.Load(path); made && there(uid.(types.UID)) {
-		return false // following the symlink would update its access time on the disk
-	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) || os.Remove(path) != nil {
-		return false
-	}
-	d.made.Delete(path)
-	return true
 }

@@ -111,7 +111,10 @@ func (r *reader) rest() error {
 			return err
 		}
 		err = r.drain() // the records that were written before the writer switched files
-		r.moveTo(next)
+		if r.last != nil {
+			r.last.f.Close()
+		}
+		r.last, r.now = r.now, newSource(next)
 		if err != nil {
 			return err
 		}
@@ -125,13 +128,6 @@ func (r *reader) drain() error {
 		}
 	}
 	return r.out.drain(r.now.in, &r.now.part)
-}
-
-func (r *reader) moveTo(next *os.File) {
-	if r.last != nil {
-		r.last.f.Close()
-	}
-	r.last, r.now = r.now, newSource(next)
 }
 
 func (r *reader) close() {

@@ -133,7 +133,10 @@ func (r *Rotator) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			r.checkAll(ctx, &cuts)
+			r.list()
+			for _, f := range r.files {
+				r.check(ctx, &cuts, f)
+			}
 		case <-r.poke: // delayed, because many containers may start at the same time
 			if r.listed.IsZero() {
 				r.listed = r.Clock.Now().Add(minInterval)
@@ -148,26 +151,14 @@ func (r *Rotator) follow(ctx context.Context) {
 			r.checkDue(ctx, &cuts)
 		}
 		soon.Stop()
-		if next, ok := r.earliest(); ok {
-			soon.Reset(max(next.Sub(r.Clock.Now()), time.Millisecond))
+		next := r.listed
+		for _, f := range r.files {
+			if !f.next.IsZero() && (next.IsZero() || f.next.Before(next)) {
+				next = f.next
+			}
 		}
-	}
-}
-
-// checkAll checks every file.
-func (r *Rotator) checkAll(ctx context.Context, cuts *sync.WaitGroup) {
-	r.list()
-	for _, f := range r.files {
-		r.check(ctx, cuts, f)
-	}
-}
-
-// checkUnwatched checks the files that are neither watched nor polled: those of new containers.
-func (r *Rotator) checkUnwatched(ctx context.Context, cuts *sync.WaitGroup) {
-	r.list()
-	for _, f := range r.files {
-		if !f.armed && f.next.IsZero() {
-			r.check(ctx, cuts, f)
+		if !next.IsZero() {
+			soon.Reset(max(next.Sub(r.Clock.Now()), time.Millisecond))
 		}
 	}
 }
@@ -209,23 +200,18 @@ func (r *Rotator) checkDue(ctx context.Context, cuts *sync.WaitGroup) {
 	now := r.Clock.Now()
 	if !r.listed.IsZero() && !r.listed.After(now) {
 		r.listed = time.Time{}
-		r.checkUnwatched(ctx, cuts)
+		r.list()
+		for _, f := range r.files {
+			if !f.armed && f.next.IsZero() { // neither watched nor polled: of a new container
+				r.check(ctx, cuts, f)
+			}
+		}
 	}
 	for _, f := range r.files {
 		if !f.next.IsZero() && !f.next.After(now) {
 			r.check(ctx, cuts, f)
 		}
 	}
-}
-
-func (r *Rotator) earliest() (next time.Time, ok bool) {
-	next, ok = r.listed, !r.listed.IsZero()
-	for _, f := range r.files {
-		if !f.next.IsZero() && (!ok || f.next.Before(next)) {
-			next, ok = f.next, true
-		}
-	}
-	return next, ok
 }
 
 // check shortens a file that is too long, and decides when to check it again. It polls a growing file; an idle file

@@ -77,9 +77,17 @@ func (s *Admin) List(ctx context.Context) ([]images.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
+	var mounted []string
+	if s.InUse != nil {
+		mounted = s.InUse()
+	}
 	list := make([]images.Image, 0, len(all))
 	for _, img := range all {
-		list = append(list, s.withVolumes(describe(img, containers)))
+		shown := describe(img, containers)
+		if slices.ContainsFunc(mounted, func(m string) bool { return m == shown.ID || slices.Contains(shown.Names, m) }) {
+			shown.Users = append(shown.Users, volumeUsers)
+		}
+		list = append(list, shown)
 	}
 	slices.SortFunc(list, func(a, b images.Image) int {
 		return cmp.Or(slices.Compare(a.Names, b.Names), cmp.Compare(a.ID, b.ID))
@@ -89,20 +97,6 @@ func (s *Admin) List(ctx context.Context) ([]images.Image, error) {
 
 // volumeUsers represents, in the users of an image, the pods whose volumes mount it.
 const volumeUsers = "volumes"
-
-// withVolumes adds volumeUsers to the users of the image if volumes mount it.
-func (s *Admin) withVolumes(img images.Image) images.Image {
-	if s.InUse == nil {
-		return img
-	}
-	for _, name := range s.InUse() {
-		if name == img.ID || slices.Contains(img.Names, name) {
-			img.Users = append(img.Users, volumeUsers)
-			break
-		}
-	}
-	return img
-}
 
 // describe converts an image and adds the pods that use it.
 func describe(img *cri.Image, containers []*cri.Container) images.Image {

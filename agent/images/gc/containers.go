@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"monopod/agent/podapi/status"
 )
 
 // containers removes dead containers, sandboxes and logs. With emptyEnded, it removes everything of pods that have
@@ -19,11 +17,21 @@ func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
 	pods := c.Pods()
 	var errs []error
 	for _, dead := range c.policy.Containers(garbage(pods, emptyEnded), c.Clock.Now()) {
-		errs = append(errs, c.removeContainer(ctx, pods[dead.Pod], dead.Container))
+		if err := c.Runtime.RemoveContainer(ctx, dead.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove dead container: %w", err))
+			continue
+		}
+		c.count("container", 1)
+		pods[dead.Pod].ContainerRemoved(dead.Container)
 	}
 	for _, pod := range garbage(pods, emptyEnded) {
 		for _, id := range Sandboxes(pod) {
-			errs = append(errs, c.removeSandbox(ctx, pods[pod.UID], id))
+			if err := c.Runtime.RemovePodSandbox(ctx, id); err != nil {
+				errs = append(errs, fmt.Errorf("remove dead sandbox: %w", err))
+				continue
+			}
+			c.count("sandbox", 1)
+			pods[pod.UID].SandboxRemoved(id)
 		}
 	}
 	folders, links := c.Sweep()
@@ -48,22 +56,4 @@ func (c *Collector) count(what string, n int) {
 	if n > 0 {
 		c.removed.WithLabelValues(what).Add(float64(n))
 	}
-}
-
-func (c *Collector) removeContainer(ctx context.Context, pod RunningPod, dead *status.Container) error {
-	if err := c.Runtime.RemoveContainer(ctx, dead.ID); err != nil {
-		return fmt.Errorf("remove dead container: %w", err)
-	}
-	c.count("container", 1)
-	pod.ContainerRemoved(dead)
-	return nil
-}
-
-func (c *Collector) removeSandbox(ctx context.Context, pod RunningPod, id string) error {
-	if err := c.Runtime.RemovePodSandbox(ctx, id); err != nil {
-		return fmt.Errorf("remove dead sandbox: %w", err)
-	}
-	c.count("sandbox", 1)
-	pod.SandboxRemoved(id)
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/host"
 )
@@ -99,7 +98,11 @@ func (c *Collector) unused(ctx context.Context) ([]Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	used := usedBy(containers)
+	used := map[string]bool{}
+	for _, c := range containers {
+		used[c.GetImage().GetImage()], used[c.ImageRef], used[c.ImageId] = true, true, true
+	}
+	delete(used, "")
 	if c.InUse != nil {
 		for _, name := range c.InUse() {
 			used[name] = true
@@ -107,15 +110,6 @@ func (c *Collector) unused(ctx context.Context) ([]Image, error) {
 	}
 	now := c.Clock.Now()
 	return c.policy.Unused(c.usage.Detect(images, used, c.Preloaded(), now), now), nil
-}
-
-func usedBy(containers []*cri.Container) map[string]bool {
-	used := map[string]bool{}
-	for _, c := range containers {
-		used[c.GetImage().GetImage()], used[c.ImageRef], used[c.ImageId] = true, true, true
-	}
-	delete(used, "")
-	return used
 }
 
 // free removes images until enough is free.

@@ -102,13 +102,11 @@ func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
 // ToFree returns how many bytes must be freed on a disk: 0 if its usage is below the high threshold, otherwise enough
 // for the low threshold.
 func (p *Policy) ToFree(total, free int64) int64 {
-	if p.ImageHigh == 100 || total <= 0 || usedPercent(total, free) < p.ImageHigh {
+	if p.ImageHigh == 100 || total <= 0 {
+		return 0
+	}
+	if used := 100 - int(float64(free)/float64(total)*100); used < p.ImageHigh { // percent, rounded up, as upstream's
 		return 0
 	}
 	return max(0, int64(float64(total)*float64(100-p.ImageLow)/100)-free)
-}
-
-// usedPercent rounds up, as upstream's does.
-func usedPercent(total, free int64) int {
-	return 100 - int(float64(free)/float64(total)*100)
 }

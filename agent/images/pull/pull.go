@@ -152,7 +152,10 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	case err != nil:
 		return nil, p.pullFailed(key, r, err)
 	}
-	p.forget(key)
+	p.mu.Lock()
+	delete(p.failed, key)
+	p.backoff.Forget(key)
+	p.mu.Unlock()
 	took, whole := p.Clock.Since(began).Truncate(time.Millisecond), p.Clock.Since(asked).Truncate(time.Millisecond)
 	p.Metrics.pulled(img.Size, whole)
 	r.Note(corev1.EventTypeNormal, "Pulled",
@@ -309,13 +312,6 @@ func reasonAndMessage(image string, err error) (reason, message string) {
 		return ReasonSignature, fmt.Sprintf("image pull failed for %s because the signature validation failed%s", image, rest)
 	}
 	return ReasonPull, err.Error()
-}
-
-func (p *Puller) forget(key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.failed, key)
-	p.backoff.Forget(key)
 }
 
 // Forget drops the failures of an owner.
