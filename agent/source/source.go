@@ -65,21 +65,19 @@ func (s *Source) Run(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.PodCertificateRequests, Fields: mine}, s.certificates())
 		},
 		func(ctx context.Context) {
-			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine},
-				follow.Handler{List: s.podList, Event: s.podEvent})
+			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, follow.Handler{
+				List: func(ctx context.Context, objs []client.Object) {
+					pods := make([]*corev1.Pod, 0, len(objs))
+					for _, o := range objs {
+						pods = append(pods, o.(*corev1.Pod))
+					}
+					s.send(ctx, Update{List: &pods})
+				},
+				Event: func(ctx context.Context, typ watch.EventType, obj client.Object) {
+					s.send(ctx, Update{Pod: obj.(*corev1.Pod), Gone: typ == watch.Deleted})
+				},
+			})
 		})
-}
-
-func (s *Source) podList(ctx context.Context, objs []client.Object) {
-	pods := make([]*corev1.Pod, 0, len(objs))
-	for _, o := range objs {
-		pods = append(pods, o.(*corev1.Pod))
-	}
-	s.send(ctx, Update{List: &pods})
-}
-
-func (s *Source) podEvent(ctx context.Context, typ watch.EventType, obj client.Object) {
-	s.send(ctx, Update{Pod: obj.(*corev1.Pod), Gone: typ == watch.Deleted})
 }
 
 func (s *Source) send(ctx context.Context, u Update) {

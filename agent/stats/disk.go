@@ -52,8 +52,11 @@ func SizeOf(ctx context.Context, dir string) (Size, error) {
 		if path == dir {
 			device = st.Dev
 		}
+		if st.Dev != device && e.IsDir() {
+			return fs.SkipDir
+		}
 		if st.Dev != device {
-			return skip(e)
+			return nil
 		}
 		if st.Nlink > 1 && !e.IsDir() {
 			if seen[st.Ino] {
@@ -72,13 +75,6 @@ func SizeOf(ctx context.Context, dir string) (Size, error) {
 
 // blockSize is the unit of st_blocks.
 const blockSize = 512
-
-func skip(e fs.DirEntry) error {
-	if e.IsDir() {
-		return fs.SkipDir
-	}
-	return nil
-}
 
 // filesystem returns the file system that contains dir.
 func filesystem(dir string, now metav1.Time) *statsapi.FsStats {

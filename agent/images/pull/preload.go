@@ -96,28 +96,10 @@ func (i *Importer) Run(ctx context.Context) {
 	i.awaitRuntime(ctx)
 	i.importAll(ctx)
 	close(i.first)
-	if watch != nil {
-		i.importArrivals(ctx, watch)
+	if watch == nil {
+		return
 	}
-}
-
-func (i *Importer) watch() (*fsnotify.Watcher, error) {
-	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	watch, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, err
-	}
-	if err := watch.Add(i.Dir); err != nil {
-		return nil, errors.Join(err, watch.Close())
-	}
-	return watch, nil
-}
-
-// importArrivals waits until a burst of changes is over, then imports new archives.
-func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) {
-	timer := i.Clock.NewTimer(time.Hour)
+	timer := i.Clock.NewTimer(time.Hour) // ends a burst of changes
 	timer.Stop()
 	defer timer.Stop()
 	for {
@@ -134,6 +116,20 @@ func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) 
 			i.importAll(ctx)
 		}
 	}
+}
+
+func (i *Importer) watch() (*fsnotify.Watcher, error) {
+	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	watch, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := watch.Add(i.Dir); err != nil {
+		return nil, errors.Join(err, watch.Close())
+	}
+	return watch, nil
 }
 
 func isArchive(name string) bool {

@@ -2,6 +2,7 @@ package static
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -103,25 +104,13 @@ func (s *Source) follow(ctx context.Context, changed <-chan struct{}, last []*co
 		case <-look.C():
 		}
 		pods, ok := s.read()
-		if !ok || sameUIDs(pods, last) {
+		if !ok || slices.EqualFunc(pods, last, func(a, b *corev1.Pod) bool { return a.UID == b.UID }) {
 			continue
 		}
 		if last = pods; !s.send(ctx, pods) {
 			return
 		}
 	}
-}
-
-func sameUIDs(a, b []*corev1.Pod) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].UID != b[i].UID {
-			return false
-		}
-	}
-	return true
 }
 
 // read reads the folder and reports new problems. It returns false if the folder cannot be read.

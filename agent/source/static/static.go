@@ -43,7 +43,15 @@ type origin struct {
 
 // complete turns the pod of a file into the pod that the node runs.
 func complete(pod *corev1.Pod, o origin) error {
-	clean(pod)
+	// Remove fields that only the API sets, as in the output of `kubectl get -o yaml`.
+	pod.ObjectMeta = metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations,
+		Finalizers: pod.Finalizers,
+	}
+	for _, key := range []string{corev1.MirrorPodAnnotationKey, SourceAnnotation, HashAnnotation, SeenAnnotation} {
+		delete(pod.Annotations, key)
+	}
+	pod.Status = corev1.PodStatus{}
 	hash, err := hashOf(pod, o)
 	if err != nil {
 		return err
@@ -58,21 +66,15 @@ func complete(pod *corev1.Pod, o origin) error {
 	annotate(pod, map[string]string{
 		SourceAnnotation: "file", HashAnnotation: hash, SeenAnnotation: o.now.Format(time.RFC3339Nano),
 	})
-	place(&pod.Spec, o.node)
+	pod.Spec.NodeName = o.node
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, // of all taints
+		corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	if pod.Spec.PriorityClassName == "" {
+		pod.Spec.PriorityClassName = criticalClass
+	}
+	pod.Spec.Priority = new(criticalPriority)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return nil
-}
-
-// clean removes fields that only the API sets, as in the output of `kubectl get -o yaml`.
-func clean(pod *corev1.Pod) {
-	pod.ObjectMeta = metav1.ObjectMeta{
-		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations,
-		Finalizers: pod.Finalizers,
-	}
-	for _, key := range []string{corev1.MirrorPodAnnotationKey, SourceAnnotation, HashAnnotation, SeenAnnotation} {
-		delete(pod.Annotations, key)
-	}
-	pod.Status = corev1.PodStatus{}
 }
 
 // hashOf returns a hash of the pod and its origin: 32 hexadecimal digits, like upstream.
@@ -94,17 +96,6 @@ func annotate(pod *corev1.Pod, with map[string]string) {
 	for key, value := range with {
 		pod.Annotations[key] = value
 	}
-}
-
-// place assigns the pod to its node and adds a toleration for all taints.
-func place(spec *corev1.PodSpec, node string) {
-	spec.NodeName = node
-	spec.Tolerations = append(spec.Tolerations,
-		corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
-	if spec.PriorityClassName == "" {
-		spec.PriorityClassName = criticalClass
-	}
-	spec.Priority = new(criticalPriority)
 }
 
 // Mirror returns the mirror pod of a static pod, on the node with the UID.
