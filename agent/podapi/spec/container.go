@@ -31,6 +31,13 @@ type ContainerOptions struct {
 
 // Container returns the config of one container.
 func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.ContainerConfig {
+	security := containerSecurity(pod, c, o)
+	if o.TargetID != "" {
+		security.NamespaceOptions.Pid, security.NamespaceOptions.TargetId = cri.NamespaceMode_TARGET, o.TargetID
+	}
+	for _, m := range o.Mounts { // the processes of a user namespace see the same owners of files as on the disk
+		m.UidMappings, m.GidMappings = o.Users.GetUids(), o.Users.GetGids()
+	}
 	config := &cri.ContainerConfig{
 		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: o.Attempt},
 		Image:       &cri.ImageSpec{Image: o.ImageRef, UserSpecifiedImage: c.Image},
@@ -38,7 +45,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		Args:        o.Args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(o.Env),
-		Mounts:      mapped(o.Mounts, o.Users),
+		Mounts:      o.Mounts,
 		Labels:      map[string]string{LabelContainerName: c.Name},
 		Annotations: containerAnnotations(pod, c, o),
 		LogPath:     LogPath(c.Name, o.Attempt),
@@ -47,7 +54,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		Tty:         c.TTY,
 		Linux: &cri.LinuxContainerConfig{
 			Resources:       Resources(pod, c, o.MemoryCapacity),
-			SecurityContext: joinProcesses(containerSecurity(pod, c, o), o.TargetID),
+			SecurityContext: security,
 		},
 	}
 	identify(config.Labels, pod, o.Instance)
@@ -84,15 +91,6 @@ func keyValues(vars []env.Var) []*cri.KeyValue {
 		out = append(out, &cri.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
 	return out
-}
-
-// mapped sets the ID mappings of mounts for a pod with a user namespace, so that its processes see the same owners of
-// files as on the disk.
-func mapped(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
-	for _, m := range mounts {
-		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
-	}
-	return mounts
 }
 
 func containerAnnotations(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) map[string]string {

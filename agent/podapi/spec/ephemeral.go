@@ -1,9 +1,6 @@
 package spec
 
-import (
-	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // Ephemeral returns the pod's ephemeral containers as plain containers. They are not copies.
 func Ephemeral(pod *corev1.Pod) []*corev1.Container {
@@ -39,12 +36,4 @@ func Target(pod *corev1.Pod, name string) string {
 		}
 	}
 	return ""
-}
-
-// joinProcesses makes a container join the PID namespace of the container with the ID, unless it is empty.
-func joinProcesses(sc *cri.LinuxContainerSecurityContext, id string) *cri.LinuxContainerSecurityContext {
-	if id != "" {
-		sc.NamespaceOptions.Pid, sc.NamespaceOptions.TargetId = cri.NamespaceMode_TARGET, id
-	}
-	return sc
 }

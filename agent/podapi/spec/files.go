@@ -23,7 +23,16 @@ func Hosts(pod *corev1.Pod, ips []string, clusterDomain, node string) string {
 	if pod.Spec.HostNetwork {
 		b.WriteString(hostNetworkHeader + node)
 	} else {
-		writeOwnHosts(&b, pod, ips, clusterDomain)
+		b.WriteString(hostsHeader)
+		b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+		b.WriteString("fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
+		name := shortName(pod)
+		if full := fqdn(pod, clusterDomain); full != name {
+			name = full + "\t" + name
+		}
+		for _, ip := range ips {
+			fmt.Fprintf(&b, "%s\t%s\n", ip, name)
+		}
 	}
 	if len(pod.Spec.HostAliases) > 0 {
 		b.WriteString(aliasesHeader)
@@ -32,19 +41,6 @@ func Hosts(pod *corev1.Pod, ips []string, clusterDomain, node string) string {
 		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
 	}
 	return b.String()
-}
-
-func writeOwnHosts(b *strings.Builder, pod *corev1.Pod, ips []string, clusterDomain string) {
-	b.WriteString(hostsHeader)
-	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	b.WriteString("fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
-	name := shortName(pod)
-	if full := fqdn(pod, clusterDomain); full != name {
-		name = full + "\t" + name
-	}
-	for _, ip := range ips {
-		fmt.Fprintf(b, "%s\t%s\n", ip, name)
-	}
 }
 
 // ParseResolv parses a resolv.conf.

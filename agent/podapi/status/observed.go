@@ -6,6 +6,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -77,18 +78,12 @@ type Observed struct {
 func (o *Observed) Sandbox() *Sandbox {
 	var newest *Sandbox
 	for i := range o.Sandboxes {
-		if s := &o.Sandboxes[i]; newest == nil || newerSandbox(s, newest) {
+		if s := &o.Sandboxes[i]; newest == nil || s.Attempt > newest.Attempt ||
+			s.Attempt == newest.Attempt && s.CreatedAt.After(newest.CreatedAt) {
 			newest = s
 		}
 	}
 	return newest
-}
-
-func newerSandbox(a, b *Sandbox) bool {
-	if a.Attempt != b.Attempt {
-		return a.Attempt > b.Attempt
-	}
-	return a.CreatedAt.After(b.CreatedAt)
 }
 
 // Named returns the instances of a container, newest first.
@@ -180,7 +175,7 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 	c := Container{
 		ID: s.Id, SandboxID: sandboxID,
 		Name: s.GetMetadata().GetName(), Attempt: s.GetMetadata().GetAttempt(),
-		Image: s.GetImage().GetImage(), ImageID: imageID(s),
+		Image: s.GetImage().GetImage(), ImageID: cmp.Or(s.ImageRef, s.ImageId),
 		CreatedAt: nanos(s.CreatedAt), StartedAt: nanos(s.StartedAt), FinishedAt: nanos(s.FinishedAt),
 		ExitCode: s.ExitCode, Message: s.Message, OOM: s.Reason == "OOMKilled", User: user(s.GetUser().GetLinux()),
 	}
@@ -216,13 +211,6 @@ func user(u *cri.LinuxContainerUser) *corev1.ContainerUser {
 	}
 	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid,
 		SupplementalGroups: u.SupplementalGroups}}
-}
-
-func imageID(s *cri.ContainerStatus) string {
-	if s.ImageRef != "" {
-		return s.ImageRef
-	}
-	return s.ImageId
 }
 
 func nanos(n int64) time.Time {

@@ -40,8 +40,11 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		}
 		return corev1.PodFailed
 	}
-	if RestartsAll(in.Pod, in.Seen) != nil {
-		return duringRestart(t)
+	if RestartsAll(in.Pod, in.Seen) != nil { // no exit is final
+		if t.running+t.stopped > 0 {
+			return corev1.PodRunning
+		}
+		return corev1.PodPending
 	}
 	switch in.initialized(s) {
 	case initFailed:
@@ -56,14 +59,6 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodRunning
 	case t.stopped > 0:
 		return in.stoppedPhase(s, t)
-	}
-	return corev1.PodPending
-}
-
-// duringRestart returns the phase while all containers restart: no exit is final.
-func duringRestart(t tally) corev1.PodPhase {
-	if t.running+t.stopped > 0 {
-		return corev1.PodRunning
 	}
 	return corev1.PodPending
 }

@@ -85,7 +85,14 @@ func (in *Input) addresses(out *corev1.PodStatus) {
 		}
 		out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
 	}
-	ips := in.podIPs()
+	var ips []string
+	switch sandbox := in.Seen.Sandbox(); {
+	case sandbox == nil:
+	case in.Pod.Spec.HostNetwork:
+		ips = in.HostIPs
+	default:
+		ips = PodIPs(sandbox.IPs, in.HostIPs)
+	}
 	if len(ips) == 0 && (in.Terminal || in.Seen.Sandbox() != nil && !in.Seen.Sandbox().Ready) {
 		return // a pod's address is kept after its sandbox
 	}
@@ -96,17 +103,6 @@ func (in *Input) addresses(out *corev1.PodStatus) {
 		}
 		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: ip})
 	}
-}
-
-func (in *Input) podIPs() []string {
-	sandbox := in.Seen.Sandbox()
-	if sandbox == nil {
-		return nil
-	}
-	if in.Pod.Spec.HostNetwork {
-		return in.HostIPs
-	}
-	return PodIPs(sandbox.IPs, in.HostIPs)
 }
 
 // PodIPs returns the first address of the family of the node's first address, then the first one of the other family,
@@ -225,7 +221,14 @@ func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev
 // absent returns the status of a container that the runtime does not have.
 func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
 	out := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(false)}
-	out.State = waiting(in.whyAbsent(spec))
+	why := Waiting{Reason: "ContainerCreating"}
+	if len(in.Pod.Spec.InitContainers) > 0 {
+		why.Reason = "PodInitializing"
+	}
+	if w, ok := in.Waiting[spec.Name]; ok {
+		why = w
+	}
+	out.State = waiting(why)
 	if was == nil {
 		return out
 	}
@@ -248,16 +251,6 @@ func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, reg
 		out.LastTerminationState = ended
 	}
 	return out
-}
-
-func (in *Input) whyAbsent(spec *corev1.Container) Waiting {
-	if w, ok := in.Waiting[spec.Name]; ok {
-		return w
-	}
-	if len(in.Pod.Spec.InitContainers) > 0 {
-		return Waiting{Reason: "PodInitializing"}
-	}
-	return Waiting{Reason: "ContainerCreating"}
 }
 
 func stateOf(c *Container) corev1.ContainerState {
