@@ -7,18 +7,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"monopod/agent/cmd/commandline"
+	"monopod/apiserver/kit/local"
 	"monopod/store"
 	"monopod/store/bolt"
 )
@@ -96,7 +95,7 @@ func (c *snapshotOptions) save(cmd *cobra.Command, _ []string) error {
 	progress := commandline.NewProgress(cmd.ErrOrStderr(), "saving a snapshot", 0, nil)
 	defer progress.End()
 	s, err := c.saveRunning(cmd.Context())
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+	if local.Stopped(err) {
 		s, err = place.Save() // monopod does not run
 	}
 	progress.End()
@@ -109,15 +108,11 @@ func (c *snapshotOptions) save(cmd *cobra.Command, _ []string) error {
 
 // saveRunning requests a snapshot from the monopod that runs on the folder.
 func (c *snapshotOptions) saveRunning(ctx context.Context) (s bolt.Snapshot, err error) {
-	transport := &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.DataDir, "monopod.sock"))
-		}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://monopod"+Path, nil)
 	if err != nil {
 		return s, err
 	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := local.Transport(c.DataDir).RoundTrip(req)
 	if err != nil {
 		return s, err
 	}
@@ -127,18 +122,13 @@ func (c *snapshotOptions) saveRunning(ctx context.Context) (s bolt.Snapshot, err
 		return s, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return s, errors.New(message(resp.Status, body))
+		var answer struct{ Message string } // of a Status
+		if json.Unmarshal(body, &answer) != nil || answer.Message == "" {
+			return s, errors.New(resp.Status)
+		}
+		return s, errors.New(answer.Message)
 	}
 	return s, json.Unmarshal(body, &s)
-}
-
-// message returns the message of a Status, or else the HTTP status.
-func message(status string, body []byte) string {
-	var s struct{ Message string }
-	if json.Unmarshal(body, &s) == nil && s.Message != "" {
-		return s.Message
-	}
-	return status
 }
 
 func (c *snapshotOptions) list(cmd *cobra.Command, _ []string) error {

@@ -87,7 +87,8 @@ func printStatus(out io.Writer, r status.Report, now time.Time) error {
 	}
 	line("data", "%s%s", p.DataDir, disk)
 	line("database", "%s", database(p.State, now))
-	if c, ok := firstExpiry(r.Expires); ok {
+	if len(r.Expires) > 0 {
+		c := slices.MinFunc(r.Expires, func(a, b status.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 		line("certificates", "the first to expire is that of the %s, on %s", c.Name, c.NotAfter.Format(time.DateOnly))
 	}
 	if err := w.Flush(); err != nil || len(r.Warnings) == 0 {
@@ -124,12 +125,4 @@ func database(s status.State, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("last snapshot %s ago (%s)", words.Ago(now.Sub(s.Snapshot.Time)), s.Snapshot.Name))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// firstExpiry returns the certificate that expires first.
-func firstExpiry(all []status.Certificate) (status.Certificate, bool) {
-	if len(all) == 0 {
-		return status.Certificate{}, false
-	}
-	return slices.MinFunc(all, func(a, b status.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }), true
 }

@@ -97,7 +97,12 @@ func (i *installer) replaceProgram(ctx context.Context, content, old []byte, to 
 	if _, err := i.put(i.program, old, 0o755); err != nil {
 		return errors.Join(failed, err)
 	}
-	if err := i.restoreFormer(former); err != nil {
+	if former == nil { // there was no upgrade before
+		err = os.Remove(i.previous())
+	} else {
+		_, err = i.put(i.program+".previous", former, 0o755)
+	}
+	if err != nil {
 		return errors.Join(failed, err)
 	}
 	if err := i.startPrevious(ctx, snapshot); err != nil {
@@ -105,15 +110,6 @@ func (i *installer) replaceProgram(ctx context.Context, content, old []byte, to 
 			failed, err, i.log)
 	}
 	return fmt.Errorf("%s does not work here, and %s runs again: %w; look at the log: %s", to, from, failed, i.log)
-}
-
-// restoreFormer restores the program of the upgrade before; nil: there was none.
-func (i *installer) restoreFormer(former []byte) error {
-	if former == nil {
-		return os.Remove(i.previous())
-	}
-	_, err := i.put(i.program+".previous", former, 0o755)
-	return err
 }
 
 // startPrevious starts the previous program. If it does not become healthy, the new one may have changed the state:
