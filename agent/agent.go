@@ -198,7 +198,7 @@ func (a *Agent) forget(p *pod.Pod) {
 	a.status.Forget(p.UID())
 	a.images.pulls.Forget(string(p.UID()))
 	a.owners.Forget(p.UID())
-	a.node.Lacks(string(p.UID()), nil)
+	a.node.SetCgroupProblem(string(p.UID()), nil)
 }
 
 // releaseClaims releases the pod's claims, after its volumes are unmounted.

@@ -202,8 +202,8 @@ func (a *Agent) assembleUpkeep() (err error) {
 	}
 	if u.collect, err = gc.New(gc.Deps{
 		Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Images: a.images.place,
-		Pods:  func() map[types.UID]gc.RunningPod { return podsAs(a.pods, func(p *pod.Pod) gc.RunningPod { return p }) },
-		Known: known, Sweep: a.loop.sweep.removeFolders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
+		Pods:       func() map[types.UID]gc.RunningPod { return podsAs(a.pods, func(p *pod.Pod) gc.RunningPod { return p }) },
+		PodsListed: known, Sweep: a.loop.sweep.removeFolders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
 		ImageRemoved: a.images.pulls.Records.Removed,
 	}, cfg.Garbage); err != nil {
 		return err

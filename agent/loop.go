@@ -108,7 +108,7 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) listed(ctx context.Context, answer relist.List) {
 	found := l.relister.Listed(answer)
 	for p := range l.pods.all() {
-		if r := found[p.UID()]; !r.Matches(p.Seen()) {
+		if r := found[p.UID()]; !r.Matches(p.Observed()) {
 			p.Relist()
 		}
 	}
@@ -151,7 +151,7 @@ func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 		uid = l.owners.Of(ev.ContainerID, ev.SandboxID)
 	}
 	if p := l.pods.get(uid); p != nil {
-		p.Happened(ev)
+		p.HandleEvent(ev)
 	}
 }
 

@@ -165,7 +165,7 @@ func (s *pods) static(object *corev1.Pod) bool {
 // hasContainers reports whether the runtime has containers of the pod.
 func (s *pods) hasContainers(uid types.UID) bool {
 	p := s.get(uid)
-	return p != nil && p.Seen() != nil && len(p.Seen().Containers) > 0
+	return p != nil && p.Observed() != nil && len(p.Observed().Containers) > 0
 }
 
 // volumeImages returns the images of all pods' volumes, by their full names.

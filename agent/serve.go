@@ -43,7 +43,7 @@ func (a *Agent) Pods() []*corev1.Pod { return a.pods.objects() }
 func (a *Agent) RunningPods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for p := range a.pods.all() {
-		seen := p.Seen()
+		seen := p.Observed()
 		if seen == nil || len(seen.Alive()) == 0 {
 			continue
 		}
@@ -92,7 +92,7 @@ func (a *Agent) DeleteUnusedImages(ctx context.Context) error {
 func (a *Agent) statsPods() []stats.Pod {
 	var out []stats.Pod
 	for p := range a.pods.all() {
-		seen := p.Seen()
+		seen := p.Observed()
 		if seen == nil {
 			continue
 		}

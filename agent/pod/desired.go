@@ -31,14 +31,14 @@ func labelsDiffer(old, next *corev1.Pod) bool {
 }
 
 // waitsForResources reports whether the requested resources are not allocated.
-func (d *desired) waitsForResources() bool { return resize.Asked(&d.requested.Spec, &d.pod.Spec) }
+func (d *desired) waitsForResources() bool { return resize.Requested(&d.requested.Spec, &d.pod.Spec) }
 
 // setPod makes next the desired pod. If check returns why the node cannot give the requested resources, the containers
 // keep the allocated ones. resized means that next requests other resources than the allocated ones.
 func (d *desired) setPod(next *corev1.Pod,
 	check func(allocated, next *corev1.Pod) *status.Resize) (resized, granted bool) {
 	d.requested, d.deferred = next, nil
-	if resized = resize.Asked(&next.Spec, &d.pod.Spec); resized {
+	if resized = resize.Requested(&next.Spec, &d.pod.Spec); resized {
 		if d.deferred = check(d.pod, next); d.deferred != nil {
 			next = resize.Keep(next, d.pod)
 		}

@@ -30,9 +30,9 @@ func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
 	return &devices{placement: node.Placement, id: id, pace: p}
 }
 
-// prepare makes the plugins prepare the allocated devices, and the DRA drivers those of the pod's ResourceClaims, before
-// the first container starts. If a plugin refuses, the pod fails. If a plugin or a driver has not registered since the
-// node started, the pod waits until it does. Other errors of drivers are retried.
+// prepare makes the plugins prepare the allocated devices, and the DRA drivers those of the pod's ResourceClaims,
+// before the first container starts. If a plugin refuses, the pod fails. If a plugin or a driver has not registered
+// since the node started, the pod waits until it does. Other errors of drivers are retried.
 func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	if err := d.placement.PrepareDevices(ctx, pod); err != nil {
 		absent := (*deviceplugin.Absent)(nil)

@@ -148,7 +148,7 @@ func (m *Metrics) Volume(plugin string, took time.Duration, err error) {
 func (t nodeCollector) runningPods() float64 {
 	n := 0
 	for p := range t.pods() {
-		if seen := p.Seen(); seen != nil {
+		if seen := p.Observed(); seen != nil {
 			if s := seen.Sandbox(); s != nil && s.Ready {
 				n++
 			}
@@ -189,7 +189,7 @@ func (t nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	states := map[status.State]int{status.Running: 0}
 	mounted := map[[2]string]int{} // volumes by plugin and upstream's name of the desired or the actual state
 	for p := range t.pods() {
-		if seen := p.Seen(); seen != nil {
+		if seen := p.Observed(); seen != nil {
 			for i := range seen.Containers {
 				states[seen.Containers[i].State]++
 			}

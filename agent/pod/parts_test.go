@@ -72,7 +72,7 @@ func TestReporter(t *testing.T) {
 					}}}, quiet(t), object)
 		yes := func(string) bool { return true }
 		report := func(seen status.Observed) {
-			r.report(object, status.Input{Seen: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
+			r.report(object, status.Input{Observed: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
 		}
 		report(status.Observed{})
 		report(status.Observed{})
@@ -103,7 +103,7 @@ func TestResizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, p, id := &node{err: errors.New("no")}, &pace.Pace{}, quiet(t)
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
-		o.ContainerMade(
+		o.ContainerCreated(
 			status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
 		all := &Node{Clock: clock.RealClock{}, Runtime: n}
 		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
@@ -141,7 +141,7 @@ func TestResizer(t *testing.T) {
 type limits []string
 
 func (l *limits) Create(*corev1.Pod)        {}
-func (l *limits) Hold(*corev1.Pod)          {}
+func (l *limits) Adopt(*corev1.Pod)         {}
 func (l *limits) Remove(*corev1.Pod) error  { return nil }
 func (l *limits) Parent(*corev1.Pod) string { return "" }
 func (l *limits) Update(pod *corev1.Pod) {
@@ -162,7 +162,7 @@ func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
 		c := status.Container{ID: "c", Name: "c", State: status.Running,
 			Resources: &restarts("1").Spec.Containers[0].Resources}
-		o.ContainerMade(c)
+		o.ContainerCreated(c)
 		all := &Node{Clock: clock.RealClock{}}
 		all.Sandboxes.Cgroups = set
 		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
@@ -175,7 +175,7 @@ func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 		}
 		r.behind = r.behind || adopted
 		c.State = status.Exited
-		o.ContainerMade(c)
+		o.ContainerCreated(c)
 		*set = nil
 		for range 2 {
 			if restart := r.resize(t.Context(), restarts("2")); len(restart) != 0 || !slices.Equal(*set, limits{"2"}) {
@@ -198,7 +198,7 @@ func TestResizeBelowUsage(t *testing.T) {
 			Memory: &cri.MemoryUsage{UsageBytes: &cri.UInt64Value{Value: 30 << 20}}}
 		n, p, id, set := &node{stats: []*cri.ContainerStats{stats}}, &pace.Pace{}, quiet(t), &limits{}
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
-		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running,
+		o.ContainerCreated(status.Container{ID: "c", Name: "c", State: status.Running,
 			Resources: &limited("64Mi").Spec.Containers[0].Resources})
 		all := &Node{Clock: clock.RealClock{}, Runtime: n}
 		all.Sandboxes.Cgroups = set

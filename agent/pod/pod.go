@@ -94,8 +94,8 @@ func (p *Pod) Object() *corev1.Pod { return p.current.Load() }
 // Allocated returns the pod with its allocated resources; it is shared.
 func (p *Pod) Allocated() *corev1.Pod { return p.allocated.Load() }
 
-// Seen returns the pod's observed state in the runtime, which must not be modified; nil: not observed yet.
-func (p *Pod) Seen() *status.Observed { return p.observer.Snapshot() }
+// Observed returns the pod's observed state in the runtime, which must not be modified; nil: not observed yet.
+func (p *Pod) Observed() *status.Observed { return p.observer.Snapshot() }
 
 // Changes returns a channel that is closed when the observed state changes.
 func (p *Pod) Changes() <-chan struct{} { return p.observer.Changes() }
@@ -137,7 +137,7 @@ func (p *Pod) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
 // Running returns the running containers, as last observed.
 func (p *Pod) Running() iter.Seq[*status.Container] {
 	return func(yield func(*status.Container) bool) {
-		seen := p.Seen()
+		seen := p.Observed()
 		if seen == nil {
 			return
 		}
@@ -174,8 +174,8 @@ func (p *Pod) Changed(object *corev1.Pod) {
 // Removed records that the object is gone: the containers must end soon.
 func (p *Pod) Removed() { p.inbox.putUrgent(func(n *news) { n.gone = true }) }
 
-// Happened passes an event of the runtime to the worker.
-func (p *Pod) Happened(ev runtime.Event) {
+// HandleEvent passes an event of the runtime to the worker.
+func (p *Pod) HandleEvent(ev runtime.Event) {
 	p.inbox.put(func(n *news) { n.events = append(n.events, ev) })
 }
 
@@ -202,8 +202,8 @@ func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 // Garbage returns the pod for garbage collection. It returns false while the worker has not observed the pod, and for a
 // deleted pod, whose worker removes everything.
 func (p *Pod) Garbage() (gc.Pod, bool) {
-	seen := p.Seen()
-	return gc.Pod{UID: p.id.UID, Seen: seen, Over: p.Over()}, seen != nil && p.Object().DeletionTimestamp == nil
+	seen := p.Observed()
+	return gc.Pod{UID: p.id.UID, Observed: seen, Over: p.Over()}, seen != nil && p.Object().DeletionTimestamp == nil
 }
 
 // ContainerRemoved records that a dead container was removed.

@@ -105,7 +105,7 @@ func (w *worker) report(terminal bool) {
 	}
 	w.observer.Publish()
 	w.reporter.report(w.desired.pod, status.Input{
-		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started,
+		Observed: w.observer.Observed(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started,
 		HostIPs: w.node.HostIPs(), Terminal: terminal, Failure: w.desired.failure,
 		Resize:            cmp.Or(w.resizer.progress, w.desired.deferred),
 		PodLevelResources: w.resizer.level, Now: w.node.Clock.Now(),

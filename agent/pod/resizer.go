@@ -61,7 +61,7 @@ func (r *resizer) resize(ctx context.Context, pod *corev1.Pod) (restart []plan.K
 	if r.level == nil {
 		r.level = resize.Actual(resize.Level(pod))
 	}
-	restart, changed := resize.Plan(pod, r.level, r.observer.Seen())
+	restart, changed := resize.Plan(pod, r.level, r.observer.Observed())
 	if len(changed)+len(restart) == 0 && !resize.Differs(pod, r.level) {
 		r.progress = nil
 		if r.behind { // before a container starts that needs more than the pod had
@@ -101,10 +101,11 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		r.retryLater(err)
 		return
 	}
-	r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Seen())) // at no time may a container have more than its pod
+	// At no time may a container have more than its pod.
+	r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Observed()))
 	var failed error
 	for _, c := range list {
-		id := r.observer.Seen().Latest(c.Name).ID
+		id := r.observer.Observed().Latest(c.Name).ID
 		err := r.node.Runtime.UpdateContainerResources(ctx, id, spec.Resources(pod, c, r.node.Memory))
 		if runtime.Lost(err) {
 			r.pace.RetryIn(time.Second)
@@ -144,7 +145,7 @@ func (r *resizer) retryLater(err error) {
 
 // checkUsage returns an error if a memory limit would be less than what is used.
 func (r *resizer) checkUsage(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) error {
-	lowered := resize.Lowered(pod, r.level, r.observer.Seen(), list)
+	lowered := resize.Lowered(pod, r.level, r.observer.Observed(), list)
 	if len(lowered) == 0 {
 		return nil
 	}

@@ -37,7 +37,9 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	if err := w.starter.Settle(ctx, pod); err != nil {
 		return false, err
 	}
-	p := plan.For(plan.Input{Pod: pod, Seen: w.observer.Seen(), Started: w.probes.Started, Failed: w.probes.Failed})
+	p := plan.For(plan.Input{
+		Pod: pod, Observed: w.observer.Observed(), Started: w.probes.Started, Failed: w.probes.Failed,
+	})
 	if p.RestartAll != nil {
 		// All containers are stopped at once without hooks. After the backoff of the container that triggered the
 		// restart, all are removed, so that they are created again; the sandbox and the volumes stay. Each part can be
@@ -69,7 +71,7 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	if err := w.prepare(ctx, p); err != nil {
 		if failed := w.volumes.Failed(); failed != nil { // shown by containers that were never started
 			why := status.Waiting{Reason: pace.Creating(pod), Message: failed.Error()}
-			w.pace.WaitAll(pod, why, func(container string) bool { return w.observer.Seen().Latest(container) != nil })
+			w.pace.WaitAll(pod, why, func(container string) bool { return w.observer.Observed().Latest(container) != nil })
 		}
 		return false, err
 	}
@@ -87,11 +89,11 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 
 // prepare creates the sandbox, sets up the volumes and reads the present images, all concurrently.
 func (w *worker) prepare(ctx context.Context, p plan.Plan) error {
-	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Seen().Containers) > 0
+	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Observed().Containers) > 0
 	if !p.NewSandbox {
 		return w.volumes.Prepare(ctx, facts, len(p.Start) > 0, ran)
 	}
-	seen := w.observer.Seen()
+	seen := w.observer.Observed()
 	if old := seen.Sandbox(); old != nil { // it is dead: stop its containers and release its address first
 		if slices.ContainsFunc(seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
 			w.id.Event("", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")

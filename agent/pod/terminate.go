@@ -33,12 +33,12 @@ type ending struct {
 // terminate stops the containers gracefully, stores the final status, stops the sandbox and unmounts the volumes. Then
 // it calls removePod. Every part can be repeated.
 func (w *worker) terminate(ctx context.Context) (over bool, err error) {
-	if w.observer.Seen().Sandbox() != nil { // without a sandbox there is nothing to stop
+	if w.observer.Observed().Sandbox() != nil { // without a sandbox there is nothing to stop
 		defer w.node.Hooks.AcquireStop(ctx)()
 	}
 	if w.end.began.IsZero() {
 		w.end.began = w.node.Clock.Now()
-		for _, c := range w.observer.Seen().Alive() {
+		for _, c := range w.observer.Observed().Alive() {
 			w.id.Event(c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
 		}
 	}
@@ -92,7 +92,7 @@ func (w *worker) removePod() (over bool, err error) {
 	if err := g.Wait(); err != nil {
 		return false, err
 	}
-	logs, seen := w.node.Containers.Logs, w.observer.Seen()
+	logs, seen := w.node.Containers.Logs, w.observer.Observed()
 	for i := range seen.Containers {
 		logs.Unlink(pod, &seen.Containers[i])
 	}

@@ -97,7 +97,7 @@ func (w *worker) run(ctx context.Context) {
 
 // acquireStart waits until this pod may start, or must end.
 func (w *worker) acquireStart(ctx context.Context) (done func()) {
-	if w.end.state != syncing || w.observer.Seen().Sandbox() != nil {
+	if w.end.state != syncing || w.observer.Observed().Sandbox() != nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -115,7 +115,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	defer cancel()
 	w.pace.Step()
 	w.receive(w.pod.inbox.take(cancel))
-	began, fresh := time.Now(), w.reporter.awaitsRunning() && w.observer.Seen().Sandbox() == nil
+	began, fresh := time.Now(), w.reporter.awaitsRunning() && w.observer.Observed().Sandbox() == nil
 	err := guard.Call(func() (err error) {
 		if err := w.observe(ctx); err != nil {
 			return err
@@ -227,9 +227,9 @@ func (w *worker) observe(ctx context.Context) error {
 	if err != nil || !fresh {
 		return err
 	}
-	seen := w.observer.Seen()
+	seen := w.observer.Observed()
 	if first {
-		w.sandbox.Hold(w.desired.pod)
+		w.sandbox.AdoptCgroup(w.desired.pod)
 		w.resizer.behind = len(seen.Sandboxes) > 0 // the earlier agent may have ended during a resize
 		if len(seen.Containers) > 0 {
 			w.volumes.MarkStale()

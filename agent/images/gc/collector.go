@@ -57,8 +57,8 @@ type Deps struct {
 	Node    Node
 	// Pods returns all pods of the node by UID.
 	Pods func() map[types.UID]RunningPod
-	// Known reports whether Pods is complete: before, everything would seem orphaned.
-	Known func() bool
+	// PodsListed reports whether Pods is complete: before, everything would seem orphaned.
+	PodsListed func() bool
 	// Sweep removes orphaned log folders and links.
 	Sweep func() (logFolders, logLinks int)
 	// Preloaded returns the names of images that must not be removed.

@@ -61,7 +61,7 @@ func (p pod) Garbage() (gc.Pod, bool) {
 		seen.Containers = append(seen.Containers,
 			status.Container{ID: string(p.uid) + id, Name: "c", Attempt: uint32(attempt), State: status.Exited})
 	}
-	return gc.Pod{UID: p.uid, Seen: seen, Over: p.over}, p.known
+	return gc.Pod{UID: p.uid, Observed: seen, Over: p.over}, p.known
 }
 
 func (w *world) collector(t *testing.T, known bool, pods ...pod) *gc.Collector {
@@ -76,7 +76,7 @@ func (w *world) collector(t *testing.T, known bool, pods ...pod) *gc.Collector {
 			}
 			return out
 		},
-		Known:        func() bool { return known },
+		PodsListed:   func() bool { return known },
 		Sweep:        func() (int, int) { w.news = append(w.news, "swept"); return 0, 0 },
 		Preloaded:    func() map[string]bool { return map[string]bool{"preloaded:1": true} },
 		ImageRemoved: func(string) {},

@@ -11,7 +11,7 @@ import (
 // containers removes dead containers, sandboxes and logs. With emptyEnded, it removes everything of pods that have
 // ended.
 func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
-	if !c.Known() {
+	if !c.PodsListed() {
 		return nil
 	}
 	pods := c.Pods()

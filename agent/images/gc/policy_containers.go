@@ -12,10 +12,10 @@ import (
 
 // Pod is the state of one pod.
 type Pod struct {
-	UID  types.UID
-	Seen *status.Observed
-	Over bool // it has ended: no container restarts, and its status is stored
-	All  bool // every dead container and sandbox may be removed
+	UID      types.UID
+	Observed *status.Observed
+	Over     bool // it has ended: no container restarts, and its status is stored
+	All      bool // every dead container and sandbox may be removed
 }
 
 // Container is a dead container of a pod.
@@ -62,15 +62,15 @@ func (p *Policy) Containers(pods []Pod, now time.Time) []Container {
 // container that was never started is dead once there is a newer one.
 func (p *Pod) dead(before time.Time) []Container {
 	newest := map[string]*status.Container{}
-	for i := range p.Seen.Containers {
-		c := &p.Seen.Containers[i]
+	for i := range p.Observed.Containers {
+		c := &p.Observed.Containers[i]
 		if n := newest[c.Name]; n == nil || byAge(c, n) > 0 {
 			newest[c.Name] = c
 		}
 	}
 	var out []Container
-	for i := range p.Seen.Containers {
-		c := &p.Seen.Containers[i]
+	for i := range p.Observed.Containers {
+		c := &p.Observed.Containers[i]
 		last := newest[c.Name] == c
 		if (c.State == status.Exited || c.State == status.Created && (!last || p.All)) && !c.FinishedAt.After(before) {
 			out = append(out, Container{Pod: p.UID, Container: c, needed: last && !p.Over})
@@ -123,13 +123,13 @@ func count(candidates map[containerKey][]Container) (n int) {
 // attempt number the next one follows, unless All is set.
 func Sandboxes(p Pod) []string {
 	holds := map[string]bool{}
-	for i := range p.Seen.Containers {
-		holds[p.Seen.Containers[i].SandboxID] = true
+	for i := range p.Observed.Containers {
+		holds[p.Observed.Containers[i].SandboxID] = true
 	}
-	newest := p.Seen.Sandbox()
+	newest := p.Observed.Sandbox()
 	var out []string
-	for i := range p.Seen.Sandboxes {
-		s := &p.Seen.Sandboxes[i]
+	for i := range p.Observed.Sandboxes {
+		s := &p.Observed.Sandboxes[i]
 		if !s.Ready && !holds[s.ID] && (p.All || s != newest) {
 			out = append(out, s.ID)
 		}

@@ -20,7 +20,7 @@ var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // podOf is written as its instances, "a0- a1- a2+": container a, attempt, and whether it runs (+), has ended (-)
 // or was only created (.); each ended a minute after the one before.
 func podOf(uid, instances string, more ...func(*gc.Pod)) gc.Pod {
-	p := gc.Pod{UID: types.UID(uid), Seen: &status.Observed{}}
+	p := gc.Pod{UID: types.UID(uid), Observed: &status.Observed{}}
 	for i, word := range strings.Fields(instances) {
 		c := status.Container{
 			ID: uid + "/" + word[:len(word)-1], Name: word[:1], Attempt: uint32(word[1] - '0'),
@@ -29,7 +29,7 @@ func podOf(uid, instances string, more ...func(*gc.Pod)) gc.Pod {
 		if c.State == status.Exited {
 			c.FinishedAt = now.Add(time.Duration(i-60) * time.Minute)
 		}
-		p.Seen.Containers = append(p.Seen.Containers, c)
+		p.Observed.Containers = append(p.Observed.Containers, c)
 	}
 	for _, m := range more {
 		m(&p)
@@ -84,14 +84,14 @@ func TestSandboxes(t *testing.T) {
 		Sandboxes:  []status.Sandbox{{ID: "0"}, {ID: "1", Attempt: 1}, {ID: "2", Attempt: 2}, {ID: "3", Attempt: 3}},
 		Containers: []status.Container{{ID: "c", SandboxID: "1"}},
 	}
-	if got := gc.Sandboxes(gc.Pod{Seen: seen}); !slices.Equal(got, []string{"0", "2"}) {
+	if got := gc.Sandboxes(gc.Pod{Observed: seen}); !slices.Equal(got, []string{"0", "2"}) {
 		t.Errorf("of a living pod: %v", got)
 	}
-	if got := gc.Sandboxes(gc.Pod{Seen: seen, All: true}); !slices.Equal(got, []string{"0", "2", "3"}) {
+	if got := gc.Sandboxes(gc.Pod{Observed: seen, All: true}); !slices.Equal(got, []string{"0", "2", "3"}) {
 		t.Errorf("of a pod that is to empty: %v", got)
 	}
 	seen.Sandboxes[3].Ready = true
-	if got := gc.Sandboxes(gc.Pod{Seen: seen, All: true}); !slices.Equal(got, []string{"0", "2"}) {
+	if got := gc.Sandboxes(gc.Pod{Observed: seen, All: true}); !slices.Equal(got, []string{"0", "2"}) {
 		t.Errorf("with one that lives: %v", got)
 	}
 }

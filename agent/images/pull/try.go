@@ -24,17 +24,17 @@ func (t *Try) Wait(now time.Time) (why Error, waits bool) {
 	case t.imported:
 		return Error{}, false
 	case t.pulling:
-		return t.Said(), true
+		return t.LastError(), true
 	case t.err != nil && now.Before(t.until):
-		why = t.Said()
+		why = t.LastError()
 		why.Retry = t.until.Sub(now)
 		return why, true
 	}
 	return Error{}, false
 }
 
-// Said returns the error of the last attempt, if any.
-func (t *Try) Said() Error {
+// LastError returns the error of the last attempt, if any.
+func (t *Try) LastError() Error {
 	if t.err == nil {
 		return Error{}
 	}

@@ -38,9 +38,9 @@ func (l *cgroupProblems) why() string {
 	return slices.Min(slices.Collect(maps.Keys(l.count)))
 }
 
-// Lacks records why the cgroup of a pod, or of all pods, cannot be limited; nil: it is limited, or removed. A problem
-// causes a condition of the node and an Event. Pods are still admitted.
-func (r *Registrar) Lacks(of string, err error) {
+// SetCgroupProblem records why the cgroup of a pod, or of all pods, cannot be limited; nil: it is limited, or removed.
+// A problem causes a condition of the node and an Event. Pods are still admitted.
+func (r *Registrar) SetCgroupProblem(of string, err error) {
 	why := ""
 	if err != nil {
 		why = err.Error()
@@ -61,8 +61,8 @@ func (r *Registrar) Lacks(of string, err error) {
 	r.Poke()
 }
 
-// Lacking reports whether the cgroup of an owner is not limited.
-func (r *Registrar) Lacking(of string) bool {
+// HasCgroupProblem reports whether the cgroup of an owner is not limited.
+func (r *Registrar) HasCgroupProblem(of string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cgroupProblems.byOwner[of] != ""

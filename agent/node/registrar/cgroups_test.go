@@ -60,7 +60,7 @@ func TestShortageIsReportedWhileItLasts(t *testing.T) {
 		if step.why != "" {
 			err = errors.New(step.why)
 		}
-		r.Lacks(step.of, err)
+		r.SetCgroupProblem(step.of, err)
 		if got := shown(); got != step.want {
 			t.Errorf("step %d: the node shows %q, want %q", i, got, step.want)
 		}

@@ -52,7 +52,7 @@ func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod,
 		return nil, err
 	}
 	var all []*status.Container
-	if seen := p.Seen(); seen != nil {
+	if seen := p.Observed(); seen != nil {
 		all = seen.Named(opts.Container)
 	}
 	switch {
@@ -111,7 +111,7 @@ func (s *Streams) awaitExit(ctx context.Context, pod *corev1.Pod, id string) <-c
 				return
 			}
 			changed := p.Changes()
-			seen := p.Seen()
+			seen := p.Observed()
 			if seen == nil {
 				return
 			}

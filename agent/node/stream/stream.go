@@ -37,8 +37,8 @@ type Runtime interface {
 
 // Pod is a pod on the node.
 type Pod interface {
-	// Seen returns the observed state of the pod, which must not be modified; nil: not observed yet.
-	Seen() *status.Observed
+	// Observed returns the observed state of the pod, which must not be modified; nil: not observed yet.
+	Observed() *status.Observed
 	// Changes returns a channel that is closed when the observed state changes.
 	Changes() <-chan struct{}
 	// Done returns a channel that is closed when nothing is left of the pod.
@@ -96,7 +96,7 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 			return nil, false
 		}
 		changes := p.Changes()
-		if p.Seen() != nil {
+		if p.Observed() != nil {
 			return p, true
 		}
 		wait = changes
@@ -122,7 +122,7 @@ func (s *Streams) runningContainer(ctx context.Context, pod *corev1.Pod, contain
 	if err != nil {
 		return "", err
 	}
-	if seen := p.Seen(); seen != nil {
+	if seen := p.Observed(); seen != nil {
 		if c := seen.Latest(container); c != nil && c.State == status.Running {
 			return c.ID, nil
 		}
@@ -186,7 +186,7 @@ func (s *Streams) PortForward(ctx context.Context, pod *corev1.Pod,
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}
 	var sandbox *status.Sandbox
-	if seen := p.Seen(); seen != nil {
+	if seen := p.Observed(); seen != nil {
 		sandbox = seen.Sandbox()
 	}
 	if sandbox == nil || !sandbox.Ready {

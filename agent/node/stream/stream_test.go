@@ -53,9 +53,9 @@ func (w *world) streams() *stream.Streams {
 	})
 }
 
-func (w *world) Seen() *status.Observed   { return w.seen.Load() }
-func (w *world) Changes() <-chan struct{} { return w.news }
-func (w *world) Done() <-chan struct{}    { return nil }
+func (w *world) Observed() *status.Observed { return w.seen.Load() }
+func (w *world) Changes() <-chan struct{}   { return w.news }
+func (w *world) Done() <-chan struct{}      { return nil }
 
 func (w *world) ContainerStatus(context.Context, string) (*cri.ContainerStatus, error) {
 	return &cri.ContainerStatus{State: cri.ContainerState_CONTAINER_EXITED}, nil

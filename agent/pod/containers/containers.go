@@ -39,8 +39,8 @@ type Runtime interface {
 type Placement interface {
 	// Allotment returns the exclusive resources of a container.
 	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error)
-	// Made records the config with which a container was created.
-	Made(id string, config *cri.ContainerConfig)
+	// ContainerCreated records the config with which a container was created.
+	ContainerCreated(id string, config *cri.ContainerConfig)
 	// Started records that a container runs.
 	Started(ctx context.Context, pod types.UID, c *status.Container)
 }

@@ -94,7 +94,7 @@ func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	if now := m.observer.Seen().Latest(name); now != nil && now.State == status.Running {
+	if now := m.observer.Observed().Latest(name); now != nil && now.State == status.Running {
 		return now.ID, nil
 	}
 	return "", fmt.Errorf("%w: unable to find target container %q: it does not run", env.ErrConfig, name)

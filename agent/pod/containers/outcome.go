@@ -40,13 +40,13 @@ func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	if p := s.pending[c.Name]; !p.reported {
 		p.reported = true
 		s.pod.Event(c.Name, corev1.EventTypeNormal, "Started", "Container started")
-		if now := s.Observer.Seen().ByID(id); now != nil {
+		if now := s.Observer.Observed().ByID(id); now != nil {
 			s.node.Logs.Link(pod, now)
 		}
 		s.Observer.Publish()
 		s.node.Started(spec.Type(pod, c.Name))
 	}
-	now := s.Observer.Seen().ByID(id)
+	now := s.Observer.Observed().ByID(id)
 	if now == nil || now.State != status.Running {
 		delete(s.pending, c.Name)
 		s.Wake() // it has already ended
@@ -85,7 +85,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 // notStarted handles a failed start. If the start was interrupted, it recreates the container; if an earlier call is in
 // progress, it returns the error. Otherwise the container has ended and backs off like a crashed one.
 func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
-	now := s.Observer.Seen().ByID(id)
+	now := s.Observer.Observed().ByID(id)
 	if !runtime.Lost(startErr) {
 		delete(s.pending, name)
 	}
@@ -117,7 +117,7 @@ func (s *Starter) failed(pod *corev1.Pod, name string, retry time.Duration, reas
 // Settle handles containers whose start was interrupted: it completes the start of a running one, and recreates an
 // unusable one with the same attempt number.
 func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
-	seen := s.Observer.Seen()
+	seen := s.Observer.Observed()
 	for _, c := range slices.Clone(seen.Containers) {
 		of := spec.Find(pod, c.Name)
 		switch {

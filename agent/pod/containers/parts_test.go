@@ -72,7 +72,7 @@ func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, 
 		&observe.Node{Clock: clock.RealClock{}, HostIPs: func() []string { return nil }, Runtime: relist.Reader{Runtime: m},
 			Owners: &relist.Owners{}}, id, func() []runtime.Event { return nil })
 	for i, name := range ids {
-		o.ContainerMade(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
+		o.ContainerCreated(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
 	}
 	probes := NewProbes(node, id, pod, o, func() bool { return false }, func() {})
 	return NewStopper(node, id, o, NewHooks(node, id, o), probes), o
@@ -92,8 +92,8 @@ func TestStopOrder(t *testing.T) {
 			Containers: []corev1.Container{hooked}}}
 		m := &machine{}
 		s, o := world(t, pod, m, "s1", "s2", "b")
-		if err := s.StopWithin(t.Context(), pod, 5*time.Second); err != nil || len(o.Seen().Alive()) > 0 {
-			t.Errorf("%v: %+v", err, o.Seen())
+		if err := s.StopWithin(t.Context(), pod, 5*time.Second); err != nil || len(o.Observed().Alive()) > 0 {
+			t.Errorf("%v: %+v", err, o.Observed())
 		}
 		if want := []string{"0s bye in b", "1s stop b 4s", "1s stop s2 4s", "1s stop s1 4s"}; !slices.Equal(m.calls, want) {
 			t.Errorf("%q, want %q", m.calls, want)
@@ -112,7 +112,7 @@ func TestPreStop(t *testing.T) {
 		if err := s.StopWithin(t.Context(), pod, 2*time.Second); err == nil {
 			t.Error("stopped without its hook")
 		}
-		o.ContainerMade(status.Container{ID: "b", Name: "b", State: status.Running})
+		o.ContainerCreated(status.Container{ID: "b", Name: "b", State: status.Running})
 		m.hook, m.calls = nil, nil
 		if err := s.StopWithin(t.Context(), pod, 2*time.Second); err != nil {
 			t.Error(err)

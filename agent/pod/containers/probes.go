@@ -79,7 +79,7 @@ func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
 // Keep stops the probes of containers that no longer run.
 func (p *Probes) Keep() {
 	p.manager.Keep(func(id string) bool {
-		c := p.observer.Seen().ByID(id)
+		c := p.observer.Observed().ByID(id)
 		return c != nil && c.State == status.Running
 	})
 }

@@ -58,7 +58,7 @@ func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string
 func (s *Starter) regular(pod *corev1.Pod) []status.Container {
 	var out []status.Container
 	for _, c := range spec.Containers(&pod.Spec) {
-		for _, instance := range s.Observer.Seen().Named(c.Name) {
+		for _, instance := range s.Observer.Observed().Named(c.Name) {
 			out = append(out, *instance)
 		}
 	}

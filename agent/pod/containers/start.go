@@ -98,7 +98,7 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 // start creates and starts a container. It returns a pace.Blocked while the container must wait for a backoff or for
 // its images. The status in the runtime after the call decides whether the start succeeded, not the error alone.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
-	last := s.Observer.Seen().Latest(c.Name)
+	last := s.Observer.Observed().Latest(c.Name)
 	s.resetBackoff(c, last)
 	if err := s.backOff(pod, c.Name, last); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if err := s.Observer.Refresh(ctx, id); err != nil {
 		return errors.Join(startErr, err) // Settle handles the start when the runtime responds
 	}
-	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
+	if now := s.Observer.Observed().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
 		return s.notStarted(pod, c.Name, id, startErr)
 	}
 	return s.afterStart(ctx, pod, c, id)
@@ -175,7 +175,7 @@ func (s *Starter) recordRestart(container string, ended time.Time) {
 // kill a second start of the same ID.
 func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, last *status.Container,
 	img *cri.Image) (string, error) {
-	sandbox := s.Observer.Seen().Sandbox().ID
+	sandbox := s.Observer.Observed().Sandbox().ID
 	attempt := s.nextAttempt(pod, c.Name, last)
 	if last != nil && last.State == status.Created {
 		if err := s.discard(last.ID); err != nil {
@@ -200,12 +200,12 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 		return "", b
 	}
 	delete(s.refusals, c.Name)
-	s.Observer.ContainerMade(status.Container{
+	s.Observer.ContainerCreated(status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: sandbox, Hash: spec.Hash(c), Image: c.Image,
 		MessagePath: s.maker.messagePath(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy),
 		Resources: c.Resources.DeepCopy(),
 	})
-	s.node.Placement.Made(id, config)
+	s.node.Placement.ContainerCreated(id, config)
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	return id, nil
 }
@@ -266,7 +266,7 @@ func (s *Starter) nextAttempt(pod *corev1.Pod, name string, last *status.Contain
 
 // discard removes an instance that never ran.
 func (s *Starter) discard(id string) error {
-	c := s.Observer.Seen().ByID(id)
+	c := s.Observer.Observed().ByID(id)
 	if c == nil {
 		return nil
 	}

@@ -69,7 +69,7 @@ func (s *Stopper) KillNow(ctx context.Context, pod *corev1.Pod, list []plan.Kill
 
 // StopRunning stops the running containers like StopWithin, within the grace period of the pod's spec.
 func (s *Stopper) StopRunning(ctx context.Context, pod *corev1.Pod, why string) error {
-	for _, c := range s.observer.Seen().Alive() {
+	for _, c := range s.observer.Observed().Alive() {
 		s.killEvent(c, why)
 	}
 	return s.StopWithin(ctx, pod, spec.OwnGrace(pod))
@@ -84,7 +84,7 @@ func (s *Stopper) killEvent(c *status.Container, why string) {
 func (s *Stopper) StopWithin(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
 	deadline := s.node.Clock.Now().Add(grace)
 	var regular, sidecars []*status.Container
-	for _, c := range s.observer.Seen().Alive() {
+	for _, c := range s.observer.Observed().Alive() {
 		if slices.ContainsFunc(pod.Spec.InitContainers,
 			func(s corev1.Container) bool { return s.Name == c.Name && status.Sidecar(&s) }) {
 			sidecars = append(sidecars, c)

@@ -141,7 +141,7 @@ func (s *Images) ensure(ctx context.Context, pod *corev1.Pod, n need,
 		if st.Missing() {
 			s.pull(n, r, sandbox) // waits for the imports, and then finds the image or fails
 		}
-		return nil, blocked(st.Said())
+		return nil, blocked(st.LastError())
 	}
 	present, err := s.node.Puller.Present(ctx, r)
 	if e := (*pull.Error)(nil); errors.As(err, &e) {
@@ -161,7 +161,7 @@ func (s *Images) ensure(ctx context.Context, pod *corev1.Pod, n need,
 	if st.Missing() {
 		s.pull(n, r, sandbox)
 	}
-	return nil, blocked(st.Said())
+	return nil, blocked(st.LastError())
 }
 
 // mayBeImported reports whether an image that must not be pulled is missing while the archives are still being
@@ -249,7 +249,7 @@ func (s *Images) Pulled(key string, r Result) {
 	}
 	st.image = cmp.Or(st.image, r.image)
 	st.Pulled(r.err, s.node.Clock.Now())
-	if why := st.Said(); why.Reason != "" {
+	if why := st.LastError(); why.Reason != "" {
 		s.node.Failed(st.kind, why.Reason)
 	}
 	if st.image == nil && runtime.Lost(r.err) {

@@ -72,8 +72,8 @@ func (o *Observer) runtime() relist.Reader {
 	return r
 }
 
-// Seen returns the current observed state, which must not be modified.
-func (o *Observer) Seen() *status.Observed { return &o.seen }
+// Observed returns the current observed state, which must not be modified.
+func (o *Observer) Observed() *status.Observed { return &o.seen }
 
 // Snapshot returns the last published state, which must not be modified; nil: not observed yet.
 func (o *Observer) Snapshot() *status.Observed { return o.snapshot.Load() }

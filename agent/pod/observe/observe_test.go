@@ -70,8 +70,8 @@ func TestLook(t *testing.T) {
 	}
 	m.err = nil
 	fresh, first, err := o.Observe(t.Context())
-	if !fresh || !first || err != nil || len(o.Seen().Alive()) != 1 || owners.Of("c") != "u" || owners.Of("s") != "u" {
-		t.Errorf("%v, %v, %v: %+v", fresh, first, err, o.Seen())
+	if !fresh || !first || err != nil || len(o.Observed().Alive()) != 1 || owners.Of("c") != "u" || owners.Of("s") != "u" {
+		t.Errorf("%v, %v, %v: %+v", fresh, first, err, o.Observed())
 	}
 	if fresh, _, _ := o.Observe(t.Context()); fresh {
 		t.Error("looked again without need")
@@ -95,7 +95,7 @@ func TestEventsComeFirst(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
 	o, _ := observer(m, runtime.Event{Type: runtime.EventContainerExited, ContainerID: "c", ExitCode: 3, At: time.Unix(50, 0)})
-	o.ContainerMade(status.Container{ID: "c", Name: "c", SandboxID: "s", State: status.Running})
+	o.ContainerCreated(status.Container{ID: "c", Name: "c", SandboxID: "s", State: status.Running})
 	if err := o.Stopped(t.Context(), "c"); err != nil {
 		t.Error(err)
 	}
@@ -103,7 +103,7 @@ func TestEventsComeFirst(t *testing.T) {
 	if _, _, err := o.Observe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if c := o.Seen().ByID("c"); c.State != status.Exited || c.ExitCode != 3 {
+	if c := o.Observed().ByID("c"); c.State != status.Exited || c.ExitCode != 3 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -112,22 +112,22 @@ func TestResultOfStop(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
 	o, _ := observer(m)
-	o.ContainerMade(status.Container{ID: "c", SandboxID: "s", State: status.Running})
+	o.ContainerCreated(status.Container{ID: "c", SandboxID: "s", State: status.Running})
 	if err := o.Stopped(t.Context(), "c"); !errors.Is(err, observe.ErrAlive) {
 		t.Error(err)
 	}
 	delete(m.containers, "c")
-	if err := o.Stopped(t.Context(), "c"); err != nil || len(o.Seen().Alive()) > 0 {
-		t.Errorf("%v: %+v", err, o.Seen())
+	if err := o.Stopped(t.Context(), "c"); err != nil || len(o.Observed().Alive()) > 0 {
+		t.Errorf("%v: %+v", err, o.Observed())
 	}
 }
 
 func TestFailedStartCountsAsExit(t *testing.T) {
 	t.Parallel()
 	o, _ := observer(&machine{})
-	o.ContainerMade(status.Container{ID: "c"})
+	o.ContainerCreated(status.Container{ID: "c"})
 	o.StartFailed("c", errors.New("no such program"))
-	if c := o.Seen().ByID("c"); c.State != status.Exited || c.ExitCode != 128 || c.Reason != observe.StartError || !c.FinishedAt.Equal(time.Unix(100, 0)) {
+	if c := o.Observed().ByID("c"); c.State != status.Exited || c.ExitCode != 128 || c.Reason != observe.StartError || !c.FinishedAt.Equal(time.Unix(100, 0)) {
 		t.Errorf("%+v", c)
 	}
 }
@@ -139,8 +139,8 @@ func TestSnapshot(t *testing.T) {
 	if o.Snapshot() != nil {
 		t.Error("before the worker has looked")
 	}
-	o.ContainerMade(status.Container{ID: "a"})
-	o.ContainerMade(status.Container{ID: "b"})
+	o.ContainerCreated(status.Container{ID: "a"})
+	o.ContainerCreated(status.Container{ID: "b"})
 	changed := o.Changes()
 	o.Publish()
 	select {
@@ -148,8 +148,8 @@ func TestSnapshot(t *testing.T) {
 	default:
 		t.Error("a snapshot was not published")
 	}
-	if o.Removed("a"); len(o.Snapshot().Containers) != 1 || len(o.Seen().Containers) != 2 {
-		t.Errorf("%+v, %+v", o.Snapshot(), o.Seen())
+	if o.Removed("a"); len(o.Snapshot().Containers) != 1 || len(o.Observed().Containers) != 2 {
+		t.Errorf("%+v, %+v", o.Snapshot(), o.Observed())
 	}
 	o.Forget("a")
 	if exists := o.ForgetRemovedOwners(); exists("a") || !exists("b") || owners.Count("u") != 1 {

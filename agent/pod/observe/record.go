@@ -11,8 +11,8 @@ import (
 
 // The methods in this file record the worker's own actions.
 
-// SandboxMade records a new sandbox, and reads its status from the runtime, mainly its addresses.
-func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) error {
+// SandboxCreated records a new sandbox, and reads its status from the runtime, mainly its addresses.
+func (o *Observer) SandboxCreated(ctx context.Context, id string, attempt uint32) error {
 	o.node.Owners.Add(id, o.id.UID)
 	o.seen.Sandboxes = append(o.seen.Sandboxes,
 		status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: o.node.Clock.Now()})
@@ -32,8 +32,8 @@ func (o *Observer) SandboxStopped(id string) {
 	}
 }
 
-// ContainerMade records a new container.
-func (o *Observer) ContainerMade(c status.Container) {
+// ContainerCreated records a new container.
+func (o *Observer) ContainerCreated(c status.Container) {
 	o.node.Owners.Add(c.ID, o.id.UID)
 	c.CreatedAt = o.node.Clock.Now()
 	o.seen.Containers = append(o.seen.Containers, c)

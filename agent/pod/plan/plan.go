@@ -34,25 +34,25 @@ type Plan struct {
 
 // Input is the input of For.
 type Input struct {
-	Pod     *corev1.Pod
-	Seen    *status.Observed
-	Started func(id string) bool           // startup probe passed
-	Failed  func(id string) (string, bool) // the failed probe of a container
+	Pod      *corev1.Pod
+	Observed *status.Observed
+	Started  func(id string) bool           // startup probe passed
+	Failed   func(id string) (string, bool) // the failed probe of a container
 }
 
 // For computes the plan of a pod that should run.
 func For(in Input) Plan {
-	if trigger := status.RestartsAll(in.Pod, in.Seen); trigger != nil {
+	if trigger := status.RestartsAll(in.Pod, in.Observed); trigger != nil {
 		return in.restartAll(trigger)
 	}
-	sandbox := in.Seen.Sandbox()
+	sandbox := in.Observed.Sandbox()
 	if sandbox == nil || !sandbox.Ready {
 		return in.newSandbox(sandbox)
 	}
 	var p Plan
 	in.kills(&p)
 	for _, c := range spec.Ephemeral(in.Pod) { // they run once, regardless of the others
-		last := in.Seen.Latest(c.Name)
+		last := in.Observed.Latest(c.Name)
 		if last == nil && !in.ran(c.Name) || last != nil && last.State == status.Created {
 			p.Start = append(p.Start, c)
 		}
@@ -60,7 +60,7 @@ func For(in Input) Plan {
 	if in.initialized(&p, sandbox.ID) {
 		for i := range in.Pod.Spec.Containers {
 			c := &in.Pod.Spec.Containers[i]
-			last := in.Seen.Latest(c.Name)
+			last := in.Observed.Latest(c.Name)
 			running := last != nil && (last.State == status.Running || last.State == status.Unknown)
 			if !running && in.restarts(c) {
 				p.Start = append(p.Start, c)
@@ -75,7 +75,7 @@ func (in *Input) restartAll(trigger *status.Container) Plan {
 	p := Plan{RestartAll: trigger}
 	why := fmt.Sprintf("Container %s exited with code %d, all containers will be restarted", trigger.Name,
 		trigger.ExitCode)
-	for _, c := range in.Seen.Alive() {
+	for _, c := range in.Observed.Alive() {
 		named := func(e corev1.EphemeralContainer) bool { return e.Name == c.Name }
 		if !slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, named) {
 			p.Kill = append(p.Kill, Kill{c, why})
@@ -109,7 +109,7 @@ const exitUnknown = 137
 
 // restarts reports whether a container that does not run should start, by its last exit and the restart policy.
 func (in *Input) restarts(c *corev1.Container) bool {
-	last := in.Seen.Latest(c.Name)
+	last := in.Observed.Latest(c.Name)
 	if last == nil || last.State == status.Created || status.Sidecar(c) {
 		return true
 	}
@@ -124,7 +124,7 @@ func (in *Input) restarts(c *corev1.Container) bool {
 // killed while it created them.
 func (in *Input) kills(p *Plan) {
 	for _, want := range spec.Containers(&in.Pod.Spec) {
-		c := in.Seen.Latest(want.Name)
+		c := in.Observed.Latest(want.Name)
 		if c != nil && c.State == status.Unknown {
 			p.Kill = append(p.Kill,
 				Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
@@ -154,12 +154,12 @@ func (in *Input) ran(name string) bool {
 // container has run in this sandbox, the init containers are finished; sidecars are still restarted.
 func (in *Input) initialized(p *Plan, sandbox string) bool {
 	done := slices.ContainsFunc(in.Pod.Spec.Containers, func(c corev1.Container) bool {
-		last := in.Seen.Latest(c.Name)
+		last := in.Observed.Latest(c.Name)
 		return last != nil && last.SandboxID == sandbox && last.State != status.Created
 	})
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		last := in.Seen.Latest(c.Name)
+		last := in.Observed.Latest(c.Name)
 		if last != nil && last.SandboxID != sandbox {
 			last = nil
 		}

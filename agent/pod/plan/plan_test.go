@@ -73,7 +73,7 @@ func TestFor(t *testing.T) {
 				pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 			}
 			got := plan.For(plan.Input{
-				Pod: pod, Seen: &c.seen, Started: func(string) bool { return !c.starter },
+				Pod: pod, Observed: &c.seen, Started: func(string) bool { return !c.starter },
 				Failed: func(id string) (string, bool) { return "liveness", id == c.failed },
 			})
 			var start, kill []string
@@ -96,7 +96,7 @@ func TestChangedImageRestarts(t *testing.T) {
 	c := in(status.Running, "a", "s", 0)
 	c.Hash = spec.Hash(&pod.Spec.Containers[0])
 	seen := &status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}, Containers: []status.Container{c}}
-	input := plan.Input{Pod: pod, Seen: seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }}
+	input := plan.Input{Pod: pod, Observed: seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }}
 	if p := plan.For(input); len(p.Kill) != 0 {
 		t.Errorf("killed unchanged: %+v", p)
 	}
@@ -133,7 +133,7 @@ func TestRestartAll(t *testing.T) {
 		}}
 		pod.Spec.Containers[1].RestartPolicyRules = rule
 		seen := status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: !c.dead}}, Containers: c.seen}
-		p := plan.For(plan.Input{Pod: pod, Seen: &seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }})
+		p := plan.For(plan.Input{Pod: pod, Observed: &seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }})
 		var kill []string
 		for _, k := range p.Kill {
 			kill = append(kill, k.Container.Name)

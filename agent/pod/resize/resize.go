@@ -19,8 +19,8 @@ import (
 	"monopod/agent/predicates"
 )
 
-// Asked reports whether next, or a container of it, has other resources than in old.
-func Asked(next, old *corev1.PodSpec) bool {
+// Requested reports whether next, or a container of it, has other resources than in old.
+func Requested(next, old *corev1.PodSpec) bool {
 	return len(changed(own(next), own(old))) > 0 ||
 		spec.AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
 }

@@ -48,7 +48,7 @@ func TestAsked(t *testing.T) {
 		"another container":     {other, false, false},
 	} {
 		had := pod("1", "1Gi")
-		if got := resize.Asked(&c.next.Spec, &had.Spec); got != c.asked {
+		if got := resize.Requested(&c.next.Spec, &had.Spec); got != c.asked {
 			t.Errorf("%s: asked %v", name, got)
 		}
 		if got := spec.RequestChanged(&c.next.Spec, &had.Spec, corev1.ResourceCPU); got != c.requested {

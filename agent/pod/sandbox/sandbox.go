@@ -39,8 +39,8 @@ type Cgroups interface {
 	Create(pod *corev1.Pod)
 	// Update sets the limits of an existing cgroup.
 	Update(pod *corev1.Pod)
-	// Hold adds the requests of a pod that an earlier agent admitted to its QoS class.
-	Hold(pod *corev1.Pod)
+	// Adopt adds the requests of a pod that an earlier agent admitted to its QoS class.
+	Adopt(pod *corev1.Pod)
 	// Remove removes the cgroup. It fails while the cgroup contains a process.
 	Remove(pod *corev1.Pod) error
 	// Parent returns the cgroup's name for the runtime.
@@ -134,7 +134,7 @@ func (s *Sandbox) Create(ctx context.Context, pod *corev1.Pod, attempt uint32) e
 		s.pod.Warn("FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
-	return s.observer.SandboxMade(ctx, id, attempt)
+	return s.observer.SandboxCreated(ctx, id, attempt)
 }
 
 // run makes the runtime create the sandbox. Changes of the pod do not interrupt it.
@@ -179,18 +179,18 @@ func (s *Sandbox) config(pod *corev1.Pod, attempt uint32) *cri.PodSandboxConfig 
 
 // Config returns the config with which the running sandbox was created.
 func (s *Sandbox) Config(pod *corev1.Pod) *cri.PodSandboxConfig {
-	return s.config(pod, s.observer.Seen().Sandbox().Attempt)
+	return s.config(pod, s.observer.Observed().Sandbox().Attempt)
 }
 
 // Stop stops the newest sandbox, of which no container runs, and releases the pod's address.
 func (s *Sandbox) Stop(ctx context.Context) error {
-	return s.node.Runtime.StopPodSandbox(ctx, s.observer.Seen().Sandbox().ID)
+	return s.node.Runtime.StopPodSandbox(ctx, s.observer.Observed().Sandbox().ID)
 }
 
 // StopAll stops all sandboxes concurrently in a group. Changes of the pod do not interrupt it. The caller calls stopped
 // after the group has ended, to record the stopped sandboxes.
 func (s *Sandbox) StopAll(g *guard.Group) (stopped func()) {
-	seen := s.observer.Seen()
+	seen := s.observer.Observed()
 	done := make([]string, len(seen.Sandboxes))
 	for i := range seen.Sandboxes {
 		id := seen.Sandboxes[i].ID
@@ -211,7 +211,7 @@ func (s *Sandbox) StopAll(g *guard.Group) (stopped func()) {
 
 // RemoveAll removes all sandboxes with their containers in a group.
 func (s *Sandbox) RemoveAll(g *guard.Group) {
-	for _, sandbox := range s.observer.Seen().Sandboxes {
+	for _, sandbox := range s.observer.Observed().Sandboxes {
 		g.Do(func() error {
 			if err := s.node.Runtime.RemovePodSandbox(s.pod.Life, sandbox.ID); err != nil && !identity.Gone(err) {
 				return fmt.Errorf("remove sandbox: %w", err)
@@ -228,10 +228,10 @@ func (s *Sandbox) Limit(pod *corev1.Pod) {
 	}
 }
 
-// Hold takes over the cgroup that an earlier agent created.
-func (s *Sandbox) Hold(pod *corev1.Pod) {
-	if s.node.Cgroups != nil && len(s.observer.Seen().Sandboxes) > 0 {
-		s.node.Cgroups.Hold(pod)
+// AdoptCgroup takes over the cgroup that an earlier agent created.
+func (s *Sandbox) AdoptCgroup(pod *corev1.Pod) {
+	if s.node.Cgroups != nil && len(s.observer.Observed().Sandboxes) > 0 {
+		s.node.Cgroups.Adopt(pod)
 	}
 }
 

@@ -49,7 +49,7 @@ func (m *machine) PodSandboxStatus(context.Context, string) (*cri.PodSandboxStat
 }
 func (m *machine) Create(*corev1.Pod)        {}
 func (m *machine) Update(*corev1.Pod)        {}
-func (m *machine) Hold(*corev1.Pod)          {}
+func (m *machine) Adopt(*corev1.Pod)         {}
 func (m *machine) Parent(*corev1.Pod) string { return "/kubepods/u" }
 
 func (m *machine) Remove(*corev1.Pod) error {
@@ -81,8 +81,8 @@ func TestMake(t *testing.T) {
 	m := &machine{}
 	s, o, p := made(t, m)
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostUsers: new(bool), Containers: []corev1.Container{{Name: "c"}}}}
-	if err := s.Create(t.Context(), pod, 0); err != nil || !o.Seen().Sandbox().Ready {
-		t.Errorf("%v: %+v", err, o.Seen())
+	if err := s.Create(t.Context(), pod, 0); err != nil || !o.Observed().Sandbox().Ready {
+		t.Errorf("%v: %+v", err, o.Observed())
 	}
 	users := m.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 	if users.GetMode() != cri.NamespaceMode_POD || m.config.GetLinux().GetCgroupParent() != "/kubepods/u" {
@@ -107,8 +107,8 @@ func TestStopping(t *testing.T) {
 		stopped := s.StopAll(&g)
 		err := g.Wait()
 		stopped()
-		if !errors.Is(err, stop) || o.Seen().Sandbox().Ready != (stop != nil) {
-			t.Errorf("%v, want %v: %+v", err, stop, o.Seen().Sandbox())
+		if !errors.Is(err, stop) || o.Observed().Sandbox().Ready != (stop != nil) {
+			t.Errorf("%v, want %v: %+v", err, stop, o.Observed().Sandbox())
 		}
 		var rest guard.Group
 		s.RemoveAll(&rest)

@@ -57,7 +57,7 @@ func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 		c.Reason = "PodCompleted"
 	case s.Phase == corev1.PodFailed:
 		c.Reason = "PodFailed"
-	case RestartsAll(in.Pod, in.Seen) != nil:
+	case RestartsAll(in.Pod, in.Observed) != nil:
 		c.Status, c.Reason = corev1.ConditionTrue, "RestartAllContainersStarted"
 		c.Message = "container exited with restart policy rule"
 	}
@@ -82,7 +82,7 @@ func (in *Input) scheduled() corev1.PodCondition {
 
 func (in *Input) readyToStart() corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse}
-	if s := in.Seen.Sandbox(); s != nil && s.Ready && !in.Terminal {
+	if s := in.Observed.Sandbox(); s != nil && s.Ready && !in.Terminal {
 		c.Status = corev1.ConditionTrue
 	}
 	return c

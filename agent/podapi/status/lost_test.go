@@ -33,7 +33,7 @@ func TestConcluded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := status.Input{Pod: c.pod, Seen: c.seen, Terminal: true, Now: at(0)}
+			in := status.Input{Pod: c.pod, Observed: c.seen, Terminal: true, Now: at(0)}
 			c.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}}}
 			got := status.Of(in)
 			check := func(list []corev1.ContainerStatus, want ...string) {
@@ -87,7 +87,7 @@ func TestFinishedAtImpliesStartedAt(t *testing.T) {
 	older.ID, older.Attempt, older.FinishedAt = "w", 0, at(2)
 	c.Attempt = 1
 	for _, p := range []*corev1.Pod{pod(always, "a"), withInit(pod(always, "b"), corev1.Container{Name: "a"})} {
-		got := status.Of(status.Input{Pod: p, Seen: seen(c, older), Now: at(5)})
+		got := status.Of(status.Input{Pod: p, Observed: seen(c, older), Now: at(5)})
 		list := slices.Concat(got.InitContainerStatuses, got.ContainerStatuses)
 		for _, end := range []*corev1.ContainerStateTerminated{list[0].State.Terminated, list[0].LastTerminationState.Terminated} {
 			if end.StartedAt.IsZero() || !end.StartedAt.Equal(&end.FinishedAt) {

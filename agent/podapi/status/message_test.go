@@ -19,7 +19,7 @@ func TestMessagesShareTheirLimit(t *testing.T) {
 		seen.Containers = append(seen.Containers,
 			status.Container{ID: name, Name: name, State: status.Exited, Message: strings.Repeat("€", 1365)})
 	}
-	out := status.Of(status.Input{Pod: pod, Seen: seen, Now: time.Now()})
+	out := status.Of(status.Input{Pod: pod, Observed: seen, Now: time.Now()})
 	for _, c := range out.ContainerStatuses {
 		if want := strings.Repeat("€", 1024); c.State.Terminated.Message != want {
 			t.Errorf("%s: %d bytes", c.Name, len(c.State.Terminated.Message))

@@ -35,9 +35,9 @@ func TestMounts(t *testing.T) {
 	}
 	// They stay in the status when the container is garbage-collected.
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{*spec}}}
-	in := Input{Pod: pod, Seen: &Observed{Containers: []Container{c}}}
+	in := Input{Pod: pod, Observed: &Observed{Containers: []Container{c}}}
 	pod.Status = Of(in)
-	in.Seen = &Observed{}
+	in.Observed = &Observed{}
 	if got := Of(in).ContainerStatuses[0].VolumeMounts; !apiequality.Semantic.DeepEqual(got, want) {
 		t.Errorf("collected: %+v", got)
 	}

@@ -16,7 +16,7 @@ func (in *Input) count(list []corev1.ContainerStatus) tally {
 		switch {
 		case s.State.Running != nil:
 			t.running++
-		case renewed && s.State.Waiting != nil && in.Seen.Latest(s.Name) == nil:
+		case renewed && s.State.Waiting != nil && in.Observed.Latest(s.Name) == nil:
 			t.waiting++
 		case ended != nil:
 			t.stopped++
@@ -40,7 +40,7 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		}
 		return corev1.PodFailed
 	}
-	if RestartsAll(in.Pod, in.Seen) != nil { // no exit is final
+	if RestartsAll(in.Pod, in.Observed) != nil { // no exit is final
 		if t.running+t.stopped > 0 {
 			return corev1.PodRunning
 		}

@@ -92,7 +92,7 @@ func TestRestartingAll(t *testing.T) {
 			corev1.PodFailed, corev1.ConditionFalse, "PodFailed"},
 	} {
 		pod.Status = status.Of(status.Input{
-			Pod: pod, Seen: &status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}, Containers: c.containers},
+			Pod: pod, Observed: &status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}, Containers: c.containers},
 			Terminal: c.terminal,
 		})
 		got := status.Condition(pod.Status.Conditions, corev1.AllContainersRestarting)

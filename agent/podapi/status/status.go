@@ -27,12 +27,12 @@ type Resize struct {
 
 // Input is everything that a status depends on.
 type Input struct {
-	Pod     *corev1.Pod // with the last stored status
-	Seen    *Observed
-	Waiting map[string]Waiting   // by container name
-	Ready   func(id string) bool // readiness, of a running container
-	Started func(id string) bool // startup, of a running container
-	HostIPs []string
+	Pod      *corev1.Pod // with the last stored status
+	Observed *Observed
+	Waiting  map[string]Waiting   // by container name
+	Ready    func(id string) bool // readiness, of a running container
+	Started  func(id string) bool // startup, of a running container
+	HostIPs  []string
 	// Terminal means that no container runs or will run. Containers whose end was not observed count as terminated.
 	Terminal bool
 	Failure  *Failure
@@ -86,14 +86,14 @@ func (in *Input) addresses(out *corev1.PodStatus) {
 		out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
 	}
 	var ips []string
-	switch sandbox := in.Seen.Sandbox(); {
+	switch sandbox := in.Observed.Sandbox(); {
 	case sandbox == nil:
 	case in.Pod.Spec.HostNetwork:
 		ips = in.HostIPs
 	default:
 		ips = PodIPs(sandbox.IPs, in.HostIPs)
 	}
-	if len(ips) == 0 && (in.Terminal || in.Seen.Sandbox() != nil && !in.Seen.Sandbox().Ready) {
+	if len(ips) == 0 && (in.Terminal || in.Observed.Sandbox() != nil && !in.Observed.Sandbox().Ready) {
 		return // a pod's address is kept after its sandbox
 	}
 	out.PodIP, out.PodIPs = "", nil
@@ -123,7 +123,7 @@ func PodIPs(reported, host []string) []string {
 // containers returns the statuses in the order of the spec.
 func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStatus,
 	regular bool) []corev1.ContainerStatus {
-	if in.Failure != nil && len(in.Seen.Containers) == 0 && len(old) == 0 {
+	if in.Failure != nil && len(in.Observed.Containers) == 0 && len(old) == 0 {
 		return nil // rejected before anything was started
 	}
 	var out []corev1.ContainerStatus
@@ -159,7 +159,7 @@ func find(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 }
 
 func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
-	all := in.Seen.Named(spec.Name)
+	all := in.Observed.Named(spec.Name)
 	if len(all) == 0 {
 		return in.absent(spec, was, regular)
 	}

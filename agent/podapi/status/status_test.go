@@ -85,7 +85,7 @@ func TestPhase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := status.Of(status.Input{Pod: c.pod, Seen: c.seen, Waiting: c.waiting, Terminal: c.terminal, Now: at(0)})
+			got := status.Of(status.Input{Pod: c.pod, Observed: c.seen, Waiting: c.waiting, Terminal: c.terminal, Now: at(0)})
 			if got.Phase != c.want {
 				t.Errorf("phase %s, want %s", got.Phase, c.want)
 			}
@@ -99,7 +99,7 @@ func TestContainerStates(t *testing.T) {
 	oom := running("a", 2)
 	oom.OOM = true
 	oom.Exit(137, at(9))
-	got := status.Of(status.Input{Pod: p, Seen: seen(oom, exited("a", 1, 3)), Waiting: map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff", Message: "m"}}, Now: at(0)})
+	got := status.Of(status.Input{Pod: p, Observed: seen(oom, exited("a", 1, 3)), Waiting: map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff", Message: "m"}}, Now: at(0)})
 	s := got.ContainerStatuses[0]
 	if s.State.Waiting == nil || s.State.Waiting.Reason != "CrashLoopBackOff" || s.RestartCount != 2 || s.Ready {
 		t.Errorf("state: %+v", s)
@@ -113,7 +113,7 @@ func TestContainerStates(t *testing.T) {
 	if child.Reason != "Completed" {
 		t.Errorf("reason %s", child.Reason)
 	}
-	got = status.Of(status.Input{Pod: p, Seen: seen(running("a", 1), exited("a", 0, 3)), Now: at(0)})
+	got = status.Of(status.Input{Pod: p, Observed: seen(running("a", 1), exited("a", 0, 3)), Now: at(0)})
 	if s = got.ContainerStatuses[0]; s.State.Running == nil || s.LastTerminationState.Terminated.ExitCode != 3 || !s.Ready || s.ContainerID != "containerd://a-id" {
 		t.Errorf("after a restart: %+v", s)
 	}
@@ -122,16 +122,16 @@ func TestContainerStates(t *testing.T) {
 func TestLostContainer(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
-	p.Status = status.Of(status.Input{Pod: p, Seen: seen(running("a", 1)), Now: at(0)})
-	got := status.Of(status.Input{Pod: p, Seen: &status.Observed{}, Terminal: true, Now: at(5)})
+	p.Status = status.Of(status.Input{Pod: p, Observed: seen(running("a", 1)), Now: at(0)})
+	got := status.Of(status.Input{Pod: p, Observed: &status.Observed{}, Terminal: true, Now: at(5)})
 	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.Reason != "ContainerStatusUnknown" || end.ExitCode != 137 || got.ContainerStatuses[0].RestartCount != 1 {
 		t.Errorf("state: %+v", got.ContainerStatuses[0])
 	}
 	if got.PodIP != "10.0.0.2" {
 		t.Errorf("address %q lost with the sandbox", got.PodIP)
 	}
-	p.Status = status.Of(status.Input{Pod: p, Seen: seen(exited("a", 1, 7)), Terminal: true, Now: at(5)})
-	got = status.Of(status.Input{Pod: p, Seen: &status.Observed{}, Terminal: true, Now: at(6)})
+	p.Status = status.Of(status.Input{Pod: p, Observed: seen(exited("a", 1, 7)), Terminal: true, Now: at(5)})
+	got = status.Of(status.Input{Pod: p, Observed: &status.Observed{}, Terminal: true, Now: at(6)})
 	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 7 {
 		t.Errorf("a known end was forgotten: %+v", end)
 	}
@@ -159,7 +159,7 @@ func TestReadinessGates(t *testing.T) {
 	p := pod(always, "a")
 	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/a"}, {ConditionType: "example.com/b"}, {ConditionType: "example.com/c"}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: "example.com/a", Status: corev1.ConditionTrue}, {Type: "example.com/b", Status: corev1.ConditionFalse}}
-	s := status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
+	s := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	c := status.Condition(s.Conditions, corev1.PodReady)
 	const want = `the status of pod readiness gate "example.com/b" is not "True", but False, corresponding condition of pod readiness gate "example.com/c" does not exist.`
 	if c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != want {
@@ -174,7 +174,7 @@ func TestImageIsTheRuntimes(t *testing.T) {
 	p.Spec.Containers[0].Image, p.Spec.Containers[1].Image = "busybox:1.36", "busybox:1.36"
 	c := running("a", 0)
 	c.Image = "docker.io/library/busybox:1.36"
-	s := status.Of(status.Input{Pod: p, Seen: seen(c), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
+	s := status.Of(status.Input{Pod: p, Observed: seen(c), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	if got := s.ContainerStatuses[0].Image; got != c.Image {
 		t.Errorf("of a container: %s, want %s", got, c.Image)
 	}
@@ -189,18 +189,18 @@ func TestStable(t *testing.T) {
 	p := pod(always, "a")
 	p.Status.Conditions = []corev1.PodCondition{{Type: "example.com/gate", Status: corev1.ConditionTrue}}
 	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
-	p.Status = status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
+	p.Status = status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	if c := status.Condition(p.Status.Conditions, corev1.PodReady); c.Status != corev1.ConditionTrue {
 		t.Errorf("not ready: %+v", c)
 	}
 	if status.Condition(p.Status.Conditions, "example.com/gate") == nil {
 		t.Error("another component's condition was dropped")
 	}
-	again := status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(60)})
+	again := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(60)})
 	if !apiequality.Semantic.DeepEqual(p.Status, again) {
 		t.Errorf("changed:\n%+v\n%+v", p.Status, again)
 	}
-	unready := status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), Ready: func(string) bool { return false }, HostIPs: []string{"1.2.3.4"}, Now: at(60)})
+	unready := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), Ready: func(string) bool { return false }, HostIPs: []string{"1.2.3.4"}, Now: at(60)})
 	c := status.Condition(unready.Conditions, corev1.PodReady)
 	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotReady" || c.Message != "containers with unready status: [a]" || !c.LastTransitionTime.Equal(&metav1.Time{Time: at(60)}) {
 		t.Errorf("condition: %+v", c)
@@ -210,12 +210,12 @@ func TestStable(t *testing.T) {
 func TestFailure(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
-	got := status.Of(status.Input{Pod: p, Seen: &status.Observed{}, Terminal: true, Failure: &status.Failure{Reason: "OutOfcpu", Message: "m"}, Now: at(0)})
+	got := status.Of(status.Input{Pod: p, Observed: &status.Observed{}, Terminal: true, Failure: &status.Failure{Reason: "OutOfcpu", Message: "m"}, Now: at(0)})
 	if got.Phase != corev1.PodFailed || got.Reason != "OutOfcpu" || got.Message != "m" || len(got.ContainerStatuses) != 0 {
 		t.Errorf("status: %+v", got)
 	}
 	p.Status = got
-	got = status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), Now: at(0)})
+	got = status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), Now: at(0)})
 	if got.Phase != corev1.PodFailed || got.Reason != "OutOfcpu" {
 		t.Errorf("a failed pod came back: %+v", got)
 	}

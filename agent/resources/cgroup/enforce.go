@@ -15,9 +15,9 @@ import (
 
 // Node is notified by an Enforcer.
 type Node interface {
-	// Lacks records why the limits of a pod, or of all pods, are not enforced; nil: they are.
-	Lacks(of string, err error)
-	Lacking(of string) bool
+	// SetCgroupProblem records why the limits of a pod, or of all pods, are not enforced; nil: they are.
+	SetCgroupProblem(of string, err error)
+	HasCgroupProblem(of string) bool
 	Event(eventType, reason, format string, args ...any)
 }
 
@@ -54,12 +54,12 @@ func (e *Enforcer) Enforce() error {
 	return nil
 }
 
-// allPods identifies the cgroup of all pods for Node.Lacks.
+// allPods identifies the cgroup of all pods for Node.SetCgroupProblem.
 const allPods = "kubepods"
 
 // retryPods calls limitPods again if it failed: the machine may have got a controller since.
 func (e *Enforcer) retryPods() {
-	if e.deps.Node.Lacking(allPods) {
+	if e.deps.Node.HasCgroupProblem(allPods) {
 		e.limitPods()
 	}
 }
@@ -72,7 +72,7 @@ func (e *Enforcer) limitPods() {
 		all = limitsFor(e.remaining())
 	}
 	err := e.deps.Cgroups.Prepare(all)
-	e.deps.Node.Lacks(allPods, err)
+	e.deps.Node.SetCgroupProblem(allPods, err)
 	if err != nil {
 		e.notEnforced("Failed to update Node Allocatable Limits %q: %v", "kubepods", err)
 	} else if enforced {
@@ -157,12 +157,13 @@ func (e *Enforcer) Create(pod *corev1.Pod) {
 func (e *Enforcer) Update(pod *corev1.Pod) { e.set("update", pod) }
 
 func (e *Enforcer) set(operation string, pod *corev1.Pod) {
-	e.deps.Node.Lacks(string(pod.UID), e.deps.Observe(operation, func() error { return e.deps.Cgroups.Create(pod) }))
+	e.deps.Node.SetCgroupProblem(string(pod.UID),
+		e.deps.Observe(operation, func() error { return e.deps.Cgroups.Create(pod) }))
 }
 
-// Hold implements sandbox.Cgroups.
-func (e *Enforcer) Hold(pod *corev1.Pod) {
-	e.deps.Node.Lacks(string(pod.UID), e.deps.Cgroups.Hold(pod))
+// Adopt implements sandbox.Cgroups.
+func (e *Enforcer) Adopt(pod *corev1.Pod) {
+	e.deps.Node.SetCgroupProblem(string(pod.UID), e.deps.Cgroups.Hold(pod))
 }
 
 // Remove implements sandbox.Cgroups.

@@ -60,7 +60,7 @@ func (p *Placement) unpin(ctx context.Context) {
 // allObserved reports whether the containers of every pod are known.
 func (p *Placement) allObserved() bool {
 	for _, pod := range p.Pods() {
-		if pod.Seen() == nil {
+		if pod.Observed() == nil {
 			return false
 		}
 	}
@@ -71,7 +71,7 @@ func (p *Placement) allObserved() bool {
 func (p *Placement) running() []cpumanager.Container {
 	var out []cpumanager.Container
 	for uid, pod := range p.Pods() {
-		seen := pod.Seen()
+		seen := pod.Observed()
 		if seen == nil {
 			continue
 		}
@@ -92,8 +92,8 @@ func (p *Placement) updateCPUs(ctx context.Context, id, cpus string) error {
 	return err
 }
 
-// Made records the config with which a container was created.
-func (p *Placement) Made(id string, config *cri.ContainerConfig) {
+// ContainerCreated records the config with which a container was created.
+func (p *Placement) ContainerCreated(id string, config *cri.ContainerConfig) {
 	if p.pinner != nil {
 		p.pinner.Created(id, config.GetLinux().GetResources().GetCpusetCpus())
 	}

@@ -41,9 +41,9 @@ import (
 type Pod interface {
 	// Object returns the current, shared object of the pod.
 	Object() *corev1.Pod
-	// Seen returns the observed state of the pod in the runtime, which must not be
+	// Observed returns the observed state of the pod in the runtime, which must not be
 	// modified; nil: not observed yet.
-	Seen() *status.Observed
+	Observed() *status.Observed
 	// Wake triggers a sync of the pod.
 	Wake()
 }

@@ -43,9 +43,9 @@ type node struct {
 // pod was observed, or not.
 type pod struct{ seen *status.Observed }
 
-func (p pod) Object() *corev1.Pod    { return &corev1.Pod{} }
-func (p pod) Seen() *status.Observed { return p.seen }
-func (p pod) Wake()                  {}
+func (p pod) Object() *corev1.Pod        { return &corev1.Pod{} }
+func (p pod) Observed() *status.Observed { return p.seen }
+func (p pod) Wake()                      {}
 
 func (n *node) Poke() {}
 
