@@ -176,14 +176,6 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, errors.New("no pod runs on the fake runtime")
 }
 
-// mounter returns a mounter that uses plain folders if the runtime is the fake one; nil: the kernel mounts.
-func (n *Node) mounter() volume.Mounter {
-	if n.cfg.Settings.Runtime != "fake" {
-		return nil
-	}
-	return mount.Folders{}
-}
-
 // Run runs the agent on the configured runtime, and the ingress controller if there is one, until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	if n.cfg.Settings.Runtime != NoRuntime {
@@ -292,15 +284,6 @@ func (n *Node) runWithChild(ctx context.Context) error {
 	return group.Wait()
 }
 
-// units returns the systemd client if systemd creates the cgroups; nil otherwise.
-func (n *Node) units() (units cgroup.Units, hangUp func()) {
-	if n.cfg.Settings.Cgroups.Driver != cgroup.Systemd {
-		return nil, func() {}
-	}
-	m := cgroup.NewSlices(nil)
-	return m, m.Close
-}
-
 // runtimeConfig contains the part of the agent's configuration that depends on the runtime.
 type runtimeConfig struct {
 	cgroups      string          // parent of pods' cgroups; empty: none
@@ -331,11 +314,19 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 	if on.ownNetwork {
 		server = netip.AddrPort{} // pods use the Service kubernetes
 	}
-	units, hangUp := n.units()
-	defer hangUp()
+	var units cgroup.Units // nil: systemd does not create the cgroups
+	if s.Cgroups.Driver == cgroup.Systemd {
+		slices := cgroup.NewSlices(nil)
+		defer slices.Close()
+		units = slices
+	}
+	var mounter volume.Mounter // nil: the kernel mounts
+	if s.Runtime == "fake" {
+		mounter = mount.Folders{}
+	}
 	a, err := New(Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: registry,
-		Gather: prometheus.Gatherers{registry, process}, Mounter: n.mounter(),
+		Gather: prometheus.Gatherers{registry, process}, Mounter: mounter,
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory,
 		WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		Network: n.Network, Needs: on.needs,

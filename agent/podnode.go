@@ -62,7 +62,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Images: images.Node{
 			Client: d.Client, Runtime: d.Runtime, Puller: a.images.pulls, Clock: d.Clock, Guard: a.guard,
-			Imported: a.images.preload.First, Changed: a.node.ImagesChanged, Lost: a.node.Poke, Failed: a.metrics.Failed,
+			Imported: a.images.preload.First, Changed: a.node.ImagesChanged, Unavailable: a.node.Poke, Failed: a.metrics.Failed,
 		},
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,

@@ -188,14 +188,14 @@ func TestRestartBackoffResets(t *testing.T) {
 		w.until(2*time.Hour, "a", restarts(12))
 		w.after(2 * time.Minute) // dead containers are collected each minute
 		uid := w.get("a").UID
-		owned, hooked := w.a.Remembered(uid)
+		owned, hooked := w.a.Records(uid)
 		if owned == 0 || owned > 4 || hooked > 3 {
 			t.Errorf("after 12 restarts %d sandboxes and containers and %d hooks are remembered", owned, hooked)
 		}
 		w.delete("a", 30)
 		w.until(time.Minute, "a", gone)
 		w.after(time.Second)
-		if owned, _ := w.a.Remembered(uid); owned != 0 {
+		if owned, _ := w.a.Records(uid); owned != 0 {
 			t.Errorf("%d of a pod that is gone", owned)
 		}
 	})

@@ -87,7 +87,8 @@ func printImages(out io.Writer, list []images.Image) error {
 	var total int64
 	for _, i := range list {
 		total += i.Bytes
-		name, pinned, users := shortID(i.ID), "", "-"
+		name, pinned, users := strings.TrimPrefix(i.ID, "sha256:"), "", "-"
+		name = name[:min(12, len(name))]
 		if len(i.Names) > 0 {
 			name = i.Names[0]
 		}
@@ -107,12 +108,6 @@ func printImages(out io.Writer, list []images.Image) error {
 	}
 	_, err := fmt.Fprintf(out, "%s, %s\n", words.Count(len(list), "image"), words.Bytes(total))
 	return err
-}
-
-// shortID returns the first 12 characters of an ID.
-func shortID(id string) string {
-	id = strings.TrimPrefix(id, "sha256:")
-	return id[:min(12, len(id))]
 }
 
 func imagesImport(c *imagesOptions) *cobra.Command {

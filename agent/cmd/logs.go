@@ -175,21 +175,15 @@ func (c *logsOptions) containers(pod *corev1.Pod) ([]string, error) {
 	case c.all:
 		return all, nil
 	case c.container == "":
-		return []string{defaultContainer(pod, all)}, nil
+		name := pod.Annotations[defaultContainerAnnotation]
+		if !slices.Contains(all, name) {
+			name = pod.Spec.Containers[0].Name
+		}
+		return []string{name}, nil
 	}
 	if slices.Contains(all, c.container) {
 		return []string{c.container}, nil
 	}
 	return nil, fmt.Errorf("pod %s/%s has no container %s: its containers are %s", pod.Namespace, pod.Name, c.container,
 		strings.Join(all, ", "))
-}
-
-// defaultContainer returns the container to use if the user names none.
-func defaultContainer(pod *corev1.Pod, all []string) string {
-	for _, name := range all {
-		if name == pod.Annotations[defaultContainerAnnotation] {
-			return name
-		}
-	}
-	return pod.Spec.Containers[0].Name
 }

@@ -40,7 +40,7 @@ func (d *desired) setPod(next *corev1.Pod,
 	d.requested, d.deferred = next, nil
 	if resized = resize.Requested(&next.Spec, &d.pod.Spec); resized {
 		if d.deferred = check(d.pod, next); d.deferred != nil {
-			next = resize.Keep(next, d.pod)
+			next = resize.KeepResources(next, d.pod)
 		}
 	}
 	d.pod = next

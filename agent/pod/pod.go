@@ -152,8 +152,8 @@ func (p *Pod) Running() iter.Seq[*status.Container] {
 // Volumes returns the locations of the pod's volumes, by name; nil until all were mounted.
 func (p *Pod) Volumes() map[string]volumes.Location { return p.volumes.Locations() }
 
-// Remembered returns the number of containers whose executed preStop hook is recorded.
-func (p *Pod) Remembered() int { return p.hooks.Remembered() }
+// ExecutedHooks returns the number of containers whose executed preStop hook is recorded.
+func (p *Pod) ExecutedHooks() int { return p.hooks.Executed() }
 
 // Wake wakes the worker.
 func (p *Pod) Wake() { p.inbox.poke() }

@@ -35,7 +35,7 @@ func Main(ctx context.Context, argv []string, serve func(ctx context.Context, fl
 	switch {
 	case name == kubectl:
 		err = runKubectl(argv)
-	case asksHelp(args):
+	case slices.Contains(args, "--help"), slices.Contains(args, "-h"):
 		fmt.Print(help(name))
 	case name == etcd:
 		err = runEtcd(ctx, args)
@@ -47,10 +47,6 @@ func Main(ctx context.Context, argv []string, serve func(ctx context.Context, fl
 		return 1
 	}
 	return 0
-}
-
-func asksHelp(args []string) bool {
-	return slices.Contains(args, "--help") || slices.Contains(args, "-h")
 }
 
 // AssetsCommand is `monopod envtest-assets`.

@@ -242,7 +242,7 @@ func (i *Importer) awaitRuntime(ctx context.Context) {
 
 func (i *Importer) allPresent(ctx context.Context, images []string) bool {
 	for _, name := range images {
-		if img, err := i.Runtime.ImageStatus(ctx, Named(name)); err != nil || img == nil {
+		if img, err := i.Runtime.ImageStatus(ctx, WithDefaultTag(name)); err != nil || img == nil {
 			return false
 		}
 	}

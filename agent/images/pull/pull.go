@@ -97,7 +97,7 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if r.Policy == corev1.PullAlways {
 		return nil, nil
 	}
-	img, err := p.Runtime.ImageStatus(ctx, Named(r.Image))
+	img, err := p.Runtime.ImageStatus(ctx, WithDefaultTag(r.Image))
 	switch {
 	case runtime.Lost(err):
 		return nil, err
@@ -216,7 +216,7 @@ func (p *Puller) pull(ctx context.Context, r Request, auths []Credential, unread
 func (p *Puller) try(ctx context.Context, r Request, auths []Credential, unread error) (*cri.Image, *Source, error) {
 	var errs []error
 	for _, auth := range auths {
-		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth.AuthConfig, r.Sandbox)
+		ref, err := p.Runtime.PullImage(ctx, WithDefaultTag(r.Image), auth.AuthConfig, r.Sandbox)
 		if err == nil {
 			img, err := p.pulledImage(ctx, ref, r.Image)
 			return img, auth.Source, err
@@ -256,7 +256,7 @@ func (p *Puller) credentials(r Request) (auths []Credential, unread, err error) 
 func (p *Puller) pulledImage(ctx context.Context, ref, name string) (*cri.Image, error) {
 	img, err := p.Runtime.ImageStatus(ctx, ref)
 	if err == nil && img == nil {
-		img, err = p.Runtime.ImageStatus(ctx, Named(name))
+		img, err = p.Runtime.ImageStatus(ctx, WithDefaultTag(name))
 	}
 	if err == nil && img == nil {
 		err = fmt.Errorf("image %q disappeared after its pull", name)
@@ -326,8 +326,8 @@ func (p *Puller) Forget(owner string) {
 	}
 }
 
-// Named adds the tag latest to an image without tag or digest.
-func Named(image string) string {
+// WithDefaultTag adds the tag latest to an image without tag or digest.
+func WithDefaultTag(image string) string {
 	rest := image[strings.LastIndex(image, "/")+1:]
 	if strings.ContainsAny(rest, ":@") {
 		return image

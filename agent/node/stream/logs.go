@@ -55,9 +55,11 @@ func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod,
 	if seen := p.Observed(); seen != nil {
 		all = seen.Named(opts.Container)
 	}
+	// Users regard the last instance of a container that waits to restart, as in CrashLoopBackOff, as the previous one.
+	shown := statusOf(pod, opts.Container)
+	waits := shown != nil && shown.State.Waiting != nil
 	switch {
-	case opts.Previous && len(all) < 2 &&
-		(len(all) == 0 || all[0].State != status.Exited || !waitsToRestart(pod, opts.Container)):
+	case opts.Previous && len(all) < 2 && (len(all) == 0 || all[0].State != status.Exited || !waits):
 		return nil, apierrors.NewBadRequest(
 			fmt.Sprintf("previous terminated container %q in pod %q not found", opts.Container, pod.Name))
 	case opts.Previous && len(all) >= 2 && all[0].State != status.Exited:
@@ -65,19 +67,12 @@ func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod,
 	case len(all) == 0 || all[0].State == status.Created:
 		return nil, apierrors.NewBadRequest(
 			fmt.Sprintf("container %q in pod %q is waiting to start: %s", opts.Container, pod.Name,
-				waitingReason(pod, opts.Container)))
+				waitingReason(shown)))
 	}
 	return all[0], nil
 }
 
-// waitsToRestart reports whether users regard a container's last instance as the previous one, as in CrashLoopBackOff.
-func waitsToRestart(pod *corev1.Pod, name string) bool {
-	s := statusOf(pod, name)
-	return s != nil && s.State.Waiting != nil
-}
-
-func waitingReason(pod *corev1.Pod, name string) string {
-	s := statusOf(pod, name)
+func waitingReason(s *corev1.ContainerStatus) string {
 	switch {
 	case s == nil || s.State.Waiting == nil:
 		return "ContainerCreating"

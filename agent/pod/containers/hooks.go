@@ -107,8 +107,8 @@ func (h *Hooks) ForgetRemoved(exists func(id string) bool) {
 	maps.DeleteFunc(h.ran, func(id string, _ bool) bool { return !exists(id) })
 }
 
-// Remembered returns the number of containers whose executed hook is recorded.
-func (h *Hooks) Remembered() int {
+// Executed returns the number of containers whose executed hook is recorded.
+func (h *Hooks) Executed() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.ran)

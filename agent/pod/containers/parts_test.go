@@ -120,10 +120,10 @@ func TestPreStop(t *testing.T) {
 		if want := []string{"1s bye in b", "2s stop b 2s"}; !slices.Equal(m.calls, want) {
 			t.Errorf("%q, want %q", m.calls, want)
 		}
-		if s.hooks.Remembered() != 1 {
+		if s.hooks.Executed() != 1 {
 			t.Error("it would run again")
 		}
-		if s.hooks.ForgetRemoved(func(string) bool { return false }); s.hooks.Remembered() != 0 {
+		if s.hooks.ForgetRemoved(func(string) bool { return false }); s.hooks.Executed() != 0 {
 			t.Error("remembered for good")
 		}
 	})

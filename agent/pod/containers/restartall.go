@@ -67,7 +67,7 @@ func (s *Starter) regular(pod *corev1.Pod) []status.Container {
 
 // remove removes a terminated instance, with its log and message.
 func (s *Starter) remove(ctx context.Context, pod *corev1.Pod, c *status.Container) error {
-	if err := s.node.Runtime.RemoveContainer(ctx, c.ID); err != nil && !identity.Gone(err) {
+	if err := s.node.Runtime.RemoveContainer(ctx, c.ID); err != nil && !identity.NotFound(err) {
 		return fmt.Errorf("remove container to restart all: %w", err)
 	}
 	s.node.Logs.Remove(pod, c)

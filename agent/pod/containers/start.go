@@ -270,7 +270,7 @@ func (s *Starter) discard(id string) error {
 	if c == nil {
 		return nil
 	}
-	if err := s.node.Runtime.RemoveContainer(s.pod.Life, id); err != nil && !identity.Gone(err) {
+	if err := s.node.Runtime.RemoveContainer(s.pod.Life, id); err != nil && !identity.NotFound(err) {
 		return fmt.Errorf("remove container that never ran: %w", err)
 	}
 	_ = os.Remove(s.maker.messagePath(c.Name, c.Attempt)) // removed with the pod at the latest

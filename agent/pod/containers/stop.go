@@ -136,7 +136,7 @@ func (s *Stopper) stop(ctx context.Context, pod *corev1.Pod, c *status.Container
 		left = max(deadline.Sub(s.node.Clock.Now()), minAfterHook)
 	}
 	err = s.node.Runtime.StopContainer(ctx, c.ID, ceilSeconds(left))
-	if identity.Gone(err) {
+	if identity.NotFound(err) {
 		return nil
 	}
 	return err

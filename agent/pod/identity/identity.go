@@ -45,5 +45,5 @@ func (p *Pod) Call(part string, f func() error) error {
 	return err
 }
 
-// Gone reports whether a call of the runtime failed because its sandbox or container does not exist.
-func Gone(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }
+// NotFound reports whether a call of the runtime failed because its sandbox or container does not exist.
+func NotFound(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }

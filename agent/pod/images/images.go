@@ -50,8 +50,8 @@ type Node struct {
 	Imported func() <-chan struct{}
 	// Changed is called when there is a new image.
 	Changed func()
-	// Lost is called when the runtime did not respond.
-	Lost func()
+	// Unavailable is called when the runtime did not respond.
+	Unavailable func()
 	// Failed is called with the type of a container whose image is missing, and the reason, after each attempt.
 	Failed func(kind, reason string)
 }
@@ -175,7 +175,7 @@ func (s *Images) mayBeImported(ctx context.Context, n need) bool {
 		return false
 	default:
 	}
-	img, err := s.node.Runtime.ImageStatus(ctx, pull.Named(n.image))
+	img, err := s.node.Runtime.ImageStatus(ctx, pull.WithDefaultTag(n.image))
 	return err == nil && img == nil
 }
 
@@ -253,7 +253,7 @@ func (s *Images) Pulled(key string, r Result) {
 		s.node.Failed(st.kind, why.Reason)
 	}
 	if st.image == nil && runtime.Lost(r.err) {
-		s.node.Lost() // the step after the runtime is back pulls again
+		s.node.Unavailable() // the step after the runtime is back pulls again
 	}
 }
 

@@ -85,7 +85,7 @@ func (o *Observer) Stopped(ctx context.Context, id string) error {
 		return err
 	}
 	if now == nil {
-		c.Lose(o.node.Clock.Now())
+		c.MarkLost(o.node.Clock.Now())
 		return nil
 	}
 	now.Resources = c.Resources

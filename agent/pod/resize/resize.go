@@ -44,8 +44,8 @@ func changed(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
 	return out
 }
 
-// Keep returns next with the resources of had and of its containers.
-func Keep(next, had *corev1.Pod) *corev1.Pod {
+// KeepResources returns next with the resources of had and of its containers.
+func KeepResources(next, had *corev1.Pod) *corev1.Pod {
 	return with(next, had.Spec.Resources, func(name string) *corev1.ResourceRequirements {
 		if c := spec.Find(had, name); c != nil {
 			return &c.Resources

@@ -107,7 +107,7 @@ func TestPlan(t *testing.T) {
 func TestKeepAndWidest(t *testing.T) {
 	t.Parallel()
 	next, had := pod("1", "2Gi"), pod("2", "1Gi")
-	if kept := resize.Keep(next, had); cpu(&kept.Spec.Containers[0].Resources) != "2" ||
+	if kept := resize.KeepResources(next, had); cpu(&kept.Spec.Containers[0].Resources) != "2" ||
 		cpu(&next.Spec.Containers[0].Resources) != "1" {
 		t.Errorf("kept %v of %v", kept.Spec, next.Spec)
 	}

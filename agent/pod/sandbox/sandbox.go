@@ -213,7 +213,7 @@ func (s *Sandbox) StopAll(g *guard.Group) (stopped func()) {
 func (s *Sandbox) RemoveAll(g *guard.Group) {
 	for _, sandbox := range s.observer.Observed().Sandboxes {
 		g.Do(func() error {
-			if err := s.node.Runtime.RemovePodSandbox(s.pod.Life, sandbox.ID); err != nil && !identity.Gone(err) {
+			if err := s.node.Runtime.RemovePodSandbox(s.pod.Life, sandbox.ID); err != nil && !identity.NotFound(err) {
 				return fmt.Errorf("remove sandbox: %w", err)
 			}
 			return nil

@@ -75,7 +75,14 @@ func (s *vars) lookup(name string) (string, bool) {
 
 // addFrom adds all keys of a ConfigMap or Secret. Like upstream, it skips keys that are not valid variable names.
 func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
-	values, err := fromValues(ref, src)
+	var values map[string]string
+	var err error
+	switch {
+	case ref.ConfigMapRef != nil:
+		values, err = configMapValues(ref.ConfigMapRef, src)
+	case ref.SecretRef != nil:
+		values, err = secretValues(ref.SecretRef, src)
+	}
 	if err != nil {
 		return err
 	}
@@ -86,16 +93,6 @@ func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
 		}
 	}
 	return nil
-}
-
-func fromValues(ref *corev1.EnvFromSource, src Source) (map[string]string, error) {
-	switch {
-	case ref.ConfigMapRef != nil:
-		return configMapValues(ref.ConfigMapRef, src)
-	case ref.SecretRef != nil:
-		return secretValues(ref.SecretRef, src)
-	}
-	return nil, nil
 }
 
 func configMapValues(ref *corev1.ConfigMapEnvSource, src Source) (map[string]string, error) {

@@ -23,6 +23,11 @@ type SandboxOptions struct {
 
 // Sandbox returns the config of a pod's sandbox.
 func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
+	labels := maps.Clone(pod.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	identify(labels, pod, o.Instance)
 	return &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{
 			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: o.Attempt,
@@ -31,7 +36,7 @@ func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
 		LogDirectory: o.LogDir,
 		DnsConfig:    o.DNS,
 		PortMappings: portMappings(pod),
-		Labels:       sandboxLabels(pod, o.Instance),
+		Labels:       labels,
 		Annotations:  maps.Clone(pod.Annotations),
 		Linux: &cri.LinuxPodSandboxConfig{
 			CgroupParent:    o.CgroupParent,
@@ -97,15 +102,6 @@ func shortName(pod *corev1.Pod) string {
 	return name
 }
 
-func sandboxLabels(pod *corev1.Pod, instance string) map[string]string {
-	labels := maps.Clone(pod.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	identify(labels, pod, instance)
-	return labels
-}
-
 func identify(labels map[string]string, pod *corev1.Pod, instance string) {
 	labels[LabelPodName] = pod.Name
 	labels[LabelPodNamespace] = pod.Namespace
@@ -167,8 +163,10 @@ func overhead(pod *corev1.Pod) *cri.LinuxContainerResources {
 func sandboxSecurity(pod *corev1.Pod, users *cri.UserNamespace) *cri.LinuxSandboxSecurityContext {
 	sc := &cri.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod, users),
-		Privileged:       anyPrivileged(pod),
-		Seccomp:          &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
+		// Each container, also an ephemeral one, is created with the config of its sandbox, which must permit it.
+		Privileged: slices.ContainsFunc(Containers(&pod.Spec), Privileged) ||
+			slices.ContainsFunc(Ephemeral(pod), Privileged),
+		Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
 	}
 	psc := pod.Spec.SecurityContext
 	if psc == nil {
@@ -218,12 +216,6 @@ func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption 
 		n.Pid = cri.NamespaceMode_POD
 	}
 	return n
-}
-
-// anyPrivileged reports whether any container is privileged, also an ephemeral one: each container is created with the
-// config of its sandbox, which must permit it.
-func anyPrivileged(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(Containers(&pod.Spec), Privileged) || slices.ContainsFunc(Ephemeral(pod), Privileged)
 }
 
 // Privileged reports whether a container is privileged.

@@ -19,8 +19,8 @@ func lost(id, message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{Reason: lostReason, ExitCode: lostExitCode, ContainerID: id, Message: message}
 }
 
-// Lose records that an instance is gone and its end was not observed.
-func (c *Container) Lose(at time.Time) {
+// MarkLost records that an instance is gone and its end was not observed.
+func (c *Container) MarkLost(at time.Time) {
 	if c.State == Exited {
 		return
 	}

@@ -101,12 +101,12 @@ func TestFinishedAtImpliesStartedAt(t *testing.T) {
 func TestLose(t *testing.T) {
 	t.Parallel()
 	c := running("a", 0)
-	c.Lose(at(9))
+	c.MarkLost(at(9))
 	if c.State != status.Exited || c.Reason != "ContainerStatusUnknown" || c.ExitCode != 137 || !c.FinishedAt.Equal(at(9)) {
 		t.Errorf("%+v", c)
 	}
 	ended := exited("a", 0, 3)
-	if ended.Lose(time.Now()); ended.ExitCode != 3 {
+	if ended.MarkLost(time.Now()); ended.ExitCode != 3 {
 		t.Errorf("a known end was forgotten: %+v", ended)
 	}
 }

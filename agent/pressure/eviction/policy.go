@@ -54,19 +54,19 @@ func Default() Options {
 // Flags adds kubelet's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	*o = Default()
-	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard",
+	f.Var(&thresholds{&o.Hard, "<"}, "eviction-hard",
 		"Resources that must stay available; below a threshold pods are evicted at once. \"\": no threshold.")
-	f.Var(newThresholds(&o.Soft, "<"), "eviction-soft",
+	f.Var(&thresholds{&o.Soft, "<"}, "eviction-soft",
 		"Resources that must stay available; below a threshold for longer than its grace period pods are evicted.")
-	f.Var(newThresholds(&o.SoftGrace, "="), "eviction-soft-grace-period",
+	f.Var(&thresholds{&o.SoftGrace, "="}, "eviction-soft-grace-period",
 		"Grace period of each signal of --eviction-soft, for example memory.available=1m30s.")
 	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace,
 		"Maximum termination grace period, in seconds, of a pod that is evicted for a soft threshold.")
 	f.DurationVar(&o.TransitionPeriod, "eviction-pressure-transition-period", o.TransitionPeriod,
 		"Duration for which the node keeps a pressure condition after the pressure has ended.")
-	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim",
+	f.Var(&thresholds{&o.Reclaim, "="}, "eviction-minimum-reclaim",
 		"Minimum amount to reclaim beyond the threshold of a resource, for example imagefs.available=2Gi.")
-	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates",
+	f.Var(&thresholds{&o.FeatureGates, "="}, "feature-gates",
 		"Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation "+
 			"scheduler.alpha.kubernetes.io/critical-pod are critical.")
 }
@@ -113,7 +113,7 @@ func (o *Options) graces() (map[Signal]time.Duration, error) {
 	for _, name := range slices.Sorted(maps.Keys(o.SoftGrace)) {
 		d, err := time.ParseDuration(o.SoftGrace[name])
 		switch {
-		case !Signal(name).Known():
+		case !Signal(name).Valid():
 			errs = append(errs, unknown("eviction-soft-grace-period", name))
 		case err != nil || d < 0:
 			errs = append(errs,
@@ -155,7 +155,7 @@ func values(flag string, text map[string]string) (map[Signal]Value, error) {
 	out := map[Signal]Value{}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(text)) {
-		if !Signal(name).Known() {
+		if !Signal(name).Valid() {
 			errs = append(errs, unknown(flag, name))
 			continue
 		}
@@ -192,8 +192,6 @@ type thresholds struct {
 }
 
 var _ pflag.Value = (*thresholds)(nil)
-
-func newThresholds(to *map[string]string, split string) *thresholds { return &thresholds{to, split} }
 
 // String implements pflag.Value.
 func (t *thresholds) String() string {

@@ -73,8 +73,8 @@ func Signals() []Signal {
 	return names
 }
 
-// Known reports whether the signal exists.
-func (s Signal) Known() bool { return s.info().signal != "" }
+// Valid reports whether the signal exists.
+func (s Signal) Valid() bool { return s.info().signal != "" }
 
 // Condition returns the node condition of the signal.
 func (s Signal) Condition() corev1.NodeConditionType { return s.info().condition }
