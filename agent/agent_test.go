@@ -175,7 +175,9 @@ func TestForcedDelete(t *testing.T) {
 func TestPreStopUsesUpGracePeriod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a", "-ignore-term")
-		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+			PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}},
+		}
 		w.create(p)
 		w.until(time.Second, "a", ready)
 		w.delete("a", 10)
@@ -304,7 +306,10 @@ func TestInitContainerFails(t *testing.T) {
 func TestAgentRestartAdopts(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
-		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "env"}}}, PeriodSeconds: 10}
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "env"}}},
+			PeriodSeconds: 10,
+		}
 		w.create(p)
 		w.create(pod("b"))
 		w.until(time.Minute, "a", ready)
@@ -427,20 +432,32 @@ func TestConfigMapUpdateAppears(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
 		p.Spec.Volumes = []corev1.Volume{{Name: "v",
-			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}}
+			VolumeSource: corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
+			}}}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		w.create(p)
 		w.after(time.Second)
 		if !w.hasEvent("FailedMount") || !waitingFor("ContainerCreating")(w.get("a")) {
 			w.Errorf("a missing ConfigMap: %v", w.recorded())
 		}
-		cm := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"}, Data: map[string]string{"k": "1"}}
+		cm := &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"},
+			Data:       map[string]string{"k": "1"},
+		}
 		w.create(cm)
 		w.until(100*time.Millisecond, "a", ready)
 		if got := w.cat("a", "/v/k"); got != "1" {
 			w.Errorf("file holds %q", got)
 		}
-		_, err := client.Update(w.Context(), w.api, cm, "", func(cm *corev1.ConfigMap) error { cm.Data = map[string]string{"k": "2"}; return nil })
+		_, err := client.Update(
+			w.Context(),
+			w.api,
+			cm,
+			"",
+			func(cm *corev1.ConfigMap) error { cm.Data = map[string]string{"k": "2"}; return nil },
+		)
 		if err != nil {
 			w.Fatal(err)
 		}

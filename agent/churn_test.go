@@ -166,7 +166,9 @@ func TestNodeIsRegisteredAgain(t *testing.T) {
 func TestConfigErrorsAndHooks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
-		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}}
+		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}},
+		}
 		w.create(p)
 		w.until(time.Second, "a", waitingFor("CreateContainerConfigError"))
 		w.create(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -174,7 +176,9 @@ func TestConfigErrorsAndHooks(t *testing.T) {
 		w.until(100*time.Millisecond, "a", ready)
 
 		hook := pod("h")
-		hook.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "1"}}}}
+		hook.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+			PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "1"}}},
+		}
 		w.create(hook)
 		w.until(time.Minute, "h", waitingFor("CrashLoopBackOff"))
 		if !w.hasEvent("FailedPostStartHook") {

@@ -16,7 +16,10 @@ import (
 
 func newClaim(name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: "v1",
+			Kind:       "PersistentVolumeClaim",
+		}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}},
@@ -26,7 +29,14 @@ func newClaim(name string) *corev1.PersistentVolumeClaim {
 
 func claiming(name, claim string) *corev1.Pod {
 	p := pod(name)
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{
+			Name: "v",
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			},
+		},
+	}
 	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	return p
 }
@@ -39,7 +49,10 @@ func (w *world) bindClaim(name, path string, change ...func(*corev1.PersistentVo
 		w.Fatal(err)
 	}
 	v := &corev1.PersistentVolume{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: "of-" + name},
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: "v1",
+			Kind:       "PersistentVolume",
+		}, ObjectMeta: metav1.ObjectMeta{Name: "of-" + name},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes: c.Spec.AccessModes, Capacity: c.Spec.Resources.Requests, ClaimRef: claim.Reference(c),
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}},
@@ -55,7 +68,13 @@ func (w *world) bindClaim(name, path string, change ...func(*corev1.PersistentVo
 		return nil
 	})
 	if err == nil {
-		_, err = client.Update(w.Context(), w.api, c, "status", func(c *corev1.PersistentVolumeClaim) error { c.Status.Phase = corev1.ClaimBound; return nil })
+		_, err = client.Update(
+			w.Context(),
+			w.api,
+			c,
+			"status",
+			func(c *corev1.PersistentVolumeClaim) error { c.Status.Phase = corev1.ClaimBound; return nil },
+		)
 	}
 	if err != nil {
 		w.Fatal(err)
@@ -72,7 +91,10 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 		w.create(newClaim("c"))
 		w.create(claiming("p", "c"))
 		w.after(20 * time.Second)
-		if p := w.get("p"); p.Status.Phase != corev1.PodPending || !w.hasEvent(`Warning p FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/c: PVC is not bound`) {
+		if p := w.get("p"); p.Status.Phase != corev1.PodPending ||
+			!w.hasEvent(
+				`Warning p FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/c: PVC is not bound`,
+			) {
 			t.Errorf("%s, events: %q", p.Status.Phase, w.recorded())
 		}
 		w.bindClaim("c", disk)
@@ -115,8 +137,12 @@ func TestPodWithUnusableClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.bindClaim("elsewhere", w.dir, func(v *corev1.PersistentVolume) {
-			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}}}}}
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}},
+					}}}},
+			}
 		})
 		w.after(20 * time.Second)
 		for _, want := range []string{
@@ -184,8 +210,12 @@ func TestFolderOfAClaim(t *testing.T) {
 			v.Name, v.Annotations = "pvc-x", map[string]string{claim.ProvisionedBy: claim.Provisioner}
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 			v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir}}
-			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}}}}}
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}},
+					}}}},
+			}
 		})
 		p := claiming("p", "c")
 		p.Spec.Containers[0].Args = []string{"-ignore-term"}
@@ -198,7 +228,10 @@ func TestFolderOfAClaim(t *testing.T) {
 		w.delete("p", 30)
 		w.after(time.Second)
 		w.delete("p", 0) // by force: its containers keep running
-		v := &corev1.PersistentVolume{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: "pvc-x"}}
+		v := &corev1.PersistentVolume{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-x"},
+		}
 		if _, err := client.Update(w.Context(), w.api, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
 			t.Fatal(err)
 		}

@@ -172,7 +172,10 @@ func (r *real) twenty(*testing.T) {
 
 func (r *real) life(t *testing.T) {
 	p := realPod("a", "-ignore-term")
-	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}, PeriodSeconds: 1}
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}},
+		PeriodSeconds: 1,
+	}
 	p.Spec.Containers[0].ReadinessProbe.TCPSocket.Port.IntVal = 8080
 	r.create(p)
 	r.await("a", ready)
@@ -198,7 +201,9 @@ func (r *real) files(t *testing.T) {
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: mustParse("64Mi"),
 		corev1.ResourceCPU: mustParse("500m")}
 	p.Spec.Volumes = []corev1.Volume{{Name: "m",
-		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(mustParse("1Mi"))}}}}
+		VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(mustParse("1Mi"))},
+		}}}
 	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "m", MountPath: "/m"}}
 	r.create(p)
 	r.await("f", ready)
@@ -206,7 +211,8 @@ func (r *real) files(t *testing.T) {
 	if hosts := r.run("f", "cat", "/etc/hosts"); !strings.Contains(hosts, got.Status.PodIP+"\tsample") {
 		t.Errorf("hosts: %s", hosts)
 	}
-	if env := r.run("f", "env"); !strings.Contains(env, "IP="+got.Status.PodIP) || !strings.Contains(env, "HOSTNAME=sample") {
+	if env := r.run("f", "env"); !strings.Contains(env, "IP="+got.Status.PodIP) ||
+		!strings.Contains(env, "HOSTNAME=sample") {
 		t.Errorf("env: %s", env)
 	}
 	limit := filepath.Join("/sys/fs/cgroup/memory", r.root, "kubepods", "pod"+string(got.UID), "memory.limit_in_bytes")

@@ -258,7 +258,9 @@ func TestEmptyDirOverSizeLimitIsEvicted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("full")
 		p.Spec.Volumes = []corev1.Volume{{Name: "v",
-			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}}}
+			VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)},
+			}}}
 		w.create(p)
 		w.until(time.Second, "full", ready)
 		w.after(time.Minute)
@@ -297,7 +299,8 @@ func TestCriticalPodPreempts(t *testing.T) {
 		}
 		w.until(2*time.Second, "crit", ready)
 		w.until(time.Second, "low", func(p *corev1.Pod) bool {
-			return p.Status.Reason == "Preempting" && p.Status.Message == "Preempted in order to admit critical pod" && conditionTrue(p, corev1.DisruptionTarget)
+			return p.Status.Reason == "Preempting" && p.Status.Message == "Preempted in order to admit critical pod" &&
+				conditionTrue(p, corev1.DisruptionTarget)
 		})
 		if !ready(w.get("high")) {
 			t.Errorf("high: %+v", w.get("high").Status)

@@ -235,13 +235,21 @@ func volumes(w *world) {
 	p := pod("a")
 	p.Spec.Volumes = []corev1.Volume{
 		{Name: "config",
-			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "o"}}}},
+			VolumeSource: corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "o"}},
+			}},
 		{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "o"}}},
 		{Name: "disk", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		{
+			Name:         "memory",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}},
+		},
 	}
 	for _, v := range p.Spec.Volumes {
-		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+		p.Spec.Containers[0].VolumeMounts = append(
+			p.Spec.Containers[0].VolumeMounts,
+			corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name},
+		)
 	}
 	w.create(p)
 	w.await("a", ready)
@@ -290,7 +298,8 @@ func finishes(w *world) {
 	w.create(p)
 	w.await("a", phase(corev1.PodSucceeded))
 	w.after(10 * time.Second)
-	if p := w.get("a"); p.Status.ContainerStatuses[0].RestartCount != 0 || p.Status.ContainerStatuses[0].State.Terminated.ExitCode != 0 {
+	if p := w.get("a"); p.Status.ContainerStatuses[0].RestartCount != 0 ||
+		p.Status.ContainerStatuses[0].State.Terminated.ExitCode != 0 {
 		w.Errorf("%+v", p.Status)
 	}
 	w.delete("a", 5)

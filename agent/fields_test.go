@@ -44,7 +44,10 @@ func podSettings() map[string]setting {
 	type sc = corev1.PodSecurityContext
 	return map[string]setting{
 		"SELinuxOptions": {set: ofPod(func(s *sc) { s.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0"} }), cri: true},
-		"WindowsOptions": {set: ofPod(func(s *sc) { s.WindowsOptions = &corev1.WindowsSecurityContextOptions{} }), refused: "WindowsOptionsNotSupported"},
+		"WindowsOptions": {
+			set:     ofPod(func(s *sc) { s.WindowsOptions = &corev1.WindowsSecurityContextOptions{} }),
+			refused: "WindowsOptionsNotSupported",
+		},
 		"RunAsUser": {set: ofPod(func(s *sc) { s.RunAsUser = new(int64(1)) }), cri: true,
 			bad: ofPod(func(s *sc) { s.RunAsUser = new(int64(-1)) }), at: "spec.securityContext.runAsUser"},
 		"RunAsGroup": {set: ofPod(func(s *sc) { s.RunAsGroup = new(int64(1)) }), cri: true,
@@ -52,56 +55,114 @@ func podSettings() map[string]setting {
 		"RunAsNonRoot": {set: ofPod(func(s *sc) { s.RunAsNonRoot = new(true) }), refused: "image will run as root"},
 		"SupplementalGroups": {set: ofPod(func(s *sc) { s.SupplementalGroups = []int64{1} }), cri: true,
 			bad: ofPod(func(s *sc) { s.SupplementalGroups = []int64{-1} }), at: "spec.securityContext.supplementalGroups[0]"},
-		"SupplementalGroupsPolicy": {set: ofPod(func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict) }),
-			cri: true, refused: "SupplementalGroupsPolicyNotSupported",
-			bad: ofPod(func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicy("x")) }), at: "spec.securityContext.supplementalGroupsPolicy"},
+		"SupplementalGroupsPolicy": {
+			set:     ofPod(func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict) }),
+			cri:     true,
+			refused: "SupplementalGroupsPolicyNotSupported",
+			bad: ofPod(
+				func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicy("x")) },
+			),
+			at: "spec.securityContext.supplementalGroupsPolicy",
+		},
 		"FSGroup": {set: ofPod(func(s *sc) { s.FSGroup = new(int64(1)) }), cri: true,
 			bad: ofPod(func(s *sc) { s.FSGroup = new(int64(-1)) }), at: "spec.securityContext.fsGroup"},
-		"Sysctls": {set: ofPod(func(s *sc) { s.Sysctls = []corev1.Sysctl{{Name: "net.core.somaxconn", Value: "1"}} }), cri: true, refused: "SysctlForbidden",
-			bad: ofPod(func(s *sc) { s.Sysctls = []corev1.Sysctl{{Name: "a b"}} }), at: "spec.securityContext.sysctls[0].name"},
-		"FSGroupChangePolicy": {set: ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.FSGroupChangeOnRootMismatch) }), other: "agent/storage/volume",
-			bad: ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.PodFSGroupChangePolicy("x")) }), at: "spec.securityContext.fsGroupChangePolicy"},
-		"SeccompProfile": {set: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault} }), cri: true,
-			bad: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost} }), at: "spec.securityContext.seccompProfile.localhostProfile"},
+		"Sysctls": {
+			set:     ofPod(func(s *sc) { s.Sysctls = []corev1.Sysctl{{Name: "net.core.somaxconn", Value: "1"}} }),
+			cri:     true,
+			refused: "SysctlForbidden",
+			bad:     ofPod(func(s *sc) { s.Sysctls = []corev1.Sysctl{{Name: "a b"}} }),
+			at:      "spec.securityContext.sysctls[0].name",
+		},
+		"FSGroupChangePolicy": {
+			set:   ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.FSGroupChangeOnRootMismatch) }),
+			other: "agent/storage/volume",
+			bad: ofPod(
+				func(s *sc) { s.FSGroupChangePolicy = new(corev1.PodFSGroupChangePolicy("x")) },
+			),
+			at: "spec.securityContext.fsGroupChangePolicy",
+		},
+		"SeccompProfile": {
+			set: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault} }),
+			cri: true,
+			bad: ofPod(
+				func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost} },
+			),
+			at: "spec.securityContext.seccompProfile.localhostProfile",
+		},
 		"AppArmorProfile": {set: ofPod(func(s *sc) {
 			s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 		}), cri: true, refused: "AppArmor is not enabled on the host",
-			bad: ofPod(func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} }), at: "spec.securityContext.appArmorProfile.type"},
-		"SELinuxChangePolicy": {set: ofPod(func(s *sc) { s.SELinuxChangePolicy = new(corev1.SELinuxChangePolicyRecursive) }), other: "nobody: labels are put on files recursively, by the runtime",
-			bad: ofPod(func(s *sc) { s.SELinuxChangePolicy = new(corev1.PodSELinuxChangePolicy("x")) }), at: "spec.securityContext.seLinuxChangePolicy"},
+			bad: ofPod(
+				func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} },
+			), at: "spec.securityContext.appArmorProfile.type"},
+		"SELinuxChangePolicy": {
+			set:   ofPod(func(s *sc) { s.SELinuxChangePolicy = new(corev1.SELinuxChangePolicyRecursive) }),
+			other: "nobody: labels are put on files recursively, by the runtime",
+			bad: ofPod(
+				func(s *sc) { s.SELinuxChangePolicy = new(corev1.PodSELinuxChangePolicy("x")) },
+			),
+			at: "spec.securityContext.seLinuxChangePolicy",
+		},
 	}
 }
 
 func containerSettings() map[string]setting {
 	type sc = corev1.SecurityContext
 	return map[string]setting{
-		"Capabilities": {set: ofContainer(func(s *sc) { s.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}} }), cri: true,
+		"Capabilities": {
+			set: ofContainer(func(s *sc) { s.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}} }),
+			cri: true,
 			bad: ofContainer(func(s *sc) {
-				s.AllowPrivilegeEscalation, s.Capabilities = new(false), &corev1.Capabilities{Add: []corev1.Capability{"CAP_SYS_ADMIN"}}
-			}), at: "spec.containers[0].securityContext"},
-		"Privileged":     {set: ofContainer(func(s *sc) { s.Privileged = new(true) }), cri: true},
-		"SELinuxOptions": {set: ofContainer(func(s *sc) { s.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0"} }), cri: true},
-		"WindowsOptions": {set: ofContainer(func(s *sc) { s.WindowsOptions = &corev1.WindowsSecurityContextOptions{} }), refused: "WindowsOptionsNotSupported"},
+				s.AllowPrivilegeEscalation, s.Capabilities = new(
+					false,
+				), &corev1.Capabilities{
+					Add: []corev1.Capability{"CAP_SYS_ADMIN"},
+				}
+			}),
+			at: "spec.containers[0].securityContext",
+		},
+		"Privileged": {set: ofContainer(func(s *sc) { s.Privileged = new(true) }), cri: true},
+		"SELinuxOptions": {
+			set: ofContainer(func(s *sc) { s.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0"} }),
+			cri: true,
+		},
+		"WindowsOptions": {
+			set:     ofContainer(func(s *sc) { s.WindowsOptions = &corev1.WindowsSecurityContextOptions{} }),
+			refused: "WindowsOptionsNotSupported",
+		},
 		"RunAsUser": {set: ofContainer(func(s *sc) { s.RunAsUser = new(int64(1)) }), cri: true,
 			bad: ofContainer(func(s *sc) { s.RunAsUser = new(int64(-1)) }), at: "spec.containers[0].securityContext.runAsUser"},
 		"RunAsGroup": {set: ofContainer(func(s *sc) { s.RunAsGroup = new(int64(1)) }), cri: true,
-			bad: ofContainer(func(s *sc) { s.RunAsGroup = new(int64(-1)) }), at: "spec.containers[0].securityContext.runAsGroup"},
-		"RunAsNonRoot":           {set: ofContainer(func(s *sc) { s.RunAsNonRoot = new(true) }), refused: "image will run as root"},
+			bad: ofContainer(
+				func(s *sc) { s.RunAsGroup = new(int64(-1)) },
+			), at: "spec.containers[0].securityContext.runAsGroup"},
+		"RunAsNonRoot": {
+			set:     ofContainer(func(s *sc) { s.RunAsNonRoot = new(true) }),
+			refused: "image will run as root",
+		},
 		"ReadOnlyRootFilesystem": {set: ofContainer(func(s *sc) { s.ReadOnlyRootFilesystem = new(true) }), cri: true},
 		"AllowPrivilegeEscalation": {set: ofContainer(func(s *sc) { s.AllowPrivilegeEscalation = new(false) }), cri: true,
-			bad: ofContainer(func(s *sc) { s.AllowPrivilegeEscalation, s.Privileged = new(false), new(true) }), at: "spec.containers[0].securityContext"},
+			bad: ofContainer(
+				func(s *sc) { s.AllowPrivilegeEscalation, s.Privileged = new(false), new(true) },
+			), at: "spec.containers[0].securityContext"},
 		"ProcMount": {set: func(p *corev1.Pod) {
 			p.Spec.HostUsers, p.Spec.Containers[0].SecurityContext.ProcMount = new(false), new(corev1.UnmaskedProcMount)
 		}, cri: true, refused: "does not support user namespaces",
-			bad: ofContainer(func(s *sc) { s.ProcMount = new(corev1.UnmaskedProcMount) }), at: "spec.containers[0].securityContext.procMount"},
+			bad: ofContainer(
+				func(s *sc) { s.ProcMount = new(corev1.UnmaskedProcMount) },
+			), at: "spec.containers[0].securityContext.procMount"},
 		"SeccompProfile": {set: ofContainer(func(s *sc) {
 			s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("x.json")}
 		}), cri: true, refused: `cannot load seccomp profile "x.json"`,
-			bad: ofContainer(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: "x"} }), at: "spec.containers[0].securityContext.seccompProfile.type"},
+			bad: ofContainer(
+				func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: "x"} },
+			), at: "spec.containers[0].securityContext.seccompProfile.type"},
 		"AppArmorProfile": {set: ofContainer(func(s *sc) {
 			s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 		}), cri: true, refused: "AppArmor is not enabled on the host",
-			bad: ofContainer(func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} }), at: "spec.containers[0].securityContext.appArmorProfile.type"},
+			bad: ofContainer(
+				func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} },
+			), at: "spec.containers[0].securityContext.appArmorProfile.type"},
 	}
 }
 
@@ -112,13 +173,23 @@ func hostSettings() map[string]setting {
 		"HostNetwork": {set: ofSpec(func(s *ps) { s.HostNetwork = true }), cri: true,
 			bad: ofSpec(func(s *ps) { s.HostNetwork, s.HostUsers = true, new(false) }), at: "spec.securityContext.hostNetwork"},
 		"HostPID": {set: ofSpec(func(s *ps) { s.HostPID = true }), cri: true,
-			bad: ofSpec(func(s *ps) { s.HostPID, s.ShareProcessNamespace = true, new(true) }), at: "spec.securityContext.shareProcessNamespace"},
+			bad: ofSpec(
+				func(s *ps) { s.HostPID, s.ShareProcessNamespace = true, new(true) },
+			), at: "spec.securityContext.shareProcessNamespace"},
 		"HostIPC": {set: ofSpec(func(s *ps) { s.HostIPC = true }), cri: true,
 			bad: ofSpec(func(s *ps) { s.HostIPC, s.HostUsers = true, new(false) }), at: "spec.securityContext.hostIPC"},
-		"HostUsers":             {set: ofSpec(func(s *ps) { s.HostUsers = new(false) }), cri: true, refused: "does not support user namespaces"},
+		"HostUsers": {
+			set:     ofSpec(func(s *ps) { s.HostUsers = new(false) }),
+			cri:     true,
+			refused: "does not support user namespaces",
+		},
 		"ShareProcessNamespace": {set: ofSpec(func(s *ps) { s.ShareProcessNamespace = new(true) }), cri: true},
-		"HostAliases": {set: ofSpec(func(s *ps) { s.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1", Hostnames: []string{"a"}}} }), other: "the pod's /etc/hosts",
-			bad: ofSpec(func(s *ps) { s.HostAliases = []corev1.HostAlias{{IP: "x"}} }), at: "spec.hostAliases[0].ip"},
+		"HostAliases": {
+			set:   ofSpec(func(s *ps) { s.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1", Hostnames: []string{"a"}}} }),
+			other: "the pod's /etc/hosts",
+			bad:   ofSpec(func(s *ps) { s.HostAliases = []corev1.HostAlias{{IP: "x"}} }),
+			at:    "spec.hostAliases[0].ip",
+		},
 		"Hostname": {set: ofSpec(func(s *ps) { s.Hostname = "other" }), cri: true,
 			bad: ofSpec(func(s *ps) { s.Hostname = "a.b" }), at: "spec.hostname"},
 		"HostnameOverride": {set: ofSpec(func(s *ps) { s.HostnameOverride = new("other.org") }), cri: true,

@@ -105,7 +105,10 @@ func (w *world) openAPI() {
 		w.Fatal(err)
 	}
 	w.create(&corev1.ConfigMap{ // as a controller does
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "PEM"}})
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default",
+			Name:      "kube-root-ca.crt",
+		}, Data: map[string]string{"ca.crt": "PEM"}})
 	pods := client.Selector{Resource: client.Pods}
 	_, rev, err := w.api.List(w.Context(), pods)
 	if err != nil {
@@ -129,7 +132,12 @@ func (w *world) openAPI() {
 }
 
 // issue issues tokens that contain their subject and number.
-func (w *world) issue(_ context.Context, _ client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
+func (w *world) issue(
+	_ context.Context,
+	_ client.Client,
+	account *corev1.ServiceAccount,
+	req *authenticationv1.TokenRequest,
+) error {
 	req.Status.Token = fmt.Sprintf("%s/%s/%d", account.Name, req.Spec.BoundObjectRef.Name, w.tokens.Add(1))
 	return nil
 }
@@ -199,8 +207,19 @@ func (w *world) startAgent() {
 	if w.adjust != nil {
 		w.adjust(&config)
 	}
-	deps := agent.Deps{Client: w.api, Runtime: w.rt, Log: log, Metrics: w.metrics, Recorder: w, Mounter: w.mounter, Dial: w.rt.Dial, Signals: w.signals, WatchMemory: w.notice,
-		Complete: func(p *corev1.Pod) error { return w.api.Complete(p) }, Notify: w.notify}
+	deps := agent.Deps{
+		Client:      w.api,
+		Runtime:     w.rt,
+		Log:         log,
+		Metrics:     w.metrics,
+		Recorder:    w,
+		Mounter:     w.mounter,
+		Dial:        w.rt.Dial,
+		Signals:     w.signals,
+		WatchMemory: w.notice,
+		Complete:    func(p *corev1.Pod) error { return w.api.Complete(p) },
+		Notify:      w.notify,
+	}
 	if w.alter != nil {
 		w.alter(&deps)
 	}
@@ -292,7 +311,12 @@ func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) boo
 		case <-time.After(time.Second):
 		}
 	}
-	w.Fatalf("not within %v\nevents:\n%s\nwatch:\n%s", limit, strings.Join(w.recorded(), "\n"), strings.Join(w.watched(), "\n"))
+	w.Fatalf(
+		"not within %v\nevents:\n%s\nwatch:\n%s",
+		limit,
+		strings.Join(w.recorded(), "\n"),
+		strings.Join(w.watched(), "\n"),
+	)
 	return 0
 }
 
@@ -303,7 +327,10 @@ func ready(p *corev1.Pod) bool {
 func gone(p *corev1.Pod) bool { return p == nil }
 
 func conditionTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+	return slices.ContainsFunc(
+		p.Status.Conditions,
+		func(c corev1.PodCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue },
+	)
 }
 
 func waitingFor(reason string) func(*corev1.Pod) bool {

@@ -56,12 +56,16 @@ func TestRedirectedProbeSucceeds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
 		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/status/302", Port: intstr.FromInt32(8080)}},
+			ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: "/status/302", Port: intstr.FromInt32(8080)},
+			},
 			PeriodSeconds: 5,
 		}
 		w.create(p)
 		w.until(time.Minute, "a", ready)
-		if want := "Warning a ProbeWarning: Readiness probe warning: Probe terminated redirects, Response body: "; !w.hasEvent(want) {
+		if want := "Warning a ProbeWarning: Readiness probe warning: Probe terminated redirects, Response body: "; !w.hasEvent(
+			want,
+		) {
 			w.Errorf("no event %q in %v", want, w.recorded())
 		}
 	})

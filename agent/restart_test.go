@@ -55,7 +55,9 @@ func restartingPod() *corev1.Pod {
 		{Name: "i", Image: "web:1", Args: []string{"exit", "0"}},
 		{Name: "s", Image: "web:1", Args: []string{"serve"}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
 	}
-	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 20}}}
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+		PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 20}},
+	}
 	p.Spec.Containers = append(p.Spec.Containers,
 		corev1.Container{Name: "done", Image: "web:1", Args: []string{"exit", "0"}},
 		corev1.Container{Name: "t", Image: "web:1", Args: []string{"sleep", "1s", "exit", "42"},
@@ -179,7 +181,9 @@ func TestHostnameTooLong(t *testing.T) {
 func TestRestartBackoffResets(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
-		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+			PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}},
+		}
 		p.Spec.Containers[0].LivenessProbe = &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "1"}}},
 			PeriodSeconds: 1, FailureThreshold: 1,

@@ -31,8 +31,12 @@ func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
 // A pod that is deleted while it waits for its volumes ends, also while a finalizer holds the object.
 func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 	inWorld(t, func(w *world) {
-		p := withVolume(pod("p"),
-			corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}})
+		p := withVolume(
+			pod("p"),
+			corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}},
+			},
+		)
 		p.Finalizers = []string{"example.com/hold"}
 		w.create(p)
 		w.until(5*time.Second, "p", waitingFor("ContainerCreating"))
@@ -52,8 +56,12 @@ func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 // A pod without its ConfigMap reports it, and runs as soon as it exists.
 func TestVolumeIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.create(withVolume(pod("p"),
-			corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}))
+		w.create(withVolume(
+			pod("p"),
+			corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}},
+			},
+		))
 		const message = `MountVolume.SetUp failed for volume "v" : configmap "late" not found`
 		w.until(5*time.Second, "p", func(p *corev1.Pod) bool {
 			return waitingFor("ContainerCreating")(p) && p.Status.ContainerStatuses[0].State.Waiting.Message == message

@@ -185,7 +185,10 @@ func (b *box) make(version, mode string) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return b.write("new/"+version, fmt.Sprintf("#!/bin/sh\nFAKE_ROOT=%s FAKE_MONOPOD=%s FAKE_MODE=%s exec %s \"$@\"\n", b.root, version, mode, self))
+	return b.write(
+		"new/"+version,
+		fmt.Sprintf("#!/bin/sh\nFAKE_ROOT=%s FAKE_MONOPOD=%s FAKE_MODE=%s exec %s \"$@\"\n", b.root, version, mode, self),
+	)
 }
 
 func (b *box) ctl(args ...string) string {
@@ -258,7 +261,8 @@ func TestRoot(t *testing.T) {
 		}
 	}
 	b := newBox(t)
-	if err := b.install(t.Context(), b.make("v1", "ok"), []string{"--data-dir=data"}); err == nil || !strings.Contains(err.Error(), "absolute path") {
+	if err := b.install(t.Context(), b.make("v1", "ok"), []string{"--data-dir=data"}); err == nil ||
+		!strings.Contains(err.Error(), "absolute path") {
 		t.Errorf("a relative data folder: %v", err)
 	}
 }
@@ -278,7 +282,8 @@ func TestInstall(t *testing.T) {
 	if err := b.install(t.Context(), program, []string{"--data-dir=/data"}); err != nil {
 		t.Fatal(err)
 	}
-	if calls := b.calls(); calls != "daemon-reload enable is-active" || b.runs("v1") != pid || !strings.Contains(b.out.String(), "nothing to do") {
+	if calls := b.calls(); calls != "daemon-reload enable is-active" || b.runs("v1") != pid ||
+		!strings.Contains(b.out.String(), "nothing to do") {
 		t.Errorf("again: systemctl %s\n%s", calls, &b.out)
 	}
 	if err := b.install(t.Context(), program, []string{"--data-dir=/data", "--max-pods=5"}); err != nil {
@@ -291,7 +296,9 @@ func TestInstall(t *testing.T) {
 	if !strings.Contains(string(text), "\nExecStart=/usr/local/bin/monopod serve --data-dir=/data --max-pods=5\n") {
 		t.Errorf("%s", text)
 	}
-	if err := b.install(t.Context(), program, []string{"--wrong"}); err == nil || !strings.Contains(err.Error(), "the flags of serve are not valid") || b.calls() != "" {
+	if err := b.install(t.Context(), program, []string{"--wrong"}); err == nil ||
+		!strings.Contains(err.Error(), "the flags of serve are not valid") ||
+		b.calls() != "" {
 		t.Errorf("a wrong flag: %v", err)
 	}
 }
@@ -311,7 +318,8 @@ func TestUninstall(t *testing.T) {
 				t.Errorf("purge %v, %s: %v", purge, path, err)
 			}
 		}
-		if err := b.uninstall(t.Context(), false, purge); err == nil || !strings.Contains(err.Error(), "run monopod install first") {
+		if err := b.uninstall(t.Context(), false, purge); err == nil ||
+			!strings.Contains(err.Error(), "run monopod install first") {
 			t.Errorf("again: %v", err)
 		}
 	}
@@ -386,7 +394,8 @@ func TestBadUpgrades(t *testing.T) {
 func TestNoProgramToUpgradeTo(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	if err := b.upgrade(t.Context(), b.make("v2", "ok")); err == nil || !strings.Contains(err.Error(), "run monopod install first") {
+	if err := b.upgrade(t.Context(), b.make("v2", "ok")); err == nil ||
+		!strings.Contains(err.Error(), "run monopod install first") {
 		t.Errorf("%v", err)
 	}
 	b.installed("v1")

@@ -108,7 +108,8 @@ func TestShortcuts(t *testing.T) {
 		names = append(names, cmd.Name())
 	}
 	slices.Sort(names)
-	if len(names) != len(slices.Compact(names)) || !slices.Contains(names, "kubectl") || !slices.Contains(names, "rollout") {
+	if len(names) != len(slices.Compact(names)) || !slices.Contains(names, "kubectl") ||
+		!slices.Contains(names, "rollout") {
 		t.Errorf("%v", names)
 	}
 }

@@ -44,7 +44,10 @@ func cluster(t *testing.T) (dataDir string) {
 			fmt.Fprint(w, pods)
 		case strings.HasSuffix(r.URL.Path, "/log") && r.URL.Query().Get("container") == "init":
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprint(w, `{"kind": "Status", "reason": "BadRequest", "message": "container init is waiting to start", "code": 400}`)
+			fmt.Fprint(
+				w,
+				`{"kind": "Status", "reason": "BadRequest", "message": "container init is waiting to start", "code": 400}`,
+			)
 		case strings.HasSuffix(r.URL.Path, "/log"):
 			fmt.Fprintf(w, "%s\nno newline", r.URL.Query().Encode())
 		default:
@@ -85,7 +88,8 @@ func TestLogs(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(append([]string{"--data-dir", dir, "-n", "shop"}, strings.Fields(args)...))
 		err := cmd.ExecuteContext(t.Context())
-		if out.String() != want.out || stderr.String() != want.stderr || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) {
+		if out.String() != want.out || stderr.String() != want.stderr || (err == nil) != (want.err == "") ||
+			err != nil && !strings.Contains(err.Error(), want.err) {
 			t.Errorf("%s: %v\n%s%s\nwant %+v", args, err, &out, &stderr, want)
 		}
 	}
@@ -103,7 +107,13 @@ func TestFollowAllPods(t *testing.T) {
 	}
 	got := strings.Split(out.String(), "\n")
 	slices.Sort(got)
-	want := []string{"", "[web-a/side] container=side&follow=true", "[web-a/side] no newline", "[web-b/app] container=app&follow=true", "[web-b/app] no newline"}
+	want := []string{
+		"",
+		"[web-a/side] container=side&follow=true",
+		"[web-a/side] no newline",
+		"[web-b/app] container=app&follow=true",
+		"[web-b/app] no newline",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
@@ -118,7 +128,9 @@ func TestLongLines(t *testing.T) {
 	if err := s.eachLine(strings.NewReader("a\n" + long + "\nb\n")); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(out.String(), "x"); got != len(long) || !strings.HasPrefix(out.String(), "[p/c] a\n[p/c] xxx") || !strings.HasSuffix(out.String(), "x\n[p/c] b\n") {
+	if got := strings.Count(out.String(), "x"); got != len(long) ||
+		!strings.HasPrefix(out.String(), "[p/c] a\n[p/c] xxx") ||
+		!strings.HasSuffix(out.String(), "x\n[p/c] b\n") {
 		t.Errorf("%d of %d bytes, %.20q", got, len(long), out)
 	}
 }

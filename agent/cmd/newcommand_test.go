@@ -45,7 +45,8 @@ func TestNewCommandIsOneFunction(t *testing.T) {
 	}
 	_, after, found := strings.Cut(run("--help"), Maintain+":\n")
 	listed, _, _ := strings.Cut(after, "\n\n")
-	if !found || !strings.Contains(listed, "  kettle ") || !strings.Contains(listed, "Boil water") || !strings.Contains(listed, "  snapshot ") {
+	if !found || !strings.Contains(listed, "  kettle ") || !strings.Contains(listed, "Boil water") ||
+		!strings.Contains(listed, "  snapshot ") {
 		t.Errorf("the help lists under %s:\n%s", Maintain, listed)
 	}
 	for want, args := range map[string][]string{

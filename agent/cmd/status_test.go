@@ -52,7 +52,8 @@ func TestStatusExitCode(t *testing.T) {
 		} else if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if code != c.code || !strings.HasPrefix(out.String(), c.says) || c.code == 1 && !strings.Contains(out.String(), "\nWhat needs attention:\n  - The check etcd failed: no answer.\n") {
+		if code != c.code || !strings.HasPrefix(out.String(), c.says) ||
+			c.code == 1 && !strings.Contains(out.String(), "\nWhat needs attention:\n  - The check etcd failed: no answer.\n") {
 			t.Errorf("%s: code %d\n%s", name, code, out.String())
 		}
 	}

@@ -72,7 +72,11 @@ func TestReporter(t *testing.T) {
 					}}}, quiet(t), object)
 		yes := func(string) bool { return true }
 		report := func(seen status.Observed) {
-			r.report(object, status.Input{Observed: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
+			r.report(
+				object,
+				status.Input{Observed: &seen, Ready: yes, Started: yes, Now: time.Now()},
+				func(*corev1.PodStatus) {},
+			)
 		}
 		report(status.Observed{})
 		report(status.Observed{})

@@ -69,10 +69,18 @@ func mounted(t testing.TB, version string, pod *corev1.Pod) *cgroup.Manager {
 }
 
 func measuredPod() stats.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u-1", CreationTimestamp: metav1.Unix(900, 0)}}
-	pod.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u-1", CreationTimestamp: metav1.Unix(900, 0)},
+	}
+	pod.Spec.Containers = []corev1.Container{
+		{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}},
+	}
 	return stats.Pod{Pod: pod, Instances: []stats.Instance{
-		{ID: "s1", Image: "pause:1", Started: time.Unix(950, 0)}, {ID: "c1", Name: "c", Image: "web:1", Started: time.Unix(1000, 0)}, {ID: "ended", Name: "d"},
+		{
+			ID:      "s1",
+			Image:   "pause:1",
+			Started: time.Unix(950, 0),
+		}, {ID: "c1", Name: "c", Image: "web:1", Started: time.Unix(1000, 0)}, {ID: "ended", Name: "d"},
 	}}
 }
 
@@ -81,7 +89,17 @@ type silent struct{ stats.Runtime }
 
 func scrape(t testing.TB, m *cgroup.Manager, pods []stats.Pod) string {
 	t.Helper()
-	s := stats.New(stats.Config{Node: "n1", Runtime: silent{}, Cgroups: m, Clock: clock.RealClock{}, Dir: t.TempDir(), ImageRoot: t.TempDir(), Pods: func() []stats.Pod { return pods }})
+	s := stats.New(
+		stats.Config{
+			Node:      "n1",
+			Runtime:   silent{},
+			Cgroups:   m,
+			Clock:     clock.RealClock{},
+			Dir:       t.TempDir(),
+			ImageRoot: t.TempDir(),
+			Pods:      func() []stats.Pod { return pods },
+		},
+	)
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics/cadvisor", nil))
 	if w.Code != 200 {
@@ -150,7 +168,11 @@ func TestCadvisorNetwork(t *testing.T) {
 		for _, name := range []string{"receive_bytes", "receive_packets", "receive_packets_dropped", "receive_errors", "transmit_bytes", "transmit_packets", "transmit_packets_dropped", "transmit_errors"} {
 			has := 0
 			for line := range strings.Lines(body) {
-				if strings.HasPrefix(line, "container_network_"+name+`_total{container="",id="/m/kubepods/burstable/podu-1/s1",image="pause:1",interface="`) && strings.Contains(line, `,name="s1",namespace="default",pod="a"} `) {
+				if strings.HasPrefix(
+					line,
+					"container_network_"+name+`_total{container="",id="/m/kubepods/burstable/podu-1/s1",image="pause:1",interface="`,
+				) &&
+					strings.Contains(line, `,name="s1",namespace="default",pod="a"} `) {
 					has++
 				}
 			}
@@ -177,8 +199,18 @@ func TestVolumes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pods := []stats.Pod{
-		{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}, Claims: []stats.Claim{{Volume: "v", Name: "db", Dir: dir}, {Volume: "w", Name: "device", Dir: "/dev/null"}, {Volume: "x", Name: "gone", Dir: dir + "/gone"}}},
-		{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}, Claims: []stats.Claim{{Volume: "other", Name: "db", Dir: dir}}},
+		{
+			Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}},
+			Claims: []stats.Claim{
+				{Volume: "v", Name: "db", Dir: dir},
+				{Volume: "w", Name: "device", Dir: "/dev/null"},
+				{Volume: "x", Name: "gone", Dir: dir + "/gone"},
+			},
+		},
+		{
+			Pod:    &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}},
+			Claims: []stats.Claim{{Volume: "other", Name: "db", Dir: dir}},
+		},
 	}
 	s := stats.New(stats.Config{Clock: clock.RealClock{}, Pods: func() []stats.Pod { return pods }})
 	reg := prometheus.NewPedanticRegistry()
@@ -188,7 +220,8 @@ func TestVolumes(t *testing.T) {
 		t.Fatalf("%v, %v", families, err)
 	}
 	for _, f := range families {
-		if m := f.GetMetric(); len(m) != 1 || m[0].Label[0].GetValue() != "shop" || m[0].Label[1].GetValue() != "db" || m[0].Label[1].GetName() != "persistentvolumeclaim" {
+		if m := f.GetMetric(); len(m) != 1 || m[0].Label[0].GetValue() != "shop" || m[0].Label[1].GetValue() != "db" ||
+			m[0].Label[1].GetName() != "persistentvolumeclaim" {
 			t.Errorf("%v", f)
 		}
 	}

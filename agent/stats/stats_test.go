@@ -200,12 +200,23 @@ func TestForPrometheus(t *testing.T) {
 
 func TestContainersWithoutStartTimeReportNone(t *testing.T) {
 	t.Parallel()
-	s, _ := source(t, &runtime{began: map[string]time.Time{"a/began": time.Unix(1000, 0), "a/not": {}, "a/zero": time.Unix(0, 0)}})
+	s, _ := source(
+		t,
+		&runtime{began: map[string]time.Time{"a/began": time.Unix(1000, 0), "a/not": {}, "a/zero": time.Unix(0, 0)}},
+	)
 	for path, id := range map[string]string{"/metrics/resource": "", "/metrics/cadvisor": `id="poda/a/began",image="",name="a/began",`} {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
 		body, want := w.Body.String(), `container_start_time_seconds{container="began",`+id+`namespace="default",pod="a"} 1000`+"\n"
-		if !strings.Contains(body, want) || strings.Count(body, "\ncontainer_start_time_seconds{")-strings.Count(body, `_start_time_seconds{container="",`) != 1 || !strings.Contains(body, `container="not"`) {
+		if !strings.Contains(body, want) ||
+			strings.Count(
+				body,
+				"\ncontainer_start_time_seconds{",
+			)-strings.Count(
+				body,
+				`_start_time_seconds{container="",`,
+			) != 1 ||
+			!strings.Contains(body, `container="not"`) {
 			t.Errorf("%s: want only %s of the starts, got %s", path, want, body)
 		}
 	}

@@ -136,7 +136,11 @@ func TestExplain(t *testing.T) {
 		"--max-pods-of-all: no":               "--max-pods-of-all: no",
 		"--data-dir: no":                      "--data-dir: no", // from the command line
 	} {
-		root := program(&part{}, []string{"MONOPOD_MAX_PODS=-1", "MONOPOD_DATA_DIR=/env"}, func(*cobra.Command) error { return errors.New(said) })
+		root := program(
+			&part{},
+			[]string{"MONOPOD_MAX_PODS=-1", "MONOPOD_DATA_DIR=/env"},
+			func(*cobra.Command) error { return errors.New(said) },
+		)
 		root.SetArgs([]string{"serve", "--data-dir=/flag"})
 		cmd, err := root.ExecuteC()
 		if got := Explain(cmd, err).Error(); got != want {
@@ -149,7 +153,10 @@ func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	var unknown []string
 	root := program(&part{}, nil, func(cmd *cobra.Command) error {
-		unknown = Unknown(cmd, []string{"MONOPOD_DATADIR=/x", "MONOPOD_DATA_DIR=/x", "MONOPOD_FORCE=true", "MONOPOD_ADDRESS=", "MONOPOD=1"})
+		unknown = Unknown(
+			cmd,
+			[]string{"MONOPOD_DATADIR=/x", "MONOPOD_DATA_DIR=/x", "MONOPOD_FORCE=true", "MONOPOD_ADDRESS=", "MONOPOD=1"},
+		)
 		return nil
 	})
 	root.SetArgs([]string{"serve"})

@@ -101,12 +101,14 @@ func TestBadFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := (&settings{}).load(t, c.text, nil)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "--config: ") || !strings.Contains(err.Error(), "monopod.yaml: ") {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "--config: ") ||
+				!strings.Contains(err.Error(), "monopod.yaml: ") {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}
-	if err := (&settings{}).groups().FromFile("/no/such/file"); err == nil || err.Error() != "--config: /no/such/file: no such file or directory; monopod config prints a whole file" {
+	if err := (&settings{}).groups().FromFile("/no/such/file"); err == nil ||
+		err.Error() != "--config: /no/such/file: no such file or directory; monopod config prints a whole file" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -72,7 +72,8 @@ func TestTranslate(t *testing.T) {
 			}
 			continue
 		}
-		if want := slices.Concat(always, c.flags); err != nil || !slices.Equal(got.flags, want) || !slices.Equal(got.ignored, c.ignored) {
+		if want := slices.Concat(always, c.flags); err != nil || !slices.Equal(got.flags, want) ||
+			!slices.Equal(got.ignored, c.ignored) {
 			t.Errorf("%s: %q, ignored %q, %v, want %q, %q", name, got.flags, got.ignored, err, want, c.ignored)
 		}
 	}
@@ -142,7 +143,8 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for _, url := range []string{"https://127.0.0.1:1", "127.0.0.1:1", "http://"} {
-		if err := runEtcd(t.Context(), []string{"--listen-client-urls=" + url}); err == nil || !strings.Contains(err.Error(), "is not an http:// URL with a host") {
+		if err := runEtcd(t.Context(), []string{"--listen-client-urls=" + url}); err == nil ||
+			!strings.Contains(err.Error(), "is not an http:// URL with a host") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -164,12 +166,14 @@ func TestAssets(t *testing.T) {
 	}
 	for _, name := range programs() {
 		out, err := exec.Command(filepath.Join(dir, name), "serve", "an argument").CombinedOutput()
-		if want := name + " 2 an argument\n"; err != nil || string(out) != want || !Invoked(filepath.Join(dir, linksDir, name)) {
+		if want := name + " 2 an argument\n"; err != nil || string(out) != want ||
+			!Invoked(filepath.Join(dir, linksDir, name)) {
 			t.Errorf("%s: %q, %v, want %q", name, out, err, want)
 		}
 	}
 	for _, name := range []string{apiServer, etcd} {
-		if out, err := exec.Command(filepath.Join(dir, name), "--help").CombinedOutput(); err != nil || string(out) != help(name) {
+		if out, err := exec.Command(filepath.Join(dir, name), "--help").CombinedOutput(); err != nil ||
+			string(out) != help(name) {
 			t.Errorf("%s --help: %q, %v", name, out, err)
 		}
 	}
@@ -178,7 +182,8 @@ func TestAssets(t *testing.T) {
 		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(real), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := createPrograms(dir, program); err == nil || !strings.Contains(err.Error(), path+" exists and was not written by this command") {
+		if err := createPrograms(dir, program); err == nil ||
+			!strings.Contains(err.Error(), path+" exists and was not written by this command") {
 			t.Errorf("over %q: %v", real, err)
 		}
 	}

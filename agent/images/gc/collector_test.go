@@ -106,7 +106,8 @@ func TestDeadContainers(t *testing.T) {
 		err := w.collector(t, !c.unknown, c.pods...).DeadContainers(t.Context())
 		slices.Sort(w.gone)
 		slices.Sort(w.news)
-		if gone, news := strings.Join(w.gone, " "), strings.Join(w.news, " "); gone != c.gone || news != c.news || (err != nil) != (c.stuck != "") {
+		if gone, news := strings.Join(w.gone, " "), strings.Join(w.news, " "); gone != c.gone || news != c.news ||
+			(err != nil) != (c.stuck != "") {
 			t.Errorf("%s: gone %q, news %q, error %v", name, gone, news, err)
 		}
 	}
@@ -116,12 +117,16 @@ func TestUnusedImages(t *testing.T) {
 	t.Parallel()
 	w := &world{
 		images: []*cri.Image{
-			{Id: "1", RepoTags: []string{"unused:1"}}, {Id: "2", RepoTags: []string{"preloaded:1"}}, {Id: "3", RepoTags: []string{"volume:1"}},
+			{
+				Id:       "1",
+				RepoTags: []string{"unused:1"},
+			}, {Id: "2", RepoTags: []string{"preloaded:1"}}, {Id: "3", RepoTags: []string{"volume:1"}},
 			{Id: "4", RepoTags: []string{"made-of:1"}}, {Id: "5"}, {Id: "6", Pinned: true},
 		},
 		used: []*cri.Container{{Image: &cri.ImageSpec{Image: "made-of:1"}}, {ImageRef: "5"}, {}},
 	}
-	if err := w.collector(t, true).UnusedImages(t.Context()); err != nil || !slices.Equal(w.gone, []string{"1"}) || !slices.Equal(w.news, []string{"images"}) {
+	if err := w.collector(t, true).UnusedImages(t.Context()); err != nil || !slices.Equal(w.gone, []string{"1"}) ||
+		!slices.Equal(w.news, []string{"images"}) {
 		t.Errorf("gone %v, news %v, error %v", w.gone, w.news, err)
 	}
 	w.stuck = "1"

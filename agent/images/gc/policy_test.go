@@ -112,7 +112,13 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	policy := gc.Default()
 	policy.ImageMaxAge = time.Hour
-	list := []*cri.Image{img("a", false, "reg/a:1"), img("b", false, "reg/b:1"), img("c", false, "reg/c:1"), img("pause", true), img("disk", false, "local/disk:1")}
+	list := []*cri.Image{
+		img("a", false, "reg/a:1"),
+		img("b", false, "reg/b:1"),
+		img("c", false, "reg/c:1"),
+		img("pause", true),
+		img("disk", false, "local/disk:1"),
+	}
 	keep := map[string]bool{"local/disk:1": true}
 	var m gc.Images
 	for _, step := range []struct {

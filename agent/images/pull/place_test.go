@@ -30,7 +30,9 @@ func TestImageFileSystemIsTheRuntimes(t *testing.T) {
 	if got := p.Root(); got != "/usual" {
 		t.Errorf("before the runtime says where: %s", got)
 	}
-	r.info = &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{FsId: &cri.FilesystemIdentifier{Mountpoint: "/other"}}}}
+	r.info = &cri.ImageFsInfoResponse{
+		ImageFilesystems: []*cri.FilesystemUsage{{FsId: &cri.FilesystemIdentifier{Mountpoint: "/other"}}},
+	}
 	p.Find(t.Context())
 	r.info.ImageFilesystems[0].FsId = nil // only the first answer counts
 	p.Find(t.Context())

@@ -67,7 +67,14 @@ func TestArrived(t *testing.T) {
 			Imported: func([]string, error) {}, Failed: func(message string) { t.Errorf("failed: %s", message) },
 		}).importAll(t.Context())
 		if runtime.imports != start.imports || arrived != start.arrived {
-			t.Errorf("start %s: %d imports, told %d times; want %d and %d", start.what, runtime.imports, arrived, start.imports, start.arrived)
+			t.Errorf(
+				"start %s: %d imports, told %d times; want %d and %d",
+				start.what,
+				runtime.imports,
+				arrived,
+				start.imports,
+				start.arrived,
+			)
 		}
 	}
 }
@@ -95,7 +102,11 @@ func TestFailed(t *testing.T) {
 		change()
 		i.importAll(t.Context())
 	}
-	want := []string{"a.tar: image a:1 is built for arm64, this machine is amd64; c.tar: unrecognized image format", "c.tar: unrecognized image format", ""}
+	want := []string{
+		"a.tar: image a:1 is built for arm64, this machine is amd64; c.tar: unrecognized image format",
+		"c.tar: unrecognized image format",
+		"",
+	}
 	if !slices.Equal(told, want) || !runtime.has["b.tar:1"] {
 		t.Errorf("told %q, want %q; has %v", told, want, runtime.has)
 	}

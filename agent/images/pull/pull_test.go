@@ -142,9 +142,20 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := &registry{here: map[string]bool{}, there: map[string]string{"reg.example.com/a:1": "secret", "else.example.com/a:1": "secret"}}
+			r := &registry{
+				here:  map[string]bool{},
+				there: map[string]string{"reg.example.com/a:1": "secret", "else.example.com/a:1": "secret"},
+			}
 			p := &pull.Puller{Runtime: r, Clock: clock.RealClock{}, ConfigFile: file}
-			_, err := p.Pull(t.Context(), pull.Request{Image: c.image, Owner: "pod", Note: func(string, string, string) {}, Secrets: func() ([]*corev1.Secret, error) { return c.secrets, nil }})
+			_, err := p.Pull(
+				t.Context(),
+				pull.Request{
+					Image:   c.image,
+					Owner:   "pod",
+					Note:    func(string, string, string) {},
+					Secrets: func() ([]*corev1.Secret, error) { return c.secrets, nil },
+				},
+			)
 			if strings.Join(r.pulls, ",") != c.users || (err != nil || c.fails != "") && fmt.Sprint(err) != c.fails {
 				t.Errorf("pulled as %q: %v", r.pulls, err)
 			}
@@ -266,7 +277,10 @@ func TestLimits(t *testing.T) {
 				var all sync.WaitGroup
 				for range 6 {
 					all.Go(func() {
-						_, err := p.Pull(t.Context(), pull.Request{Image: "web:1", Note: func(_, _, message string) { last.Store(&message) }})
+						_, err := p.Pull(
+							t.Context(),
+							pull.Request{Image: "web:1", Note: func(_, _, message string) { last.Store(&message) }},
+						)
 						if err != nil {
 							t.Error(err)
 						}
@@ -307,7 +321,11 @@ func TestRefusedArchive(t *testing.T) {
 	} {
 		p.Imported(step.names, step.err)
 		var events []string
-		request := pull.Request{Image: "web:1", Owner: "pod", Note: func(_, _, message string) { events = append(events, message) }}
+		request := pull.Request{
+			Image: "web:1",
+			Owner: "pod",
+			Note:  func(_, _, message string) { events = append(events, message) },
+		}
 		_, err := p.Pull(t.Context(), request)
 		request.Policy = corev1.PullNever
 		_, never := p.Present(t.Context(), request)

@@ -87,7 +87,10 @@ func TestWhoMayUsePulledImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			r := &registry{here: map[string]bool{"preloaded:1": true, "interrupted:1": true, "docker.io/library/interrupted:1": true}, there: map[string]string{private: "secret", public: ""}}
+			r := &registry{
+				here:  map[string]bool{"preloaded:1": true, "interrupted:1": true, "docker.io/library/interrupted:1": true},
+				there: map[string]string{private: "secret", public: ""},
+			}
 			before := puller(t, dir, r)
 			for _, q := range []pull.Request{asks(private, corev1.PullIfNotPresent, regcred), asks(public, corev1.PullIfNotPresent)} {
 				if img, err := before.Pull(t.Context(), q); err != nil || img == nil {
@@ -178,7 +181,8 @@ func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 	if _, err := p.Pull(t.Context(), asks("interrupted:1", corev1.PullIfNotPresent)); err != nil {
 		t.Fatal(err)
 	}
-	if img, err := puller(t, dir, r).Present(t.Context(), asks("interrupted:1", corev1.PullIfNotPresent)); img == nil || err != nil {
+	if img, err := puller(t, dir, r).Present(t.Context(), asks("interrupted:1", corev1.PullIfNotPresent)); img == nil ||
+		err != nil {
 		t.Errorf("%v, %v", img, err)
 	}
 	p.Records.Removed("id of interrupted:1")

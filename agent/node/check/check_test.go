@@ -22,8 +22,13 @@ func fit() Facts {
 	return Facts{
 		Containers: true, Child: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64", Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true,
 		Clock: Clock{Now: now, Built: now.Add(-time.Hour), Synchronized: true},
-		Disk:  host.Amount{Total: 10 << 30, Free: 5 << 30}, Inodes: host.Amount{Total: 1000, Free: 900}, Memory: host.Amount{Total: 1 << 30, Free: 1 << 29},
-		Ports: []Port{{Flag: "listen", Address: "127.0.0.1:6443"}}, Containerd: Program{Version: "containerd 2.1"}, Runc: Program{Version: "runc 1.3"},
+		Disk: host.Amount{
+			Total: 10 << 30,
+			Free:  5 << 30,
+		}, Inodes: host.Amount{Total: 1000, Free: 900}, Memory: host.Amount{Total: 1 << 30, Free: 1 << 29},
+		Ports: []Port{
+			{Flag: "listen", Address: "127.0.0.1:6443"},
+		}, Containerd: Program{Version: "containerd 2.1"}, Runc: Program{Version: "runc 1.3"},
 	}
 }
 
@@ -151,12 +156,19 @@ func TestCollect(t *testing.T) {
 	}
 	defer l.Close()
 	dir := t.TempDir()
-	cfg := Config{DataDir: filepath.Join(dir, "not", "yet"), Runtime: "containerd", Containerd: "own", Listen: map[string]string{"listen": l.Addr().String(), "kubelet-listen": "127.0.0.1:0"}}
+	cfg := Config{
+		DataDir:    filepath.Join(dir, "not", "yet"),
+		Runtime:    "containerd",
+		Containerd: "own",
+		Listen:     map[string]string{"listen": l.Addr().String(), "kubelet-listen": "127.0.0.1:0"},
+	}
 	f := Collect(t.Context(), cfg)
 	if len(f.Ports) != 2 || !errors.Is(f.Ports[0].Err, unix.EADDRINUSE) || f.Ports[0].Ours || f.Ports[1].Err != nil {
 		t.Errorf("%+v", f.Ports)
 	}
-	if f.Kernel == "" || f.Disk.Total == 0 || f.Memory.Free == 0 || f.Cgroups.Version == 0 || f.DiskErr != nil || f.MemoryErr != nil || !f.Child {
+	if f.Kernel == "" || f.Disk.Total == 0 || f.Memory.Free == 0 || f.Cgroups.Version == 0 || f.DiskErr != nil ||
+		f.MemoryErr != nil ||
+		!f.Child {
 		t.Errorf("%+v", f)
 	}
 	if f.Privileged && (f.Bridge != nil || f.Nftables != nil || f.Overlay != nil) {

@@ -69,7 +69,8 @@ func TestNotReadyWithoutWhatEveryPodNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := findCondition(r.status(t.Context()).Conditions, corev1.NodeReady)
-	if c == nil || c.Status != corev1.ConditionFalse || c.Message != "no pod can start: no control groups are mounted: run mount" {
+	if c == nil || c.Status != corev1.ConditionFalse ||
+		c.Message != "no pod can start: no control groups are mounted: run mount" {
 		t.Errorf("%+v", c)
 	}
 }

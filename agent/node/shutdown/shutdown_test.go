@@ -137,7 +137,8 @@ func TestHandler(t *testing.T) {
 		{http.MethodPost, `{"shutdownGracePeriod":5000000000}`, n, 200, `{"done":true`},
 	} {
 		w := httptest.NewRecorder()
-		shutdown.Handler(func() shutdown.Node { return tc.node }).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tc.method, "/", strings.NewReader(tc.body)))
+		shutdown.Handler(func() shutdown.Node { return tc.node }).
+			ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tc.method, "/", strings.NewReader(tc.body)))
 		if w.Code != tc.code || !strings.HasPrefix(w.Body.String(), tc.answer) {
 			t.Errorf("%s %s: %d %s", tc.method, tc.body, w.Code, w.Body)
 		}

@@ -165,7 +165,8 @@ func TestFollowEndsWithTheContainer(t *testing.T) {
 	w := newWorld(t, instance(1, status.Exited))
 	w.written(1, "all there is")
 	var got strings.Builder
-	if err := w.streams().Logs(t.Context(), pod(), &corev1.PodLogOptions{Container: "c", Follow: true}, &got); err != nil || got.String() != "all there is\n" {
+	if err := w.streams().Logs(t.Context(), pod(), &corev1.PodLogOptions{Container: "c", Follow: true}, &got); err != nil ||
+		got.String() != "all there is\n" {
 		t.Errorf("got %q, %v", got.String(), err)
 	}
 }
@@ -189,13 +190,18 @@ func TestExecAndAttach(t *testing.T) {
 func TestRunInContainer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, instance(3, status.Running))
-	if out, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); err != nil || string(out) != "out err" || w.asked != "3" {
+	if out, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); err != nil ||
+		string(out) != "out err" ||
+		w.asked != "3" {
 		t.Errorf("%q of %s, %v", out, w.asked, err)
 	}
-	if _, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"false", "x"}); err == nil || err.Error() != "command 'false x' exited with 1: no" {
+	if _, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"false", "x"}); err == nil ||
+		err.Error() != "command 'false x' exited with 1: no" {
 		t.Errorf("exit code 1: %v", err)
 	}
-	if _, err := newWorld(t, instance(3, status.Exited)).streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); !apierrors.IsBadRequest(err) {
+	if _, err := newWorld(t, instance(3, status.Exited)).streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); !apierrors.IsBadRequest(
+		err,
+	) {
 		t.Errorf("in one that has ended: %v", err)
 	}
 }
@@ -203,11 +209,14 @@ func TestRunInContainer(t *testing.T) {
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); !apierrors.IsBadRequest(err) {
+	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); !apierrors.IsBadRequest(
+		err,
+	) {
 		t.Errorf("without a sandbox: %v", err)
 	}
 	w.seen.Store(&status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}})
-	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); err != nil || w.asked != "s" {
+	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); err != nil ||
+		w.asked != "s" {
 		t.Errorf("asked for %q, %v", w.asked, err)
 	}
 	w.none = true
@@ -229,12 +238,14 @@ func TestPodBeforeFirstList(t *testing.T) {
 			close(w.news)
 		})
 		start := time.Now()
-		if _, err := w.streams().Exec(t.Context(), pod(), &corev1.PodExecOptions{Container: "c"}); err != nil || time.Since(start) != 3*time.Second {
+		if _, err := w.streams().Exec(t.Context(), pod(), &corev1.PodExecOptions{Container: "c"}); err != nil ||
+			time.Since(start) != 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		w.known = make(chan struct{}) // and never
 		start = time.Now()
-		if _, err := w.streams().Exec(t.Context(), pod(), &corev1.PodExecOptions{Container: "c"}); err != nil || time.Since(start) != 10*time.Second {
+		if _, err := w.streams().Exec(t.Context(), pod(), &corev1.PodExecOptions{Container: "c"}); err != nil ||
+			time.Since(start) != 10*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})

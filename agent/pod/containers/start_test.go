@@ -13,7 +13,10 @@ import (
 func TestPrivateMount(t *testing.T) {
 	t.Parallel()
 	err := withRemedy(
-		errors.New(`failed to generate container "1" spec: path "/srv/data" is mounted on "/srv" but it is not a shared mount`))
+		errors.New(
+			`failed to generate container "1" spec: path "/srv/data" is mounted on "/srv" but it is not a shared mount`,
+		),
+	)
 	if !strings.Contains(err.Error(), "run mount --make-rshared /srv there") {
 		t.Error(err)
 	}

@@ -115,7 +115,9 @@ func (n *never) ImageStatus(_ context.Context, name string) (*cri.Image, error) 
 // imported. A present image does not wait for them.
 func TestNeverWaitsForArchives(t *testing.T) {
 	t.Parallel()
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1", ImagePullPolicy: corev1.PullNever}}}}
+	pod := &corev1.Pod{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1", ImagePullPolicy: corev1.PullNever}}},
+	}
 	here := map[string]*cri.Image{"web:1": {Id: "here"}}
 	for name, c := range map[string]struct {
 		before, after map[string]*cri.Image // the images before and after the import, which takes five seconds
@@ -130,9 +132,17 @@ func TestNeverWaitsForArchives(t *testing.T) {
 			r := &never{before: c.before, after: c.after, imported: make(chan struct{})}
 			time.AfterFunc(5*time.Second, func() { close(r.imported) })
 			results := make(chan images.Result, 1)
-			s := images.New(&images.Node{Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return r.imported }, Failed: func(string, string) {}},
+			s := images.New(
+				&images.Node{
+					Runtime:  r,
+					Puller:   r,
+					Clock:    clock.RealClock{},
+					Imported: func() <-chan struct{} { return r.imported },
+					Failed:   func(string, string) {},
+				},
 				&identity.Pod{Life: t.Context(), Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}},
-				func(_ string, result images.Result) { results <- result })
+				func(_ string, result images.Result) { results <- result },
+			)
 			defer s.Wait()
 			began, got := time.Now(), ""
 			for got == "" {
@@ -159,8 +169,12 @@ func TestNeverWaitsForArchives(t *testing.T) {
 func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
-		Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "data:1"}}}},
-		Containers: []corev1.Container{{Name: "c", Image: "web", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+		Volumes: []corev1.Volume{
+			{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "data:1"}}},
+		},
+		Containers: []corev1.Container{
+			{Name: "c", Image: "web", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}},
+		},
 	}}
 	if _, b, _ := bring(t, &registry{}, pod); b.Reason != "ImageVolumeMountFailed" || b.Retry != pace.Config {
 		t.Errorf("%+v", b)
@@ -175,7 +189,11 @@ func TestFindPresent(t *testing.T) {
 	t.Parallel()
 	r := &registry{present: map[string]*cri.Image{"web": {Id: "here"}}}
 	s := images.New(&images.Node{Puller: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)
-	found := s.FindPresent(t.Context(), &corev1.Pod{}, []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}})
+	found := s.FindPresent(
+		t.Context(),
+		&corev1.Pod{},
+		[]*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}},
+	)
 	if len(found) != 1 || found["a"].GetId() != "here" {
 		t.Error(found)
 	}

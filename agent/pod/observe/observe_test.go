@@ -51,7 +51,9 @@ func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerS
 func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *relist.Owners) {
 	owners := &relist.Owners{}
 	return observe.New(&observe.Node{
-		Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: relist.Reader{Runtime: m}, Owners: owners, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		Clock: clocktesting.NewFakePassiveClock(
+			time.Unix(100, 0),
+		), Runtime: relist.Reader{Runtime: m}, Owners: owners, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}, &identity.Pod{UID: "u"}, func() []runtime.Event { return pending }), owners
 }
 
@@ -94,7 +96,10 @@ func TestLook(t *testing.T) {
 func TestEventsComeFirst(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
-	o, _ := observer(m, runtime.Event{Type: runtime.EventContainerExited, ContainerID: "c", ExitCode: 3, At: time.Unix(50, 0)})
+	o, _ := observer(
+		m,
+		runtime.Event{Type: runtime.EventContainerExited, ContainerID: "c", ExitCode: 3, At: time.Unix(50, 0)},
+	)
 	o.ContainerCreated(status.Container{ID: "c", Name: "c", SandboxID: "s", State: status.Running})
 	if err := o.Stopped(t.Context(), "c"); err != nil {
 		t.Error(err)
@@ -127,7 +132,8 @@ func TestFailedStartCountsAsExit(t *testing.T) {
 	o, _ := observer(&machine{})
 	o.ContainerCreated(status.Container{ID: "c"})
 	o.StartFailed("c", errors.New("no such program"))
-	if c := o.Observed().ByID("c"); c.State != status.Exited || c.ExitCode != 128 || c.Reason != observe.StartError || !c.FinishedAt.Equal(time.Unix(100, 0)) {
+	if c := o.Observed().ByID("c"); c.State != status.Exited || c.ExitCode != 128 || c.Reason != observe.StartError ||
+		!c.FinishedAt.Equal(time.Unix(100, 0)) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -68,7 +68,9 @@ func TestFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: containers("a", "b"), InitContainers: c.init, RestartPolicy: c.policy}}
+			pod := &corev1.Pod{
+				Spec: corev1.PodSpec{Containers: containers("a", "b"), InitContainers: c.init, RestartPolicy: c.policy},
+			}
 			if c.policy == "" {
 				pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 			}
@@ -83,7 +85,8 @@ func TestFor(t *testing.T) {
 			for _, k := range got.Kill {
 				kill = append(kill, k.Container.Name)
 			}
-			if !slices.Equal(start, c.start) || !slices.Equal(kill, c.kill) || got.NewSandbox != c.sandbox || got.Attempt != c.attempt {
+			if !slices.Equal(start, c.start) || !slices.Equal(kill, c.kill) || got.NewSandbox != c.sandbox ||
+				got.Attempt != c.attempt {
 				t.Errorf("start %v kill %v sandbox %v attempt %d", start, kill, got.NewSandbox, got.Attempt)
 			}
 		})
@@ -96,7 +99,12 @@ func TestChangedImageRestarts(t *testing.T) {
 	c := in(status.Running, "a", "s", 0)
 	c.Hash = spec.Hash(&pod.Spec.Containers[0])
 	seen := &status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}, Containers: []status.Container{c}}
-	input := plan.Input{Pod: pod, Observed: seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }}
+	input := plan.Input{
+		Pod:      pod,
+		Observed: seen,
+		Started:  func(string) bool { return true },
+		Failed:   func(string) (string, bool) { return "", false },
+	}
 	if p := plan.For(input); len(p.Kill) != 0 {
 		t.Errorf("killed unchanged: %+v", p)
 	}
@@ -110,8 +118,20 @@ func TestRestartAll(t *testing.T) {
 	t.Parallel()
 	const run, end = status.Running, status.Exited
 	rule := []corev1.ContainerRestartRule{
-		{Action: corev1.ContainerRestartRuleActionRestart, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{7}}},
-		{Action: corev1.ContainerRestartRuleActionRestartAllContainers, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}}},
+		{
+			Action: corev1.ContainerRestartRuleActionRestart,
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+				Operator: corev1.ContainerRestartRuleOnExitCodesOpIn,
+				Values:   []int32{7},
+			},
+		},
+		{
+			Action: corev1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+				Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn,
+				Values:   []int32{0},
+			},
+		},
 	}
 	for name, c := range map[string]struct {
 		seen    []status.Container
@@ -129,11 +149,20 @@ func TestRestartAll(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, InitContainers: containers("i"), Containers: containers("a", "t"),
-			EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}}},
+			EphemeralContainers: []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}},
+			},
 		}}
 		pod.Spec.Containers[1].RestartPolicyRules = rule
 		seen := status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: !c.dead}}, Containers: c.seen}
-		p := plan.For(plan.Input{Pod: pod, Observed: &seen, Started: func(string) bool { return true }, Failed: func(string) (string, bool) { return "", false }})
+		p := plan.For(
+			plan.Input{
+				Pod:      pod,
+				Observed: &seen,
+				Started:  func(string) bool { return true },
+				Failed:   func(string) (string, bool) { return "", false },
+			},
+		)
 		var kill []string
 		for _, k := range p.Kill {
 			kill = append(kill, k.Container.Name)

@@ -205,8 +205,10 @@ func TestGRPC(t *testing.T) {
 	defer func() { plain.Stop(); <-ended }()
 	_, port = hostPort(t, other.Addr().String())
 	h.GRPC.Port = int32(port)
-	fails("a server without the protocol",
-		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health")
+	fails(
+		"a server without the protocol",
+		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
+	)
 }
 
 // A server that does not answer the connection, or the request.

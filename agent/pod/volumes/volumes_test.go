@@ -47,13 +47,18 @@ func TestPrepare(t *testing.T) {
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(_, _, reason, format string, args ...any) {
 		events = append(events, reason+": "+fmt.Sprintf(format, args...))
 	}})
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}}}
+	pod := &corev1.Pod{
+		Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		},
+	}
 	prepare := func(starting bool) error { return s.Prepare(t.Context(), env.Facts{Pod: pod}, starting, false) }
 
 	if err := prepare(false); err != nil || made != 0 || s.Mounted() {
 		t.Errorf("nothing starts: %v, %d volumes", err, made)
 	}
-	if err := prepare(true); err != nil || made != 1 || !s.Mounted() || s.Locations()["v"].Plugin != "kubernetes.io/empty-dir" {
+	if err := prepare(true); err != nil || made != 1 || !s.Mounted() ||
+		s.Locations()["v"].Plugin != "kubernetes.io/empty-dir" {
 		t.Errorf("%v, %d volumes: %v", err, made, s.Locations())
 	}
 	if err := prepare(true); err != nil || made != 1 {
@@ -89,7 +94,9 @@ func TestUnboundClaim(t *testing.T) {
 		events int
 	}{{0, 0}, {9 * time.Second, 0}, {10 * time.Second, 1}} {
 		clock.SetTime(time.Unix(0, 0).Add(c.after))
-		if err := s.Prepare(t.Context(), env.Facts{Pod: pod}, true, false); !errors.Is(err, claims.ErrUnbound) || !errors.Is(s.Failed(), claims.ErrUnbound) || events != c.events {
+		if err := s.Prepare(t.Context(), env.Facts{Pod: pod}, true, false); !errors.Is(err, claims.ErrUnbound) ||
+			!errors.Is(s.Failed(), claims.ErrUnbound) ||
+			events != c.events {
 			t.Errorf("after %v: %v, %d events", c.after, err, events)
 		}
 	}

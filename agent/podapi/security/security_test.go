@@ -120,7 +120,8 @@ func TestSysctls(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		f := security.Host{}.Refuse(p, &policy)
-		if (f == nil) != (c.want == "") || f != nil && (f.Reason != "SysctlForbidden" || !strings.Contains(f.Message, c.want)) {
+		if (f == nil) != (c.want == "") ||
+			f != nil && (f.Reason != "SysctlForbidden" || !strings.Contains(f.Message, c.want)) {
 			t.Errorf("%s: %v", name, f)
 		}
 	}
@@ -133,7 +134,8 @@ func TestSysctlFlag(t *testing.T) {
 		"vm.swappiness": false, "kernel.*": false, "*": false, "Net.x": false, "": false, "net.*.x": false, strings.Repeat("a", 300): false,
 	} {
 		p := security.Policy{UnsafeSysctls: []string{s}}
-		if err := p.Check(); (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), "--allowed-unsafe-sysctls: ") {
+		if err := p.Check(); (err == nil) != ok ||
+			err != nil && !strings.HasPrefix(err.Error(), "--allowed-unsafe-sysctls: ") {
 			t.Errorf("%q: %v", s, err)
 		}
 	}

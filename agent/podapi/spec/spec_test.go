@@ -123,7 +123,8 @@ func TestResources(t *testing.T) {
 		set(&r.Limits, corev1.ResourceCPU, c.cpuLimit)
 		set(&r.Limits, corev1.ResourceMemory, c.memoryLimit)
 		got := spec.Resources(p, &p.Spec.Containers[0], capacity)
-		if got.CpuShares != c.shares || got.CpuQuota != c.quota || got.MemoryLimitInBytes != c.memory || got.OomScoreAdj != c.oom {
+		if got.CpuShares != c.shares || got.CpuQuota != c.quota || got.MemoryLimitInBytes != c.memory ||
+			got.OomScoreAdj != c.oom {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -154,8 +155,13 @@ func TestOOMScores(t *testing.T) {
 		if c.pod != "" {
 			p.Spec.Resources = new(memory(c.pod))
 		}
-		p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Resources: memory(c.sidecar)}}
-		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: memory(c.first)}, {Name: "d", Resources: memory(c.second)}}
+		p.Spec.InitContainers = []corev1.Container{
+			{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Resources: memory(c.sidecar)},
+		}
+		p.Spec.Containers = []corev1.Container{
+			{Name: "c", Resources: memory(c.first)},
+			{Name: "d", Resources: memory(c.second)},
+		}
 		var got [3]int64
 		for i, of := range []*corev1.Container{&p.Spec.InitContainers[0], &p.Spec.Containers[0], &p.Spec.Containers[1]} {
 			got[i] = spec.Resources(p, of, 1000<<20).OomScoreAdj
@@ -170,12 +176,19 @@ func TestOOMScores(t *testing.T) {
 func TestLimitsOfPod(t *testing.T) {
 	t.Parallel()
 	p := pod()
-	p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}}
-	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 200000 || got.CpuShares != 2048 || got.MemoryLimitInBytes != 1<<30 {
+	p.Spec.Resources = &corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("2"),
+			corev1.ResourceMemory: resource.MustParse("1Gi"),
+		},
+	}
+	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 200000 || got.CpuShares != 2048 ||
+		got.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("no limits: %v", got)
 	}
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 100000 || got.CpuShares != 1024 || got.MemoryLimitInBytes != 1<<30 {
+	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 100000 || got.CpuShares != 1024 ||
+		got.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("a limit of CPU: %v", got)
 	}
 }
@@ -193,10 +206,13 @@ func TestSecurity(t *testing.T) {
 		Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}, Drop: []corev1.Capability{"ALL"}},
 	}
 	sc := spec.Container(p, c, spec.ContainerOptions{}).Linux.SecurityContext
-	if sc.RunAsUser.Value != 9 || sc.RunAsGroup.Value != 2 || !slices.Equal(sc.SupplementalGroups, []int64{3, 4}) || !sc.ReadonlyRootfs || !sc.NoNewPrivs {
+	if sc.RunAsUser.Value != 9 || sc.RunAsGroup.Value != 2 || !slices.Equal(sc.SupplementalGroups, []int64{3, 4}) ||
+		!sc.ReadonlyRootfs ||
+		!sc.NoNewPrivs {
 		t.Errorf("%+v", sc)
 	}
-	if sc.Seccomp.ProfileType != cri.SecurityProfile_RuntimeDefault || sc.Capabilities.AddCapabilities[0] != "NET_ADMIN" || sc.Capabilities.DropCapabilities[0] != "ALL" {
+	if sc.Seccomp.ProfileType != cri.SecurityProfile_RuntimeDefault || sc.Capabilities.AddCapabilities[0] != "NET_ADMIN" ||
+		sc.Capabilities.DropCapabilities[0] != "ALL" {
 		t.Errorf("%+v", sc)
 	}
 	c.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
@@ -204,7 +220,12 @@ func TestSecurity(t *testing.T) {
 	if !sc.Privileged || sc.Seccomp.ProfileType != cri.SecurityProfile_Unconfined || sc.MaskedPaths != nil {
 		t.Errorf("privileged: %+v", sc)
 	}
-	c.SecurityContext = &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("../../etc/x.json")}}
+	c.SecurityContext = &corev1.SecurityContext{
+		SeccompProfile: &corev1.SeccompProfile{
+			Type:             corev1.SeccompProfileTypeLocalhost,
+			LocalhostProfile: new("../../etc/x.json"),
+		},
+	}
 	if sc = spec.Container(p, c, spec.ContainerOptions{SeccompDir: "/data/seccomp"}).Linux.SecurityContext; sc.Seccomp.LocalhostRef != "/data/seccomp/etc/x.json" {
 		t.Errorf("seccomp: %+v", sc.Seccomp)
 	}
@@ -326,7 +347,8 @@ func TestHostname(t *testing.T) {
 		if err := spec.CheckHostname(p, c.domain); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if hosts := spec.Hosts(p, []string{"10.0.0.2"}, c.domain, ""); c.hosts != "" && !strings.HasSuffix(hosts, "\n10.0.0.2\t"+c.hosts+"\n") {
+		if hosts := spec.Hosts(p, []string{"10.0.0.2"}, c.domain, ""); c.hosts != "" &&
+			!strings.HasSuffix(hosts, "\n10.0.0.2\t"+c.hosts+"\n") {
 			t.Errorf("%s: hosts %q", name, hosts)
 		}
 	}

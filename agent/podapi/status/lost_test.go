@@ -34,7 +34,9 @@ func TestConcluded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := status.Input{Pod: c.pod, Observed: c.seen, Terminal: true, Now: at(0)}
-			c.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}}}
+			c.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}},
+			}
 			got := status.Of(in)
 			check := func(list []corev1.ContainerStatus, want ...string) {
 				t.Helper()
@@ -82,7 +84,15 @@ func what(s corev1.ContainerState) string {
 // Clients subtract startedAt from finishedAt, so both are set or none.
 func TestFinishedAtImpliesStartedAt(t *testing.T) {
 	t.Parallel()
-	c := status.Container{ID: "x", Name: "a", State: status.Exited, ExitCode: 128, Reason: "StartError", CreatedAt: at(1), FinishedAt: at(3)}
+	c := status.Container{
+		ID:         "x",
+		Name:       "a",
+		State:      status.Exited,
+		ExitCode:   128,
+		Reason:     "StartError",
+		CreatedAt:  at(1),
+		FinishedAt: at(3),
+	}
 	older := c
 	older.ID, older.Attempt, older.FinishedAt = "w", 0, at(2)
 	c.Attempt = 1
@@ -102,7 +112,8 @@ func TestLose(t *testing.T) {
 	t.Parallel()
 	c := running("a", 0)
 	c.MarkLost(at(9))
-	if c.State != status.Exited || c.Reason != "ContainerStatusUnknown" || c.ExitCode != 137 || !c.FinishedAt.Equal(at(9)) {
+	if c.State != status.Exited || c.Reason != "ContainerStatusUnknown" || c.ExitCode != 137 ||
+		!c.FinishedAt.Equal(at(9)) {
 		t.Errorf("%+v", c)
 	}
 	ended := exited("a", 0, 3)

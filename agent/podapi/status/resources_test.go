@@ -93,8 +93,12 @@ func TestResourcesOfThePod(t *testing.T) {
 					p.Spec.Containers[i].Resources = *r
 				}
 			}
-			got := status.Of(status.Input{Pod: p, Observed: containers, Resize: c.resize, PodLevelResources: c.level, Now: at(0)})
-			if r, l, a := written(got.Resources.Requests), written(got.Resources.Limits), written(got.AllocatedResources); r != c.requests || l != c.limits || a != c.allocated {
+			got := status.Of(
+				status.Input{Pod: p, Observed: containers, Resize: c.resize, PodLevelResources: c.level, Now: at(0)},
+			)
+			if r, l, a := written(got.Resources.Requests), written(got.Resources.Limits), written(got.AllocatedResources); r != c.requests ||
+				l != c.limits ||
+				a != c.allocated {
 				t.Errorf("requests %q, limits %q, allocated %q", r, l, a)
 			}
 		})

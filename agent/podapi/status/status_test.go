@@ -99,12 +99,20 @@ func TestContainerStates(t *testing.T) {
 	oom := running("a", 2)
 	oom.OOM = true
 	oom.Exit(137, at(9))
-	got := status.Of(status.Input{Pod: p, Observed: seen(oom, exited("a", 1, 3)), Waiting: map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff", Message: "m"}}, Now: at(0)})
+	got := status.Of(
+		status.Input{
+			Pod:      p,
+			Observed: seen(oom, exited("a", 1, 3)),
+			Waiting:  map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff", Message: "m"}},
+			Now:      at(0),
+		},
+	)
 	s := got.ContainerStatuses[0]
 	if s.State.Waiting == nil || s.State.Waiting.Reason != "CrashLoopBackOff" || s.RestartCount != 2 || s.Ready {
 		t.Errorf("state: %+v", s)
 	}
-	if last := s.LastTerminationState.Terminated; last == nil || last.Reason != "OOMKilled" || last.ExitCode != 137 || !last.FinishedAt.Time.Equal(at(9)) {
+	if last := s.LastTerminationState.Terminated; last == nil || last.Reason != "OOMKilled" || last.ExitCode != 137 ||
+		!last.FinishedAt.Time.Equal(at(9)) {
 		t.Errorf("last state: %+v", last)
 	}
 	child := running("a", 0)
@@ -114,7 +122,9 @@ func TestContainerStates(t *testing.T) {
 		t.Errorf("reason %s", child.Reason)
 	}
 	got = status.Of(status.Input{Pod: p, Observed: seen(running("a", 1), exited("a", 0, 3)), Now: at(0)})
-	if s = got.ContainerStatuses[0]; s.State.Running == nil || s.LastTerminationState.Terminated.ExitCode != 3 || !s.Ready || s.ContainerID != "containerd://a-id" {
+	if s = got.ContainerStatuses[0]; s.State.Running == nil || s.LastTerminationState.Terminated.ExitCode != 3 ||
+		!s.Ready ||
+		s.ContainerID != "containerd://a-id" {
 		t.Errorf("after a restart: %+v", s)
 	}
 }
@@ -124,7 +134,9 @@ func TestLostContainer(t *testing.T) {
 	p := pod(always, "a")
 	p.Status = status.Of(status.Input{Pod: p, Observed: seen(running("a", 1)), Now: at(0)})
 	got := status.Of(status.Input{Pod: p, Observed: &status.Observed{}, Terminal: true, Now: at(5)})
-	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.Reason != "ContainerStatusUnknown" || end.ExitCode != 137 || got.ContainerStatuses[0].RestartCount != 1 {
+	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.Reason != "ContainerStatusUnknown" ||
+		end.ExitCode != 137 ||
+		got.ContainerStatuses[0].RestartCount != 1 {
 		t.Errorf("state: %+v", got.ContainerStatuses[0])
 	}
 	if got.PodIP != "10.0.0.2" {
@@ -157,8 +169,15 @@ func TestPodIPs(t *testing.T) {
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
-	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/a"}, {ConditionType: "example.com/b"}, {ConditionType: "example.com/c"}}
-	p.Status.Conditions = []corev1.PodCondition{{Type: "example.com/a", Status: corev1.ConditionTrue}, {Type: "example.com/b", Status: corev1.ConditionFalse}}
+	p.Spec.ReadinessGates = []corev1.PodReadinessGate{
+		{ConditionType: "example.com/a"},
+		{ConditionType: "example.com/b"},
+		{ConditionType: "example.com/c"},
+	}
+	p.Status.Conditions = []corev1.PodCondition{
+		{Type: "example.com/a", Status: corev1.ConditionTrue},
+		{Type: "example.com/b", Status: corev1.ConditionFalse},
+	}
 	s := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	c := status.Condition(s.Conditions, corev1.PodReady)
 	const want = `the status of pod readiness gate "example.com/b" is not "True", but False, corresponding condition of pod readiness gate "example.com/c" does not exist.`
@@ -200,9 +219,19 @@ func TestStable(t *testing.T) {
 	if !apiequality.Semantic.DeepEqual(p.Status, again) {
 		t.Errorf("changed:\n%+v\n%+v", p.Status, again)
 	}
-	unready := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), Ready: func(string) bool { return false }, HostIPs: []string{"1.2.3.4"}, Now: at(60)})
+	unready := status.Of(
+		status.Input{
+			Pod:      p,
+			Observed: seen(running("a", 0)),
+			Ready:    func(string) bool { return false },
+			HostIPs:  []string{"1.2.3.4"},
+			Now:      at(60),
+		},
+	)
 	c := status.Condition(unready.Conditions, corev1.PodReady)
-	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotReady" || c.Message != "containers with unready status: [a]" || !c.LastTransitionTime.Equal(&metav1.Time{Time: at(60)}) {
+	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotReady" ||
+		c.Message != "containers with unready status: [a]" ||
+		!c.LastTransitionTime.Equal(&metav1.Time{Time: at(60)}) {
 		t.Errorf("condition: %+v", c)
 	}
 }
@@ -210,7 +239,15 @@ func TestStable(t *testing.T) {
 func TestFailure(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
-	got := status.Of(status.Input{Pod: p, Observed: &status.Observed{}, Terminal: true, Failure: &status.Failure{Reason: "OutOfcpu", Message: "m"}, Now: at(0)})
+	got := status.Of(
+		status.Input{
+			Pod:      p,
+			Observed: &status.Observed{},
+			Terminal: true,
+			Failure:  &status.Failure{Reason: "OutOfcpu", Message: "m"},
+			Now:      at(0),
+		},
+	)
 	if got.Phase != corev1.PodFailed || got.Reason != "OutOfcpu" || got.Message != "m" || len(got.ContainerStatuses) != 0 {
 		t.Errorf("status: %+v", got)
 	}

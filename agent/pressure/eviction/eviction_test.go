@@ -173,7 +173,15 @@ func TestExceeded(t *testing.T) {
 	p.Spec.Volumes = []corev1.Volume{
 		{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(
 			100, resource.BinarySI)}}},
-		{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(1, resource.BinarySI)}}},
+		{
+			Name: "m",
+			VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{
+					Medium:    corev1.StorageMediumMemory,
+					SizeLimit: resource.NewQuantity(1, resource.BinarySI),
+				},
+			},
+		},
 	}
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d"})
 	for i, n := range []string{"50", "70"} {

@@ -221,7 +221,8 @@ func TestMirror(t *testing.T) {
 		t.Fatal(pods, err)
 	}
 	pod := pods[0]
-	if pod.Spec.NodeName != "Node1" || *pod.Spec.Priority != 2000001000 || len(pod.Spec.Tolerations) != 1 || pod.Spec.Tolerations[0].Effect != "NoExecute" {
+	if pod.Spec.NodeName != "Node1" || *pod.Spec.Priority != 2000001000 || len(pod.Spec.Tolerations) != 1 ||
+		pod.Spec.Tolerations[0].Effect != "NoExecute" {
 		t.Errorf("pod: %+v", pod.Spec)
 	}
 	mirror := static.Mirror(pod, "u")
@@ -231,7 +232,8 @@ func TestMirror(t *testing.T) {
 	if _, ok := static.Mirrored(pod); ok {
 		t.Error("the pod itself became a mirror")
 	}
-	if mirror.UID != "" || mirror.Spec.Priority != nil || mirror.OwnerReferences[0].UID != "u" || !*mirror.OwnerReferences[0].Controller {
+	if mirror.UID != "" || mirror.Spec.Priority != nil || mirror.OwnerReferences[0].UID != "u" ||
+		!*mirror.OwnerReferences[0].Controller {
 		t.Errorf("mirror: %+v", mirror)
 	}
 }
