@@ -160,7 +160,7 @@ func TestPodWithUnusableClaim(t *testing.T) {
 	})
 }
 
-// ReadWriteOncePod also holds for pods that bypass the scheduler, and after a restart of the agent.
+// ReadWriteOncePod is also enforced for pods that bypass the scheduler, and after a restart of the agent.
 func TestClaimOfOnePod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := newClaim("c")

@@ -199,7 +199,7 @@ func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return c.Client.List(ctx, sel)
 }
 
-// restartSlow restarts the agent. It lists its static pods at once, and the pods of the API after tell.
+// restartSlow restarts the agent. It lists its static pods at once, and the pods of the API after a call of tell.
 func (w *world) restartSlow() (tell func()) {
 	w.Helper()
 	started, before := make(chan struct{}), w.alter

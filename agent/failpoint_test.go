@@ -116,7 +116,7 @@ func (s story) live(w *world, point failpoint, when moment) *fate {
 	return f
 }
 
-// patience is the time limit for everything, backoffs included.
+// patience is the time limit of a story, including backoffs.
 const patience = 10 * time.Minute
 
 // await waits like until, with fewer checks.
@@ -271,7 +271,7 @@ func hooks(w *world) {
 	w.await("a", gone)
 }
 
-// crashes checks that every instance is in the restart count, and nothing else.
+// crashes checks that the restart count contains every instance, and nothing else.
 func crashes(w *world) {
 	w.create(pod("a", "sleep", "1s", "exit", "3"))
 	w.await("a", restarts(2))

@@ -94,7 +94,7 @@ func cycles(w *world, r *rand.Rand, n int) {
 	}
 }
 
-// measure measures after garbage collection.
+// measure returns goroutines and memory after a garbage collection.
 func measure(w *world) (heap uint64, goroutines int) {
 	w.after(10 * time.Minute)
 	for range 3 {

@@ -34,8 +34,8 @@ type failpoint struct {
 
 func (p failpoint) String() string { return fmt.Sprintf("%s#%d", p.op, p.n) }
 
-// fate kills one agent, like kill -9, at one failpoint: nothing that it does afterwards reaches the runtime, the
-// API or the mounts. Another agent, which is not killed, takes over.
+// fate kills one agent, like kill -9, at one failpoint: no later call of it reaches the runtime, the API or the
+// mounts. Another agent, which is not killed, takes over.
 type fate struct {
 	w     *world
 	point failpoint
@@ -120,7 +120,7 @@ func (f *fate) wait() {
 	}
 }
 
-// meet makes one call, if it may be made.
+// meet makes one call, unless the agent is dead.
 func meet[T any](ctx context.Context, f *fate, op string, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	mine, err := f.begin(op)

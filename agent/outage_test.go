@@ -23,8 +23,8 @@ import (
 // exists is when a call finds that the runtime had started the container before it died.
 const exists moment = "exists"
 
-// outage kills the runtime at one call, before it took effect or after. It restarts a little later, and all that
-// ran keeps running.
+// outage kills the runtime at one call, before or after the call took effect. The runtime restarts a little later;
+// containers keep running.
 type outage struct {
 	w     *world
 	point failpoint
@@ -85,7 +85,7 @@ func (o *outage) back() {
 	o.w.rt.Resync()
 }
 
-// moments returns those that make a difference at the call.
+// moments returns the moments at which an outage makes a difference to the call.
 func (o *outage) moments(op string) []moment {
 	switch op {
 	case "StartContainer":
@@ -173,8 +173,8 @@ func debugged(w *world) {
 	w.await("a", gone)
 }
 
-// A runtime that restarts may list nothing for a moment. A sandbox that no worker waits for any more, because its
-// creation was interrupted, is removed nevertheless, and not only by the next list minutes later.
+// A runtime that restarts may list nothing for a moment. A sandbox for which no worker waits, because its creation
+// was interrupted, is removed soon, and not by the next list minutes later.
 func TestListFailsAfterOutage(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a"))
@@ -204,8 +204,8 @@ func TestListFailsAfterOutage(t *testing.T) {
 	})
 }
 
-// TestStatusOfPodIsRestored: the controller of nodes marks the pods of a node that does not report; when the node
-// reports again, so are they.
+// TestStatusOfPodIsRestored: the node lifecycle controller marks the pods of a node that does not report as not
+// ready. When the node reports again, the agent restores their statuses.
 func TestStatusOfPodIsRestored(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a"))

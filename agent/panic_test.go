@@ -120,7 +120,7 @@ func (w *world) counted(name string) (sum float64) {
 	return sum
 }
 
-// A pod that is rejected before any other has run ends like all, and the next pod of its name starts.
+// A pod that is rejected before any other pod has run ends like every pod, and the next pod of its name starts.
 func TestRejectedPodBeforeAnyOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")

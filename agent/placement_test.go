@@ -122,7 +122,7 @@ func TestCPUsOfDeletedPodsAreReleased(t *testing.T) {
 	})
 }
 
-// TestExclusiveCPUsAfterTornCheckpoint: a damaged checkpoint needs no intervention.
+// TestExclusiveCPUsAfterTornCheckpoint: the agent recovers from a damaged checkpoint by itself.
 func TestExclusiveCPUsAfterTornCheckpoint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)

@@ -176,7 +176,7 @@ func TestResizeRejectedByRuntime(t *testing.T) {
 	})
 }
 
-// level is what a pod itself has; its container has no limits.
+// level returns the resources of the pod itself; its container has no limits.
 func (w *world) level(cpu, memory string) *corev1.Pod {
 	p := pod("p")
 	r := resources(cpu, memory)

@@ -21,7 +21,7 @@ func TestCalled(t *testing.T) {
 	}
 }
 
-// A part that is not listed any more is complete, and one whose size is not known counts as much as has come.
+// A part that is no longer listed is complete. A part of unknown size counts with the bytes that have arrived.
 func TestSum(t *testing.T) {
 	t.Parallel()
 	var s downloadSum

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What must not be in a report, wherever it is, and what must.
+// A report must not contain secrets, wherever they are, and must contain the rest.
 func TestRedact(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ in, redacted, stays string }{

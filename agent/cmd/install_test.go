@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pretend is the fake monopod. Its mode says what is wrong with it.
+// pretend is the fake monopod. Its mode selects how it fails.
 func pretend(version, mode string, args []string) error {
 	dir := filepath.Join(os.Getenv("FAKE_ROOT"), "data")
 	state := filepath.Join(dir, "state")
@@ -109,7 +109,7 @@ func pretendToServe(dir, version, mode string) error {
 	return nil
 }
 
-// systemctl starts what the unit says, and records how it was called.
+// systemctl starts the command of the unit, and records its arguments.
 const systemctl = `#!/bin/sh
 cd "$(dirname "$0")"
 echo "$1" >>calls
@@ -353,7 +353,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	b.runs("v2")
 }
 
-// Whatever is wrong with the new program, the previous one runs afterwards, and the error says why.
+// However the new program fails, the previous one runs afterwards, and the error contains the reason.
 func TestBadUpgrades(t *testing.T) {
 	t.Parallel()
 	for mode, c := range map[string]struct {
@@ -410,7 +410,7 @@ func TestNoProgramToUpgradeTo(t *testing.T) {
 	b.runs("v1")
 }
 
-// The service of OpenRC says the same as the unit.
+// OpenRC's service has the same command as systemd's unit.
 func TestOpenRC(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -19,8 +19,8 @@ const (
 	pod     = `{"sentence": "It waits.", "evidence": [], "do": "Wait."}`
 )
 
-// Without an object the exit code says whether something is wrong; --wait asks again until nothing is, or the time is
-// over.
+// Without an object the exit code shows whether something is wrong; --wait repeats the check until nothing is wrong, or
+// the time is over.
 func TestWhyExitCode(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -141,7 +141,7 @@ func TestResizer(t *testing.T) {
 	})
 }
 
-// limits are the CPU requests of the pods that a cgroup was set to.
+// limits records the CPU requests of the pods for which the limits of a cgroup were set.
 type limits []string
 
 func (l *limits) Create(*corev1.Pod)        {}

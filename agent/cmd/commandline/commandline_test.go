@@ -108,7 +108,7 @@ func TestUsageOfMisusedCommands(t *testing.T) {
 	}
 }
 
-// An error of the machine says what to do, unless it does already, and is one line.
+// A system error is printed on one line, with a remedy unless it already contains one.
 func TestErrorsOfTheMachine(t *testing.T) {
 	t.Parallel()
 	open := func(err error) error { return &os.PathError{Op: "open", Path: "/x", Err: err} }

@@ -27,7 +27,7 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// The line is rewritten while the step goes on, and removed at its end; a shorter line leaves nothing of a longer one.
+// The line is rewritten while the step runs, and removed at its end. A shorter line overwrites all of a longer one.
 func TestProgressOnATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -150,8 +150,8 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 	}
 }
 
-// The assets start the program under their names, which they give to it as argv[0]; those that envtest asks for their
-// flags answer themselves.
+// The assets start the program with their own names as argv[0]. Those that envtest starts with --help print the help
+// themselves.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()

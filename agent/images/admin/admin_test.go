@@ -84,7 +84,7 @@ func (s *shelf) ListContainers(context.Context, *cri.ContainerFilter) ([]*cri.Co
 	}, nil
 }
 
-// puller pulls what is on the shelf.
+// puller pulls the images of the shelf.
 type puller struct{ *shelf }
 
 func (puller) Forget(string) {}
@@ -101,7 +101,7 @@ func (p puller) Pull(ctx context.Context, r pull.Request) (*cri.Image, error) {
 	return img, nil
 }
 
-// served serves a shelf; changed counts the changes.
+// served serves the images of a shelf over HTTP; changed counts the changes.
 func served(t *testing.T, s *shelf) (server *httptest.Server, changed *int) {
 	changed = new(int)
 	of := &admin.Admin{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, Removed: func(string) {},
@@ -204,7 +204,7 @@ func TestImportAndPull(t *testing.T) {
 	}
 }
 
-// An archive that is not complete must not look like one.
+// An incomplete archive must not look complete.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	for _, failing := range []error{nil, errors.New("a layer is missing")} {

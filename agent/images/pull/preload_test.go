@@ -79,7 +79,8 @@ func TestArrived(t *testing.T) {
 	}
 }
 
-// An archive that cannot be imported does not keep the others from it, and is named until it can or is removed.
+// An archive that cannot be imported does not prevent the import of others. The node's condition names it until it is
+// imported or removed.
 func TestFailed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -225,7 +225,7 @@ func (s *slow) PullImage(_ context.Context, name string, _ *cri.AuthConfig, _ *c
 	return name, nil
 }
 
-// Pulls are what goes on, each image once.
+// Pulls returns the images that are being pulled, each once.
 func TestPulls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

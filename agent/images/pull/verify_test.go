@@ -25,7 +25,7 @@ func coordinates(s *corev1.Secret, namespace, name, uid string) *corev1.Secret {
 	return s
 }
 
-// puller is one that starts with the records in a folder.
+// puller returns a puller that starts with the records in a folder.
 func puller(t *testing.T, dir string, r pull.Runtime, flags ...string) *pull.Puller {
 	t.Helper()
 	records, err := pull.NewRecords(dir)
@@ -41,7 +41,7 @@ func puller(t *testing.T, dir string, r pull.Runtime, flags ...string) *pull.Pul
 	return p
 }
 
-// asks is a pod's request.
+// asks returns a pod's request for an image.
 func asks(name string, policy corev1.PullPolicy, secrets ...*corev1.Secret) pull.Request {
 	return pull.Request{Image: name, Policy: policy, Owner: "pod", Note: func(string, string, string) {},
 		Secrets: func() ([]*corev1.Secret, error) { return secrets, nil }}
@@ -112,7 +112,7 @@ func TestWhoMayUsePulledImages(t *testing.T) {
 	}
 }
 
-// interrupt leaves what is on the disk when the process ends during a pull.
+// interrupt leaves the records of a process that ends during a pull.
 func interrupt(t *testing.T, dir string, r *registry) {
 	t.Helper()
 	p := puller(t, dir, hanging{r, func() {
@@ -160,8 +160,8 @@ func secretless(t *testing.T, dir string) {
 	}
 }
 
-// TestFailedPullKeepsInterruptedOne: whether an image arrived during an interrupted pull is not known after a pull that
-// fails.
+// TestFailedPullKeepsInterruptedOne: after a failed pull it is still not known whether an earlier, interrupted pull had
+// pulled the image.
 func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

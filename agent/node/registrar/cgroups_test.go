@@ -23,7 +23,7 @@ func (a *away) Reference(_ corev1.ObjectReference, _, reason, _ string, _ ...any
 	a.reasons = append(a.reasons, reason)
 }
 
-// TestShortageIsReportedWhileItLasts: the node's condition goes with the last lack.
+// TestShortageIsReportedWhileItLasts: the node's condition is removed with the last problem.
 func TestShortageIsReportedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	a := &away{}

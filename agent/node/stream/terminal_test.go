@@ -48,8 +48,8 @@ func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestTerminalThatIsLeft: when the client leaves, the process of its terminal is hung up, and killed if it ignores
-// that; another one goes on.
+// TestTerminalThatIsLeft: when the client disconnects, the process of its terminal gets SIGHUP, and is killed if it
+// ignores the signal. Other processes keep running.
 func TestTerminalThatIsLeft(t *testing.T) {
 	t.Parallel()
 	// Programs do not ignore SIGHUP, also if this one was started by nohup.

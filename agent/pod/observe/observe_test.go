@@ -57,12 +57,12 @@ func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *relist.
 	}, &identity.Pod{UID: "u"}, func() []runtime.Event { return pending }), owners
 }
 
-func TestLook(t *testing.T) {
+func TestObserve(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
 	o, _ := observer(m)
 	if fresh, _, err := o.Observe(t.Context()); fresh || err != nil {
-		t.Errorf("looked without need: %v, %v", fresh, err)
+		t.Errorf("observed although nothing was stale: %v, %v", fresh, err)
 	}
 	o, owners := observer(m)
 	o.MarkStale()
@@ -76,11 +76,11 @@ func TestLook(t *testing.T) {
 		t.Errorf("%v, %v, %v: %+v", fresh, first, err, o.Observed())
 	}
 	if fresh, _, _ := o.Observe(t.Context()); fresh {
-		t.Error("looked again without need")
+		t.Error("observed again although nothing was stale")
 	}
 	o.MarkStale()
 	if _, first, _ := o.Observe(t.Context()); first {
-		t.Error("looked for the first time twice")
+		t.Error("observed for the first time twice")
 	}
 	pod := &corev1.Pod{}
 	if got := o.Facts(pod).Address(); got != "10.0.0.1" {
@@ -143,7 +143,7 @@ func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o, owners := observer(&machine{})
 	if o.Snapshot() != nil {
-		t.Error("before the worker has looked")
+		t.Error("a snapshot before the worker has observed the pod")
 	}
 	o.ContainerCreated(status.Container{ID: "a"})
 	o.ContainerCreated(status.Container{ID: "b"})
@@ -159,6 +159,6 @@ func TestSnapshot(t *testing.T) {
 	}
 	o.Forget("a")
 	if exists := o.ForgetRemovedOwners(); exists("a") || !exists("b") || owners.Count("u") != 1 {
-		t.Error("what is gone is remembered")
+		t.Error("an ID that no longer exists is still recorded")
 	}
 }

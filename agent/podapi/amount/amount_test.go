@@ -10,7 +10,7 @@ import (
 	"monopod/agent/podapi/amount"
 )
 
-// of is a list of cpu and memory; empty: not in it.
+// of returns a list of cpu and memory, without the empty ones.
 func of(cpu, memory string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {

@@ -68,7 +68,7 @@ func TestConcluded(t *testing.T) {
 	}
 }
 
-// what returns a state in one word.
+// what returns the name of a state.
 func what(s corev1.ContainerState) string {
 	switch {
 	case s.Terminated != nil && s.Terminated.ExitCode == 137:
