@@ -54,34 +54,30 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	return cmd
 }
 
+// colors of the verdicts have the same length, which keeps the columns straight.
+var colors = map[check.Verdict]commandline.Color{
+	check.OK: commandline.Green, check.Warning: commandline.Yellow, check.Missing: commandline.Red,
+}
+
 // checkReport prints the results. It returns an Exit error if something is missing.
 func checkReport(out io.Writer, results []check.Result, output commandline.Output) error {
 	var err error
 	if output.JSON() {
 		err = commandline.PrintJSON(out, results)
 	} else {
-		err = printCheck(out, results)
+		painter := commandline.NewPainter(out)
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		for _, r := range results {
+			remedy := ""
+			if r.Remedy != "" {
+				remedy = "; " + r.Remedy
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s%s\n", painter.Paint(colors[r.Verdict], string(r.Verdict)), r.Name, r.Found, remedy)
+		}
+		err = w.Flush()
 	}
 	if err == nil && check.Worst(results) == check.Missing {
 		return &commandline.Exit{Code: 1}
 	}
 	return err
-}
-
-// colors of the verdicts have the same length, which keeps the columns straight.
-var colors = map[check.Verdict]commandline.Color{
-	check.OK: commandline.Green, check.Warning: commandline.Yellow, check.Missing: commandline.Red,
-}
-
-func printCheck(out io.Writer, results []check.Result) error {
-	painter := commandline.NewPainter(out)
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, r := range results {
-		remedy := ""
-		if r.Remedy != "" {
-			remedy = "; " + r.Remedy
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s%s\n", painter.Paint(colors[r.Verdict], string(r.Verdict)), r.Name, r.Found, remedy)
-	}
-	return w.Flush()
 }

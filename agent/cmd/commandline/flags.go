@@ -38,16 +38,11 @@ func (g *Groups) AddTo(cmd *cobra.Command) {
 	if help := g.Group(other); help.Lookup("help") == nil {
 		help.BoolP("help", "h", false, "Show this help.")
 	}
-	cliflag.SetUsageAndHelpFunc(cmd, g.sets, width(os.Stdout))
-}
-
-// width returns the number of columns of the terminal f; 0 if f is not a terminal.
-func width(f *os.File) int {
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
+	columns := 0 // standard output is not a terminal
+	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil {
+		columns = int(size.Col)
 	}
-	return int(size.Col)
+	cliflag.SetUsageAndHelpFunc(cmd, g.sets, columns)
 }
 
 // isTerminal reports whether f is a terminal.
