@@ -163,13 +163,6 @@ func (st *syncState) isFailed(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(st.job)
 }
 
-// drop removes a pod that the sync has deleted and that no longer counts.
-func (st *syncState) drop(pod *corev1.Pod) {
-	same := func(p *corev1.Pod) bool { return p.UID == pod.UID }
-	st.pods = slices.DeleteFunc(st.pods, same)
-	st.deleted(pod)
-}
-
 // deleted records that an active pod is terminating now.
 func (st *syncState) deleted(pod *corev1.Pod) {
 	st.active = slices.DeleteFunc(st.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
