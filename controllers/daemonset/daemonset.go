@@ -137,7 +137,12 @@ func (r *run) trim(ctx context.Context, st *syncState) error {
 	if limit := st.ds.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
 	}
-	used := st.hashes()
+	used := map[string]bool{} // hashes of the existing pods
+	for _, on := range st.pods {
+		for _, p := range on {
+			used[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
+		}
+	}
 	live := func(rev *appsv1.ControllerRevision) bool {
 		return used[rev.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
 	}
