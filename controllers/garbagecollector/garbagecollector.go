@@ -210,7 +210,7 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	return obj, err
 }
 
-// reconcile handles an owner's deletion, or deletes a dependent whose owners no longer exist. For the key findCycles, it
+// reconcile handles an owner's deletion, or deletes a dependent whose owners no longer exist. For the key findCycles it
 // releases one owner of each cycle.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
 	if i == findCycles {

@@ -47,7 +47,7 @@ type syncState struct {
 	again   time.Duration
 }
 
-func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *syncState {
+func newSyncState(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *syncState {
 	st := &syncState{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods),
 		counted: map[types.UID]bool{}}
 	s := &st.job.Status
