@@ -258,7 +258,7 @@ func (w *worker) finishStep(ctx context.Context, err error) {
 		return
 	}
 	if w.pace.ResetPanics() {
-		w.node.Guard.Well("pod", w.pod.FullName())
+		w.node.Guard.Healthy("pod", w.pod.FullName())
 	}
 	switch {
 	case err == nil:

@@ -65,7 +65,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, control: owned.Pods{Client: c.deps.Client, Events: c.events},
 		Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.DaemonSet]{
 			Name: kind, Resource: client.DaemonSets, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Selector: selectorOf,
-			Settled: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
+			FailureGeneration: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
 		})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
@@ -96,7 +96,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	history, err := r.Keeper.Sync(ctx, revisions.Owner{
 		Object: ds, Selector: selector, Template: &ds.Spec.Template, Collisions: ds.Status.CollisionCount,
-	}, r.Known.OfOrOrphan(ds))
+	}, r.Revisions.OfOrOrphan(ds))
 	if err != nil {
 		return 0, err
 	}

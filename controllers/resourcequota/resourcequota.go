@@ -47,7 +47,7 @@ func New(deps follow.Deps, cfg Config) *Controller {
 // kinds returns the namespaced kinds that quotas count.
 func (c *Controller) kinds() (kinds []client.Kind) {
 	for _, k := range c.cfg.Kinds.Now() {
-		if k.Namespaced && quota.Counted(k.Resource.GroupResource()) {
+		if k.Namespaced && quota.Applies(k.Resource.GroupResource()) {
 			kinds = append(kinds, k)
 		}
 	}

@@ -61,7 +61,7 @@ func (c *Controller) Name() string { return Name }
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.StatefulSet]{
 		Name: kind, Resource: client.StatefulSets, HashLabel: hashLabel, Selector: selectorOf,
-		Settled: (*appsv1.StatefulSet).GetGeneration,
+		FailureGeneration: (*appsv1.StatefulSet).GetGeneration,
 	})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
@@ -87,7 +87,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	history, err := r.Keeper.Sync(ctx, revisions.Owner{
 		Object: set, Selector: selector, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount,
-	}, r.Known.OfOrOrphan(set))
+	}, r.Revisions.OfOrOrphan(set))
 	if err != nil {
 		return 0, err
 	}
