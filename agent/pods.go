@@ -67,7 +67,7 @@ func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 	s.admitter.admit(ctx, p, o.Gone)
 	s.guard.Go(&s.workers, "pod", func() {
 		s.guard.Keep(ctx, s.clock, "pod", func() { p.Run(ctx) })
-		s.guard.Well("pod", p.FullName())
+		s.guard.Healthy("pod", p.FullName())
 		s.drop(p, name)
 		s.removed(ctx, p)
 	})

@@ -150,7 +150,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 		return over
 	}
 	if w.pace.ResetPanics() {
-		w.node.Guard.Well("pod", w.pod.FullName())
+		w.node.Guard.Healthy("pod", w.pod.FullName())
 	}
 	switch {
 	case err == nil:

@@ -27,7 +27,7 @@ func TestDefaultClassIsCreatedOncePerCluster(t *testing.T) {
 		return classes
 	}
 	classes := start()
-	if len(classes) != 1 || !claim.IsDefault(classes[0]) || !claim.Waits(classes[0]) ||
+	if len(classes) != 1 || !claim.IsDefault(classes[0]) || !claim.WaitsForConsumer(classes[0]) ||
 		classes[0].Provisioner != claim.Provisioner {
 		t.Fatalf("classes %+v", classes)
 	}

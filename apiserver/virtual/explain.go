@@ -174,7 +174,7 @@ func (s *Explainer) resourceNamed(text string) (*registry.Resource, error) {
 		case slices.Contains(names, name) && of && (view == nil || res.View.Of == res.GVR):
 			view = &res
 		}
-		if i := slices.IndexFunc(names, func(n string) bool { return n != name && spelling.Near(n, name) }); i >= 0 &&
+		if i := slices.IndexFunc(names, func(n string) bool { return n != name && spelling.Similar(n, name) }); i >= 0 &&
 			!res.Virtual {
 			hint = fmt.Sprintf("; did you mean %s?", names[i])
 		}

@@ -57,7 +57,7 @@ func (c container) similarImage() string {
 	}
 	for _, image := range node.Status.Images {
 		for _, name := range image.Names {
-			if spelling.Near(name, c.spec.Image) {
+			if spelling.Similar(name, c.spec.Image) {
 				return fmt.Sprintf(" The node has the image %q; did you mean that one?", name)
 			}
 		}

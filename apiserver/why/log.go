@@ -109,7 +109,7 @@ func (c container) unknownHost(name string) logCause {
 		do: "Create the Service, or correct the name in the configuration of the program; " +
 			"a Service of another namespace is NAME.NAMESPACE."}
 	for _, s := range services {
-		if s.Name == service || s.Namespace == namespace && spelling.Near(s.Name, service) {
+		if s.Name == service || s.Namespace == namespace && spelling.Similar(s.Name, service) {
 			t.evidence = append(t.evidence, fmt.Sprintf("there is the Service %s in namespace %s", s.Name, s.Namespace))
 		}
 	}

@@ -136,10 +136,30 @@ type syncState struct {
 // reconcile syncs a CronJob: its active Jobs, the Job that is due, and its history. It returns the time until the next
 // scheduled time.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	st, err := r.round(ctx, key)
-	if st == nil || err != nil {
+	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
 		return 0, err
 	}
+	all, err := r.jobs.Present(ctx, r.deps.Client, cj)
+	if err != nil {
+		return 0, err
+	}
+	st := &syncState{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
+	for _, job := range all {
+		if metav1.IsControlledBy(job, cj) {
+			st.jobs = append(st.jobs, job)
+		}
+	}
+	r.mu.Lock()
+	begun := beginning(cj, r.scheduleSince[cj.UID], st.now)
+	if !begun.IsZero() {
+		r.scheduleSince[cj.UID] = begun
+	}
+	r.mu.Unlock()
+	st.since = earliest(cj, begun, st.now)
 	r.updateActive(st)
 	again, startErr := r.startDue(ctx, st)
 	if err := r.write(ctx, st); err != nil {
@@ -149,35 +169,6 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		return 0, startErr
 	}
 	return again, r.cleanUp(ctx, st)
-}
-
-// round reads the CronJob and its Jobs. It returns nil if the CronJob no longer exists.
-func (r *run) round(ctx context.Context, key follow.Key) (*syncState, error) {
-	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	all, err := r.jobs.Present(ctx, r.deps.Client, cj)
-	if err != nil {
-		return nil, err
-	}
-	st := &syncState{stored: cj, cj: cj.DeepCopy(), now: r.deps.Clock.Now()}
-	for _, job := range all {
-		if metav1.IsControlledBy(job, cj) {
-			st.jobs = append(st.jobs, job)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	begun := beginning(cj, r.scheduleSince[cj.UID], st.now)
-	if !begun.IsZero() {
-		r.scheduleSince[cj.UID] = begun
-	}
-	st.since = earliest(cj, begun, st.now)
-	return st, nil
 }
 
 // write stores the status if it has changed. It conflicts if the CronJob was changed since the sync began.

@@ -65,7 +65,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, control: owned.Pods{Client: c.deps.Client, Events: c.events},
 		Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.DaemonSet]{
 			Name: kind, Resource: client.DaemonSets, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Selector: selectorOf,
-			Settled: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
+			FailureGeneration: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
 		})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
@@ -96,7 +96,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	history, err := r.Keeper.Sync(ctx, revisions.Owner{
 		Object: ds, Selector: selector, Template: &ds.Spec.Template, Collisions: ds.Status.CollisionCount,
-	}, r.Known.OfOrOrphan(ds))
+	}, r.Revisions.OfOrOrphan(ds))
 	if err != nil {
 		return 0, err
 	}
@@ -137,7 +137,12 @@ func (r *run) trim(ctx context.Context, st *syncState) error {
 	if limit := st.ds.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
 	}
-	used := st.hashes()
+	used := map[string]bool{} // hashes of the existing pods
+	for _, on := range st.pods {
+		for _, p := range on {
+			used[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
+		}
+	}
 	live := func(rev *appsv1.ControllerRevision) bool {
 		return used[rev.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]]
 	}

@@ -22,10 +22,14 @@ func (p plan) empty() bool { return len(p.create)+len(p.delete)+len(p.failed) ==
 // or finished.
 func (st *syncState) plan() plan {
 	p := st.manage()
-	if p.empty() && st.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		return st.roll()
+	if !p.empty() || st.ds.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+		return p
 	}
-	return p
+	unavailable, surge := st.limits()
+	if surge == 0 {
+		return st.rollInPlace(unavailable)
+	}
+	return st.rollAhead(surge)
 }
 
 // manage finds nodes without a pod, and pods that should not exist, regardless of their template.

@@ -43,15 +43,6 @@ func (st *syncState) pair(node string, on []*corev1.Pod) pair {
 	return p
 }
 
-// roll returns one step of a rolling update.
-func (st *syncState) roll() plan {
-	unavailable, surge := st.limits()
-	if surge == 0 {
-		return st.rollInPlace(unavailable)
-	}
-	return st.rollAhead(surge)
-}
-
 // rollInPlace deletes old pods: all unavailable ones, and as many available ones as maxUnavailable allows.
 func (st *syncState) rollInPlace(limit int) plan {
 	var p plan

@@ -77,17 +77,6 @@ func (st *syncState) hash() string {
 	return st.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
 }
 
-// hashes returns the hashes of the existing pods.
-func (st *syncState) hashes() map[string]bool {
-	all := map[string]bool{}
-	for _, on := range st.pods {
-		for _, p := range on {
-			all[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
-		}
-	}
-	return all
-}
-
 // updated reports whether a pod has the DaemonSet's template.
 func (st *syncState) updated(p *corev1.Pod) bool {
 	if hash := p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && st.current[hash] {

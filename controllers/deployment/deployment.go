@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -120,11 +121,12 @@ func (r *run) step(ctx context.Context, ro *rollout) error {
 	if err := r.keepRevision(ctx, ro); err != nil {
 		return err
 	}
-	revision, back := rollbackTo(d)
+	// Old clients request a rollback with an annotation; revision 0 is the previous one.
+	revision, err := strconv.ParseInt(d.Annotations[rollbackAnnotation], 10, 64)
 	switch {
 	case d.Spec.Paused:
 		return errors.Join(r.rescale(ctx, ro), r.cleanUp(ctx, ro))
-	case back:
+	case err == nil:
 		return r.rollback(ctx, ro, revision)
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return r.recreate(ctx, ro)

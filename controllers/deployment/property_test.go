@@ -48,7 +48,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	w.start()
 	stop := w.watch()
 	defer func() {
-		if names := deps.Metrics.Unsettled(); len(names) > 0 {
+		if names := deps.Metrics.BusyQueues(); len(names) > 0 {
 			t.Errorf("does not settle: %v", names)
 		}
 		w.stop()

@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -110,6 +111,9 @@ func (r *run) keepRevision(ctx context.Context, ro *rollout) error {
 		ro.put(next)
 	}
 	ro.revision = ro.new.Annotations[revisionAnnotation]
-	ro.noteFound(r.deps.Clock.Now())
+	if conditionOf(&ro.d.Status, appsv1.DeploymentProgressing) == nil { // adopted, or the deadline was set later
+		ro.noteProgress(corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", ro.new.Name),
+			r.deps.Clock.Now())
+	}
 	return nil
 }

@@ -4,20 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/kit/client"
 )
-
-// rollbackTo returns the revision that the annotation of old clients requests, 0 for the previous one; false if there
-// is no request.
-func rollbackTo(d *appsv1.Deployment) (int64, bool) {
-	n, err := strconv.ParseInt(d.Annotations[rollbackAnnotation], 10, 64)
-	return n, err == nil
-}
 
 // rollback gives the Deployment the template and the annotations of a ReplicaSet, and removes the annotation that
 // requests it. The annotation replaced spec.rollbackTo of extensions/v1beta1; kubectl rollout undo writes the

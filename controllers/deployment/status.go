@@ -26,20 +26,6 @@ const (
 // summarize computes the status: counts of the ReplicaSets, the condition Available and, if progress is expected,
 // Progressing.
 func (ro *rollout) summarize(progress bool, now time.Time) {
-	ro.count(now)
-	if !hasDeadline(ro.d) {
-		removeCondition(&ro.d.Status, appsv1.DeploymentProgressing)
-	} else if progress {
-		ro.progress(now)
-	}
-	if failure := ro.failure(); failure != nil {
-		setCondition(&ro.d.Status, *failure)
-	} else {
-		removeCondition(&ro.d.Status, appsv1.DeploymentReplicaFailure)
-	}
-}
-
-func (ro *rollout) count(now time.Time) {
 	all, s := ro.all(), &ro.d.Status
 	s.ObservedGeneration = ro.stored.Generation
 	s.Replicas = sum(all, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.Replicas })
@@ -52,13 +38,21 @@ func (ro *rollout) count(now time.Time) {
 	}
 	s.TerminatingReplicas = terminating(all)
 	if s.AvailableReplicas >= fewest(ro.d) {
-		setCondition(s,
-			condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable",
-				"Deployment has minimum availability.", now))
+		setCondition(s, condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable",
+			"Deployment has minimum availability.", now))
 	} else {
-		setCondition(s,
-			condition(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
-				"Deployment does not have minimum availability.", now))
+		setCondition(s, condition(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
+			"Deployment does not have minimum availability.", now))
+	}
+	if !hasDeadline(ro.d) {
+		removeCondition(s, appsv1.DeploymentProgressing)
+	} else if progress {
+		ro.progress(now)
+	}
+	if failure := ro.failure(); failure != nil {
+		setCondition(s, *failure)
+	} else {
+		removeCondition(s, appsv1.DeploymentReplicaFailure)
 	}
 }
 
@@ -149,14 +143,6 @@ func (ro *rollout) notePause(now time.Time) {
 		ro.noteProgress(corev1.ConditionUnknown, reasonPaused, "Deployment is paused", now)
 	case !ro.d.Spec.Paused && paused:
 		ro.noteProgress(corev1.ConditionUnknown, reasonResumed, "Deployment is resumed", now)
-	}
-}
-
-// noteFound sets the condition Progressing if it is missing: the Deployment adopted its new ReplicaSet, or got its
-// deadline later.
-func (ro *rollout) noteFound(now time.Time) {
-	if conditionOf(&ro.d.Status, appsv1.DeploymentProgressing) == nil {
-		ro.noteProgress(corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", ro.new.Name), now)
 	}
 }
 

@@ -101,12 +101,16 @@ func onEndpoints(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// reconcile updates the Endpoints of one Service.
+// reconcile updates the Endpoints of one Service, or deletes them if the Service no longer exists.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	s, err := client.Get[*corev1.Service](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
 		r.triggers.Forget(key)
-		return 0, r.remove(ctx, key)
+		ref := client.Ref{Resource: client.Endpoints, Namespace: key.Namespace, Name: key.Name}
+		if _, err = r.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+			return 0, nil
+		}
+		return 0, err
 	}
 	if err != nil {
 		return 0, err
@@ -130,16 +134,6 @@ func (r *run) desired(s *corev1.Service) desired {
 	d := desired{at: r.triggers.Next(s, pods), subsets: subsetsOf(s, pods)}
 	d.truncated = truncate(d.subsets)
 	return d
-}
-
-// remove deletes the Endpoints of a Service that no longer exists.
-func (r *run) remove(ctx context.Context, key follow.Key) error {
-	ref := client.Ref{Resource: client.Endpoints, Namespace: key.Namespace, Name: key.Name}
-	_, err := r.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // sync creates the Endpoints of a Service, or updates them if they differ.

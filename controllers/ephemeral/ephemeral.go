@@ -100,7 +100,17 @@ func (c *Controller) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	has, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, pod.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		err = c.create(ctx, pod, v, name)
+		template := v.Ephemeral.VolumeClaimTemplate
+		_, err = c.deps.Client.Create(ctx, &corev1.PersistentVolumeClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: pod.Namespace, Name: name,
+				Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
+			},
+			Spec: *template.Spec.DeepCopy(),
+		})
 	case err == nil:
 		err = ephemeral.VolumeIsForPod(pod, has)
 	}
@@ -109,18 +119,4 @@ func (c *Controller) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 		return fmt.Errorf("ephemeral volume %s: %w", v.Name, err)
 	}
 	return nil
-}
-
-func (c *Controller) create(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, name string) error {
-	template := v.Ephemeral.VolumeClaimTemplate
-	_, err := c.deps.Client.Create(ctx, &corev1.PersistentVolumeClaim{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: name,
-			Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
-		},
-		Spec: *template.Spec.DeepCopy(),
-	})
-	return err
 }

@@ -49,7 +49,14 @@ func (r *run) ownership(ctx context.Context, obj client.Object) (ownership, erro
 
 // collect deletes an object if no owner is left. If one is, it removes the references to the others.
 func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
-	r.warn(obj)
+	for _, ref := range obj.GetOwnerReferences() {
+		// References to another namespace are ignored: the object is deleted with its last valid owner.
+		if ns, ok := r.index.namespace(ref.UID); ok && ns != obj.GetNamespace() {
+			r.events.Eventf(obj, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
+				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+				ref.APIVersion, ref.Kind, obj.GetNamespace(), ref.Name, ref.UID, obj.GetNamespace())
+		}
+	}
 	o, err := r.ownership(ctx, obj)
 	if err != nil {
 		return err
@@ -69,18 +76,6 @@ func (r *run) collect(ctx context.Context, i item, obj client.Object) error {
 		policy = metav1.DeletePropagationOrphan
 	}
 	return r.delete(ctx, i, obj, policy)
-}
-
-// warn records an Event about owners in another namespace. Such references are ignored: the object is deleted with its
-// last valid owner.
-func (r *run) warn(obj client.Object) {
-	for _, ref := range obj.GetOwnerReferences() {
-		if ns, ok := r.index.namespace(ref.UID); ok && ns != obj.GetNamespace() {
-			r.events.Eventf(obj, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
-				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
-				ref.APIVersion, ref.Kind, obj.GetNamespace(), ref.Name, ref.UID, obj.GetNamespace())
-		}
-	}
 }
 
 // delete deletes the object in the state that was examined. An object that has changed since is examined again.
@@ -137,7 +132,6 @@ func (r *run) unfinalize(ctx context.Context, i item, finalizer string) error {
 
 // foreground removes the finalizer of an owner when no dependent blocks its deletion. When the deletion began, the
 // dependents were woken, or their watch events wake them.
-// watch events wake them.
 func (r *run) foreground(ctx context.Context, owner item) error {
 	blocked := r.index.blocked(owner.uid)
 	if !blocked {

@@ -1,11 +1,8 @@
 package garbagecollector
 
 import (
-	"context"
-	"errors"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -18,15 +15,6 @@ const cycleDelay = 200 * time.Millisecond
 
 // findCycles is the key that searches for cycles.
 var findCycles = item{}
-
-// breakCycles releases one owner of each cycle.
-func (r *run) breakCycles(ctx context.Context) error {
-	var errs []error
-	for _, owner := range r.index.cycles() {
-		errs = append(errs, r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents))
-	}
-	return errors.Join(errs...)
-}
 
 // cycles returns one owner of each cycle of owners that wait for each other. A cycle does not include an owner that
 // waits, directly or through others, for an object that will be deleted anyway.

@@ -11,6 +11,7 @@ package garbagecollector
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -209,10 +210,15 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	return obj, err
 }
 
-// reconcile handles an owner's deletion, or deletes a dependent whose owners no longer exist.
+// reconcile handles an owner's deletion, or deletes a dependent whose owners no longer exist. For the key findCycles it
+// releases one owner of each cycle.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
 	if i == findCycles {
-		return 0, r.breakCycles(ctx)
+		var errs []error
+		for _, owner := range r.index.cycles() {
+			errs = append(errs, r.unfinalize(ctx, owner, metav1.FinalizerDeleteDependents))
+		}
+		return 0, errors.Join(errs...)
 	}
 	obj, err := r.get(ctx, i)
 	if obj == nil || err != nil {

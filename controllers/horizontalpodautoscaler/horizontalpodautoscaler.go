@@ -112,20 +112,15 @@ func (r *run) onAutoscaler(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// forget removes the state of a deleted autoscaler.
-func (r *run) forget(key follow.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.selectors.put(key, nil)
-	delete(r.history, key)
-}
-
 // reconcile evaluates an autoscaler. As in upstream, a failed evaluation is not retried before the next period, when
 // new metrics are available.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	hpa, err := client.Get[*autoscalingv2.HorizontalPodAutoscaler](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
-		r.forget(key)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.selectors.put(key, nil)
+		delete(r.history, key)
 		return 0, nil
 	}
 	if err != nil {

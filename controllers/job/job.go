@@ -120,7 +120,7 @@ func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	st := newRound(job, pods, r.deps.Clock.Now())
+	st := newSyncState(job, pods, r.deps.Clock.Now())
 	st.backoff = r.failures.next(st)
 	st.judge()
 	switch {

@@ -138,7 +138,8 @@ func (r *run) remove(ctx context.Context, st *syncState, pods []*corev1.Pod) err
 		return r.control.Delete(ctx, st.stored, p)
 	})
 	for _, p := range gone {
-		st.drop(p)
+		st.pods = slices.DeleteFunc(st.pods, func(other *corev1.Pod) bool { return other.UID == p.UID })
+		st.deleted(p)
 	}
 	return err
 }

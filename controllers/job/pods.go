@@ -37,30 +37,22 @@ func (r *run) podFor(st *syncState, index int32) *corev1.Pod {
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, text)
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
-			addIndex(&containers[i])
+			c := &containers[i]
+			if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexEnv }) {
+				continue
+			}
+			c.Env = append(c.Env, corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{
+				FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.labels['%s']",
+					batchv1.JobCompletionIndexAnnotation)},
+			}})
 		}
 	}
-	if job.Spec.BackoffLimitPerIndex != nil {
-		st.inherit(pod, st.replaced[index])
+	if job.Spec.BackoffLimitPerIndex == nil {
+		return pod
 	}
-	return pod
-}
-
-// addIndex sets the container's indexEnv to the pod's index, unless the container defines the variable.
-func addIndex(c *corev1.Container) {
-	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexEnv }) {
-		return
-	}
-	c.Env = append(c.Env, corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{
-		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.labels['%s']",
-			batchv1.JobCompletionIndexAnnotation)},
-	}})
-}
-
-// inherit copies the failure count of the index from the failed pod to its replacement.
-func (st *syncState) inherit(pod, failed *corev1.Pod) {
+	// The pod continues the failure count of its index from the failed pod that it replaces.
 	var count, ignored int32
-	if failed != nil {
+	if failed := st.replaced[index]; failed != nil {
 		count, _ = number(failed, batchv1.JobIndexFailureCountAnnotation)
 		ignored, _ = number(failed, batchv1.JobIndexIgnoredFailureCountAnnotation)
 		if _, action := st.matchFailure(failed); action == batchv1.PodFailurePolicyActionIgnore {
@@ -74,4 +66,5 @@ func (st *syncState) inherit(pod, failed *corev1.Pod) {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobIndexIgnoredFailureCountAnnotation,
 			strconv.Itoa(int(ignored)))
 	}
+	return pod
 }

@@ -47,7 +47,7 @@ type syncState struct {
 	again   time.Duration
 }
 
-func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *syncState {
+func newSyncState(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *syncState {
 	st := &syncState{stored: stored, job: stored.DeepCopy(), now: now, pods: slices.Clone(pods),
 		counted: map[types.UID]bool{}}
 	s := &st.job.Status
@@ -161,13 +161,6 @@ func number(pod *corev1.Pod, annotation string) (int32, bool) {
 // podReplacementPolicy is Failed.
 func (st *syncState) isFailed(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(st.job)
-}
-
-// drop removes a pod that the sync has deleted and that no longer counts.
-func (st *syncState) drop(pod *corev1.Pod) {
-	same := func(p *corev1.Pod) bool { return p.UID == pod.UID }
-	st.pods = slices.DeleteFunc(st.pods, same)
-	st.deleted(pod)
 }
 
 // deleted records that an active pod is terminating now.

@@ -114,21 +114,8 @@ func (c *Controller) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.publishService(ctx, int32(server.Port())); err != nil {
-		return err
-	}
-	if server.Addr().IsLoopback() || server.Addr().IsUnspecified() {
-		return c.unpublish(ctx)
-	}
-	if err := c.publishEndpoints(ctx, server); err != nil {
-		return err
-	}
-	return c.publishSlice(ctx, server)
-}
-
-func (c *Controller) publishService(ctx context.Context, target int32) error {
 	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port,
-		TargetPort: intstr.FromInt32(target)}}
+		TargetPort: intstr.FromInt32(int32(server.Port()))}}
 	wanted := &corev1.Service{
 		ObjectMeta: serverMeta(map[string]string{"component": "apiserver", "provider": "kubernetes"}),
 		Spec: corev1.ServiceSpec{
@@ -136,10 +123,18 @@ func (c *Controller) publishService(ctx context.Context, target int32) error {
 			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	}
-	return createOrUpdate(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
-}
-
-func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort) error {
+	err = createOrUpdate(ctx, c.deps.Client, wanted, func(s *corev1.Service) { s.Spec.Ports = ports })
+	if err != nil {
+		return err
+	}
+	if server.Addr().IsLoopback() || server.Addr().IsUnspecified() { // remove the endpoints of a previous address
+		ref := client.Ref{Namespace: metav1.NamespaceDefault, Name: service, Resource: client.Endpoints}
+		if err := c.forget(ctx, ref); err != nil {
+			return err
+		}
+		ref.Resource = client.EndpointSlices
+		return c.forget(ctx, ref)
+	}
 	subsets := []corev1.EndpointSubset{{
 		Addresses: []corev1.EndpointAddress{{IP: server.Addr().String()}},
 		Ports:     []corev1.EndpointPort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: int32(server.Port())}},
@@ -147,7 +142,11 @@ func (c *Controller) publishEndpoints(ctx context.Context, server netip.AddrPort
 	endpoints := &corev1.Endpoints{
 		ObjectMeta: serverMeta(map[string]string{discoveryv1.LabelSkipMirror: "true"}), Subsets: subsets,
 	}
-	return createOrUpdate(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
+	err = createOrUpdate(ctx, c.deps.Client, endpoints, func(e *corev1.Endpoints) { e.Subsets = subsets })
+	if err != nil {
+		return err
+	}
+	return c.publishSlice(ctx, server)
 }
 
 func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) error {
@@ -174,16 +173,6 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 	endpoints, ports := slice.Endpoints, slice.Ports
 	return createOrUpdate(ctx, c.deps.Client, slice,
 		func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = endpoints, ports })
-}
-
-// unpublish removes the endpoints of the server's previous address.
-func (c *Controller) unpublish(ctx context.Context) error {
-	ref := client.Ref{Namespace: metav1.NamespaceDefault, Name: service, Resource: client.Endpoints}
-	if err := c.forget(ctx, ref); err != nil {
-		return err
-	}
-	ref.Resource = client.EndpointSlices
-	return c.forget(ctx, ref)
 }
 
 func (c *Controller) forget(ctx context.Context, ref client.Ref) error {

@@ -142,11 +142,11 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if !knowable || left > 0 {
 		return left, nil
 	}
-	used, err := c.mounted(ctx, s)
+	pods, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: s.Namespace})
 	if err != nil {
 		return 0, err
 	}
-	if used {
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return uses(p, s.Name) }) {
 		return day, nil
 	}
 	return c.remove(ctx, s)
@@ -226,12 +226,6 @@ func (c *Controller) untilUnused(s *corev1.Secret, since string) (time.Duration,
 		return max(left, more), ok
 	}
 	return left, true
-}
-
-// mounted reports whether a pod of the namespace uses the Secret.
-func (c *Controller) mounted(ctx context.Context, s *corev1.Secret) (bool, error) {
-	pods, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: s.Namespace})
-	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return uses(p, s.Name) }), err
 }
 
 // uses reports whether a pod refers to a Secret.

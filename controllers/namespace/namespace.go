@@ -170,22 +170,18 @@ func (c *Controller) deleteContents(ctx context.Context, name string, stage []cl
 			if obj.GetDeletionTimestamp() != nil {
 				return nil
 			}
-			return c.delete(ctx, kind, obj)
+			ref := client.Ref{Resource: kind.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+			_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{
+				PropagationPolicy: new(metav1.DeletePropagationBackground),
+				Preconditions:     metav1.NewUIDPreconditions(string(obj.GetUID())),
+			})
+			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+				return nil // deleted or replaced meanwhile; the next sync sees it
+			}
+			return err
 		})...)
 	}
 	return errors.Join(errs...)
-}
-
-func (c *Controller) delete(ctx context.Context, kind client.Kind, obj client.Object) error {
-	ref := client.Ref{Resource: kind.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{
-		PropagationPolicy: new(metav1.DeletePropagationBackground),
-		Preconditions:     metav1.NewUIDPreconditions(string(obj.GetUID())),
-	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // deleted or replaced meanwhile; the next sync sees it
-	}
-	return err
 }
 
 // remaining returns the remaining objects of these kinds.

@@ -128,7 +128,12 @@ func (r *run) evictions(ctx context.Context) (time.Duration, error) {
 	}
 	allLost := r.count(nodes)
 	if r.noneReady && !allLost {
-		r.resetHeartbeats()
+		r.mu.Lock()
+		for name, last := range r.heartbeats { // another grace period for every node: none could report before
+			last.at = r.deps.Clock.Now()
+			r.heartbeats[name] = last
+		}
+		r.mu.Unlock()
 	}
 	r.noneReady = allLost
 	var again time.Duration
@@ -153,16 +158,6 @@ func (r *run) evictions(ctx context.Context) (time.Duration, error) {
 		errs = append(errs, r.noExecute(ctx, n, want))
 	}
 	return again, errors.Join(errs...)
-}
-
-// resetHeartbeats gives every node another grace period: none could report before.
-func (r *run) resetHeartbeats() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name, last := range r.heartbeats {
-		last.at = r.deps.Clock.Now()
-		r.heartbeats[name] = last
-	}
 }
 
 // noExecuteFor returns the NoExecute taint that a node's Ready condition requires; empty: none.

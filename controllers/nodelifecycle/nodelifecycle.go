@@ -147,7 +147,15 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	}
 	node, err := client.Get[*corev1.Node](ctx, r.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
-		r.removed(name)
+		r.mu.Lock()
+		last, known := r.heartbeats[name]
+		delete(r.heartbeats, name)
+		r.mu.Unlock()
+		if known {
+			node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+				ObjectMeta: metav1.ObjectMeta{Name: name, UID: last.uid}}
+			r.recordEvent(node, "RemovingNode", "Removing Node %s from Controller")
+		}
 		return 0, nil
 	}
 	if err != nil {
@@ -168,19 +176,6 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 		return 0, nil // the change wakes the node again for the taints
 	}
 	return 0, errors.Join(r.taint(ctx, node), r.podsNotReady(ctx, name))
-}
-
-// removed removes the state of a deleted node.
-func (r *run) removed(name string) {
-	r.mu.Lock()
-	last, known := r.heartbeats[name]
-	delete(r.heartbeats, name)
-	r.mu.Unlock()
-	if known {
-		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: last.uid}}
-		r.recordEvent(node, "RemovingNode", "Removing Node %s from Controller")
-	}
 }
 
 // recordEvent records an Event with upstream's text.
@@ -225,7 +220,16 @@ func (r *run) setUnknown(ctx context.Context, node *corev1.Node) error {
 		types := []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
 			corev1.NodePIDPressure}
 		for _, t := range types {
-			forgetCondition(n, t, now)
+			i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+			if i < 0 {
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+					Type: t, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated",
+					Message: "Kubelet never posted node status.", LastHeartbeatTime: n.CreationTimestamp, LastTransitionTime: now,
+				})
+			} else if c := &n.Status.Conditions[i]; c.Status != corev1.ConditionUnknown {
+				c.Status, c.Reason, c.LastTransitionTime = corev1.ConditionUnknown, "NodeStatusUnknown", now
+				c.Message = "Kubelet stopped posting node status."
+			}
 		}
 		return nil
 	})
@@ -235,23 +239,8 @@ func (r *run) setUnknown(ctx context.Context, node *corev1.Node) error {
 	return err
 }
 
-func forgetCondition(n *corev1.Node, t corev1.NodeConditionType, now metav1.Time) {
-	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
-	if i < 0 {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-			Type: t, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated",
-			Message: "Kubelet never posted node status.", LastHeartbeatTime: n.CreationTimestamp, LastTransitionTime: now,
-		})
-		return
-	}
-	c := &n.Status.Conditions[i]
-	if c.Status != corev1.ConditionUnknown {
-		c.Status, c.Reason, c.LastTransitionTime = corev1.ConditionUnknown, "NodeStatusUnknown", now
-		c.Message = "Kubelet stopped posting node status."
-	}
-}
-
-// podsNotReady sets the pods of a node that stopped reporting to not ready, once.
+// podsNotReady sets the pods of a node that stopped reporting to not ready, once. The reason and the message of their
+// Ready condition stay, as in upstream.
 func (r *run) podsNotReady(ctx context.Context, node string) error {
 	r.mu.Lock()
 	done := r.heartbeats[node].lost
@@ -265,7 +254,23 @@ func (r *run) podsNotReady(ctx context.Context, node string) error {
 		return err
 	}
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !podstate.Ready(p) })
-	if errs := follow.Each(parallel, pods, func(pod *corev1.Pod) error { return r.notReady(ctx, pod) }); len(errs) > 0 {
+	errs := follow.Each(parallel, pods, func(pod *corev1.Pod) error {
+		_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
+			p.UID = pod.UID
+			if ready := podstate.Condition(p, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
+				ready.Status, ready.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(r.deps.Clock.Now())
+			}
+			return nil
+		})
+		if owned.Gone(err) {
+			return nil
+		}
+		if err == nil {
+			r.events.Eventf(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+		}
+		return err
+	})
+	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
 	r.mu.Lock()
@@ -274,24 +279,6 @@ func (r *run) podsNotReady(ctx context.Context, node string) error {
 	last.lost = true
 	r.heartbeats[node] = last
 	return nil
-}
-
-// notReady sets the Ready condition of a pod to False; its reason and message stay, as in upstream.
-func (r *run) notReady(ctx context.Context, pod *corev1.Pod) error {
-	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
-		p.UID = pod.UID
-		if ready := podstate.Condition(p, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
-			ready.Status, ready.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(r.deps.Clock.Now())
-		}
-		return nil
-	})
-	if owned.Gone(err) {
-		return nil
-	}
-	if err == nil {
-		r.events.Eventf(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
-	}
-	return err
 }
 
 var errUnchanged = errors.New("taints are up to date")

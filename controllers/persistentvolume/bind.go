@@ -14,26 +14,7 @@ import (
 // bind binds the claim and the volume to each other: first the volume, so that no other claim takes it, then the claim,
 // for which pods wait.
 func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
-	if err := r.bindVolume(ctx, c, v); err != nil {
-		return err
-	}
-	c, err := r.changeClaim(ctx, c, "", func(c *corev1.PersistentVolumeClaim) {
-		if c.Spec.VolumeName == "" {
-			c.Spec.VolumeName = v.Name
-			metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BoundByController, "yes")
-		}
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BindCompleted, "yes")
-	})
-	if err != nil {
-		return err
-	}
-	delete(r.reported, follow.KeyOf(c))
-	_, err = r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) { boundStatus(c, v) })
-	return err
-}
-
-func (r *run) bindVolume(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
-	v, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
+	reserved, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
 		if v.Spec.ClaimRef != nil && !claim.IsFor(v, c) {
 			return errOutdated
 		}
@@ -48,18 +29,30 @@ func (r *run) bindVolume(ctx context.Context, c *corev1.PersistentVolumeClaim, v
 	if err != nil {
 		return err
 	}
-	return r.volumePhase(ctx, v, corev1.VolumeBound, "")
-}
-
-// boundStatus copies the volume's properties to the claim's status. Only the component that expands a volume changes
-// the capacity of a bound claim.
-func boundStatus(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
-	if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
-		c.Status.Capacity = v.Spec.Capacity.DeepCopy()
+	if err := r.volumePhase(ctx, reserved, corev1.VolumeBound, ""); err != nil {
+		return err
 	}
-	c.Status.Phase = corev1.ClaimBound
-	c.Status.AccessModes = v.Spec.AccessModes
-	c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+	c, err = r.changeClaim(ctx, c, "", func(c *corev1.PersistentVolumeClaim) {
+		if c.Spec.VolumeName == "" {
+			c.Spec.VolumeName = v.Name
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BoundByController, "yes")
+		}
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BindCompleted, "yes")
+	})
+	if err != nil {
+		return err
+	}
+	delete(r.reported, follow.KeyOf(c))
+	_, err = r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) {
+		// Only the component that expands a volume changes the capacity of a bound claim.
+		if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
+			c.Status.Capacity = v.Spec.Capacity.DeepCopy()
+		}
+		c.Status.Phase = corev1.ClaimBound
+		c.Status.AccessModes = v.Spec.AccessModes
+		c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+	})
+	return err
 }
 
 // phase sets the phase of a claim without a volume.

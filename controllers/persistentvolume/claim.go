@@ -53,7 +53,7 @@ func (r *run) syncUnbound(ctx context.Context, c *corev1.PersistentVolumeClaim) 
 	if err != nil {
 		return err
 	}
-	waits := claim.Waits(class)
+	waits := claim.WaitsForConsumer(class)
 	if v := claim.Best(c, volumes, nil, nil, waits); v != nil {
 		return r.bind(ctx, c, v)
 	}
@@ -75,7 +75,7 @@ func (r *run) syncUnbound(ctx context.Context, c *corev1.PersistentVolumeClaim) 
 // defaultClass sets the default class of a claim without a class; the default class may be newer than the claim.
 func (r *run) defaultClass(ctx context.Context,
 	c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	if claim.SaysClass(c) {
+	if claim.HasClass(c) {
 		return c, nil
 	}
 	classes, err := client.List[*storagev1.StorageClass](ctx, r.deps.Client, client.Selector{})

@@ -40,13 +40,8 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 		v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
 		return r.release(ctx, v) // provisioned for a claim that no longer needs it
 	}
-	return r.unbind(ctx, v)
-}
-
-// unbind removes the reference to a claim that has another volume. It removes what the controller set, and keeps what a
-// user set as a reservation.
-func (r *run) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
-	v, err := r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
+	// The claim has another volume. What the controller set is removed, and what a user set as a reservation stays.
+	v, err = r.changeVolume(ctx, v, "", func(v *corev1.PersistentVolume) error {
 		if _, ours := v.Annotations[claim.BoundByController]; ours {
 			delete(v.Annotations, claim.BoundByController)
 			v.Spec.ClaimRef = nil

@@ -90,7 +90,19 @@ func unscheduled(pods []*corev1.Pod) []*corev1.Pod {
 // either.
 func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod,
 	nodes map[string]*corev1.Node) ([]*corev1.Pod, error) {
-	s.update(pods, nodes, c.deps.Clock.Now())
+	now, missing := c.deps.Clock.Now(), map[string]time.Time{}
+	for _, p := range pods {
+		name := p.Spec.NodeName
+		if name == "" || nodes[name] != nil {
+			continue
+		}
+		since, known := s.missing[name]
+		if !known {
+			since = now
+		}
+		missing[name] = since
+	}
+	s.missing = missing
 	lost := map[string]bool{}
 	for name, since := range s.missing {
 		if c.deps.Clock.Since(since) < quarantine {
@@ -110,21 +122,4 @@ func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod,
 		return nil, nil
 	}
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !lost[p.Spec.NodeName] }), nil
-}
-
-// update records the names of missing nodes.
-func (s *state) update(pods []*corev1.Pod, nodes map[string]*corev1.Node, now time.Time) {
-	missing := map[string]time.Time{}
-	for _, p := range pods {
-		name := p.Spec.NodeName
-		if name == "" || nodes[name] != nil {
-			continue
-		}
-		since, known := s.missing[name]
-		if !known {
-			since = now
-		}
-		missing[name] = since
-	}
-	s.missing = missing
 }

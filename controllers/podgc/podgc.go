@@ -96,9 +96,13 @@ func (c *Controller) pass(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := c.nodes(ctx)
+	list, err := client.List[*corev1.Node](ctx, c.deps.Client, client.Selector{})
 	if err != nil {
 		return err
+	}
+	nodes := make(map[string]*corev1.Node, len(list))
+	for _, n := range list {
+		nodes[n.Name] = n
 	}
 	tried := map[types.UID]bool{}
 	collect := func(reason string, victims []*corev1.Pod) {
@@ -132,18 +136,6 @@ func (s *state) forget(pods []*corev1.Pod) {
 	}
 }
 
-func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error) {
-	list, err := client.List[*corev1.Node](ctx, c.deps.Client, client.Selector{})
-	if err != nil {
-		return nil, err
-	}
-	nodes := make(map[string]*corev1.Node, len(list))
-	for _, n := range list {
-		nodes[n.Name] = n
-	}
-	return nodes, nil
-}
-
 // outcome is the result of one pod's deletion.
 type outcome struct {
 	pod *corev1.Pod
@@ -166,25 +158,21 @@ func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]
 		return nil
 	})
 	for _, o := range todo {
-		c.recordOutcome(s, o, reason)
+		if o.err == nil {
+			c.deleted.WithLabelValues(o.pod.Namespace, reason).Inc()
+			delete(s.lastErrors, o.pod.UID)
+			c.deps.Log.Info("pod deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
+				zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason))
+			continue
+		}
+		c.failed.WithLabelValues(o.pod.Namespace, reason).Inc()
+		text := fmt.Sprintf("%s: %v", reason, o.err)
+		if s.lastErrors[o.pod.UID] == text {
+			continue // an error is logged once for each pod
+		}
+		s.lastErrors[o.pod.UID] = text
+		c.deps.Log.Warn("failed to delete a pod", zap.String("controller", Name),
+			zap.String("namespace", o.pod.Namespace), zap.String("pod", o.pod.Name),
+			zap.String("uid", string(o.pod.UID)), zap.String("reason", reason), zap.Error(o.err))
 	}
-}
-
-// recordOutcome counts an outcome. It logs an error once for each pod.
-func (c *Controller) recordOutcome(s *state, o *outcome, reason string) {
-	if o.err == nil {
-		c.deleted.WithLabelValues(o.pod.Namespace, reason).Inc()
-		delete(s.lastErrors, o.pod.UID)
-		c.deps.Log.Info("pod deleted", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
-			zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason))
-		return
-	}
-	c.failed.WithLabelValues(o.pod.Namespace, reason).Inc()
-	text := fmt.Sprintf("%s: %v", reason, o.err)
-	if s.lastErrors[o.pod.UID] == text {
-		return
-	}
-	s.lastErrors[o.pod.UID] = text
-	c.deps.Log.Warn("failed to delete a pod", zap.String("controller", Name), zap.String("namespace", o.pod.Namespace),
-		zap.String("pod", o.pod.Name), zap.String("uid", string(o.pod.UID)), zap.String("reason", reason), zap.Error(o.err))
 }

@@ -23,16 +23,6 @@ func (r *run) adopt(ctx context.Context, rs set, selector labels.Selector, pods 
 	return r.adopter.Of(ctx, rs.stored, selector, slices.DeleteFunc(pods, podstate.Finished))
 }
 
-// adoptStored is adopt over the pods in the API. The index may lack pods that were just created or are older than rs,
-// and contain pods that were just deleted. No pod is created or deleted before this check.
-func (r *run) adoptStored(ctx context.Context, rs set, selector labels.Selector) ([]*corev1.Pod, error) {
-	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
-	if err != nil {
-		return nil, err
-	}
-	return r.adopt(ctx, rs, selector, pods)
-}
-
 // split divides a ReplicaSet's pods into active and terminating ones.
 func split(pods []*corev1.Pod) (active, terminating []*corev1.Pod) {
 	for _, p := range pods {

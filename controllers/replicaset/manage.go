@@ -25,28 +25,24 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 		if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
 			first = 1
 		}
-		made, err := r.scaleUp(ctx, rs, first, min(diff, burst))
+		pods := make([]*corev1.Pod, min(diff, burst))
+		r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind),
+			zap.String("name", rs.Name), zap.Int("count", len(pods)))
+		// The batches grow: if all creations fail for the same reason, few requests are wasted.
+		_, err := owned.SlowStart(first, len(pods), func(i int) error {
+			var err error
+			pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
+			if owned.NamespaceTerminating(err) {
+				return nil // the namespace is terminating
+			}
+			return err
+		})
+		made := slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil })
 		return slices.Concat(active, made), err
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
 	}
 	return active, nil
-}
-
-// scaleUp creates n pods in growing batches: if all creations fail for the same reason, few requests are wasted.
-func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
-	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind),
-		zap.String("name", rs.Name), zap.Int("count", n))
-	pods := make([]*corev1.Pod, n)
-	_, err := owned.SlowStart(first, n, func(i int) error {
-		var err error
-		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
-		if owned.NamespaceTerminating(err) {
-			return nil // the namespace is terminating
-		}
-		return err
-	})
-	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil }), err
 }
 
 // scaleDown deletes the n pods that rank first for deletion (podstate.Rank), and returns the remaining ones.

@@ -122,15 +122,21 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, nil // the API rejects such a selector; a retry would not help
 	}
-	known := r.pods.OfOrOrphan(rs)
-	mine, err := r.adopt(ctx, rs, selector, known)
+	mine, err := r.adopt(ctx, rs, selector, r.pods.OfOrOrphan(rs))
 	if err != nil {
 		return 0, err
 	}
 	active, terminating := split(mine)
 	var manageErr error
 	if rs.DeletionTimestamp == nil && len(active) != desired(rs.ReplicaSet) {
-		if mine, err = r.adoptStored(ctx, rs, selector); err != nil {
+		// The index may lack pods that were just created or are older than rs, and contain pods that were just deleted. No
+		// pod is created or deleted before a check of the pods in the API.
+		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
+			client.Selector{Namespace: rs.Namespace, Labels: selector})
+		if err != nil {
+			return 0, err
+		}
+		if mine, err = r.adopt(ctx, rs, selector, stored); err != nil {
 			return 0, err
 		}
 		active, terminating = split(mine)

@@ -95,7 +95,11 @@ func onPod(old, new client.Object) []key {
 		return nil
 	}
 	if is == nil || ended(is) {
-		return claimsOf(pod)
+		var keys []key
+		for name := range upstream.PodClaims(pod) {
+			keys = append(keys, key{aClaim, follow.Key{Namespace: pod.Namespace, Name: name}})
+		}
+		return keys
 	}
 	if was == nil || was.Spec.NodeName != is.Spec.NodeName ||
 		!upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) ||
@@ -103,13 +107,6 @@ func onPod(old, new client.Object) []key {
 		return []key{{aPod, follow.KeyOf(is)}}
 	}
 	return nil
-}
-
-func claimsOf(pod *corev1.Pod) (keys []key) {
-	for name := range upstream.PodClaims(pod) {
-		keys = append(keys, key{aClaim, follow.Key{Namespace: pod.Namespace, Name: name}})
-	}
-	return keys
 }
 
 // onClaim wakes a claim, and the owner of a deleted claim.
@@ -188,7 +185,23 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 	if len(valid) > 0 || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	return r.deleteGenerated(ctx, claim)
+	owner := metav1.GetControllerOfNoCopy(claim)
+	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
+		return nil
+	}
+	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, claim.Namespace, owner.Name)
+	if notFound(err) != nil {
+		return err
+	}
+	if err == nil && pod.UID == owner.UID && !ended(pod) {
+		return nil
+	}
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return notFound(err)
 }
 
 // neededReservations returns the reservations that are still needed. It keeps reservations of objects other than pods.
@@ -234,27 +247,6 @@ func (r *run) release(ctx context.Context, claim *resourcev1.ResourceClaim,
 		cur.Finalizers = without(cur.Finalizers, resourcev1.Finalizer)
 		return nil
 	})
-	return notFound(err)
-}
-
-// deleteGenerated deletes a claim without reservations that was generated for a finished pod.
-func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceClaim) error {
-	owner := metav1.GetControllerOfNoCopy(claim)
-	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
-		return nil
-	}
-	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, claim.Namespace, owner.Name)
-	if notFound(err) != nil {
-		return err
-	}
-	if err == nil && pod.UID == owner.UID && !ended(pod) {
-		return nil
-	}
-	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
-	if apierrors.IsConflict(err) {
-		return nil
-	}
 	return notFound(err)
 }
 

@@ -47,7 +47,7 @@ func New(deps follow.Deps, cfg Config) *Controller {
 // kinds returns the namespaced kinds that quotas count.
 func (c *Controller) kinds() (kinds []client.Kind) {
 	for _, k := range c.cfg.Kinds.Now() {
-		if k.Namespaced && quota.Counted(k.Resource.GroupResource()) {
+		if k.Namespaced && quota.Applies(k.Resource.GroupResource()) {
 			kinds = append(kinds, k)
 		}
 	}
@@ -157,21 +157,7 @@ func (r *run) count(ctx context.Context, q *corev1.ResourceQuota,
 		}
 		quota.Add(used, quota.Sum(&q.Spec, k.Resource.GroupResource(), objs, q.Spec.Hard, r.deps.Clock.Now()))
 	}
-	return r.report(ctx, q, corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used})
-}
-
-// about reports whether the quota limits something that objects of the resource use.
-func about(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
-	for name := range q.Spec.Hard {
-		if quota.Names(gr, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// report writes the status if it has changed.
-func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1.ResourceQuotaStatus) error {
+	status := corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used}
 	if equality.Semantic.DeepEqual(q.Status, status) {
 		return nil
 	}
@@ -184,6 +170,16 @@ func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1
 		return nil // deleted or replaced, which wakes its namespace
 	}
 	return err
+}
+
+// about reports whether the quota limits something that objects of the resource use.
+func about(q *corev1.ResourceQuota, gr schema.GroupResource) bool {
+	for name := range q.Spec.Hard {
+		if quota.Names(gr, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // follow watches only the resources that the quotas limit.

@@ -19,11 +19,11 @@ import (
 // Workload is the part that the controllers of DaemonSets and StatefulSets share: the pods and revisions of owners of
 // type T.
 type Workload[T client.Object] struct {
-	Adopter  owned.Adopter[*corev1.Pod]
-	Keeper   Keeper
-	Pods     *owned.Index[*corev1.Pod]
-	Known    *owned.Index[*appsv1.ControllerRevision]
-	Failures *owned.Failures
+	Adopter   owned.Adopter[*corev1.Pod]
+	Keeper    Keeper
+	Pods      *owned.Index[*corev1.Pod]
+	Revisions *owned.Index[*appsv1.ControllerRevision]
+	Failures  *owned.Failures
 
 	deps follow.Deps
 	kind Kind[T]
@@ -35,8 +35,8 @@ type Kind[T client.Object] struct {
 	Resource  schema.GroupVersionResource
 	HashLabel string // of its revisions
 	Selector  func(T) *metav1.LabelSelector
-	// Settled returns the generation whose failures are forgotten when the object changes.
-	Settled func(T) int64
+	// FailureGeneration returns the generation whose failures are forgotten when the object changes.
+	FailureGeneration func(T) int64
 }
 
 // NewWorkload returns an empty Workload.
@@ -46,7 +46,7 @@ func NewWorkload[T client.Object](deps follow.Deps, k Kind[T]) *Workload[T] {
 		Adopter: owned.Adopter[*corev1.Pod]{Client: deps.Client, Kind: owner,
 			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
 		Keeper: Keeper{Client: deps.Client, Kind: owner, HashLabel: k.HashLabel},
-		Pods:   owned.NewIndex[*corev1.Pod](), Known: owned.NewIndex[*appsv1.ControllerRevision](),
+		Pods:   owned.NewIndex[*corev1.Pod](), Revisions: owned.NewIndex[*appsv1.ControllerRevision](),
 		Failures: owned.NewFailures(deps.Clock), deps: deps, kind: k,
 	}
 }
@@ -56,7 +56,7 @@ func (w *Workload[T]) Sources() []follow.Source[follow.Key] {
 	return []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: w.kind.Resource}, Keys: follow.Plain(w.changed)},
 		{Selector: client.Selector{Resource: client.ControllerRevisions},
-			Keys: owned.Keys(w.deps.Client, w.Known, w.kind.Name, w.kind.Selector)},
+			Keys: owned.Keys(w.deps.Client, w.Revisions, w.kind.Name, w.kind.Selector)},
 		{Selector: client.Selector{Resource: client.Pods},
 			Keys: owned.Keys(w.deps.Client, w.Pods, w.kind.Name, w.kind.Selector)},
 	}
@@ -67,7 +67,7 @@ func (w *Workload[T]) changed(old, next client.Object) []follow.Key {
 	if next == nil {
 		w.Failures.Forget(old.GetUID(), math.MaxInt64)
 	} else {
-		w.Failures.Forget(next.GetUID(), w.kind.Settled(next.(T)))
+		w.Failures.Forget(next.GetUID(), w.kind.FailureGeneration(next.(T)))
 	}
 	return follow.OnAny(old, next)
 }

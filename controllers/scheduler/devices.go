@@ -16,15 +16,6 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// assumeAllocations reserves the devices of decided allocations until they are written. The caller holds mu.
-func (r *run) assumeAllocations(all []rules.Reservation) {
-	for _, res := range all {
-		if res.Allocation != nil {
-			r.cluster.AssumeAllocation(res.UID, res.Allocation)
-		}
-	}
-}
-
 // reserve writes the allocations and reservations of a pod's ResourceClaims. If it fails, the written ones stay
 // reserved for the pod, and the next attempt continues from there.
 func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservation) error {
@@ -38,7 +29,13 @@ func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservat
 			err = r.reserveClaim(ctx, pod, *res)
 		}
 		if err == nil && res.Mappings != nil {
-			err = r.writeClaimName(ctx, pod, res)
+			// The kubelet finds the claim for extended resources in the pod's status.
+			_, err = client.Update(ctx, r.deps.Client, pod, "status", func(cur *corev1.Pod) error {
+				cur.UID = pod.UID
+				cur.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+					RequestMappings: res.Mappings, ResourceClaimName: res.Name}
+				return nil
+			})
 		}
 		if err != nil {
 			r.forgetAllocations(all[i:])
@@ -147,17 +144,6 @@ func (r *run) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) 
 	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
 	return ignore(err)
-}
-
-// writeClaimName writes the claim for a pod's extended resources to the pod's status, where the kubelet reads it.
-func (r *run) writeClaimName(ctx context.Context, pod *corev1.Pod, res *rules.Reservation) error {
-	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(cur *corev1.Pod) error {
-		cur.UID = pod.UID
-		cur.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: res.Mappings,
-			ResourceClaimName: res.Name}
-		return nil
-	})
-	return err
 }
 
 // reserveClaim writes the allocation of a claim and reserves the claim for the pod. It adds the finalizer before, so

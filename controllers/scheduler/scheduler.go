@@ -14,6 +14,8 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,8 +132,14 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if place := r.reservation(key); place != nil {
 		return r.await(ctx, place)
 	}
-	if d := r.gated(key); d != nil {
-		if _, err := r.condition(ctx, d, corev1.PodReasonSchedulingGated, nil); err != nil {
+	r.mu.Lock()
+	var gated *decision
+	if e := r.queue.Get(key); e != nil && e.State == Gated {
+		gated = &decision{entry: e, pod: e.Pod, message: "Scheduling is blocked due to non-empty scheduling gates"}
+	}
+	r.mu.Unlock()
+	if gated != nil {
+		if _, err := r.condition(ctx, gated, corev1.PodReasonSchedulingGated, nil); err != nil {
 			return 0, err
 		}
 	}
@@ -167,16 +175,6 @@ type decision struct {
 	quiet          bool                      // no Event, because the pod is retried soon
 }
 
-// gated returns a decision that reports the scheduling gates of the pod of a key; nil if it has none.
-func (r *run) gated(key follow.Key) *decision {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.queue.Get(key); e != nil && e.State == Gated {
-		return &decision{entry: e, pod: e.Pod, message: "Scheduling is blocked due to non-empty scheduling gates"}
-	}
-	return nil
-}
-
 // decide chooses a node for the most urgent pod, and assumes the pod there. It returns nil if there is no pod to try.
 func (r *run) decide(key follow.Key) *decision {
 	r.mu.Lock()
@@ -197,7 +195,11 @@ func (r *run) decide(key follow.Key) *decision {
 	}
 	d.node = out.Node.Name
 	d.devices = c.Reservations(out.Node)
-	r.assumeAllocations(d.devices)
+	for _, res := range d.devices { // they stay reserved until the allocations are written
+		if res.Allocation != nil {
+			r.cluster.AssumeAllocation(res.UID, res.Allocation)
+		}
+	}
 	d.pod.Assumed = true
 	r.cluster.Add(d.pod, d.node)
 	r.nominate(d.pod, "")
@@ -210,7 +212,8 @@ func (r *run) decide(key follow.Key) *decision {
 	return d
 }
 
-// refuse makes an unschedulable pod wait, and looks for pods to preempt.
+// refuse makes an unschedulable pod wait, and looks for pods to preempt. Pods of a lower priority lose their nomination
+// for the node of the victims.
 func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
 	d.message, d.quiet = out.Message(), c.AwaitsClaimCreation()
 	if d.deallocate = r.chooser.Deallocatable(c, out); d.deallocate != nil {
@@ -218,7 +221,7 @@ func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
 	} else if out.Nodes > 0 {
 		why := Ineligible(c, out)
 		if d.keepNomination = why != ""; !d.keepNomination {
-			d.candidate, why = r.finder.Find(c, out, r.allBudgets())
+			d.candidate, why = r.finder.Find(c, out, slices.Collect(maps.Values(r.budgets)))
 			r.metrics.preemptions.Inc()
 		}
 		if d.candidate == nil {
@@ -227,23 +230,17 @@ func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
 	}
 	switch {
 	case d.candidate != nil:
-		d.unnominated = r.outrank(d.pod, d.candidate.Node)
+		for _, other := range d.candidate.Nominated {
+			if other.Priority < d.pod.Priority {
+				d.unnominated = append(d.unnominated, other.Pod)
+				r.nominate(other, "")
+			}
+		}
 		r.nominate(d.pod, d.candidate.Name)
 	case !d.keepNomination:
 		r.nominate(d.pod, "")
 	}
 	r.queue.Refused(d.entry, out.Rejected, r.deps.Clock.Now())
-}
-
-// outrank clears the nominations of pods of a lower priority for a node, and returns these pods.
-func (r *run) outrank(p *cluster.Pod, n *cluster.Node) (pods []*corev1.Pod) {
-	for _, other := range n.Nominated {
-		if other.Priority < p.Priority {
-			pods = append(pods, other.Pod)
-			r.nominate(other, "")
-		}
-	}
-	return pods
 }
 
 // nominate changes the node that a pod is nominated for, and wakes the pods that did not fit because of the old
@@ -293,12 +290,4 @@ func (r *run) next(key follow.Key, tried []*decision) time.Duration {
 		}
 	}
 	return r.queue.After(key, now)
-}
-
-func (r *run) allBudgets() []*policyv1.PodDisruptionBudget {
-	all := make([]*policyv1.PodDisruptionBudget, 0, len(r.budgets))
-	for _, b := range r.budgets {
-		all = append(all, b)
-	}
-	return all
 }

@@ -139,16 +139,6 @@ func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key
 	if uid == sa.UID && c.filled(s) {
 		return nil
 	}
-	return c.fill(ctx, s, sa)
-}
-
-// filled reports whether a Secret contains a token and the current CA.
-func (c *Controller) filled(s *corev1.Secret) bool {
-	return len(s.Data[corev1.ServiceAccountTokenKey]) > 0 && len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 &&
-		(len(c.cfg.CA) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.cfg.CA))
-}
-
-func (c *Controller) fill(ctx context.Context, s *corev1.Secret, sa *corev1.ServiceAccount) error {
 	token, err := client.RequestToken(ctx, c.deps.Client, sa.Namespace, sa.Name, authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: new(int64(life)),
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: s.Name, UID: s.UID},
@@ -169,4 +159,10 @@ func (c *Controller) fill(ctx context.Context, s *corev1.Secret, sa *corev1.Serv
 		return nil
 	})
 	return err
+}
+
+// filled reports whether a Secret contains a token and the current CA.
+func (c *Controller) filled(s *corev1.Secret) bool {
+	return len(s.Data[corev1.ServiceAccountTokenKey]) > 0 && len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 &&
+		(len(c.cfg.CA) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.cfg.CA))
 }

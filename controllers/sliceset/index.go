@@ -1,6 +1,8 @@
 package sliceset
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -36,11 +38,7 @@ func NewIndex(managedBy string) *Index {
 func (x *Index) Of(service follow.Key) []*discoveryv1.EndpointSlice {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out := make([]*discoveryv1.EndpointSlice, 0, len(x.of[service]))
-	for _, slice := range x.of[service] {
-		out = append(out, slice)
-	}
-	return out
+	return slices.Collect(maps.Values(x.of[service]))
 }
 
 // OnSlice records a change of a slice, and wakes its Service unless this process made the change.

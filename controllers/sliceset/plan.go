@@ -34,7 +34,9 @@ func Make(o Owner, existing []*discoveryv1.EndpointSlice, groups []Group, opts O
 	for _, g := range groups {
 		byKey[keyOf(g.Family, g.Ports)] = nil
 	}
-	for _, slice := range slices.SortedFunc(slices.Values(existing), byName) {
+	for _, slice := range slices.SortedFunc(slices.Values(existing), func(a, b *discoveryv1.EndpointSlice) int {
+		return cmp.Compare(a.Name, b.Name)
+	}) {
 		k := keyOf(slice.AddressType, slice.Ports)
 		if _, wanted := byKey[k]; wanted && o.owns(slice) {
 			byKey[k] = append(byKey[k], slice)
@@ -51,11 +53,20 @@ func Make(o Owner, existing []*discoveryv1.EndpointSlice, groups []Group, opts O
 		}
 		p.pack(o, g, same, opts)
 	}
-	p.recycle(o)
+	// One update replaces a creation and a deletion, if the owner and the address type are the same.
+	p.Create = slices.DeleteFunc(p.Create, func(next *discoveryv1.EndpointSlice) bool {
+		i := slices.IndexFunc(p.Delete, func(old *discoveryv1.EndpointSlice) bool {
+			return old.AddressType == next.AddressType && o.owns(old)
+		})
+		if i < 0 {
+			return false
+		}
+		p.Update = append(p.Update, o.updated(p.Delete[i], next.Ports, next.Endpoints))
+		p.Delete = slices.Delete(p.Delete, i, i+1)
+		return true
+	})
 	return p
 }
-
-func byName(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) }
 
 // empty keeps or creates one slice without endpoints.
 func (p *Plan) empty(o Owner, g Group, existing []*discoveryv1.EndpointSlice) {
@@ -95,7 +106,10 @@ func (p *Plan) pack(o Owner, g Group, existing []*discoveryv1.EndpointSlice, opt
 			unchanged = append(unchanged, slice)
 		}
 	}
-	rest := remaining(wanted)
+	var rest []discoveryv1.Endpoint // those that no slice has, in a fixed order
+	for _, id := range slices.SortedFunc(maps.Keys(wanted), identity.compare) {
+		rest = append(rest, *wanted[id])
+	}
 	p.Added += len(rest)
 	slices.SortStableFunc(update,
 		func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(len(b.Endpoints), len(a.Endpoints)) })
@@ -160,23 +174,6 @@ func sameState(a, b *discoveryv1.Endpoint, anyHints bool) bool {
 
 func sameFlag(a, b *bool) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// remaining returns the endpoints that no slice has, in a fixed order.
-func remaining(wanted map[identity]*discoveryv1.Endpoint) []discoveryv1.Endpoint {
-	if len(wanted) == 0 {
-		return nil
-	}
-	ids := make([]identity, 0, len(wanted))
-	for id := range wanted {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, identity.compare)
-	out := make([]discoveryv1.Endpoint, len(ids))
-	for i, id := range ids {
-		out[i] = *wanted[id]
-	}
-	return out
-}
-
 // fill adds endpoints to a slice and returns those for which it has no room.
 func fill(slice *discoveryv1.EndpointSlice, rest []discoveryv1.Endpoint, limit int) []discoveryv1.Endpoint {
 	n := min(len(rest), max(0, limit-len(slice.Endpoints)))
@@ -193,21 +190,6 @@ func bestFit(all []*discoveryv1.EndpointSlice, n, limit int) int {
 		}
 	}
 	return best
-}
-
-// recycle replaces a creation and a deletion by one update, if the owner and the address type are the same.
-func (p *Plan) recycle(o Owner) {
-	p.Create = slices.DeleteFunc(p.Create, func(next *discoveryv1.EndpointSlice) bool {
-		i := slices.IndexFunc(p.Delete, func(old *discoveryv1.EndpointSlice) bool {
-			return old.AddressType == next.AddressType && o.owns(old)
-		})
-		if i < 0 {
-			return false
-		}
-		p.Update = append(p.Update, o.updated(p.Delete[i], next.Ports, next.Endpoints))
-		p.Delete = slices.Delete(p.Delete, i, i+1)
-		return true
-	})
 }
 
 // Touch moves unchanged slices for which change returns true to Update, as copies whose endpoints may be modified.

@@ -35,7 +35,19 @@ func (r *run) podFor(st *syncState, ordinal int) (*corev1.Pod, error) {
 	setIdentity(pod, ordinal)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision.Name
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, st.set.Spec.ServiceName
-	pod.Spec.Volumes = volumes(st.set, ordinal, pod.Spec.Volumes)
+	var volumes []corev1.Volume // those with a claim template use the claims of the ordinal
+	for i := range st.set.Spec.VolumeClaimTemplates {
+		claim := &st.set.Spec.VolumeClaimTemplates[i]
+		volumes = append(volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(st.set, claim, ordinal)},
+		}})
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if !slices.ContainsFunc(volumes, func(has corev1.Volume) bool { return has.Name == volume.Name }) {
+			volumes = append(volumes, volume)
+		}
+	}
+	pod.Spec.Volumes = volumes
 	return pod, nil
 }
 
@@ -45,28 +57,6 @@ func setIdentity(pod *corev1.Pod, ordinal int) {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[appsv1.StatefulSetPodNameLabel], pod.Labels[appsv1.PodIndexLabel] = pod.Name, strconv.Itoa(ordinal)
-}
-
-func identified(pod *corev1.Pod, ordinal int) bool {
-	return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name &&
-		pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
-}
-
-// volumes returns a template's volumes. Volumes with a claim template use the claims of the ordinal.
-func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.Volume {
-	var out []corev1.Volume
-	for i := range set.Spec.VolumeClaimTemplates {
-		claim := &set.Spec.VolumeClaimTemplates[i]
-		out = append(out, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(set, claim, ordinal)},
-		}})
-	}
-	for _, volume := range of {
-		if !slices.ContainsFunc(out, func(has corev1.Volume) bool { return has.Name == volume.Name }) {
-			out = append(out, volume)
-		}
-	}
-	return out
 }
 
 // create creates the claims and the pod of a replica. It fails while a claim of the previous pod is about to be
@@ -114,7 +104,9 @@ func (r *run) delete(ctx context.Context, st *syncState, rep *replica) error {
 
 // identify restores the labels of a replica's pod.
 func (r *run) identify(ctx context.Context, st *syncState, rep *replica) error {
-	if identified(rep.pod, rep.ordinal) {
+	labels := rep.pod.Labels
+	if labels[appsv1.StatefulSetPodNameLabel] == rep.pod.Name &&
+		labels[appsv1.PodIndexLabel] == strconv.Itoa(rep.ordinal) {
 		return nil
 	}
 	next, err := client.Update(ctx, r.deps.Client, rep.pod, "", func(p *corev1.Pod) error {

@@ -16,7 +16,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -62,7 +61,7 @@ func (c *Controller) Name() string { return Name }
 func (c *Controller) Run(ctx context.Context) error {
 	r := &run{Controller: c, Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.StatefulSet]{
 		Name: kind, Resource: client.StatefulSets, HashLabel: hashLabel, Selector: selectorOf,
-		Settled: (*appsv1.StatefulSet).GetGeneration,
+		FailureGeneration: (*appsv1.StatefulSet).GetGeneration,
 	})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
@@ -88,13 +87,30 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	history, err := r.Keeper.Sync(ctx, revisions.Owner{
 		Object: set, Selector: selector, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount,
-	}, r.Known.OfOrOrphan(set))
+	}, r.Revisions.OfOrOrphan(set))
 	if err != nil {
 		return 0, err
 	}
-	st, err := r.adoptPods(ctx, set, history, selector)
+	member := func(pods []*corev1.Pod) []*corev1.Pod {
+		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
+	}
+	mine, err := r.Adopter.Of(ctx, set, selector, member(r.Pods.OfOrOrphan(set)))
 	if err != nil {
 		return 0, err
+	}
+	st := newSyncState(set, history, mine, r.deps.Clock.Now())
+	if !st.settled() && !follow.Current(ctx) {
+		// There may be something to do, and the index may be outdated, because the watches of different kinds are not
+		// ordered. So the pods come from the API.
+		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
+			client.Selector{Namespace: set.Namespace, Labels: selector})
+		if err != nil {
+			return 0, err
+		}
+		if mine, err = r.Adopter.Of(ctx, set, selector, member(stored)); err != nil {
+			return 0, err
+		}
+		st = newSyncState(set, history, mine, st.now)
 	}
 	step := r.ordered
 	if set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
@@ -102,32 +118,6 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	err = step(ctx, st) // towards the desired state
 	return st.next(), errors.Join(err, r.report(ctx, st), r.trim(ctx, st))
-}
-
-// adoptPods adopts and releases the pods of a StatefulSet. If there may be something to do, and the index may be
-// outdated because the watches of different kinds are not ordered, it lists the pods from the API.
-func (r *run) adoptPods(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
-	selector labels.Selector) (*syncState, error) {
-	member := func(pods []*corev1.Pod) []*corev1.Pod {
-		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
-	}
-	mine, err := r.Adopter.Of(ctx, set, selector, member(r.Pods.OfOrOrphan(set)))
-	if err != nil {
-		return nil, err
-	}
-	st := newSyncState(set, history, mine, r.deps.Clock.Now())
-	if st.settled() || follow.Current(ctx) {
-		return st, nil
-	}
-	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
-		client.Selector{Namespace: set.Namespace, Labels: selector})
-	if err != nil {
-		return nil, err
-	}
-	if mine, err = r.Adopter.Of(ctx, set, selector, member(stored)); err != nil {
-		return nil, err
-	}
-	return newSyncState(set, history, mine, st.now), nil
 }
 
 // trim deletes old revisions, except those that pods or the status refer to.

@@ -94,13 +94,20 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.
 			return min(max(age, time.Second), max(kindTimeout-age, time.Second)), nil
 		}
 		return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed,
-			fmt.Sprintf("resource %s is not served", nameOf(m)))
+			fmt.Sprintf("resource %s is not served", m.Spec.Resource.String()))
 	}
 	objects, version, err := c.deps.Client.List(ctx, client.Selector{Resource: resource.Resource})
 	if err != nil {
 		return 0, err
 	}
-	if err := c.begin(ctx, m, version); err != nil {
+	_, err = client.Update(ctx, c.deps.Client, m, "status", func(m *migration) error {
+		if m.Status.ResourceVersion == "" { // from this revision on, all objects are stored in the current version
+			m.Status.ResourceVersion = version
+		}
+		c.set(m, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, "")
+		return nil
+	})
+	if err != nil {
 		return 0, err
 	}
 	for _, obj := range objects {
@@ -113,10 +120,6 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.
 		}
 	}
 	return 0, c.end(ctx, m, migrationv1.MigrationSucceeded, reasonSucceeded, "")
-}
-
-func nameOf(m *migration) string {
-	return m.Spec.Resource.String()
 }
 
 // find returns the kind that a migration names.
@@ -152,18 +155,6 @@ func transient(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || errors.Is(err, context.Canceled)
-}
-
-// begin records that the migration runs, and the revision from which on all objects are stored in the current version.
-func (c *Controller) begin(ctx context.Context, m *migration, version string) error {
-	_, err := client.Update(ctx, c.deps.Client, m, "status", func(m *migration) error {
-		if m.Status.ResourceVersion == "" {
-			m.Status.ResourceVersion = version
-		}
-		c.set(m, migrationv1.MigrationRunning, metav1.ConditionTrue, reasonRunning, "")
-		return nil
-	})
-	return err
 }
 
 // end records the result.

@@ -131,7 +131,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(is)}
 }
 
-// reconcile deletes the pod if its node's taints require that, or returns the remaining time of its tolerations.
+// reconcile deletes the pod, with its own grace period, if its node's taints require that, or returns the remaining
+// time of its tolerations.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Spec.NodeName == "") {
@@ -154,7 +155,15 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if left := stay - r.waited(pod); left > 0 {
 		return left, nil
 	}
-	return 0, r.evict(ctx, pod)
+	const reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
+	if err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now()); err != nil {
+		return 0, owned.IgnoreGone(err)
+	}
+	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace,
+		pod.Name)
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(pod),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	return 0, owned.IgnoreGone(err)
 }
 
 // waited returns how long the pod has been on a tainted node.
@@ -175,19 +184,6 @@ func (r *run) forget(pod *corev1.Pod) bool {
 	_, ok := r.since[pod.UID]
 	delete(r.since, pod.UID)
 	return ok
-}
-
-// evict sets the condition DisruptionTarget and deletes the pod with its own grace period.
-func (r *run) evict(ctx context.Context, pod *corev1.Pod) error {
-	const reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
-	if err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now()); err != nil {
-		return owned.IgnoreGone(err)
-	}
-	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace,
-		pod.Name)
-	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod),
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	return owned.IgnoreGone(err)
 }
 
 // tolerated returns how long a pod with these tolerations may stay on a node with these NoExecute taints: 0 if a taint

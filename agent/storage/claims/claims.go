@@ -64,10 +64,10 @@ func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume,
 		return nil, err
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID:
 		return nil, fmt.Errorf("persistentvolume %q is not bound to the claim %s/%s", pv.Name, pvc.Namespace, pvc.Name)
-	case !claim.Reaches(pv, c.Node()):
+	case !claim.UsableOn(pv, c.Node()):
 		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
 	}
-	return claim.Here(pv, c.Dir), c.takeOncePod(ctx, pod.UID, pvc, ran)
+	return claim.WithLocalPath(pv, c.Dir), c.takeOncePod(ctx, pod.UID, pvc, ran)
 }
 
 // mayUse returns an error if the pod must not use the claim. Only pods that ran before may use a claim that is being

@@ -52,7 +52,7 @@ func (p *Provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim
 func (p *Provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	class, err := client.Get[*storagev1.StorageClass](ctx, p.Client, "", claim.Class(c))
 	if err != nil || class.Provisioner != claim.Provisioner ||
-		claim.Waits(class) && c.Annotations[claim.SelectedNode] == "" {
+		claim.WaitsForConsumer(class) && c.Annotations[claim.SelectedNode] == "" {
 		return err // the persistentvolume controller reports a missing class
 	}
 	if _, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", nameFor(c)); !apierrors.IsNotFound(err) {

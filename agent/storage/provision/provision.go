@@ -110,7 +110,7 @@ func (p *Provisioner) onClaim(_, new client.Object) []task {
 // isOurs reports whether the volume is on this node.
 func (p *Provisioner) isOurs(v *corev1.PersistentVolume) bool {
 	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil &&
-		claim.Here(v, p.Dir).Spec.Local.Path == p.path(v.Name) &&
+		claim.WithLocalPath(v, p.Dir).Spec.Local.Path == p.path(v.Name) &&
 		equality.Semantic.DeepEqual(v.Spec.NodeAffinity, p.affinity())
 }
 

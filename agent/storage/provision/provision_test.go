@@ -274,9 +274,10 @@ func TestFolderIsCreatedAndRemovedWithClaim(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o777 || v.Spec.Local.Path != dir {
 			t.Fatalf("%v, %v, volume at %s", info, err, v.Spec.Local.Path)
 		}
-		if !claim.Reaches(v,
+		if !claim.UsableOn(v,
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "n"}}}) ||
-			claim.Reaches(v, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "m"}}}) {
+			claim.UsableOn(v, &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "m"}}}) {
 			t.Error("the volume is not on this node alone")
 		}
 		outside := fill(t, dir)

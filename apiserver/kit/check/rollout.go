@@ -69,8 +69,8 @@ func AtMost(path *field.Path, limit int32, of string, counts ...Count) field.Err
 	return errs
 }
 
-// Growing requires a counter that is not negative and does not decrease. nil is zero.
-func Growing(path *field.Path, next, cur *int32) field.ErrorList {
+// NonDecreasing requires a counter that is not negative and does not decrease. nil is zero.
+func NonDecreasing(path *field.Path, next, cur *int32) field.ErrorList {
 	errs := NilOrNonNegative(path, next)
 	if cur != nil && (next == nil || *next < *cur) {
 		var value int32

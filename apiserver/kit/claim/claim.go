@@ -55,8 +55,8 @@ func Class(c *corev1.PersistentVolumeClaim) string {
 	return *c.Spec.StorageClassName
 }
 
-// SaysClass reports whether the claim sets a class; "" counts as set.
-func SaysClass(c *corev1.PersistentVolumeClaim) bool {
+// HasClass reports whether the claim sets a class; "" counts as set.
+func HasClass(c *corev1.PersistentVolumeClaim) bool {
 	_, old := c.Annotations[corev1.BetaStorageClassAnnotation]
 	return old || c.Spec.StorageClassName != nil
 }
@@ -86,8 +86,8 @@ func Default(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	return chosen
 }
 
-// Waits reports whether claims of the class are bound only when a pod needs them.
-func Waits(class *storagev1.StorageClass) bool {
+// WaitsForConsumer reports whether claims of the class are bound only when a pod needs them.
+func WaitsForConsumer(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil &&
 		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
@@ -140,9 +140,9 @@ func AllOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Here returns the volume with its path on this node. The folder of a volume of Provisioner is always in dir, even if
-// the volume was created in another data folder and the state was restored here. It does not modify v.
-func Here(v *corev1.PersistentVolume, dir string) *corev1.PersistentVolume {
+// WithLocalPath returns the volume with its path on this node. The folder of a volume of Provisioner is always in dir,
+// even if the volume was created in another data folder and the state was restored here. It does not modify v.
+func WithLocalPath(v *corev1.PersistentVolume, dir string) *corev1.PersistentVolume {
 	if v.Annotations[ProvisionedBy] != Provisioner || v.Spec.Local == nil {
 		return v
 	}

@@ -22,7 +22,7 @@ func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, n
 			continue
 		}
 		if IsFor(v, c) {
-			if node != nil && !Reaches(v, node) {
+			if node != nil && !UsableOn(v, node) {
 				return nil
 			}
 			return v
@@ -55,7 +55,7 @@ func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) strin
 // suits reports whether the claim can use an available volume.
 func suits(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume, node *corev1.Node) bool {
 	return v.Status.Phase == corev1.VolumeAvailable && selects(c.Spec.Selector, v.Labels) &&
-		(node == nil || Reaches(v, node))
+		(node == nil || UsableOn(v, node))
 }
 
 func compare(a, b *corev1.PersistentVolume) int {
@@ -81,8 +81,8 @@ func selects(selector *metav1.LabelSelector, of map[string]string) bool {
 	return err == nil && s.Matches(labels.Set(of))
 }
 
-// Reaches reports whether the volume is usable on the node.
-func Reaches(v *corev1.PersistentVolume, node *corev1.Node) bool {
+// UsableOn reports whether the volume is usable on the node.
+func UsableOn(v *corev1.PersistentVolume, node *corev1.Node) bool {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 		return true
 	}

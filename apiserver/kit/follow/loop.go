@@ -182,14 +182,6 @@ func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
 	}
 }
 
-// addWaiting wakes the keys that run at a time, because the wall clock has jumped.
-func (l *Loop[K]) addWaiting() {
-	l.mu.Lock()
-	keys := slices.Collect(maps.Keys(l.waiting))
-	l.mu.Unlock()
-	l.Add(keys...)
-}
-
 // Run watches and reconciles until ctx ends, then waits for its goroutines and returns nil. After a panic in one of
 // them it returns a *guard.Panic.
 func (l *Loop[K]) Run(ctx context.Context) error {
@@ -218,7 +210,10 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-jumped:
 			jumped = l.deps.Jumps.next()
-			l.addWaiting()
+			l.mu.Lock()
+			waiting := slices.Collect(maps.Keys(l.waiting))
+			l.mu.Unlock()
+			l.Add(waiting...)
 		}
 	}
 	l.queue.ShutDown()
@@ -250,7 +245,7 @@ func (l *Loop[K]) work(ctx context.Context, group *guard.Group) {
 	}
 }
 
-// next reconciles one key.
+// next reconciles one key, and decides when it runs again.
 func (l *Loop[K]) next(ctx context.Context, key K) {
 	if ctx.Err() != nil {
 		return
@@ -268,22 +263,6 @@ func (l *Loop[K]) next(ctx context.Context, key K) {
 		return
 	}
 	again, err := l.reconcile(ctx, key)
-	l.requeue(ctx, key, again, err)
-}
-
-// reconcile calls Reconcile with its deadline. If it fails because of the deadline, the error says so.
-func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Deadline, errDeadline)
-	defer cancel()
-	again, err := l.cfg.Reconcile(ctx, key)
-	if err != nil && errors.Is(context.Cause(ctx), errDeadline) {
-		err = fmt.Errorf("%w: %w", errDeadline, err)
-	}
-	return again, err
-}
-
-// requeue decides when key runs again.
-func (l *Loop[K]) requeue(ctx context.Context, key K, again time.Duration, err error) {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return
@@ -300,4 +279,15 @@ func (l *Loop[K]) requeue(ctx context.Context, key K, again time.Duration, err e
 		l.AddAfter(again, key)
 	}
 	l.retries.Forget(key)
+}
+
+// reconcile calls Reconcile with its deadline. If it fails because of the deadline, the error says so.
+func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Deadline, errDeadline)
+	defer cancel()
+	again, err := l.cfg.Reconcile(ctx, key)
+	if err != nil && errors.Is(context.Cause(ctx), errDeadline) {
+		err = fmt.Errorf("%w: %w", errDeadline, err)
+	}
+	return again, err
 }

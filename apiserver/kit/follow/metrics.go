@@ -112,8 +112,8 @@ func (m *Metrics) track(name string, g gauges) func() {
 
 func (m *Metrics) restarted(name, cause string) { m.restarts.WithLabelValues(name, cause).Inc() }
 
-// Unsettled returns the names of the queues with keys that wait or run.
-func (m *Metrics) Unsettled() []string {
+// BusyQueues returns the names of the queues with keys that wait or run.
+func (m *Metrics) BusyQueues() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []string

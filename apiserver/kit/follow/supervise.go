@@ -66,30 +66,22 @@ func (s *Supervisor) stable() bool {
 // ctx ends.
 func (s *Supervisor) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		s.started()
+		s.mu.Lock()
+		s.since = s.deps.Clock.Now()
+		if errors.Is(s.failure, errNotStarted) {
+			s.failure = nil
+		}
+		s.mu.Unlock()
 		err := guard.Call(func() error { return s.ctrl.Run(ctx) })
 		if ctx.Err() != nil {
 			break
 		}
 		backoff.Sleep(ctx, s.deps.Clock, s.failed(err))
 	}
-	s.stopped()
-	return nil
-}
-
-func (s *Supervisor) started() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.since = s.deps.Clock.Now()
-	if errors.Is(s.failure, errNotStarted) {
-		s.failure = nil
-	}
-}
-
-func (s *Supervisor) stopped() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failure, s.since = errNotStarted, time.Time{}
+	return nil
 }
 
 // failed records why a run ended and returns how long to wait.

@@ -88,7 +88,7 @@ func TestKeep(t *testing.T) {
 		if g.Check() == nil {
 			t.Error("not shown")
 		}
-		if g.Well("pod", "a/b"); g.Check() != nil {
+		if g.Healthy("pod", "a/b"); g.Check() != nil {
 			t.Error("still shown")
 		}
 	})

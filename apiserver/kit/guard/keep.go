@@ -86,8 +86,8 @@ func (g *Guard) Caught(part, name string, p *Panic) {
 	g.unhealthy[part] = fault{at: g.clock.Now(), why: p.Error()}
 }
 
-// Well marks a name within a part as healthy, because it has run again or no longer exists.
-func (g *Guard) Well(part, name string) {
+// Healthy marks a name within a part as healthy, because it has run again or no longer exists.
+func (g *Guard) Healthy(part, name string) {
 	if g == nil {
 		return
 	}

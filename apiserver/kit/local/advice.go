@@ -94,7 +94,7 @@ func (s *Server) elsewhere(ctx context.Context, missing *metav1.StatusDetails) s
 		if found.Name == missing.Name {
 			return fmt.Sprintf("there is one in another namespace: add%s", at)
 		}
-		if spelling.Near(found.Name, missing.Name) {
+		if spelling.Similar(found.Name, missing.Name) {
 			near = append(near, found.Name+at)
 		}
 	}

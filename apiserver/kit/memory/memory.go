@@ -41,7 +41,7 @@ func value(text, label string) (uint64, bool) {
 	return n, err == nil
 }
 
-// least is the smallest of what of returns for the groups; none if there is nothing.
+// least returns the smallest number that of returns for a group; none if of has no number for any.
 func least(groups []cgroup, of func(cgroup) (uint64, bool), none uint64) uint64 {
 	for _, g := range groups {
 		if n, ok := of(g); ok {
@@ -51,7 +51,7 @@ func least(groups []cgroup, of func(cgroup) (uint64, bool), none uint64) uint64 
 	return none
 }
 
-// cgroup is one that accounts for this process' memory, or one above it.
+// cgroup is a cgroup that accounts for this process' memory, or a parent of it.
 type cgroup struct {
 	dir    string
 	second bool // version 2
@@ -79,7 +79,7 @@ func upwards(mount, path string, second bool) (all []cgroup) {
 	return all
 }
 
-// limit is false without one, which version 1 shows as the largest number of whole pages.
+// limit returns the memory limit; false if there is none, which version 1 shows as the largest number of whole pages.
 func (g cgroup) limit() (uint64, bool) {
 	n, ok := g.number("memory.limit_in_bytes", "memory.max")
 	return n, ok && n < noLimit
@@ -88,7 +88,7 @@ func (g cgroup) limit() (uint64, bool) {
 // noLimit is more memory than any machine has.
 const noLimit = 1 << 60
 
-// free is what is left of the limit; false without one. Pages of files that were not used lately count as free.
+// free returns the rest of the limit; false if there is none. Pages of files that were not used lately count as free.
 func (g cgroup) free() (uint64, bool) {
 	limit, limited := g.limit()
 	if !limited { // what follows takes the kernel longer
@@ -98,19 +98,14 @@ func (g cgroup) free() (uint64, bool) {
 	if !known {
 		return 0, false
 	}
-	used -= min(used, g.idle())
-	return limit - min(limit, used), true
-}
-
-// idle is the size of the pages of files that were not used lately.
-func (g cgroup) idle() uint64 {
 	label := "\ntotal_inactive_file "
 	if g.second {
 		label = "\ninactive_file "
 	}
 	text, _ := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
-	n, _ := value(string(text), label) // 0: unknown
-	return n
+	idle, _ := value(string(text), label) // 0: unknown
+	used -= min(used, idle)
+	return limit - min(limit, used), true
 }
 
 // number reads the file of the cgroup's version; false if it has no number.

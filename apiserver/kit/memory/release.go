@@ -36,19 +36,14 @@ func Release(ctx context.Context, c clock.Clock) error {
 			return nil
 		case <-t.C():
 		}
-		if n := allocated(); n-released > worth {
+		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}} // the bytes of heap that were ever allocated
+		metrics.Read(sample)
+		if n := sample[0].Value.Uint64(); n-released > worth {
 			debug.FreeOSMemory()
 			released = n
 		}
 		_ = releaseProgram()
 	}
-}
-
-// allocated returns how many bytes of heap the process has ever allocated.
-func allocated() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
 }
 
 // releaseProgram gives back the pages of the program that are only read.

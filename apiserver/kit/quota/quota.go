@@ -19,8 +19,8 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Counted reports whether quotas apply to the resource. They do not apply to events.
-func Counted(gr schema.GroupResource) bool { return gr.Resource != "events" }
+// Applies reports whether quotas apply to the resource. They do not apply to events.
+func Applies(gr schema.GroupResource) bool { return gr.Resource != "events" }
 
 // CountName returns the quota's name for the number of objects of a resource.
 func CountName(gr schema.GroupResource) corev1.ResourceName {
@@ -188,8 +188,8 @@ func Add(sum, from corev1.ResourceList) {
 	}
 }
 
-// Over returns by how much a exceeds b, for each resource where it does.
-func Over(a, b corev1.ResourceList) corev1.ResourceList {
+// Exceeded returns by how much a exceeds b, for each resource where it does.
+func Exceeded(a, b corev1.ResourceList) corev1.ResourceList {
 	over := corev1.ResourceList{}
 	for name, amount := range a {
 		amount = amount.DeepCopy()

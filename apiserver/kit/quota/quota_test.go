@@ -184,10 +184,11 @@ func TestOver(t *testing.T) {
 	amounts := func(s string) corev1.ResourceList {
 		return read(t, new(corev1.ResourceQuota), `{spec: {hard: `+s+`}}`).Spec.Hard
 	}
-	if got := text(Over(amounts(`{a: 3, b: 1, c: 1}`), amounts(`{a: 1, b: 2}`))); got != "a=2 c=1" {
+	if got := text(Exceeded(amounts(`{a: 3, b: 1, c: 1}`), amounts(`{a: 1, b: 2}`))); got != "a=2 c=1" {
 		t.Errorf("over: %s", got)
 	}
-	if Counted(schema.GroupResource{Resource: "events"}) || Counted(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
+	if Applies(schema.GroupResource{Resource: "events"}) ||
+		Applies(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
 		t.Error("events are counted")
 	}
 }

@@ -1,8 +1,8 @@
 // Package spelling finds what somebody meant who has mistyped a name.
 package spelling
 
-// Near reports whether two names differ, by two letters at most: one removed, added or replaced, or two exchanged.
-func Near(a, b string) bool {
+// Similar reports whether two names differ, by two letters at most: one removed, added or replaced, or two exchanged.
+func Similar(a, b string) bool {
 	const most = 2
 	x, y := []rune(a), []rune(b)
 	if a == b || max(len(x)-len(y), len(y)-len(x)) > most || min(len(x), len(y)) <= 2*most {

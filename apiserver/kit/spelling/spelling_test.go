@@ -23,10 +23,10 @@ func TestNear(t *testing.T) {
 		{"größe", "grösse", true},
 		{"", "", false},
 	} {
-		if got := spelling.Near(c.a, c.b); got != c.want {
+		if got := spelling.Similar(c.a, c.b); got != c.want {
 			t.Errorf("%q and %q: got %v", c.a, c.b, got)
 		}
-		if got := spelling.Near(c.b, c.a); got != c.want {
+		if got := spelling.Similar(c.b, c.a); got != c.want {
 			t.Errorf("%q and %q: got %v", c.b, c.a, got)
 		}
 	}

@@ -157,5 +157,5 @@ func daemonSetStatus(status, old *appsv1.DaemonSetStatus, path *field.Path) fiel
 		check.Count{Name: "numberAvailable", Value: int64(status.NumberAvailable)},
 		check.Count{Name: "numberUnavailable", Value: int64(status.NumberUnavailable)},
 	)
-	return append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
+	return append(errs, check.NonDecreasing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
 }

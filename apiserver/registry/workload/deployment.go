@@ -145,7 +145,7 @@ func deploymentStatus(status, old *appsv1.DeploymentStatus, path *field.Path) fi
 		check.Count{Name: "replicas", Value: int64(status.Replicas)}, updated, ready, available,
 		check.Count{Name: "unavailableReplicas", Value: int64(status.UnavailableReplicas)})
 	errs = append(errs, check.NilOrNonNegative(path.Child("terminatingReplicas"), status.TerminatingReplicas)...)
-	errs = append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
+	errs = append(errs, check.NonDecreasing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
 	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", updated, ready, available)...)
 	return append(errs, check.AtMost(path, status.ReadyReplicas, "readyReplicas", available)...)
 }

@@ -100,7 +100,7 @@ func statefulSetStatus(status, old *appsv1.StatefulSetStatus, path *field.Path) 
 	errs := check.Counts(path, check.Count{Name: "replicas", Value: int64(status.Replicas)}, ready, current, updated,
 		available,
 		check.Count{Name: "observedGeneration", Value: status.ObservedGeneration})
-	errs = append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
+	errs = append(errs, check.NonDecreasing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
 	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", ready, current, updated, available)...)
 	return append(errs, check.AtMost(path, status.ReadyReplicas, "status.readyReplicas", available)...)
 }

@@ -89,7 +89,7 @@ func (a *API) Run(c follow.Controller) {
 	metrics := a.metrics
 	a.T.Cleanup(func() {
 		Settle(time.Second)
-		if names := metrics.Unsettled(); len(names) > 0 {
+		if names := metrics.BusyQueues(); len(names) > 0 {
 			a.T.Errorf("does not settle: %v", names)
 		}
 		cancel()

@@ -92,7 +92,7 @@ func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) 
 		return ""
 	}
 	class := c.Storage.Classes[claim.Class(pvc)]
-	if !claim.Waits(class) || pvc.Spec.VolumeName != "" {
+	if !claim.WaitsForConsumer(class) || pvc.Spec.VolumeName != "" {
 		return whyImmediate
 	}
 	open := OpenClaim{PersistentVolumeClaim: pvc, class: class}
@@ -147,7 +147,7 @@ func volumes(c *Cycle, n *cluster.Node) Refusal {
 	switch {
 	case s.gone:
 		return refuseFinally(whyGone)
-	case slices.ContainsFunc(s.bound, func(v *corev1.PersistentVolume) bool { return !claim.Reaches(v, n.Node) }):
+	case slices.ContainsFunc(s.bound, func(v *corev1.PersistentVolume) bool { return !claim.UsableOn(v, n.Node) }):
 		return refuseFinally(whyElsewhere)
 	}
 	if _, ok := c.Assign(n); !ok {

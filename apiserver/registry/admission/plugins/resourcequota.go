@@ -51,7 +51,7 @@ func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
 // isCharged reports whether the request can increase the usage of a quota: a creation, or an update of a pod, a Service
 // or a claim.
 func isCharged(r *admission.Request) bool {
-	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
+	if !r.Resource.Namespaced || !quota.Applies(r.Resource.GVR.GroupResource()) || r.Object == nil {
 		return false
 	}
 	if r.Operation == admission.Create {
@@ -96,7 +96,7 @@ func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time)
 		}
 		requested := quota.Of(gr, r.Object, hard, now)
 		d := &demand{quota: rq, resource: gr, now: now}
-		if requested = quota.Over(requested, d.use(r.Old, hard)); len(requested) > 0 {
+		if requested = quota.Exceeded(requested, d.use(r.Old, hard)); len(requested) > 0 {
 			d.requested = requested
 			demands = append(demands, d)
 		}
@@ -143,7 +143,7 @@ func allow(r *admission.Request, demands []*demand, stored []kind.Object, pendin
 		}
 		now := storedVersion(stored, h.object)
 		for _, d := range demands {
-			quota.Add(d.used, quota.Over(d.use(h.object, d.requested), d.use(now, d.requested)))
+			quota.Add(d.used, quota.Exceeded(d.use(h.object, d.requested), d.use(now, d.requested)))
 		}
 	}
 	for _, d := range demands {

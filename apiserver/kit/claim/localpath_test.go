@@ -23,12 +23,12 @@ func TestHere(t *testing.T) {
 		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1",
 			Annotations: map[string]string{claim.ProvisionedBy: c.by}}}
 		v.Spec.Local = &corev1.LocalVolumeSource{Path: c.path}
-		if got := claim.Here(v, dir).Spec.Local.Path; got != c.want || v.Spec.Local.Path != c.path {
+		if got := claim.WithLocalPath(v, dir).Spec.Local.Path; got != c.want || v.Spec.Local.Path != c.path {
 			t.Errorf("%s of %q: got %s, want %s", c.path, c.by, got, c.want)
 		}
 	}
 	device := &corev1.PersistentVolume{}
-	if claim.Here(device, dir) != device {
+	if claim.WithLocalPath(device, dir) != device {
 		t.Error("another type of volume was copied")
 	}
 }
