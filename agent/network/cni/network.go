@@ -41,7 +41,7 @@ type Config struct {
 // possible, writes conflist and plugins, reclaims leaked addresses, and sets up the bridge. It needs root, and for an
 // IPv6 subnet a kernel with IPv6.
 func Prepare(cfg Config) (Network, error) {
-	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
+	n := Network{Bridge: BridgePrefix + cfg.ID, Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
 	taken, err := ipam.Taken(n.Bridge)
 	if err != nil {
 		return Network{}, err
@@ -117,8 +117,6 @@ func (n Network) RemoveIdle() error {
 
 // BridgePrefix is the prefix of the names of the bridges of all instances.
 const BridgePrefix = "mp-"
-
-func bridgeName(id string) string { return BridgePrefix + id }
 
 // load returns the network of the previous start, or a zero one.
 func load(dir string) Network {

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -94,7 +95,7 @@ func one(amount int64, v2 bool, fileV2, fileV1 string) []value {
 // hugePages returns the limits of pages in use and, for Linux 5.7 and later, of reserved pages.
 func (l Limits) hugePages(v2 bool) []value {
 	var out []value
-	for _, size := range sizes(l.HugePages) {
+	for _, size := range slices.Sorted(maps.Keys(l.HugePages)) {
 		for _, kind := range []string{"", "rsvd."} {
 			file := "hugetlb." + spec.PageName(size) + "." + kind + "limit_in_bytes"
 			if v2 {
@@ -103,15 +104,6 @@ func (l Limits) hugePages(v2 bool) []value {
 			out = append(out, value{file: file, value: itoa(l.HugePages[size]), optional: kind != ""})
 		}
 	}
-	return out
-}
-
-func sizes(pages map[int64]int64) []int64 {
-	var out []int64
-	for size := range pages {
-		out = append(out, size)
-	}
-	slices.Sort(out)
 	return out
 }
 

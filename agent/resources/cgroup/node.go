@@ -60,7 +60,13 @@ func (m *Manager) release(uid types.UID) error {
 func (m *Manager) updateShares() error {
 	m.sharesMu.Lock()
 	defer m.sharesMu.Unlock()
-	shares := spec.Shares(m.requested())
+	var requested int64 // of all Burstable pods, in thousandths of a CPU
+	m.mu.Lock()
+	for _, milli := range m.burstable {
+		requested += milli
+	}
+	m.mu.Unlock()
+	shares := spec.Shares(requested)
 	if shares == m.shares {
 		return nil
 	}
@@ -69,16 +75,6 @@ func (m *Manager) updateShares() error {
 		m.shares = shares
 	}
 	return err
-}
-
-// requested returns the sum of the CPU requests of the Burstable pods.
-func (m *Manager) requested() (milli int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, request := range m.burstable {
-		milli += request
-	}
-	return milli
 }
 
 // Limit sets the limits of an existing cgroup that Monopod does not manage.

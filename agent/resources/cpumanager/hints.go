@@ -11,7 +11,7 @@ import (
 
 // Hints implements topology.Provider.
 func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topology.Hint {
-	need := Whole(pod, c)
+	need := ExclusiveCPUs(pod, c)
 	if need == 0 {
 		return nil
 	}
@@ -52,15 +52,15 @@ func podWhole(pod *corev1.Pod) int {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if status.Sidecar(c) {
-			sidecars += Whole(pod, c)
+			sidecars += ExclusiveCPUs(pod, c)
 			most = max(most, sidecars)
 		} else {
-			most = max(most, sidecars+Whole(pod, c))
+			most = max(most, sidecars+ExclusiveCPUs(pod, c))
 		}
 	}
 	sum := sidecars
 	for i := range pod.Spec.Containers {
-		sum += Whole(pod, &pod.Spec.Containers[i])
+		sum += ExclusiveCPUs(pod, &pod.Spec.Containers[i])
 	}
 	return max(sum, most)
 }

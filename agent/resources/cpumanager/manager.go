@@ -128,9 +128,9 @@ func (m *Manager) measure() error {
 // Lost returns why the checkpoint was set aside; nil: it was restored.
 func (m *Manager) Lost() error { return m.lost }
 
-// Whole returns the number of exclusive CPUs that the container requests; 0: it uses the shared pool. Pods with
+// ExclusiveCPUs returns the number of exclusive CPUs that the container requests; 0: it uses the shared pool. Pods with
 // pod-level resources use the shared pool, as upstream.
-func Whole(pod *corev1.Pod, c *corev1.Container) int {
+func ExclusiveCPUs(pod *corev1.Pod, c *corev1.Container) int {
 	cpu := c.Resources.Requests.Cpu()
 	if cpu.IsZero() || cpu.MilliValue()%1000 != 0 || pod.Spec.Resources != nil ||
 		status.QOS(pod) != corev1.PodQOSGuaranteed {
@@ -141,7 +141,7 @@ func Whole(pod *corev1.Pod, c *corev1.Container) int {
 
 // Allocate implements topology.Provider.
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
-	need := Whole(pod, c)
+	need := ExclusiveCPUs(pod, c)
 	if need == 0 {
 		return nil
 	}

@@ -135,9 +135,10 @@ func TestContainersOfSharedPool(t *testing.T) {
 	whole := guaranteed("a", "c1")
 	whole.Spec.Resources = &corev1.ResourceRequirements{Requests: whole.Spec.Containers[0].Resources.Requests}
 	for name, pod := range map[string]*corev1.Pod{
-		"part of one": guaranteed("a", "c500m"), "one and a half": guaranteed("a", "c1500m"), "burstable": burstable, "resources of the pod": whole,
+		"part of one": guaranteed("a", "c500m"), "one and a half": guaranteed("a", "c1500m"),
+		"burstable": burstable, "resources of the pod": whole,
 	} {
-		if n := cpumanager.Whole(pod, &pod.Spec.Containers[0]); n != 0 {
+		if n := cpumanager.ExclusiveCPUs(pod, &pod.Spec.Containers[0]); n != 0 {
 			t.Errorf("%s: has %d exclusive CPUs", name, n)
 		}
 	}

@@ -123,23 +123,19 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 
 // ready returns an error if the plugin cannot allocate the devices now.
 func (s *share) ready(name string, r *resource) error {
+	unhealthy := func(id string) bool { return !r.devices[id].healthy }
 	switch {
 	case s.response != nil && !s.restored:
 		return nil // the agent has called the plugin since its start
 	case !r.seen, s.response != nil && r.endpoint == nil:
 		return &Absent{name}
-	case s.response != nil && !r.healthyAll(s.ids):
+	case s.response != nil && slices.ContainsFunc(s.ids, unhealthy):
 		return fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
 	case r.endpoint == nil:
 		return fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
 	}
 	s.restored = false
 	return nil
-}
-
-// healthyAll reports whether all devices are healthy.
-func (r *resource) healthyAll(ids []string) bool {
-	return !slices.ContainsFunc(ids, func(id string) bool { return !r.devices[id].healthy })
 }
 
 // usePreferred asks the plugin for its preferred allocation and replaces the chosen devices by it. Without a valid

@@ -25,8 +25,8 @@ type endpoint struct {
 	stop     context.CancelFunc
 }
 
-// connect connects to a plugin and makes it serve the resource.
-func (m *Manager) connect(ctx context.Context, resource, path string,
+// connect connects to a plugin, makes it serve the resource, and stops the resource's previous endpoint.
+func (m *Manager) connect(ctx context.Context, name, path string,
 	options *plugin.DevicePluginOptions) (*endpoint, error) {
 	if err := plugins.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -35,7 +35,7 @@ func (m *Manager) connect(ctx context.Context, resource, path string,
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{resource: resource, socket: path, api: plugin.NewDevicePluginClient(conn)}
+	e := &endpoint{resource: name, socket: path, api: plugin.NewDevicePluginClient(conn)}
 	ctx, cancel := context.WithTimeout(ctx, plugins.Timeout)
 	defer cancel()
 	e.options, err = e.api.GetDevicePluginOptions(ctx, &plugin.Empty{})
@@ -43,24 +43,14 @@ func (m *Manager) connect(ctx context.Context, resource, path string,
 		e.options, err = options, nil
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("device plugin of %s: options: %w", resource, err), conn.Close())
+		return nil, errors.Join(fmt.Errorf("device plugin of %s: options: %w", name, err), conn.Close())
 	}
 	e.life, e.stop = context.WithCancel(m.life)
-	m.adopt(e)
-	m.guard.Go(&m.endpoints, "device plugin", func() {
-		defer conn.Close()
-		m.follow(e)
-	})
-	return e, nil
-}
-
-// adopt makes e serve its resource, and stops the previous endpoint.
-func (m *Manager) adopt(e *endpoint) {
 	m.mu.Lock()
-	r := m.pool.resources[e.resource]
+	r := m.pool.resources[name]
 	if r == nil {
 		r = &resource{}
-		m.pool.resources[e.resource] = r
+		m.pool.resources[name] = r
 	}
 	before := r.endpoint
 	r.endpoint, r.expired = e, false
@@ -72,13 +62,27 @@ func (m *Manager) adopt(e *endpoint) {
 	if before != nil {
 		before.stop()
 	}
-	m.log.Info("device plugin registered", zap.String("resource", e.resource), zap.String("socket", e.socket))
+	m.log.Info("device plugin registered", zap.String("resource", name), zap.String("socket", path))
+	m.guard.Go(&m.endpoints, "device plugin", func() {
+		defer conn.Close()
+		m.follow(e)
+	})
+	return e, nil
 }
 
 // follow reads the plugin's lists of devices until the plugin disconnects, and then waits until a plugin registers for
 // the resource.
 func (m *Manager) follow(e *endpoint) {
-	err := e.listen(func(list []*plugin.Device) { m.listed(e, list) })
+	stream, err := e.api.ListAndWatch(e.life, &plugin.Empty{})
+	for err == nil {
+		var list *plugin.ListAndWatchResponse
+		if list, err = stream.Recv(); err == nil {
+			m.listed(e, list.Devices)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the plugin ended ListAndWatch")
+	}
 	e.stop()
 	back := m.disconnected(e)
 	if back == nil || m.life.Err() != nil {
@@ -86,21 +90,6 @@ func (m *Manager) follow(e *endpoint) {
 	}
 	m.log.Warn("device plugin disconnected", zap.String("resource", e.resource), zap.Error(err))
 	m.expire(m.life, e.resource, back)
-}
-
-// listen calls each with every list of devices, until the plugin disconnects or e is stopped.
-func (e *endpoint) listen(each func([]*plugin.Device)) error {
-	stream, err := e.api.ListAndWatch(e.life, &plugin.Empty{})
-	for err == nil {
-		var list *plugin.ListAndWatchResponse
-		if list, err = stream.Recv(); err == nil {
-			each(list.Devices)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = errors.New("the plugin ended ListAndWatch")
-	}
-	return err
 }
 
 // listed records a list of devices.

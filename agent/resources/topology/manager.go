@@ -80,32 +80,23 @@ func (m *Manager) Admit(ctx context.Context, pod *corev1.Pod) *status.Failure {
 	if len(m.providers) == 0 {
 		return nil
 	}
-	start := m.now()
+	var start time.Time
+	if m.metrics != nil {
+		start = m.clock.Now()
+	}
 	err := m.admit(ctx, pod)
-	m.count(start, err)
+	if m.metrics != nil {
+		m.metrics.requests.Inc()
+		if errors.Is(err, errAffinity) {
+			m.metrics.errors.Inc()
+		}
+		m.metrics.took.Observe(float64(m.clock.Since(start)) / float64(time.Millisecond))
+	}
 	if err == nil {
 		return nil
 	}
 	m.Release(pod.UID)
 	return Refused(err)
-}
-
-func (m *Manager) now() time.Time {
-	if m.metrics == nil {
-		return time.Time{}
-	}
-	return m.clock.Now()
-}
-
-func (m *Manager) count(start time.Time, err error) {
-	if m.metrics == nil {
-		return
-	}
-	m.metrics.requests.Inc()
-	if errors.Is(err, errAffinity) {
-		m.metrics.errors.Inc()
-	}
-	m.metrics.took.Observe(float64(m.clock.Since(start)) / float64(time.Millisecond))
 }
 
 // errAffinity has upstream's text, on which clients match.

@@ -40,18 +40,18 @@ func (f *flusher) schedule() {
 }
 
 func (f *flusher) run() {
-	for f.more() {
+	for {
+		f.mu.Lock()
+		f.busy, f.again = f.again, false
+		more := f.busy
+		f.mu.Unlock()
+		if !more {
+			return
+		}
 		if err := f.sync(f.dir); err != nil {
 			f.log.Warn("failed to sync new images to the disk; a power cut may damage them", zap.Error(err))
 		}
 	}
-}
-
-func (f *flusher) more() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.busy, f.again = f.again, false
-	return f.busy
 }
 
 // syncFS syncs the file system that contains dir.

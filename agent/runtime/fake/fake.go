@@ -111,7 +111,7 @@ func New(cfg Config) *Runtime {
 	g := newGate(cfg.Clock, cfg.Latency, cfg.Block, cfg.Fail)
 	e := &events{gate: g, readers: map[*reader]struct{}{}}
 	n := newNetwork(cfg.Subnet, cfg.Loopback)
-	stored := newImages(g)
+	stored := &images{gate: g, images: map[string]*storedImage{}}
 	sandboxes := &sandboxService{gate: g, events: e, network: n, handlers: cfg.Handlers, sandboxes: map[string]*sandbox{}}
 	containers := &containerService{
 		gate: g, events: e, images: stored, sandboxes: sandboxes, containers: map[string]*container{},

@@ -30,11 +30,6 @@ type images struct {
 	images map[string]*storedImage // by ID
 }
 
-// newImages returns a service without images.
-func newImages(g *Gate) *images {
-	return &images{gate: g, images: map[string]*storedImage{}}
-}
-
 // ErrNoStats is the error of calls that return measurements of a real runtime.
 var ErrNoStats = status.Error(codes.Unimplemented, "containers in memory have no statistics")
 
@@ -121,17 +116,14 @@ func (s *images) add(named reference.Named, manifest digest.Digest, i *storedIma
 	}
 	s.images[i.ID] = i
 	if _, ok := named.(reference.Digested); !ok {
-		s.untag(named.String())
+		isTag := func(tag string) bool { return tag == named.String() }
+		for _, other := range s.images {
+			other.tags = slices.DeleteFunc(other.tags, isTag)
+		}
 		i.tags = append(i.tags, named.String())
 	}
 	if d := reference.TrimNamed(named).String() + "@" + manifest.String(); !slices.Contains(i.digests, d) {
 		i.digests = append(i.digests, d)
-	}
-}
-
-func (s *images) untag(name string) {
-	for _, i := range s.images {
-		i.tags = slices.DeleteFunc(i.tags, func(tag string) bool { return tag == name })
 	}
 }
 

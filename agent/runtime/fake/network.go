@@ -64,7 +64,7 @@ func (e *Endpoint) Detach() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.at, e.ip)
-	n.addresses.free(e.ip)
+	delete(n.addresses.held, e.ip)
 	e.ip = netip.Addr{}
 }
 
@@ -185,7 +185,7 @@ func (n *Network) listenLoopback(e *Endpoint, host string, number uint16) (net.L
 		return nil, err
 	}
 	number = listener.Addr().(*net.TCPAddr).AddrPort().Port()
-	l := newLoopback(listener, func() { n.release(e, number) })
+	l := &loopback{Listener: listener, release: func() { n.release(e, number) }}
 	if err := e.bind(number, l); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

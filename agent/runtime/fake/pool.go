@@ -38,19 +38,13 @@ func newPool(subnet netip.Prefix, loopback bool) *pool {
 // gateway returns the first address of a subnet, which no sandbox gets.
 func gateway(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
 
-// capacity returns how many sandboxes the subnets have addresses for: the network's
-// own address and the gateway's are not assigned.
-func (a *pool) capacity() int {
-	n := 0
-	for _, s := range a.subnets {
-		n += 1<<min(s.Addr().BitLen()-s.Bits(), 30) - 2
-	}
-	return n
-}
-
 // take returns the next free address. It fails with ResourceExhausted if there is none.
 func (a *pool) take() (netip.Addr, error) {
-	if len(a.held) >= a.capacity() {
+	capacity := 0
+	for _, s := range a.subnets { // the network's own address and the gateway's are not assigned
+		capacity += 1<<min(s.Addr().BitLen()-s.Bits(), 30) - 2
+	}
+	if len(a.held) >= capacity {
 		if err := a.grow(); err != nil {
 			return netip.Addr{}, err
 		}
@@ -70,9 +64,6 @@ func (a *pool) take() (netip.Addr, error) {
 		}
 	}
 }
-
-// free makes an address available again.
-func (a *pool) free(ip netip.Addr) { delete(a.held, ip) }
 
 // reservePort marks a subnet as used. No connection is accepted on it.
 const reservePort = 1

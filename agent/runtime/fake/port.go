@@ -14,12 +14,7 @@ type port interface {
 	Dial(ctx context.Context) (net.Conn, error)
 }
 
-// newLoopback returns a port over a real listener; Close calls release.
-func newLoopback(real net.Listener, release func()) port {
-	return &loopback{Listener: real, release: release}
-}
-
-// loopback is a port with a real listener.
+// loopback is a port with a real listener. Close calls release.
 type loopback struct {
 	net.Listener
 	release func()

@@ -56,23 +56,21 @@ func (h *Health) Relist() (done func(error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.relisting = began
-	return func(err error) { h.listed(began, err) }
-}
-
-func (h *Health) listed(began time.Time, err error) {
-	now := h.clock.Now()
-	h.duration.Observe(now.Sub(began).Seconds())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.relisting = time.Time{}
-	if err != nil {
-		return
+	return func(err error) {
+		now := h.clock.Now()
+		h.duration.Observe(now.Sub(began).Seconds())
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.relisting = time.Time{}
+		if err != nil {
+			return
+		}
+		if !h.relisted.IsZero() {
+			h.interval.Observe(began.Sub(h.relisted).Seconds())
+		}
+		h.relisted, h.active = now, now
+		h.lastSeen.Set(float64(now.Unix()))
 	}
-	if !h.relisted.IsZero() {
-		h.interval.Observe(began.Sub(h.relisted).Seconds())
-	}
-	h.relisted, h.active = now, now
-	h.lastSeen.Set(float64(now.Unix()))
 }
 
 // Check returns nil while changes are observed: the stream works, or the last relist

@@ -20,11 +20,6 @@ import (
 // nameFor returns the name of a claim's volume, which depends only on the claim.
 func nameFor(c *corev1.PersistentVolumeClaim) string { return "pvc-" + string(c.UID) }
 
-// concerns reports whether a claim may need a volume or an expansion.
-func (p *Provisioner) concerns(c *corev1.PersistentVolumeClaim) bool {
-	return p.mustProvision(c) || c.Spec.VolumeName == nameFor(c) && mustExpand(c)
-}
-
 // mustProvision reports whether this provisioner must create a volume for the claim.
 func (p *Provisioner) mustProvision(c *corev1.PersistentVolumeClaim) bool {
 	selected := c.Annotations[claim.SelectedNode]
@@ -108,19 +103,15 @@ func (p *Provisioner) create(ctx context.Context, c *corev1.PersistentVolumeClai
 		return err
 	}
 	_, err := p.Client.Create(ctx, p.object(c, class))
-	if apierrors.IsAlreadyExists(err) {
-		return p.removeUnlessOurs(ctx, nameFor(c))
+	if !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	return err
-}
-
-// removeUnlessOurs removes the folder of a volume that another node has created first.
-func (p *Provisioner) removeUnlessOurs(ctx context.Context, name string) error {
-	v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", name)
+	// Remove the folder if another node has created the volume first.
+	v, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", nameFor(c))
 	if err != nil || p.isOurs(v) {
 		return err
 	}
-	err = os.Remove(p.path(name)) // fails if it is not empty
+	err = os.Remove(p.path(nameFor(c))) // fails if it is not empty
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -101,10 +101,10 @@ func (p *Provisioner) onClaim(_, new client.Object) []task {
 	if c.Status.Phase == corev1.ClaimBound {
 		p.Bound(c.Namespace, c.Name)
 	}
-	if !p.concerns(c) {
-		return nil
+	if p.mustProvision(c) || c.Spec.VolumeName == nameFor(c) && mustExpand(c) {
+		return []task{follow.KeyOf(c)}
 	}
-	return []task{follow.KeyOf(c)}
+	return nil
 }
 
 // isOurs reports whether the volume is on this node.

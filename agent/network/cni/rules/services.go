@@ -12,42 +12,36 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// services is a separate table, so that translation works on kernels that cannot reject. Its family is inet, because
-// addresses of Services may be IPv6.
-func (r Rules) services() *nftables.Table {
-	return &nftables.Table{Name: r.Table, Family: nftables.TableFamilyINet}
-}
-
 // setUpServices rejects packets to Service addresses that nothing serves, which would
 // otherwise leave by the default route. Programs that serve a Service translate its
 // address before these rules apply. One transaction replaces all rules.
 func (r Rules) setUpServices(taken []netip.Prefix, log *zap.Logger) error {
-	return nft.Do(func(conn *nftables.Conn) error { return r.addServices(conn, taken, log) })
-}
-
-func (r Rules) addServices(conn *nftables.Conn, taken []netip.Prefix, log *zap.Logger) error {
-	table := r.services()
-	nft.Remove(conn, table)
-	if len(r.Services) == 0 {
+	return nft.Do(func(conn *nftables.Conn) error {
+		// A separate table, so that translation works on kernels that cannot reject. Its family is inet, because
+		// addresses of Services may be IPv6.
+		table := &nftables.Table{Name: r.Table, Family: nftables.TableFamilyINet}
+		nft.Remove(conn, table)
+		if len(r.Services) == 0 {
+			return conn.Flush()
+		}
+		conn.AddTable(table)
+		reject := addReject(conn, table)
+		forward := conn.AddChain(filter(table, "forward", nftables.ChainHookForward))
+		output := conn.AddChain(filter(table, "output", nftables.ChainHookOutput))
+		for _, p := range r.Services {
+			add := func(chain *nftables.Chain, match []expr.Any) {
+				conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(match, to(p), reject)})
+			}
+			add(forward, nft.Link(expr.MetaKeyIIFNAME, expr.CmpOpEq, r.Bridge))
+			if !slices.ContainsFunc(taken, p.Overlaps) {
+				add(output, nft.Link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"))
+			} else { // for instance a VPN's, which the node must still reach
+				log.Warn("a route of this machine overlaps the range of Services: "+
+					"unserved addresses are rejected only for pods", zap.Stringer("range", p))
+			}
+		}
 		return conn.Flush()
-	}
-	conn.AddTable(table)
-	reject := addReject(conn, table)
-	forward := conn.AddChain(filter(table, "forward", nftables.ChainHookForward))
-	output := conn.AddChain(filter(table, "output", nftables.ChainHookOutput))
-	for _, p := range r.Services {
-		add := func(chain *nftables.Chain, match []expr.Any) {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(match, to(p), reject)})
-		}
-		add(forward, nft.Link(expr.MetaKeyIIFNAME, expr.CmpOpEq, r.Bridge))
-		if !slices.ContainsFunc(taken, p.Overlaps) {
-			add(output, nft.Link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"))
-		} else { // for instance a VPN's, which the node must still reach
-			log.Warn("a route of this machine overlaps the range of Services: unserved addresses are rejected only for pods",
-				zap.Stringer("range", p))
-		}
-	}
-	return conn.Flush()
+	})
 }
 
 func filter(table *nftables.Table, name string, hook *nftables.ChainHook) *nftables.Chain {
