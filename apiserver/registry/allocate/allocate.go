@@ -140,7 +140,10 @@ func (s *Services) Reserve(ctx context.Context, next, cur *corev1.Service) (rele
 	if err := s.collectUsed(ctx, c); err != nil {
 		return func() {}, err
 	}
-	if err := s.fill(c, next); err != nil {
+	if err := s.addresses(c, next); err != nil {
+		return func() {}, err
+	}
+	if err := s.ports(c, next); err != nil {
 		return func() {}, err
 	}
 	s.reserved[c] = struct{}{}
@@ -153,21 +156,29 @@ func (s *Services) release(c *reservation) {
 	delete(s.reserved, c)
 }
 
-func (s *Services) fill(c *reservation, next *corev1.Service) error {
-	if err := s.addresses(c, next); err != nil {
-		return err
-	}
-	return s.ports(c, next)
-}
-
-// collectUsed collects the addresses and ports of other Services, stored or reserved.
+// collectUsed collects the ranges, the addresses that users reserve, and the addresses and ports of other Services,
+// stored or reserved.
 func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 	services, err := s.stored.Services(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.collectRanges(ctx, c); err != nil {
-		return err
+	c.ranges = s.cfg.Addresses
+	if s.stored.Ranges != nil {
+		more, err := s.stored.Ranges(ctx)
+		if err != nil {
+			return err
+		}
+		c.ranges = slices.Concat(c.ranges, more)
+	}
+	if s.stored.Taken != nil {
+		taken, err := s.stored.Taken(ctx)
+		if err != nil {
+			return err
+		}
+		for _, ip := range taken {
+			c.usedIPs[ip] = true
+		}
 	}
 	s.used.update(services)
 	c.stored = &s.used
@@ -191,26 +202,6 @@ func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 		c.usedIPs[s.cfg.First()] = true
 	}
 	return nil
-}
-
-// collectRanges collects the ranges, and the addresses that users reserve.
-func (s *Services) collectRanges(ctx context.Context, c *reservation) error {
-	c.ranges = s.cfg.Addresses
-	if s.stored.Ranges != nil {
-		more, err := s.stored.Ranges(ctx)
-		if err != nil {
-			return err
-		}
-		c.ranges = slices.Concat(c.ranges, more)
-	}
-	if s.stored.Taken == nil {
-		return nil
-	}
-	taken, err := s.stored.Taken(ctx)
-	for _, ip := range taken {
-		c.usedIPs[ip] = true
-	}
-	return err
 }
 
 func invalid(svc *corev1.Service, errs field.ErrorList) error {

@@ -196,30 +196,18 @@ func (c *reservation) takeFreeIP(family corev1.IPFamily) (netip.Addr, error) {
 		if familyOf(from) != family {
 			continue
 		}
-		if ip, err := c.anyOf(from); err == nil {
+		size := uint64(1) << min(from.Addr().BitLen()-from.Bits(), 32) // a larger range is not used in full
+		offset, found := randomFree(size, lowerBandSize(size, 16, 256), func(i uint64) bool {
+			ip := addressAt(from, i)
+			return usable(from, ip) && !c.ipUsed(ip) && !c.currentIPs[ip]
+		})
+		if found {
+			ip := addressAt(from, offset)
+			c.takeIP(ip)
 			return ip, nil
 		}
 	}
 	return netip.Addr{}, errFull
-}
-
-func (c *reservation) anyOf(from netip.Prefix) (netip.Addr, error) {
-	size := sizeOf(from)
-	offset, found := randomFree(size, lowerBandSize(size, 16, 256), func(i uint64) bool {
-		ip := addressAt(from, i)
-		return usable(from, ip) && !c.ipUsed(ip) && !c.currentIPs[ip]
-	})
-	if !found {
-		return netip.Addr{}, errFull
-	}
-	ip := addressAt(from, offset)
-	c.takeIP(ip)
-	return ip, nil
-}
-
-// sizeOf returns the number of addresses of a range, capped at a maximum.
-func sizeOf(prefix netip.Prefix) uint64 {
-	return 1 << min(prefix.Addr().BitLen()-prefix.Bits(), 32)
 }
 
 // addressAt returns the i-th address of a range.
@@ -307,11 +295,16 @@ func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 // port allocates the requested node port, or a free one if *port is 0.
 func (s *Services) port(c *reservation, svc *corev1.Service, path *field.Path, port *int32) error {
 	if *port == 0 {
-		found, err := c.takeFreePort(s)
-		if err != nil {
-			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+		first, size := int32(s.cfg.Ports.Base), uint64(s.cfg.Ports.Size)
+		place, found := randomFree(size, lowerBandSize(size, 32, 128), func(i uint64) bool {
+			port := first + int32(i)
+			return !c.portUsed(port) && !c.currentPorts[port]
+		})
+		if !found {
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", errFull))
 		}
-		*port = found
+		*port = first + int32(place)
+		c.takePort(*port)
 		return nil
 	}
 	if err := c.takeRequestedPort(s, *port); err != nil {
@@ -337,18 +330,4 @@ func (c *reservation) takeRequestedPort(s *Services, port int32) error {
 
 func (c *reservation) takePort(port int32) {
 	c.ports, c.usedPorts[port] = append(c.ports, port), true
-}
-
-func (c *reservation) takeFreePort(s *Services) (int32, error) {
-	first, size := int32(s.cfg.Ports.Base), uint64(s.cfg.Ports.Size)
-	place, found := randomFree(size, lowerBandSize(size, 32, 128), func(i uint64) bool {
-		port := first + int32(i)
-		return !c.portUsed(port) && !c.currentPorts[port]
-	})
-	if !found {
-		return 0, errFull
-	}
-	port := first + int32(place)
-	c.takePort(port)
-	return port, nil
 }

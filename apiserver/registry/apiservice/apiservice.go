@@ -37,8 +37,12 @@ func Resources(builtIn func(schema.GroupVersion) bool) []kind.Resource {
 		Categories: []string{"api-extensions"},
 		New:        func() kind.Object { return new(Service) },
 		ValidName:  func(name string, _ bool) []string { return content.IsPathSegmentName(name) },
-		Default:    func(obj kind.Object) { setDefaults(obj.(*Service)) },
-		Prepare:    prepare,
+		Default: func(obj kind.Object) {
+			if service := obj.(*Service).Spec.Service; service != nil {
+				kind.SetIfNil(&service.Port, 443)
+			}
+		},
+		Prepare: prepare,
 		Validate: func(next, cur kind.Object, subresource string) field.ErrorList {
 			return append(validate(next, cur, subresource), validateBuiltIn(next.(*Service), subresource, builtIn)...)
 		},
@@ -79,12 +83,6 @@ func Available(s *Service) *apiregistrationv1.APIServiceCondition {
 		}
 	}
 	return nil
-}
-
-func setDefaults(s *Service) {
-	if s.Spec.Service != nil {
-		kind.SetIfNil(&s.Spec.Service.Port, 443)
-	}
 }
 
 func prepare(next, cur kind.Object, subresource string) {

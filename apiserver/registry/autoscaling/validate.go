@@ -30,10 +30,7 @@ func autoscalerValidate(next, cur kind.Object, subresource string) field.ErrorLi
 	if cur != nil {
 		old = &cur.(*autoscalingv2.HorizontalPodAutoscaler).Spec
 	}
-	return specErrors(&a.Spec, old, field.NewPath("spec"))
-}
-
-func specErrors(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
+	spec, at := &a.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	if n := spec.MinReplicas; n != nil && *n < 0 {
 		errs = append(errs, field.Invalid(at.Child("minReplicas"), *n, "must be greater than or equal to 0"))

@@ -125,20 +125,16 @@ func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	}
 	errs = append(errs, check.OneOf(path.Child("concurrencyPolicy"), spec.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
-	errs = append(errs, jobTemplate(&spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))...)
+	// A job template must not have a selector, because each job gets its own.
+	job, at := &spec.JobTemplate.Spec, path.Child("jobTemplate", "spec")
+	errs = append(errs, jobSpec(job, at)...)
+	if job.Selector != nil {
+		errs = append(errs, field.Invalid(at.Child("selector"), job.Selector, "`selector` will be auto-generated"))
+	}
+	if job.ManualSelector != nil && *job.ManualSelector {
+		errs = append(errs, field.NotSupported(at.Child("manualSelector"), true, []string{"nil", "false"}))
+	}
 	errs = append(errs,
 		check.NilOrNonNegative(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit)...)
 	return append(errs, check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
-}
-
-// jobTemplate checks a job template. It must not have a selector, because each job gets its own.
-func jobTemplate(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	errs := jobSpec(spec, path)
-	if spec.Selector != nil {
-		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, "`selector` will be auto-generated"))
-	}
-	if spec.ManualSelector != nil && *spec.ManualSelector {
-		errs = append(errs, field.NotSupported(path.Child("manualSelector"), true, []string{"nil", "false"}))
-	}
-	return errs
 }

@@ -55,23 +55,18 @@ func jobSelected(job *batchv1.Job, path *field.Path) field.ErrorList {
 		{batchv1.ControllerUidLabel, string(job.UID)}, {batchv1.JobNameLabel, job.Name},
 	} {
 		want[l.key] = l.value
-		errs = append(errs,
-			hasLabel(job.Spec.Template.Labels, l.key, l.value, path.Child("template", "metadata", "labels"))...)
+		at, set := path.Child("template", "metadata", "labels").Key(l.key), job.Spec.Template.Labels
+		switch got, ok := set[l.key]; {
+		case !ok:
+			errs = append(errs, field.Required(at, fmt.Sprintf("must be '%s'", l.value)))
+		case got != l.value:
+			errs = append(errs, field.Invalid(at, set, fmt.Sprintf("must be '%s'", l.value)))
+		}
 	}
 	if s, err := metav1.LabelSelectorAsSelector(job.Spec.Selector); err == nil && !s.Matches(want) {
 		errs = append(errs, field.Invalid(path.Child("selector"), job.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
-}
-
-func hasLabel(set map[string]string, key, value string, path *field.Path) field.ErrorList {
-	switch got, ok := set[key]; {
-	case !ok:
-		return field.ErrorList{field.Required(path.Key(key), fmt.Sprintf("must be '%s'", value))}
-	case got != value:
-		return field.ErrorList{field.Invalid(path.Key(key), set, fmt.Sprintf("must be '%s'", value))}
-	}
-	return nil
 }
 
 func jobSelector(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {

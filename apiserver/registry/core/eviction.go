@@ -47,31 +47,19 @@ func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Chan
 	if eviction.Name != ref.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	ctx, opts, err := e.options(ctx, eviction)
-	if err != nil {
-		return nil, err
-	}
-	return eviction, e.evict(ctx, ref.Sub(""), eviction, opts)
-}
-
-// options returns the options of the deletion. The request, the Eviction or both may ask for a dry run.
-func (e *evictor) options(ctx context.Context,
-	eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
 	var opts metav1.DeleteOptions
 	if eviction.DeleteOptions != nil {
 		opts = *eviction.DeleteOptions
 	}
-	switch {
+	switch { // the request, the Eviction or both may ask for a dry run
 	case len(opts.DryRun) == 0:
 	case reflect.DeepEqual(opts.DryRun, []string{metav1.DryRunAll}):
 		ctx = e.DryRun(ctx)
 	default:
-		return ctx, opts,
-			apierrors.NewBadRequest(
-				fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll},
-					opts.DryRun))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf(
+			"Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll}, opts.DryRun))
 	}
-	return ctx, opts, nil
+	return eviction, e.evict(ctx, ref.Sub(""), eviction, opts)
 }
 
 // errPodChanged reports that the pod has changed since the decision.

@@ -53,7 +53,16 @@ func secretDefault(obj kind.Object) {
 
 func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
 	secret := next.(*corev1.Secret)
-	errs := append(secretKeys(secret), secretTypeKeys(secret)...)
+	var errs field.ErrorList
+	path, size := field.NewPath("data"), 0
+	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
+		errs = append(errs, configKey(path, key)...)
+		size += len(secret.Data[key])
+	}
+	if size > corev1.MaxSecretSize { // the total size of the values, 1 MiB
+		errs = append(errs, field.TooLong(path, "", corev1.MaxSecretSize))
+	}
+	errs = append(errs, secretTypeKeys(secret)...)
 	if cur == nil {
 		return errs
 	}
@@ -64,20 +73,6 @@ func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	errs = append(errs, immutableFlagErrors(secret.Immutable)...)
 	return append(errs, immutableFieldErrors("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
-}
-
-// secretKeys checks the keys, and the total size of the values, which is limited to 1 MiB.
-func secretKeys(secret *corev1.Secret) field.ErrorList {
-	var errs field.ErrorList
-	path, size := field.NewPath("data"), 0
-	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
-		errs = append(errs, configKey(path, key)...)
-		size += len(secret.Data[key])
-	}
-	if size > corev1.MaxSecretSize {
-		errs = append(errs, field.TooLong(path, "", corev1.MaxSecretSize))
-	}
-	return errs
 }
 
 // secretTypeKeys checks the data and annotations that the secret's type requires.

@@ -174,7 +174,13 @@ func (c *Client) Post(ctx context.Context, body, answer any) error {
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+timeout(ctx), bytes.NewReader(data))
+	address := c.url
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := time.Until(deadline); left > 0 { // in whole seconds, rounded up
+			address += "?timeout=" + (left + time.Second - 1).Truncate(time.Second).String()
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
@@ -186,25 +192,11 @@ func (c *Client) Post(ctx context.Context, body, answer any) error {
 		return err
 	}
 	defer response.Body.Close()
-	return c.decode(response, answer)
-}
-
-// timeout returns the query parameter with the caller's timeout in whole seconds, rounded up.
-func timeout(ctx context.Context) string {
-	at, ok := ctx.Deadline()
-	left := time.Until(at)
-	if !ok || left <= 0 {
-		return ""
-	}
-	return "?timeout=" + ((left + time.Second - 1).Truncate(time.Second)).String()
-}
-
-func (c *Client) decode(response *http.Response, answer any) error {
 	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxResponse)
 	if response.ContentLength > maxResponse {
 		return errTooLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
+	data, err = io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
 	switch {
 	case err != nil:
 		return err

@@ -45,7 +45,21 @@ func LimitRanger(c client.Client) admission.Plugin {
 			if err != nil {
 				return err
 			}
-			return checkRanges(r, all)
+			for _, lr := range all {
+				var errs []error
+				for i := range lr.Spec.Limits {
+					switch obj := r.Object.(type) {
+					case *corev1.Pod:
+						errs = append(errs, checkPod(obj, &lr.Spec.Limits[i])...)
+					case *corev1.PersistentVolumeClaim:
+						errs = append(errs, checkClaim(obj, &lr.Spec.Limits[i])...)
+					}
+				}
+				if len(errs) > 0 {
+					return r.Forbid(utilerrors.NewAggregate(errs))
+				}
+			}
+			return nil
 		},
 	}
 }
@@ -67,24 +81,6 @@ func limitsApply(r *admission.Request) bool {
 		return r.Subresource == ""
 	}
 	return false
-}
-
-func checkRanges(r *admission.Request, all []*corev1.LimitRange) error {
-	for _, lr := range all {
-		var errs []error
-		for i := range lr.Spec.Limits {
-			switch obj := r.Object.(type) {
-			case *corev1.Pod:
-				errs = append(errs, checkPod(obj, &lr.Spec.Limits[i])...)
-			case *corev1.PersistentVolumeClaim:
-				errs = append(errs, checkClaim(obj, &lr.Spec.Limits[i])...)
-			}
-		}
-		if len(errs) > 0 {
-			return r.Forbid(utilerrors.NewAggregate(errs))
-		}
-	}
-	return nil
 }
 
 // limitDefaults sets the defaults of the pod's containers and lists them in the annotation.

@@ -114,7 +114,9 @@ func (n nodeWrite) mirror(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return fmt.Errorf("node %q can not create pods that reference a service account", n.node)
 	}
-	if refersToObjects(pod) {
+	found := len(pod.Spec.ResourceClaims) > 0
+	volume.All().References(pod, func(string, string) { found = true })
+	if found {
 		return fmt.Errorf(
 			"node %q can not create pods that reference secrets, configmaps, persistentvolumeclaims or resourceclaims", n.node)
 	}
@@ -139,13 +141,6 @@ func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("node %s UID mismatch: expected %s got %s", n.node, owner.UID, node.UID)
 	}
 	return nil
-}
-
-// refersToObjects reports whether the pod refers to objects of its namespace.
-func refersToObjects(pod *corev1.Pod) bool {
-	found := len(pod.Spec.ResourceClaims) > 0
-	volume.All().References(pod, func(string, string) { found = true })
-	return found
 }
 
 // nodeItself allows the agent to write its own Node, except for taints and labels of the cluster: these would attract
@@ -177,7 +172,10 @@ func (n nodeWrite) nodeItself() error {
 // forbiddenLabels returns the changed labels that an agent must not set.
 func forbiddenLabels(next, was map[string]string) []string {
 	var wrong []string
-	for key := range union(next, was) {
+	all := map[string]string{}
+	maps.Copy(all, next)
+	maps.Copy(all, was)
+	for key := range all {
 		value, is := next[key]
 		if old, had := was[key]; is == had && value == old || kubeletLabel(key) {
 			continue
@@ -186,13 +184,6 @@ func forbiddenLabels(next, was map[string]string) []string {
 	}
 	slices.Sort(wrong)
 	return wrong
-}
-
-func union(a, b map[string]string) map[string]string {
-	all := map[string]string{}
-	maps.Copy(all, a)
-	maps.Copy(all, b)
-	return all
 }
 
 // kubeletLabel reports whether a kubelet may set the label on its Node: labels outside of Kubernetes' domains, and the

@@ -24,19 +24,16 @@ func priority(c client.Client) admission.Plugin {
 		case admission.Create:
 			return resolvePriority(ctx, c, r, pod)
 		case admission.Update:
-			keepPriority(&pod.Spec, &r.Old.(*corev1.Pod).Spec)
+			next, old := &pod.Spec, &r.Old.(*corev1.Pod).Spec
+			if next.Priority == nil {
+				next.Priority = old.Priority
+			}
+			if next.PreemptionPolicy == nil {
+				next.PreemptionPolicy = old.PreemptionPolicy
+			}
 		}
 		return nil
 	}}
-}
-
-func keepPriority(next, old *corev1.PodSpec) {
-	if next.Priority == nil {
-		next.Priority = old.Priority
-	}
-	if next.PreemptionPolicy == nil {
-		next.PreemptionPolicy = old.PreemptionPolicy
-	}
 }
 
 func resolvePriority(ctx context.Context, c client.Client, r *admission.Request, pod *corev1.Pod) error {

@@ -45,7 +45,26 @@ func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
 	if err != nil || len(demands) == 0 {
 		return err
 	}
-	return q.charge(ctx, r, demands)
+
+	// Admit the demands if the quotas allow them, and count the object until its write ends.
+	began := q.pending.begin()
+	defer q.pending.end(began)
+	stored, _, err := q.api.List(ctx, client.Selector{Resource: r.Resource.GVR, Namespace: r.Namespace})
+	if err != nil {
+		return err
+	}
+	for _, d := range demands {
+		d.used = quota.Sum(&d.quota.Spec, d.resource, stored, d.requested, d.now)
+	}
+	var h *pendingWrite
+	if !r.DryRun {
+		h = &pendingWrite{resource: r.Resource.GVR.GroupResource(), object: r.Object}
+	}
+	err = q.pending.admit(began, h, func(pending []*pendingWrite) error { return allow(r, demands, stored, pending) })
+	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.pending.release(h) }) {
+		q.pending.release(h) // without During, nothing ends the write
+	}
+	return err
 }
 
 // isCharged reports whether the request can increase the usage of a quota: a creation, or an update of a pod, a Service
@@ -110,28 +129,6 @@ func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceL
 		return nil
 	}
 	return quota.Of(d.resource, obj, mask, d.now)
-}
-
-// charge admits the demands if the quotas allow them, and counts the object until its write ends.
-func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*demand) error {
-	began := q.pending.begin()
-	defer q.pending.end(began)
-	stored, _, err := q.api.List(ctx, client.Selector{Resource: r.Resource.GVR, Namespace: r.Namespace})
-	if err != nil {
-		return err
-	}
-	for _, d := range demands {
-		d.used = quota.Sum(&d.quota.Spec, d.resource, stored, d.requested, d.now)
-	}
-	var h *pendingWrite
-	if !r.DryRun {
-		h = &pendingWrite{resource: r.Resource.GVR.GroupResource(), object: r.Object}
-	}
-	err = q.pending.admit(began, h, func(pending []*pendingWrite) error { return allow(r, demands, stored, pending) })
-	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.pending.release(h) }) {
-		q.pending.release(h) // without During, nothing ends the write
-	}
-	return err
 }
 
 // allow adds pending writes to the usage, and returns an error if a quota is exceeded.

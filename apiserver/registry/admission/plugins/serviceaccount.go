@@ -39,26 +39,24 @@ func serviceAccount(c client.Client) admission.Plugin {
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 			return mirrorAccount(r, pod)
 		}
-		return setAccount(ctx, c, r, &pod.Spec)
+		spec := &pod.Spec
+		if spec.ServiceAccountName == "" {
+			spec.ServiceAccountName = defaultAccount
+		}
+		name := spec.ServiceAccountName
+		spec.DeprecatedServiceAccount = name
+		account, err := findAccount(ctx, c, r.Namespace, name)
+		if err != nil {
+			return r.Forbid(fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, name, err))
+		}
+		if automounts(account, spec) {
+			mountToken(spec)
+		}
+		if len(spec.ImagePullSecrets) == 0 {
+			spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
+		}
+		return nil
 	}}
-}
-
-func setAccount(ctx context.Context, c client.Client, r *admission.Request, spec *corev1.PodSpec) error {
-	if spec.ServiceAccountName == "" {
-		spec.ServiceAccountName = defaultAccount
-	}
-	spec.DeprecatedServiceAccount = spec.ServiceAccountName
-	account, err := findAccount(ctx, c, r.Namespace, spec.ServiceAccountName)
-	if err != nil {
-		return r.Forbid(fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, spec.ServiceAccountName, err))
-	}
-	if automounts(account, spec) {
-		mountToken(spec)
-	}
-	if len(spec.ImagePullSecrets) == 0 {
-		spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
-	}
-	return nil
 }
 
 // findAccount returns a service account. It waits for accountWait until the account exists.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,11 +133,5 @@ func (a annotations) add(all []annotation) {
 		if !slices.Contains(a[one.key], value) {
 			a[one.key] = append(a[one.key], value)
 		}
-	}
-}
-
-func (a annotations) record(ctx context.Context, policy string) {
-	for key, values := range a {
-		audit.Of(ctx).Annotate(policy+"/"+key, strings.Join(values, ", "))
 	}
 }

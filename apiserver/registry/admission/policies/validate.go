@@ -15,6 +15,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 
+	"monopod/apiserver/audit"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/admissionregistration"
@@ -79,7 +80,9 @@ func (v *validation) evaluatePolicy(ctx context.Context, p *policy[*admissionreg
 			return err
 		}
 	}
-	notes.record(ctx, p.name)
+	for key, values := range notes {
+		audit.Of(ctx).Annotate(p.name+"/"+key, strings.Join(values, ", "))
+	}
 	return nil
 }
 

@@ -31,25 +31,21 @@ func (v *dispatcher) matchingVersion(ctx context.Context, h *hook) (*kind.Resour
 	if ok, err := v.Selected(ctx, &h.selectors); err != nil || !ok {
 		return nil, err
 	}
-	if len(h.MatchConditions) > 0 {
-		if ok, err := v.meetsConditions(ctx, h, res); err != nil || !ok {
-			return nil, err
-		}
+	if len(h.MatchConditions) == 0 {
+		return res, nil
 	}
-	return res, nil
-}
-
-// meetsConditions reports whether the request meets the webhook's match conditions in a version.
-func (v *dispatcher) meetsConditions(ctx context.Context, h *hook, res *kind.Resource) (bool, error) {
 	in, err := v.Input(ctx, res, nil, nil)
 	if err != nil {
-		return false, apierrors.NewInternalError(err)
+		return nil, apierrors.NewInternalError(err)
 	}
 	ok, err := in.MeetsConditions(ctx, h.conditions())
-	if err != nil && !h.ignores() {
-		return false, apierrors.NewForbidden(v.Requested.GVR.GroupResource(), v.Name(), err)
+	switch {
+	case err != nil && !h.ignores():
+		return nil, apierrors.NewForbidden(v.Requested.GVR.GroupResource(), v.Name(), err)
+	case !ok:
+		return nil, nil
 	}
-	return ok, nil
+	return res, nil
 }
 
 // rawJSON returns an object as JSON.

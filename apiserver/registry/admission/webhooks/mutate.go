@@ -53,7 +53,14 @@ func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation,
 		}
 		place = fmt.Sprintf("round_1_index_%d", index)
 	}
-	answer, err := v.callWebhook(ctx, h, res)
+	review, err := v.review(ctx, h, res)
+	if err != nil {
+		err = apierrors.NewInternalError(err)
+	}
+	var answer *reviewv1.AdmissionResponse
+	if err == nil {
+		answer, err = v.post(ctx, h, review)
+	}
 	if err == nil {
 		err = v.handleResponse(ctx, h, answer)
 	}

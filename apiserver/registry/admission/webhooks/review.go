@@ -83,10 +83,6 @@ func verify(review, answer *reviewv1.AdmissionReview, mutating bool) error {
 	if is, want := answer.GroupVersionKind(), review.GroupVersionKind(); is != want {
 		return fmt.Errorf("expected webhook response of %v, got %v", want, webhook.Truncate(is.String()))
 	}
-	return verifyPatch(r, mutating)
-}
-
-func verifyPatch(r *reviewv1.AdmissionResponse, mutating bool) error {
 	switch {
 	case !mutating && len(r.Patch) > 0:
 		return fmt.Errorf("validating webhook may not return response.patch")

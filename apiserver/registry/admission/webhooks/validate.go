@@ -14,7 +14,6 @@ import (
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
-	"monopod/apiserver/registry/kind"
 )
 
 // Prefixes of the annotations in an audit event, which are upstream's.
@@ -39,17 +38,7 @@ func (e callError) Error() string {
 // Unwrap returns the reason.
 func (e callError) Unwrap() error { return e.reason }
 
-// callWebhook sends the request in a version. It returns the response even if that denies the request.
-func (v *dispatcher) callWebhook(ctx context.Context, h *hook,
-	res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
-	review, err := v.review(ctx, h, res)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	return v.post(ctx, h, review)
-}
-
-// post sends a review and returns the response, or a callError.
+// post sends a review and returns the response, even if that denies the request, or a callError.
 func (v *dispatcher) post(ctx context.Context, h *hook,
 	review *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
 	if s := h.SideEffects; v.R.DryRun &&
@@ -119,9 +108,23 @@ func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	v := h.newDispatcher(r, false)
-	calls, err := v.matchingCalls(ctx, now.validating)
-	if err != nil || len(calls) == 0 {
-		return err
+	var calls []webhookCall // of the webhooks that match the request
+	for _, hook := range now.validating {
+		res, err := v.matchingVersion(ctx, hook)
+		if err != nil {
+			return err
+		}
+		if res == nil {
+			continue
+		}
+		review, err := v.review(ctx, hook, res)
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		calls = append(calls, webhookCall{hook: hook, review: review})
+	}
+	if len(calls) == 0 {
+		return nil
 	}
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
@@ -147,25 +150,6 @@ type webhookCall struct {
 	review *reviewv1.AdmissionReview
 	answer *reviewv1.AdmissionResponse
 	err    error
-}
-
-// matchingCalls returns the calls of the webhooks that match the request.
-func (v *dispatcher) matchingCalls(ctx context.Context, hooks []*hook) (out []webhookCall, err error) {
-	for _, h := range hooks {
-		res, err := v.matchingVersion(ctx, h)
-		if err != nil {
-			return nil, err
-		}
-		if res == nil {
-			continue
-		}
-		review, err := v.review(ctx, h, res)
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
-		}
-		out = append(out, webhookCall{hook: h, review: review})
-	}
-	return out, nil
 }
 
 func (v *dispatcher) postAll(ctx context.Context, calls []webhookCall) {
