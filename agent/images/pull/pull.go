@@ -267,13 +267,10 @@ func (p *Puller) pulledImage(ctx context.Context, ref, name string) (*cri.Image,
 // checkBackoff returns an error if the image is in backoff.
 func (p *Puller) checkBackoff(key string, r Request) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	f, ok := p.failed[key]
-	if !ok {
-		return nil
-	}
 	rest, _ := p.backoff.Remaining(key, f.at, p.Clock.Now())
-	if rest <= 0 {
+	p.mu.Unlock()
+	if !ok || rest <= 0 {
 		return nil
 	}
 	message := fmt.Sprintf("Back-off pulling image %q", r.Image)
