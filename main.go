@@ -277,34 +277,27 @@ func (p *parts) run(ctx context.Context) error {
 	defer stopLast()
 	group, groupCtx := guard.With(ctx)
 	group.Do(func() error { return p.server.Serve(last, p.api.Access) })
-	socket := systemd.Take() // before any child process is started
-	group.Do(func() error { p.notify(groupCtx, socket); return nil })
+	socket := systemd.Take() // reports to systemd whether the server is ready; taken before any child process is started
+	group.Do(func() error {
+		if err := socket.Run(groupCtx, clock.RealClock{}, p.server.Ready); err != nil {
+			p.log.Warn("failed to notify systemd", zap.Error(err))
+		}
+		return nil
+	})
 	group.Do(func() error { return p.controllers.RunAlways(last) })
 	group.Do(func() error { return p.api.Access.Run(last, p.log.Named("certificates")) })
 	group.Do(func() error {
 		defer stopLast()
-		return p.work(groupCtx)
+		using, usingCtx := guard.With(groupCtx) // the parts that use the API
+		using.Do(func() error { return p.controllers.Run(usingCtx) })
+		using.Do(func() error { return p.node.Run(usingCtx) })
+		using.Do(func() error { return p.api.KeepState(usingCtx) })
+		using.Do(func() error { return memory.Release(usingCtx, clock.RealClock{}) })
+		return using.Wait()
 	})
 	p.log.Info("ready", zap.String("address", p.api.Access.Address),
 		zap.String("kubeconfig", filepath.Join(p.cfg.DataDir, "admin.kubeconfig")),
 		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
 	p.cfg.Log.Greet(os.Stderr, p.api.Access.Reachable(), p.cfg.DataDir)
 	return group.Wait()
-}
-
-// work runs the parts that use the API.
-func (p *parts) work(ctx context.Context) error {
-	group, ctx := guard.With(ctx)
-	group.Do(func() error { return p.controllers.Run(ctx) })
-	group.Do(func() error { return p.node.Run(ctx) })
-	group.Do(func() error { return p.api.KeepState(ctx) })
-	group.Do(func() error { return memory.Release(ctx, clock.RealClock{}) })
-	return group.Wait()
-}
-
-// notify reports to systemd, until ctx ends, whether the server is ready.
-func (p *parts) notify(ctx context.Context, socket *systemd.Socket) {
-	if err := socket.Run(ctx, clock.RealClock{}, p.server.Ready); err != nil {
-		p.log.Warn("failed to notify systemd", zap.Error(err))
-	}
 }

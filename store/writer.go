@@ -52,12 +52,6 @@ func (m *Memory) process(batch []*write) {
 			close(w.done)
 		}
 	}()
-	m.processAll(batch)
-	done = true
-}
-
-// processAll commits and publishes a batch.
-func (m *Memory) processAll(batch []*write) {
 	fresh := m.number(batch)
 	err := m.commit(fresh)
 	if errors.Is(err, ErrNoSpace) {
@@ -71,6 +65,7 @@ func (m *Memory) processAll(batch []*write) {
 			w.fail(err)
 		}
 	}
+	done = true
 }
 
 // onlyDeletes fails the writes that would grow the log and returns the others, for which there may still be room.
@@ -202,15 +197,11 @@ func (w *write) record() Record {
 	if w.next == nil {
 		return Record{Key: w.key, Rev: w.published.Rev, Deletes: true}
 	}
-	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.encoded(), Deletes: w.deletes()}
-}
-
-// encoded returns the JSON of the write's result.
-func (w *write) encoded() []byte {
-	if w.result.json == nil {
-		return withRevision(w.plain, w.result.Rev)
+	encoded := w.result.json
+	if encoded == nil {
+		encoded = withRevision(w.plain, w.result.Rev)
 	}
-	return w.result.json
+	return Record{Key: w.key, Rev: w.published.Rev, JSON: encoded, Deletes: w.deletes()}
 }
 
 // skip skips the revisions of a failed commit: a part of it may be on the disk, so they must not be used again.
@@ -258,17 +249,13 @@ func (m *Memory) closeLog() error {
 	}
 	var err error
 	if m.reserved > 0 {
-		err = m.append(m.unsavedRecords(), m.rev)
+		records := m.volatileRemovals
+		for k := range m.unsaved {
+			if e := m.current(k); e != nil {
+				records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON()})
+			}
+		}
+		err = m.append(records, m.rev)
 	}
 	return errors.Join(err, m.log.Close())
-}
-
-func (m *Memory) unsavedRecords() []Record {
-	records := m.volatileRemovals
-	for k := range m.unsaved {
-		if e := m.current(k); e != nil {
-			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON()})
-		}
-	}
-	return records
 }

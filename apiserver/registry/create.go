@@ -64,8 +64,23 @@ func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Objec
 	}
 }
 
-// prepareCreate sets the metadata that only the server sets, runs mutating admission and sets the defaults.
-func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object, req *admission.Request) error {
+// complete sets the defaults and timestamps of next, which replaces cur; cur is nil for a creation.
+func (r *Registry) complete(res *Resource, next, cur Object) {
+	if res.Default != nil {
+		res.Default(next)
+	}
+	if res.Stamp != nil {
+		res.Stamp(next, cur, r.now())
+	}
+}
+
+// insert stores obj, in this order: the metadata that only the server sets, defaults, mutating admission, addresses
+// and ports, validation, validating admission, the write. It returns 409 if the name is in use.
+func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, generated bool) (Object, error) {
+	ctx, done := admission.During(ctx)
+	defer done()
+	req := r.request(ctx, admission.Create, res, "", obj, nil)
+	req.Generated = generated
 	if !res.Namespaced {
 		obj.SetNamespace("")
 	}
@@ -78,35 +93,13 @@ func (r *Registry) prepareCreate(ctx context.Context, res *Resource, obj Object,
 	r.track(ctx, res, "", obj, nil)
 	r.complete(res, obj, nil)
 	if err := r.admission.Mutate(ctx, req); err != nil {
-		return err
+		return nil, err
 	}
 	if res.Prepare != nil {
 		res.Prepare(obj, nil, "")
 	}
 	r.complete(res, obj, nil) // again, for fields that admission or Prepare set
 	kind.CutTimes(obj)
-	return nil
-}
-
-// complete sets the defaults and timestamps of next, which replaces cur; cur is nil for a creation.
-func (r *Registry) complete(res *Resource, next, cur Object) {
-	if res.Default != nil {
-		res.Default(next)
-	}
-	if res.Stamp != nil {
-		res.Stamp(next, cur, r.now())
-	}
-}
-
-// insert prepares, validates and stores obj. It returns 409 if the name is in use.
-func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, generated bool) (Object, error) {
-	ctx, done := admission.During(ctx)
-	defer done()
-	req := r.request(ctx, admission.Create, res, "", obj, nil)
-	req.Generated = generated
-	if err := r.prepareCreate(ctx, res, obj, req); err != nil {
-		return nil, err
-	}
 	var reservations releases
 	defer reservations.run()
 	if err := r.reserve(ctx, obj, nil, "", &reservations); err != nil {

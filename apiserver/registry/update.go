@@ -97,7 +97,10 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 		return nil, err
 	}
 	errs := match.DeferredErrors(ctx, res, next, cur, sub)
-	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
+	meta := field.NewPath("metadata")
+	errs = append(errs, validation.ValidateObjectMetaAccessor(next, res.Namespaced, res.NameErrors, meta)...)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(next, cur, meta)...)
+	if errs = append(errs, res.ValidateUpdate(next, cur, sub)...); len(errs) > 0 {
 		return nil, apierror.Invalid(res, cur.GetName(), errs)
 	}
 	if err := r.admission.Validate(ctx, req); err != nil {
@@ -111,13 +114,6 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	managed.KeepTimes(next, cur)
 	return next, nil
-}
-
-func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
-	meta := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(next, r.Namespaced, r.NameErrors, meta)
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(next, cur, meta)...)
-	return append(errs, r.ValidateUpdate(next, cur, sub)...)
 }
 
 // updateScale runs change on the object's Scale and applies the result to the object.
