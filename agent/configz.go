@@ -42,8 +42,8 @@ func (n *Node) configz() any {
 		"seccompDefault": c.Security.SeccompDefault, "allowedUnsafeSysctls": c.Security.UnsafeSysctls,
 		"shutdownGracePeriod": c.Shutdown.Total.String(), "shutdownGracePeriodCriticalPods": c.Shutdown.Critical.String(),
 	}
-	if c.Runtime == "containerd" && c.Containerd.Socket != "" {
-		out["containerRuntimeEndpoint"] = c.Containerd.Socket
+	if socket := c.Containerd.Socket(); c.Runtime == "containerd" && socket != "" {
+		out["containerRuntimeEndpoint"] = socket
 	}
 	addEvictions(out, c.evictions)
 	return out

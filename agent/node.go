@@ -205,8 +205,8 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 	} else if written {
 		n.Log.Info("the machine had no /etc/hosts, which containerd copies for each pod; it was written")
 	}
-	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd.Socket)
-	if managed {
+	socket := n.cfg.Settings.Containerd.Socket()
+	if socket == "" {
 		return n.runWithChild(ctx)
 	}
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
@@ -248,7 +248,7 @@ func (n *Node) readKernel() (stop func()) {
 func (n *Node) runWithChild(ctx context.Context) error {
 	s := &n.cfg.Settings
 	child, err := containerd.New(containerd.Config{
-		DataDir: n.cfg.DataDir, OCIRuntime: s.Containerd.OCIRuntime, MaxPods: s.MaxPods, Pods: s.Network.ranges,
+		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges,
 		Services: n.cfg.Services, Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
 		Log: n.Log.Named("containerd"), Guard: n.guard,
 	})

@@ -36,6 +36,9 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 			if cfg.Runtime != "containerd" && cfg.Runtime != "fake" && cfg.Runtime != "none" {
 				return fmt.Errorf("--runtime must be containerd, fake or none, got %q", cfg.Runtime)
 			}
+			if err := cfg.Options.Check(); err != nil {
+				return err
+			}
 			if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 				return fmt.Errorf("--data-dir: %w", err)
 			}
@@ -49,7 +52,7 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	f.StringVar(&listen, "listen", "127.0.0.1:6443", "Address of HTTPS, as given to serve.")
 	f.StringVar(&kubelet, "kubelet-listen", "", "Address of the kubelet's API, as given to serve.")
 	f.StringVar(&cfg.Runtime, "runtime", "containerd", "Container runtime, as given to serve: containerd, fake or none.")
-	f.StringVar(&cfg.Containerd, "containerd", "auto", "Socket of containerd, as given to serve.")
+	f.StringVar(&cfg.Options.Containerd, "containerd", "auto", "containerd, as given to serve.")
 	output.Flags(f, ", a list with the fields name, verdict, found and remedy")
 	return cmd
 }

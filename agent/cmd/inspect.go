@@ -71,7 +71,7 @@ func (c *inspectOptions) run(cmd *cobra.Command) error {
 
 // collect adds all parts. Only a failure to write the archive is an error: its README lists parts that cannot be read.
 func (c *inspectOptions) collect(r *report, now time.Time) error {
-	cfg := check.Config{DataDir: c.DataDir, Runtime: "containerd", Containerd: "auto",
+	cfg := check.Config{DataDir: c.DataDir, Runtime: "containerd",
 		Clock: check.Clock{Now: now, Built: c.versions.Built()}}
 	if dir, err := filepath.Abs(c.DataDir); err == nil {
 		cfg.DataDir = dir

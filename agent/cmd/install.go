@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/node/check"
+	"monopod/agent/runtime/containerd"
 )
 
 // installTimeout is the default of --timeout, and the minimum for a previous program that is restored.
@@ -106,7 +107,7 @@ func flagValue(flags []string, name, value string) string {
 func (c *installOptions) check(ctx context.Context, flags []string) error {
 	cfg := check.Config{
 		DataDir: c.at(flagValue(flags, "--data-dir", c.dataDir)), Runtime: flagValue(flags, "--runtime", "containerd"),
-		Containerd: flagValue(flags, "--containerd", "auto"), Clock: check.Clock{Now: c.clock.Now()},
+		Options: containerd.Options{Containerd: flagValue(flags, "--containerd", "auto")}, Clock: check.Clock{Now: c.clock.Now()},
 	}
 	var missing []string
 	for _, r := range check.Of(check.Collect(ctx, cfg)) {

@@ -51,8 +51,9 @@ func reset(ctx context.Context, dataDir string) error {
 		return err
 	}
 	defer folder.Close()
-	if socket, managed := containerd.Locate(ctx, dir, containerd.Auto); !managed {
-		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
+	if !containerd.HadChild(dir) { // no pods, or pods in a containerd that --containerd named
+		return errors.Join(mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")),
+			cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 	}
 	child, err := containerd.New(containerd.Config{DataDir: dir, Log: zap.NewNop()})
 	if err != nil {

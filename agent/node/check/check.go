@@ -57,8 +57,9 @@ type Facts struct {
 	Containerd  Program
 	Runc        Program
 	CrunErr     error  // why crun is not the OCI runtime; nil: it is
-	HostSocket  string // of the machine's containerd; empty: none
-	SocketError error  // of HostSocket
+	Bundled     bool   // containerd and runc are those inside this program
+	Socket      string // of the containerd that --containerd names; empty: monopod starts one
+	SocketError error  // of Socket
 }
 
 // Cgroups are the machine's control groups.
@@ -99,6 +100,9 @@ func Of(f Facts) []Result {
 	results = append(results, f.user())
 	if f.Privileged { // the tests of these facts need privileges
 		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp(), f.hosts())
+	}
+	if f.Bundled {
+		return append(results, good("containerd", "the one inside this program, with its shim and runc"))
 	}
 	results = append(results, f.containerd(), f.runc())
 	if f.Child && f.Privileged {
@@ -279,10 +283,10 @@ const install = "apt-get install containerd runc (or with dnf or apk), or --runt
 
 func (f Facts) containerd() Result {
 	switch {
-	case f.HostSocket != "" && f.SocketError == nil:
-		return good("containerd", "%s answers, and is used", f.HostSocket)
+	case f.Socket != "" && f.SocketError == nil:
+		return good("containerd", "%s answers, and is used", f.Socket)
 	case !f.Child:
-		return bad(Missing, "containerd", fmt.Sprintf("%s: %v", f.HostSocket, f.SocketError),
+		return bad(Missing, "containerd", fmt.Sprintf("%s: %v", f.Socket, f.SocketError),
 			"systemctl start containerd, or leave --containerd out")
 	case f.Containerd.Err != nil:
 		return bad(Missing, "containerd", f.Containerd.Err.Error(), install)

@@ -88,7 +88,7 @@ func TestWhatIsMissing(t *testing.T) {
 		"no runc": {func(f *Facts) {
 			f.Runc, f.CrunErr = Program{Err: errors.New("runc is not installed")}, exec.ErrNotFound
 		}, "runc", Missing, "not installed", "apt-get install"},
-		"a containerd that died": {func(f *Facts) { f.Child, f.HostSocket, f.SocketError = false, "/run/c.sock", unix.ECONNREFUSED }, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
+		"a containerd that died": {func(f *Facts) { f.Child, f.Socket, f.SocketError = false, "/run/c.sock", unix.ECONNREFUSED }, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
 	} {
 		f := fit()
 		c.change(&f)
@@ -157,10 +157,9 @@ func TestCollect(t *testing.T) {
 	defer l.Close()
 	dir := t.TempDir()
 	cfg := Config{
-		DataDir:    filepath.Join(dir, "not", "yet"),
-		Runtime:    "containerd",
-		Containerd: "own",
-		Listen:     map[string]string{"listen": l.Addr().String(), "kubelet-listen": "127.0.0.1:0"},
+		DataDir: filepath.Join(dir, "not", "yet"),
+		Runtime: "containerd",
+		Listen:  map[string]string{"listen": l.Addr().String(), "kubelet-listen": "127.0.0.1:0"},
 	}
 	f := Collect(t.Context(), cfg)
 	if len(f.Ports) != 2 || !errors.Is(f.Ports[0].Err, unix.EADDRINUSE) || f.Ports[0].Ours || f.Ports[1].Err != nil {

@@ -23,7 +23,7 @@ import (
 type Config struct {
 	DataDir    string
 	Runtime    string // --runtime
-	Containerd string // --containerd
+	Options    containerd.Options
 	Listen     map[string]string
 	Clock      Clock
 }
@@ -59,12 +59,16 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	_, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail")
 	f.Seccomp = err == nil
 	f.Hosts = host.Hosts("/")
-	f.HostSocket, f.Child = containerd.Locate(ctx, cfg.DataDir, cfg.Containerd)
-	if !f.Child {
-		f.SocketError = answers(ctx, f.HostSocket)
+	f.Socket = cfg.Options.Socket()
+	if f.Child = f.Socket == ""; !f.Child {
+		f.SocketError = answers(ctx, f.Socket)
+	}
+	if f.Child && cfg.Options.UseBundle() {
+		f.Bundled = true
+		return
 	}
 	f.Containerd, f.Runc = program(ctx, "containerd"), program(ctx, "runc")
-	f.CrunErr = containerd.CheckCrun(ctx)
+	f.CrunErr = cfg.Options.CheckCrun(ctx)
 }
 
 // existing returns dir, or its nearest parent that exists.

@@ -5,7 +5,6 @@
 package containerd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +42,7 @@ const (
 // Config of a Child.
 type Config struct {
 	DataDir    string         // of monopod
-	Program    string         // path of containerd; empty: the one in PATH
-	OCIRuntime string         // name or path of the program that starts containers; empty or auto: crun or runc
+	Options                   // which containerd, and the program that starts containers
 	Executable string         // path of monopod, which is also the CNI plugin; empty: the running one
 	MaxPods    int            // of the node, for the size of the pod network; 0: 110
 	Admit      cni.Admit      // decides whether a pod gets addresses; nil: always
@@ -84,7 +82,7 @@ func New(config Config) (*Child, error) {
 			return nil, err
 		}
 	}
-	if c.program, err = findProgram(config.Program); err != nil {
+	if c.program, err = config.program(dataDir); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{c.layout.root, c.layout.hosts, c.layout.cni, filepath.Dir(c.layout.socket)} {
@@ -94,14 +92,6 @@ func New(config Config) (*Child, error) {
 	}
 	c.snapshotter, err = chooseSnapshotter(c.layout.dir)
 	return c, err
-}
-
-func findProgram(program string) (string, error) {
-	path, err := exec.LookPath(cmp.Or(program, "containerd"))
-	if err != nil {
-		return "", fmt.Errorf("cannot start containerd: %w; %s", err, install)
-	}
-	return filepath.Abs(path)
 }
 
 // Socket returns the path at which the child listens.
@@ -249,10 +239,10 @@ func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
 	if found.version, err = parseVersion(string(out)); err != nil {
 		return programs{}, err
 	}
-	if found.ociRuntimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime); err != nil {
+	if found.ociRuntimes, err = newOCIHost(ctx, c.program, c.config.UseBundle()).choose(c.config.OCIRuntime); err != nil {
 		return programs{}, err
 	}
-	if shim, err := nextTo(c.program, shimName); err == nil { // otherwise containerd returns an error when a pod starts
+	if shim, err := find(c.program, shimName, c.config.UseBundle()); err == nil { // otherwise containerd returns an error when a pod starts
 		found.shim = shim
 	}
 	return found, nil

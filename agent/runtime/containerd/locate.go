@@ -1,68 +1,82 @@
 package containerd
 
 import (
-	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
-
-	api "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"monopod/agent/runtime/cri"
 )
 
 const (
-	// Auto makes Locate decide.
+	// Auto means Monopod's own containerd: the bundled one, or the one in PATH if this program has none.
 	Auto = "auto"
-	// Own makes monopod run a Child, even if the host's containerd is ready.
-	Own = "own"
-	// hostSocket is the socket of the host's containerd.
-	hostSocket = "/run/containerd/containerd.sock"
+	// bundled means the containerd inside this program.
+	bundled = "bundled"
+	// own is what earlier versions called a containerd that monopod starts.
+	own = "own"
+	// folder begins the name of a folder with the programs.
+	folder = "path:"
 	// probeTimeout is the deadline of a call that checks whether a containerd answers.
 	probeTimeout = 2 * time.Second
 )
 
-// Locate returns the socket to use for --containerd=want, or true if a Child of the data folder must run. For "auto" it
-// chooses, in this order:
-//
-//  1. a child, if there has been one, because the pods are there;
-//  2. the host's containerd, if its CRI and its pod network are ready;
-//  3. a child.
-func Locate(ctx context.Context, dataDir, want string) (socket string, child bool) {
-	if want == Own {
-		return "", true
+// Socket returns the socket of the containerd that --containerd names; empty: monopod runs a Child.
+func (o Options) Socket() string {
+	switch o.Containerd {
+	case "", Auto, bundled, own:
+		return ""
 	}
-	if want != "" && want != Auto {
-		return strings.TrimPrefix(want, "unix://"), false
+	if strings.HasPrefix(o.Containerd, folder) {
+		return ""
 	}
-	return decide(hadChild(dataDir), func() bool { return usable(ctx, hostSocket) })
+	return strings.TrimPrefix(o.Containerd, "unix://")
 }
 
-func decide(hadChild bool, hostUsable func() bool) (socket string, child bool) {
-	if hadChild || !hostUsable() {
-		return "", true
+// Check returns an error if --containerd has no meaning.
+func (o Options) Check() error {
+	if s := o.Socket(); s != "" && !filepath.IsAbs(s) {
+		return fmt.Errorf("--containerd must be auto, bundled, path:DIR or the absolute path of a socket, got %q", o.Containerd)
 	}
-	return hostSocket, false
+	if dir, ok := strings.CutPrefix(o.Containerd, folder); ok && !filepath.IsAbs(dir) {
+		return fmt.Errorf("--containerd=path:DIR must be an absolute path, got %q", dir)
+	}
+	if o.Containerd == bundled && !Bundled() {
+		return fmt.Errorf("--containerd=bundled: this program was built without containerd; "+
+			"use a program from make build, or leave the flag out and %s", install)
+	}
+	return nil
 }
 
-func hadChild(dataDir string) bool {
+// UseBundle reports whether the Child runs the programs of the bundle.
+func (o Options) UseBundle() bool {
+	return Bundled() && !strings.HasPrefix(o.Containerd, folder)
+}
+
+// program returns the path of the containerd that the Child runs.
+func (o Options) program(dataDir string) (string, error) {
+	if o.UseBundle() {
+		bin := o.BinDir
+		if bin == "" {
+			bin = filepath.Join(dataDir, "bin")
+		}
+		dir, err := unpack(bin)
+		return filepath.Join(dir, "containerd"), err
+	}
+	name := "containerd"
+	if dir, ok := strings.CutPrefix(o.Containerd, folder); ok {
+		name = filepath.Join(dir, name)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("cannot start containerd: %w; %s", err, install)
+	}
+	return filepath.Abs(path)
+}
+
+// HadChild reports whether a Child has run in the data folder.
+func HadChild(dataDir string) bool {
 	_, err := os.Stat(filepath.Join(dataDir, "containerd", "root"))
 	return err == nil
-}
-
-// usable reports whether the containerd at socket can run pods.
-func usable(ctx context.Context, socket string) bool {
-	if _, err := os.Stat(socket); err != nil {
-		return false
-	}
-	conn, err := cri.Dial(socket)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	resp, err := api.NewRuntimeServiceClient(conn).Status(ctx, &api.StatusRequest{})
-	return err == nil && cri.Condition(resp.Status, api.RuntimeReady) && cri.Condition(resp.Status, api.NetworkReady)
 }

@@ -23,7 +23,8 @@ const (
 
 // ociHost is the part of the machine that the choice of OCI runtimes depends on.
 type ociHost struct {
-	look    func(name string) (path string, err error)
+	look    func(name string) (path string, err error) // a program that auto chooses from
+	path    func(name string) (path string, err error) // a program that the user names
 	version func(path string) (output string, err error)
 	cgroups string // where cgroups are mounted
 }
@@ -45,6 +46,9 @@ func (h ociHost) choose(want string) ([]ociRuntime, error) {
 		return all, nil
 	}
 	path, err := h.look(want)
+	if err != nil {
+		path, err = h.path(want)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--oci-runtime: %w; install it, or leave the flag out", err)
 	}
@@ -78,10 +82,11 @@ func (h ociHost) checkCrun(path string) error {
 	return nil
 }
 
-// newOCIHost returns the running machine. It looks for programs next to containerd, then in PATH.
-func newOCIHost(ctx context.Context, containerd string) ociHost {
+// newOCIHost returns the running machine. It looks for programs next to containerd, then in PATH, unless only is true.
+func newOCIHost(ctx context.Context, containerd string, only bool) ociHost {
 	return ociHost{
-		look: func(name string) (string, error) { return nextTo(containerd, name) },
+		look: func(name string) (string, error) { return find(containerd, name, only) },
+		path: exec.LookPath,
 		version: func(path string) (string, error) {
 			out, err := exec.CommandContext(ctx, path, "--version").Output()
 			return string(out), err
@@ -90,13 +95,14 @@ func newOCIHost(ctx context.Context, containerd string) ociHost {
 	}
 }
 
-// nextTo returns the absolute path of the program name in the folder of another program, or else in PATH.
-func nextTo(program, name string) (string, error) {
-	path := filepath.Join(filepath.Dir(program), name)
-	if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
-		return path, nil
+// find returns the absolute path of the program name in the folder of another program, or else in PATH, unless only is
+// true.
+func find(program, name string, only bool) (string, error) {
+	path, err := exec.LookPath(filepath.Join(filepath.Dir(program), filepath.Base(name)))
+	if err == nil && !filepath.IsAbs(name) || only {
+		return path, err
 	}
-	path, err := exec.LookPath(name)
+	path, err = exec.LookPath(name)
 	if err != nil {
 		return "", err
 	}
@@ -104,12 +110,15 @@ func nextTo(program, name string) (string, error) {
 }
 
 // CheckCrun returns an error if --oci-runtime=auto does not choose crun: exec.ErrNotFound if it is not installed.
-func CheckCrun(ctx context.Context) error {
-	program, err := findProgram("")
+func (o Options) CheckCrun(ctx context.Context) error {
+	if o.UseBundle() {
+		return exec.ErrNotFound
+	}
+	program, err := o.program("")
 	if err != nil {
 		return err
 	}
-	h := newOCIHost(ctx, program)
+	h := newOCIHost(ctx, program, false)
 	path, err := h.look(crun)
 	if err != nil {
 		return err

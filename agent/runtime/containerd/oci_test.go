@@ -44,6 +44,7 @@ func TestChooseOCIRuntime(t *testing.T) {
 				}
 				return "/b/" + name, nil
 			},
+			path:    func(string) (string, error) { return "", exec.ErrNotFound },
 			version: func(path string) (string, error) { return tt.installed[filepath.Base(path)], nil },
 			cgroups: tt.cgroups,
 		}

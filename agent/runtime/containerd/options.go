@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -30,20 +32,22 @@ type machine struct {
 	user          int
 	hasCapability func(capability int) bool
 	find          func(program string) error
-	exists        func(path string) bool
 }
 
 // Options choose the containerd and the OCI runtime.
 type Options struct {
-	Socket     string // of containerd; Auto: the machine's or monopod's own; Own: monopod's own
-	OCIRuntime string // of monopod's own containerd: the name or path of a program; Auto: crun or runc
+	Containerd string // auto, bundled, path:DIR or a socket; empty: auto
+	BinDir     string // folder of the bundled programs; empty: <data-dir>/bin
+	OCIRuntime string // of monopod's own containerd: the name or path of a program; empty or Auto: crun or runc
 }
 
 // Flags adds the flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.Socket, "containerd", Auto,
-		"Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. "+
-			"own: always its own.")
+	f.StringVar(&o.Containerd, "containerd", Auto,
+		"containerd that runs the pods. auto: the bundled one, or the one in PATH if this program has none. bundled: the "+
+			"bundled one. path:DIR: the one in a folder. Otherwise the socket of a running containerd.")
+	f.StringVar(&o.BinDir, "bin-dir", "",
+		"Folder to which the bundled containerd, shim and runc are written. Empty: bin in the data folder.")
 	f.StringVar(&o.OCIRuntime, "oci-runtime", Auto,
 		"Program that starts the containers of monopod's own containerd: the name or path of one that is used like runc. "+
 			"auto: crun if it is installed and works on this machine, otherwise runc.")
@@ -56,7 +60,6 @@ func (o Options) Possible() error {
 		user:          os.Geteuid(),
 		hasCapability: hasCapability,
 		find:          func(program string) error { _, err := exec.LookPath(program); return err },
-		exists:        func(path string) bool { _, err := os.Stat(path); return err == nil },
 	}.possible(o)
 }
 
@@ -69,10 +72,14 @@ func (m machine) possible(o Options) error {
 			"cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; "+
 				"in a container, run it with --privileged, %s", remedy)
 	}
-	if o.Socket != Own && (o.Socket != "" && o.Socket != Auto || m.exists(hostSocket)) {
+	if o.Socket() != "" || o.UseBundle() && (o.OCIRuntime == "" || o.OCIRuntime == Auto) {
 		return nil
 	}
-	if err := m.find("containerd"); err != nil {
+	program := "containerd"
+	if dir, ok := strings.CutPrefix(o.Containerd, folder); ok {
+		program = filepath.Join(dir, program)
+	}
+	if err := m.find(program); err != nil && !o.UseBundle() {
 		return fmt.Errorf("cannot start containerd: %w; %s", err, install)
 	}
 	if o.OCIRuntime != "" && o.OCIRuntime != Auto {

@@ -84,21 +84,20 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestOptions(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		had, usable bool
-		socket      string
-	}{
-		{false, false, ""}, {false, true, hostSocket}, {true, true, ""}, {true, false, ""},
+	for value, want := range map[string]string{
+		"": "", Auto: "", own: "", "path:/opt/bin": "", "/x.sock": "/x.sock", "unix:///x.sock": "/x.sock",
+		"bundeled": "--containerd must be auto", "path:bin": "--containerd=path:DIR must be an absolute path",
 	} {
-		socket, own := decide(tt.had, func() bool { return tt.usable })
-		if socket != tt.socket || own != (tt.socket == "") {
-			t.Errorf("%+v: %q, own %t", tt, socket, own)
+		o := Options{Containerd: value}
+		got := o.Socket()
+		if err := o.Check(); err != nil {
+			got = err.Error()
 		}
-	}
-	if socket, own := Locate(t.Context(), t.TempDir(), "unix:///x.sock"); socket != "/x.sock" || own {
-		t.Errorf("a given socket became %q, own %t", socket, own)
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%q: %q, want %q", value, got, want)
+		}
 	}
 }
 
