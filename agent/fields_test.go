@@ -59,10 +59,8 @@ func podSettings() map[string]setting {
 			set:     ofPod(func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyStrict) }),
 			cri:     true,
 			refused: "SupplementalGroupsPolicyNotSupported",
-			bad: ofPod(
-				func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicy("x")) },
-			),
-			at: "spec.securityContext.supplementalGroupsPolicy",
+			bad:     ofPod(func(s *sc) { s.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicy("x")) }),
+			at:      "spec.securityContext.supplementalGroupsPolicy",
 		},
 		"FSGroup": {set: ofPod(func(s *sc) { s.FSGroup = new(int64(1)) }), cri: true,
 			bad: ofPod(func(s *sc) { s.FSGroup = new(int64(-1)) }), at: "spec.securityContext.fsGroup"},
@@ -76,32 +74,25 @@ func podSettings() map[string]setting {
 		"FSGroupChangePolicy": {
 			set:   ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.FSGroupChangeOnRootMismatch) }),
 			other: "agent/storage/volume",
-			bad: ofPod(
-				func(s *sc) { s.FSGroupChangePolicy = new(corev1.PodFSGroupChangePolicy("x")) },
-			),
-			at: "spec.securityContext.fsGroupChangePolicy",
+			bad:   ofPod(func(s *sc) { s.FSGroupChangePolicy = new(corev1.PodFSGroupChangePolicy("x")) }),
+			at:    "spec.securityContext.fsGroupChangePolicy",
 		},
 		"SeccompProfile": {
 			set: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault} }),
 			cri: true,
-			bad: ofPod(
-				func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost} },
-			),
-			at: "spec.securityContext.seccompProfile.localhostProfile",
+			bad: ofPod(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost} }),
+			at:  "spec.securityContext.seccompProfile.localhostProfile",
 		},
 		"AppArmorProfile": {set: ofPod(func(s *sc) {
 			s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 		}), cri: true, refused: "AppArmor is not enabled on the host",
-			bad: ofPod(
-				func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} },
-			), at: "spec.securityContext.appArmorProfile.type"},
+			bad: ofPod(func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} }),
+			at:  "spec.securityContext.appArmorProfile.type"},
 		"SELinuxChangePolicy": {
 			set:   ofPod(func(s *sc) { s.SELinuxChangePolicy = new(corev1.SELinuxChangePolicyRecursive) }),
 			other: "nobody: labels are put on files recursively, by the runtime",
-			bad: ofPod(
-				func(s *sc) { s.SELinuxChangePolicy = new(corev1.PodSELinuxChangePolicy("x")) },
-			),
-			at: "spec.securityContext.seLinuxChangePolicy",
+			bad:   ofPod(func(s *sc) { s.SELinuxChangePolicy = new(corev1.PodSELinuxChangePolicy("x")) }),
+			at:    "spec.securityContext.seLinuxChangePolicy",
 		},
 	}
 }
@@ -113,9 +104,7 @@ func containerSettings() map[string]setting {
 			set: ofContainer(func(s *sc) { s.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}} }),
 			cri: true,
 			bad: ofContainer(func(s *sc) {
-				s.AllowPrivilegeEscalation, s.Capabilities = new(
-					false,
-				), &corev1.Capabilities{
+				s.AllowPrivilegeEscalation, s.Capabilities = new(false), &corev1.Capabilities{
 					Add: []corev1.Capability{"CAP_SYS_ADMIN"},
 				}
 			}),
@@ -133,36 +122,31 @@ func containerSettings() map[string]setting {
 		"RunAsUser": {set: ofContainer(func(s *sc) { s.RunAsUser = new(int64(1)) }), cri: true,
 			bad: ofContainer(func(s *sc) { s.RunAsUser = new(int64(-1)) }), at: "spec.containers[0].securityContext.runAsUser"},
 		"RunAsGroup": {set: ofContainer(func(s *sc) { s.RunAsGroup = new(int64(1)) }), cri: true,
-			bad: ofContainer(
-				func(s *sc) { s.RunAsGroup = new(int64(-1)) },
-			), at: "spec.containers[0].securityContext.runAsGroup"},
+			bad: ofContainer(func(s *sc) { s.RunAsGroup = new(int64(-1)) }),
+			at:  "spec.containers[0].securityContext.runAsGroup"},
 		"RunAsNonRoot": {
 			set:     ofContainer(func(s *sc) { s.RunAsNonRoot = new(true) }),
 			refused: "image will run as root",
 		},
 		"ReadOnlyRootFilesystem": {set: ofContainer(func(s *sc) { s.ReadOnlyRootFilesystem = new(true) }), cri: true},
 		"AllowPrivilegeEscalation": {set: ofContainer(func(s *sc) { s.AllowPrivilegeEscalation = new(false) }), cri: true,
-			bad: ofContainer(
-				func(s *sc) { s.AllowPrivilegeEscalation, s.Privileged = new(false), new(true) },
-			), at: "spec.containers[0].securityContext"},
+			bad: ofContainer(func(s *sc) { s.AllowPrivilegeEscalation, s.Privileged = new(false), new(true) }),
+			at:  "spec.containers[0].securityContext"},
 		"ProcMount": {set: func(p *corev1.Pod) {
 			p.Spec.HostUsers, p.Spec.Containers[0].SecurityContext.ProcMount = new(false), new(corev1.UnmaskedProcMount)
 		}, cri: true, refused: "does not support user namespaces",
-			bad: ofContainer(
-				func(s *sc) { s.ProcMount = new(corev1.UnmaskedProcMount) },
-			), at: "spec.containers[0].securityContext.procMount"},
+			bad: ofContainer(func(s *sc) { s.ProcMount = new(corev1.UnmaskedProcMount) }),
+			at:  "spec.containers[0].securityContext.procMount"},
 		"SeccompProfile": {set: ofContainer(func(s *sc) {
 			s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("x.json")}
 		}), cri: true, refused: `cannot load seccomp profile "x.json"`,
-			bad: ofContainer(
-				func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: "x"} },
-			), at: "spec.containers[0].securityContext.seccompProfile.type"},
+			bad: ofContainer(func(s *sc) { s.SeccompProfile = &corev1.SeccompProfile{Type: "x"} }),
+			at:  "spec.containers[0].securityContext.seccompProfile.type"},
 		"AppArmorProfile": {set: ofContainer(func(s *sc) {
 			s.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 		}), cri: true, refused: "AppArmor is not enabled on the host",
-			bad: ofContainer(
-				func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} },
-			), at: "spec.containers[0].securityContext.appArmorProfile.type"},
+			bad: ofContainer(func(s *sc) { s.AppArmorProfile = &corev1.AppArmorProfile{Type: "x"} }),
+			at:  "spec.containers[0].securityContext.appArmorProfile.type"},
 	}
 }
 
@@ -173,9 +157,8 @@ func hostSettings() map[string]setting {
 		"HostNetwork": {set: ofSpec(func(s *ps) { s.HostNetwork = true }), cri: true,
 			bad: ofSpec(func(s *ps) { s.HostNetwork, s.HostUsers = true, new(false) }), at: "spec.securityContext.hostNetwork"},
 		"HostPID": {set: ofSpec(func(s *ps) { s.HostPID = true }), cri: true,
-			bad: ofSpec(
-				func(s *ps) { s.HostPID, s.ShareProcessNamespace = true, new(true) },
-			), at: "spec.securityContext.shareProcessNamespace"},
+			bad: ofSpec(func(s *ps) { s.HostPID, s.ShareProcessNamespace = true, new(true) }),
+			at:  "spec.securityContext.shareProcessNamespace"},
 		"HostIPC": {set: ofSpec(func(s *ps) { s.HostIPC = true }), cri: true,
 			bad: ofSpec(func(s *ps) { s.HostIPC, s.HostUsers = true, new(false) }), at: "spec.securityContext.hostIPC"},
 		"HostUsers": {

@@ -316,9 +316,9 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 	}
 	var units cgroup.Units // nil: systemd does not create the cgroups
 	if s.Cgroups.Driver == cgroup.Systemd {
-		slices := cgroup.NewSlices(nil)
-		defer slices.Close()
-		units = slices
+		systemd := cgroup.NewSlices(nil)
+		defer systemd.Close()
+		units = systemd
 	}
 	var mounter volume.Mounter // nil: the kernel mounts
 	if s.Runtime == "fake" {

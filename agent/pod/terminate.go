@@ -75,8 +75,8 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 }
 
 // removePod removes everything of a pod whose object is deleted or gone: the sandbox with its containers, volumes,
-// cgroup and logs. A pod that has only finished keeps its dead
-// containers and logs until then. over means that the object is gone too, and the worker ends.
+// cgroup and logs. A pod that has only finished keeps its dead containers and logs until then. over means that the
+// object is gone too, and the worker ends.
 //
 // Then removePod deletes the object with grace period 0, if it still has the same UID. Finalizers may keep the object;
 // the watch reports when it is gone.

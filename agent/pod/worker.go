@@ -144,7 +144,6 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	w.node.Hooks.Stepped(operation, time.Since(began))
 	w.hooks.ForgetRemoved(w.observer.ForgetRemovedOwners())
 	w.observer.Publish()
-
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {
 		w.panicked(p)
 		return over

@@ -52,10 +52,10 @@ func SizeOf(ctx context.Context, dir string) (Size, error) {
 		if path == dir {
 			device = st.Dev
 		}
-		if st.Dev != device && e.IsDir() {
-			return fs.SkipDir
-		}
 		if st.Dev != device {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
 			return nil
 		}
 		if st.Nlink > 1 && !e.IsDir() {

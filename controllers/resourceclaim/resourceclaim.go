@@ -185,6 +185,7 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 	if len(valid) > 0 || claim.DeletionTimestamp != nil {
 		return nil
 	}
+	// Nothing reserves the claim: delete it if it was generated for a pod that has finished or no longer exists.
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
 		return nil

@@ -295,7 +295,8 @@ func named(ts *testscript.TestScript, args []string) (s *harness.Server, node st
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s, node, args := named(ts, args)
 	// The tests must not depend on the free disk space of the machine.
-	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi"}
+	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi",
+		"--image-gc-high-threshold=100"}
 	*s = *harness.NewServer(ts.Getenv("MONOPOD"), s.Dir, append(own, args...)...)
 	s.Start()
 	if err := s.Ready(); err != nil {

@@ -99,8 +99,8 @@ func (c *Collector) unused(ctx context.Context) ([]Image, error) {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	used := map[string]bool{}
-	for _, c := range containers {
-		used[c.GetImage().GetImage()], used[c.ImageRef], used[c.ImageId] = true, true, true
+	for _, by := range containers {
+		used[by.GetImage().GetImage()], used[by.ImageRef], used[by.ImageId] = true, true, true
 	}
 	delete(used, "")
 	if c.InUse != nil {

@@ -199,9 +199,8 @@ func TestRunInContainer(t *testing.T) {
 		err.Error() != "command 'false x' exited with 1: no" {
 		t.Errorf("exit code 1: %v", err)
 	}
-	if _, err := newWorld(t, instance(3, status.Exited)).streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); !apierrors.IsBadRequest(
-		err,
-	) {
+	if _, err := newWorld(t, instance(3, status.Exited)).streams().RunInContainer(t.Context(), pod(), "c",
+		[]string{"ls"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("in one that has ended: %v", err)
 	}
 }
@@ -209,9 +208,8 @@ func TestRunInContainer(t *testing.T) {
 func TestPortForward(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); !apierrors.IsBadRequest(
-		err,
-	) {
+	if _, err := w.streams().PortForward(t.Context(), pod(),
+		&corev1.PodPortForwardOptions{}); !apierrors.IsBadRequest(err) {
 		t.Errorf("without a sandbox: %v", err)
 	}
 	w.seen.Store(&status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}})

@@ -54,7 +54,8 @@ func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocke
 	close(imported)
 	results := make(chan func(*images.Images), 1)
 	s := images.New(&images.Node{
-		Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return imported }, Changed: func() {}, Unavailable: func() {}, Failed: func(string, string) {},
+		Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return imported },
+		Changed: func() {}, Unavailable: func() {}, Failed: func(string, string) {},
 	}, &identity.Pod{Life: t.Context(), Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}},
 		func(key string, result images.Result) { results <- func(s *images.Images) { s.Pulled(key, result) } })
 	defer s.Wait()

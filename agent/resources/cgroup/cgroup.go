@@ -85,7 +85,7 @@ func (m *Manager) dir(name []string) string {
 // the others are still set.
 func (m *Manager) Create(pod *corev1.Pod) error {
 	name := m.name(status.QOS(pod), "pod"+string(pod.UID))
-	return errors.Join(m.set(name, m.podLimits(pod)), m.Hold(pod))
+	return errors.Join(m.set(name, m.podLimits(pod)), m.Adopt(pod))
 }
 
 // Remove removes the pod's cgroup and empty cgroups below it, in every hierarchy. It fails with EBUSY if the cgroup

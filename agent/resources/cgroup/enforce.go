@@ -163,7 +163,7 @@ func (e *Enforcer) set(operation string, pod *corev1.Pod) {
 
 // Adopt implements sandbox.Cgroups.
 func (e *Enforcer) Adopt(pod *corev1.Pod) {
-	e.deps.Node.SetCgroupProblem(string(pod.UID), e.deps.Cgroups.Hold(pod))
+	e.deps.Node.SetCgroupProblem(string(pod.UID), e.deps.Cgroups.Adopt(pod))
 }
 
 // Remove implements sandbox.Cgroups.

@@ -31,9 +31,9 @@ func (m *Manager) Prepare(all Limits) error {
 	return errors.Join(append(errs, m.updateShares())...)
 }
 
-// Hold adds the pod's CPU requests to the shares of its QoS class. Create also does this; Hold is for pods that an
+// Adopt adds the pod's CPU requests to the shares of its QoS class. Create also does this; Adopt is for pods that an
 // earlier agent admitted.
-func (m *Manager) Hold(pod *corev1.Pod) error {
+func (m *Manager) Adopt(pod *corev1.Pod) error {
 	if status.QOS(pod) != corev1.PodQOSBurstable {
 		return nil
 	}

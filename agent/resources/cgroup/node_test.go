@@ -38,7 +38,7 @@ func TestSharesOfTheClasses(t *testing.T) {
 		expect(t, burstable, want)
 	}
 	check("created", m.Create(first), "1024")
-	check("held", m.Hold(second), "1536")
+	check("held", m.Adopt(second), "1536")
 	other := pod(corev1.PodQOSGuaranteed, "4/1Mi")
 	other.UID = "u-3"
 	check("others do not count", m.Create(other), "1536")

@@ -170,9 +170,8 @@ func TestLogindWithShorterDelayThanRequested(t *testing.T) {
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
 	until(t, "the event", func() bool {
-		return n.eventsWith(
-			"systemd-logind waits 5s for pods to end, they may take 30s: they get less. Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/",
-		) == 1
+		return n.eventsWith("systemd-logind waits 5s for pods to end, they may take 30s: they get less. "+
+			"Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
 	})
 	if err := l.PowerOff(true); err != nil {
 		t.Fatal(err)

@@ -53,11 +53,8 @@ func (v *dispatcher) mutate(ctx context.Context, h *hook, s *match.Reinvocation,
 		}
 		place = fmt.Sprintf("round_1_index_%d", index)
 	}
-	review, err := v.review(ctx, h, res)
-	if err != nil {
-		err = apierrors.NewInternalError(err)
-	}
 	var answer *reviewv1.AdmissionResponse
+	review, err := v.review(ctx, h, res)
 	if err == nil {
 		answer, err = v.post(ctx, h, review)
 	}

@@ -17,19 +17,19 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// review returns the AdmissionReview for a webhook, with the object in a version.
+// review returns the AdmissionReview for a webhook, with the object in a version, or an internal error.
 func (v *dispatcher) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
 	f := v.Form(res)
 	if f.Err != nil {
-		return nil, f.Err
+		return nil, apierrors.NewInternalError(f.Err)
 	}
 	object, err := rawJSON(f.Object)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewInternalError(err)
 	}
 	old, err := rawJSON(f.Old)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewInternalError(err)
 	}
 	options := v.Options()
 	u := v.User(ctx)

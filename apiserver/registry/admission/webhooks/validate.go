@@ -119,7 +119,7 @@ func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 		}
 		review, err := v.review(ctx, hook, res)
 		if err != nil {
-			return apierrors.NewInternalError(err)
+			return err
 		}
 		calls = append(calls, webhookCall{hook: hook, review: review})
 	}
