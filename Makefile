@@ -1,5 +1,5 @@
-# make run and make test install what is missing (as root, with apt) and need
-# nothing else but Go.
+# make build, make run and make test install what is missing (as root, with apt)
+# and need nothing else but Go.
 GO ?= go
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -20,7 +20,7 @@ COMPILE = -race -trimpath -tags grpcnotrace
 # time (traces keep their lines), and vet has run before.
 TESTFLAGS = $(COMPILE) -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 
-.PHONY: build deb run test vm-test lint bench clean kubectl web openapi
+.PHONY: build build-lean deb run test vm-test lint bench clean kubectl web openapi
 
 # The version is that of the commit, as Go finds it out; VERSION=v1.2.3 names another one.
 VERSION ?=
@@ -29,8 +29,22 @@ VERSION ?=
 # method in the binary.
 #
 # TAGS=kubectl puts Kubernetes' kubectl, compressed, into the program.
-build: $(if $(filter kubectl,$(TAGS)),agent/cmd/kubectl.zst) ## bin/monopod, static
-	CGO_ENABLED=0 $(GO) build -tags 'grpcnotrace $(TAGS)' -trimpath -ldflags='-s -w -X monopod/agent/cmd/commandline.release=$(VERSION)' -o bin/monopod .
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/agent/cmd/commandline.release=$(VERSION)' -o bin/monopod
+KUBECTL = $(if $(filter kubectl,$(TAGS)),agent/cmd/kubectl.zst)
+
+# containerd, its shim and runc, for the architecture of the build.
+RUNTIME = bin/runtime-$(shell $(GO) env GOARCH)
+
+build: $(RUNTIME).tar.zst $(KUBECTL) ## bin/monopod, static, with the runtime inside
+	cp $(RUNTIME).tar.zst agent/runtime/containerd/runtime.tar.zst
+	$(BUILD) -tags 'grpcnotrace bundled $(TAGS)' .
+
+build-lean: $(KUBECTL) ## bin/monopod without the runtime: needs Go alone, and containerd and runc where it runs
+	$(BUILD) -tags 'grpcnotrace $(TAGS)' .
+
+$(RUNTIME).tar.zst: testdata/runtime/go.mod testdata/runtime/build.sh testdata/runtime/containerd/main.go testdata/compress/main.go
+	@testdata/install.sh gcc libseccomp-dev pkgconf
+	testdata/runtime/build.sh $(RUNTIME)
 
 # Debian's version: VERSION without its v, or the commit's date and name.
 DEBVERSION = $(if $(VERSION),$(VERSION:v%=%),0~git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M --format=%cd.%h))
@@ -47,18 +61,18 @@ kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
 
 agent/cmd/kubectl.zst: kubectl
-	$(GO) run ./testdata/kubectlpack <bin/kubectl >$@.tmp
+	GOOS= GOARCH= $(GO) run ./testdata/compress <bin/kubectl >$@.tmp
 	mv $@.tmp $@
 
 openapi: ## the schemas of Kubernetes' types, after a new version of them
 	$(GO) run -C testdata/openapi . -o ../../apiserver/discovery/openapi/definitions/definitions.zst
 
 run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
-	@testdata/install.sh containerd runc curl
+	@testdata/install.sh curl
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl nftables containernetworking-plugins musl-tools crun
+	@testdata/install.sh containerd runc curl chromium gcc libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun
 	$(GO) vet $(COMPILE) $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 

@@ -8,8 +8,10 @@ for package in "$@"; do
 	program=${package%-server} # etcd-server has etcd
 	[ "$package" != nftables ] || program=nft
 	[ "$package" != musl-tools ] || program=musl-gcc
+	[ "$package" != libseccomp-dev ] || program=/usr/include/seccomp.h
+	[ "$package" != pkgconf ] || program=pkg-config
 	[ "$package" != containernetworking-plugins ] || program=/usr/lib/cni/bridge
-	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] || missing="$missing $package"
+	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] || [ -f "$program" ] || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

@@ -92,8 +92,8 @@ func (p Programs) BuildWithKubectl(t testing.TB) string {
 			t.Fatal(err)
 		}
 		defer kubectl.Close()
-		p.build(t, ".", "-o", p.Path("kubectlpack"), "./testdata/kubectlpack")
-		cmd := exec.Command(p.Path("kubectlpack"))
+		p.build(t, ".", "-o", p.Path("compress"), "./testdata/compress")
+		cmd := exec.Command(p.Path("compress"))
 		cmd.Stdin, cmd.Stdout = kubectl, packed
 		if err := cmd.Run(); err != nil {
 			t.Fatal(err)

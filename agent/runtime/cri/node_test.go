@@ -71,8 +71,8 @@ func (n *node) start() {
 	n.t.Helper()
 	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
 	child, err := containerd.New(
-		containerd.Config{DataDir: n.dataDir, OCIRuntime: cmp.Or(n.oci, os.Getenv(ociRuntime)), Log: log,
-			Executable: plugin(n.t)})
+		containerd.Config{DataDir: n.dataDir, Log: log, Executable: plugin(n.t),
+			Options: containerd.Options{OCIRuntime: cmp.Or(n.oci, os.Getenv(ociRuntime))}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
