@@ -10,11 +10,28 @@ import (
 // change.
 func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
 	fill func(Object)) func(next, cur Object, subresource string) {
+	restore := WithoutGeneration(halves)
+	return func(next, cur Object, subresource string) {
+		restore(next, cur, subresource)
+		switch {
+		case cur == nil:
+			next.SetGeneration(1)
+		case subresource != "delete" && subresource != "status":
+			fill(next)
+			spec, _ := halves(next)
+			if old, _ := halves(cur); !equality.Semantic.DeepEqual(spec, old) {
+				next.SetGeneration(cur.GetGeneration() + 1)
+			}
+		}
+	}
+}
+
+// WithoutGeneration is SpecAndStatus for a kind without a generation.
+func WithoutGeneration[S, T any](halves func(Object) (*S, *T)) func(next, cur Object, subresource string) {
 	return func(next, cur Object, subresource string) {
 		spec, status := halves(next)
 		if cur == nil {
 			*status = *new(T)
-			next.SetGeneration(1)
 			return
 		}
 		oldSpec, oldStatus := halves(cur.DeepCopyObject().(Object))
@@ -24,10 +41,20 @@ func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
 			*spec = *oldSpec
 		default:
 			*status = *oldStatus
-			fill(next)
-			if !equality.Semantic.DeepEqual(spec, oldSpec) {
-				next.SetGeneration(cur.GetGeneration() + 1)
-			}
+		}
+	}
+}
+
+// SpecOnly returns the Prepare of a kind without a status: the generation is 1, and increases when the spec changes.
+func SpecOnly[S any](spec func(Object) *S, fill func(Object)) func(next, cur Object, subresource string) {
+	return func(next, cur Object, subresource string) {
+		if cur == nil {
+			next.SetGeneration(1)
+			return
+		}
+		fill(next)
+		if subresource == "" && !equality.Semantic.DeepEqual(spec(next), spec(cur)) {
+			next.SetGeneration(cur.GetGeneration() + 1)
 		}
 	}
 }
