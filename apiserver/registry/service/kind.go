@@ -38,20 +38,6 @@ func serviceDefault(obj kind.Object) {
 	service := obj.(*corev1.Service)
 	spec := &service.Spec
 	kind.SetIfZero(&spec.SessionAffinity, corev1.ServiceAffinityNone)
-	serviceAffinityDefault(spec)
-	kind.SetIfZero(&spec.Type, corev1.ServiceTypeClusterIP)
-	for i := range spec.Ports {
-		port := &spec.Ports[i]
-		kind.SetIfZero(&port.Protocol, corev1.ProtocolTCP)
-		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
-			port.TargetPort = intstr.FromInt32(port.Port)
-		}
-	}
-	serviceTrafficDefault(service)
-}
-
-// serviceAffinityDefault sets the timeout of ClientIP to three hours (upstream: DefaultClientIPServiceAffinitySeconds).
-func serviceAffinityDefault(spec *corev1.ServiceSpec) {
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
 		spec.SessionAffinityConfig = nil
@@ -60,10 +46,14 @@ func serviceAffinityDefault(spec *corev1.ServiceSpec) {
 		kind.SetIfNil(&spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
 		kind.SetIfNil(&spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, corev1.DefaultClientIPServiceAffinitySeconds)
 	}
-}
-
-func serviceTrafficDefault(service *corev1.Service) {
-	spec := &service.Spec
+	kind.SetIfZero(&spec.Type, corev1.ServiceTypeClusterIP)
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		kind.SetIfZero(&port.Protocol, corev1.ProtocolTCP)
+		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
+			port.TargetPort = intstr.FromInt32(port.Port)
+		}
+	}
 	if FromOutside(spec) {
 		kind.SetIfZero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
