@@ -183,3 +183,20 @@ func Finalizers(names []string, path *field.Path) field.ErrorList {
 	}
 	return errs
 }
+
+// Field is the name of a field, and whether it is set.
+type Field = struct {
+	Name string
+	Set  bool
+}
+
+// Forbidden returns an error for each field that is set.
+func Forbidden(path *field.Path, detail string, fields []Field) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range fields {
+		if f.Set {
+			errs = append(errs, field.Forbidden(path.Child(f.Name), detail))
+		}
+	}
+	return errs
+}

@@ -11,8 +11,6 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-func copyEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
-
 // ephemeralUpdate returns the errors of an update, which may only add ephemeral containers.
 func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	path := spec.Child("ephemeralContainers")

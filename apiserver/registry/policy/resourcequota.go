@@ -85,22 +85,22 @@ func quotaValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		errs = append(errs, field.Invalid(at, q.Spec.Scopes, "conflicting scopes"))
 	}
 	if selector := q.Spec.ScopeSelector; selector != nil {
-		at := spec.Child("scopeSelector", "matchExpressions")
+		exprs := spec.Child("scopeSelector", "matchExpressions")
 		var exist []corev1.ResourceQuotaScope
 		for i := range selector.MatchExpressions {
 			r := &selector.MatchExpressions[i]
 			switch problem := scopeProblem(r.ScopeName, q.Spec.Hard); problem {
 			case "":
 			case "unsupported scope":
-				errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, problem))
+				errs = append(errs, field.Invalid(exprs.Child("scopeName"), r.ScopeName, problem))
 			default:
-				errs = append(errs, field.Invalid(at, selector, problem))
+				errs = append(errs, field.Invalid(exprs, selector, problem))
 			}
-			errs = append(errs, scopeOperator(r, at)...)
+			errs = append(errs, scopeOperator(r, exprs)...)
 			exist = append(exist, r.ScopeName)
 		}
 		if scopesConflict(exist) {
-			errs = append(errs, field.Invalid(at, exist, "conflicting scopes"))
+			errs = append(errs, field.Invalid(exprs, exist, "conflicting scopes"))
 		}
 	}
 	if cur == nil {

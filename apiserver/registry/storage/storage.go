@@ -1,7 +1,8 @@
 // Package storage contains the kinds of volumes, claims, classes and CSI drivers. New volumes and claims get the
 // finalizers that protect them while they are in use; controllers remove the finalizers.
 //
-//   - storagemigration.go: the kind StorageVersionMigration, which requests a rewrite of objects in their storage version
+//   - storagemigration.go: the kind StorageVersionMigration, which requests a rewrite of objects in their storage
+//     version
 package storage
 
 import (

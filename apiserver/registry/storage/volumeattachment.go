@@ -93,29 +93,16 @@ func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field
 
 // inlineVolume requires a CSI volume without the fields that belong to claims.
 func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	const notHere = "may not be specified in the context of inline volumes"
-	errs := volumeModes(spec, at)
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"claimRef", spec.ClaimRef != nil},
-		{"capacity", len(spec.Capacity) > 0},
-		{"storageClassName", spec.StorageClassName != ""},
-	} {
-		if f.set {
-			errs = append(errs, field.Forbidden(at.Child(f.name), notHere))
-		}
-	}
+	errs := append(volumeModes(spec, at), check.Forbidden(at, "may not be specified in the context of inline volumes",
+		[]check.Field{{"claimRef", spec.ClaimRef != nil}, {"capacity", len(spec.Capacity) > 0},
+			{"storageClassName", spec.StorageClassName != ""}})...)
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
-		errs = append(errs,
-			field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be "+
-				string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"),
+			"may only be "+string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
 	}
 	if m := spec.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
-		errs = append(errs,
-			field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+
-				string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
+		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+
+			string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
 	}
 	if spec.CSI == nil {
 		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
