@@ -243,7 +243,7 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 }
 
 // Changes is Watch with encoded objects and progress events. Its entries are as stored; convert.Entry converts them.
-// Seen translates its events by the returned selector.
+// EventFor translates its events by the returned selector.
 func (r *Registry) Changes(ctx context.Context, sel client.Selector,
 	rev int64) (*store.Changes, store.Selector, error) {
 	res, err := r.FindStored(sel.Resource)
@@ -258,9 +258,9 @@ func (r *Registry) Changes(ctx context.Context, sel client.Selector,
 	return changes, s, apierror.Of(err, res, "")
 }
 
-// Seen translates an event for a watch on sel: an object that starts to match is added, an object that stops matching
-// is deleted.
-func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
+// EventFor translates an event for a watch on sel: an object that starts to match is added, an object that stops
+// matching is deleted.
+func EventFor(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 	switch was, is := sel.Matches(ev.Old), sel.Matches(ev.New); {
 	case was && is:
 		return watch.Modified, ev.New
@@ -329,7 +329,7 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		mark.SetResourceVersion(formatRevision(ev.Rev))
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
-	typ, e := Seen(s, ev)
+	typ, e := EventFor(s, ev)
 	if convert.SkipsConversion(ctx, res) {
 		return watch.Event{Type: typ, Object: convert.Unconverted(res, e.Object)}
 	}

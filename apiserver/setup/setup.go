@@ -137,7 +137,7 @@ func (a *API) open(ctx context.Context) error {
 	}
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
-	resources := service.Reaching(registry.Resources(), a.cfg.LoopbackPods)
+	resources := service.WithLoopbackPods(registry.Resources(), a.cfg.LoopbackPods)
 	a.Registry = registry.New(a.State.Store, resources, registry.Config{
 		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off,
 		DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial, Establish: establishTime,

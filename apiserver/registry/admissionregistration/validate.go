@@ -230,7 +230,24 @@ func (c *checks) annotations(policy string, all []admissionv1.AuditAnnotation, a
 func bindingValidate(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*binding).Spec, field.NewPath("spec")
 	errs = bindingErrors(spec.PolicyName, spec.ParamRef, spec.MatchResources, at)
-	return append(errs, actionErrors(spec.ValidationActions, at.Child("validationActions"))...)
+	actions, at := spec.ValidationActions, at.Child("validationActions")
+	seen := map[admissionv1.ValidationAction]bool{}
+	for i, a := range actions {
+		errs = append(errs, OneOf(&a, at.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
+		if seen[a] {
+			errs = append(errs, field.Duplicate(at.Index(i), a))
+		}
+		seen[a] = true
+	}
+	if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
+		errs = append(errs, field.Invalid(at, actions,
+			"must not contain both Deny and Warn (repeating the same validation failure information "+
+				"in the API response and headers serves no purpose)"))
+	}
+	if len(actions) == 0 {
+		errs = append(errs, field.Required(at, "at least one validation action is required"))
+	}
+	return errs
 }
 
 // bindingErrors checks the fields that the specs of both kinds of bindings have.
@@ -267,24 +284,4 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 	}
 	return append(errs, OneOf(r.ParameterNotFoundAction, at.Child("parameterNotFoundAction"),
 		admissionv1.AllowAction, admissionv1.DenyAction)...)
-}
-
-func actionErrors(actions []admissionv1.ValidationAction, at *field.Path) (errs field.ErrorList) {
-	seen := map[admissionv1.ValidationAction]bool{}
-	for i, a := range actions {
-		errs = append(errs, OneOf(&a, at.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
-		if seen[a] {
-			errs = append(errs, field.Duplicate(at.Index(i), a))
-		}
-		seen[a] = true
-	}
-	if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
-		errs = append(errs, field.Invalid(at, actions,
-			"must not contain both Deny and Warn (repeating the same validation failure information "+
-				"in the API response and headers serves no purpose)"))
-	}
-	if len(actions) == 0 {
-		errs = append(errs, field.Required(at, "at least one validation action is required"))
-	}
-	return errs
 }

@@ -6,8 +6,8 @@ import (
 
 // SpecAndStatus returns the Prepare of a kind with spec and status. A new object has generation 1 and no status. A
 // write of the status keeps the spec; all other writes keep the status and increment the generation if the spec
-// changes. halves returns the addresses of spec and status. fill is the kind's Default: an omitted default is not a
-// change.
+// changes. halves returns the addresses of spec and status. fill is the kind's Default, or nil: an omitted default is
+// not a change.
 func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
 	fill func(Object)) func(next, cur Object, subresource string) {
 	restore := WithoutGeneration(halves)
@@ -17,7 +17,9 @@ func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
 		case cur == nil:
 			next.SetGeneration(1)
 		case subresource != "delete" && subresource != "status":
-			fill(next)
+			if fill != nil {
+				fill(next)
+			}
 			spec, _ := halves(next)
 			if old, _ := halves(cur); !equality.Semantic.DeepEqual(spec, old) {
 				next.SetGeneration(cur.GetGeneration() + 1)
@@ -52,7 +54,9 @@ func SpecOnly[S any](spec func(Object) *S, fill func(Object)) func(next, cur Obj
 			next.SetGeneration(1)
 			return
 		}
-		fill(next)
+		if fill != nil {
+			fill(next)
+		}
 		if subresource == "" && !equality.Semantic.DeepEqual(spec(next), spec(cur)) {
 			next.SetGeneration(cur.GetGeneration() + 1)
 		}

@@ -34,7 +34,7 @@ func ingressResource() kind.Resource {
 		Prepare: kind.SpecAndStatus(func(obj kind.Object) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
 			ingress := obj.(*networkingv1.Ingress)
 			return &ingress.Spec, &ingress.Status
-		}, func(kind.Object) {}),
+		}, nil),
 		Validate: ingressValidate,
 		Warnings: func(next, cur kind.Object) []string {
 			if _, old := next.GetAnnotations()[IngressClassAnnotation]; cur != nil || !old {

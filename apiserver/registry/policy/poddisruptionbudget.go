@@ -27,7 +27,7 @@ func podDisruptionBudgetResource() kind.Resource {
 			func(obj kind.Object) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 				b := obj.(*policyv1.PodDisruptionBudget)
 				return &b.Spec, &b.Status
-			}, func(kind.Object) {}),
+			}, nil),
 		Validate: podDisruptionBudgetValidate,
 		Columns: []table.Column{
 			table.Name(),

@@ -29,7 +29,7 @@ func storageVersionMigrationResource() kind.Resource {
 			func(obj kind.Object) (*migrationv1.StorageVersionMigrationSpec, *migrationv1.StorageVersionMigrationStatus) {
 				m := obj.(*migration)
 				return &m.Spec, &m.Status
-			}, func(kind.Object) {}),
+			}, nil),
 		Validate: validateMigration,
 		Columns: []table.Column{
 			table.Name(),
