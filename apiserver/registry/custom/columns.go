@@ -124,15 +124,10 @@ func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time
 	if path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}) != nil {
 		return nil
 	}
-	return cut(text.String())
-}
-
-// cut truncates a text to MaxCell.
-func cut(text string) string {
-	if len(text) <= MaxCell {
-		return text
+	if text.Len() <= MaxCell {
+		return text.String()
 	}
-	return strings.ToValidUTF8(text[:MaxCell], "") + "…"
+	return strings.ToValidUTF8(text.String()[:MaxCell], "") + "…"
 }
 
 func typedCell(typ string, value any, now time.Time) any {

@@ -116,7 +116,11 @@ func (q *Request) object() kind.Object {
 	o := q.R.Object
 	if q.Mutating && q.R.Operation == admission.Create && q.IsWholeObject() && !isNil(o) {
 		o = o.DeepCopyObject().(kind.Object)
-		q.clearServerFields(o)
+		if q.R.Generated {
+			o.SetName("")
+		}
+		o.SetUID("")
+		o.SetCreationTimestamp(metav1.Time{})
 	}
 	return o
 }
