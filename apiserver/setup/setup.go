@@ -206,7 +206,7 @@ func (a *API) shareKeys(ctx context.Context) error {
 func (a *API) openAccess() (err error) {
 	a.Access, err = entry.Open(entry.Config{
 		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node,
-		Names: slices.Concat([]string{a.cfg.services.First().String()}, a.cfg.Serving.SANs, a.cfg.Names),
+		Names: slices.Concat([]string{a.cfg.services.APIServerAddress().String()}, a.cfg.Serving.SANs, a.cfg.Names),
 		Clock: clock.RealClock{}, Guard: a.guard,
 	})
 	if err != nil {

@@ -100,7 +100,7 @@ func prepare(next, cur kind.Object, subresource string) {
 	case was == nil:
 		is.Status = apiregistrationv1.APIServiceStatus{}
 		if is.Spec.Service == nil { // upstream: local services are always available
-			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{Local(is.CreationTimestamp)}
+			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{LocalCondition(is.CreationTimestamp)}
 		}
 	case subresource == "status":
 		is.Spec = *was.Spec.DeepCopy()
@@ -109,13 +109,13 @@ func prepare(next, cur kind.Object, subresource string) {
 	case subresource == "":
 		is.Status = *was.Status.DeepCopy()
 		if is.Spec.Service == nil && !equality.Semantic.DeepEqual(is.Spec, was.Spec) {
-			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{Local(is.CreationTimestamp)}
+			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{LocalCondition(is.CreationTimestamp)}
 		}
 	}
 }
 
-// Local returns the condition Available of a group and version that this server serves.
-func Local(now metav1.Time) apiregistrationv1.APIServiceCondition {
+// LocalCondition returns the condition Available of a group and version that this server serves.
+func LocalCondition(now metav1.Time) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available,
 		Status: apiregistrationv1.ConditionTrue, LastTransitionTime: now,
 		Reason: "Local", Message: "Local APIServices are always available"}

@@ -194,7 +194,7 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 	switch {
 	case was == nil:
 		is.Generation = 1
-	case !is.Same(was):
+	case !is.EqualContent(was):
 		is.Generation = was.Generation + 1
 	}
 }
@@ -222,7 +222,7 @@ func (v *Version) show(o *Object) *Object {
 		return out
 	}
 	out.valid = o.valid
-	if out.Same(o) {
+	if out.EqualContent(o) {
 		o.unchanged.Store(v)
 		if o.APIVersion == v.apiVersion {
 			return o

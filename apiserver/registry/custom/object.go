@@ -276,12 +276,12 @@ func (o *Object) FromUnstructured(u *unstructured.Unstructured) error {
 // Equal implements kind.Untyped.
 func (o *Object) Equal(other kind.Object) bool {
 	with, ok := other.(*Object)
-	return ok && o.TypeMeta == with.TypeMeta && o.Same(with) &&
+	return ok && o.TypeMeta == with.TypeMeta && o.EqualContent(with) &&
 		equality.Semantic.DeepEqual(&o.ObjectMeta, &with.ObjectMeta)
 }
 
-// Same reports whether both objects have the same content apart from their metadata.
-func (o *Object) Same(other *Object) bool {
+// EqualContent reports whether both objects have the same content apart from their metadata.
+func (o *Object) EqualContent(other *Object) bool {
 	return slices.EqualFunc(o.members, other.members, func(a, b member) bool {
 		return a.name == b.name && bytes.Equal(a.json, b.json)
 	})

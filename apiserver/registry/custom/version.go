@@ -177,7 +177,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return nil, err
 	}
 	exceeds := c.exceeds(is, subresource)
-	if exceeds != nil && (cur == nil || !next.Same(cur)) {
+	if exceeds != nil && (cur == nil || !next.EqualContent(cur)) {
 		return field.ErrorList{exceeds}, nil
 	}
 	if cur == nil {

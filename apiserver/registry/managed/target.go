@@ -166,10 +166,10 @@ func (f converter) convert(obj kind.Object, from, to *kind.Resource) (runtime.Ob
 	}
 	var err error
 	if from.View != nil {
-		obj, err = from.View.Stored(context.Background(), obj)
+		obj, err = from.View.ToStored(context.Background(), obj)
 	}
 	if to.View != nil && err == nil {
-		obj, err = to.View.Converted(context.Background(), obj)
+		obj, err = to.View.Convert(context.Background(), obj)
 	}
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (f converter) convertUntyped(obj kind.Object, from, to *kind.Resource) (run
 		return nil, err
 	}
 	if convert {
-		converted, err := to.View.Converted(context.Background(), out)
+		converted, err := to.View.Convert(context.Background(), out)
 		if err != nil {
 			return nil, err
 		}

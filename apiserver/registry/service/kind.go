@@ -54,7 +54,7 @@ func serviceDefault(obj kind.Object) {
 			port.TargetPort = intstr.FromInt32(port.Port)
 		}
 	}
-	if FromOutside(spec) {
+	if ExternallyAccessible(spec) {
 		kind.SetIfZero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 	if inCluster(spec.Type) {
@@ -93,8 +93,8 @@ func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
 		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// FromOutside reports whether the Service is reachable from outside of the cluster.
-func FromOutside(spec *corev1.ServiceSpec) bool {
+// ExternallyAccessible reports whether the Service is reachable from outside of the cluster.
+func ExternallyAccessible(spec *corev1.ServiceSpec) bool {
 	return onNodes(spec.Type) || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 

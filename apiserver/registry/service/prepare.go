@@ -93,7 +93,7 @@ func dropByType(next, cur *corev1.ServiceSpec) {
 	if NeedsHealthCheck(cur) && !NeedsHealthCheck(next) {
 		dropSame(&next.HealthCheckNodePort, cur.HealthCheckNodePort)
 	}
-	if FromOutside(cur) && !FromOutside(next) {
+	if ExternallyAccessible(cur) && !ExternallyAccessible(next) {
 		dropSame(&next.ExternalTrafficPolicy, cur.ExternalTrafficPolicy)
 	}
 	if cur.Type == corev1.ServiceTypeLoadBalancer && next.Type != corev1.ServiceTypeLoadBalancer {

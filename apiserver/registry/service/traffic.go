@@ -64,7 +64,7 @@ func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
 func serviceTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	external, policy := path.Child("externalTrafficPolicy"), spec.ExternalTrafficPolicy
-	if FromOutside(spec) {
+	if ExternallyAccessible(spec) {
 		errs = check.OneOf(external, policy, corev1.ServiceExternalTrafficPolicyCluster,
 			corev1.ServiceExternalTrafficPolicyLocal)
 	} else if policy != "" {

@@ -45,7 +45,7 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 		kind.KeepMetadata(next, is) // admission must not change it
 		next.SetManagedFields(slices.Clone(is.GetManagedFields()))
 		if res.View != nil {
-			if next, err = res.View.Stored(context.Background(), next); err != nil {
+			if next, err = res.View.ToStored(context.Background(), next); err != nil {
 				return false, apierrors.NewInternalError(err)
 			}
 		}
