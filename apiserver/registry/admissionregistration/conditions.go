@@ -48,9 +48,8 @@ func ValidateConditions(conditions []admissionv1.MatchCondition, params bool, pa
 		if text := strings.TrimSpace(c.Expression); text == "" {
 			errs = append(errs, field.Required(at.Child("expression"), ""))
 		} else {
-			errs = append(errs,
-				Errors(Compiler().CompileCELExpression(boolean(text), may, environment.NewExpressions),
-					at.Child("expression"))...)
+			errs = append(errs, Errors(Compiler().CompileCELExpression(boolean(text), may, environment.NewExpressions),
+				at.Child("expression"))...)
 		}
 		switch {
 		case c.Name == "":

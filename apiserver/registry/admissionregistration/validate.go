@@ -151,10 +151,7 @@ func ruleErrors(r *admissionv1.NamedRuleWithOperations, at *field.Path) (errs fi
 	seen := map[string]bool{}
 	for i, name := range r.ResourceNames {
 		errs = append(errs, check.Invalid(at.Child("resourceNames").Index(i), name, content.IsPathSegmentName(name))...)
-		if seen[name] {
-			errs = append(errs, field.Duplicate(at.Child("resourceNames").Index(i), name))
-		}
-		seen[name] = true
+		errs = append(errs, check.Unique(at.Child("resourceNames").Index(i), name, seen)...)
 	}
 	return append(errs, ValidateRule(&r.RuleWithOperations, at)...)
 }
@@ -234,10 +231,7 @@ func bindingValidate(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	seen := map[admissionv1.ValidationAction]bool{}
 	for i, a := range actions {
 		errs = append(errs, OneOf(&a, at.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
-		if seen[a] {
-			errs = append(errs, field.Duplicate(at.Index(i), a))
-		}
-		seen[a] = true
+		errs = append(errs, check.Unique(at.Index(i), a, seen)...)
 	}
 	if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
 		errs = append(errs, field.Invalid(at, actions,
@@ -269,8 +263,7 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 	if r.Name != "" {
 		errs = append(errs, check.Invalid(at.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
 	}
-	errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector,
-		metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	errs = append(errs, check.LabelSelector(at.Child("selector"), r.Selector)...)
 	switch {
 	case r.Name != "" && r.Selector != nil:
 		for _, name := range []string{"name", "selector"} {

@@ -17,8 +17,17 @@ import (
 // jobStatus checks a status, which an external controller may have written (spec.managedBy). A rule that a change of
 // the spec can violate applies only when its part of the status changes.
 func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
-	return slices.Concat(
-		jobCounts(&job.Status, path),
+	status := &job.Status
+	errs := slices.Concat(
+		check.Counts(path, check.Count{Name: "active", Value: int64(status.Active)},
+			check.Count{Name: "succeeded", Value: int64(status.Succeeded)},
+			check.Count{Name: "failed", Value: int64(status.Failed)}),
+		check.NilOrNonNegative(path.Child("ready"), status.Ready),
+		check.NilOrNonNegative(path.Child("terminating"), status.Terminating))
+	if status.Ready != nil && *status.Ready > status.Active {
+		errs = append(errs, field.Invalid(path.Child("ready"), *status.Ready, "cannot set more ready pods than active"))
+	}
+	return slices.Concat(errs,
 		jobUncounted(job.Status.UncountedTerminatedPods, path.Child("uncountedTerminatedPods")),
 		jobEnd(job, old, path),
 		jobTimes(job, old, path),
@@ -26,18 +35,6 @@ func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 		jobConditions(job, path.Child("conditions")),
 		jobProgress(job, old, path),
 	)
-}
-
-func jobCounts(status *batchv1.JobStatus, path *field.Path) field.ErrorList {
-	errs := check.Counts(path, check.Count{Name: "active", Value: int64(status.Active)},
-		check.Count{Name: "succeeded", Value: int64(status.Succeeded)},
-		check.Count{Name: "failed", Value: int64(status.Failed)})
-	errs = append(errs, check.NilOrNonNegative(path.Child("ready"), status.Ready)...)
-	errs = append(errs, check.NilOrNonNegative(path.Child("terminating"), status.Terminating)...)
-	if status.Ready != nil && *status.Ready > status.Active {
-		errs = append(errs, field.Invalid(path.Child("ready"), *status.Ready, "cannot set more ready pods than active"))
-	}
-	return errs
 }
 
 func jobUncounted(u *batchv1.UncountedTerminatedPods, path *field.Path) field.ErrorList {

@@ -7,7 +7,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -37,8 +36,7 @@ func jobValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	if spec.Selector == nil {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	} else {
-		errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector,
-			metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		errs = append(errs, check.LabelSelector(path.Child("selector"), spec.Selector)...)
 	}
 	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
 		!s.Matches(labels.Set(spec.Template.Labels)) {

@@ -16,11 +16,7 @@ import (
 	"monopod/store"
 )
 
-// columnsOf returns the columns of a version: the name, then those of its definition, or by default the age.
-func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) []table.Column {
-	return columnsWith(spec, &lastRow{})
-}
-
+// columnsWith returns the columns of a version: the name, then those of its definition, or by default the age.
 func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *lastRow) []table.Column {
 	more := spec.AdditionalPrinterColumns
 	if len(more) == 0 {

@@ -95,7 +95,7 @@ func (v *Version) resource() *kind.Resource {
 		Namespaced: v.def.Spec.Scope == apiextensionsv1.NamespaceScoped, Qualified: true,
 		StoredAs: names.Plural + "." + v.def.Spec.Group, Schema: v,
 		New:    v.new,
-		Fields: fieldsOf(v.spec), Columns: columnsOf(v.spec),
+		Fields: fieldsOf(v.spec), Columns: columnsWith(v.spec, &lastRow{}),
 	}
 	if v.hasStatus() {
 		res.Subresources = append(res.Subresources, kind.Subresource{Name: "status", Part: true,

@@ -77,7 +77,7 @@ func Resources() []kind.Resource {
 	}
 }
 
-// prepareClaim keeps a write of the spec from changing the status, and vice versa, and the timestamp of an allocation.
+// prepareClaim keeps a write of the spec from changing the status, and vice versa. It keeps the time of an allocation.
 func prepareClaim(next, cur kind.Object, subresource string) {
 	restore := kind.WithoutGeneration(
 		func(obj kind.Object) (*resourcev1.ResourceClaimSpec, *resourcev1.ResourceClaimStatus) {

@@ -18,8 +18,6 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
-
 func validateClass(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*deviceClass).Spec, field.NewPath("spec")
 	errs = append(errs, selectorErrors(spec.Selectors, at.Child("selectors"))...)
@@ -294,7 +292,7 @@ func statusErrors(is, was *claim) (errs field.ErrorList) {
 	devices := sets.New[string]()
 	if a := status.Allocation; a != nil {
 		errs = append(errs, allocationErrors(a, at.Child("allocation"), names, devices)...)
-		if old := was.Status.Allocation; old != nil && !equal(a, old) {
+		if old := was.Status.Allocation; old != nil && !equality.Semantic.DeepEqual(a, old) {
 			errs = append(errs, field.Invalid(at.Child("allocation"), "<value omitted>", "field is immutable"))
 		}
 	}

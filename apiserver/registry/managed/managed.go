@@ -14,6 +14,7 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -211,7 +212,10 @@ func typeName(text string) string {
 // IgnoreManagedFieldsTimestampsTransformer).
 func KeepTimes(next, cur kind.Object) {
 	now, before := next.GetManagedFields(), cur.GetManagedFields()
-	if len(now) == 0 || !sameButTimes(now, before) {
+	if len(now) == 0 || !slices.EqualFunc(now, before, func(a, b metav1.ManagedFieldsEntry) bool {
+		a.Time, b.Time = nil, nil
+		return reflect.DeepEqual(a, b)
+	}) {
 		return
 	}
 	next.SetManagedFields(before)
@@ -227,18 +231,4 @@ func same(next, cur kind.Object) bool {
 	is, err := kind.Typed(next)
 	was, err2 := kind.Typed(cur)
 	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is, was)
-}
-
-func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		x, y := a[i], b[i]
-		x.Time, y.Time = nil, nil
-		if !reflect.DeepEqual(x, y) {
-			return false
-		}
-	}
-	return true
 }

@@ -113,8 +113,7 @@ func ingressBackend(backend *networkingv1.IngressBackend, path *field.Path) fiel
 	case port.Name != "":
 		return append(errs, check.Invalid(at.Child("port", "name"), port.Name, validation.IsValidPortName(port.Name))...)
 	case port.Number != 0:
-		return append(errs,
-			check.Invalid(at.Child("port", "number"), port.Number, validation.IsValidPortNum(int(port.Number)))...)
+		return append(errs, check.Port(at.Child("port", "number"), port.Number)...)
 	}
 	return append(errs, field.Required(path, "port name or number is required"))
 }

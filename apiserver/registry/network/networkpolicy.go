@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -84,7 +83,7 @@ func networkPolicyValidate(next, cur kind.Object, _ string) field.ErrorList {
 		}
 	}
 	spec, path := &next.(*networkingv1.NetworkPolicy).Spec, field.NewPath("spec")
-	errs := labelSelector(&spec.PodSelector, path.Child("podSelector"))
+	errs := check.LabelSelector(path.Child("podSelector"), &spec.PodSelector)
 	for i, rule := range spec.Ingress {
 		errs = append(errs, policyRule(rule.Ports, rule.From, path.Child("ingress").Index(i), "from", known)...)
 	}
@@ -101,10 +100,6 @@ func networkPolicyValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return errs
 }
 
-func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
-}
-
 func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, path *field.Path,
 	direction string, known []string) field.ErrorList {
 	var errs field.ErrorList
@@ -115,10 +110,10 @@ func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.Net
 		peer, at := &peers[i], path.Child(direction).Index(i)
 		pods := peer.PodSelector != nil || peer.NamespaceSelector != nil
 		if peer.PodSelector != nil {
-			errs = append(errs, labelSelector(peer.PodSelector, at.Child("podSelector"))...)
+			errs = append(errs, check.LabelSelector(at.Child("podSelector"), peer.PodSelector)...)
 		}
 		if peer.NamespaceSelector != nil {
-			errs = append(errs, labelSelector(peer.NamespaceSelector, at.Child("namespaceSelector"))...)
+			errs = append(errs, check.LabelSelector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
 		}
 		if peer.IPBlock != nil {
 			errs = append(errs, ipBlock(peer.IPBlock, at.Child("ipBlock"), known)...)
@@ -163,7 +158,7 @@ func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Error
 	if *p.EndPort < p.Port.IntVal {
 		errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
 	}
-	return append(errs, check.Invalid(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))...)
+	return append(errs, check.Port(end, *p.EndPort)...)
 }
 
 // ipBlock checks an address range and its exceptions, which must be strict subsets.

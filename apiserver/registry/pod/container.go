@@ -118,10 +118,7 @@ func resizeValidate(policies []corev1.ContainerResizePolicy, path *field.Path) f
 			check.OneOf(path.Index(i).Child("resourceName"), p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)...)
 		errs = append(errs,
 			check.OneOf(path.Index(i).Child("restartPolicy"), p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)...)
-		if seen[p.ResourceName] {
-			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
-		}
-		seen[p.ResourceName] = true
+		errs = append(errs, check.Unique(path.Index(i), p.ResourceName, seen)...)
 	}
 	return errs
 }
@@ -173,11 +170,10 @@ func portsValidate(ports []corev1.ContainerPort, path *field.Path) field.ErrorLi
 		if p.ContainerPort == 0 {
 			errs = append(errs, field.Required(at.Child("containerPort"), ""))
 		} else {
-			errs = append(errs,
-				check.Invalid(at.Child("containerPort"), p.ContainerPort, validation.IsValidPortNum(int(p.ContainerPort)))...)
+			errs = append(errs, check.Port(at.Child("containerPort"), p.ContainerPort)...)
 		}
 		if p.HostPort != 0 {
-			errs = append(errs, check.Invalid(at.Child("hostPort"), p.HostPort, validation.IsValidPortNum(int(p.HostPort)))...)
+			errs = append(errs, check.Port(at.Child("hostPort"), p.HostPort)...)
 		}
 		if p.HostIP != "" {
 			errs = append(errs, validation.IsValidIP(at.Child("hostIP"), p.HostIP)...)
@@ -200,10 +196,7 @@ func hostPortsOf(spec *corev1.PodSpec, c *corev1.Container, taken map[string]boo
 				field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
 		}
 		id := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
-		if taken[id] {
-			errs = append(errs, field.Duplicate(at.Child("hostPort"), id))
-		}
-		taken[id] = true
+		errs = append(errs, check.Unique(at.Child("hostPort"), id, taken)...)
 	}
 	return errs
 }

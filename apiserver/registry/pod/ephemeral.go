@@ -30,9 +30,8 @@ func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 		if is := &pod.Spec.EphemeralContainers[at]; !equality.Semantic.DeepEqual(is, was) {
 			changed := check.ChangedFields(is.EphemeralContainerCommon, was.EphemeralContainerCommon,
 				equality.Semantic.DeepEqual)
-			errs = append(errs,
-				field.Forbidden(path,
-					fmt.Sprintf("existing ephemeral containers %q may not be changed\nchanged: %v", was.Name, changed)))
+			errs = append(errs, field.Forbidden(path,
+				fmt.Sprintf("existing ephemeral containers %q may not be changed\nchanged: %v", was.Name, changed)))
 		}
 	}
 	return errs

@@ -17,9 +17,8 @@ func probesValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	at := path.Child("readinessProbe")
 	errs = append(errs, probeValidate(c.ReadinessProbe, false, at)...)
 	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
-		errs = append(errs,
-			field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds,
-				"must not be set for readinessProbes"))
+		errs = append(errs, field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds,
+			"must not be set for readinessProbes"))
 	}
 	return errs
 }
@@ -37,8 +36,7 @@ func probeValidate(p *corev1.Probe, kills bool, path *field.Path) field.ErrorLis
 		errs = append(errs, check.PortOrName(path.Child("tcpSocket", "port"), p.TCPSocket.Port)...)
 	}
 	if p.GRPC != nil {
-		errs = append(errs,
-			check.Invalid(path.Child("grpc", "port"), p.GRPC.Port, validation.IsValidPortNum(int(p.GRPC.Port)))...)
+		errs = append(errs, check.Port(path.Child("grpc", "port"), p.GRPC.Port)...)
 	}
 	errs = slices.Concat(errs,
 		check.NonNegative(path.Child("initialDelaySeconds"), p.InitialDelaySeconds),
@@ -101,9 +99,8 @@ func hookValidate(spec *corev1.PodSpec, h *corev1.LifecycleHandler, path *field.
 	}
 	grace := spec.TerminationGracePeriodSeconds
 	if s := h.Sleep; s != nil && grace != nil && (s.Seconds < 0 || s.Seconds > *grace) {
-		errs = append(errs,
-			field.Invalid(path.Child("sleep"), s.Seconds,
-				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)))
+		errs = append(errs, field.Invalid(path.Child("sleep"), s.Seconds,
+			fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)))
 	}
 	return errs
 }

@@ -27,10 +27,7 @@ func podSchedulingValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLi
 	for i, g := range spec.SchedulingGates {
 		at := path.Child("schedulingGates").Index(i)
 		errs = append(errs, check.Invalid(at, g.Name, validation.IsQualifiedName(g.Name))...)
-		if gates[g.Name] {
-			errs = append(errs, field.Duplicate(at, g.Name))
-		}
-		gates[g.Name] = true
+		errs = append(errs, check.Unique(at, g.Name, gates)...)
 	}
 	return append(errs, check.NilOr(path.Child("preemptionPolicy"), spec.PreemptionPolicy, corev1.PreemptLowerPriority,
 		corev1.PreemptNever)...)
@@ -87,7 +84,7 @@ func spreadValidate(constraints []corev1.TopologySpreadConstraint, path *field.P
 			check.NilOr(at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
 				corev1.NodeInclusionPolicyIgnore),
 			labelKeys(c.MatchLabelKeys, at.Child("matchLabelKeys")),
-			labelSelector(c.LabelSelector, at.Child("labelSelector")))
+			check.LabelSelector(at.Child("labelSelector"), c.LabelSelector))
 		id := pair{c.TopologyKey, c.WhenUnsatisfiable}
 		if seen[id] {
 			errs = append(errs,
@@ -111,10 +108,6 @@ func labelKeys(keys []string, path *field.Path) field.ErrorList {
 		errs = append(errs, metavalidation.ValidateLabelName(key, path.Index(i))...)
 	}
 	return errs
-}
-
-func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
 }
 
 func affinityValidate(a *corev1.Affinity, path *field.Path) field.ErrorList {
@@ -223,8 +216,8 @@ func podAffinityValidate(required []corev1.PodAffinityTerm, preferred []corev1.W
 
 func podTermValidate(term *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	errs := slices.Concat(
-		labelSelector(term.LabelSelector, path.Child("labelSelector")),
-		labelSelector(term.NamespaceSelector, path.Child("namespaceSelector")),
+		check.LabelSelector(path.Child("labelSelector"), term.LabelSelector),
+		check.LabelSelector(path.Child("namespaceSelector"), term.NamespaceSelector),
 		labelKeys(term.MatchLabelKeys, path.Child("matchLabelKeys")),
 		labelKeys(term.MismatchLabelKeys, path.Child("mismatchLabelKeys")),
 	)

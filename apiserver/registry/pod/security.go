@@ -66,9 +66,8 @@ func sysctlsValidate(spec *corev1.PodSpec, sysctls []corev1.Sysctl, path *field.
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case !valid || len(s.Name) > maxSysctlName:
-			errs = append(errs,
-				field.Invalid(at, s.Name,
-					fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName)))
+			errs = append(errs, field.Invalid(at, s.Name,
+				fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName)))
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at, s.Name))
 		case spec.HostNetwork && strings.HasPrefix(name, "net."):
@@ -103,9 +102,8 @@ func appArmorValidate(p *corev1.AppArmorProfile, path *field.Path) field.ErrorLi
 	}
 	errs := check.OneOf(path.Child("type"), p.Type, corev1.AppArmorProfileTypeLocalhost,
 		corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	return append(errs,
-		localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost,
-			path.Child("localhostProfile"))...)
+	return append(errs, localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost,
+		path.Child("localhostProfile"))...)
 }
 
 // localhostProfile requires the path of a file on the node if the type is Localhost, and none otherwise.

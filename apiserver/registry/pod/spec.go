@@ -62,10 +62,7 @@ func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, g := range spec.ReadinessGates {
 		at := path.Child("readinessGates").Index(i).Child("conditionType")
 		errs = append(errs, check.Invalid(at, g.ConditionType, validation.IsQualifiedName(string(g.ConditionType)))...)
-		if gates[g.ConditionType] {
-			errs = append(errs, field.Duplicate(at, g.ConditionType))
-		}
-		gates[g.ConditionType] = true
+		errs = append(errs, check.Unique(at, g.ConditionType, gates)...)
 	}
 	return errs
 }
@@ -169,10 +166,7 @@ func podResourcesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 	for i, c := range spec.ResourceClaims {
 		at := path.Child("resourceClaims").Index(i)
 		errs = append(errs, check.Named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
-		if claims[c.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
-		}
-		claims[c.Name] = true
+		errs = append(errs, check.Unique(at.Child("name"), c.Name, claims)...)
 		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
 			errs = append(errs, field.Invalid(at, c, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}

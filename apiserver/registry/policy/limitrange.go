@@ -62,10 +62,7 @@ func limitRangeValidate(next, _ kind.Object, _ string) field.ErrorList {
 		} else if !standard && !strings.Contains(string(t), "/") {
 			errs = append(errs, field.Invalid(at.Child("type"), t, "must be a standard limit type or fully qualified"))
 		}
-		if seen[t] {
-			errs = append(errs, field.Duplicate(at.Child("type"), t))
-		}
-		seen[t] = true
+		errs = append(errs, check.Unique(at.Child("type"), t, seen)...)
 		errs = append(errs, limitErrors(&limits[i], at)...)
 	}
 	return errs

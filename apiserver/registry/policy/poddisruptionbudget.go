@@ -66,8 +66,7 @@ func podDisruptionBudgetValidate(next, _ kind.Object, subresource string) field.
 	return slices.Concat(errs,
 		podShare(spec.MinAvailable, path.Child("minAvailable")),
 		podShare(spec.MaxUnavailable, path.Child("maxUnavailable")),
-		metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
-			path.Child("selector")),
+		check.LabelSelector(path.Child("selector"), spec.Selector),
 		check.NilOr(path.Child("unhealthyPodEvictionPolicy"), spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget,
 			policyv1.AlwaysAllow))
 }

@@ -4,9 +4,9 @@ package rbac
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
@@ -50,12 +50,10 @@ func clusterRoleResource() kind.Resource {
 			}
 			selectors := role.AggregationRule.ClusterRoleSelectors
 			if len(selectors) == 0 {
-				errs = append(errs,
-					field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+				errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 			}
 			for i := range selectors {
-				errs = append(errs, metavalidation.ValidateLabelSelector(&selectors[i],
-					metavalidation.LabelSelectorValidationOptions{}, at.Index(i))...)
+				errs = append(errs, check.LabelSelector(at.Index(i), &selectors[i])...)
 			}
 			return errs
 		},

@@ -77,7 +77,7 @@ func endpointsValidate(next, cur kind.Object, _ string) field.ErrorList {
 			}
 			errs = slices.Concat(errs,
 				check.UnsetOrNamed(at.Child("name"), p.Name, validation.IsDNS1123Label),
-				check.Invalid(at.Child("port"), p.Port, validation.IsValidPortNum(int(p.Port))),
+				check.Port(at.Child("port"), p.Port),
 				protocol(at.Child("protocol"), p.Protocol),
 				appProtocol(at.Child("appProtocol"), p.AppProtocol))
 		}

@@ -167,10 +167,7 @@ func endpointPorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 	for i, p := range ports { // name and protocol have defaults
 		at := path.Index(i)
 		errs = append(errs, check.UnsetOrNamed(at.Child("name"), *p.Name, validation.IsDNS1123Label)...)
-		if seen[*p.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), *p.Name))
-		}
-		seen[*p.Name] = true
+		errs = append(errs, check.Unique(at.Child("name"), *p.Name, seen)...)
 		errs = append(errs, protocol(at.Child("protocol"), *p.Protocol)...)
 		errs = append(errs, appProtocol(at.Child("appProtocol"), p.AppProtocol)...)
 	}

@@ -75,7 +75,7 @@ func serviceTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList 
 	case needed && port == 0:
 		errs = append(errs, field.Required(at, ""))
 	case needed:
-		errs = append(errs, check.Invalid(at, port, validation.IsValidPortNum(int(port)))...)
+		errs = append(errs, check.Port(at, port)...)
 	case port != 0:
 		errs = append(errs, field.Invalid(at, port,
 			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))

@@ -120,14 +120,11 @@ func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 		switch name := port.Name; {
 		case name != "":
 			errs = append(errs, check.Invalid(at.Child("name"), name, validation.IsDNS1123Label(name))...)
-			if names[name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), name))
-			}
-			names[name] = true
+			errs = append(errs, check.Unique(at.Child("name"), name, names)...)
 		case len(spec.Ports) > 1:
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		}
-		errs = append(errs, check.Invalid(at.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
+		errs = append(errs, check.Port(at.Child("port"), port.Port)...)
 		errs = append(errs, protocol(at.Child("protocol"), port.Protocol)...)
 		errs = append(errs, check.PortOrName(at.Child("targetPort"), port.TargetPort)...)
 		errs = append(errs, appProtocol(at.Child("appProtocol"), port.AppProtocol)...)

@@ -6,7 +6,6 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -51,10 +50,7 @@ func csiNodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 		if d.Allocatable != nil {
 			errs = append(errs, check.NilOrNonNegative(path.Child("allocatable", "count"), d.Allocatable.Count)...)
 		}
-		if seen[d.Name] {
-			errs = append(errs, field.Duplicate(path.Child("name"), d.Name))
-		}
-		seen[d.Name] = true
+		errs = append(errs, check.Unique(path.Child("name"), d.Name, seen)...)
 		errs = append(errs, topologyKeys(d.TopologyKeys, path)...)
 	}
 	was := map[string]storagev1.CSINodeDriver{}
@@ -112,7 +108,7 @@ func csiCapacityValidate(next, cur kind.Object, _ string) field.ErrorList {
 	c := next.(*storagev1.CSIStorageCapacity)
 	topology, class := field.NewPath("nodeTopology"), field.NewPath("storageClassName")
 	errs := slices.Concat(
-		metavalidation.ValidateLabelSelector(c.NodeTopology, metavalidation.LabelSelectorValidationOptions{}, topology),
+		check.LabelSelector(topology, c.NodeTopology),
 		check.Invalid(class, c.StorageClassName, check.Subdomain(c.StorageClassName)),
 		notNegative(c.Capacity, field.NewPath("capacity")),
 		notNegative(c.MaximumVolumeSize, field.NewPath("maximumVolumeSize")),

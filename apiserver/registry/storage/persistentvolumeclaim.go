@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -150,8 +149,7 @@ func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field
 		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
 	}
 	if spec.Selector != nil {
-		errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector,
-			metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+		errs = append(errs, check.LabelSelector(at.Child("selector"), spec.Selector)...)
 	}
 	errs = append(errs, accessModes(spec.AccessModes, at.Child("accessModes"))...)
 	size := at.Child("resources").Key(string(corev1.ResourceStorage))

@@ -144,10 +144,7 @@ func topology(term *corev1.TopologySelectorTerm, at *field.Path) field.ErrorList
 			}
 		}
 		errs = append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
-		if keys[r.Key] {
-			errs = append(errs, field.Duplicate(path.Child("key"), r.Key))
-		}
-		keys[r.Key] = true
+		errs = append(errs, check.Unique(path.Child("key"), r.Key, keys)...)
 	}
 	return errs
 }

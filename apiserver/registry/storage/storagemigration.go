@@ -45,8 +45,7 @@ func validateMigration(next, cur kind.Object, subresource string) (errs field.Er
 	if subresource == "status" {
 		return statusErrors(m, cur.(*migration))
 	}
-	errs = append(errs,
-		check.UnsetOrNamed(at.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain)...)
+	errs = append(errs, check.UnsetOrNamed(at.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain)...)
 	if m.Spec.Resource.Resource == "" {
 		errs = append(errs, field.Required(at.Child("resource"), "resource is required"))
 	} else {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -103,7 +102,7 @@ func daemonSetPrepare(next, cur kind.Object, subresource string) {
 // daemonSetSpec reports a missing selector only as one that does not match the template, as upstream does.
 func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
-	errs := metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at)
+	errs := check.LabelSelector(at, spec.Selector)
 	if len(errs) == 0 {
 		errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	}

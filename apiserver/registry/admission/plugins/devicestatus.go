@@ -50,9 +50,8 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 	old *resourcev1.ResourceClaimStatus) (errs field.ErrorList, err error) {
 	at := field.NewPath("status")
 	refuse := func(part, subresource string) {
-		errs = append(errs,
-			field.Forbidden(at.Child(part),
-				fmt.Sprintf("user %q may not write it without permission for resourceclaims/%s", w.user.Name, subresource)))
+		errs = append(errs, field.Forbidden(at.Child(part),
+			fmt.Sprintf("user %q may not write it without permission for resourceclaims/%s", w.user.Name, subresource)))
 	}
 	if !equality.Semantic.DeepEqual(next.Allocation, old.Allocation) ||
 		!equality.Semantic.DeepEqual(next.ReservedFor, old.ReservedFor) {
