@@ -50,15 +50,16 @@ func WithoutGeneration[S, T any](halves func(Object) (*S, *T)) func(next, cur Ob
 // SpecOnly returns the Prepare of a kind without a status: the generation is 1, and increases when the spec changes.
 func SpecOnly[S any](spec func(Object) *S, fill func(Object)) func(next, cur Object, subresource string) {
 	return func(next, cur Object, subresource string) {
-		if cur == nil {
+		switch {
+		case cur == nil:
 			next.SetGeneration(1)
-			return
-		}
-		if fill != nil {
-			fill(next)
-		}
-		if subresource == "" && !equality.Semantic.DeepEqual(spec(next), spec(cur)) {
-			next.SetGeneration(cur.GetGeneration() + 1)
+		case subresource == "":
+			if fill != nil {
+				fill(next)
+			}
+			if !equality.Semantic.DeepEqual(spec(next), spec(cur)) {
+				next.SetGeneration(cur.GetGeneration() + 1)
+			}
 		}
 	}
 }
