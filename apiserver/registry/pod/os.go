@@ -3,12 +3,13 @@ package pod
 import (
 	"fmt"
 	"maps"
-	"monopod/apiserver/kit/check"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/check"
 )
 
 // podOSValidate rejects fields that belong to another operating system than the pod's.
@@ -50,6 +51,7 @@ func containerSecurities(spec *corev1.PodSpec,
 	}
 }
 
+// onlyLinux rejects the fields that only pods for Linux have.
 func onlyLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	const detail = "cannot be set for a windows pod"
 	errs := check.Forbidden(path, detail, []check.Field{

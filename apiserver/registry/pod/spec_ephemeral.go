@@ -1,11 +1,12 @@
 package pod
 
 import (
-	"monopod/apiserver/kit/check"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/check"
 )
 
 // ephemeralValidate validates ephemeral containers, which have no ports, probes, hooks or resources.

@@ -1,12 +1,12 @@
 package workload
 
 import (
-	"monopod/apiserver/kit/check"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/check"
 )
 
 // selectorErrors requires a selector that is not empty: an empty one matches all pods.
