@@ -229,7 +229,7 @@ func (p *parts) controllersConfig() controllers.ProcessConfig {
 	cfg.Services.Ranges = p.cfg.API.ServiceRange().Complete().Addresses
 	return controllers.ProcessConfig{
 		Config: cfg, Node: p.cfg.NodeName, Shared: a.State.Shared(),
-		Server: a.Access.Advertised, Moved: a.Access.Moved, ClusterIP: p.cfg.API.ServiceRange().First(),
+		Server: a.Access.Advertised, Moved: a.Access.Moved, ClusterIP: p.cfg.API.ServiceRange().APIServerAddress(),
 		Always: []controllers.Always{
 			{Name: "rbac", New: a.Roles},
 			{Name: "definitions", New: a.Definitions},

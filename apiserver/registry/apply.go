@@ -51,6 +51,10 @@ type ApplyOptions struct {
 	MayCreate func() error
 }
 
+// maxApplied is the maximum size of an applied object, in bytes of protobuf. Each apply adds fields, so that the limit
+// on request bodies is not enough.
+const maxApplied = 3 << 20
+
 // Apply implements server-side apply. It sets the fields of patch, which opts.Manager then owns, and removes the
 // manager's fields that patch no longer contains. Unless forced, it returns a conflict (409) if fields of other
 // managers would change. It creates the object if it does not exist, and then reports created.
@@ -66,7 +70,11 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 		if err != nil {
 			return nil, err
 		}
-		return next, tooLarge(next)
+		if o, ok := next.(interface{ Size() int }); ok && o.Size() > maxApplied {
+			err = apierrors.NewRequestEntityTooLargeError(
+				fmt.Sprintf("the patch results in an object of %d bytes, limit is %d", o.Size(), maxApplied))
+		}
+		return next, err
 	}
 	ctx = untracked(ctx)
 	for {
@@ -94,19 +102,6 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 			return obj, err == nil, err
 		}
 	}
-}
-
-// maxApplied is the maximum size of an applied object, in bytes of protobuf. Each apply adds fields, so that the limit
-// on request bodies is not enough.
-const maxApplied = 3 << 20
-
-// tooLarge returns 413 if the object is larger than maxApplied.
-func tooLarge(obj Object) error {
-	if o, ok := obj.(interface{ Size() int }); ok && o.Size() > maxApplied {
-		return apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("the patch results in an object of %d bytes, limit is %d", o.Size(), maxApplied))
-	}
-	return nil
 }
 
 // track records the writer in next's managedFields; cur is nil for a creation. It ignores objects that have never been

@@ -13,9 +13,9 @@ import (
 	"monopod/apiserver/registry/policy"
 )
 
-// createSystemObjects creates the objects of a new cluster: four namespaces with their default service accounts, and
-// two priority classes. It does not change existing objects.
-func createSystemObjects(ctx context.Context, c client.Client) error {
+// Bootstrap creates the objects of a new cluster: four namespaces with their default service accounts, and two priority
+// classes. It does not change existing objects.
+func (r *Registry) Bootstrap(ctx context.Context) error {
 	var all []client.Object
 	for _, name := range systemNamespaces() {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -26,14 +26,14 @@ func createSystemObjects(ctx context.Context, c client.Client) error {
 		priorityClassOf(policy.SystemClusterCritical,
 			"Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
-	if err := createMissing(ctx, c, all); err != nil {
+	if err := createMissing(ctx, r, all); err != nil {
 		return err
 	}
 	var accounts []client.Object // their namespaces must exist first
 	for _, name := range systemNamespaces() {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	}
-	return createMissing(ctx, c, accounts)
+	return createMissing(ctx, r, accounts)
 }
 
 // createMissing creates the missing objects concurrently, so that they share a commit.

@@ -101,8 +101,8 @@ func (c *Catalogue) Announce() {
 	close(old.changed)
 }
 
-// Defined returns the names of the CustomResourceDefinitions whose resources are served.
-func (c *Catalogue) Defined() []string {
+// DefinitionNames returns the names of the CustomResourceDefinitions whose resources are served.
+func (c *Catalogue) DefinitionNames() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.custom))

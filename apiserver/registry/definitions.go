@@ -30,7 +30,7 @@ func (d Definitions) Load(ctx context.Context) (int64, error) {
 		}
 		d.serve(e)
 	}
-	for _, name := range r.Defined() {
+	for _, name := range r.DefinitionNames() {
 		if !listed[name] {
 			d.remove(name)
 		}
@@ -60,7 +60,7 @@ func (d Definitions) Run(ctx context.Context) error {
 func (r *Registry) waitServed(ctx context.Context, name string) {
 	limit := r.clock.NewTimer(r.establish)
 	defer limit.Stop()
-	for changed := r.Changed(); !slices.Contains(r.Defined(), name); changed = r.Changed() {
+	for changed := r.Changed(); !slices.Contains(r.DefinitionNames(), name); changed = r.Changed() {
 		select {
 		case <-changed:
 		case <-limit.C():

@@ -18,8 +18,8 @@ type Page struct {
 	At       int64  // revision; 0: the current one
 }
 
-// Listed is a list or one page of it.
-type Listed struct {
+// ListPage is a list or one page of it.
+type ListPage struct {
 	Entries  []*store.Entry
 	Revision int64
 	Continue string // continue token of the next page; empty: no further pages
@@ -62,20 +62,20 @@ func decodeToken(s string) (token, error) {
 // Page returns one page of the selected list. All pages show the same revision. When the history no longer contains it,
 // Page returns 410 with a token that continues at the current revision. The entries are as stored; convert.Each
 // converts them.
-func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
+func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (ListPage, error) {
 	res, err := r.FindStored(sel.Resource)
 	if err != nil {
-		return Listed{}, err
+		return ListPage{}, err
 	}
 	s, err := selectorOf(res, r.Base(res), sel)
 	if err != nil {
-		return Listed{}, err
+		return ListPage{}, err
 	}
 	s.At = page.At
 	if page.Continue != "" {
 		t, err := decodeToken(page.Continue)
 		if err != nil {
-			return Listed{}, err
+			return ListPage{}, err
 		}
 		s.At, s.After = max(t.Revision, 0), t.Start
 	}
@@ -90,16 +90,16 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 			"objects that were created, modified, or deleted between the time the first chunk was returned and now " +
 			"may show up in the list.")
 		e.ErrStatus.Continue = token{tokenVersion, currentRevision, s.After}.encode()
-		return Listed{}, e
+		return ListPage{}, e
 	}
 	if err != nil {
-		return Listed{}, apierror.Of(err, res, "")
+		return ListPage{}, apierror.Of(err, res, "")
 	}
-	return r.paginate(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
+	return r.paginate(ctx, s, ListPage{Entries: entries, Revision: rev}, page.Limit), nil
 }
 
 // paginate cuts a list to limit entries and sets the continue token.
-func (r *Registry) paginate(ctx context.Context, s store.Selector, l Listed, limit int) Listed {
+func (r *Registry) paginate(ctx context.Context, s store.Selector, l ListPage, limit int) ListPage {
 	if limit <= 0 || len(l.Entries) <= limit {
 		return l
 	}

@@ -140,14 +140,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	}
 	r.fields = managed.New(r.clock)
 	r.kinds = custom.NewKinds(r.clock, webhook.Network{API: r, Dial: cfg.Dial})
-	r.configure(s, &cfg)
-	r.admission = plugins.New(r, cfg.Roles, cfg.Tolerations, r.dynamic).Without(cfg.DisabledPlugins)
-	r.services = newServices(r, cfg.Services)
-	return r
-}
-
-// configure creates the admission plugins that users configure: webhooks and policies.
-func (r *Registry) configure(s store.Store, cfg *Config) {
+	// The plugins that users configure: webhooks and policies.
 	matching := match.Config{API: r, Versions: r.Versions, Authorizer: cfg.Roles}
 	follower := reload.Follower{Store: s, Clock: r.clock, Log: r.log}
 	r.hooks = webhooks.New(webhooks.Config{Config: matching, Follower: follower, Dial: cfg.Dial})
@@ -159,6 +152,9 @@ func (r *Registry) configure(s store.Store, cfg *Config) {
 	chain := r.hooks.Plugins() // mutating, validating
 	r.dynamic = slices.Insert(slices.Insert(chain, 1, validating), 0, mutating).Without(cfg.DisabledPlugins)
 	r.configurations = reload.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
+	r.admission = plugins.New(r, cfg.Roles, cfg.Tolerations, r.dynamic).Without(cfg.DisabledPlugins)
+	r.services = newServices(r, cfg.Services)
+	return r
 }
 
 // Entry is Get with the encoded object.
@@ -243,7 +239,7 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 }
 
 // Changes is Watch with encoded objects and progress events. Its entries are as stored; convert.Entry converts them.
-// Seen translates its events by the returned selector.
+// EventFor translates its events by the returned selector.
 func (r *Registry) Changes(ctx context.Context, sel client.Selector,
 	rev int64) (*store.Changes, store.Selector, error) {
 	res, err := r.FindStored(sel.Resource)
@@ -258,9 +254,9 @@ func (r *Registry) Changes(ctx context.Context, sel client.Selector,
 	return changes, s, apierror.Of(err, res, "")
 }
 
-// Seen translates an event for a watch on sel: an object that starts to match is added, an object that stops matching
-// is deleted.
-func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
+// EventFor translates an event for a watch on sel: an object that starts to match is added, an object that stops
+// matching is deleted.
+func EventFor(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 	switch was, is := sel.Matches(ev.Old), sel.Matches(ev.New); {
 	case was && is:
 		return watch.Modified, ev.New
@@ -329,25 +325,20 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		mark.SetResourceVersion(formatRevision(ev.Rev))
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
-	typ, e := Seen(s, ev)
+	typ, e := EventFor(s, ev)
 	if convert.SkipsConversion(ctx, res) {
 		return watch.Event{Type: typ, Object: convert.Unconverted(res, e.Object)}
 	}
 	obj, err := convert.Of(ctx, res, e.Object)
-	if err != nil {
-		return watch.Event{Type: watch.Error, Object: statusOf(err)}
+	if err == nil {
+		return watch.Event{Type: typ, Object: obj}
 	}
-	return watch.Event{Type: typ, Object: obj}
-}
-
-// statusOf returns the error as a Status.
-func statusOf(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if !errors.As(err, &api) {
 		api = apierrors.NewInternalError(err)
 	}
 	status := api.Status()
-	return &status
+	return watch.Event{Type: watch.Error, Object: &status}
 }
 
 // Newest implements client.Ordered. It returns false if the store is not in memory.
@@ -362,9 +353,6 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	}
 	return s.Newest(r.Base(res).Key("", "").Resource), true
 }
-
-// Bootstrap creates the objects of a new cluster.
-func (r *Registry) Bootstrap(ctx context.Context) error { return createSystemObjects(ctx, r) }
 
 // ConfiguredAdmission returns the configuration of r's webhooks and policies. The caller must load it before r serves
 // requests.

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,11 +23,17 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 	if sel.Fields != nil {
 		wanted = sel.Fields.Requirements()
 	}
-	if err := checkFields(res, wanted); err != nil {
-		return s, err
-	}
 	var rest fields.Requirements
+	var supported fields.Set // besides the metadata, which every kind supports
 	for _, q := range wanted {
+		if q.Field != "metadata.name" && q.Field != "metadata.namespace" {
+			if supported == nil {
+				supported = res.FieldsOf(res.New())
+			}
+			if !supported.Has(q.Field) {
+				return s, apierror.BadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
+			}
+		}
 		equals := q.Operator == selection.Equals || q.Operator == selection.DoubleEquals
 		if q.Field == "metadata.name" && equals && s.Name == "" {
 			s.Name = q.Value
@@ -36,23 +43,6 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 	}
 	s.Match = matcher(res, sel.Labels, rest)
 	return s, nil
-}
-
-// checkFields returns an error for field requirements that the kind does not support.
-func checkFields(r *Resource, wanted fields.Requirements) error {
-	var known fields.Set
-	for _, q := range wanted {
-		if q.Field == "metadata.name" || q.Field == "metadata.namespace" {
-			continue // every kind supports them
-		}
-		if known == nil {
-			known = r.FieldsOf(r.New())
-		}
-		if !known.Has(q.Field) {
-			return apierror.BadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
-		}
-	}
-	return nil
 }
 
 // matcher returns the function that checks label and field requirements; nil: there are none.
@@ -70,15 +60,8 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 		}
 		as, err := convert.Of(context.Background(), res, obj)
 		// on an error select the object: its conversion for the response fails, too
-		return err != nil || matchFields(f, res, as)
+		return err != nil || !slices.ContainsFunc(f, func(q fields.Requirement) bool {
+			return (res.FieldOf(as, q.Field) == q.Value) == (q.Operator == selection.NotEquals)
+		})
 	}
-}
-
-func matchFields(wanted fields.Requirements, res *Resource, obj store.Object) bool {
-	for _, q := range wanted {
-		if (res.FieldOf(obj, q.Field) == q.Value) == (q.Operator == selection.NotEquals) {
-			return false
-		}
-	}
-	return true
 }

@@ -40,7 +40,7 @@ func newServices(r *Registry, cfg allocate.Config) *allocate.Services {
 		stored.Ranges = func(ctx context.Context) ([]netip.Prefix, error) { return allocate.ReadyRanges(ctx, r) }
 	}
 	if r.Find(client.IPAddresses) != nil {
-		stored.Taken = func(ctx context.Context) ([]netip.Addr, error) { return allocate.TakenByUsers(ctx, r) }
+		stored.UserAddresses = func(ctx context.Context) ([]netip.Addr, error) { return allocate.UserAddresses(ctx, r) }
 	}
 	return allocate.New(cfg, stored)
 }

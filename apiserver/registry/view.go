@@ -33,7 +33,7 @@ func (v viewRegistry) create(ctx context.Context, obj Object) (Object, error) {
 			return nil, apierror.Invalid(res, nameOr(obj), errs)
 		}
 	}
-	converted, err := res.View.Stored(ctx, obj)
+	converted, err := res.View.ToStored(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (v viewRegistry) update(ctx context.Context, ref client.Ref, change client.
 				return nil, apierror.Invalid(res, ref.Name, errs)
 			}
 		}
-		return res.View.Stored(ctx, next)
+		return res.View.ToStored(ctx, next)
 	})
 	if err != nil || scales {
 		return stored, err

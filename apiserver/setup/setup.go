@@ -137,7 +137,7 @@ func (a *API) open(ctx context.Context) error {
 	}
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
-	resources := service.Reaching(registry.Resources(), a.cfg.LoopbackPods)
+	resources := service.WithLoopbackPods(registry.Resources(), a.cfg.LoopbackPods)
 	a.Registry = registry.New(a.State.Store, resources, registry.Config{
 		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off,
 		DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial, Establish: establishTime,
@@ -206,7 +206,7 @@ func (a *API) shareKeys(ctx context.Context) error {
 func (a *API) openAccess() (err error) {
 	a.Access, err = entry.Open(entry.Config{
 		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node,
-		Names: slices.Concat([]string{a.cfg.services.First().String()}, a.cfg.Serving.SANs, a.cfg.Names),
+		Names: slices.Concat([]string{a.cfg.services.APIServerAddress().String()}, a.cfg.Serving.SANs, a.cfg.Names),
 		Clock: clock.RealClock{}, Guard: a.guard,
 	})
 	if err != nil {

@@ -226,7 +226,7 @@ func (st *watchStream) event(ctx context.Context, sel store.Selector, ev *store.
 		return apierror.Expired("too old resource version: the watch fell behind")
 	}
 	if !ev.Progress() {
-		typ, e := registry.Seen(sel, ev)
+		typ, e := registry.EventFor(sel, ev)
 		frame, err := st.enc.shared(ctx, typ, e)
 		if err != nil {
 			return err

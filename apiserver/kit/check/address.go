@@ -47,10 +47,15 @@ func NilOrNamed(path *field.Path, name *string, valid func(string) []string) fie
 	return Invalid(path, *name, valid(*name))
 }
 
+// Port requires the number of a port.
+func Port(path *field.Path, port int32) field.ErrorList {
+	return Invalid(path, port, validation.IsValidPortNum(int(port)))
+}
+
 // PortOrName validates the number or the name of a port.
 func PortOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
 	if port.Type == intstr.Int {
-		return Invalid(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
+		return Port(path, port.IntVal)
 	}
 	return Invalid(path, port.StrVal, validation.IsValidPortName(port.StrVal))
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -179,6 +180,37 @@ func Finalizers(names []string, path *field.Path) field.ErrorList {
 		if !strings.Contains(name, "/") && !slices.Contains(standard, name) {
 			errs = append(errs,
 				field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
+}
+
+// Unique requires a value that is not in seen, and adds it to seen.
+func Unique[K comparable](path *field.Path, value K, seen map[K]bool) field.ErrorList {
+	if seen[value] {
+		return field.ErrorList{field.Duplicate(path, value)}
+	}
+	seen[value] = true
+	return nil
+}
+
+// LabelSelector requires a valid selector; nil is valid.
+func LabelSelector(path *field.Path, selector *metav1.LabelSelector) field.ErrorList {
+	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
+}
+
+// Field is the name of a field, and whether it is set.
+type Field = struct {
+	Name string
+	Set  bool
+}
+
+// Forbidden returns an error for each field that is set.
+func Forbidden(path *field.Path, detail string, fields []Field) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range fields {
+		if f.Set {
+			errs = append(errs, field.Forbidden(path.Child(f.Name), detail))
 		}
 	}
 	return errs

@@ -51,8 +51,10 @@ func validatingResources() []kind.Resource {
 			Categories: []string{"api-extensions"},
 			New:        func() kind.Object { return new(binding) },
 			Default:    bindingDefault,
-			Prepare:    bindingPrepare,
-			Validate:   bindingValidate,
+			Prepare: kind.SpecOnly(func(obj kind.Object) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+				return &obj.(*binding).Spec
+			}, bindingDefault),
+			Validate: bindingValidate,
 			Columns: bindingColumns(
 				func(b *binding) string { return b.Spec.PolicyName },
 				func(b *binding) *admissionv1.ParamRef { return b.Spec.ParamRef }),
@@ -127,9 +129,3 @@ func policyPrepare(next, cur kind.Object, subresource string) {
 		p.Status.ObservedGeneration = p.Generation
 	}
 }
-
-// bindingPrepare increments the generation when the spec changes; a binding has no status.
-var bindingPrepare = kind.SpecAndStatus(
-	func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicyBindingSpec, *struct{}) {
-		return &obj.(*binding).Spec, new(struct{})
-	}, bindingDefault)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/cel-go/cel"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,15 +18,6 @@ import (
 // maxConditions is the maximum number of match conditions of a webhook.
 const maxConditions = 64
 
-// condition is the expression of a match condition.
-type condition string
-
-// GetExpression implements cel.ExpressionAccessor.
-func (c condition) GetExpression() string { return string(c) }
-
-// ReturnTypes implements cel.ExpressionAccessor.
-func (condition) ReturnTypes() []*cel.Type { return []*cel.Type{cel.BoolType} }
-
 // variables are the variables of match conditions besides object, oldObject and request.
 var variables = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
 
@@ -40,7 +30,7 @@ var Compiler = sync.OnceValue(func() plugincel.Compiler {
 func CompileConditions(conditions []admissionv1.MatchCondition) plugincel.ConditionEvaluator {
 	results := make([]plugincel.CompilationResult, len(conditions))
 	for i, c := range conditions {
-		results[i] = Compiler().CompileCELExpression(condition(c.Expression), variables, environment.StoredExpressions)
+		results[i] = Compiler().CompileCELExpression(boolean(c.Expression), variables, environment.StoredExpressions)
 	}
 	return plugincel.NewCondition(results)
 }
@@ -58,9 +48,8 @@ func ValidateConditions(conditions []admissionv1.MatchCondition, params bool, pa
 		if text := strings.TrimSpace(c.Expression); text == "" {
 			errs = append(errs, field.Required(at.Child("expression"), ""))
 		} else {
-			errs = append(errs,
-				Errors(Compiler().CompileCELExpression(condition(text), may, environment.NewExpressions),
-					at.Child("expression"))...)
+			errs = append(errs, Errors(Compiler().CompileCELExpression(boolean(text), may, environment.NewExpressions),
+				at.Child("expression"))...)
 		}
 		switch {
 		case c.Name == "":

@@ -28,8 +28,10 @@ func mutatingResources() []kind.Resource {
 			Categories: []string{"api-extensions"},
 			New:        func() kind.Object { return new(mutating) },
 			Default:    mutatingDefault,
-			Prepare:    mutatingPrepare,
-			Validate:   mutatingValidate,
+			Prepare: kind.SpecOnly(func(obj kind.Object) *admissionv1.MutatingAdmissionPolicySpec {
+				return &obj.(*mutating).Spec
+			}, mutatingDefault),
+			Validate: mutatingValidate,
 			Columns: []table.Column{
 				table.Name(),
 				table.Count("Mutations", "Mutations indicates the number of mutation rules defined in this configuration",
@@ -45,8 +47,10 @@ func mutatingResources() []kind.Resource {
 			Categories: []string{"api-extensions"},
 			New:        func() kind.Object { return new(mutatingBinding) },
 			Default:    mutatingBindingDefault,
-			Prepare:    mutatingBindingPrepare,
-			Validate:   mutatingBindingValidate,
+			Prepare: kind.SpecOnly(func(obj kind.Object) *admissionv1.MutatingAdmissionPolicyBindingSpec {
+				return &obj.(*mutatingBinding).Spec
+			}, mutatingBindingDefault),
+			Validate: mutatingBindingValidate,
 			Columns: bindingColumns(
 				func(b *mutatingBinding) string { return b.Spec.PolicyName },
 				func(b *mutatingBinding) *admissionv1.ParamRef { return b.Spec.ParamRef }),
@@ -63,16 +67,6 @@ func mutatingDefault(obj kind.Object) {
 func mutatingBindingDefault(obj kind.Object) {
 	defaultMatch(obj.(*mutatingBinding).Spec.MatchResources)
 }
-
-// mutatingPrepare increments the generation when the spec changes; these policies have no status.
-var mutatingPrepare = kind.SpecAndStatus(func(obj kind.Object) (*admissionv1.MutatingAdmissionPolicySpec, *struct{}) {
-	return &obj.(*mutating).Spec, new(struct{})
-}, mutatingDefault)
-
-var mutatingBindingPrepare = kind.SpecAndStatus(
-	func(obj kind.Object) (*admissionv1.MutatingAdmissionPolicyBindingSpec, *struct{}) {
-		return &obj.(*mutatingBinding).Spec, new(struct{})
-	}, mutatingBindingDefault)
 
 func mutatingValidate(next, cur kind.Object, _ string) field.ErrorList {
 	p := next.(*mutating)

@@ -135,8 +135,8 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 		return c
 	}
 	c.env.Compiler = c
-	for _, v := range spec.Variables {
-		c.env.CompileAndStoreVariable(typedExpression{v.Expression, v.Name}, plugincel.OptionalVariableDeclarations{},
+	for i := range spec.Variables {
+		c.env.CompileAndStoreVariable(variable(&spec.Variables[i]), plugincel.OptionalVariableDeclarations{},
 			environment.StoredExpressions)
 	}
 	return c
@@ -167,15 +167,14 @@ func variableTypes(object, params *apiservercel.DeclType, parameterized bool) en
 
 // check returns the error of an expression; empty: none.
 func (c *checker) check(text string) string {
-	err := c.err
-	if err == nil {
-		if result := c.CompileCELExpression(typedExpression{text: text}, plugincel.OptionalVariableDeclarations{},
-			environment.StoredExpressions); result.Error != nil {
-			return fmt.Sprintf("%v: %s\n", c.gvk, result.Error)
-		}
-		return ""
+	if c.err != nil {
+		return fmt.Sprintf("%v: type checking error: %v\n", c.gvk, c.err)
 	}
-	return fmt.Sprintf("%v: type checking error: %v\n", c.gvk, err)
+	if result := c.CompileCELExpression(expression{text: text}, plugincel.OptionalVariableDeclarations{},
+		environment.StoredExpressions); result.Error != nil {
+		return fmt.Sprintf("%v: %s\n", c.gvk, result.Error)
+	}
+	return ""
 }
 
 // CompileCELExpression implements plugincel.Compiler. It checks the expression and returns no program.
@@ -193,15 +192,3 @@ func (c *checker) CompileCELExpression(e plugincel.ExpressionAccessor, _ pluginc
 	}
 	return plugincel.CompilationResult{OutputType: ast.OutputType()}
 }
-
-// typedExpression is an expression. Its name is empty except for variables.
-type typedExpression struct{ text, name string }
-
-// GetExpression implements plugincel.ExpressionAccessor.
-func (e typedExpression) GetExpression() string { return e.text }
-
-// ReturnTypes implements plugincel.ExpressionAccessor.
-func (typedExpression) ReturnTypes() []*cel.Type { return []*cel.Type{cel.AnyType} }
-
-// GetName implements plugincel.NamedExpressionAccessor.
-func (e typedExpression) GetName() string { return e.name }

@@ -151,10 +151,7 @@ func ruleErrors(r *admissionv1.NamedRuleWithOperations, at *field.Path) (errs fi
 	seen := map[string]bool{}
 	for i, name := range r.ResourceNames {
 		errs = append(errs, check.Invalid(at.Child("resourceNames").Index(i), name, content.IsPathSegmentName(name))...)
-		if seen[name] {
-			errs = append(errs, field.Duplicate(at.Child("resourceNames").Index(i), name))
-		}
-		seen[name] = true
+		errs = append(errs, check.Unique(at.Child("resourceNames").Index(i), name, seen)...)
 	}
 	return append(errs, ValidateRule(&r.RuleWithOperations, at)...)
 }
@@ -230,7 +227,21 @@ func (c *checks) annotations(policy string, all []admissionv1.AuditAnnotation, a
 func bindingValidate(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*binding).Spec, field.NewPath("spec")
 	errs = bindingErrors(spec.PolicyName, spec.ParamRef, spec.MatchResources, at)
-	return append(errs, actionErrors(spec.ValidationActions, at.Child("validationActions"))...)
+	actions, at := spec.ValidationActions, at.Child("validationActions")
+	seen := map[admissionv1.ValidationAction]bool{}
+	for i, a := range actions {
+		errs = append(errs, OneOf(&a, at.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
+		errs = append(errs, check.Unique(at.Index(i), a, seen)...)
+	}
+	if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
+		errs = append(errs, field.Invalid(at, actions,
+			"must not contain both Deny and Warn (repeating the same validation failure information "+
+				"in the API response and headers serves no purpose)"))
+	}
+	if len(actions) == 0 {
+		errs = append(errs, field.Required(at, "at least one validation action is required"))
+	}
+	return errs
 }
 
 // bindingErrors checks the fields that the specs of both kinds of bindings have.
@@ -252,8 +263,7 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 	if r.Name != "" {
 		errs = append(errs, check.Invalid(at.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
 	}
-	errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector,
-		metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	errs = append(errs, check.LabelSelector(at.Child("selector"), r.Selector)...)
 	switch {
 	case r.Name != "" && r.Selector != nil:
 		for _, name := range []string{"name", "selector"} {
@@ -267,24 +277,4 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 	}
 	return append(errs, OneOf(r.ParameterNotFoundAction, at.Child("parameterNotFoundAction"),
 		admissionv1.AllowAction, admissionv1.DenyAction)...)
-}
-
-func actionErrors(actions []admissionv1.ValidationAction, at *field.Path) (errs field.ErrorList) {
-	seen := map[admissionv1.ValidationAction]bool{}
-	for i, a := range actions {
-		errs = append(errs, OneOf(&a, at.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
-		if seen[a] {
-			errs = append(errs, field.Duplicate(at.Index(i), a))
-		}
-		seen[a] = true
-	}
-	if seen[admissionv1.Deny] && seen[admissionv1.Warn] {
-		errs = append(errs, field.Invalid(at, actions,
-			"must not contain both Deny and Warn (repeating the same validation failure information "+
-				"in the API response and headers serves no purpose)"))
-	}
-	if len(actions) == 0 {
-		errs = append(errs, field.Required(at, "at least one validation action is required"))
-	}
-	return errs
 }

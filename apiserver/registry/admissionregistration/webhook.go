@@ -32,7 +32,8 @@ func webhookResources() []kind.Resource {
 
 func resource(r kind.Resource) kind.Resource {
 	r.Categories = []string{"api-extensions"}
-	r.Default, r.Prepare, r.Validate = setDefaults, prepare, validate
+	r.Default, r.Validate = setDefaults, validate
+	r.Prepare = kind.SpecOnly(func(obj kind.Object) *[]Hook { return new(Of(obj)) }, setDefaults)
 	r.Columns = []table.Column{
 		table.Name(),
 		table.Number("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration",
@@ -103,18 +104,6 @@ func defaultHook(h *Hook) {
 	}
 	for i := range h.Rules {
 		kind.SetIfNil(&h.Rules[i].Scope, admissionv1.AllScopes)
-	}
-}
-
-func prepare(next, cur kind.Object, subresource string) {
-	switch {
-	case cur == nil:
-		next.SetGeneration(1)
-	case subresource == "":
-		setDefaults(next)
-		if !equality.Semantic.DeepEqual(Of(next), Of(cur)) {
-			next.SetGeneration(cur.GetGeneration() + 1)
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/utils/ptr"
 )
 
 // longestTimeout is the maximum of timeoutSeconds.
@@ -25,9 +26,8 @@ func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs fi
 	if h.SideEffects == nil {
 		errs = append(errs, field.Required(path.Child("sideEffects"), "must specify one of None, NoneOnDryRun"))
 	}
-	errs = append(errs,
-		OneOf(h.SideEffects, path.Child("sideEffects"), admissionv1.SideEffectClassNone,
-			admissionv1.SideEffectClassNoneOnDryRun)...)
+	errs = append(errs, OneOf(h.SideEffects, path.Child("sideEffects"), admissionv1.SideEffectClassNone,
+		admissionv1.SideEffectClassNoneOnDryRun)...)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longestTimeout) {
 		errs = append(errs,
 			field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
@@ -37,9 +37,8 @@ func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs fi
 		metav1validation.ValidateLabelSelector(h.NamespaceSelector, strict, path.Child("namespaceSelector"))...)
 	errs = append(errs, metav1validation.ValidateLabelSelector(h.ObjectSelector, strict, path.Child("objectSelector"))...)
 	if mutating {
-		errs = append(errs,
-			OneOf(h.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy,
-				admissionv1.NeverReinvocationPolicy)...)
+		errs = append(errs, OneOf(h.ReinvocationPolicy, path.Child("reinvocationPolicy"),
+			admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
 	}
 	errs = append(errs, validateClient(&h.ClientConfig, path.Child("clientConfig"))...)
 	if conditions {
@@ -63,11 +62,8 @@ func validateClient(c *admissionv1.WebhookClientConfig, path *field.Path) field.
 	case c.URL != nil:
 		return webhook.ValidateWebhookURL(path.Child("url"), *c.URL, true)
 	}
-	port := int32(443)
-	if c.Service.Port != nil {
-		port = *c.Service.Port
-	}
-	return webhook.ValidateWebhookService(path.Child("service"), c.Service.Namespace, c.Service.Name, c.Service.Path, port)
+	return webhook.ValidateWebhookService(path.Child("service"), c.Service.Namespace, c.Service.Name, c.Service.Path,
+		ptr.Deref(c.Service.Port, 443))
 }
 
 // validateVersions requires a version of AdmissionReview that this server supports.

@@ -98,16 +98,16 @@ func (c Config) Complete() Config {
 	return c
 }
 
-// First returns the first address, that of the API server's Service.
-func (c Config) First() netip.Addr { return c.Complete().Addresses[0].Addr().Next() }
+// APIServerAddress returns the first address, that of the API server's Service.
+func (c Config) APIServerAddress() netip.Addr { return c.Complete().Addresses[0].Addr().Next() }
 
 // Stored reads the stored objects that allocations depend on. Services is required.
 type Stored struct {
 	Services func(ctx context.Context) ([]*corev1.Service, error)
 	// Ranges returns the ranges besides the configured ones; nil: none.
 	Ranges func(ctx context.Context) ([]netip.Prefix, error)
-	// Taken returns the addresses that users reserve with IPAddresses; nil: none.
-	Taken func(ctx context.Context) ([]netip.Addr, error)
+	// UserAddresses returns the addresses that users reserve with IPAddresses; nil: none.
+	UserAddresses func(ctx context.Context) ([]netip.Addr, error)
 }
 
 // Services allocates addresses and ports. Its methods are safe for concurrent use.
@@ -171,8 +171,8 @@ func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 		}
 		c.ranges = slices.Concat(c.ranges, more)
 	}
-	if s.stored.Taken != nil {
-		taken, err := s.stored.Taken(ctx)
+	if s.stored.UserAddresses != nil {
+		taken, err := s.stored.UserAddresses(ctx)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 		}
 	}
 	if c.owner.Name != APIServerService || c.owner.Namespace != metav1.NamespaceDefault {
-		c.usedIPs[s.cfg.First()] = true
+		c.usedIPs[s.cfg.APIServerAddress()] = true
 	}
 	return nil
 }
@@ -207,6 +207,3 @@ func (s *Services) collectUsed(ctx context.Context, c *reservation) error {
 func invalid(svc *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
 }
-
-// First returns the first address, that of the API server's Service.
-func (s *Services) First() netip.Addr { return s.cfg.First() }

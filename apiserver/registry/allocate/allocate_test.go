@@ -341,7 +341,7 @@ func TestNodePorts(t *testing.T) {
 func TestServiceKubernetes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-32767")
-	if got := c.First().String(); got != "10.96.0.1" {
+	if got := (allocate.Config{}).APIServerAddress().String(); got != "10.96.0.1" {
 		t.Errorf("got %s", got)
 	}
 	c.apply(allocate.APIServerService, `clusterIP: 10.96.0.1, `+onePort)

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/registry/service"
 )
@@ -17,7 +18,15 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 	if !service.NeedsAddress(spec) || cur != nil && keepsFamilies(spec, &cur.Spec) {
 		return nil
 	}
-	familyPolicy(spec, cur)
+	switch {
+	case spec.IPFamilyPolicy != nil:
+	case cur != nil && cur.Spec.IPFamilyPolicy != nil:
+		spec.IPFamilyPolicy = new(*cur.Spec.IPFamilyPolicy)
+	case spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+	default:
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
+	}
 	if errs := service.ValidateClusterIPs(spec, path); len(errs) > 0 {
 		return errs
 	}
@@ -31,7 +40,16 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 		s.addFamilies(spec, 2) // a headless Service without selector may have endpoints of any family
 		return nil
 	}
-	if errs := s.checkConfigured(spec, path); len(errs) > 0 {
+	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
+			"this cluster is not configured for dual-stack services"))
+	}
+	for i, family := range spec.IPFamilies {
+		if !s.rangeOf(family).IsValid() {
+			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
+		}
+	}
+	if len(errs) > 0 {
 		return errs
 	}
 	s.addFamilies(spec, len(s.cfg.Addresses))
@@ -40,28 +58,9 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 
 // keepsFamilies reports whether the Service keeps its families when the cluster gets a second one.
 func keepsFamilies(next, cur *corev1.ServiceSpec) bool {
-	return familyPolicyOf(next) == corev1.IPFamilyPolicyPreferDualStack &&
-		familyPolicyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
+	return ptr.Deref(next.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack &&
+		ptr.Deref(cur.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack &&
 		slices.Equal(next.ClusterIPs, cur.ClusterIPs) && slices.Equal(next.IPFamilies, cur.IPFamilies)
-}
-
-func familyPolicyOf(spec *corev1.ServiceSpec) corev1.IPFamilyPolicy {
-	if spec.IPFamilyPolicy == nil {
-		return ""
-	}
-	return *spec.IPFamilyPolicy
-}
-
-func familyPolicy(spec *corev1.ServiceSpec, cur *corev1.Service) {
-	switch {
-	case spec.IPFamilyPolicy != nil:
-	case cur != nil && cur.Spec.IPFamilyPolicy != nil:
-		spec.IPFamilyPolicy = new(*cur.Spec.IPFamilyPolicy)
-	case spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0:
-		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
-	default:
-		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
-	}
 }
 
 // dropSecondFamily removes the second family if the policy is SingleStack. With another policy, it returns an error if
@@ -71,7 +70,7 @@ func dropSecondFamily(spec *corev1.ServiceSpec, cur *corev1.Service, path *field
 		return nil
 	}
 	old, at := &cur.Spec, path.Child("ipFamilyPolicy")
-	if familyPolicyOf(spec) == corev1.IPFamilyPolicySingleStack {
+	if ptr.Deref(spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicySingleStack {
 		if slices.Equal(spec.ClusterIPs, old.ClusterIPs) && len(spec.ClusterIPs) > 1 {
 			spec.ClusterIPs = spec.ClusterIPs[:1]
 		}
@@ -94,7 +93,7 @@ func dropSecondFamily(spec *corev1.ServiceSpec, cur *corev1.Service, path *field
 
 // onePolicy returns the errors of a SingleStack Service with several families or addresses.
 func onePolicy(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	if familyPolicyOf(spec) != corev1.IPFamilyPolicySingleStack {
+	if ptr.Deref(spec.IPFamilyPolicy, "") != corev1.IPFamilyPolicySingleStack {
 		return nil
 	}
 	const two = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
@@ -129,29 +128,13 @@ func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) fie
 	return errs
 }
 
-// checkConfigured returns errors for families without a configured range.
-func (s *Services) checkConfigured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if familyPolicyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
-		errs = append(errs,
-			field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
-				"this cluster is not configured for dual-stack services"))
-	}
-	for i, family := range spec.IPFamilies {
-		if !s.rangeOf(family).IsValid() {
-			errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
-		}
-	}
-	return errs
-}
-
 // addFamilies completes the families: with the default family, and with the other one if the policy is dual-stack and a
 // range is configured.
 func (s *Services) addFamilies(spec *corev1.ServiceSpec, there int) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{familyOf(s.cfg.Addresses[0])}
 	}
-	if familyPolicyOf(spec) == corev1.IPFamilyPolicySingleStack || len(spec.IPFamilies) > 1 || there < 2 {
+	if ptr.Deref(spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicySingleStack || len(spec.IPFamilies) > 1 || there < 2 {
 		return
 	}
 	other := corev1.IPv4Protocol

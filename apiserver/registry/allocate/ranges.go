@@ -30,8 +30,8 @@ func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
 	return out, err
 }
 
-// userAddresses selects the IPAddresses that do not belong to Services.
-var userAddresses = labels.Set{}.AsSelector().Add(
+// userAddressSelector selects the IPAddresses that do not belong to Services.
+var userAddressSelector = labels.Set{}.AsSelector().Add(
 	*must(labels.NewRequirement(networkingv1.LabelManagedBy, selection.NotEquals, []string{Manager})))
 
 func must(r *labels.Requirement, err error) *labels.Requirement {
@@ -41,9 +41,9 @@ func must(r *labels.Requirement, err error) *labels.Requirement {
 	return r
 }
 
-// TakenByUsers returns the addresses that users reserve with IPAddresses.
-func TakenByUsers(ctx context.Context, c client.Client) ([]netip.Addr, error) {
-	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: userAddresses})
+// UserAddresses returns the addresses that users reserve with IPAddresses.
+func UserAddresses(ctx context.Context, c client.Client) ([]netip.Addr, error) {
+	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: userAddressSelector})
 	var out []netip.Addr
 	for _, o := range all {
 		if ip, err := netip.ParseAddr(o.Name); err == nil {

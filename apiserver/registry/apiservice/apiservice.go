@@ -4,6 +4,7 @@ package apiservice
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
@@ -44,23 +46,27 @@ func Resources(builtIn func(schema.GroupVersion) bool) []kind.Resource {
 		},
 		Prepare: prepare,
 		Validate: func(next, cur kind.Object, subresource string) field.ErrorList {
-			return append(validate(next, cur, subresource), validateBuiltIn(next.(*Service), subresource, builtIn)...)
+			errs, spec := validate(next, cur, subresource), &next.(*Service).Spec
+			gv := schema.GroupVersion{Group: spec.Group, Version: spec.Version}
+			if subresource == "" && spec.Service != nil && builtIn(gv) {
+				errs = append(errs, field.Forbidden(field.NewPath("spec", "service"),
+					fmt.Sprintf("%s is built in: no other server can serve it", gv)))
+			}
+			return errs
 		},
 		Subresources: kind.Parts("status"),
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Service", "The reference to the service that hosts this API endpoint.", hostOf),
+			table.Text("Service", "The reference to the service that hosts this API endpoint.", func(s *Service) string {
+				if s.Spec.Service == nil {
+					return "Local"
+				}
+				return s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
+			}),
 			table.Text("Available", "Whether this service is available.", availability),
 			table.Age(),
 		},
 	}}
-}
-
-func hostOf(s *Service) string {
-	if s.Spec.Service == nil {
-		return "Local"
-	}
-	return s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
 }
 
 // availability returns the condition Available as kubectl shows it.
@@ -94,7 +100,7 @@ func prepare(next, cur kind.Object, subresource string) {
 	case was == nil:
 		is.Status = apiregistrationv1.APIServiceStatus{}
 		if is.Spec.Service == nil { // upstream: local services are always available
-			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{Local(is.CreationTimestamp)}
+			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{LocalCondition(is.CreationTimestamp)}
 		}
 	case subresource == "status":
 		is.Spec = *was.Spec.DeepCopy()
@@ -103,56 +109,65 @@ func prepare(next, cur kind.Object, subresource string) {
 	case subresource == "":
 		is.Status = *was.Status.DeepCopy()
 		if is.Spec.Service == nil && !equality.Semantic.DeepEqual(is.Spec, was.Spec) {
-			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{Local(is.CreationTimestamp)}
+			is.Status.Conditions = []apiregistrationv1.APIServiceCondition{LocalCondition(is.CreationTimestamp)}
 		}
 	}
 }
 
-// Local returns the condition Available of a group and version that this server serves.
-func Local(now metav1.Time) apiregistrationv1.APIServiceCondition {
+// LocalCondition returns the condition Available of a group and version that this server serves.
+func LocalCondition(now metav1.Time) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available,
 		Status: apiregistrationv1.ConditionTrue, LastTransitionTime: now,
 		Reason: "Local", Message: "Local APIServices are always available"}
 }
 
-// validateBuiltIn rejects another server for a group and version that this server serves.
-func validateBuiltIn(s *Service, subresource string, builtIn func(schema.GroupVersion) bool) field.ErrorList {
-	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
-	if subresource != "" || s.Spec.Service == nil || !builtIn(gv) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "service"),
-		fmt.Sprintf("%s is built in: no other server can serve it", gv))}
-}
-
 func validate(next, _ kind.Object, subresource string) (errs field.ErrorList) {
 	s := next.(*Service)
 	if subresource == "status" {
-		return validateStatus(s)
+		known := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse,
+			apiregistrationv1.ConditionUnknown}
+		for i, c := range s.Status.Conditions {
+			if !slices.Contains(known, c.Status) {
+				errs = append(errs,
+					field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status, known))
+			}
+		}
+		return errs
 	}
 	at := field.NewPath("spec")
 	if name := s.Spec.Version + "." + s.Spec.Group; s.Name != name {
-		errs = append(errs,
-			field.Invalid(field.NewPath("metadata", "name"), s.Name,
-				fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name,
+			fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
 	}
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
-	if s.Spec.Group != "" {
-		for _, why := range utilvalidation.IsDNS1123Subdomain(s.Spec.Group) {
-			errs = append(errs, field.Invalid(at.Child("group"), s.Spec.Group, why))
+	errs = slices.Concat(errs,
+		check.UnsetOrNamed(at.Child("group"), s.Spec.Group, utilvalidation.IsDNS1123Subdomain),
+		check.Invalid(at.Child("version"), s.Spec.Version, utilvalidation.IsDNS1035Label(s.Spec.Version)),
+		between(at.Child("groupPriorityMinimum"), s.Spec.GroupPriorityMinimum, maxGroupPriority),
+		between(at.Child("versionPriority"), s.Spec.VersionPriority, maxVersionPriority))
+	service, insecure := s.Spec.Service, at.Child("insecureSkipTLSVerify")
+	if service == nil {
+		if n := len(s.Spec.CABundle); n != 0 {
+			errs = append(errs, field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", n),
+				"local APIServices may not have a caBundle"))
 		}
+		if s.Spec.InsecureSkipTLSVerify {
+			errs = append(errs, field.Invalid(insecure, true, "local APIServices may not have insecureSkipTLSVerify"))
+		}
+		return errs
 	}
-	for _, why := range utilvalidation.IsDNS1035Label(s.Spec.Version) {
-		errs = append(errs, field.Invalid(at.Child("version"), s.Spec.Version, why))
+	errs = append(errs, check.Required(at.Child("service", "namespace"), service.Namespace)...)
+	errs = append(errs, check.Required(at.Child("service", "name"), service.Name)...)
+	if why := utilvalidation.IsValidPortNum(int(*service.Port)); why != nil {
+		errs = append(errs,
+			field.Invalid(at.Child("service", "port"), *service.Port, "port is not valid: "+strings.Join(why, ", ")))
 	}
-	errs = append(errs, between(at.Child("groupPriorityMinimum"), s.Spec.GroupPriorityMinimum, maxGroupPriority)...)
-	errs = append(errs, between(at.Child("versionPriority"), s.Spec.VersionPriority, maxVersionPriority)...)
-	if s.Spec.Service == nil {
-		return append(errs, validateLocal(&s.Spec, at)...)
+	if s.Spec.InsecureSkipTLSVerify && len(s.Spec.CABundle) > 0 {
+		errs = append(errs, field.Invalid(insecure, true, "may not be true if caBundle is present"))
 	}
-	return append(errs, validateRemote(&s.Spec, at)...)
+	return errs
 }
 
 func between(at *field.Path, value, most int32) field.ErrorList {
@@ -160,49 +175,4 @@ func between(at *field.Path, value, most int32) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, value, fmt.Sprintf("must be positive and less than %d", most))}
 	}
 	return nil
-}
-
-func validateLocal(s *apiregistrationv1.APIServiceSpec, at *field.Path) (errs field.ErrorList) {
-	if len(s.CABundle) != 0 {
-		errs = append(errs,
-			field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(s.CABundle)),
-				"local APIServices may not have a caBundle"))
-	}
-	if s.InsecureSkipTLSVerify {
-		errs = append(errs,
-			field.Invalid(at.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
-	}
-	return errs
-}
-
-func validateRemote(s *apiregistrationv1.APIServiceSpec, at *field.Path) (errs field.ErrorList) {
-	service := at.Child("service")
-	if s.Service.Namespace == "" {
-		errs = append(errs, field.Required(service.Child("namespace"), ""))
-	}
-	if s.Service.Name == "" {
-		errs = append(errs, field.Required(service.Child("name"), ""))
-	}
-	if why := utilvalidation.IsValidPortNum(int(*s.Service.Port)); why != nil {
-		errs = append(errs,
-			field.Invalid(service.Child("port"), *s.Service.Port, "port is not valid: "+strings.Join(why, ", ")))
-	}
-	if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
-		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
-	}
-	return errs
-}
-
-func validateStatus(s *Service) (errs field.ErrorList) {
-	known := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse,
-		apiregistrationv1.ConditionUnknown}
-	for i, c := range s.Status.Conditions {
-		switch c.Status {
-		case apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown:
-		default:
-			errs = append(errs,
-				field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status, known))
-		}
-	}
-	return errs
 }

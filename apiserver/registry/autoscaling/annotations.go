@@ -38,16 +38,16 @@ func annotate(out *autoscalingv1.HorizontalPodAutoscaler, a *autoscalingv2.Horiz
 			ObservedGeneration: c.ObservedGeneration,
 		})
 	}
-	setAnnotation(out, metricsAnnotation, others, len(others) > 0)
-	setAnnotation(out, currentAnnotation, current, len(current) > 0)
-	setAnnotation(out, conditionsAnnotation, conditions, len(conditions) > 0)
+	setAnnotation(&out.ObjectMeta, metricsAnnotation, others, len(others) > 0)
+	setAnnotation(&out.ObjectMeta, currentAnnotation, current, len(current) > 0)
+	setAnnotation(&out.ObjectMeta, conditionsAnnotation, conditions, len(conditions) > 0)
 	if b := a.Spec.Behavior; b != nil {
-		setAnnotation(out, behaviorAnnotation,
+		setAnnotation(&out.ObjectMeta, behaviorAnnotation,
 			behavior{ScaleUp: rulesToAnnotation(b.ScaleUp), ScaleDown: rulesToAnnotation(b.ScaleDown)}, true)
 	}
 }
 
-func setAnnotation(obj metav1.Object, key string, value any, some bool) {
+func setAnnotation(meta *metav1.ObjectMeta, key string, value any, some bool) {
 	if !some {
 		return
 	}
@@ -55,12 +55,7 @@ func setAnnotation(obj metav1.Object, key string, value any, some bool) {
 	if err != nil { // these types never fail
 		return
 	}
-	annotations := obj.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[key] = string(text)
-	obj.SetAnnotations(annotations)
+	metav1.SetMetaDataAnnotation(meta, key, string(text))
 }
 
 // readAnnotations sets fields from out's annotations and removes the annotations. As upstream, it ignores invalid

@@ -39,20 +39,18 @@ func autoscalerColumns() []table.Column {
 			return a.Spec.ScaleTargetRef.Kind + "/" + a.Spec.ScaleTargetRef.Name
 		}),
 		table.Text("Targets", "Current and target values of the metrics.", autoscalerTargets),
-		table.Text("MinPods", "Fewest pods.", autoscalerMin),
+		table.Text("MinPods", "Fewest pods.", func(a *autoscalingv2.HorizontalPodAutoscaler) string {
+			if a.Spec.MinReplicas == nil {
+				return "<unset>"
+			}
+			return fmt.Sprint(*a.Spec.MinReplicas)
+		}),
 		table.Count("MaxPods", "Most pods.",
 			func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
 		table.Count("Replicas", "Current number of pods.",
 			func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
 		table.Age(),
 	}
-}
-
-func autoscalerMin(a *autoscalingv2.HorizontalPodAutoscaler) string {
-	if a.Spec.MinReplicas == nil {
-		return "<unset>"
-	}
-	return fmt.Sprint(*a.Spec.MinReplicas)
 }
 
 func autoscalerHalves(

@@ -47,7 +47,8 @@ func metric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.NotSupported(at.Child("type"), m.Type, metricTypes())}
 	}
 	errs := source(m, at)
-	member, set := memberOf(m.Type), check.UnionMembers(*m)
+	member := strings.ToLower(string(m.Type[:1])) + string(m.Type[1:]) // the field's name: "pods" for "Pods"
+	set := check.UnionMembers(*m)
 	if !slices.Contains(set, member) {
 		errs = append(errs, field.Required(at.Child(member), "must populate information for the given metric source"))
 	}
@@ -59,73 +60,52 @@ func metric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// memberOf returns the field name of a type: "pods" for "Pods".
-func memberOf(kind autoscalingv2.MetricSourceType) string {
-	return strings.ToLower(string(kind[:1])) + string(kind[1:])
-}
-
 // source checks the first source that is set.
-func source(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
+func source(m *autoscalingv2.MetricSpec, at *field.Path) (errs field.ErrorList) {
 	switch {
 	case m.Object != nil:
-		return objectSource(m.Object, at.Child("object"))
+		s, at := m.Object, at.Child("object")
+		errs = slices.Concat(reference(&s.DescribedObject, at.Child("describedObject")),
+			apiVersion(s.DescribedObject.APIVersion, true, at.Child("describedObject", "apiVersion")),
+			metricName(&s.Metric, at.Child("metric")), targetErrors(&s.Target, at.Child("target")))
+		if s.Target.Value == nil && s.Target.AverageValue == nil {
+			errs = append(errs,
+				field.Required(at.Child("target", "averageValue"), "must set either a target value or averageValue"))
+		}
 	case m.External != nil:
-		return externalSource(m.External, at.Child("external"))
+		s, at := m.External, at.Child("external")
+		errs = append(metricName(&s.Metric, at.Child("metric")), targetErrors(&s.Target, at.Child("target"))...)
+		switch value, average := s.Target.Value != nil, s.Target.AverageValue != nil; {
+		case !value && !average:
+			errs = append(errs, field.Required(at.Child("target", "averageValue"),
+				"must set either a target value for metric or a per-pod target"))
+		case value && average:
+			errs = append(errs, field.Forbidden(at.Child("target", "value"),
+				"may not set both a target value for metric and a per-pod target"))
+		}
 	case m.Pods != nil:
-		return podsSource(m.Pods, at.Child("pods"))
+		s, at := m.Pods, at.Child("pods")
+		errs = append(metricName(&s.Metric, at.Child("metric")), targetErrors(&s.Target, at.Child("target"))...)
+		if s.Target.AverageValue == nil {
+			errs = append(errs,
+				field.Required(at.Child("target", "averageValue"), "must specify a positive target averageValue"))
+		}
 	case m.Resource != nil:
 		s, at := m.Resource, at.Child("resource")
-		return append(requireText(at.Child("name"), string(s.Name), "must specify a resource name"),
+		errs = append(requireText(at.Child("name"), string(s.Name), "must specify a resource name"),
 			utilizationTarget(&s.Target, at.Child("target"))...)
 	case m.ContainerResource != nil:
-		return containerSource(m.ContainerResource, at.Child("containerResource"))
-	}
-	return nil
-}
-
-func objectSource(s *autoscalingv2.ObjectMetricSource, at *field.Path) field.ErrorList {
-	errs := reference(&s.DescribedObject, at.Child("describedObject"))
-	errs = append(errs, apiVersion(s.DescribedObject.APIVersion, true, at.Child("describedObject", "apiVersion"))...)
-	errs = append(errs, metricName(&s.Metric, at.Child("metric"))...)
-	errs = append(errs, targetErrors(&s.Target, at.Child("target"))...)
-	if s.Target.Value == nil && s.Target.AverageValue == nil {
-		errs = append(errs,
-			field.Required(at.Child("target", "averageValue"), "must set either a target value or averageValue"))
+		s, at := m.ContainerResource, at.Child("containerResource")
+		if s.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "must specify a resource name"))
+		} else {
+			errs = append(errs, check.ContainerResourceName(at.Child("name"), s.Name)...)
+		}
+		errs = slices.Concat(errs, requireText(at.Child("container"), s.Container, "must specify a container"),
+			check.UnsetOrNamed(at.Child("container"), s.Container, validation.IsDNS1123Label),
+			utilizationTarget(&s.Target, at.Child("target")))
 	}
 	return errs
-}
-
-func externalSource(s *autoscalingv2.ExternalMetricSource, at *field.Path) field.ErrorList {
-	errs := metricName(&s.Metric, at.Child("metric"))
-	errs = append(errs, targetErrors(&s.Target, at.Child("target"))...)
-	switch value, average := s.Target.Value != nil, s.Target.AverageValue != nil; {
-	case !value && !average:
-		errs = append(errs,
-			field.Required(at.Child("target", "averageValue"), "must set either a target value for metric or a per-pod target"))
-	case value && average:
-		errs = append(errs,
-			field.Forbidden(at.Child("target", "value"), "may not set both a target value for metric and a per-pod target"))
-	}
-	return errs
-}
-
-func podsSource(s *autoscalingv2.PodsMetricSource, at *field.Path) field.ErrorList {
-	errs := metricName(&s.Metric, at.Child("metric"))
-	errs = append(errs, targetErrors(&s.Target, at.Child("target"))...)
-	if s.Target.AverageValue == nil {
-		errs = append(errs, field.Required(at.Child("target", "averageValue"), "must specify a positive target averageValue"))
-	}
-	return errs
-}
-
-func containerSource(s *autoscalingv2.ContainerResourceMetricSource, at *field.Path) field.ErrorList {
-	errs := requireText(at.Child("name"), string(s.Name), "must specify a resource name")
-	if s.Name != "" {
-		errs = append(errs, check.ContainerResourceName(at.Child("name"), s.Name)...)
-	}
-	errs = append(errs, requireText(at.Child("container"), s.Container, "must specify a container")...)
-	errs = append(errs, check.UnsetOrNamed(at.Child("container"), s.Container, validation.IsDNS1123Label)...)
-	return append(errs, utilizationTarget(&s.Target, at.Child("target"))...)
 }
 
 func requireText(at *field.Path, text, message string) field.ErrorList {

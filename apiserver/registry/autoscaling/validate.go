@@ -26,10 +26,7 @@ func autoscalerValidate(next, cur kind.Object, subresource string) field.ErrorLi
 			check.Count{Name: "currentReplicas", Value: int64(a.Status.CurrentReplicas)},
 			check.Count{Name: "desiredReplicas", Value: int64(a.Status.DesiredReplicas)})
 	}
-	var old *autoscalingv2.HorizontalPodAutoscalerSpec
-	if cur != nil {
-		old = &cur.(*autoscalingv2.HorizontalPodAutoscaler).Spec
-	}
+
 	spec, at := &a.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	if n := spec.MinReplicas; n != nil && *n < 0 {
@@ -42,23 +39,18 @@ func autoscalerValidate(next, cur kind.Object, subresource string) field.ErrorLi
 		errs = append(errs,
 			field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
-	errs = append(errs, scaleTarget(spec, old, at.Child("scaleTargetRef"))...)
+	ref, target := &spec.ScaleTargetRef, at.Child("scaleTargetRef")
+	errs = append(errs, reference(ref, target)...)
+	old, _ := cur.(*autoscalingv2.HorizontalPodAutoscaler)
+	if old == nil || old.Spec.ScaleTargetRef.APIVersion != ref.APIVersion || old.Spec.ScaleTargetRef.Kind != ref.Kind {
+		errs = append(errs, apiVersion(ref.APIVersion, ref.Kind == "ReplicationController", target.Child("apiVersion"))...)
+	}
 	errs = append(errs, metrics(spec, at.Child("metrics"))...)
 	if spec.Behavior != nil {
 		errs = append(errs, rulesErrors(spec.Behavior.ScaleUp, at.Child("behavior", "scaleUp"))...)
 		errs = append(errs, rulesErrors(spec.Behavior.ScaleDown, at.Child("behavior", "scaleDown"))...)
 	}
 	return errs
-}
-
-// scaleTarget requires an API group except for ReplicationControllers. An update may keep the stored reference.
-func scaleTarget(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
-	ref := &spec.ScaleTargetRef
-	errs := reference(ref, at)
-	if old != nil && old.ScaleTargetRef.APIVersion == ref.APIVersion && old.ScaleTargetRef.Kind == ref.Kind {
-		return errs
-	}
-	return append(errs, apiVersion(ref.APIVersion, ref.Kind == "ReplicationController", at.Child("apiVersion"))...)
 }
 
 func apiVersion(version string, core bool, at *field.Path) field.ErrorList {
@@ -96,30 +88,24 @@ func rulesErrors(rules *autoscalingv2.HPAScalingRules, at *field.Path) field.Err
 		errs = append(errs, field.Required(at.Child("policies"), "must specify at least one Policy"))
 	}
 	for i := range rules.Policies {
-		errs = append(errs, policyErrors(&rules.Policies[i], at.Child("policies").Index(i))...)
+		p, at := &rules.Policies[i], at.Child("policies").Index(i)
+		if kinds := []autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy,
+			autoscalingv2.PodsScalingPolicy}; !slices.Contains(kinds, p.Type) {
+			errs = append(errs, field.NotSupported(at.Child("type"), p.Type, kinds))
+		}
+		if p.Value <= 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), p.Value, "must be greater than zero"))
+		}
+		if p.PeriodSeconds <= 0 {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, "must be greater than zero"))
+		}
+		if p.PeriodSeconds > maxPeriod {
+			errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds,
+				fmt.Sprintf("must be less than or equal to %d", maxPeriod)))
+		}
 	}
 	if t := rules.Tolerance; t != nil && t.Sign() < 0 {
 		errs = append(errs, field.Invalid(at.Child("tolerance"), t.String(), "must be greater than or equal to 0"))
-	}
-	return errs
-}
-
-func policyErrors(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if kinds := []autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy,
-		autoscalingv2.PodsScalingPolicy}; !slices.Contains(kinds, p.Type) {
-		errs = append(errs, field.NotSupported(at.Child("type"), p.Type, kinds))
-	}
-	if p.Value <= 0 {
-		errs = append(errs, field.Invalid(at.Child("value"), p.Value, "must be greater than zero"))
-	}
-	if p.PeriodSeconds <= 0 {
-		errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, "must be greater than zero"))
-	}
-	if p.PeriodSeconds > maxPeriod {
-		errs = append(errs,
-			field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds,
-				fmt.Sprintf("must be less than or equal to %d", maxPeriod)))
 	}
 	return errs
 }

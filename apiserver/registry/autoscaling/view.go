@@ -1,8 +1,6 @@
 package autoscaling
 
 import (
-	"time"
-
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +8,6 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/store"
 )
 
 func oldAutoscalerResource() kind.Resource {
@@ -24,19 +21,8 @@ func oldAutoscalerResource() kind.Resource {
 		Subresources: r.Subresources,
 		New:          func() kind.Object { return new(autoscalingv1.HorizontalPodAutoscaler) },
 		View:         &kind.View{Of: client.HorizontalPodAutoscalers, Show: toV1, Store: fromV1},
-		Columns:      columnsOver(fromV1, r.Columns),
+		Columns:      table.Converted(r.Columns, fromV1),
 	}
-}
-
-// columnsOver returns columns that convert objects by stored first.
-func columnsOver(stored func(kind.Object) kind.Object, columns []table.Column) []table.Column {
-	out := make([]table.Column, len(columns))
-	for i, c := range columns {
-		cell := c.Cell
-		c.Cell = func(obj store.Object, now time.Time) any { return cell(stored(obj), now) }
-		out[i] = c
-	}
-	return out
 }
 
 // toV1 converts an autoscaler to v1. Annotations contain the fields that v1 does not have, so that fromV1 restores the

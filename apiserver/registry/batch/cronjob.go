@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,16 +47,22 @@ func cronJobHalves(obj kind.Object) (*batchv1.CronJobSpec, *batchv1.CronJobStatu
 }
 
 func cronJobColumns() []table.Column {
-	suspend := table.Text("Suspend", "Whether new jobs are suspended.", cronJobSuspend)
+	suspend := table.Text("Suspend", "Whether new jobs are suspended.", func(c *batchv1.CronJob) string {
+		switch s := c.Spec.Suspend; {
+		case s == nil:
+			return "<unset>"
+		case *s:
+			return "True"
+		default:
+			return "False"
+		}
+	})
 	suspend.Type = "boolean" // upstream declares the text as boolean
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Text("Schedule", "The schedule in cron format.", func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
 		table.Text("Timezone", "The time zone of the schedule.", func(c *batchv1.CronJob) string {
-			if c.Spec.TimeZone == nil {
-				return table.None
-			}
-			return *c.Spec.TimeZone
+			return ptr.Deref(c.Spec.TimeZone, table.None)
 		}),
 		suspend,
 		table.Number("Active", "Number of running jobs.",
@@ -72,16 +79,6 @@ func cronJobColumns() []table.Column {
 		func(c *batchv1.CronJob) string {
 			return metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)
 		})
-}
-
-func cronJobSuspend(c *batchv1.CronJob) string {
-	switch s := c.Spec.Suspend; {
-	case s == nil:
-		return "<unset>"
-	case *s:
-		return "True"
-	}
-	return "False"
 }
 
 // cronJobDefault implements upstream's SetDefaults_CronJob. The job template gets its other defaults when it becomes a
@@ -104,20 +101,10 @@ func cronJobValidate(next, cur kind.Object, subresource string) field.ErrorList 
 	if subresource == "status" {
 		return nil
 	}
-	c, path := next.(*batchv1.CronJob), field.NewPath("spec")
+	spec, old, path := &next.(*batchv1.CronJob).Spec, &batchv1.CronJobSpec{}, field.NewPath("spec")
 	if cur != nil {
-		return cronJobSpec(&c.Spec, &cur.(*batchv1.CronJob).Spec, path)
+		old = &cur.(*batchv1.CronJob).Spec
 	}
-	errs := cronJobSpec(&c.Spec, &batchv1.CronJobSpec{}, path)
-	if len(c.Name) > maxCronJobName {
-		errs = append(errs,
-			field.Invalid(field.NewPath("metadata", "name"), c.Name,
-				fmt.Sprintf("must be no more than %d characters", maxCronJobName)))
-	}
-	return errs
-}
-
-func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
 	errs := scheduleErrors(spec, strings.Contains(old.Schedule, "TZ"), path.Child("schedule"))
 	errs = append(errs, check.NilOrNonNegative(path.Child("startingDeadlineSeconds"), spec.StartingDeadlineSeconds)...)
 	if zone := spec.TimeZone; zone != nil && !ptr.Equal(zone, old.TimeZone) {
@@ -134,7 +121,12 @@ func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	if job.ManualSelector != nil && *job.ManualSelector {
 		errs = append(errs, field.NotSupported(at.Child("manualSelector"), true, []string{"nil", "false"}))
 	}
-	errs = append(errs,
-		check.NilOrNonNegative(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit)...)
-	return append(errs, check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
+	errs = slices.Concat(errs,
+		check.NilOrNonNegative(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit),
+		check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit))
+	if name := next.GetName(); cur == nil && len(name) > maxCronJobName {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), name,
+			fmt.Sprintf("must be no more than %d characters", maxCronJobName)))
+	}
+	return errs
 }

@@ -153,40 +153,33 @@ func jobSpecDefault(spec *batchv1.JobSpec) {
 	}
 }
 
-// jobPrepare sets the selector and labels of a new job, unless manualSelector is set. It drops the field scheduling,
-// whose feature gate is alpha and off.
+// jobPrepare labels the pods of a new job with its name and UID and selects them by the UID, unless manualSelector is
+// set. It keeps values that the client set; validation rejects different ones. It drops the field scheduling, whose
+// feature gate is alpha and off.
 func jobPrepare(next, cur kind.Object, subresource string) {
 	job := next.(*batchv1.Job)
 	job.Spec.Scheduling = nil
 	if cur == nil && (job.Spec.ManualSelector == nil || !*job.Spec.ManualSelector) {
 		inherits := maps.Equal(job.Labels, job.Spec.Template.Labels)
-		jobSelect(job)
+		set := func(at *map[string]string, key, value string) {
+			if *at == nil {
+				*at = map[string]string{}
+			}
+			if _, taken := (*at)[key]; !taken {
+				(*at)[key] = value
+			}
+		}
+		for _, key := range []string{oldNameLabel, batchv1.JobNameLabel} {
+			set(&job.Spec.Template.Labels, key, job.Name)
+		}
+		for _, key := range []string{oldUIDLabel, batchv1.ControllerUidLabel} {
+			set(&job.Spec.Template.Labels, key, string(job.UID))
+		}
+		kind.SetIfNil(&job.Spec.Selector, metav1.LabelSelector{})
+		set(&job.Spec.Selector.MatchLabels, batchv1.ControllerUidLabel, string(job.UID))
 		if inherits { // a selector by default must include the new labels
 			job.Labels = nil
 		}
 	}
 	kind.SpecAndStatus(jobHalves, jobDefault)(next, cur, subresource)
-}
-
-// jobSelect labels the job's pods with its name and UID and selects them by the UID. It keeps values that the client
-// set; validation rejects different ones.
-func jobSelect(job *batchv1.Job) {
-	set := func(at *map[string]string, key, value string) {
-		if *at == nil {
-			*at = map[string]string{}
-		}
-		if _, taken := (*at)[key]; !taken {
-			(*at)[key] = value
-		}
-	}
-	for _, key := range []string{oldNameLabel, batchv1.JobNameLabel} {
-		set(&job.Spec.Template.Labels, key, job.Name)
-	}
-	for _, key := range []string{oldUIDLabel, batchv1.ControllerUidLabel} {
-		set(&job.Spec.Template.Labels, key, string(job.UID))
-	}
-	if job.Spec.Selector == nil {
-		job.Spec.Selector = &metav1.LabelSelector{}
-	}
-	set(&job.Spec.Selector.MatchLabels, batchv1.ControllerUidLabel, string(job.UID))
 }

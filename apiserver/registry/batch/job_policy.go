@@ -46,10 +46,9 @@ func failurePolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		if action := rule.Action; action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Invalid(at.Child("action"), action, "requires the backoffLimitPerIndex to be set"))
 		} else {
-			errs = append(errs,
-				check.OneOf(at.Child("action"), action, batchv1.PodFailurePolicyActionCount,
-					batchv1.PodFailurePolicyActionFailIndex,
-					batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)...)
+			errs = append(errs, check.OneOf(at.Child("action"), action, batchv1.PodFailurePolicyActionCount,
+				batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob,
+				batchv1.PodFailurePolicyActionIgnore)...)
 		}
 		if rule.OnExitCodes != nil {
 			errs = append(errs, exitCodes(spec, rule.OnExitCodes, at.Child("onExitCodes"))...)
@@ -61,9 +60,8 @@ func failurePolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		for i, p := range rule.OnPodConditions {
 			errs = append(errs,
 				check.Invalid(conditions.Index(i).Child("type"), p.Type, validation.IsQualifiedName(string(p.Type)))...)
-			errs = append(errs,
-				check.OneOf(conditions.Index(i).Child("status"), p.Status, corev1.ConditionFalse, corev1.ConditionTrue,
-					corev1.ConditionUnknown)...)
+			errs = append(errs, check.OneOf(conditions.Index(i).Child("status"), p.Status, corev1.ConditionFalse,
+				corev1.ConditionTrue, corev1.ConditionUnknown)...)
 		}
 		switch byCode, byCondition := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
 		case byCode && byCondition:
@@ -81,10 +79,11 @@ func exitCodes(spec *batchv1.JobSpec, r *batchv1.PodFailurePolicyOnExitCodesRequ
 	path *field.Path) field.ErrorList {
 	errs := check.OneOf(path.Child("operator"), r.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn,
 		batchv1.PodFailurePolicyOnExitCodesOpNotIn)
-	if name := r.ContainerName; name != nil && !hasContainer(&spec.Template.Spec, *name) {
-		errs = append(errs,
-			field.Invalid(path.Child("containerName"), *name,
-				"must be one of the container or initContainer names in the pod template"))
+	containers := slices.Concat(spec.Template.Spec.Containers, spec.Template.Spec.InitContainers)
+	if name := r.ContainerName; name != nil &&
+		!slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == *name }) {
+		errs = append(errs, field.Invalid(path.Child("containerName"), *name,
+			"must be one of the container or initContainer names in the pod template"))
 	}
 	values := path.Child("values")
 	switch n := len(r.Values); {
@@ -105,11 +104,6 @@ func exitCodes(spec *batchv1.JobSpec, r *batchv1.PodFailurePolicyOnExitCodesRequ
 		errs = append(errs, field.Invalid(values, r.Values, "must be ordered"))
 	}
 	return errs
-}
-
-func hasContainer(spec *corev1.PodSpec, name string) bool {
-	named := func(c corev1.Container) bool { return c.Name == name }
-	return slices.ContainsFunc(spec.Containers, named) || slices.ContainsFunc(spec.InitContainers, named)
 }
 
 func successPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {

@@ -17,8 +17,17 @@ import (
 // jobStatus checks a status, which an external controller may have written (spec.managedBy). A rule that a change of
 // the spec can violate applies only when its part of the status changes.
 func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
-	return slices.Concat(
-		jobCounts(&job.Status, path),
+	status := &job.Status
+	errs := slices.Concat(
+		check.Counts(path, check.Count{Name: "active", Value: int64(status.Active)},
+			check.Count{Name: "succeeded", Value: int64(status.Succeeded)},
+			check.Count{Name: "failed", Value: int64(status.Failed)}),
+		check.NilOrNonNegative(path.Child("ready"), status.Ready),
+		check.NilOrNonNegative(path.Child("terminating"), status.Terminating))
+	if status.Ready != nil && *status.Ready > status.Active {
+		errs = append(errs, field.Invalid(path.Child("ready"), *status.Ready, "cannot set more ready pods than active"))
+	}
+	return slices.Concat(errs,
 		jobUncounted(job.Status.UncountedTerminatedPods, path.Child("uncountedTerminatedPods")),
 		jobEnd(job, old, path),
 		jobTimes(job, old, path),
@@ -26,18 +35,6 @@ func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 		jobConditions(job, path.Child("conditions")),
 		jobProgress(job, old, path),
 	)
-}
-
-func jobCounts(status *batchv1.JobStatus, path *field.Path) field.ErrorList {
-	errs := check.Counts(path, check.Count{Name: "active", Value: int64(status.Active)},
-		check.Count{Name: "succeeded", Value: int64(status.Succeeded)},
-		check.Count{Name: "failed", Value: int64(status.Failed)})
-	errs = append(errs, check.NilOrNonNegative(path.Child("ready"), status.Ready)...)
-	errs = append(errs, check.NilOrNonNegative(path.Child("terminating"), status.Terminating)...)
-	if status.Ready != nil && *status.Ready > status.Active {
-		errs = append(errs, field.Invalid(path.Child("ready"), *status.Ready, "cannot set more ready pods than active"))
-	}
-	return errs
 }
 
 func jobUncounted(u *batchv1.UncountedTerminatedPods, path *field.Path) field.ErrorList {
@@ -82,9 +79,8 @@ func jobEnd(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	u := status.UncountedTerminatedPods
 	if left := u != nil && len(u.Failed)+len(u.Succeeded) > 0; left &&
 		(ended || !equality.Semantic.DeepEqual(u, old.Status.UncountedTerminatedPods)) {
-		errs = append(errs,
-			field.Invalid(path.Child("uncountedTerminatedPods"), u,
-				"uncountedTerminatedPods needs to be empty for finished job"))
+		errs = append(errs, field.Invalid(path.Child("uncountedTerminatedPods"), u,
+			"uncountedTerminatedPods needs to be empty for finished job"))
 	}
 	if n := status.Terminating; n != nil && *n > 0 && ended {
 		errs = append(errs, field.Invalid(path.Child("terminating"), *n, "terminating>0 is invalid for finished job"))
@@ -113,18 +109,13 @@ func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if moved && end != nil && old.Status.CompletionTime != nil {
 		errs = append(errs, field.Invalid(at, end, "completionTime cannot be mutated"))
 	}
-	return append(errs, jobStart(job, old, path.Child("startTime"))...)
-}
-
-// jobStart rejects a change of startTime, unless the job is suspended or the change resumes it.
-func jobStart(job, old *batchv1.Job, path *field.Path) field.ErrorList {
-	start, was := job.Status.StartTime, old.Status.StartTime
-	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
+	// startTime can change if the job is suspended, or when the change resumes it.
+	was, suspended := old.Status.StartTime, job.Spec.Suspend != nil && *job.Spec.Suspend
 	resumed := start != nil && hasCondition(old, batchv1.JobSuspended) && !hasCondition(job, batchv1.JobSuspended)
-	if was == nil || start.Equal(was) || suspended || resumed {
-		return nil
+	if was != nil && !start.Equal(was) && !suspended && !resumed {
+		errs = append(errs, field.Required(path.Child("startTime"), "startTime cannot be removed for unsuspended job"))
 	}
-	return field.ErrorList{field.Required(path, "startTime cannot be removed for unsuspended job")}
+	return errs
 }
 
 func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
@@ -144,18 +135,16 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 			field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %v", lostErr)))
 	}
 	if doneChanged && status.CompletedIndexes != "" && !isIndexed(spec) {
-		errs = append(errs,
-			field.Invalid(done, status.CompletedIndexes,
-				"cannot set non-empty completedIndexes when non-indexed completion mode"))
+		errs = append(errs, field.Invalid(done, status.CompletedIndexes,
+			"cannot set non-empty completedIndexes when non-indexed completion mode"))
 	}
 	if lostChanged && status.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
 		errs = append(errs,
 			field.Invalid(lost, *status.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
 	}
 	if at, both := completed.Overlap(failed); both && (doneChanged || lostChanged) {
-		errs = append(errs,
-			field.Invalid(lost, *status.FailedIndexes,
-				fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
+		errs = append(errs, field.Invalid(lost, *status.FailedIndexes,
+			fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
 	}
 	return errs
 }
@@ -171,25 +160,22 @@ func indexesBelow(spec *batchv1.JobSpec, text *string) (batch.Indexes, error) {
 // jobConditions rejects contradictory conditions.
 func jobConditions(job *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	say := func(message string) {
-		errs = append(errs, field.Invalid(path, field.OmitValueType{}, message))
-	}
 	complete, failed := hasCondition(job, batchv1.JobComplete), hasCondition(job, batchv1.JobFailed)
 	target, met := hasCondition(job, batchv1.JobFailureTarget), hasCondition(job, batchv1.JobSuccessCriteriaMet)
-	if complete && failed {
-		say("cannot set Complete=True and Failed=true conditions")
-	}
-	if complete && target {
-		say("cannot set Complete=True and FailureTarget=true conditions")
-	}
-	if met && failed {
-		say("cannot set SuccessCriteriaMet=True and Failed=true conditions")
-	}
-	if met && target {
-		say("cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
-	}
-	if job.Spec.SuccessPolicy != nil && complete && !met {
-		say("cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+	for _, c := range []struct {
+		wrong   bool
+		message string
+	}{
+		{complete && failed, "cannot set Complete=True and Failed=true conditions"},
+		{complete && target, "cannot set Complete=True and FailureTarget=true conditions"},
+		{met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"},
+		{met && target, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"},
+		{job.Spec.SuccessPolicy != nil && complete && !met,
+			"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"},
+	} {
+		if c.wrong {
+			errs = append(errs, field.Invalid(path, field.OmitValueType{}, c.message))
+		}
 	}
 	return errs
 }
@@ -219,9 +205,8 @@ func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 			field.Invalid(conditions, field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition"))
 	}
 	if !was && is && hasCondition(old, batchv1.JobComplete) {
-		errs = append(errs,
-			field.Invalid(conditions, field.OmitValueType{},
-				"cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"))
+		errs = append(errs, field.Invalid(conditions, field.OmitValueType{},
+			"cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"))
 	}
 	return errs
 }

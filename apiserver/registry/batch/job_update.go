@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,40 +12,35 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// jobUpdate rejects changes of immutable fields.
+// jobUpdate rejects changes of immutable fields. completions of an indexed job may change to the value of parallelism.
 func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	next, cur := &job.Spec, &old.Spec
-	errs := jobCompletionsUpdate(next, cur, path)
-	errs = append(errs, check.Immutable(path.Child("selector"), next.Selector, cur.Selector)...)
-	errs = append(errs, check.Immutable(path.Child("template"), &next.Template,
-		allowedJobTemplate(&next.Template, old))...)
-	errs = append(errs, check.Immutable(path.Child("completionMode"), next.CompletionMode, cur.CompletionMode)...)
-	errs = append(errs, check.Immutable(path.Child("podFailurePolicy"), next.PodFailurePolicy, cur.PodFailurePolicy)...)
-	errs = append(errs,
-		check.Immutable(path.Child("backoffLimitPerIndex"), next.BackoffLimitPerIndex, cur.BackoffLimitPerIndex)...)
-	errs = append(errs, check.Immutable(path.Child("managedBy"), next.ManagedBy, cur.ManagedBy)...)
-	return append(errs, check.Immutable(path.Child("successPolicy"), next.SuccessPolicy, cur.SuccessPolicy)...)
-}
-
-// jobCompletionsUpdate allows a change of completions only for an indexed job, and only to the value of parallelism.
-func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	at := path.Child("completions")
-	switch {
+	var errs field.ErrorList
+	switch at := path.Child("completions"); {
 	case !isIndexed(next):
-		return check.Immutable(at, next.Completions, cur.Completions)
+		errs = check.Immutable(at, next.Completions, cur.Completions)
 	case next.Completions == nil || equality.Semantic.DeepEqual(next.Completions, cur.Completions):
 	case next.Parallelism == nil || *next.Completions != *next.Parallelism:
-		return field.ErrorList{field.Invalid(at, *next.Completions,
-			fmt.Sprintf("can only be modified in tandem with %s", path.Child("parallelism")))}
+		errs = append(errs, field.Invalid(at, *next.Completions,
+			fmt.Sprintf("can only be modified in tandem with %s", path.Child("parallelism"))))
 	}
-	return nil
+	return slices.Concat(errs,
+		check.Immutable(path.Child("selector"), next.Selector, cur.Selector),
+		check.Immutable(path.Child("template"), &next.Template, allowedJobTemplate(&next.Template, old)),
+		check.Immutable(path.Child("completionMode"), next.CompletionMode, cur.CompletionMode),
+		check.Immutable(path.Child("podFailurePolicy"), next.PodFailurePolicy, cur.PodFailurePolicy),
+		check.Immutable(path.Child("backoffLimitPerIndex"), next.BackoffLimitPerIndex, cur.BackoffLimitPerIndex),
+		check.Immutable(path.Child("managedBy"), next.ManagedBy, cur.ManagedBy),
+		check.Immutable(path.Child("successPolicy"), next.SuccessPolicy, cur.SuccessPolicy))
 }
 
-// allowedJobTemplate returns old's template with the allowed changes of next: none, or if jobTemplateMutable the
-// labels, annotations, scheduling fields and resources.
+// allowedJobTemplate returns old's template with the allowed changes of next. If the job is suspended, and has not
+// started or has no active pods, these are the labels, annotations, scheduling fields and resources (upstream's
+// MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs, on since 1.36).
 func allowedJobTemplate(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.PodTemplateSpec {
 	template := old.Spec.Template.DeepCopy()
-	if !jobTemplateMutable(old) {
+	if old.Spec.Suspend == nil || !*old.Spec.Suspend ||
+		old.Status.StartTime != nil && (!hasCondition(old, batchv1.JobSuspended) || old.Status.Active != 0) {
 		return template
 	}
 	template.Annotations, template.Labels = next.Annotations, next.Labels
@@ -55,15 +51,6 @@ func allowedJobTemplate(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.
 	copyResources(spec.Containers, next.Spec.Containers)
 	copyResources(spec.InitContainers, next.Spec.InitContainers)
 	return template
-}
-
-// jobTemplateMutable reports whether the job is suspended, and has not started or has no active pods (upstream's
-// MutableSchedulingDirectivesForSuspendedJobs and MutablePodResourcesForSuspendedJobs, on since 1.36).
-func jobTemplateMutable(job *batchv1.Job) bool {
-	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
-		return false
-	}
-	return job.Status.StartTime == nil || hasCondition(job, batchv1.JobSuspended) && job.Status.Active == 0
 }
 
 // withNodeAffinity returns old with next's node affinity.

@@ -7,7 +7,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -33,17 +32,31 @@ func jobValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		return jobStatus(job, cur.(*batchv1.Job), field.NewPath("status"))
 	}
 	path := field.NewPath("spec")
-	errs := jobSelected(job, path)
-	errs = append(errs, jobSpec(&job.Spec, path)...)
-	errs = append(errs, jobSelector(&job.Spec, path)...)
-	errs = append(errs, jobHostnames(job)...)
+	errs, spec := append(jobSelected(job, path), jobSpec(&job.Spec, path)...), &job.Spec
+	if spec.Selector == nil {
+		errs = append(errs, field.Required(path.Child("selector"), ""))
+	} else {
+		errs = append(errs, check.LabelSelector(path.Child("selector"), spec.Selector)...)
+	}
+	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
+		!s.Matches(labels.Set(spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels,
+			"`selector` does not match template `labels`"))
+	}
+	// The hostnames of an indexed job's pods consist of the job's name and the index.
+	if n := spec.Completions; isIndexed(spec) && n != nil && *n > 0 {
+		if last := fmt.Sprintf("%s-%d", job.Name, *n-1); len(validation.IsDNS1123Label(last)) > 0 {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), job.Name,
+				"will not able to create pod with invalid DNS label: "+last))
+		}
+	}
 	if cur != nil {
 		errs = append(errs, jobUpdate(job, cur.(*batchv1.Job), path)...)
 	}
 	return errs
 }
 
-// jobSelected checks the labels and the selector that jobSelect sets, so that no pod matches two jobs.
+// jobSelected checks the labels and the selector that jobPrepare sets, so that no pod matches two jobs.
 func jobSelected(job *batchv1.Job, path *field.Path) field.ErrorList {
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector || job.Spec.Selector == nil {
 		return nil
@@ -67,38 +80,6 @@ func jobSelected(job *batchv1.Job, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("selector"), job.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
-}
-
-func jobSelector(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if spec.Selector == nil {
-		errs = append(errs, field.Required(path.Child("selector"), ""))
-	} else {
-		errs = append(errs,
-			metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
-				path.Child("selector"))...)
-	}
-	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
-		!s.Matches(labels.Set(spec.Template.Labels)) {
-		errs = append(errs,
-			field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels,
-				"`selector` does not match template `labels`"))
-	}
-	return errs
-}
-
-// jobHostnames checks the hostnames of an indexed job's pods, which consist of the job's name and the index.
-func jobHostnames(job *batchv1.Job) field.ErrorList {
-	n := job.Spec.Completions
-	if !isIndexed(&job.Spec) || n == nil || *n <= 0 {
-		return nil
-	}
-	last := fmt.Sprintf("%s-%d", job.Name, *n-1)
-	if len(validation.IsDNS1123Label(last)) == 0 {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), job.Name,
-		"will not able to create pod with invalid DNS label: "+last)}
 }
 
 func isIndexed(spec *batchv1.JobSpec) bool {
@@ -125,9 +106,8 @@ func jobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.TooLong(at, *by, maxManagedBy))
 		}
 	}
-	errs = append(errs,
-		check.NilOr(path.Child("completionMode"), spec.CompletionMode, batchv1.NonIndexedCompletion,
-			batchv1.IndexedCompletion)...)
+	errs = append(errs, check.NilOr(path.Child("completionMode"), spec.CompletionMode, batchv1.NonIndexedCompletion,
+		batchv1.IndexedCompletion)...)
 	switch mode := spec.CompletionMode; {
 	case isIndexed(spec):
 		errs = append(errs, jobIndexed(spec, path)...)

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"fmt"
 	"strings"
 	"time"
 	_ "time/tzdata" // for systems without a time zone database
@@ -19,7 +18,10 @@ func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Pat
 		return field.ErrorList{field.Required(path, "")}
 	}
 	var errs field.ErrorList
-	if err := parseSchedule(schedule); err != nil {
+	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) &&
+		!strings.Contains(schedule, " ") { // the parser panics
+		errs = append(errs, field.Invalid(path, schedule, "a schedule must follow the time zone: "+schedule))
+	} else if _, err := cron.ParseStandard(schedule); err != nil {
 		errs = append(errs, field.Invalid(path, schedule, err.Error()))
 	}
 	switch zoned := strings.Contains(schedule, "TZ"); {
@@ -29,16 +31,6 @@ func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Pat
 		errs = append(errs, field.Invalid(path, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
 	}
 	return errs
-}
-
-// parseSchedule rejects a time zone without a schedule, on which the parser panics.
-func parseSchedule(schedule string) error {
-	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) &&
-		!strings.Contains(schedule, " ") {
-		return fmt.Errorf("a schedule must follow the time zone: %s", schedule)
-	}
-	_, err := cron.ParseStandard(schedule)
-	return err
 }
 
 // zoneErrors checks that the zone is in the IANA time zone database. It rejects names that could be paths to other

@@ -35,12 +35,8 @@ func bundles() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("SignerName", "The signer whose certificates the bundle verifies.", func(b *bundle) string {
-				if b.Spec.SignerName == "" {
-					return table.None
-				}
-				return b.Spec.SignerName
-			}),
+			table.Text("SignerName", "The signer whose certificates the bundle verifies.",
+				func(b *bundle) string { return table.OrNone(b.Spec.SignerName) }),
 		},
 	}
 }

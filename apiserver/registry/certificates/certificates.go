@@ -34,7 +34,20 @@ func Resources() []kind.Resource {
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"spec.signerName": obj.(*request).Spec.SignerName}
 		},
-		Columns: columns(),
+		Columns: []table.Column{
+			table.Name(),
+			table.Age(),
+			table.Text("SignerName", "The signer that issues the certificate.",
+				func(r *request) string { return r.Spec.SignerName }),
+			table.Text("Requestor", "The user who created the request.", func(r *request) string { return r.Spec.Username }),
+			table.Text("RequestedDuration", "The requested validity of the certificate.", func(r *request) string {
+				if r.Spec.ExpirationSeconds == nil {
+					return table.None
+				}
+				return duration.HumanDuration(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
+			}),
+			table.Text("Condition", "Whether the request is approved and the certificate issued.", condition),
+		},
 	}, bundles(), podRequests()}
 }
 
@@ -44,25 +57,6 @@ func subresources() []kind.Subresource {
 	approval := status
 	approval.Name, approval.Merge, status.Merge = "approval", mergeApproval, mergeStatus
 	return []kind.Subresource{approval, status}
-}
-
-func columns() []table.Column {
-	return []table.Column{
-		table.Name(),
-		table.Age(),
-		table.Text("SignerName", "The signer that issues the certificate.",
-			func(r *request) string { return r.Spec.SignerName }),
-		table.Text("Requestor", "The user who created the request.", func(r *request) string { return r.Spec.Username }),
-		table.Text("RequestedDuration", "The requested validity of the certificate.", requestedDuration),
-		table.Text("Condition", "Whether the request is approved and the certificate issued.", condition),
-	}
-}
-
-func requestedDuration(r *request) string {
-	if r.Spec.ExpirationSeconds == nil {
-		return table.None
-	}
-	return duration.HumanDuration(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
 }
 
 func condition(r *request) string {

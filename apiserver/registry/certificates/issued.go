@@ -8,10 +8,7 @@ import (
 	"strings"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -22,21 +19,6 @@ const (
 	refreshGap  = 10 * time.Minute // minimum between beginRefreshAt and notBefore or notAfter
 	maxBackdate = 5 * time.Minute
 )
-
-// issueTimeErrors requires that the validity of a newly issued certificate begins about now.
-func issueTimeErrors(r, old *podRequest, now metav1.Time) error {
-	if finalCondition(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
-		r.Status.NotBefore == nil {
-		return nil
-	}
-	if off := r.Status.NotBefore.Sub(now.Time); off.Abs() <= maxBackdate {
-		return nil
-	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: certificatesv1.GroupName, Kind: "PodCertificateRequest"}, old.Name,
-		field.ErrorList{
-			field.Invalid(field.NewPath("status", "notBefore"), r.Status.NotBefore.Time,
-				"must be set to within 5 minutes of kube-apiserver's current time")})
-}
 
 // issuedErrors checks an issued certificate: the public key, the lifetime and the times in the status. As upstream, it
 // stops at an error on which later checks depend.

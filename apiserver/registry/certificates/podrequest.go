@@ -12,10 +12,12 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/kit/check"
@@ -43,11 +45,12 @@ func podRequests() kind.Resource {
 		Subresources: []kind.Subresource{status},
 		New:          func() kind.Object { return new(podRequest) },
 		Default: func(obj kind.Object) {
-			if spec := &obj.(*podRequest).Spec; spec.MaxExpirationSeconds == nil {
-				spec.MaxExpirationSeconds = new(int32(defaultPodSeconds))
-			}
+			kind.SetIfNil(&obj.(*podRequest).Spec.MaxExpirationSeconds, defaultPodSeconds)
 		},
-		Prepare:  preparePodRequest,
+		Prepare: kind.WithoutGeneration(
+			func(obj kind.Object) (*certificatesv1.PodCertificateRequestSpec, *certificatesv1.PodCertificateRequestStatus) {
+				return &obj.(*podRequest).Spec, &obj.(*podRequest).Status
+			}),
 		Validate: podRequestErrors,
 		Fields: func(obj kind.Object) fields.Set {
 			spec := &obj.(*podRequest).Spec
@@ -91,21 +94,8 @@ func finalCondition(r *podRequest) *metav1.Condition {
 	return nil
 }
 
-// preparePodRequest keeps the spec in updates of the status, and the status in all others.
-func preparePodRequest(next, cur kind.Object, subresource string) {
-	r := next.(*podRequest)
-	switch old, _ := cur.(*podRequest); {
-	case old == nil:
-		r.Status = certificatesv1.PodCertificateRequestStatus{}
-	case subresource == "":
-		r.Status = *old.Status.DeepCopy()
-	default:
-		r.Spec = *old.Spec.DeepCopy()
-	}
-}
-
-// mergePodStatus keeps existing conditions and sets missing times. It also makes the checks that depend on the time of
-// the write; validation makes the others.
+// mergePodStatus keeps existing conditions and sets missing times. It also makes the check that depends on the time of
+// the write: the validity of a newly issued certificate begins about now. Validation makes the others.
 func mergePodStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*podRequest), cur.(*podRequest)
 	for i := range r.Status.Conditions {
@@ -119,7 +109,13 @@ func mergePodStatus(next, cur kind.Object, now metav1.Time) error {
 			c.LastTransitionTime = now
 		}
 	}
-	return issueTimeErrors(r, old, now)
+	if finalCondition(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
+		r.Status.NotBefore == nil || r.Status.NotBefore.Sub(now.Time).Abs() <= maxBackdate {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: certificatesv1.GroupName, Kind: "PodCertificateRequest"}, old.Name,
+		field.ErrorList{field.Invalid(field.NewPath("status", "notBefore"), r.Status.NotBefore.Time,
+			"must be set to within 5 minutes of kube-apiserver's current time")})
 }
 
 func podRequestErrors(next, cur kind.Object, subresource string) field.ErrorList {
@@ -205,9 +201,8 @@ func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) 
 			continue
 		}
 		if ends++; ends > 1 {
-			errs = append(errs,
-				field.Invalid(at.Child("type"), c.Type,
-					`There may be at most one condition with type "Issued", "Denied", or "Failed"`))
+			errs = append(errs, field.Invalid(at.Child("type"), c.Type,
+				`There may be at most one condition with type "Issued", "Denied", or "Failed"`))
 		}
 		errs = append(errs, check.OneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
 	}

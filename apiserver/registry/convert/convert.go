@@ -16,7 +16,7 @@ func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Objec
 	if res.View == nil || stored == nil {
 		return stored, nil
 	}
-	obj, err := res.View.Shown(ctx, stored)
+	obj, err := res.View.FromStored(ctx, stored)
 	if err != nil {
 		return nil, err
 	}

@@ -31,24 +31,9 @@ func configMapResource() kind.Resource {
 	}
 }
 
+// configMapValidate checks the keys, and the total size of the values, which is limited to 1 MiB.
 func configMapValidate(next, cur kind.Object, _ string) field.ErrorList {
 	config := next.(*corev1.ConfigMap)
-	errs := configMapKeys(config)
-	if cur == nil {
-		return errs
-	}
-	old := cur.(*corev1.ConfigMap)
-	if old.Immutable == nil || !*old.Immutable {
-		return errs
-	}
-	errs = append(errs, immutableFlagErrors(config.Immutable)...)
-	errs = append(errs, immutableFieldErrors("data", maps.Equal(config.Data, old.Data))...)
-	return append(errs,
-		immutableFieldErrors("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal))...)
-}
-
-// configMapKeys checks the keys, and the total size of the values, which is limited to 1 MiB.
-func configMapKeys(config *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(config.Data)) {
@@ -65,7 +50,17 @@ func configMapKeys(config *corev1.ConfigMap) field.ErrorList {
 	if size > corev1.MaxSecretSize {
 		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
 	}
-	return errs
+	if cur == nil {
+		return errs
+	}
+	old := cur.(*corev1.ConfigMap)
+	if old.Immutable == nil || !*old.Immutable {
+		return errs
+	}
+	return slices.Concat(errs,
+		immutableFieldErrors("immutable", config.Immutable != nil && *config.Immutable),
+		immutableFieldErrors("data", maps.Equal(config.Data, old.Data)),
+		immutableFieldErrors("binaryData", maps.EqualFunc(config.BinaryData, old.BinaryData, bytes.Equal)))
 }
 
 // configKey checks a key of a ConfigMap or Secret.
@@ -73,16 +68,10 @@ func configKey(path *field.Path, key string) field.ErrorList {
 	return check.Invalid(path.Key(key), key, validation.IsConfigMapKey(key))
 }
 
-const immutableMessage = "field is immutable when `immutable` is set"
-
-// immutableFlagErrors rejects an update of an immutable ConfigMap or Secret that clears the flag.
-func immutableFlagErrors(next *bool) field.ErrorList {
-	return immutableFieldErrors("immutable", next != nil && *next)
-}
-
+// immutableFieldErrors rejects a change of a field of an immutable ConfigMap or Secret.
 func immutableFieldErrors(name string, unchanged bool) field.ErrorList {
 	if unchanged {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath(name), immutableMessage)}
+	return field.ErrorList{field.Forbidden(field.NewPath(name), "field is immutable when `immutable` is set")}
 }

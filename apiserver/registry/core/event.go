@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -37,10 +38,7 @@ func eventResource() kind.Resource {
 
 func eventFields(obj kind.Object) fields.Set {
 	ev := obj.(*corev1.Event)
-	object, source := &ev.InvolvedObject, ev.Source.Component
-	if source == "" {
-		source = ev.ReportingController
-	}
+	object := &ev.InvolvedObject
 	return fields.Set{
 		"involvedObject.kind":            object.Kind,
 		"involvedObject.namespace":       object.Namespace,
@@ -51,7 +49,7 @@ func eventFields(obj kind.Object) fields.Set {
 		"involvedObject.fieldPath":       object.FieldPath,
 		"reason":                         ev.Reason,
 		"reportingComponent":             ev.ReportingController,
-		"source":                         source,
+		"source":                         cmp.Or(ev.Source.Component, ev.ReportingController),
 		"type":                           ev.Type,
 	}
 }
@@ -62,13 +60,23 @@ func eventColumns() []table.Column {
 		table.Timed("Last Seen", "Time since the last occurrence.", eventLastSeen),
 		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
 		table.Text("Reason", "Reason in CamelCase.", func(e *corev1.Event) string { return e.Reason }),
-		table.Text("Object", "The object of the event.", eventObject),
+		table.Text("Object", "The object of the event.", func(e *corev1.Event) string {
+			if e.InvolvedObject.Name == "" {
+				return strings.ToLower(e.InvolvedObject.Kind)
+			}
+			return strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
+		}),
 		table.Text("Subobject", "The part of the object, such as a container.",
 			func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }).Wide(),
 		table.Text("Source", "The component that reported the event.", eventSource).Wide(),
 		table.Text("Message", "What happened.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }),
 		table.Timed("First Seen", "Time since the first occurrence.", eventFirstSeen).Wide(),
-		table.Number("Count", "Number of occurrences.", eventCount).Wide(),
+		table.Number("Count", "Number of occurrences.", func(e *corev1.Event) int64 {
+			if e.Series != nil {
+				return int64(e.Series.Count)
+			}
+			return int64(max(e.Count, 1))
+		}).Wide(),
 		name.Wide(),
 	}
 }
@@ -90,30 +98,10 @@ func eventLastSeen(ev *corev1.Event, now time.Time) string {
 	return table.Since(ev.LastTimestamp.Time, now)
 }
 
-func eventCount(ev *corev1.Event) int64 {
-	if ev.Series != nil {
-		return int64(ev.Series.Count)
-	}
-	return int64(max(ev.Count, 1))
-}
-
-func eventObject(ev *corev1.Event) string {
-	kind := strings.ToLower(ev.InvolvedObject.Kind)
-	if ev.InvolvedObject.Name == "" {
-		return kind
-	}
-	return kind + "/" + ev.InvolvedObject.Name
-}
-
 // eventSource returns "component, host" from the old fields, or else from the new ones.
 func eventSource(ev *corev1.Event) string {
-	component, host := ev.Source.Component, ev.Source.Host
-	if component == "" {
-		component = ev.ReportingController
-	}
-	if host == "" {
-		host = ev.ReportingInstance
-	}
+	component := cmp.Or(ev.Source.Component, ev.ReportingController)
+	host := cmp.Or(ev.Source.Host, ev.ReportingInstance)
 	if host == "" {
 		return component
 	}
@@ -129,8 +117,19 @@ const (
 // eventValidate implements upstream's rules for events of both versions. reporter is the version's name of the field
 // for the reporting controller.
 func eventValidate(ev *corev1.Event, reporter string) field.ErrorList {
-	errs := eventNamespace(ev)
-	if ev.EventTime.IsZero() {
+	// An event is in the namespace of its object, or in default for a cluster-scoped object. An event with eventTime about
+	// a cluster-scoped object may also be in kube-system.
+	namespace, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
+	ok := namespace == ev.Namespace || newer
+	if namespace == "" {
+		ok = ev.Namespace == metav1.NamespaceDefault || newer && ev.Namespace == metav1.NamespaceSystem
+	}
+	var errs field.ErrorList
+	if !ok {
+		errs = append(errs, field.Invalid(field.NewPath("involvedObject", "namespace"), namespace,
+			"does not match event.namespace"))
+	}
+	if !newer {
 		return errs
 	}
 	at := field.NewPath(reporter)
@@ -150,19 +149,4 @@ func eventLength(name, value string, most int) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most))}
-}
-
-// eventNamespace requires that an event is in the namespace of its object, or in default for a cluster-scoped object.
-// An event with eventTime about a cluster-scoped object may also be in kube-system.
-func eventNamespace(ev *corev1.Event) field.ErrorList {
-	namespace, newer := ev.InvolvedObject.Namespace, !ev.EventTime.IsZero()
-	ok := namespace == ev.Namespace || newer
-	if namespace == "" {
-		ok = ev.Namespace == metav1.NamespaceDefault || newer && ev.Namespace == metav1.NamespaceSystem
-	}
-	if ok {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), namespace,
-		"does not match event.namespace")}
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,11 +26,15 @@ func newEventResource() kind.Resource {
 		Kind:       "Event",
 		Namespaced: true,
 		ShortNames: []string{"ev"},
-		View:       &kind.View{Of: client.Events, Show: toEventsV1, Store: fromEventsV1},
-		New:        func() kind.Object { return new(eventsv1.Event) },
-		Validate:   newEventValidate,
-		Fields:     newEventFields,
-		Columns:    newEventColumns(),
+		View: &kind.View{Of: client.Events, Show: toEventsV1, Store: func(shown kind.Object) kind.Object {
+			return toCoreEvent(shown.(*eventsv1.Event).DeepCopy())
+		}},
+		New:      func() kind.Object { return new(eventsv1.Event) },
+		Validate: newEventValidate,
+		Fields:   newEventFields,
+		Columns: table.Converted(eventColumns(), func(obj store.Object) store.Object {
+			return toCoreEvent(obj.(*eventsv1.Event))
+		}),
 	}
 }
 
@@ -48,10 +53,6 @@ func toEventsV1(stored kind.Object) kind.Object {
 		out.Series = &eventsv1.EventSeries{Count: ev.Series.Count, LastObservedTime: ev.Series.LastObservedTime}
 	}
 	return out
-}
-
-func fromEventsV1(shown kind.Object) kind.Object {
-	return toCoreEvent(shown.(*eventsv1.Event).DeepCopy())
 }
 
 // toCoreEvent converts an event to v1. The result shares memory with ev.
@@ -89,18 +90,6 @@ func newEventFields(obj kind.Object) fields.Set {
 	}
 }
 
-// newEventColumns returns the columns of v1 events.
-func newEventColumns() []table.Column {
-	columns := eventColumns()
-	for i := range columns {
-		cell := columns[i].Cell
-		columns[i].Cell = func(obj store.Object, now time.Time) any {
-			return cell(toCoreEvent(obj.(*eventsv1.Event)), now)
-		}
-	}
-	return columns
-}
-
 // newEventValidate implements upstream's validation of this version. As upstream, most errors name the fields of v1.
 func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
 	ev := toCoreEvent(next.(*eventsv1.Event))
@@ -113,7 +102,24 @@ func newEventValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if !equality.Semantic.DeepEqual(ev.Series, old.Series) {
 		errs = append(errs, eventSeries(ev.Series)...)
 	}
-	return append(errs, newEventUpdate(ev, old)...)
+	eventTime := ev.EventTime // compared in microseconds, because some clients send a higher precision
+	if eventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
+		eventTime = old.EventTime
+	}
+	return slices.Concat(errs, // only the series and the metadata may change
+		check.Immutable(field.NewPath("involvedObject"), ev.InvolvedObject, old.InvolvedObject),
+		check.Immutable(field.NewPath("reason"), ev.Reason, old.Reason),
+		check.Immutable(field.NewPath("message"), ev.Message, old.Message),
+		check.Immutable(field.NewPath("source"), ev.Source, old.Source),
+		check.Immutable(field.NewPath("firstTimestamp"), ev.FirstTimestamp, old.FirstTimestamp),
+		check.Immutable(field.NewPath("lastTimestamp"), ev.LastTimestamp, old.LastTimestamp),
+		check.Immutable(field.NewPath("count"), ev.Count, old.Count),
+		check.Immutable(field.NewPath("type"), ev.Type, old.Type),
+		check.Immutable(field.NewPath("eventTime"), eventTime, old.EventTime),
+		check.Immutable(field.NewPath("action"), ev.Action, old.Action),
+		check.Immutable(field.NewPath("related"), ev.Related, old.Related),
+		check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController),
+		check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance))
 }
 
 func eventSeries(series *corev1.EventSeries) field.ErrorList {
@@ -154,26 +160,4 @@ func newEventCreate(ev *corev1.Event) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-// newEventUpdate rejects changes except to the series and the metadata. It compares eventTime in microseconds, because
-// some clients send a higher precision.
-func newEventUpdate(ev, old *corev1.Event) field.ErrorList {
-	errs := check.Immutable(field.NewPath("involvedObject"), ev.InvolvedObject, old.InvolvedObject)
-	errs = append(errs, check.Immutable(field.NewPath("reason"), ev.Reason, old.Reason)...)
-	errs = append(errs, check.Immutable(field.NewPath("message"), ev.Message, old.Message)...)
-	errs = append(errs, check.Immutable(field.NewPath("source"), ev.Source, old.Source)...)
-	errs = append(errs, check.Immutable(field.NewPath("firstTimestamp"), ev.FirstTimestamp, old.FirstTimestamp)...)
-	errs = append(errs, check.Immutable(field.NewPath("lastTimestamp"), ev.LastTimestamp, old.LastTimestamp)...)
-	errs = append(errs, check.Immutable(field.NewPath("count"), ev.Count, old.Count)...)
-	errs = append(errs, check.Immutable(field.NewPath("type"), ev.Type, old.Type)...)
-	if !ev.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
-		errs = append(errs, check.Immutable(field.NewPath("eventTime"), ev.EventTime, old.EventTime)...)
-	}
-	errs = append(errs, check.Immutable(field.NewPath("action"), ev.Action, old.Action)...)
-	errs = append(errs, check.Immutable(field.NewPath("related"), ev.Related, old.Related)...)
-	errs = append(errs,
-		check.Immutable(field.NewPath("reportingController"), ev.ReportingController, old.ReportingController)...)
-	return append(errs,
-		check.Immutable(field.NewPath("reportingInstance"), ev.ReportingInstance, old.ReportingInstance)...)
 }

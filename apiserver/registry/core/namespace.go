@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -44,14 +45,9 @@ func namespaceResource() kind.Resource {
 
 // namespaceDefault labels the namespace with its name, because selectors rely on it.
 func namespaceDefault(obj kind.Object) {
-	ns := obj.(*corev1.Namespace)
-	if ns.Labels[corev1.LabelMetadataName] == ns.Name || ns.Name == "" {
-		return
+	if ns := obj.(*corev1.Namespace); ns.Labels[corev1.LabelMetadataName] != ns.Name && ns.Name != "" {
+		metav1.SetMetaDataLabel(&ns.ObjectMeta, corev1.LabelMetadataName, ns.Name)
 	}
-	if ns.Labels == nil {
-		ns.Labels = map[string]string{}
-	}
-	ns.Labels[corev1.LabelMetadataName] = ns.Name
 }
 
 // namespacePrepare allows only the subresource finalize to change spec.finalizers. It sets the phase to Terminating
@@ -77,38 +73,29 @@ func namespacePrepare(next, cur kind.Object, subresource string) {
 	}
 }
 
+// namespaceValidate requires a domain prefix of finalizers except "kubernetes", and the phase Terminating while the
+// namespace is being deleted, Active otherwise.
 func namespaceValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	ns := next.(*corev1.Namespace)
 	var errs field.ErrorList
-	for i, name := range ns.Spec.Finalizers {
-		errs = append(errs, namespaceFinalizer(field.NewPath("spec", "finalizers").Index(i), string(name))...)
+	for i, finalizer := range ns.Spec.Finalizers {
+		path, name := field.NewPath("spec", "finalizers").Index(i), string(finalizer)
+		if bad := check.Invalid(path, name, validation.IsQualifiedName(name)); len(bad) > 0 {
+			errs = append(errs, bad...)
+		} else if finalizer != corev1.FinalizerKubernetes {
+			errs = append(errs, validation.IsDomainPrefixedKey(path, name)...)
+		}
 	}
 	if cur == nil || subresource != "status" {
 		return errs
 	}
-	return append(errs, namespacePhase(ns)...)
-}
-
-// namespaceFinalizer checks the name of a finalizer. Only "kubernetes" needs no domain prefix.
-func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
-	if name == string(corev1.FinalizerKubernetes) {
-		return nil
-	}
-	if errs := check.Invalid(path, name, validation.IsQualifiedName(name)); len(errs) > 0 {
-		return errs
-	}
-	return validation.IsDomainPrefixedKey(path, name)
-}
-
-// namespacePhase requires Terminating while the namespace is being deleted, and Active otherwise.
-func namespacePhase(ns *corev1.Namespace) field.ErrorList {
 	path, deleting := field.NewPath("status", "phase"), ns.DeletionTimestamp != nil
 	if deleting && ns.Status.Phase != corev1.NamespaceTerminating {
-		return field.ErrorList{field.Invalid(path, ns.Status.Phase,
-			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
+		errs = append(errs, field.Invalid(path, ns.Status.Phase,
+			"may only be 'Terminating' if `deletionTimestamp` is not empty"))
 	}
 	if !deleting && ns.Status.Phase != corev1.NamespaceActive {
-		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
+		errs = append(errs, field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty"))
 	}
-	return nil
+	return errs
 }

@@ -158,7 +158,19 @@ func withoutHeartbeat(node *corev1.Node) *corev1.Node {
 func nodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 	node := next.(*corev1.Node)
 	spec := field.NewPath("spec")
-	errs := nodeTaints(node.Spec.Taints, spec.Child("taints"))
+	var errs field.ErrorList
+	taints := map[corev1.Taint]bool{}
+	for i, t := range node.Spec.Taints {
+		at, id := spec.Child("taints").Index(i), corev1.Taint{Key: t.Key, Effect: t.Effect}
+		errs = slices.Concat(errs,
+			metavalidation.ValidateLabelName(t.Key, at.Child("key")),
+			check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value)),
+			check.OneOf(at.Child("effect"), t.Effect, check.TaintEffects()...))
+		if taints[id] {
+			errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
+		}
+		taints[id] = true
+	}
 	list := spec.Child("podCIDRs")
 	for i, cidr := range node.Spec.PodCIDRs {
 		errs = append(errs, validation.IsValidCIDR(list.Index(i), cidr)...)
@@ -186,23 +198,6 @@ func nodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if old.ProviderID != "" && node.Spec.ProviderID != old.ProviderID {
 		errs = append(errs,
 			field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
-	}
-	return errs
-}
-
-func nodeTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := map[corev1.Taint]bool{}
-	for i, t := range taints {
-		at := path.Index(i)
-		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
-		errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-		errs = append(errs, check.OneOf(at.Child("effect"), t.Effect, check.TaintEffects()...)...)
-		id := corev1.Taint{Key: t.Key, Effect: t.Effect}
-		if seen[id] {
-			errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
-		}
-		seen[id] = true
 	}
 	return errs
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -18,8 +17,8 @@ func podTemplateResource() kind.Resource {
 		Kind:       "PodTemplate",
 		Namespaced: true,
 		New:        func() kind.Object { return new(corev1.PodTemplate) },
-		Default:    func(obj kind.Object) { pod.DefaultTemplate(podTemplateOf(obj)) },
-		Prepare:    podTemplatePrepare,
+		Default:    podTemplateDefault,
+		Prepare:    kind.SpecOnly(podTemplateOf, podTemplateDefault),
 		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
 			return pod.ValidateTemplate(podTemplateOf(next), field.NewPath("template"))
 		},
@@ -32,19 +31,10 @@ func podTemplateResource() kind.Resource {
 	}
 }
 
+func podTemplateDefault(obj kind.Object) { pod.DefaultTemplate(podTemplateOf(obj)) }
+
 func podTemplateOf(obj kind.Object) *corev1.PodTemplateSpec {
 	return &obj.(*corev1.PodTemplate).Template
-}
-
-func podTemplatePrepare(next, cur kind.Object, subresource string) {
-	if cur == nil {
-		next.SetGeneration(1)
-		return
-	}
-	pod.DefaultTemplate(podTemplateOf(next))
-	if subresource == "" && !equality.Semantic.DeepEqual(podTemplateOf(next), podTemplateOf(cur)) {
-		next.SetGeneration(cur.GetGeneration() + 1)
-	}
 }
 
 // podTemplateColumns returns columns that are always shown; for controllers they need -o wide.

@@ -39,9 +39,7 @@ func secretResource() kind.Resource {
 // secretDefault sets the type and merges the write-only stringData into data.
 func secretDefault(obj kind.Object) {
 	secret := obj.(*corev1.Secret)
-	if secret.Type == "" {
-		secret.Type = corev1.SecretTypeOpaque
-	}
+	kind.SetIfZero(&secret.Type, corev1.SecretTypeOpaque)
 	if len(secret.StringData) > 0 && secret.Data == nil {
 		secret.Data = make(map[string][]byte, len(secret.StringData))
 	}
@@ -71,7 +69,7 @@ func secretValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if old.Immutable == nil || !*old.Immutable {
 		return errs
 	}
-	errs = append(errs, immutableFlagErrors(secret.Immutable)...)
+	errs = append(errs, immutableFieldErrors("immutable", secret.Immutable != nil && *secret.Immutable)...)
 	return append(errs, immutableFieldErrors("data", maps.EqualFunc(secret.Data, old.Data, bytes.Equal))...)
 }
 
@@ -86,7 +84,10 @@ func secretTypeKeys(secret *corev1.Secret) field.ErrorList {
 	case corev1.SecretTypeDockerConfigJson:
 		return secretJSON(secret, corev1.DockerConfigJsonKey)
 	case corev1.SecretTypeBasicAuth:
-		return secretBasicAuth(secret)
+		user, password := secretHasKey(secret, corev1.BasicAuthUsernameKey), secretHasKey(secret, corev1.BasicAuthPasswordKey)
+		if len(user) > 0 && len(password) > 0 { // one of both is enough
+			return append(user, password...)
+		}
 	case corev1.SecretTypeSSHAuth:
 		return secretKeyIf(len(secret.Data[corev1.SSHAuthPrivateKey]) > 0, corev1.SSHAuthPrivateKey)
 	case corev1.SecretTypeTLS:
@@ -105,15 +106,6 @@ func secretKeyIf(ok bool, key string) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Required(field.NewPath("data").Key(key), "")}
-}
-
-// secretBasicAuth requires a user name, a password or both.
-func secretBasicAuth(secret *corev1.Secret) field.ErrorList {
-	user, password := secretHasKey(secret, corev1.BasicAuthUsernameKey), secretHasKey(secret, corev1.BasicAuthPasswordKey)
-	if len(user) == 0 || len(password) == 0 {
-		return nil
-	}
-	return append(user, password...)
 }
 
 func secretJSON(secret *corev1.Secret, key string) field.ErrorList {

@@ -16,11 +16,7 @@ import (
 	"monopod/store"
 )
 
-// columnsOf returns the columns of a version: the name, then those of its definition, or by default the age.
-func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) []table.Column {
-	return columnsWith(spec, &lastRow{})
-}
-
+// columnsWith returns the columns of a version: the name, then those of its definition, or by default the age.
 func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *lastRow) []table.Column {
 	more := spec.AdditionalPrinterColumns
 	if len(more) == 0 {
@@ -124,15 +120,10 @@ func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time
 	if path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}) != nil {
 		return nil
 	}
-	return cut(text.String())
-}
-
-// cut truncates a text to MaxCell.
-func cut(text string) string {
-	if len(text) <= MaxCell {
-		return text
+	if text.Len() <= MaxCell {
+		return text.String()
 	}
-	return strings.ToValidUTF8(text[:MaxCell], "") + "…"
+	return strings.ToValidUTF8(text.String()[:MaxCell], "") + "…"
 }
 
 func typedCell(typ string, value any, now time.Time) any {

@@ -28,7 +28,13 @@ func (m *conversionCache) add(stored *Object, v *Version, object *Object) {
 	if size > maxCached/4 {
 		return
 	}
-	stored.cacheConverted(v, object)
+	out := &converted{version: v, object: object}
+	for c := stored.converted.Load(); c != nil; c = c.next { // without conversions by earlier states of the definition
+		if c.version.def == v.def && c.version != v {
+			out.next = &converted{c.version, c.object, out.next}
+		}
+	}
+	stored.converted.Store(out)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all, m.bytes = append(m.all, cachedConversion{stored, size}), m.bytes+size

@@ -3,6 +3,7 @@ package custom
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -35,8 +36,8 @@ func responseObjects(review, answer *apiextensionsv1.ConversionReview) ([]runtim
 	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", webhook.Truncate(r.Result.Status))
 }
 
-// accept returns the object that a webhook converted from in. It takes only labels and annotations of the metadata from
-// the response.
+// accept returns the object that a webhook converted from in, or an error if the response is another object. It takes
+// only labels and annotations of the metadata from the response.
 func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, error) {
 	if err := bounded.Check(answer.Raw); err != nil {
 		return nil, err
@@ -45,8 +46,22 @@ func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, err
 	if err := u.UnmarshalJSON(answer.Raw); err != nil {
 		return nil, errors.New(webhook.Truncate(err.Error()))
 	}
-	if err := v.verify(in, u); err != nil {
-		return nil, err
+	switch gv := u.GroupVersionKind().GroupVersion(); {
+	case u.IsList():
+		return nil, errors.New("it is a list")
+	case gv.String() != v.apiVersion:
+		return nil, fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion,
+			webhook.Truncate(gv.String()))
+	case u.GetKind() != in.Kind:
+		return nil, fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, webhook.Truncate(u.GetKind()))
+	}
+	for _, f := range []struct{ name, is, was string }{
+		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace},
+		{"UID", string(u.GetUID()), string(in.UID)},
+	} {
+		if f.is != f.was {
+			return nil, fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, webhook.Truncate(f.is))
+		}
 	}
 	meta, err := mergedMetadata(in, u)
 	if err != nil {
@@ -60,31 +75,10 @@ func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, err
 	if _, _, err := c.prune(u.Object); err != nil {
 		return nil, err
 	}
-	out := &Object{TypeMeta: metav1.TypeMeta{Kind: in.Kind, APIVersion: v.apiVersion()}, ObjectMeta: *meta, version: v}
+	out := &Object{TypeMeta: metav1.TypeMeta{Kind: in.Kind, APIVersion: v.apiVersion}, ObjectMeta: *meta, version: v}
 	err = out.set(u.Object)
 	out.content, out.valid = nil, in.valid
 	return out, err
-}
-
-// verify returns an error if u is not the object in, in this version.
-func (v *Version) verify(in *Object, u *unstructured.Unstructured) error {
-	switch gv := u.GroupVersionKind().GroupVersion(); {
-	case u.IsList():
-		return errors.New("it is a list")
-	case gv.String() != v.apiVersion():
-		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion(), webhook.Truncate(gv.String()))
-	case u.GetKind() != in.Kind:
-		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, webhook.Truncate(u.GetKind()))
-	}
-	for _, f := range []struct{ name, is, was string }{
-		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace},
-		{"UID", string(u.GetUID()), string(in.UID)},
-	} {
-		if f.is != f.was {
-			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, webhook.Truncate(f.is))
-		}
-	}
-	return nil
 }
 
 // mergedMetadata returns the metadata of in with the labels and annotations of u.
@@ -99,29 +93,17 @@ func mergedMetadata(in *Object, u *unstructured.Unstructured) (*metav1.ObjectMet
 	}
 	meta := in.ObjectMeta.DeepCopy()
 	var err error
-	if meta.Labels, err = stringMap(is, "labels"); err == nil && !equalStringMaps(meta.Labels, in.Labels) {
+	if meta.Labels, err = stringMap(is, "labels"); err == nil && !maps.Equal(meta.Labels, in.Labels) {
 		err = metav1validation.ValidateLabels(meta.Labels, field.NewPath("metadata", "labels")).ToAggregate()
 	}
 	if err != nil {
 		return nil, err
 	}
 	meta.Annotations, err = stringMap(is, "annotations")
-	if err == nil && !equalStringMaps(meta.Annotations, in.Annotations) {
+	if err == nil && !maps.Equal(meta.Annotations, in.Annotations) {
 		err = apivalidation.ValidateAnnotations(meta.Annotations, field.NewPath("metadata", "annotation")).ToAggregate()
 	}
 	return meta, err
-}
-
-func equalStringMaps(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for key, value := range a {
-		if was, ok := b[key]; !ok || was != value {
-			return false
-		}
-	}
-	return true
 }
 
 // stringMap returns a map of strings in the metadata of a converted object; nil: there is none.

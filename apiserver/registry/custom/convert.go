@@ -171,16 +171,16 @@ func (v *Version) convertOnce(ctx context.Context, o *Object) (*Object, error) {
 // needsConversion reports whether the webhook must convert an object to this version. For an object without content a
 // new apiVersion is sufficient (upstream: isEmptyUnstructuredObject).
 func (v *Version) needsConversion(o *Object) bool {
-	return o.APIVersion != v.apiVersion() && (len(o.members) > 0 || o.Name != "" || o.GenerateName != "")
+	return o.APIVersion != v.apiVersion && (len(o.members) > 0 || o.Name != "" || o.GenerateName != "")
 }
 
 // withAPIVersion returns an object with the version's apiVersion but unconverted content.
 func (v *Version) withAPIVersion(o *Object) *Object {
-	if o.APIVersion == v.apiVersion() {
+	if o.APIVersion == v.apiVersion {
 		return o
 	}
 	out := o.DeepCopyObject().(*Object)
-	out.APIVersion, out.version = v.apiVersion(), nil
+	out.APIVersion, out.version = v.apiVersion, nil
 	return out
 }
 
@@ -233,7 +233,7 @@ func (v *Version) withOwnDefaults(o *Object) *Object {
 		return o
 	}
 	for _, s := range v.siblings {
-		if s.apiVersion() == o.APIVersion {
+		if s.apiVersion == o.APIVersion {
 			return s.show(o)
 		}
 	}
@@ -256,7 +256,7 @@ func (v *Version) callWebhook(ctx context.Context, objects []runtime.RawExtensio
 	}
 	review := &apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: apiextensionsv1.GroupName + "/" + w.version},
-		Request: &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion(),
+		Request: &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion,
 			Objects: objects},
 	}
 	answer := &apiextensionsv1.ConversionReview{}

@@ -52,7 +52,17 @@ func prepare(next, cur kind.Object, subresource string) {
 		is.Generation = 1
 		addStoredVersion(is)
 	case subresource == "delete":
-		terminate(is, was)
+		if was.DeletionTimestamp != nil {
+			return
+		}
+		// the finalizer remains until all objects are deleted
+		if !slices.Contains(is.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
+			is.Finalizers = append(is.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+		}
+		apihelpers.SetCRDCondition(&is.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
+			Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+		})
 	case subresource == "status":
 		is.KeepSpec(was)
 	default:
@@ -82,20 +92,6 @@ func addStoredVersion(def *crd.Definition) {
 			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
 		}
 	}
-}
-
-// terminate begins the deletion: it adds the finalizer that remains until all objects are deleted.
-func terminate(next, cur *crd.Definition) {
-	if cur.DeletionTimestamp != nil {
-		return
-	}
-	if !slices.Contains(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
-		next.Finalizers = append(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
-	}
-	apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
-		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
-		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-	})
 }
 
 // validationTime is the time limit for the validation of one definition, which compiles its rules.

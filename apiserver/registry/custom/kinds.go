@@ -95,7 +95,7 @@ func (v *Version) resource() *kind.Resource {
 		Namespaced: v.def.Spec.Scope == apiextensionsv1.NamespaceScoped, Qualified: true,
 		StoredAs: names.Plural + "." + v.def.Spec.Group, Schema: v,
 		New:    v.new,
-		Fields: fieldsOf(v.spec), Columns: columnsOf(v.spec),
+		Fields: fieldsOf(v.spec), Columns: columnsWith(v.spec, &lastRow{}),
 	}
 	if v.hasStatus() {
 		res.Subresources = append(res.Subresources, kind.Subresource{Name: "status", Part: true,
@@ -119,7 +119,7 @@ func (v *Version) resource() *kind.Resource {
 
 func (v *Version) new() kind.Object {
 	o := &Object{version: v}
-	o.Kind, o.APIVersion = v.def.Status.AcceptedNames.Kind, v.apiVersion()
+	o.Kind, o.APIVersion = v.def.Status.AcceptedNames.Kind, v.apiVersion
 	return o
 }
 
@@ -194,7 +194,7 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 	switch {
 	case was == nil:
 		is.Generation = 1
-	case !is.Same(was):
+	case !is.EqualContent(was):
 		is.Generation = was.Generation + 1
 	}
 }
@@ -202,18 +202,17 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 // show returns an object in this version: with the version's apiVersion and defaults, and without unknown fields. It
 // returns the object itself if nothing changes.
 func (v *Version) show(o *Object) *Object {
-	apiVersion := v.apiVersion()
-	if o.APIVersion == apiVersion && (o.version == v || o.unchanged.Load() == v) {
+	if o.APIVersion == v.apiVersion && (o.version == v || o.unchanged.Load() == v) {
 		return o
 	}
 	out := o.DeepCopyObject().(*Object)
-	out.APIVersion, out.version, out.valid = apiVersion, v, o.valid
+	out.APIVersion, out.version, out.valid = v.apiVersion, v, o.valid
 	if o.unchanged.Load() == v {
 		return out
 	}
 	all, err := o.Content()
 	if err == nil {
-		all["apiVersion"] = apiVersion
+		all["apiVersion"] = v.apiVersion
 		_, err = out.fill(all, unlimited)
 		out.content = nil
 		o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
@@ -223,9 +222,9 @@ func (v *Version) show(o *Object) *Object {
 		return out
 	}
 	out.valid = o.valid
-	if out.Same(o) {
+	if out.EqualContent(o) {
 		o.unchanged.Store(v)
-		if o.APIVersion == apiVersion {
+		if o.APIVersion == v.apiVersion {
 			return o
 		}
 	}

@@ -53,17 +53,6 @@ func (o *Object) convertedTo(v *Version) *Object {
 	return nil
 }
 
-// cacheConverted caches the object in a version, and drops conversions by earlier states of the definition.
-func (o *Object) cacheConverted(v *Version, object *Object) {
-	out := &converted{version: v, object: object}
-	for c := o.converted.Load(); c != nil; c = c.next {
-		if c.version.def == v.def && c.version != v {
-			out.next = &converted{c.version, c.object, out.next}
-		}
-	}
-	o.converted.Store(out)
-}
-
 // member is a field of an object other than apiVersion, kind and metadata.
 type member struct {
 	name string
@@ -221,7 +210,7 @@ func unlimited(int) error { return nil }
 func (o *Object) set(all map[string]any) error {
 	o.members, o.content, o.valid = make([]member, 0, len(all)), all, false
 	for name, value := range all {
-		if isMeta(name) {
+		if name == "kind" || name == "apiVersion" || name == "metadata" {
 			continue
 		}
 		text, err := json.Marshal(value)
@@ -233,9 +222,6 @@ func (o *Object) set(all map[string]any) error {
 	o.sort()
 	return nil
 }
-
-// isMeta reports whether a field is not a member.
-func isMeta(name string) bool { return name == "kind" || name == "apiVersion" || name == "metadata" }
 
 // Content returns the decoded object: kind, apiVersion, metadata and the members. The caller may modify it.
 func (o *Object) Content() (map[string]any, error) {
@@ -290,12 +276,12 @@ func (o *Object) FromUnstructured(u *unstructured.Unstructured) error {
 // Equal implements kind.Untyped.
 func (o *Object) Equal(other kind.Object) bool {
 	with, ok := other.(*Object)
-	return ok && o.TypeMeta == with.TypeMeta && o.Same(with) &&
+	return ok && o.TypeMeta == with.TypeMeta && o.EqualContent(with) &&
 		equality.Semantic.DeepEqual(&o.ObjectMeta, &with.ObjectMeta)
 }
 
-// Same reports whether both objects have the same content apart from their metadata.
-func (o *Object) Same(other *Object) bool {
+// EqualContent reports whether both objects have the same content apart from their metadata.
+func (o *Object) EqualContent(other *Object) bool {
 	return slices.EqualFunc(o.members, other.members, func(a, b member) bool {
 		return a.name == b.name && bytes.Equal(a.json, b.json)
 	})

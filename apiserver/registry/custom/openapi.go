@@ -46,7 +46,7 @@ func (v *Version) Definitions() ([]*definitions.Definition, error) {
 		return nil, err
 	}
 	list := &definitions.Definition{Name: v.modelName() + "List", Refs: []string{one.Name, metaV1 + "ListMeta"},
-		Kinds: v.kindsOf(v.listKind())}
+		Kinds: v.kindsOf(v.def.Status.AcceptedNames.ListKind)}
 	if list.V3, err = json.Marshal(v.list(prefixV3)); err != nil {
 		return nil, err
 	}
@@ -56,14 +56,16 @@ func (v *Version) Definitions() ([]*definitions.Definition, error) {
 
 // structural returns the schema as a structural schema; nil: there is none.
 func (v *Version) structural() (*schema.Structural, error) {
-	props, err := v.internalSchema()
+	stored, err := v.def.SchemaOf(v.spec)
+	if err != nil {
+		return nil, err
+	}
+	props, err := toInternal(stored)
 	if props == nil || err != nil {
 		return nil, err
 	}
 	return schema.NewStructural(props)
 }
-
-func (v *Version) listKind() string { return v.def.Status.AcceptedNames.ListKind }
 
 func (v *Version) kindsOf(kind string) []metav1.GroupVersionKind {
 	return []metav1.GroupVersionKind{{Group: v.def.Spec.Group, Version: v.name, Kind: kind}}

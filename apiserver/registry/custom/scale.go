@@ -52,46 +52,41 @@ func pathOf(path string) []string { return strings.Split(strings.TrimPrefix(path
 // scaleOf returns the subresource scale.
 func scaleOf(paths *apiextensionsv1.CustomResourceSubresourceScale) *kind.Scale {
 	return &kind.Scale{
-		Of:  func(obj kind.Object) *autoscalingv1.Scale { return toScale(obj.(*Object), paths) },
-		Set: func(obj kind.Object, scale *autoscalingv1.Scale) { fromScale(obj.(*Object), scale, paths) },
-	}
-}
-
-func toScale(o *Object, paths *apiextensionsv1.CustomResourceSubresourceScale) *autoscalingv1.Scale {
-	scale := &autoscalingv1.Scale{
-		TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: autoscalingv1.SchemeGroupVersion.String()},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
-			CreationTimestamp: o.CreationTimestamp},
-	}
-	all, err := o.Content()
-	if err != nil {
-		return scale // stored objects are valid JSON
-	}
-	spec, _, _ := unstructured.NestedInt64(all, pathOf(paths.SpecReplicasPath)...)
-	status, _, _ := unstructured.NestedInt64(all, pathOf(paths.StatusReplicasPath)...)
-	scale.Spec.Replicas, scale.Status.Replicas = int32(spec), int32(status)
-	if paths.LabelSelectorPath != nil {
-		scale.Status.Selector, _, _ = unstructured.NestedString(all, pathOf(*paths.LabelSelectorPath)...)
-	}
-	return scale
-}
-
-// fromScale sets the replicas in the member that contains their path.
-func fromScale(o *Object, scale *autoscalingv1.Scale, paths *apiextensionsv1.CustomResourceSubresourceScale) {
-	path := pathOf(paths.SpecReplicasPath)
-	within := map[string]any{}
-	if text := o.member(path[0]); text != nil {
-		value, err := decoded(text)
-		if err != nil {
-			return
-		}
-		within[path[0]] = value
-	}
-	if unstructured.SetNestedField(within, int64(scale.Spec.Replicas), path...) != nil {
-		return // the member is not an object: validation reports it
-	}
-	if text, err := json.Marshal(within[path[0]]); err == nil {
-		o.replace(path[0], text)
+		Of: func(obj kind.Object) *autoscalingv1.Scale {
+			o := obj.(*Object)
+			scale := &autoscalingv1.Scale{
+				TypeMeta: metav1.TypeMeta{Kind: "Scale", APIVersion: autoscalingv1.SchemeGroupVersion.String()},
+				ObjectMeta: metav1.ObjectMeta{
+					Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+					CreationTimestamp: o.CreationTimestamp},
+			}
+			all, err := o.Content()
+			if err != nil {
+				return scale // stored objects are valid JSON
+			}
+			spec, _, _ := unstructured.NestedInt64(all, pathOf(paths.SpecReplicasPath)...)
+			status, _, _ := unstructured.NestedInt64(all, pathOf(paths.StatusReplicasPath)...)
+			scale.Spec.Replicas, scale.Status.Replicas = int32(spec), int32(status)
+			if paths.LabelSelectorPath != nil {
+				scale.Status.Selector, _, _ = unstructured.NestedString(all, pathOf(*paths.LabelSelectorPath)...)
+			}
+			return scale
+		},
+		Set: func(obj kind.Object, scale *autoscalingv1.Scale) { // in the member that contains the path of the replicas
+			o, path, within := obj.(*Object), pathOf(paths.SpecReplicasPath), map[string]any{}
+			if text := o.member(path[0]); text != nil {
+				value, err := decoded(text)
+				if err != nil {
+					return
+				}
+				within[path[0]] = value
+			}
+			if unstructured.SetNestedField(within, int64(scale.Spec.Replicas), path...) != nil {
+				return // the member is not an object: validation reports it
+			}
+			if text, err := json.Marshal(within[path[0]]); err == nil {
+				o.replace(path[0], text)
+			}
+		},
 	}
 }

@@ -31,13 +31,13 @@ const idle = 5 * time.Minute
 
 // Version is a version of a custom kind. Its schema is compiled on first use.
 type Version struct {
-	kinds   *Kinds
-	name    string
-	api     string // the apiVersion of the objects
-	def     *Definition
-	spec    *apiextensionsv1.CustomResourceDefinitionVersion
-	schemas *idlecache.Value[*compiled]
-	types   *idlecache.Value[managedfields.TypeConverter]
+	kinds      *Kinds
+	name       string
+	apiVersion string // of the objects
+	def        *Definition
+	spec       *apiextensionsv1.CustomResourceDefinitionVersion
+	schemas    *idlecache.Value[*compiled]
+	types      *idlecache.Value[managedfields.TypeConverter]
 	// webhook converts objects of other versions; nil: conversion changes only the apiVersion and applies the schema.
 	webhook  *conversionWebhook
 	siblings []*Version // all versions of the definition
@@ -54,22 +54,13 @@ type compiled struct {
 }
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
-	v := &Version{kinds: k, name: spec.Name, api: def.Spec.Group + "/" + spec.Name, def: def, spec: spec}
+	v := &Version{kinds: k, name: spec.Name, apiVersion: def.Spec.Group + "/" + spec.Name, def: def, spec: spec}
 	v.schemas = idlecache.New(k.clock, idle, v.compile)
 	v.types = idlecache.New(k.clock, idle, v.newTypes)
 	return v
 }
 
 func (v *Version) compiled() (*compiled, error) { return v.schemas.Get() }
-
-// internalSchema returns the schema in upstream's internal type; nil: there is none.
-func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
-	props, err := v.def.SchemaOf(v.spec)
-	if err != nil {
-		return nil, err
-	}
-	return toInternal(props)
-}
 
 func toInternal(schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, error) {
 	if schema == nil {
@@ -109,9 +100,6 @@ func (v *Version) compile() (*compiled, error) {
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	return c, nil
 }
-
-// apiVersion returns the apiVersion of the version's objects.
-func (v *Version) apiVersion() string { return v.api }
 
 func (v *Version) hasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
@@ -189,7 +177,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return nil, err
 	}
 	exceeds := c.exceeds(is, subresource)
-	if exceeds != nil && (cur == nil || !next.Same(cur)) {
+	if exceeds != nil && (cur == nil || !next.EqualContent(cur)) {
 		return field.ErrorList{exceeds}, nil
 	}
 	if cur == nil {

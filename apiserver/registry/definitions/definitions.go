@@ -54,20 +54,15 @@ func Read() (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("definitions.zst: %w", err)
 	}
-	s, err := parse(plain)
-	if err != nil {
-		return nil, err
-	}
-	return s, s.addAll("metrics.jsonl", metrics)
-}
-
-func parse(plain []byte) (*Set, error) {
 	s := &Set{byName: map[string]*Definition{}, byKind: map[schema.GroupVersionKind]*Definition{}}
 	head, rest, _ := bytes.Cut(plain, []byte("\n"))
 	if err := json.Unmarshal(head, &s); err != nil {
 		return nil, fmt.Errorf("definitions.zst: %w", err)
 	}
-	return s, s.addAll("definitions.zst", rest)
+	if err := s.addAll("definitions.zst", rest); err != nil {
+		return nil, err
+	}
+	return s, s.addAll("metrics.jsonl", metrics)
 }
 
 // addAll adds the definitions of a file, one for each line.

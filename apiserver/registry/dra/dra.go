@@ -8,6 +8,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
@@ -29,8 +30,9 @@ func Resources() []kind.Resource {
 	return []kind.Resource{
 		{
 			GVR: client.DeviceClasses, Kind: "DeviceClass",
-			New:      func() kind.Object { return new(deviceClass) },
-			Prepare:  prepareGeneration(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
+			New: func() kind.Object { return new(deviceClass) },
+			Prepare: kind.SpecOnly(func(obj kind.Object) *resourcev1.DeviceClassSpec { return &obj.(*deviceClass).Spec },
+				nil),
 			Validate: validateClass,
 			Columns:  []table.Column{table.Name(), table.Age()},
 		},
@@ -53,13 +55,14 @@ func Resources() []kind.Resource {
 			Columns:  []table.Column{table.Name(), table.Age()},
 		}, {
 			GVR: client.ResourceSlices, Kind: "ResourceSlice",
-			New:      func() kind.Object { return new(slice) },
-			Stamp:    stampSlice,
-			Prepare:  prepareGeneration(func(obj kind.Object) any { return obj.(*slice).Spec }),
+			New:   func() kind.Object { return new(slice) },
+			Stamp: stampSlice,
+			Prepare: kind.SpecOnly(func(obj kind.Object) *resourcev1.ResourceSliceSpec { return &obj.(*slice).Spec },
+				nil),
 			Validate: validateSlice,
 			Fields: func(obj kind.Object) fields.Set {
 				s := obj.(*slice)
-				return fields.Set{resourcev1.ResourceSliceSelectorNodeName: value(s.Spec.NodeName),
+				return fields.Set{resourcev1.ResourceSliceSelectorNodeName: ptr.Deref(s.Spec.NodeName, ""),
 					resourcev1.ResourceSliceSelectorDriver:   s.Spec.Driver,
 					resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name}
 			},
@@ -74,47 +77,19 @@ func Resources() []kind.Resource {
 	}
 }
 
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// prepareGeneration returns a Prepare that increments the generation when the spec changes.
-func prepareGeneration(spec func(kind.Object) any) func(next, cur kind.Object, subresource string) {
-	return func(next, cur kind.Object, subresource string) {
-		switch {
-		case cur == nil:
-			next.SetGeneration(1)
-		case subresource != "delete" && !equal(spec(next), spec(cur)):
-			next.SetGeneration(cur.GetGeneration() + 1)
-		}
-	}
-}
-
-// prepareClaim keeps a write of the spec from changing the status, and vice versa.
+// prepareClaim keeps a write of the spec from changing the status, and vice versa. It keeps the time of an allocation.
 func prepareClaim(next, cur kind.Object, subresource string) {
-	is := next.(*claim)
-	if cur == nil {
-		is.Status = resourcev1.ResourceClaimStatus{}
+	restore := kind.WithoutGeneration(
+		func(obj kind.Object) (*resourcev1.ResourceClaimSpec, *resourcev1.ResourceClaimStatus) {
+			return &obj.(*claim).Spec, &obj.(*claim).Status
+		})
+	restore(next, cur, subresource)
+	if subresource != "status" {
 		return
 	}
-	was := cur.(*claim)
-	switch subresource {
-	case "delete":
-	case "status":
-		is.Spec = was.Spec
-		keepAllocationTime(is, was)
-	default:
-		is.Status = was.Status
-	}
-}
-
-// keepAllocationTime keeps the timestamp of an existing allocation.
-func keepAllocationTime(is, was *claim) {
-	if a, old := is.Status.Allocation, was.Status.Allocation; a != nil && old != nil && a.AllocationTimestamp == nil {
-		a.AllocationTimestamp = old.AllocationTimestamp
+	is, was := next.(*claim).Status.Allocation, cur.(*claim).Status.Allocation
+	if is != nil && was != nil && is.AllocationTimestamp == nil {
+		is.AllocationTimestamp = was.AllocationTimestamp
 	}
 }
 
@@ -152,16 +127,12 @@ func defaultSpec(spec *resourcev1.ResourceClaimSpec) {
 }
 
 func defaultRequest(mode *resourcev1.DeviceAllocationMode, count *int64, tolerations []resourcev1.DeviceToleration) {
-	if *mode == "" {
-		*mode = resourcev1.DeviceAllocationModeExactCount
-	}
-	if *mode == resourcev1.DeviceAllocationModeExactCount && *count == 0 {
-		*count = 1
+	kind.SetIfZero(mode, resourcev1.DeviceAllocationModeExactCount)
+	if *mode == resourcev1.DeviceAllocationModeExactCount {
+		kind.SetIfZero(count, 1)
 	}
 	for i := range tolerations {
-		if tolerations[i].Operator == "" {
-			tolerations[i].Operator = resourcev1.DeviceTolerationOpEqual
-		}
+		kind.SetIfZero(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
 	}
 }
 

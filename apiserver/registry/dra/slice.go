@@ -18,24 +18,20 @@ import (
 func validateSlice(next, cur kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*slice).Spec, field.NewPath("spec")
 	errs = append(errs, driverName(spec.Driver, at.Child("driver"))...)
-	errs = append(errs, poolErrors(&spec.Pool, at.Child("pool"))...)
-	errs = append(errs, placeErrors(spec, at)...)
-	errs = append(errs, deviceErrors(spec, at)...)
-	if cur != nil {
-		old := &cur.(*slice).Spec
-		errs = append(errs, check.Immutable(at.Child("driver"), spec.Driver, old.Driver)...)
-		errs = append(errs, check.Immutable(at.Child("pool", "name"), spec.Pool.Name, old.Pool.Name)...)
-		errs = append(errs, check.Immutable(at.Child("nodeName"), spec.NodeName, old.NodeName)...)
+	errs = append(errs, poolName(spec.Pool.Name, at.Child("pool", "name"))...)
+	if n := spec.Pool.ResourceSliceCount; n <= 0 {
+		errs = append(errs, field.Invalid(at.Child("pool", "resourceSliceCount"), n, "must be greater than zero"))
 	}
-	return errs
-}
-
-func poolErrors(p *resourcev1.ResourcePool, at *field.Path) (errs field.ErrorList) {
-	errs = append(errs, poolName(p.Name, at.Child("name"))...)
-	if p.ResourceSliceCount <= 0 {
-		errs = append(errs, field.Invalid(at.Child("resourceSliceCount"), p.ResourceSliceCount, "must be greater than zero"))
+	errs = slices.Concat(errs, check.NonNegative(at.Child("pool", "generation"), spec.Pool.Generation),
+		placeErrors(spec, at), deviceErrors(spec, at))
+	if cur == nil {
+		return errs
 	}
-	return append(errs, check.NonNegative(at.Child("generation"), p.Generation)...)
+	old := &cur.(*slice).Spec
+	return slices.Concat(errs,
+		check.Immutable(at.Child("driver"), spec.Driver, old.Driver),
+		check.Immutable(at.Child("pool", "name"), spec.Pool.Name, old.Pool.Name),
+		check.Immutable(at.Child("nodeName"), spec.NodeName, old.NodeName))
 }
 
 // placeErrors requires exactly one field that selects the nodes of the devices.
@@ -48,9 +44,8 @@ func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field
 	if spec.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
 		if len(spec.NodeSelector.NodeSelectorTerms) != 1 { // the scheduler combines the terms of several slices
-			errs = append(errs,
-				field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), spec.NodeSelector.NodeSelectorTerms,
-					"must have exactly one node selector term"))
+			errs = append(errs, field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"),
+				spec.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term"))
 		}
 	}
 	for name, flag := range map[string]*bool{"allNodes": spec.AllNodes,
@@ -89,7 +84,10 @@ func deviceErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs fiel
 		}
 		names.Insert(d.Name)
 		errs = append(errs, propertyErrors(d, path)...)
-		errs = append(errs, taintErrors(d.Taints, path.Child("taints"))...)
+		errs = append(errs, atMost(len(d.Taints), resourcev1.DeviceTaintsMaxLength, path.Child("taints"))...)
+		for j := range d.Taints {
+			errs = append(errs, taintError(&d.Taints[j], path.Child("taints").Index(j))...)
+		}
 		errs = append(errs, bindingErrors(d.BindingConditions, d.BindingFailureConditions, path)...)
 	}
 	errs = append(errs, atMost(len(spec.Devices), limit, at.Child("devices"))...)
@@ -145,20 +143,11 @@ func attributeErrors(a *resourcev1.DeviceAttribute, at *field.Path) (errs field.
 	return errs
 }
 
-func taintErrors(taints []resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList) {
-	errs = append(errs, atMost(len(taints), resourcev1.DeviceTaintsMaxLength, at)...)
-	for i := range taints {
-		errs = append(errs, taintError(&taints[i], at.Index(i))...)
-	}
-	return errs
-}
-
 func taintError(t *resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
 	errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-	return append(errs,
-		check.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute,
-			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+	return append(errs, check.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute,
+		resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
 // bindingErrors checks the conditions that the scheduler waits for before it binds a pod to the device.

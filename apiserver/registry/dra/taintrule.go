@@ -22,9 +22,12 @@ func taintRules() kind.Resource {
 		GVR: client.DeviceTaintRules, Kind: "DeviceTaintRule",
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(taintRule) },
-		Prepare:      prepareRule,
-		Stamp:        stampRule,
-		Validate:     validateRule,
+		Prepare: kind.SpecAndStatus(
+			func(obj kind.Object) (*resourcev1.DeviceTaintRuleSpec, *resourcev1.DeviceTaintRuleStatus) {
+				return &obj.(*taintRule).Spec, &obj.(*taintRule).Status
+			}, nil),
+		Stamp:    stampRule,
+		Validate: validateRule,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Key", "The key of the taint.", func(r *taintRule) string { return r.Spec.Taint.Key }),
@@ -59,26 +62,6 @@ func stampRule(next, cur kind.Object, now metav1.Time) {
 		}
 	}
 	stampTaint(taint, now)
-}
-
-// prepareRule keeps a write of the spec from changing the status, and vice versa.
-func prepareRule(next, cur kind.Object, subresource string) {
-	is := next.(*taintRule)
-	if cur == nil {
-		is.Status, is.Generation = resourcev1.DeviceTaintRuleStatus{}, 1
-		return
-	}
-	was := cur.(*taintRule)
-	switch subresource {
-	case "delete":
-	case "status":
-		is.Spec = was.Spec
-	default:
-		is.Status = was.Status
-		if !equal(is.Spec, was.Spec) {
-			is.Generation = was.Generation + 1
-		}
-	}
 }
 
 func validateRule(next, _ kind.Object, subresource string) (errs field.ErrorList) {

@@ -18,8 +18,6 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
-
 func validateClass(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*deviceClass).Spec, field.NewPath("spec")
 	errs = append(errs, selectorErrors(spec.Selectors, at.Child("selectors"))...)
@@ -75,7 +73,17 @@ func specErrors(spec *resourcev1.ResourceClaimSpec, at *field.Path) (errs field.
 	}
 	errs = append(errs, atMost(len(d.Constraints), resourcev1.DeviceConstraintsMaxSize, at.Child("constraints"))...)
 	for i := range d.Constraints {
-		errs = append(errs, constraintErrors(&d.Constraints[i], at.Child("constraints").Index(i), names)...)
+		c, path := &d.Constraints[i], at.Child("constraints").Index(i)
+		errs = append(errs, referenceErrors(c.Requests, path.Child("requests"), names)...)
+		switch {
+		case c.MatchAttribute != nil:
+			errs = append(errs, fullyQualified(string(*c.MatchAttribute), path.Child("matchAttribute"))...)
+		case c.DistinctAttribute != nil:
+			errs = append(errs, fullyQualified(string(*c.DistinctAttribute), path.Child("distinctAttribute"))...)
+		default:
+			errs = append(errs, field.Required(path,
+				`exactly one of: "matchAttribute" is required, but no constraint specified`))
+		}
 	}
 	errs = append(errs, atMost(len(d.Config), resourcev1.DeviceConfigMaxSize, at.Child("config"))...)
 	for i := range d.Config {
@@ -88,7 +96,7 @@ func specErrors(spec *resourcev1.ResourceClaimSpec, at *field.Path) (errs field.
 
 // requestErrors checks a request and adds the names of its alternatives to names.
 func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[string]) (errs field.ErrorList) {
-	errs = append(errs, requestName(r.Name, at.Child("name"))...)
+	errs = append(errs, check.Named(at.Child("name"), r.Name, validation.IsDNS1123Label)...)
 	switch set := len(r.FirstAvailable) > 0; {
 	case r.Exactly == nil && !set:
 		return append(errs, field.Required(at, "exactly one of `exactly` or `firstAvailable` is required"))
@@ -97,23 +105,21 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 			field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 	}
 	if e := r.Exactly; e != nil {
-		return append(errs,
-			deviceRequirements{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count,
-				e.Tolerations}.errors(at.Child("exactly"))...)
+		return append(errs, deviceRequirements{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count,
+			e.Tolerations}.errors(at.Child("exactly"))...)
 	}
 	errs = append(errs,
 		atMost(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"))...)
 	for i := range r.FirstAvailable {
 		sub, path := &r.FirstAvailable[i], at.Child("firstAvailable").Index(i)
-		errs = append(errs, requestName(sub.Name, path.Child("name"))...)
+		errs = append(errs, check.Named(path.Child("name"), sub.Name, validation.IsDNS1123Label)...)
 		full := r.Name + "/" + sub.Name
 		if names.Has(full) {
 			errs = append(errs, field.Duplicate(path.Child("name"), sub.Name))
 		}
 		names.Insert(full)
-		errs = append(errs,
-			deviceRequirements{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count,
-				sub.Tolerations}.errors(path)...)
+		errs = append(errs, deviceRequirements{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count,
+			sub.Tolerations}.errors(path)...)
 	}
 	return errs
 }
@@ -130,9 +136,8 @@ type deviceRequirements struct {
 func (w deviceRequirements) errors(at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, check.Named(at.Child("deviceClassName"), w.class, check.Subdomain)...)
 	errs = append(errs, selectorErrors(w.selectors, at.Child("selectors"))...)
-	errs = append(errs,
-		check.OneOf(at.Child("allocationMode"), w.mode, resourcev1.DeviceAllocationModeAll,
-			resourcev1.DeviceAllocationModeExactCount)...)
+	errs = append(errs, check.OneOf(at.Child("allocationMode"), w.mode, resourcev1.DeviceAllocationModeAll,
+		resourcev1.DeviceAllocationModeExactCount)...)
 	switch {
 	case w.mode == resourcev1.DeviceAllocationModeAll && w.count != 0:
 		errs = append(errs, field.Invalid(at.Child("count"), w.count, "must not be specified when allocationMode is 'All'"))
@@ -150,9 +155,8 @@ func tolerationErrors(t *resourcev1.DeviceToleration, at *field.Path) (errs fiel
 	if t.Key != "" {
 		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
 	}
-	errs = append(errs,
-		check.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual,
-			resourcev1.DeviceTolerationOpExists)...)
+	errs = append(errs, check.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual,
+		resourcev1.DeviceTolerationOpExists)...)
 	switch {
 	case t.Operator == resourcev1.DeviceTolerationOpExists && t.Value != "":
 		errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty for operator `Exists`"))
@@ -160,26 +164,8 @@ func tolerationErrors(t *resourcev1.DeviceToleration, at *field.Path) (errs fiel
 		errs = append(errs, field.Required(at.Child("key"), ""))
 	}
 	errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-	return append(errs,
-		check.UnsetOr(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute,
-			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
-}
-
-func requestName(name string, at *field.Path) field.ErrorList {
-	return check.Named(at, name, validation.IsDNS1123Label)
-}
-
-func constraintErrors(c *resourcev1.DeviceConstraint, at *field.Path, names sets.Set[string]) (errs field.ErrorList) {
-	errs = append(errs, referenceErrors(c.Requests, at.Child("requests"), names)...)
-	switch {
-	case c.MatchAttribute != nil:
-		errs = append(errs, fullyQualified(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
-	case c.DistinctAttribute != nil:
-		errs = append(errs, fullyQualified(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
-	default:
-		errs = append(errs, field.Required(at, `exactly one of: "matchAttribute" is required, but no constraint specified`))
-	}
-	return errs
+	return append(errs, check.UnsetOr(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute,
+		resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
 // referenceErrors checks references to requests, by name or as request/alternative.
@@ -306,7 +292,7 @@ func statusErrors(is, was *claim) (errs field.ErrorList) {
 	devices := sets.New[string]()
 	if a := status.Allocation; a != nil {
 		errs = append(errs, allocationErrors(a, at.Child("allocation"), names, devices)...)
-		if old := was.Status.Allocation; old != nil && !equal(a, old) {
+		if old := was.Status.Allocation; old != nil && !equality.Semantic.DeepEqual(a, old) {
 			errs = append(errs, field.Invalid(at.Child("allocation"), "<value omitted>", "field is immutable"))
 		}
 	}
@@ -344,9 +330,8 @@ func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names,
 	errs = append(errs, atMost(len(a.Devices.Config), 2*resourcev1.DeviceConfigMaxSize, config)...)
 	for i := range a.Devices.Config {
 		c, path := &a.Devices.Config[i], config.Index(i)
-		errs = append(errs,
-			check.OneOf(path.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
-				resourcev1.AllocationConfigSourceClass)...)
+		errs = append(errs, check.OneOf(path.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
+			resourcev1.AllocationConfigSourceClass)...)
 		errs = append(errs, referenceErrors(c.Requests, path.Child("requests"), names)...)
 		errs = append(errs, configurationErrors(&c.DeviceConfiguration, path)...)
 	}

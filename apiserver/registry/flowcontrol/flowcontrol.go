@@ -49,7 +49,12 @@ func Resources() []kind.Resource {
 				func(fs *flowSchema) string { return fs.Spec.PriorityLevelConfiguration.Name }),
 			table.Count("MatchingPrecedence", "Precedence among schemas that match a request; the lowest number applies.",
 				func(fs *flowSchema) int { return int(fs.Spec.MatchingPrecedence) }),
-			table.Text("DistinguisherMethod", "How requests are separated into flows.", distinguisher),
+			table.Text("DistinguisherMethod", "How requests are separated into flows.", func(fs *flowSchema) string {
+				if fs.Spec.DistinguisherMethod == nil {
+					return table.None
+				}
+				return string(fs.Spec.DistinguisherMethod.Type)
+			}),
 			table.Age(),
 			table.Text("MissingPL", "Whether the priority level is missing.", missingLevel),
 		},
@@ -85,13 +90,6 @@ func Resources() []kind.Resource {
 			table.Age(),
 		},
 	}}
-}
-
-func distinguisher(fs *flowSchema) string {
-	if fs.Spec.DistinguisherMethod == nil {
-		return table.None
-	}
-	return string(fs.Spec.DistinguisherMethod.Type)
 }
 
 func missingLevel(fs *flowSchema) string {

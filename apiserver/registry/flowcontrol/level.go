@@ -15,6 +15,7 @@ import (
 // maxQueues is the maximum number of queues (upstream: the same).
 const maxQueues = 10 * 1000 * 1000
 
+// validateLevel requires that mandatory levels have their fixed spec, apart from the seats of exempt.
 func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	pl, at := next.(*level), field.NewPath("spec")
 	spec := &pl.Spec
@@ -44,35 +45,24 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 			errs = append(errs, limitedErrors(spec.Limited, at.Child("limited"))...)
 		}
 	default:
-		errs = append(errs,
-			field.NotSupported(at.Child("type"), spec.Type,
-				[]flowcontrolv1.PriorityLevelEnablement{flowcontrolv1.PriorityLevelEnablementExempt,
-					flowcontrolv1.PriorityLevelEnablementLimited}))
+		errs = append(errs, field.NotSupported(at.Child("type"), spec.Type, []flowcontrolv1.PriorityLevelEnablement{
+			flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited}))
 	}
-	errs = append(errs, mandatoryErrors(pl, at)...)
+	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
+		want, except := fixed.Spec, ""
+		if pl.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+			want.Exempt, except = pl.Spec.Exempt, " except the 'spec.exempt' field"
+		}
+		if fixed.Name == pl.Name && !equality.Semantic.DeepEqual(pl.Spec, want) {
+			errs = append(errs, field.Invalid(at, pl.Spec,
+				fmt.Sprintf("spec of '%s'%s must equal the fixed value", pl.Name, except)))
+		}
+	}
 	types := make([]string, len(pl.Status.Conditions))
 	for i, c := range pl.Status.Conditions {
 		types[i] = string(c.Type)
 	}
 	return append(errs, conditionErrors(types)...)
-}
-
-// mandatoryErrors requires that mandatory levels have their fixed spec, apart from the seats of exempt.
-func mandatoryErrors(pl *level, at *field.Path) field.ErrorList {
-	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
-		if fixed.Name != pl.Name {
-			continue
-		}
-		want, except := fixed.Spec, ""
-		if pl.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
-			want.Exempt, except = pl.Spec.Exempt, " except the 'spec.exempt' field"
-		}
-		if !equality.Semantic.DeepEqual(pl.Spec, want) {
-			return field.ErrorList{field.Invalid(at, pl.Spec,
-				fmt.Sprintf("spec of '%s'%s must equal the fixed value", pl.Name, except))}
-		}
-	}
-	return nil
 }
 
 func shareErrors(shares, lendable *int32, at *field.Path) (errs field.ErrorList) {
@@ -104,9 +94,8 @@ func limitedErrors(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *field
 			errs = append(errs, queueErrors(q, queuing)...)
 		}
 	default:
-		errs = append(errs,
-			field.NotSupported(response.Child("type"), l.LimitResponse.Type,
-				[]flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}))
+		errs = append(errs, field.NotSupported(response.Child("type"), l.LimitResponse.Type,
+			[]flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}))
 	}
 	return errs
 }

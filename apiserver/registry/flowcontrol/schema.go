@@ -10,6 +10,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/registry/kind"
@@ -28,19 +29,17 @@ func validateSchema(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	case spec.MatchingPrecedence <= 0:
 		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, "must be a positive value"))
 	case spec.MatchingPrecedence > flowcontrolv1.FlowSchemaMaxMatchingPrecedence:
-		errs = append(errs,
-			field.Invalid(precedence, spec.MatchingPrecedence,
-				fmt.Sprintf("must not be greater than %v", flowcontrolv1.FlowSchemaMaxMatchingPrecedence)))
+		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence,
+			fmt.Sprintf("must not be greater than %v", flowcontrolv1.FlowSchemaMaxMatchingPrecedence)))
 	case spec.MatchingPrecedence == 1 && fs.Name != flowcontrolv1.FlowSchemaNameExempt:
 		errs = append(errs,
 			field.Invalid(precedence, spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
 	if m := spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType &&
 		m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType {
-		errs = append(errs,
-			field.NotSupported(at.Child("distinguisherMethod", "type"), m,
-				[]flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
-					flowcontrolv1.FlowDistinguisherMethodByUserType}))
+		errs = append(errs, field.NotSupported(at.Child("distinguisherMethod", "type"), m,
+			[]flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+				flowcontrolv1.FlowDistinguisherMethodByUserType}))
 	}
 	level := at.Child("priorityLevelConfiguration", "name")
 	if name := spec.PriorityLevelConfiguration.Name; name == "" {
@@ -115,9 +114,9 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 			errs = append(errs, accountErrors(a, account)...)
 		}
 	case flowcontrolv1.SubjectKindUser:
-		named(user, s.User != nil, nameOf(s.User))
+		named(user, s.User != nil, ptr.Deref(s.User, flowcontrolv1.UserSubject{}).Name)
 	case flowcontrolv1.SubjectKindGroup:
-		named(group, s.Group != nil, nameOfGroup(s.Group))
+		named(group, s.Group != nil, ptr.Deref(s.Group, flowcontrolv1.GroupSubject{}).Name)
 	default:
 		return field.ErrorList{field.NotSupported(at.Child("kind"), s.Kind,
 			[]flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount,
@@ -133,9 +132,8 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 		{flowcontrolv1.SubjectKindGroup, s.Group != nil, group},
 	} {
 		if other.set && other.kind != s.Kind {
-			errs = append(errs,
-				field.Forbidden(other.path,
-					fmt.Sprintf("%s is forbidden when subject kind is not '%s'", lastOf(other.path), other.kind)))
+			errs = append(errs, field.Forbidden(other.path,
+				fmt.Sprintf("%s is forbidden when subject kind is not '%s'", lastOf(other.path), other.kind)))
 		}
 	}
 	return errs
@@ -145,20 +143,6 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 func lastOf(path *field.Path) string {
 	text := path.String()
 	return text[strings.LastIndex(text, ".")+1:]
-}
-
-func nameOf(u *flowcontrolv1.UserSubject) string {
-	if u == nil {
-		return ""
-	}
-	return u.Name
-}
-
-func nameOfGroup(g *flowcontrolv1.GroupSubject) string {
-	if g == nil {
-		return ""
-	}
-	return g.Name
 }
 
 func accountErrors(a *flowcontrolv1.ServiceAccountSubject, at *field.Path) (errs field.ErrorList) {

@@ -158,8 +158,8 @@ type Converter interface {
 	Store(ctx context.Context, shown Object) (Object, error)
 }
 
-// Shown converts a stored object to the view.
-func (v *View) Shown(ctx context.Context, stored Object) (Object, error) {
+// FromStored converts a stored object to the view.
+func (v *View) FromStored(ctx context.Context, stored Object) (Object, error) {
 	if v.Converter == nil {
 		return v.Show(stored), nil
 	}
@@ -170,16 +170,16 @@ func (v *View) Shown(ctx context.Context, stored Object) (Object, error) {
 	return out[0], nil
 }
 
-// Converted converts an object that may still change, in any version, to the view.
-func (v *View) Converted(ctx context.Context, obj Object) (Object, error) {
+// Convert converts an object that may still change, in any version, to the view.
+func (v *View) Convert(ctx context.Context, obj Object) (Object, error) {
 	if v.Converter == nil {
 		return v.Show(obj), nil
 	}
 	return v.Converter.Convert(ctx, obj)
 }
 
-// Stored returns an object of the view as it is stored.
-func (v *View) Stored(ctx context.Context, shown Object) (Object, error) {
+// ToStored converts an object of the view to the stored object.
+func (v *View) ToStored(ctx context.Context, shown Object) (Object, error) {
 	if v.Converter == nil {
 		return v.Store(shown), nil
 	}

@@ -65,7 +65,7 @@ func timeFields(t reflect.Type) []int {
 	}
 	var fields []int
 	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() && holdsTimes(f.Type) {
+		if f := t.Field(i); f.IsExported() && reaches(f.Type, map[reflect.Type]bool{}) {
 			fields = append(fields, i)
 		}
 	}
@@ -73,10 +73,7 @@ func timeFields(t reflect.Type) []int {
 	return fields
 }
 
-// holdsTimes reports whether values of a type can contain times.
-func holdsTimes(t reflect.Type) bool { return reaches(t, map[reflect.Type]bool{}) }
-
-// reaches is holdsTimes without the types in seen.
+// reaches reports whether values of a type can contain times. It does not visit the types in seen.
 func reaches(t reflect.Type, seen map[reflect.Type]bool) bool {
 	switch {
 	case t == timeType || t == microTimeType:

@@ -32,7 +32,11 @@ func beginTracking(m *managedfields.FieldManager, t Target, cur kind.Object) (ki
 		return cur, nil
 	}
 	old := t.empty()
-	old.SetManagedFields(temporaryEntry(t))
+	old.SetManagedFields([]metav1.ManagedFieldsEntry{{ // of a field that no object has
+		Manager: temporaryManager, Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: t.kind().GroupVersion().String(),
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:opening":{}}}}`),
+	}})
 	byKubectl, err := m.Update(old, applied, clientSide)
 	if err != nil {
 		return nil, err
@@ -42,7 +46,8 @@ func beginTracking(m *managedfields.FieldManager, t Target, cur kind.Object) (ki
 		return nil, err
 	}
 	next := all.(kind.Object)
-	next.SetManagedFields(slices.DeleteFunc(next.GetManagedFields(), isTemporary))
+	next.SetManagedFields(slices.DeleteFunc(next.GetManagedFields(),
+		func(e metav1.ManagedFieldsEntry) bool { return e.Manager == temporaryManager }))
 	return next, nil
 }
 
@@ -58,7 +63,7 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 		u.GroupVersionKind() != t.kind() {
 		return nil
 	}
-	obj, err := t.newConverter().typed(u, t.kind())
+	obj, err := converter{t}.typed(u, t.kind())
 	if err == nil && t.untyped() { // with its defaults
 		if obj, err = t.fromMergeable(obj); err == nil {
 			obj, err = toMergeable(obj)
@@ -86,14 +91,3 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 	}
 	return obj
 }
-
-// temporaryEntry manages a field that no object has.
-func temporaryEntry(t Target) []metav1.ManagedFieldsEntry {
-	return []metav1.ManagedFieldsEntry{{
-		Manager: temporaryManager, Operation: metav1.ManagedFieldsOperationUpdate,
-		APIVersion: t.kind().GroupVersion().String(),
-		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:opening":{}}}}`),
-	}}
-}
-
-func isTemporary(e metav1.ManagedFieldsEntry) bool { return e.Manager == temporaryManager }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,8 @@ func newTypes() (managedfields.TypeConverter, error) {
 	return managedfields.NewTypeConverter(schemas, false)
 }
 
-// Held reports whether the schemas are in memory.
-func (f *Fields) Held() bool { return f.types.Held() }
+// Loaded reports whether the schemas are in memory.
+func (f *Fields) Loaded() bool { return f.types.Held() }
 
 // manager returns the field manager for a target.
 func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
@@ -70,7 +71,7 @@ func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 		return nil, err
 	}
 	gvk := t.kind()
-	forms := t.newConverter()
+	forms := converter{t}
 	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource,
 		t.reset())
 }
@@ -144,7 +145,15 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	}
 	applied, err := m.Apply(cur.DeepCopyObject(), patch, manager, force)
 	if err != nil {
-		return nil, applyError(err)
+		var api apierrors.APIStatus
+		if errors.As(err, &api) {
+			return nil, err
+		}
+		// The patch does not match the kind's schema: 400 (upstream: 500). Types replace Go values in the message.
+		return nil, apierrors.NewBadRequest(mismatch.ReplaceAllStringFunc(err.Error(), func(text string) string {
+			m := mismatch.FindStringSubmatch(text)
+			return m[1] + typeName(m[2]) + m[3]
+		}))
 	}
 	obj, ok := applied.(kind.Object)
 	if !ok {
@@ -178,28 +187,10 @@ func (t Target) fromMergeable(obj kind.Object) (kind.Object, error) {
 	return out, nil
 }
 
-// applyError returns API errors unchanged. Other errors are about patches that do not match the kind's schema; they
-// become 400 (upstream: 500).
-func applyError(err error) error {
-	var api apierrors.APIStatus
-	if errors.As(err, &api) {
-		return err
-	}
-	return apierrors.NewBadRequest(readableTypes(err.Error()))
-}
-
 // mismatch matches the merge library's message about a value of a wrong type, up to the next field. The message
 // contains the value in Go's syntax.
 var mismatch = regexp.MustCompile(
 	`(?s)(: expected [^\n]*?, got )(?:&value\.valueUnstructured\{Value:|&\{)?(.*?)(\n  \.|$)`)
-
-// readableTypes replaces Go values in the message by the types of JSON and YAML.
-func readableTypes(message string) string {
-	return mismatch.ReplaceAllStringFunc(message, func(text string) string {
-		m := mismatch.FindStringSubmatch(text)
-		return m[1] + typeName(m[2]) + m[3]
-	})
-}
 
 // typeName returns the type of a value or type in Go's syntax.
 func typeName(text string) string {
@@ -221,7 +212,10 @@ func typeName(text string) string {
 // IgnoreManagedFieldsTimestampsTransformer).
 func KeepTimes(next, cur kind.Object) {
 	now, before := next.GetManagedFields(), cur.GetManagedFields()
-	if len(now) == 0 || !sameButTimes(now, before) {
+	if len(now) == 0 || !slices.EqualFunc(now, before, func(a, b metav1.ManagedFieldsEntry) bool {
+		a.Time, b.Time = nil, nil
+		return reflect.DeepEqual(a, b)
+	}) {
 		return
 	}
 	next.SetManagedFields(before)
@@ -237,18 +231,4 @@ func same(next, cur kind.Object) bool {
 	is, err := kind.Typed(next)
 	was, err2 := kind.Typed(cur)
 	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is, was)
-}
-
-func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		x, y := a[i], b[i]
-		x.Time, y.Time = nil, nil
-		if !reflect.DeepEqual(x, y) {
-			return false
-		}
-	}
-	return true
 }

@@ -108,7 +108,7 @@ func TestUpdate(t *testing.T) {
 	plain := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u"}}
 	next := plain.DeepCopy()
 	next.Spec.Replicas = new(int32(2))
-	if err := fields.Update(target, next, plain, "bob"); err != nil || next.ManagedFields != nil || fields.Held() {
+	if err := fields.Update(target, next, plain, "bob"); err != nil || next.ManagedFields != nil || fields.Loaded() {
 		t.Errorf("an object that was never applied got %v, %v", next.ManagedFields, err)
 	}
 	applied, err := fields.Apply(target, nil, patch(t, `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 1, paused: true}}`), "ann", false)
@@ -235,13 +235,13 @@ func TestLetGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(3 * time.Minute) // the interval of GitOps tools
-			if !fields.Held() {
-				t.Error("let go between two applies")
+			if !fields.Loaded() {
+				t.Error("the schemas are released between two applies")
 			}
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if fields.Held() {
+		if fields.Loaded() {
 			t.Error("schemas stay in memory")
 		}
 	})

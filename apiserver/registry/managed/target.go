@@ -86,8 +86,6 @@ var (
 	_ runtime.ObjectCreater   = converter{}
 )
 
-func (t Target) newConverter() converter { return converter{t} }
-
 // resource returns the resource of a kind.
 func (f converter) resource(gvk schema.GroupVersionKind) *kind.Resource {
 	for _, res := range append([]*kind.Resource{f.target.Resource}, f.target.Views...) {
@@ -168,10 +166,10 @@ func (f converter) convert(obj kind.Object, from, to *kind.Resource) (runtime.Ob
 	}
 	var err error
 	if from.View != nil {
-		obj, err = from.View.Stored(context.Background(), obj)
+		obj, err = from.View.ToStored(context.Background(), obj)
 	}
 	if to.View != nil && err == nil {
-		obj, err = to.View.Converted(context.Background(), obj)
+		obj, err = to.View.Convert(context.Background(), obj)
 	}
 	if err != nil {
 		return nil, err
@@ -190,21 +188,17 @@ func (f converter) convertUntyped(obj kind.Object, from, to *kind.Resource) (run
 	}
 	u.SetGroupVersionKind(as.GVK())
 	out := as.New().(kind.Untyped)
-	if err := out.FromUnstructured(u); err != nil || !convert {
-		return unstructuredOf(out, err)
-	}
-	converted, err := to.View.Converted(context.Background(), out)
-	if err != nil {
+	if err := out.FromUnstructured(u); err != nil {
 		return nil, err
 	}
-	return unstructuredOf(converted.(kind.Untyped), nil)
-}
-
-func unstructuredOf(obj kind.Untyped, err error) (runtime.Object, error) {
-	if err != nil {
-		return nil, err
+	if convert {
+		converted, err := to.View.Convert(context.Background(), out)
+		if err != nil {
+			return nil, err
+		}
+		out = converted.(kind.Untyped)
 	}
-	return obj.Unstructured()
+	return out.Unstructured()
 }
 
 // Convert implements runtime.ObjectConvertor; field managers do not call it.

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
@@ -31,14 +31,31 @@ func ingressResource() kind.Resource {
 		ShortNames:   []string{"ing"},
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(networkingv1.Ingress) },
-		Prepare:      ingressPrepare,
-		Validate:     ingressValidate,
-		Warnings:     ingressWarnings,
+		Prepare: kind.SpecAndStatus(func(obj kind.Object) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
+			ingress := obj.(*networkingv1.Ingress)
+			return &ingress.Spec, &ingress.Status
+		}, nil),
+		Validate: ingressValidate,
+		Warnings: func(next, cur kind.Object) []string {
+			if _, old := next.GetAnnotations()[IngressClassAnnotation]; cur != nil || !old {
+				return nil
+			}
+			return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead",
+				IngressClassAnnotation)}
+		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Class", "The IngressClass.", ingressClassOf),
+			table.Text("Class", "The IngressClass.", func(i *networkingv1.Ingress) string {
+				return ptr.Deref(i.Spec.IngressClassName, table.None)
+			}),
 			table.Text("Hosts", "Hosts of the rules.", ingressHosts),
-			table.Text("Address", "Addresses of the load balancer.", ingressAddress),
+			table.Text("Address", "Addresses of the load balancer.", func(i *networkingv1.Ingress) string {
+				var all []string
+				for _, in := range i.Status.LoadBalancer.Ingress {
+					all = service.AppendAddress(all, in.IP, in.Hostname)
+				}
+				return strings.Join(all, ",")
+			}),
 			table.Text("Ports", "Listening ports.", func(i *networkingv1.Ingress) string {
 				if len(i.Spec.TLS) > 0 {
 					return "80, 443"
@@ -48,42 +65,6 @@ func ingressResource() kind.Resource {
 			table.Age(),
 		},
 	}
-}
-
-func ingressPrepare(next, cur kind.Object, subresource string) {
-	ingress := next.(*networkingv1.Ingress)
-	if cur == nil {
-		ingress.Status, ingress.Generation = networkingv1.IngressStatus{}, 1
-		return
-	}
-	old := cur.(*networkingv1.Ingress)
-	switch subresource {
-	case "delete":
-		return
-	case "status":
-		ingress.Spec = *old.Spec.DeepCopy()
-		return
-	}
-	ingress.Status = *old.Status.DeepCopy()
-	if !equality.Semantic.DeepEqual(ingress.Spec, old.Spec) {
-		ingress.Generation = old.Generation + 1
-	}
-}
-
-func ingressWarnings(next, cur kind.Object) []string {
-	_, old := next.GetAnnotations()[IngressClassAnnotation]
-	if cur != nil || !old {
-		return nil
-	}
-	return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead",
-		IngressClassAnnotation)}
-}
-
-func ingressClassOf(i *networkingv1.Ingress) string {
-	if i.Spec.IngressClassName == nil {
-		return table.None
-	}
-	return *i.Spec.IngressClassName
 }
 
 // ingressHosts lists the first hosts. As upstream, the number of omitted ones includes rules without a host.
@@ -105,37 +86,25 @@ func ingressHosts(i *networkingv1.Ingress) string {
 	return strings.Join(all, ",")
 }
 
-func ingressAddress(i *networkingv1.Ingress) string {
-	var all []string
-	for _, in := range i.Status.LoadBalancer.Ingress {
-		all = service.AppendAddress(all, in.IP, in.Hostname)
-	}
-	return strings.Join(all, ",")
-}
-
 func ingressValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	ingress := next.(*networkingv1.Ingress)
 	if subresource == "status" {
-		return ingressStatus(ingress, cur.(*networkingv1.Ingress))
+		path := field.NewPath("status", "loadBalancer", "ingress")
+		var known []string
+		for _, in := range cur.(*networkingv1.Ingress).Status.LoadBalancer.Ingress {
+			known = append(known, in.IP)
+		}
+		var errs field.ErrorList
+		for i, in := range ingress.Status.LoadBalancer.Ingress {
+			errs = append(errs, check.BalancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
+		}
+		return errs
 	}
 	errs := ingressSpec(&ingress.Spec, field.NewPath("spec"))
 	if class, set := ingress.Annotations[IngressClassAnnotation]; cur == nil && set &&
 		ingress.Spec.IngressClassName != nil && class != *ingress.Spec.IngressClassName {
 		errs = append(errs, field.Invalid(field.NewPath("annotations").Child(IngressClassAnnotation), class,
 			"must match `ingressClassName` when both are specified"))
-	}
-	return errs
-}
-
-func ingressStatus(ingress, old *networkingv1.Ingress) field.ErrorList {
-	path := field.NewPath("status", "loadBalancer", "ingress")
-	var known []string
-	for _, in := range old.Status.LoadBalancer.Ingress {
-		known = append(known, in.IP)
-	}
-	var errs field.ErrorList
-	for i, in := range ingress.Status.LoadBalancer.Ingress {
-		errs = append(errs, check.BalancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
 	}
 	return errs
 }

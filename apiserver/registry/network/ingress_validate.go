@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -27,17 +26,13 @@ func ingressSpec(spec *networkingv1.IngressSpec, path *field.Path) field.ErrorLi
 		errs = append(errs, ingressRule(&spec.Rules[i], path.Child("rules").Index(i))...)
 	}
 	for i := range spec.TLS {
-		errs = append(errs, ingressTLS(&spec.TLS[i], path.Child("tls").Index(i))...)
+		tls, at := &spec.TLS[i], path.Child("tls").Index(i)
+		for j, host := range tls.Hosts {
+			errs = append(errs, check.Invalid(at.Child("hosts").Index(j), host, hostName(host))...)
+		}
+		errs = append(errs, check.UnsetOrNamed(at.Child("secretName"), tls.SecretName, check.Subdomain)...)
 	}
 	return append(errs, check.NilOrNamed(path.Child("ingressClassName"), spec.IngressClassName, check.Subdomain)...)
-}
-
-func ingressTLS(tls *networkingv1.IngressTLS, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, host := range tls.Hosts {
-		errs = append(errs, check.Invalid(path.Child("hosts").Index(i), host, hostName(host))...)
-	}
-	return append(errs, check.UnsetOrNamed(path.Child("secretName"), tls.SecretName, check.Subdomain)...)
 }
 
 // hostName accepts a DNS name whose first label may be "*".
@@ -77,55 +72,37 @@ func ingressPath(p *networkingv1.HTTPIngressPath, path *field.Path) field.ErrorL
 	at := path.Child("path")
 	errs := check.NilOr(path.Child("pathType"), p.PathType, networkingv1.PathTypeExact,
 		networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
-	switch *p.PathType {
-	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
-		errs = append(errs, absolutePath(p.Path, at)...)
-		errs = append(errs, plainPath(p.Path, at)...)
-	case networkingv1.PathTypeImplementationSpecific:
-		if p.Path != "" {
-			errs = append(errs, absolutePath(p.Path, at)...)
+	plain := *p.PathType == networkingv1.PathTypeExact || *p.PathType == networkingv1.PathTypePrefix
+	absolute := plain || *p.PathType == networkingv1.PathTypeImplementationSpecific && p.Path != ""
+	if absolute && !strings.HasPrefix(p.Path, "/") {
+		errs = append(errs, field.Invalid(at, p.Path, "must be an absolute path"))
+	}
+	if plain { // reject sequences that proxies interpret differently
+		for _, part := range []string{"//", "/./", "/../", "%2f", "%2F"} {
+			if strings.Contains(p.Path, part) {
+				errs = append(errs, field.Invalid(at, p.Path, fmt.Sprintf("must not contain '%s'", part)))
+			}
+		}
+		for _, end := range []string{"/..", "/."} {
+			if strings.HasSuffix(p.Path, end) {
+				errs = append(errs, field.Invalid(at, p.Path, fmt.Sprintf("cannot end with '%s'", end)))
+			}
 		}
 	}
 	return append(errs, ingressBackend(&p.Backend, path.Child("backend"))...)
 }
 
-func absolutePath(text string, path *field.Path) field.ErrorList {
-	if strings.HasPrefix(text, "/") {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, text, "must be an absolute path")}
-}
-
-// plainPath rejects sequences that proxies interpret differently.
-func plainPath(text string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, part := range []string{"//", "/./", "/../", "%2f", "%2F"} {
-		if strings.Contains(text, part) {
-			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("must not contain '%s'", part)))
-		}
-	}
-	for _, end := range []string{"/..", "/."} {
-		if strings.HasSuffix(text, end) {
-			errs = append(errs, field.Invalid(path, text, fmt.Sprintf("cannot end with '%s'", end)))
-		}
-	}
-	return errs
-}
-
 // ingressBackend requires either a Service or another object of the namespace.
 func ingressBackend(backend *networkingv1.IngressBackend, path *field.Path) field.ErrorList {
-	switch service, resource := backend.Service, backend.Resource; {
+	service, resource := backend.Service, backend.Resource
+	switch {
 	case service != nil && resource != nil:
 		return field.ErrorList{field.Invalid(path, "", "cannot set both resource and service backends")}
-	case service != nil:
-		return serviceBackend(service, path)
 	case resource != nil:
-		return resourceBackend(resource, path.Child("resource"))
+		return typedReference(resource.APIGroup, resource.Kind, resource.Name, path.Child("resource"))
+	case service == nil:
+		return field.ErrorList{field.Invalid(path, "", "resource or service backend is required")}
 	}
-	return field.ErrorList{field.Invalid(path, "", "resource or service backend is required")}
-}
-
-func serviceBackend(service *networkingv1.IngressServiceBackend, path *field.Path) field.ErrorList {
 	at, port := path.Child("service"), service.Port
 	errs := check.Named(at.Child("name"), service.Name, func(name string) []string {
 		return apivalidation.NameIsDNSLabel(name, false)
@@ -136,14 +113,9 @@ func serviceBackend(service *networkingv1.IngressServiceBackend, path *field.Pat
 	case port.Name != "":
 		return append(errs, check.Invalid(at.Child("port", "name"), port.Name, validation.IsValidPortName(port.Name))...)
 	case port.Number != 0:
-		return append(errs,
-			check.Invalid(at.Child("port", "number"), port.Number, validation.IsValidPortNum(int(port.Number)))...)
+		return append(errs, check.Port(at.Child("port", "number"), port.Number)...)
 	}
 	return append(errs, field.Required(path, "port name or number is required"))
-}
-
-func resourceBackend(ref *corev1.TypedLocalObjectReference, path *field.Path) field.ErrorList {
-	return typedReference(ref.APIGroup, ref.Kind, ref.Name, path)
 }
 
 // typedReference checks the group, kind and name of an object reference.

@@ -2,7 +2,6 @@ package network
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,17 +17,29 @@ const maxController = 250
 
 func ingressClassResource() kind.Resource {
 	return kind.Resource{
-		GVR:      client.IngressClasses,
-		Kind:     "IngressClass",
-		New:      func() kind.Object { return new(networkingv1.IngressClass) },
-		Default:  ingressClassDefault,
-		Prepare:  ingressClassPrepare,
+		GVR:     client.IngressClasses,
+		Kind:    "IngressClass",
+		New:     func() kind.Object { return new(networkingv1.IngressClass) },
+		Default: ingressClassDefault,
+		Prepare: kind.SpecOnly(func(obj kind.Object) *networkingv1.IngressClassSpec {
+			return &obj.(*networkingv1.IngressClass).Spec
+		}, ingressClassDefault),
 		Validate: ingressClassValidate,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Controller", "The controller that serves Ingresses of this class.",
 				func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
-			table.Text("Parameters", "Reference to the parameters of the controller.", ingressClassParameters),
+			table.Text("Parameters", "Reference to the parameters of the controller.",
+				func(c *networkingv1.IngressClass) string {
+					switch p := c.Spec.Parameters; {
+					case p == nil:
+						return table.None
+					case p.APIGroup != nil:
+						return p.Kind + "." + *p.APIGroup + "/" + p.Name
+					default:
+						return p.Kind + "/" + p.Name
+					}
+				}),
 			table.Age(),
 		},
 	}
@@ -40,31 +51,6 @@ func ingressClassDefault(obj kind.Object) {
 	}
 }
 
-func ingressClassPrepare(next, cur kind.Object, subresource string) {
-	class := next.(*networkingv1.IngressClass)
-	if cur == nil {
-		class.Generation = 1
-		return
-	}
-	old := cur.(*networkingv1.IngressClass)
-	ingressClassDefault(class)
-	if subresource == "" && !equality.Semantic.DeepEqual(class.Spec, old.Spec) {
-		class.Generation = old.Generation + 1
-	}
-}
-
-// ingressClassParameters returns "Kind.group/name".
-func ingressClassParameters(c *networkingv1.IngressClass) string {
-	p := c.Spec.Parameters
-	switch {
-	case p == nil:
-		return table.None
-	case p.APIGroup != nil:
-		return p.Kind + "." + *p.APIGroup + "/" + p.Name
-	}
-	return p.Kind + "/" + p.Name
-}
-
 func ingressClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	spec, path := &next.(*networkingv1.IngressClass).Spec, field.NewPath("spec")
 	var errs field.ErrorList
@@ -72,27 +58,20 @@ func ingressClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if cur != nil {
 		errs = check.Immutable(controller, spec.Controller, cur.(*networkingv1.IngressClass).Spec.Controller)
 	}
-	switch spec.Controller {
-	case "":
+	if len(spec.Controller) > maxController {
+		errs = append(errs, field.TooLong(controller, "", maxController))
+	}
+	if spec.Controller == "" {
 		errs = append(errs, field.Required(controller, ""))
-	default:
-		if len(spec.Controller) > maxController {
-			errs = append(errs, field.TooLong(controller, "", maxController))
-		}
+	} else {
 		errs = append(errs, validation.IsDomainPrefixedPath(controller, spec.Controller)...)
 	}
-	if spec.Parameters != nil {
-		errs = append(errs, ingressClassReference(spec.Parameters, path.Child("parameters"))...)
+	p, at := spec.Parameters, path.Child("parameters", "namespace")
+	if p == nil {
+		return errs
 	}
-	return errs
-}
-
-// ingressClassReference requires a namespace for scope Namespace and forbids one for scope Cluster. Scope has its
-// default.
-func ingressClassReference(p *networkingv1.IngressClassParametersReference, path *field.Path) field.ErrorList {
-	errs := typedReference(p.APIGroup, p.Kind, p.Name, path)
-	at := path.Child("namespace")
-	switch *p.Scope {
+	errs = append(errs, typedReference(p.APIGroup, p.Kind, p.Name, path.Child("parameters"))...)
+	switch *p.Scope { // it has its default
 	case networkingv1.IngressClassParametersReferenceScopeCluster:
 		if p.Namespace != nil {
 			errs = append(errs, field.Forbidden(at, "`parameters.scope` is set to 'Cluster'"))
@@ -103,9 +82,9 @@ func ingressClassReference(p *networkingv1.IngressClassParametersReference, path
 		}
 		errs = append(errs, check.Invalid(at, *p.Namespace, apivalidation.ValidateNamespaceName(*p.Namespace, false))...)
 	default:
-		errs = append(errs,
-			check.NilOr(path.Child("scope"), p.Scope, networkingv1.IngressClassParametersReferenceScopeCluster,
-				networkingv1.IngressClassParametersReferenceScopeNamespace)...)
+		errs = append(errs, check.NilOr(path.Child("parameters", "scope"), p.Scope,
+			networkingv1.IngressClassParametersReferenceScopeCluster,
+			networkingv1.IngressClassParametersReferenceScopeNamespace)...)
 	}
 	return errs
 }

@@ -5,9 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -27,9 +25,20 @@ func networkPolicyResource() kind.Resource {
 		ShortNames: []string{"netpol"},
 		New:        func() kind.Object { return new(networkingv1.NetworkPolicy) },
 		Default:    networkPolicyDefault,
-		Prepare:    networkPolicyPrepare,
-		Validate:   networkPolicyValidate,
-		Warnings:   networkPolicyWarnings,
+		Prepare: kind.SpecOnly(func(obj kind.Object) *networkingv1.NetworkPolicySpec {
+			return &obj.(*networkingv1.NetworkPolicy).Spec
+		}, networkPolicyDefault),
+		Validate: networkPolicyValidate,
+		Warnings: func(next, _ kind.Object) []string {
+			var warnings []string
+			for _, b := range policyBlocks(next.(*networkingv1.NetworkPolicy)) {
+				warnings = append(warnings, validation.GetWarningsForCIDR(b.path.Child("cidr"), b.block.CIDR)...)
+				for i, except := range b.block.Except {
+					warnings = append(warnings, validation.GetWarningsForCIDR(b.path.Child("except").Index(i), except)...)
+				}
+			}
+			return warnings
+		},
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Pod-Selector", "Selector of the pods that the policy applies to.",
@@ -66,19 +75,6 @@ func policyPortsDefault(ports []networkingv1.NetworkPolicyPort) {
 	}
 }
 
-func networkPolicyPrepare(next, cur kind.Object, subresource string) {
-	policy := next.(*networkingv1.NetworkPolicy)
-	if cur == nil {
-		policy.Generation = 1
-		return
-	}
-	networkPolicyDefault(policy)
-	old := cur.(*networkingv1.NetworkPolicy)
-	if subresource == "" && !equality.Semantic.DeepEqual(policy.Spec, old.Spec) {
-		policy.Generation = old.Generation + 1
-	}
-}
-
 func networkPolicyValidate(next, cur kind.Object, _ string) field.ErrorList {
 	var known []string
 	if cur != nil {
@@ -87,27 +83,19 @@ func networkPolicyValidate(next, cur kind.Object, _ string) field.ErrorList {
 		}
 	}
 	spec, path := &next.(*networkingv1.NetworkPolicy).Spec, field.NewPath("spec")
-	errs := labelSelector(&spec.PodSelector, path.Child("podSelector"))
+	errs := check.LabelSelector(path.Child("podSelector"), &spec.PodSelector)
 	for i, rule := range spec.Ingress {
 		errs = append(errs, policyRule(rule.Ports, rule.From, path.Child("ingress").Index(i), "from", known)...)
 	}
 	for i, rule := range spec.Egress {
 		errs = append(errs, policyRule(rule.Ports, rule.To, path.Child("egress").Index(i), "to", known)...)
 	}
-	return append(errs, policyTypes(spec.PolicyTypes, path.Child("policyTypes"))...)
-}
-
-func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
-}
-
-func policyTypes(types []networkingv1.PolicyType, path *field.Path) field.ErrorList {
-	if len(types) > 2 {
-		return field.ErrorList{field.Invalid(path, &types, "may not specify more than two policyTypes")}
+	at := path.Child("policyTypes")
+	if len(spec.PolicyTypes) > 2 {
+		return append(errs, field.Invalid(at, &spec.PolicyTypes, "may not specify more than two policyTypes"))
 	}
-	var errs field.ErrorList
-	for i := range types {
-		errs = append(errs, oneOf(path.Index(i), types[i], networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
+	for i, t := range spec.PolicyTypes {
+		errs = append(errs, oneOf(at.Index(i), t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }
@@ -119,7 +107,23 @@ func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.Net
 		errs = append(errs, policyPort(&ports[i], path.Child("ports").Index(i))...)
 	}
 	for i := range peers {
-		errs = append(errs, policyPeer(&peers[i], path.Child(direction).Index(i), known)...)
+		peer, at := &peers[i], path.Child(direction).Index(i)
+		pods := peer.PodSelector != nil || peer.NamespaceSelector != nil
+		if peer.PodSelector != nil {
+			errs = append(errs, check.LabelSelector(at.Child("podSelector"), peer.PodSelector)...)
+		}
+		if peer.NamespaceSelector != nil {
+			errs = append(errs, check.LabelSelector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
+		}
+		if peer.IPBlock != nil {
+			errs = append(errs, ipBlock(peer.IPBlock, at.Child("ipBlock"), known)...)
+		}
+		switch {
+		case pods && peer.IPBlock != nil:
+			errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
+		case !pods && peer.IPBlock == nil:
+			errs = append(errs, field.Required(at, "must specify a peer"))
+		}
 	}
 	return errs
 }
@@ -154,29 +158,7 @@ func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Error
 	if *p.EndPort < p.Port.IntVal {
 		errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
 	}
-	return append(errs, check.Invalid(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))...)
-}
-
-// policyPeer requires either selectors or an address range.
-func policyPeer(peer *networkingv1.NetworkPolicyPeer, path *field.Path, known []string) field.ErrorList {
-	var errs field.ErrorList
-	pods := peer.PodSelector != nil || peer.NamespaceSelector != nil
-	if peer.PodSelector != nil {
-		errs = append(errs, labelSelector(peer.PodSelector, path.Child("podSelector"))...)
-	}
-	if peer.NamespaceSelector != nil {
-		errs = append(errs, labelSelector(peer.NamespaceSelector, path.Child("namespaceSelector"))...)
-	}
-	if peer.IPBlock != nil {
-		errs = append(errs, ipBlock(peer.IPBlock, path.Child("ipBlock"), known)...)
-	}
-	switch {
-	case pods && peer.IPBlock != nil:
-		errs = append(errs, field.Forbidden(path, "may not specify both ipBlock and another peer"))
-	case !pods && peer.IPBlock == nil:
-		errs = append(errs, field.Required(path, "must specify a peer"))
-	}
-	return errs
+	return append(errs, check.Port(end, *p.EndPort)...)
 }
 
 // ipBlock checks an address range and its exceptions, which must be strict subsets.
@@ -228,15 +210,4 @@ func policyBlocks(policy *networkingv1.NetworkPolicy) []policyBlock {
 		add(rule.To, field.NewPath("spec", "egress").Index(i).Child("to"))
 	}
 	return all
-}
-
-func networkPolicyWarnings(next, _ kind.Object) []string {
-	var warnings []string
-	for _, b := range policyBlocks(next.(*networkingv1.NetworkPolicy)) {
-		warnings = append(warnings, validation.GetWarningsForCIDR(b.path.Child("cidr"), b.block.CIDR)...)
-		for i, except := range b.block.Except {
-			warnings = append(warnings, validation.GetWarningsForCIDR(b.path.Child("except").Index(i), except)...)
-		}
-	}
-	return warnings
 }

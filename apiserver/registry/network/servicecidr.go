@@ -25,30 +25,18 @@ func serviceCIDRResource() kind.Resource {
 		Controller:   "service-cidr-controller",
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(networkingv1.ServiceCIDR) },
-		Prepare:      serviceCIDRPrepare,
-		Validate:     serviceCIDRValidate,
+		Prepare: kind.WithoutGeneration(
+			func(obj kind.Object) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+				cidr := obj.(*networkingv1.ServiceCIDR)
+				return &cidr.Spec, &cidr.Status
+			}),
+		Validate: serviceCIDRValidate,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("CIDRs", "Ranges of cluster IPs.",
 				func(c *networkingv1.ServiceCIDR) string { return strings.Join(c.Spec.CIDRs, ",") }),
 			table.Age(),
 		},
-	}
-}
-
-func serviceCIDRPrepare(next, cur kind.Object, subresource string) {
-	cidr := next.(*networkingv1.ServiceCIDR)
-	if cur == nil {
-		cidr.Status = networkingv1.ServiceCIDRStatus{}
-		return
-	}
-	old := cur.(*networkingv1.ServiceCIDR)
-	switch subresource {
-	case "delete":
-	case "status":
-		cidr.Spec = *old.Spec.DeepCopy()
-	default:
-		cidr.Status = *old.Status.DeepCopy()
 	}
 }
 
@@ -78,9 +66,8 @@ func serviceCIDRValidate(next, cur kind.Object, subresource string) field.ErrorL
 		errs = append(errs, field.Invalid(path, all, "may only hold up to 2 values"))
 	case len(all) == 2 && len(errs) == 0:
 		if dual, err := netutils.IsDualStackCIDRStrings(all); err != nil || !dual {
-			errs = append(errs,
-				field.Invalid(path, all,
-					"may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"))
+			errs = append(errs, field.Invalid(path, all,
+				"may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"))
 		}
 	}
 	return errs
@@ -153,22 +140,9 @@ func ipAddressValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if ref == nil {
 		return append(errs, field.Required(path, ""))
 	}
-	if ref.Group != "" {
-		errs = append(errs, check.Invalid(path.Child("group"), ref.Group, validation.IsDNS1123Subdomain(ref.Group))...)
-	}
-	required := func(name, value string) {
-		at := path.Child(name)
-		if value == "" {
-			errs = append(errs, field.Required(at, ""))
-			return
-		}
-		errs = append(errs, check.Invalid(at, value, content.IsPathSegmentName(value))...)
-	}
-	required("resource", ref.Resource)
-	required("name", ref.Name)
-	if ref.Namespace != "" {
-		errs = append(errs,
-			check.Invalid(path.Child("namespace"), ref.Namespace, content.IsPathSegmentName(ref.Namespace))...)
-	}
-	return errs
+	return slices.Concat(errs,
+		check.UnsetOrNamed(path.Child("group"), ref.Group, validation.IsDNS1123Subdomain),
+		check.Named(path.Child("resource"), ref.Resource, content.IsPathSegmentName),
+		check.Named(path.Child("name"), ref.Name, content.IsPathSegmentName),
+		check.UnsetOrNamed(path.Child("namespace"), ref.Namespace, content.IsPathSegmentName))
 }

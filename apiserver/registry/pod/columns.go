@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -71,7 +72,12 @@ type podSummary struct {
 // summarizePod reads the status as upstream's printer does: init containers first, and main containers when those are
 // done.
 func summarizePod(pod *corev1.Pod) podSummary {
-	s := podSummary{reason: podReason(pod), total: len(pod.Spec.Containers)}
+	s := podSummary{reason: cmp.Or(pod.Status.Reason, string(pod.Status.Phase)), total: len(pod.Spec.Containers)}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
+			s.reason = corev1.PodReasonSchedulingGated
+		}
+	}
 	sidecars := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
 		if IsSidecar(&pod.Spec.InitContainers[i]) {
@@ -81,24 +87,22 @@ func summarizePod(pod *corev1.Pod) podSummary {
 	}
 	initializing := s.addInit(pod, sidecars)
 	if !initializing || podConditionTrue(pod, corev1.PodInitialized) {
-		s.dropInitRestarts(pod, sidecars)
+		s.restarts, s.last = 0, time.Time{} // without those of init containers, except sidecars
+		for i := range pod.Status.InitContainerStatuses {
+			if c := &pod.Status.InitContainerStatuses[i]; sidecars[c.Name] {
+				s.restarted(c)
+			}
+		}
 		s.addMain(pod)
 	}
-	s.markTerminating(pod)
+	switch {
+	case pod.DeletionTimestamp == nil:
+	case pod.Status.Reason == podNodeLost:
+		s.reason = "Unknown"
+	case !podDone(pod):
+		s.reason = "Terminating"
+	}
 	return s
-}
-
-func podReason(pod *corev1.Pod) string {
-	reason := string(pod.Status.Phase)
-	if pod.Status.Reason != "" {
-		reason = pod.Status.Reason
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
-			reason = corev1.PodReasonSchedulingGated
-		}
-	}
-	return reason
 }
 
 // addInit adds the init containers up to the first that is not done, and reports whether there is one.
@@ -143,16 +147,6 @@ func endReason(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// dropInitRestarts drops the restarts of all init containers except sidecars when the main containers run.
-func (s *podSummary) dropInitRestarts(pod *corev1.Pod, sidecars map[string]bool) {
-	s.restarts, s.last = 0, time.Time{}
-	for i := range pod.Status.InitContainerStatuses {
-		if c := &pod.Status.InitContainerStatuses[i]; sidecars[c.Name] {
-			s.restarted(c)
-		}
-	}
-}
-
 // addMain adds the main containers. The first one that does not run determines the reason.
 func (s *podSummary) addMain(pod *corev1.Pod) {
 	running := false
@@ -181,16 +175,5 @@ func (s *podSummary) restarted(c *corev1.ContainerStatus) {
 	s.restarts += int(c.RestartCount)
 	if t := c.LastTerminationState.Terminated; t != nil && t.FinishedAt.After(s.last) {
 		s.last = t.FinishedAt.Time
-	}
-}
-
-// markTerminating sets the reason Terminating of a pod that is being deleted and has not ended.
-func (s *podSummary) markTerminating(pod *corev1.Pod) {
-	switch {
-	case pod.DeletionTimestamp == nil:
-	case pod.Status.Reason == podNodeLost:
-		s.reason = "Unknown"
-	case !podDone(pod):
-		s.reason = "Terminating"
 	}
 }

@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,10 +44,23 @@ func containersValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList 
 		errs = append(errs, containerValidate(spec, c, volumes, at)...)
 	}
 	errs = append(errs, containerNames(spec, path)...)
-	errs = append(errs, hostPortsValidate(spec, path)...)
+	// Host ports are unique among containers that run at the same time. Init containers end before the others start.
+	for i := range spec.InitContainers {
+		errs = append(errs,
+			hostPortsOf(spec, &spec.InitContainers[i], map[string]bool{}, path.Child("initContainers").Index(i))...)
+	}
+	taken := map[string]bool{}
+	for i := range spec.Containers {
+		errs = append(errs, hostPortsOf(spec, &spec.Containers[i], taken, path.Child("containers").Index(i))...)
+	}
 	errs = append(errs, ephemeralValidate(spec, path.Child("ephemeralContainers"))...)
 	for i := range spec.InitContainers {
-		errs = append(errs, initContainerValidate(&spec.InitContainers[i], path.Child("initContainers").Index(i))...)
+		if c := &spec.InitContainers[i]; !IsSidecar(c) {
+			errs = append(errs, check.Forbidden(path.Child("initContainers").Index(i),
+				"may not be set for init containers without restartPolicy=Always",
+				[]check.Field{{"lifecycle", c.Lifecycle != nil}, {"livenessProbe", c.LivenessProbe != nil},
+					{"readinessProbe", c.ReadinessProbe != nil}, {"startupProbe", c.StartupProbe != nil}})...)
+		}
 	}
 	return errs
 }
@@ -75,53 +89,25 @@ func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 // containerValidate validates the fields that all kinds of containers have.
 func containerValidate(spec *corev1.PodSpec, c *corev1.Container, volumes map[string]*corev1.Volume,
 	path *field.Path) field.ErrorList {
-	errs := check.Named(path.Child("name"), c.Name, validation.IsDNS1123Label)
-	errs = append(errs, imageValidate(c.Image, path.Child("image"))...)
-	errs = append(errs, portsValidate(c.Ports, path.Child("ports"))...)
-	errs = append(errs, envValidate(c.Env, volumes, path.Child("env"))...)
-	errs = append(errs, envFromValidate(c.EnvFrom, path.Child("envFrom"))...)
-	errs = append(errs, mountsValidate(c, volumes, path)...)
-	errs = append(errs, probesValidate(c, path)...)
-	errs = append(errs, lifecycleValidate(spec, c.Lifecycle, path.Child("lifecycle"))...)
-	errs = append(errs,
+	errs := append(check.Named(path.Child("name"), c.Name, validation.IsDNS1123Label),
+		check.Required(path.Child("image"), c.Image)...)
+	if strings.TrimSpace(c.Image) != c.Image {
+		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
+	}
+	return slices.Concat(errs,
+		portsValidate(c.Ports, path.Child("ports")),
+		envValidate(c.Env, volumes, path.Child("env")),
+		envFromValidate(c.EnvFrom, path.Child("envFrom")),
+		mountsValidate(c, volumes, path),
+		probesValidate(c, path),
+		lifecycleValidate(spec, c.Lifecycle, path.Child("lifecycle")),
 		check.OneOf(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, corev1.TerminationMessageReadFile,
-			corev1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs,
+			corev1.TerminationMessageFallbackToLogsOnError),
 		check.OneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent,
-			corev1.PullNever)...)
-	errs = append(errs, resizeValidate(c.ResizePolicy, path.Child("resizePolicy"))...)
-	errs = append(errs, restartValidate(c, path)...)
-	return append(errs, containerSecurityValidate(spec, c.SecurityContext, path.Child("securityContext"))...)
-}
-
-func imageValidate(image string, path *field.Path) field.ErrorList {
-	if strings.TrimSpace(image) != image {
-		return field.ErrorList{field.Invalid(path, image, "must not have leading or trailing whitespace")}
-	}
-	return check.Required(path, image)
-}
-
-// initContainerValidate validates an init container: only sidecars may have probes and hooks.
-func initContainerValidate(c *corev1.Container, path *field.Path) field.ErrorList {
-	if IsSidecar(c) {
-		return nil
-	}
-	var errs field.ErrorList
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"lifecycle", c.Lifecycle != nil},
-		{"livenessProbe", c.LivenessProbe != nil},
-		{"readinessProbe", c.ReadinessProbe != nil},
-		{"startupProbe", c.StartupProbe != nil},
-	} {
-		if f.set {
-			errs = append(errs,
-				field.Forbidden(path.Child(f.name), "may not be set for init containers without restartPolicy=Always"))
-		}
-	}
-	return errs
+			corev1.PullNever),
+		resizeValidate(c.ResizePolicy, path.Child("resizePolicy")),
+		restartValidate(c, path),
+		containerSecurityValidate(spec, c.SecurityContext, path.Child("securityContext")))
 }
 
 func resizeValidate(policies []corev1.ContainerResizePolicy, path *field.Path) field.ErrorList {
@@ -132,10 +118,7 @@ func resizeValidate(policies []corev1.ContainerResizePolicy, path *field.Path) f
 			check.OneOf(path.Index(i).Child("resourceName"), p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)...)
 		errs = append(errs,
 			check.OneOf(path.Index(i).Child("restartPolicy"), p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)...)
-		if seen[p.ResourceName] {
-			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
-		}
-		seen[p.ResourceName] = true
+		errs = append(errs, check.Unique(path.Index(i), p.ResourceName, seen)...)
 	}
 	return errs
 }
@@ -159,23 +142,19 @@ func restartValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	}
 	for i := range c.RestartPolicyRules {
 		rule, on := &c.RestartPolicyRules[i], at.Index(i)
-		errs = append(errs,
-			check.OneOf(on.Child("action"), rule.Action, corev1.ContainerRestartRuleActionRestart,
-				corev1.ContainerRestartRuleActionRestartAllContainers)...)
-		errs = append(errs, ruleCodes(rule.ExitCodes, on.Child("exitCodes"))...)
+		errs = append(errs, check.OneOf(on.Child("action"), rule.Action, corev1.ContainerRestartRuleActionRestart,
+			corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		switch codes, exit := rule.ExitCodes, on.Child("exitCodes"); {
+		case codes == nil:
+			errs = append(errs, field.Required(exit, ""))
+		case len(codes.Values) > maxRuleCodes:
+			errs = append(errs, field.TooMany(exit.Child("values"), len(codes.Values), maxRuleCodes))
+		default:
+			errs = append(errs, check.OneOf(exit.Child("operator"), codes.Operator,
+				corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+		}
 	}
 	return errs
-}
-
-func ruleCodes(codes *corev1.ContainerRestartRuleOnExitCodes, path *field.Path) field.ErrorList {
-	if codes == nil {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	if len(codes.Values) > maxRuleCodes {
-		return field.ErrorList{field.TooMany(path.Child("values"), len(codes.Values), maxRuleCodes)}
-	}
-	return check.OneOf(path.Child("operator"), codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn,
-		corev1.ContainerRestartRuleOnExitCodesOpNotIn)
 }
 
 func portsValidate(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
@@ -188,40 +167,19 @@ func portsValidate(ports []corev1.ContainerPort, path *field.Path) field.ErrorLi
 			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
 		}
 		names[p.Name] = true
-		errs = append(errs, portValidate(p, at)...)
-	}
-	return errs
-}
-
-func portValidate(p corev1.ContainerPort, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if p.ContainerPort == 0 {
-		errs = append(errs, field.Required(path.Child("containerPort"), ""))
-	} else {
+		if p.ContainerPort == 0 {
+			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+		} else {
+			errs = append(errs, check.Port(at.Child("containerPort"), p.ContainerPort)...)
+		}
+		if p.HostPort != 0 {
+			errs = append(errs, check.Port(at.Child("hostPort"), p.HostPort)...)
+		}
+		if p.HostIP != "" {
+			errs = append(errs, validation.IsValidIP(at.Child("hostIP"), p.HostIP)...)
+		}
 		errs = append(errs,
-			check.Invalid(path.Child("containerPort"), p.ContainerPort, validation.IsValidPortNum(int(p.ContainerPort)))...)
-	}
-	if p.HostPort != 0 {
-		errs = append(errs, check.Invalid(path.Child("hostPort"), p.HostPort, validation.IsValidPortNum(int(p.HostPort)))...)
-	}
-	if p.HostIP != "" {
-		errs = append(errs, validation.IsValidIP(path.Child("hostIP"), p.HostIP)...)
-	}
-	return append(errs,
-		check.OneOf(path.Child("protocol"), p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
-}
-
-// hostPortsValidate requires unique host ports among containers that run at the same time. Init containers end before
-// the others start.
-func hostPortsValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range spec.InitContainers {
-		errs = append(errs,
-			hostPortsOf(spec, &spec.InitContainers[i], map[string]bool{}, path.Child("initContainers").Index(i))...)
-	}
-	taken := map[string]bool{}
-	for i := range spec.Containers {
-		errs = append(errs, hostPortsOf(spec, &spec.Containers[i], taken, path.Child("containers").Index(i))...)
+			check.OneOf(at.Child("protocol"), p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 	}
 	return errs
 }
@@ -238,10 +196,7 @@ func hostPortsOf(spec *corev1.PodSpec, c *corev1.Container, taken map[string]boo
 				field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
 		}
 		id := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
-		if taken[id] {
-			errs = append(errs, field.Duplicate(at.Child("hostPort"), id))
-		}
-		taken[id] = true
+		errs = append(errs, check.Unique(at.Child("hostPort"), id, taken)...)
 	}
 	return errs
 }

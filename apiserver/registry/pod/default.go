@@ -44,28 +44,18 @@ func podDefault(obj kind.Object) {
 	}
 	kind.SetIfNil(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	for c := range Containers(&pod.Spec) {
-		c.Resources.Requests = requestsFromLimits(c.Resources)
-		if pod.Spec.HostNetwork {
-			hostPortsDefault(c.Ports)
+		if len(c.Resources.Limits) > 0 { // requests default to the limits
+			requests := maps.Clone(c.Resources.Limits)
+			maps.Copy(requests, c.Resources.Requests)
+			c.Resources.Requests = requests
+		}
+		for i := range c.Ports {
+			if pod.Spec.HostNetwork {
+				kind.SetIfZero(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+			}
 		}
 	}
 	kind.SetIfZero(&pod.Status.QOSClass, podQOS(&pod.Spec))
-}
-
-// requestsFromLimits returns the requests, completed by the limits.
-func requestsFromLimits(r corev1.ResourceRequirements) corev1.ResourceList {
-	if len(r.Limits) == 0 {
-		return r.Requests
-	}
-	requests := maps.Clone(r.Limits)
-	maps.Copy(requests, r.Requests)
-	return requests
-}
-
-func hostPortsDefault(ports []corev1.ContainerPort) {
-	for i := range ports {
-		kind.SetIfZero(&ports[i].HostPort, ports[i].ContainerPort)
-	}
 }
 
 func containerDefault(c *corev1.Container) {

@@ -8,12 +8,6 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-// envFields returns the fields that fieldRef supports in environment variables.
-func envFields() []string {
-	return []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
-		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
-}
-
 func envValidate(env []corev1.EnvVar, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range env {
@@ -39,7 +33,9 @@ func envSourceValidate(v *corev1.EnvVar, volumes map[string]*corev1.Volume, path
 	}
 	switch {
 	case from.FieldRef != nil:
-		return check.FieldRef(from.FieldRef, envFields(), path.Child("fieldRef"))
+		return check.FieldRef(from.FieldRef, []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+			"spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"},
+			path.Child("fieldRef"))
 	case from.ResourceFieldRef != nil:
 		return check.ResourceField(from.ResourceFieldRef, path.Child("resourceFieldRef"))
 	case from.ConfigMapKeyRef != nil:
@@ -47,21 +43,18 @@ func envSourceValidate(v *corev1.EnvVar, volumes map[string]*corev1.Volume, path
 	case from.SecretKeyRef != nil:
 		return keyRefValidate(from.SecretKeyRef.Name, from.SecretKeyRef.Key, path.Child("secretKeyRef"))
 	}
-	return fileKeyValidate(from.FileKeyRef, volumes, path.Child("fileKeyRef"))
+	ref, at := from.FileKeyRef, path.Child("fileKeyRef")
+	errs := check.Required(at.Child("volumeName"), ref.VolumeName)
+	if v := volumes[ref.VolumeName]; ref.VolumeName != "" && (v == nil || v.EmptyDir == nil) {
+		errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))
+	}
+	errs = append(errs, check.FilePath(ref.Path, at.Child("path"))...)
+	return append(errs, check.Named(at.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)...)
 }
 
 func keyRefValidate(name, key string, path *field.Path) field.ErrorList {
 	errs := check.Named(path.Child("name"), name, check.Subdomain)
 	return append(errs, check.Named(path.Child("key"), key, validation.IsConfigMapKey)...)
-}
-
-func fileKeyValidate(ref *corev1.FileKeySelector, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
-	errs := check.Required(path.Child("volumeName"), ref.VolumeName)
-	if v := volumes[ref.VolumeName]; ref.VolumeName != "" && (v == nil || v.EmptyDir == nil) {
-		errs = append(errs, field.NotFound(path.Child("volumeName"), ref.VolumeName))
-	}
-	errs = append(errs, check.FilePath(ref.Path, path.Child("path"))...)
-	return append(errs, check.Named(path.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)...)
 }
 
 func envFromValidate(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {

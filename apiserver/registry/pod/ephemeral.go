@@ -11,8 +11,6 @@ import (
 	"monopod/apiserver/kit/check"
 )
 
-func copyEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
-
 // ephemeralUpdate returns the errors of an update, which may only add ephemeral containers.
 func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	path := spec.Child("ephemeralContainers")
@@ -32,9 +30,8 @@ func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 		if is := &pod.Spec.EphemeralContainers[at]; !equality.Semantic.DeepEqual(is, was) {
 			changed := check.ChangedFields(is.EphemeralContainerCommon, was.EphemeralContainerCommon,
 				equality.Semantic.DeepEqual)
-			errs = append(errs,
-				field.Forbidden(path,
-					fmt.Sprintf("existing ephemeral containers %q may not be changed\nchanged: %v", was.Name, changed)))
+			errs = append(errs, field.Forbidden(path,
+				fmt.Sprintf("existing ephemeral containers %q may not be changed\nchanged: %v", was.Name, changed)))
 		}
 	}
 	return errs

@@ -8,23 +8,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/check"
 )
 
 // podOSValidate rejects fields that belong to another operating system than the pod's.
 func podOSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	if spec.OS == nil {
+	if spec.OS == nil || spec.OS.Name != corev1.Linux && spec.OS.Name != corev1.Windows {
 		return nil
 	}
-	switch spec.OS.Name {
-	case corev1.Linux:
-		return onlyWindows(spec, path)
-	case corev1.Windows:
+	if spec.OS.Name == corev1.Windows {
 		return onlyLinux(spec, path)
 	}
-	return nil
-}
-
-func onlyWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	const detail = "windows options cannot be set for a linux pod"
 	if s := spec.SecurityContext; s != nil && s.WindowsOptions != nil {
@@ -56,40 +51,31 @@ func containerSecurities(spec *corev1.PodSpec,
 	}
 }
 
+// onlyLinux rejects the fields that only pods for Linux have.
 func onlyLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	errs := forbidSet(path,
-		map[string]bool{"hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "hostUsers": spec.HostUsers != nil})
+	const detail = "cannot be set for a windows pod"
+	errs := check.Forbidden(path, detail, []check.Field{
+		{"hostIPC", spec.HostIPC}, {"hostPID", spec.HostPID}, {"hostUsers", spec.HostUsers != nil}})
 	at := path.Child("securityContext")
-	errs = append(errs, forbidSet(at, map[string]bool{"shareProcessNamespace": spec.ShareProcessNamespace != nil})...)
+	if spec.ShareProcessNamespace != nil {
+		errs = append(errs, field.Forbidden(at.Child("shareProcessNamespace"), detail))
+	}
 	if s := spec.SecurityContext; s != nil {
-		errs = append(errs, forbidSet(at, map[string]bool{
-			"appArmorProfile": s.AppArmorProfile != nil, "seccompProfile": s.SeccompProfile != nil,
-			"seLinuxOptions": s.SELinuxOptions != nil, "seLinuxChangePolicy": s.SELinuxChangePolicy != nil,
-			"fsGroup": s.FSGroup != nil, "fsGroupChangePolicy": s.FSGroupChangePolicy != nil,
-			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil, "sysctls": len(s.Sysctls) > 0,
-			"supplementalGroups":       s.SupplementalGroups != nil,
-			"supplementalGroupsPolicy": s.SupplementalGroupsPolicy != nil,
-		})...)
+		errs = append(errs, check.Forbidden(at, detail, []check.Field{
+			{"appArmorProfile", s.AppArmorProfile != nil}, {"fsGroup", s.FSGroup != nil},
+			{"fsGroupChangePolicy", s.FSGroupChangePolicy != nil}, {"runAsGroup", s.RunAsGroup != nil},
+			{"runAsUser", s.RunAsUser != nil}, {"seLinuxChangePolicy", s.SELinuxChangePolicy != nil},
+			{"seLinuxOptions", s.SELinuxOptions != nil}, {"seccompProfile", s.SeccompProfile != nil},
+			{"supplementalGroups", s.SupplementalGroups != nil},
+			{"supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil}, {"sysctls", len(s.Sysctls) > 0}})...)
 	}
 	for at, s := range containerSecurities(spec, path) {
-		errs = append(errs, forbidSet(at, map[string]bool{
-			"appArmorProfile": s.AppArmorProfile != nil, "seccompProfile": s.SeccompProfile != nil,
-			"seLinuxOptions": s.SELinuxOptions != nil, "capabilities": s.Capabilities != nil,
-			"readOnlyRootFilesystem": s.ReadOnlyRootFilesystem != nil, "procMount": s.ProcMount != nil,
-			"privileged": s.Privileged != nil, "allowPrivilegeEscalation": s.AllowPrivilegeEscalation != nil,
-			"runAsUser": s.RunAsUser != nil, "runAsGroup": s.RunAsGroup != nil,
-		})...)
-	}
-	return errs
-}
-
-// forbidSet returns an error for each field that is set.
-func forbidSet(path *field.Path, set map[string]bool) field.ErrorList {
-	var errs field.ErrorList
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if set[name] {
-			errs = append(errs, field.Forbidden(path.Child(name), "cannot be set for a windows pod"))
-		}
+		errs = append(errs, check.Forbidden(at, detail, []check.Field{
+			{"allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil}, {"appArmorProfile", s.AppArmorProfile != nil},
+			{"capabilities", s.Capabilities != nil}, {"privileged", s.Privileged != nil},
+			{"procMount", s.ProcMount != nil}, {"readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil},
+			{"runAsGroup", s.RunAsGroup != nil}, {"runAsUser", s.RunAsUser != nil},
+			{"seLinuxOptions", s.SELinuxOptions != nil}, {"seccompProfile", s.SeccompProfile != nil}})...)
 	}
 	return errs
 }
@@ -102,7 +88,11 @@ func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 		if !ok {
 			continue
 		}
-		if !hasContainer(spec, name) {
+		found := false
+		for c := range Containers(spec) {
+			found = found || c.Name == name
+		}
+		if !found {
 			errs = append(errs, field.Invalid(path.Key(key), name, "container not found"))
 		}
 		switch p := annotations[key]; {
@@ -115,13 +105,4 @@ func appArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 		}
 	}
 	return errs
-}
-
-func hasContainer(spec *corev1.PodSpec, name string) bool {
-	for c := range Containers(spec) {
-		if c.Name == name {
-			return true
-		}
-	}
-	return false
 }

@@ -18,11 +18,6 @@ func NodeSelectorErrors(s *corev1.NodeSelector, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// TolerationErrors returns the errors of one toleration.
-func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
-	return tolerationValidate(t, path)
-}
-
 // LimitErrors checks limits without requests.
 func LimitErrors(limits corev1.ResourceList, path *field.Path) field.ErrorList {
 	return resourcesValidate(&corev1.ResourceRequirements{Limits: limits}, nil, path)

@@ -44,55 +44,35 @@ func podPrepare(next, cur kind.Object, subresource string) {
 	if cur == nil {
 		pod.Generation = 1
 		pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
-		podGated(pod)
+		if len(pod.Spec.SchedulingGates) > 0 {
+			pod.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+				Message: "Scheduling is blocked due to non-empty scheduling gates", LastTransitionTime: pod.CreationTimestamp,
+			}}
+		}
 		mergeLabelKeys(pod)
 		return
 	}
+	old := cur.(*corev1.Pod)
 	switch subresource {
 	case "":
-		podSpecPrepare(pod, cur.(*corev1.Pod))
-	case "status":
-		podStatusPrepare(pod, cur.(*corev1.Pod))
-	}
-}
-
-// podSpecPrepare sets the defaults first, so that an omitted default is not a change.
-func podSpecPrepare(pod, old *corev1.Pod) {
-	pod.Status = *old.Status.DeepCopy()
-	podDefault(pod)
-	keepModes(pod.Spec.Volumes, old.Spec.Volumes)
-	if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
-		pod.Generation = old.Generation + 1
-	}
-}
-
-// keepModes keeps the modes of emptyDirs of pods that an earlier release stored: the defaults drop the modes, but
-// volumes are immutable.
-func keepModes(volumes, old []corev1.Volume) {
-	for i := range min(len(volumes), len(old)) {
-		if is, was := volumes[i].EmptyDir, old[i].EmptyDir; is != nil && was != nil {
-			is.Mode = was.Mode
+		pod.Status = *old.Status.DeepCopy()
+		podDefault(pod) // first, so that an omitted default is not a change
+		// Pods of an earlier release may have modes of emptyDirs. The defaults drop the modes, but volumes are immutable.
+		for i := range min(len(pod.Spec.Volumes), len(old.Spec.Volumes)) {
+			if is, was := pod.Spec.Volumes[i].EmptyDir, old.Spec.Volumes[i].EmptyDir; is != nil && was != nil {
+				is.Mode = was.Mode
+			}
 		}
+		if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
+			pod.Generation = old.Generation + 1
+		}
+	case "status": // keep the fields that a status update cannot change or remove
+		pod.Spec = *old.Spec.DeepCopy()
+		pod.OwnerReferences = slices.Clone(old.OwnerReferences)
+		kind.SetIfZero(&pod.Status.QOSClass, old.Status.QOSClass)
+		kind.SetIfZero(&pod.Status.ObservedGeneration, old.Status.ObservedGeneration)
 	}
-}
-
-// podStatusPrepare keeps the fields that a status update cannot change or remove.
-func podStatusPrepare(pod, old *corev1.Pod) {
-	pod.Spec = *old.Spec.DeepCopy()
-	pod.OwnerReferences = slices.Clone(old.OwnerReferences)
-	kind.SetIfZero(&pod.Status.QOSClass, old.Status.QOSClass)
-	kind.SetIfZero(&pod.Status.ObservedGeneration, old.Status.ObservedGeneration)
-}
-
-// podGated sets the condition PodScheduled of a pod with scheduling gates.
-func podGated(pod *corev1.Pod) {
-	if len(pod.Spec.SchedulingGates) == 0 {
-		return
-	}
-	pod.Status.Conditions = []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
-		Message: "Scheduling is blocked due to non-empty scheduling gates", LastTransitionTime: pod.CreationTimestamp,
-	}}
 }
 
 // Bind assigns the pod to the node target and clears its nomination. As upstream, it does not change the generation: no

@@ -2,9 +2,9 @@ package pod
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -17,9 +17,8 @@ func probesValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	at := path.Child("readinessProbe")
 	errs = append(errs, probeValidate(c.ReadinessProbe, false, at)...)
 	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
-		errs = append(errs,
-			field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds,
-				"must not be set for readinessProbes"))
+		errs = append(errs, field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds,
+			"must not be set for readinessProbes"))
 	}
 	return errs
 }
@@ -29,31 +28,27 @@ func probeValidate(p *corev1.Probe, kills bool, path *field.Path) field.ErrorLis
 	if p == nil {
 		return nil
 	}
-	errs := probeHandlerValidate(&p.ProbeHandler, path)
-	errs = append(errs, check.NonNegative(path.Child("initialDelaySeconds"), p.InitialDelaySeconds)...)
-	errs = append(errs, check.NonNegative(path.Child("timeoutSeconds"), p.TimeoutSeconds)...)
-	errs = append(errs, check.NonNegative(path.Child("periodSeconds"), p.PeriodSeconds)...)
-	errs = append(errs, check.NonNegative(path.Child("successThreshold"), p.SuccessThreshold)...)
-	errs = append(errs, check.NonNegative(path.Child("failureThreshold"), p.FailureThreshold)...)
+	errs := slices.Concat(
+		check.Union(path, p.ProbeHandler, "handler type"),
+		execValidate(p.Exec, path.Child("exec")),
+		httpGetValidate(p.HTTPGet, path.Child("httpGet")))
+	if p.TCPSocket != nil {
+		errs = append(errs, check.PortOrName(path.Child("tcpSocket", "port"), p.TCPSocket.Port)...)
+	}
+	if p.GRPC != nil {
+		errs = append(errs, check.Port(path.Child("grpc", "port"), p.GRPC.Port)...)
+	}
+	errs = slices.Concat(errs,
+		check.NonNegative(path.Child("initialDelaySeconds"), p.InitialDelaySeconds),
+		check.NonNegative(path.Child("timeoutSeconds"), p.TimeoutSeconds),
+		check.NonNegative(path.Child("periodSeconds"), p.PeriodSeconds),
+		check.NonNegative(path.Child("successThreshold"), p.SuccessThreshold),
+		check.NonNegative(path.Child("failureThreshold"), p.FailureThreshold))
 	if kills && p.SuccessThreshold != 1 {
 		errs = append(errs, field.Invalid(path.Child("successThreshold"), p.SuccessThreshold, "must be 1"))
 	}
 	if g := p.TerminationGracePeriodSeconds; kills && g != nil && *g <= 0 {
 		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be greater than 0"))
-	}
-	return errs
-}
-
-func probeHandlerValidate(h *corev1.ProbeHandler, path *field.Path) field.ErrorList {
-	errs := check.Union(path, *h, "handler type")
-	errs = append(errs, execValidate(h.Exec, path.Child("exec"))...)
-	errs = append(errs, httpGetValidate(h.HTTPGet, path.Child("httpGet"))...)
-	if h.TCPSocket != nil {
-		errs = append(errs, portRef(h.TCPSocket.Port, path.Child("tcpSocket", "port"))...)
-	}
-	if h.GRPC != nil {
-		errs = append(errs,
-			check.Invalid(path.Child("grpc", "port"), h.GRPC.Port, validation.IsValidPortNum(int(h.GRPC.Port)))...)
 	}
 	return errs
 }
@@ -70,21 +65,13 @@ func httpGetValidate(get *corev1.HTTPGetAction, path *field.Path) field.ErrorLis
 		return nil
 	}
 	errs := check.Required(path.Child("path"), get.Path)
-	errs = append(errs, portRef(get.Port, path.Child("port"))...)
+	errs = append(errs, check.PortOrName(path.Child("port"), get.Port)...)
 	errs = append(errs, check.OneOf(path.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
 	for i, h := range get.HTTPHeaders {
 		errs = append(errs,
 			check.Invalid(path.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))...)
 	}
 	return errs
-}
-
-// portRef checks the number or the name of a port.
-func portRef(port intstr.IntOrString, path *field.Path) field.ErrorList {
-	if port.Type == intstr.Int {
-		return check.Invalid(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
-	}
-	return check.Invalid(path, port.StrVal, validation.IsValidPortName(port.StrVal))
 }
 
 func lifecycleValidate(spec *corev1.PodSpec, l *corev1.Lifecycle, path *field.Path) field.ErrorList {
@@ -108,13 +95,12 @@ func hookValidate(spec *corev1.PodSpec, h *corev1.LifecycleHandler, path *field.
 	errs = append(errs, execValidate(h.Exec, path.Child("exec"))...)
 	errs = append(errs, httpGetValidate(h.HTTPGet, path.Child("httpGet"))...)
 	if h.TCPSocket != nil {
-		errs = append(errs, portRef(h.TCPSocket.Port, path.Child("tcpSocket", "port"))...)
+		errs = append(errs, check.PortOrName(path.Child("tcpSocket", "port"), h.TCPSocket.Port)...)
 	}
 	grace := spec.TerminationGracePeriodSeconds
 	if s := h.Sleep; s != nil && grace != nil && (s.Seconds < 0 || s.Seconds > *grace) {
-		errs = append(errs,
-			field.Invalid(path.Child("sleep"), s.Seconds,
-				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)))
+		errs = append(errs, field.Invalid(path.Child("sleep"), s.Seconds,
+			fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)))
 	}
 	return errs
 }

@@ -38,8 +38,11 @@ func sameNames(a, b []corev1.Container) bool {
 // resizeUpdate returns the errors of an update, which may only change cpu and memory (upstream:
 // validation.ValidatePodResize).
 func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
-	if errs := resizableErrors(old); len(errs) > 0 {
-		return errs
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	}
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
 	if !sameNames(pod.Spec.Containers, old.Spec.Containers) {
 		return field.ErrorList{field.Forbidden(spec.Child("containers"),
@@ -58,18 +61,18 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 		at := spec.Child("containers").Index(i).Child("resources")
 		errs = append(errs, containerResize(&pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, at)...)
 	}
-	return append(errs, initResize(pod.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))...)
-}
-
-// resizableErrors returns an error for pods that cannot be resized.
-func resizableErrors(pod *corev1.Pod) field.ErrorList {
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	for i := range pod.Spec.InitContainers {
+		is, was, at := &pod.Spec.InitContainers[i], &old.Spec.InitContainers[i], spec.Child("initContainers").Index(i)
+		errs = append(errs, containerResize(&is.Resources, &was.Resources, at.Child("resources"))...)
+		// A resize by a restart would run the init container a second time.
+		if !IsSidecar(was) && !equality.Semantic.DeepEqual(is.Resources, was.Resources) &&
+			slices.ContainsFunc(is.ResizePolicy,
+				func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }) {
+			errs = append(errs, field.Forbidden(at,
+				"non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
+		}
 	}
-	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
-		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
-	}
-	return nil
+	return errs
 }
 
 // podLevelResize checks a change of the pod-level resources.
@@ -93,22 +96,6 @@ func podLevelResize(next, old *corev1.ResourceRequirements, spec *field.Path) fi
 	}
 	if !equality.Semantic.DeepEqual(unresizableAmounts(next), unresizableAmounts(old)) {
 		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable at pod-level"))
-	}
-	return errs
-}
-
-// initResize rejects a resize of an init container by a restart, because the container would run a second time.
-func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range next {
-		errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, path.Index(i).Child("resources"))...)
-		if !IsSidecar(&old[i]) && !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources) &&
-			slices.ContainsFunc(next[i].ResizePolicy,
-				func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }) {
-			errs = append(errs,
-				field.Forbidden(path.Index(i),
-					"non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
-		}
 	}
 	return errs
 }

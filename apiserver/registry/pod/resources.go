@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	helpers "k8s.io/component-helpers/resource"
 
 	"monopod/apiserver/kit/check"
 )
@@ -24,19 +23,6 @@ func resourcesValidate(r *corev1.ResourceRequirements, claims map[string]bool, p
 		}
 	}
 	return errs
-}
-
-// podLevelResources validates the resources of the pod itself: only cpu, memory and huge pages.
-func podLevelResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
-	supported := func(at *field.Path, name corev1.ResourceName) field.ErrorList {
-		if helpers.IsSupportedPodLevelResource(name) {
-			return nil
-		}
-		return field.ErrorList{field.NotSupported(at, name, slices.Sorted(maps.Keys(helpers.SupportedPodLevelResources())))}
-	}
-	errs := amountsValidate(r.Limits, supported, path.Child("limits"))
-	errs = append(errs, amountsValidate(r.Requests, supported, path.Child("requests"))...)
-	return append(errs, requestsWithinLimits(r, path)...)
 }
 
 func amountsValidate(list corev1.ResourceList, name func(*field.Path, corev1.ResourceName) field.ErrorList,
@@ -61,30 +47,22 @@ func requestsWithinLimits(r *corev1.ResourceRequirements, path *field.Path) fiel
 		case !limited && !check.Overcommittable(name):
 			errs = append(errs, field.Required(path.Child("limits"), "Limit must be set for non overcommitable resources"))
 		case limited && !check.Overcommittable(name) && request.Cmp(limit) != 0:
-			errs = append(errs,
-				field.Invalid(path.Child("requests"), request.String(),
-					fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+			errs = append(errs, field.Invalid(path.Child("requests"), request.String(),
+				fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		case limited && request.Cmp(limit) > 0:
-			errs = append(errs,
-				field.Invalid(path.Child("requests"), request.String(),
-					fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+			errs = append(errs, field.Invalid(path.Child("requests"), request.String(),
+				fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
 		}
 	}
-	if hugePagesAlone(r) {
+	huge, others := false, false
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			huge = huge || check.IsHugePages(name)
+			others = others || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		}
+	}
+	if huge && !others {
 		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
 	}
 	return errs
-}
-
-func hugePagesAlone(r *corev1.ResourceRequirements) bool {
-	huge := false
-	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
-		for name := range list {
-			if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
-				return false
-			}
-			huge = huge || check.IsHugePages(name)
-		}
-	}
-	return huge
 }

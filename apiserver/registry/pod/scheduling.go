@@ -20,57 +20,41 @@ func podSchedulingValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLi
 		errs = append(errs, affinityValidate(spec.Affinity, path.Child("affinity"))...)
 	}
 	for i := range spec.Tolerations {
-		errs = append(errs, tolerationValidate(&spec.Tolerations[i], path.Child("tolerations").Index(i))...)
+		errs = append(errs, TolerationErrors(&spec.Tolerations[i], path.Child("tolerations").Index(i))...)
 	}
 	errs = append(errs, spreadValidate(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
-	errs = append(errs, schedulingGatesValidate(spec.SchedulingGates, path.Child("schedulingGates"))...)
-	return append(errs,
-		check.NilOr(path.Child("preemptionPolicy"), spec.PreemptionPolicy, corev1.PreemptLowerPriority,
-			corev1.PreemptNever)...)
-}
-
-func schedulingGatesValidate(gates []corev1.PodSchedulingGate, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := map[string]bool{}
-	for i, g := range gates {
-		at := path.Index(i)
+	gates := map[string]bool{}
+	for i, g := range spec.SchedulingGates {
+		at := path.Child("schedulingGates").Index(i)
 		errs = append(errs, check.Invalid(at, g.Name, validation.IsQualifiedName(g.Name))...)
-		if seen[g.Name] {
-			errs = append(errs, field.Duplicate(at, g.Name))
-		}
-		seen[g.Name] = true
+		errs = append(errs, check.Unique(at, g.Name, gates)...)
 	}
-	return errs
+	return append(errs, check.NilOr(path.Child("preemptionPolicy"), spec.PreemptionPolicy, corev1.PreemptLowerPriority,
+		corev1.PreemptNever)...)
 }
 
-func tolerationValidate(t *corev1.Toleration, path *field.Path) field.ErrorList {
+// TolerationErrors returns the errors of one toleration.
+func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.Key != "" {
 		errs = append(errs, metavalidation.ValidateLabelName(t.Key, path.Child("key"))...)
 	} else if t.Operator != corev1.TolerationOpExists {
-		errs = append(errs,
-			field.Invalid(path.Child("operator"), t.Operator,
-				"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+		errs = append(errs, field.Invalid(path.Child("operator"), t.Operator,
+			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
 	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
 		errs = append(errs,
 			field.Invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
 	}
-	errs = append(errs, tolerationOperator(t, path)...)
-	return append(errs, check.UnsetOr(path.Child("effect"), t.Effect, check.TaintEffects()...)...)
-}
-
-func tolerationOperator(t *corev1.Toleration, path *field.Path) field.ErrorList {
-	switch t.Operator {
-	case corev1.TolerationOpEqual, "":
-		return check.Invalid(path.Child("operator"), t.Value, validation.IsValidLabelValue(t.Value))
-	case corev1.TolerationOpExists:
-		if t.Value != "" {
-			return field.ErrorList{field.Invalid(path.Child("operator"), t, "value must be empty when `operator` is 'Exists'")}
-		}
-		return nil
+	switch at := path.Child("operator"); {
+	case t.Operator == corev1.TolerationOpEqual || t.Operator == "":
+		errs = append(errs, check.Invalid(at, t.Value, validation.IsValidLabelValue(t.Value))...)
+	case t.Operator != corev1.TolerationOpExists:
+		errs = append(errs, check.UnsetOr(at, t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
+	case t.Value != "":
+		errs = append(errs, field.Invalid(at, t, "value must be empty when `operator` is 'Exists'"))
 	}
-	return check.UnsetOr(path.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+	return append(errs, check.UnsetOr(path.Child("effect"), t.Effect, check.TaintEffects()...)...)
 }
 
 func spreadValidate(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
@@ -82,7 +66,25 @@ func spreadValidate(constraints []corev1.TopologySpreadConstraint, path *field.P
 	seen := map[pair]bool{}
 	for i := range constraints {
 		c, at := &constraints[i], path.Index(i)
-		errs = append(errs, spreadOne(c, at)...)
+		if c.MaxSkew <= 0 {
+			errs = append(errs, field.Invalid(at.Child("maxSkew"), c.MaxSkew, "must be greater than zero"))
+		}
+		errs = append(errs, topologyKey(c.TopologyKey, at.Child("topologyKey"))...)
+		errs = append(errs,
+			check.OneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		if d := c.MinDomains; d != nil && *d <= 0 {
+			errs = append(errs, field.Invalid(at.Child("minDomains"), *d, "must be greater than zero"))
+		} else if d != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
+			errs = append(errs,
+				field.Invalid(at.Child("minDomains"), *d, "can only use minDomains if whenUnsatisfiable=DoNotSchedule"))
+		}
+		errs = slices.Concat(errs,
+			check.NilOr(at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+				corev1.NodeInclusionPolicyIgnore),
+			check.NilOr(at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+				corev1.NodeInclusionPolicyIgnore),
+			labelKeys(c.MatchLabelKeys, at.Child("matchLabelKeys")),
+			check.LabelSelector(at.Child("labelSelector"), c.LabelSelector))
 		id := pair{c.TopologyKey, c.WhenUnsatisfiable}
 		if seen[id] {
 			errs = append(errs,
@@ -91,30 +93,6 @@ func spreadValidate(constraints []corev1.TopologySpreadConstraint, path *field.P
 		seen[id] = true
 	}
 	return errs
-}
-
-func spreadOne(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if c.MaxSkew <= 0 {
-		errs = append(errs, field.Invalid(path.Child("maxSkew"), c.MaxSkew, "must be greater than zero"))
-	}
-	errs = append(errs, topologyKey(c.TopologyKey, path.Child("topologyKey"))...)
-	errs = append(errs,
-		check.OneOf(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
-	if d := c.MinDomains; d != nil && *d <= 0 {
-		errs = append(errs, field.Invalid(path.Child("minDomains"), *d, "must be greater than zero"))
-	} else if d != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
-		errs = append(errs,
-			field.Invalid(path.Child("minDomains"), *d, "can only use minDomains if whenUnsatisfiable=DoNotSchedule"))
-	}
-	errs = append(errs,
-		check.NilOr(path.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
-			corev1.NodeInclusionPolicyIgnore)...)
-	errs = append(errs,
-		check.NilOr(path.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
-			corev1.NodeInclusionPolicyIgnore)...)
-	errs = append(errs, labelKeys(c.MatchLabelKeys, path.Child("matchLabelKeys"))...)
-	return append(errs, labelSelector(c.LabelSelector, path.Child("labelSelector"))...)
 }
 
 func topologyKey(key string, path *field.Path) field.ErrorList {
@@ -132,14 +110,18 @@ func labelKeys(keys []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
-}
-
 func affinityValidate(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if a.NodeAffinity != nil {
-		errs = append(errs, nodeAffinityValidate(a.NodeAffinity, path.Child("nodeAffinity"))...)
+	if node := a.NodeAffinity; node != nil {
+		if required := node.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			errs = append(errs, NodeSelectorErrors(required, path.Child("nodeAffinity", RequiredTerms))...)
+		}
+		for i := range node.PreferredDuringSchedulingIgnoredDuringExecution {
+			term := &node.PreferredDuringSchedulingIgnoredDuringExecution[i]
+			at := path.Child("nodeAffinity", preferredTerms).Index(i)
+			errs = append(errs, weightValidate(term.Weight, at)...)
+			errs = append(errs, nodeTermValidate(&term.Preference, at.Child("preference"))...)
+		}
 	}
 	if p := a.PodAffinity; p != nil {
 		errs = append(errs, podAffinityValidate(p.RequiredDuringSchedulingIgnoredDuringExecution,
@@ -158,19 +140,6 @@ const (
 	RequiredTerms  = "requiredDuringSchedulingIgnoredDuringExecution"
 	preferredTerms = "preferredDuringSchedulingIgnoredDuringExecution"
 )
-
-func nodeAffinityValidate(a *corev1.NodeAffinity, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		errs = append(errs, NodeSelectorErrors(required, path.Child(RequiredTerms))...)
-	}
-	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-		term, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], path.Child(preferredTerms).Index(i)
-		errs = append(errs, weightValidate(term.Weight, at)...)
-		errs = append(errs, nodeTermValidate(&term.Preference, at.Child("preference"))...)
-	}
-	return errs
-}
 
 func weightValidate(weight int32, path *field.Path) field.ErrorList {
 	if weight >= 1 && weight <= 100 {
@@ -219,9 +188,8 @@ func nodeFieldRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) f
 	if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
 		errs = append(errs, field.Invalid(path.Child("operator"), r.Operator, "not a valid selector operator"))
 	} else if len(r.Values) != 1 {
-		errs = append(errs,
-			field.Required(path.Child("values"),
-				"must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+		errs = append(errs, field.Required(path.Child("values"),
+			"must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
 	}
 	if r.Key != metav1.ObjectNameField {
 		return append(errs, field.Invalid(path.Child("key"), r.Key, "not a valid field selector key"))
@@ -248,8 +216,8 @@ func podAffinityValidate(required []corev1.PodAffinityTerm, preferred []corev1.W
 
 func podTermValidate(term *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	errs := slices.Concat(
-		labelSelector(term.LabelSelector, path.Child("labelSelector")),
-		labelSelector(term.NamespaceSelector, path.Child("namespaceSelector")),
+		check.LabelSelector(path.Child("labelSelector"), term.LabelSelector),
+		check.LabelSelector(path.Child("namespaceSelector"), term.NamespaceSelector),
 		labelKeys(term.MatchLabelKeys, path.Child("matchLabelKeys")),
 		labelKeys(term.MismatchLabelKeys, path.Child("mismatchLabelKeys")),
 	)

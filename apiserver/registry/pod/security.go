@@ -15,8 +15,16 @@ import (
 
 // podSecurityValidate validates the pod's security context and its use of the host's namespaces.
 func podSecurityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	errs := hostNamespacesValidate(spec, path)
+	var errs field.ErrorList
 	s, at := spec.SecurityContext, path.Child("securityContext")
+	if spec.HostPID && spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
+		errs = append(errs,
+			field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+	}
+	if spec.HostUsers != nil && !*spec.HostUsers {
+		errs = append(errs, check.Forbidden(at, "when `hostUsers` is false", []check.Field{
+			{"hostNetwork", spec.HostNetwork}, {"hostPID", spec.HostPID}, {"hostIPC", spec.HostIPC}})...)
+	}
 	if s == nil {
 		return errs
 	}
@@ -26,39 +34,16 @@ func podSecurityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	for i, gid := range s.SupplementalGroups {
 		errs = append(errs, check.Invalid(at.Child("supplementalGroups").Index(i), gid, validation.IsValidGroupID(gid))...)
 	}
-	errs = append(errs,
+	return slices.Concat(errs,
 		check.NilOr(at.Child("supplementalGroupsPolicy"), s.SupplementalGroupsPolicy, corev1.SupplementalGroupsPolicyMerge,
-			corev1.SupplementalGroupsPolicyStrict)...)
-	errs = append(errs,
+			corev1.SupplementalGroupsPolicyStrict),
 		check.NilOr(at.Child("fsGroupChangePolicy"), s.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
-			corev1.FSGroupChangeOnRootMismatch)...)
-	errs = append(errs,
+			corev1.FSGroupChangeOnRootMismatch),
 		check.NilOr(at.Child("seLinuxChangePolicy"), s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive,
-			corev1.SELinuxChangePolicyMountOption)...)
-	errs = append(errs, sysctlsValidate(spec, s.Sysctls, at.Child("sysctls"))...)
-	errs = append(errs, seccompValidate(s.SeccompProfile, at.Child("seccompProfile"))...)
-	return append(errs, appArmorValidate(s.AppArmorProfile, at.Child("appArmorProfile"))...)
-}
-
-func hostNamespacesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	at := path.Child("securityContext")
-	if spec.HostPID && spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
-		errs = append(errs,
-			field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
-	}
-	if spec.HostUsers == nil || *spec.HostUsers {
-		return errs
-	}
-	for _, ns := range []struct {
-		name   string
-		shared bool
-	}{{"hostNetwork", spec.HostNetwork}, {"hostPID", spec.HostPID}, {"hostIPC", spec.HostIPC}} {
-		if ns.shared {
-			errs = append(errs, field.Forbidden(at.Child(ns.name), "when `hostUsers` is false"))
-		}
-	}
-	return errs
+			corev1.SELinuxChangePolicyMountOption),
+		sysctlsValidate(spec, s.Sysctls, at.Child("sysctls")),
+		seccompValidate(s.SeccompProfile, at.Child("seccompProfile")),
+		appArmorValidate(s.AppArmorProfile, at.Child("appArmorProfile")))
 }
 
 // sysctlName is upstream's pattern: segments separated by dots or slashes.
@@ -81,9 +66,8 @@ func sysctlsValidate(spec *corev1.PodSpec, sysctls []corev1.Sysctl, path *field.
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case !valid || len(s.Name) > maxSysctlName:
-			errs = append(errs,
-				field.Invalid(at, s.Name,
-					fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName)))
+			errs = append(errs, field.Invalid(at, s.Name,
+				fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName)))
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at, s.Name))
 		case spec.HostNetwork && strings.HasPrefix(name, "net."):
@@ -118,9 +102,8 @@ func appArmorValidate(p *corev1.AppArmorProfile, path *field.Path) field.ErrorLi
 	}
 	errs := check.OneOf(path.Child("type"), p.Type, corev1.AppArmorProfileTypeLocalhost,
 		corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	return append(errs,
-		localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost,
-			path.Child("localhostProfile"))...)
+	return append(errs, localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost,
+		path.Child("localhostProfile"))...)
 }
 
 // localhostProfile requires the path of a file on the node if the type is Localhost, and none otherwise.

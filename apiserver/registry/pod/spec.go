@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	helpers "k8s.io/component-helpers/resource"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/volume"
@@ -61,38 +62,29 @@ func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, g := range spec.ReadinessGates {
 		at := path.Child("readinessGates").Index(i).Child("conditionType")
 		errs = append(errs, check.Invalid(at, g.ConditionType, validation.IsQualifiedName(string(g.ConditionType)))...)
-		if gates[g.ConditionType] {
-			errs = append(errs, field.Duplicate(at, g.ConditionType))
-		}
-		gates[g.ConditionType] = true
+		errs = append(errs, check.Unique(at, g.ConditionType, gates)...)
 	}
 	return errs
 }
 
 // podIdentityValidate validates the pod's host name and DNS settings, and the names of other objects.
 func podIdentityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	errs := check.UnsetOrNamed(path.Child("serviceAccountName"), spec.ServiceAccountName, check.Subdomain)
-	errs = append(errs, check.UnsetOrNamed(path.Child("nodeName"), spec.NodeName, check.Subdomain)...)
-	errs = append(errs, check.UnsetOrNamed(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)...)
-	errs = append(errs, check.UnsetOrNamed(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)...)
-	errs = append(errs, check.UnsetOrNamed(path.Child("priorityClassName"), spec.PriorityClassName, check.Subdomain)...)
-	if spec.RuntimeClassName != nil {
-		errs = append(errs,
-			check.Invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, check.Subdomain(*spec.RuntimeClassName))...)
-	}
+	errs := slices.Concat(
+		check.UnsetOrNamed(path.Child("serviceAccountName"), spec.ServiceAccountName, check.Subdomain),
+		check.UnsetOrNamed(path.Child("nodeName"), spec.NodeName, check.Subdomain),
+		check.UnsetOrNamed(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label),
+		check.UnsetOrNamed(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label),
+		check.UnsetOrNamed(path.Child("priorityClassName"), spec.PriorityClassName, check.Subdomain),
+		check.NilOrNamed(path.Child("runtimeClassName"), spec.RuntimeClassName, check.Subdomain))
 	if spec.OS != nil {
 		errs = append(errs, check.Required(path.Child("os", "name"), string(spec.OS.Name))...)
 		errs = append(errs, check.UnsetOr(path.Child("os"), spec.OS.Name, corev1.Linux, corev1.Windows)...)
 	}
-	return append(errs, podHostnameOverride(spec, path)...)
-}
-
-func podHostnameOverride(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	name, at := spec.HostnameOverride, path.Child("hostnameOverride")
 	if name == nil {
-		return nil
+		return errs
 	}
-	errs := check.Invalid(at, *name, check.Subdomain(*name))
+	errs = append(errs, check.Invalid(at, *name, check.Subdomain(*name))...)
 	if len(*name) > 64 {
 		errs = append(errs, field.TooLong(at, *name, 64))
 	}
@@ -122,14 +114,17 @@ func podDNSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	if config != nil {
 		if spec.DNSPolicy == corev1.DNSNone && len(config.Nameservers) == 0 {
-			errs = append(errs,
-				field.Required(at.Child("nameservers"),
-					fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
+			errs = append(errs, field.Required(at.Child("nameservers"),
+				fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
 		}
 		errs = append(errs, dnsConfigValidate(config, at)...)
 	}
 	for i, alias := range spec.HostAliases {
-		errs = append(errs, hostAliasValidate(alias, path.Child("hostAliases").Index(i))...)
+		at := path.Child("hostAliases").Index(i)
+		errs = append(errs, validation.IsValidIP(at.Child("ip"), alias.IP)...)
+		for j, name := range alias.Hostnames {
+			errs = append(errs, check.Invalid(at.Child("hostnames").Index(j), name, validation.IsDNS1123Subdomain(name))...)
+		}
 	}
 	return errs
 }
@@ -137,22 +132,19 @@ func podDNSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 func dnsConfigValidate(config *corev1.PodDNSConfig, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(config.Nameservers) > maxNameservers {
-		errs = append(errs,
-			field.Invalid(path.Child("nameservers"), config.Nameservers,
-				fmt.Sprintf("must not have more than %d nameservers", maxNameservers)))
+		errs = append(errs, field.Invalid(path.Child("nameservers"), config.Nameservers,
+			fmt.Sprintf("must not have more than %d nameservers", maxNameservers)))
 	}
 	for i, ip := range config.Nameservers {
 		errs = append(errs, validation.IsValidIP(path.Child("nameservers").Index(i), ip)...)
 	}
 	if len(config.Searches) > maxSearches {
-		errs = append(errs,
-			field.Invalid(path.Child("searches"), config.Searches,
-				fmt.Sprintf("must not have more than %d search paths", maxSearches)))
+		errs = append(errs, field.Invalid(path.Child("searches"), config.Searches,
+			fmt.Sprintf("must not have more than %d search paths", maxSearches)))
 	}
 	if len(strings.Join(config.Searches, " ")) > maxSearchesLetters {
-		errs = append(errs,
-			field.Invalid(path.Child("searches"), config.Searches,
-				fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchesLetters)))
+		errs = append(errs, field.Invalid(path.Child("searches"), config.Searches,
+			fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchesLetters)))
 	}
 	for i, search := range config.Searches {
 		trimmed := strings.TrimSuffix(search, ".")
@@ -167,22 +159,30 @@ func dnsConfigValidate(config *corev1.PodDNSConfig, path *field.Path) field.Erro
 	return errs
 }
 
-func hostAliasValidate(alias corev1.HostAlias, path *field.Path) field.ErrorList {
-	errs := validation.IsValidIP(path.Child("ip"), alias.IP)
-	for i, name := range alias.Hostnames {
-		errs = append(errs, check.Invalid(path.Child("hostnames").Index(i), name, validation.IsDNS1123Subdomain(name))...)
-	}
-	return errs
-}
-
 // podResourcesValidate validates the resources and claims of the pod itself.
 func podResourcesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	claims, errs := resourceClaimsValidate(spec.ResourceClaims, path.Child("resourceClaims"))
+	var errs field.ErrorList
+	claims := map[string]bool{}
+	for i, c := range spec.ResourceClaims {
+		at := path.Child("resourceClaims").Index(i)
+		errs = append(errs, check.Named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
+		errs = append(errs, check.Unique(at.Child("name"), c.Name, claims)...)
+		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
+			errs = append(errs, field.Invalid(at, c, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+		}
+	}
 	for c, at := range ContainersAt(spec, path) {
 		errs = append(errs, resourcesValidate(&c.Resources, claims, at.Child("resources"))...)
 	}
-	if spec.Resources != nil {
-		errs = append(errs, podLevelResources(spec.Resources, path.Child("resources"))...)
+	if r, at := spec.Resources, path.Child("resources"); r != nil { // only cpu, memory and huge pages
+		supported := func(at *field.Path, name corev1.ResourceName) field.ErrorList {
+			if helpers.IsSupportedPodLevelResource(name) {
+				return nil
+			}
+			return field.ErrorList{field.NotSupported(at, name, slices.Sorted(maps.Keys(helpers.SupportedPodLevelResources())))}
+		}
+		errs = slices.Concat(errs, amountsValidate(r.Limits, supported, at.Child("limits")),
+			amountsValidate(r.Requests, supported, at.Child("requests")), requestsWithinLimits(r, at))
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Overhead)) {
 		at := path.Child("overhead").Key(string(name))
@@ -190,22 +190,4 @@ func podResourcesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 		errs = append(errs, check.Amount(at, name, spec.Overhead[name])...)
 	}
 	return errs
-}
-
-// resourceClaimsValidate validates the pod's claims and returns their names.
-func resourceClaimsValidate(claims []corev1.PodResourceClaim, path *field.Path) (map[string]bool, field.ErrorList) {
-	var errs field.ErrorList
-	names := map[string]bool{}
-	for i, c := range claims {
-		at := path.Index(i)
-		errs = append(errs, check.Named(at.Child("name"), c.Name, validation.IsDNS1123Label)...)
-		if names[c.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
-		}
-		names[c.Name] = true
-		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
-			errs = append(errs, field.Invalid(at, c, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
-		}
-	}
-	return names, errs
 }

@@ -21,8 +21,11 @@ func subresources() []kind.Subresource {
 	binding.Merge, binding.Validate = mergeBinding, validateBinding
 	return append(kind.Parts("status"),
 		kind.Subresource{Name: "ephemeralcontainers", Part: true, Containers: true,
-			Prepare: partPrepare(copyEphemeral), Validate: partValidate(ephemeralUpdate),
-			Reset: fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers"))},
+			Prepare: partPrepare(func(next, sent *corev1.PodSpec) {
+				next.EphemeralContainers = sent.EphemeralContainers
+			}),
+			Validate: partValidate(ephemeralUpdate),
+			Reset:    fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers"))},
 		kind.Subresource{Name: "resize", Part: true, Containers: true, Amounts: true,
 			Prepare: partPrepare(copyResources), Validate: partValidate(resizeUpdate), Reset: fieldpath.NewIncludeMatcherFilter(
 				fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),

@@ -16,7 +16,13 @@ func DefaultTemplate(template *corev1.PodTemplateSpec) { podSpecDefault(&templat
 func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table.Column {
 	column := func(name, description string, cell func(*corev1.Container) string) table.Column {
 		return table.Text(name, description, func(obj T) string {
-			return joinContainers(of(obj), cell)
+			var all []string
+			if template := of(obj); template != nil {
+				for i := range template.Spec.Containers {
+					all = append(all, cell(&template.Spec.Containers[i]))
+				}
+			}
+			return strings.Join(all, ",")
 		}).Wide()
 	}
 	return []table.Column{
@@ -31,15 +37,4 @@ func OwnerColumns[T store.Object](columns []table.Column, template func(T) *core
 	selector func(T) string) []table.Column {
 	return append(append(columns, TemplateColumns(template)...),
 		table.Text("Selector", "Selector of the pods.", selector).Wide())
-}
-
-func joinContainers(template *corev1.PodTemplateSpec, cell func(*corev1.Container) string) string {
-	if template == nil {
-		return ""
-	}
-	var all []string
-	for i := range template.Spec.Containers {
-		all = append(all, cell(&template.Spec.Containers[i]))
-	}
-	return strings.Join(all, ",")
 }

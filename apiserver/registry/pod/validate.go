@@ -12,7 +12,15 @@ import (
 func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	pod, spec := next.(*corev1.Pod), field.NewPath("spec")
 	if cur == nil {
-		return podCreation(pod, spec)
+		errs := append(podAnnotations(pod), Validate(&pod.Spec, spec)...)
+		if len(pod.Spec.EphemeralContainers) > 0 {
+			errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+		}
+		if len(pod.Spec.SchedulingGates) > 0 && pod.Spec.NodeName != "" {
+			errs = append(errs,
+				field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+		}
+		return errs
 	}
 	old := cur.(*corev1.Pod)
 	if subresource == "status" {
@@ -21,18 +29,6 @@ func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	errs := append(podAnnotations(pod), mirrorUpdate(pod.Annotations, old.Annotations)...)
 	errs = append(errs, Validate(&pod.Spec, spec)...)
 	return append(errs, podSpecUpdate(&pod.Spec, &old.Spec, spec)...)
-}
-
-func podCreation(pod *corev1.Pod, spec *field.Path) field.ErrorList {
-	errs := append(podAnnotations(pod), Validate(&pod.Spec, spec)...)
-	if len(pod.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
-	}
-	if len(pod.Spec.SchedulingGates) > 0 && pod.Spec.NodeName != "" {
-		errs = append(errs,
-			field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
-	}
-	return errs
 }
 
 func podAnnotations(pod *corev1.Pod) field.ErrorList {

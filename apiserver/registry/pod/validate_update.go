@@ -26,10 +26,30 @@ func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 	if len(errs) > 0 {
 		return errs
 	}
-	errs = append(errs,
-		deadlineUpdate(next.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds"))...)
-	errs = append(errs, tolerationsUpdate(next.Tolerations, old.Tolerations, path.Child("tolerations"))...)
-	errs = append(errs, gatesUpdate(next.SchedulingGates, old.SchedulingGates, path.Child("schedulingGates"))...)
+	// The deadline can be set once, and become shorter.
+	switch is, was, at := next.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds"); {
+	case was == nil:
+	case is == nil:
+		errs = append(errs, field.Invalid(at, nil, "must not update from a positive integer to nil value"))
+	case *is > *was:
+		errs = append(errs, field.Invalid(at, *is, "must be less than or equal to previous value"))
+	}
+	for _, was := range old.Tolerations {
+		if !slices.ContainsFunc(next.Tolerations, func(t corev1.Toleration) bool {
+			t.TolerationSeconds = was.TolerationSeconds
+			return t == was
+		}) {
+			errs = append(errs, field.Forbidden(path.Child("tolerations"),
+				"existing toleration can not be modified except its tolerationSeconds"))
+			break
+		}
+	}
+	for i, gate := range next.SchedulingGates {
+		if !slices.Contains(old.SchedulingGates, gate) {
+			errs = append(errs, field.Forbidden(path.Child("schedulingGates").Index(i).Child("name"),
+				fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+		}
+	}
 	if len(old.SchedulingGates) > 0 {
 		errs = append(errs, gatedUpdate(next, old, path)...)
 	}
@@ -94,51 +114,13 @@ func mungedSpec(next, old *corev1.PodSpec) *corev1.PodSpec {
 	return munged
 }
 
-// deadlineUpdate allows an update to set a deadline once, and to shorten it.
-func deadlineUpdate(next, old *int64, path *field.Path) field.ErrorList {
-	switch {
-	case old == nil:
-	case next == nil:
-		return field.ErrorList{field.Invalid(path, nil, "must not update from a positive integer to nil value")}
-	case *next > *old:
-		return field.ErrorList{field.Invalid(path, *next, "must be less than or equal to previous value")}
-	}
-	return nil
-}
-
-func tolerationsUpdate(next, old []corev1.Toleration, path *field.Path) field.ErrorList {
-	for _, was := range old {
-		kept := slices.ContainsFunc(next, func(t corev1.Toleration) bool {
-			t.TolerationSeconds = was.TolerationSeconds
-			return t == was
-		})
-		if !kept {
-			return field.ErrorList{field.Forbidden(path, "existing toleration can not be modified except its tolerationSeconds")}
-		}
-	}
-	return nil
-}
-
-func gatesUpdate(next, old []corev1.PodSchedulingGate, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, gate := range next {
-		if !slices.Contains(old, gate) {
-			errs = append(errs,
-				field.Forbidden(path.Index(i).Child("name"),
-					fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
-		}
-	}
-	return errs
-}
-
 // gatedUpdate allows an update to restrict the nodes of a pod with scheduling gates further.
 func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.NodeSelector)) {
 		if v, ok := next.NodeSelector[key]; !ok || v != old.NodeSelector[key] {
-			errs = append(errs,
-				field.Invalid(path.Child("nodeSelector"), next.NodeSelector,
-					"only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			errs = append(errs, field.Invalid(path.Child("nodeSelector"), next.NodeSelector,
+				"only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
 			break
 		}
 	}

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,13 +25,21 @@ func mountsValidate(c *corev1.Container, volumes map[string]*corev1.Volume, path
 		seen[m.MountPath] = true
 		if p := m.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional &&
 			!isPrivileged(c.SecurityContext) {
-			errs = append(errs,
-				field.Forbidden(at.Child("mountPropagation"),
-					"Bidirectional mount propagation is available only to privileged containers"))
+			errs = append(errs, field.Forbidden(at.Child("mountPropagation"),
+				"Bidirectional mount propagation is available only to privileged containers"))
 		}
 	}
 	for i, d := range c.VolumeDevices {
-		errs = append(errs, deviceValidate(d, volumes, path.Child("volumeDevices").Index(i))...)
+		at, v := path.Child("volumeDevices").Index(i), volumes[d.Name]
+		errs = slices.Concat(errs, check.Required(at.Child("name"), d.Name),
+			check.Required(at.Child("devicePath"), d.DevicePath), check.NoBacksteps(d.DevicePath, at.Child("devicePath")))
+		switch {
+		case v == nil && d.Name != "":
+			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
+		case v != nil && !volume.All().Block(v): // only a claim can be a block device
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, fmt.Sprintf(
+				"can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode, not volume %s", d.Name)))
+		}
 	}
 	return errs
 }
@@ -52,37 +61,18 @@ func mountValidate(m *corev1.VolumeMount, volumes map[string]*corev1.Volume, pat
 	errs = append(errs, check.LocalPath(m.SubPathExpr, path.Child("subPathExpr"))...)
 	errs = append(errs, check.NilOr(path.Child("mountPropagation"), m.MountPropagation,
 		corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)...)
-	return append(errs, recursiveReadOnly(m, path.Child("recursiveReadOnly"))...)
-}
-
-func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList {
-	errs := check.NilOr(path, m.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible,
-		corev1.RecursiveReadOnlyEnabled)
-	if len(errs) > 0 || m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
-		return errs
+	recursive := path.Child("recursiveReadOnly")
+	bad := check.NilOr(recursive, m.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled,
+		corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+	if len(bad) > 0 || m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return append(errs, bad...)
 	}
 	if !m.ReadOnly {
-		errs = append(errs, field.Forbidden(path, "may only be specified when readOnly is true"))
+		errs = append(errs, field.Forbidden(recursive, "may only be specified when readOnly is true"))
 	}
 	if p := m.MountPropagation; p != nil && *p != corev1.MountPropagationNone {
-		errs = append(errs, field.Forbidden(path, "may only be specified when mountPropagation is None or not specified"))
-	}
-	return errs
-}
-
-// deviceValidate requires a claim, because no other volume can be a block device.
-func deviceValidate(d corev1.VolumeDevice, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
-	errs := append(check.Required(path.Child("name"), d.Name), check.Required(path.Child("devicePath"), d.DevicePath)...)
-	errs = append(errs, check.NoBacksteps(d.DevicePath, path.Child("devicePath"))...)
-	v := volumes[d.Name]
-	switch {
-	case v == nil && d.Name != "":
-		errs = append(errs, field.NotFound(path.Child("name"), d.Name))
-	case v != nil && !volume.All().Block(v):
 		errs = append(errs,
-			field.Invalid(path.Child("name"), d.Name,
-				fmt.Sprintf("can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode, not volume %s",
-					d.Name)))
+			field.Forbidden(recursive, "may only be specified when mountPropagation is None or not specified"))
 	}
 	return errs
 }

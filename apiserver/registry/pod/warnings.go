@@ -34,7 +34,16 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	for c, at := range ContainersAt(spec, path.Child("spec")) {
 		notes.amountWarnings(at.Child("resources", "limits"), c.Resources.Limits)
 		notes.amountWarnings(at.Child("resources", "requests"), c.Resources.Requests)
-		notes.envWarnings(c.Env, at.Child("env"))
+		seen := map[string]bool{}
+		for i, e := range c.Env { // a later value may refer to the earlier one
+			ref := "$(" + e.Name + ")"
+			extends := e.ValueFrom == nil && e.Value != ref && strings.Contains(e.Value, ref)
+			if seen[e.Name] && !extends {
+				notes.add(at.Child("env").Index(i),
+					"hides previous definition of %q, which may be dropped when using apply", e.Name)
+			}
+			seen[e.Name] = true
+		}
 	}
 	notes.portWarnings(spec, path.Child("spec"))
 	if s := spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
@@ -98,25 +107,24 @@ func (n *warningList) nullSelector(path *field.Path, selector *metav1.LabelSelec
 }
 
 func (n *warningList) affinityWarnings(a *corev1.Affinity, path *field.Path) {
-	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution",
-		"preferredDuringSchedulingIgnoredDuringExecution"
+
 	if node := a.NodeAffinity; node != nil {
 		at := path.Child("nodeAffinity")
 		if s := node.RequiredDuringSchedulingIgnoredDuringExecution; s != nil {
 			for i, term := range s.NodeSelectorTerms {
-				n.nodeTerm(&term, at.Child(required, "nodeSelectorTerms").Index(i))
+				n.nodeTerm(&term, at.Child(RequiredTerms, "nodeSelectorTerms").Index(i))
 			}
 		}
 		for i, term := range node.PreferredDuringSchedulingIgnoredDuringExecution {
-			n.nodeTerm(&term.Preference, at.Child(preferred).Index(i).Child("preference"))
+			n.nodeTerm(&term.Preference, at.Child(preferredTerms).Index(i).Child("preference"))
 		}
 	}
 	pods := func(must []corev1.PodAffinityTerm, may []corev1.WeightedPodAffinityTerm, at *field.Path) {
 		for i := range must {
-			n.nullSelector(at.Child(required).Index(i), must[i].LabelSelector)
+			n.nullSelector(at.Child(RequiredTerms).Index(i), must[i].LabelSelector)
 		}
 		for i := range may {
-			n.nullSelector(at.Child(preferred).Index(i).Child("podAffinityTerm"), may[i].PodAffinityTerm.LabelSelector)
+			n.nullSelector(at.Child(preferredTerms).Index(i).Child("podAffinityTerm"), may[i].PodAffinityTerm.LabelSelector)
 		}
 	}
 	if p := a.PodAffinity; p != nil {
@@ -192,19 +200,6 @@ func (n *warningList) amountWarnings(path *field.Path, list corev1.ResourceList)
 		if amount, ok := list[name]; ok && amount.MilliValue()%1000 != 0 {
 			n.add(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", amount.String())
 		}
-	}
-}
-
-// envWarnings warns about duplicate names, unless the later value refers to the earlier one.
-func (n *warningList) envWarnings(env []corev1.EnvVar, path *field.Path) {
-	seen := map[string]bool{}
-	for i, e := range env {
-		ref := "$(" + e.Name + ")"
-		extends := e.ValueFrom == nil && e.Value != ref && strings.Contains(e.Value, ref)
-		if seen[e.Name] && !extends {
-			n.add(path.Index(i), "hides previous definition of %q, which may be dropped when using apply", e.Name)
-		}
-		seen[e.Name] = true
 	}
 }
 

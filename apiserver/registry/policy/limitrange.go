@@ -26,21 +26,16 @@ func limitRangeResource() kind.Resource {
 		New:        func() kind.Object { return new(corev1.LimitRange) },
 		Default: func(obj kind.Object) {
 			for i := range obj.(*corev1.LimitRange).Spec.Limits {
-				limitDefault(&obj.(*corev1.LimitRange).Spec.Limits[i])
+				l := &obj.(*corev1.LimitRange).Spec.Limits[i]
+				if l.Type == corev1.LimitTypeContainer { // default from max, defaultRequest from default or min
+					l.Default = fill(l.Default, l.Max)
+					l.DefaultRequest = fill(fill(l.DefaultRequest, l.Default), l.Min)
+				}
 			}
 		},
 		Validate: limitRangeValidate,
 		Columns:  []table.Column{table.Name(), table.CreatedAt()},
 	}
-}
-
-// limitDefault sets the defaults of a limit for containers: default from max, defaultRequest from default or min.
-func limitDefault(l *corev1.LimitRangeItem) {
-	if l.Type != corev1.LimitTypeContainer {
-		return
-	}
-	l.Default = fill(l.Default, l.Max)
-	l.DefaultRequest = fill(fill(l.DefaultRequest, l.Default), l.Min)
 }
 
 // fill adds to amounts the resources that only from has.
@@ -60,43 +55,27 @@ func limitRangeValidate(next, _ kind.Object, _ string) field.ErrorList {
 	var errs field.ErrorList
 	limits, seen := next.(*corev1.LimitRange).Spec.Limits, map[corev1.LimitType]bool{}
 	for i := range limits {
-		at := field.NewPath("spec", "limits").Index(i)
-		errs = append(errs, limitType(limits[i].Type, at.Child("type"))...)
-		if seen[limits[i].Type] {
-			errs = append(errs, field.Duplicate(at.Child("type"), limits[i].Type))
+		at, t := field.NewPath("spec", "limits").Index(i), limits[i].Type
+		standard := t == corev1.LimitTypeContainer || t == corev1.LimitTypePod || t == corev1.LimitTypePersistentVolumeClaim
+		if bad := check.Invalid(at.Child("type"), t, validation.IsQualifiedName(string(t))); len(bad) > 0 {
+			errs = append(errs, bad...)
+		} else if !standard && !strings.Contains(string(t), "/") {
+			errs = append(errs, field.Invalid(at.Child("type"), t, "must be a standard limit type or fully qualified"))
 		}
-		seen[limits[i].Type] = true
+		errs = append(errs, check.Unique(at.Child("type"), t, seen)...)
 		errs = append(errs, limitErrors(&limits[i], at)...)
 	}
 	return errs
 }
 
-func limitType(t corev1.LimitType, at *field.Path) field.ErrorList {
-	if errs := check.Invalid(at, t, validation.IsQualifiedName(string(t))); len(errs) > 0 {
-		return errs
-	}
-	switch t {
-	case corev1.LimitTypeContainer, corev1.LimitTypePod, corev1.LimitTypePersistentVolumeClaim:
-		return nil
-	}
-	if strings.Contains(string(t), "/") {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(at, t, "must be a standard limit type or fully qualified")}
-}
-
-// amounts is a resource list of a limit, with the name of its field.
-type amounts struct {
-	name string
-	of   corev1.ResourceList
-}
-
 func limitErrors(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	lists := []amounts{{"max", l.Max}, {"min", l.Min}, {"default", l.Default}, {"defaultRequest", l.DefaultRequest},
-		{"maxLimitRequestRatio", l.MaxLimitRequestRatio}}
 	names := map[corev1.ResourceName]bool{}
-	for _, list := range lists {
+	for _, list := range []struct {
+		name string
+		of   corev1.ResourceList
+	}{{"max", l.Max}, {"min", l.Min}, {"default", l.Default}, {"defaultRequest", l.DefaultRequest},
+		{"maxLimitRequestRatio", l.MaxLimitRequestRatio}} {
 		if l.Type == corev1.LimitTypePod && strings.HasPrefix(list.name, "default") {
 			if len(list.of) > 0 {
 				errs = append(errs, field.Forbidden(at.Child(list.name), "may not be specified when `type` is 'Pod'"))
@@ -105,13 +84,18 @@ func limitErrors(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 		}
 		for _, name := range slices.Sorted(maps.Keys(list.of)) {
 			names[name] = true
-			errs = append(errs, limitName(l.Type, name, at.Child(list.name).Key(string(name)))...)
+			key := at.Child(list.name).Key(string(name))
+			if l.Type == corev1.LimitTypePod || l.Type == corev1.LimitTypeContainer {
+				errs = append(errs, check.ContainerResourceName(key, name)...)
+			} else {
+				errs = append(errs, resourceName(name, key)...)
+			}
 		}
 	}
 	if l.Type == corev1.LimitTypePersistentVolumeClaim && !has(l.Min, corev1.ResourceStorage) &&
 		!has(l.Max, corev1.ResourceStorage) {
-		errs = append(errs,
-			field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
+		errs = append(errs, field.Required(at.Child("limits"),
+			"either minimum or maximum storage value is required, but neither was provided"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		errs = append(errs, limitOrder(l, name, at)...)
@@ -123,13 +107,6 @@ func limitErrors(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 func has(list corev1.ResourceList, name corev1.ResourceName) bool {
 	_, ok := list[name]
 	return ok
-}
-
-func limitName(t corev1.LimitType, name corev1.ResourceName, at *field.Path) field.ErrorList {
-	if t == corev1.LimitTypePod || t == corev1.LimitTypeContainer {
-		return check.ContainerResourceName(at, name)
-	}
-	return resourceName(name, at)
 }
 
 // limitOrder checks that min, defaultRequest, default and max are in ascending order, and that both defaults are equal
@@ -155,22 +132,17 @@ func limitOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Pa
 	} {
 		low, a := rule.low[name]
 		high, b := rule.high[name]
-		if a && b && low.Cmp(high) > 0 {
-			errs = append(errs,
-				field.Invalid(rule.at, text(rule.value[name]), fmt.Sprintf(rule.words, low.String(), high.String())))
+		if value := rule.value[name]; a && b && low.Cmp(high) > 0 {
+			errs = append(errs, field.Invalid(rule.at, value.String(), fmt.Sprintf(rule.words, low.String(), high.String())))
 		}
 	}
 	limit, request := l.Default[name], l.DefaultRequest[name]
 	if !check.Overcommittable(name) && has(l.Default, name) && has(l.DefaultRequest, name) && limit.Cmp(request) != 0 {
-		errs = append(errs,
-			field.Invalid(key("defaultRequest"), request.String(),
-				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(),
-					name)))
+		errs = append(errs, field.Invalid(key("defaultRequest"), request.String(), fmt.Sprintf(
+			"default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)))
 	}
 	return errs
 }
-
-func text(amount resource.Quantity) string { return amount.String() }
 
 // limitRatio checks that the ratio is at least 1 and at most max/min.
 func limitRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
@@ -184,10 +156,8 @@ func limitRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Pa
 	}
 	least, a := l.Min[name]
 	most, b := l.Max[name]
-	if !a || !b {
-		return errs
-	}
-	if bound := most.AsApproximateFloat64() / least.AsApproximateFloat64(); ratio.AsApproximateFloat64() > bound {
+	bound := most.AsApproximateFloat64() / least.AsApproximateFloat64()
+	if a && b && ratio.AsApproximateFloat64() > bound {
 		errs = append(errs,
 			field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound)))
 	}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	policyv1 "k8s.io/api/policy/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -21,8 +23,12 @@ func podDisruptionBudgetResource() kind.Resource {
 		ShortNames:   []string{"pdb"},
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(policyv1.PodDisruptionBudget) },
-		Prepare:      kind.SpecAndStatus(podDisruptionBudgetHalves, func(kind.Object) {}),
-		Validate:     podDisruptionBudgetValidate,
+		Prepare: kind.SpecAndStatus(
+			func(obj kind.Object) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+				b := obj.(*policyv1.PodDisruptionBudget)
+				return &b.Spec, &b.Status
+			}, nil),
+		Validate: podDisruptionBudgetValidate,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Min Available", "Minimum number of available pods.",
@@ -36,12 +42,6 @@ func podDisruptionBudgetResource() kind.Resource {
 	}
 }
 
-func podDisruptionBudgetHalves(
-	obj kind.Object) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
-	b := obj.(*policyv1.PodDisruptionBudget)
-	return &b.Spec, &b.Status
-}
-
 func orNA(n *intstr.IntOrString) string {
 	if n == nil {
 		return "N/A"
@@ -51,22 +51,24 @@ func orNA(n *intstr.IntOrString) string {
 
 func podDisruptionBudgetValidate(next, _ kind.Object, subresource string) field.ErrorList {
 	b := next.(*policyv1.PodDisruptionBudget)
-	if subresource == "status" {
-		return podDisruptionBudgetStatus(&b.Status, field.NewPath("status"))
+	if status, path := &b.Status, field.NewPath("status"); subresource == "status" {
+		return append(metavalidation.ValidateConditions(status.Conditions, path.Child("conditions")), check.Counts(path,
+			check.Count{Name: "disruptionsAllowed", Value: int64(status.DisruptionsAllowed)},
+			check.Count{Name: "currentHealthy", Value: int64(status.CurrentHealthy)},
+			check.Count{Name: "desiredHealthy", Value: int64(status.DesiredHealthy)},
+			check.Count{Name: "expectedPods", Value: int64(status.ExpectedPods)})...)
 	}
 	spec, path := &b.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	if spec.MinAvailable != nil && spec.MaxUnavailable != nil {
 		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "minAvailable and maxUnavailable cannot be both set"))
 	}
-	errs = append(errs, podShare(spec.MinAvailable, path.Child("minAvailable"))...)
-	errs = append(errs, podShare(spec.MaxUnavailable, path.Child("maxUnavailable"))...)
-	errs = append(errs,
-		metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
-			path.Child("selector"))...)
-	return append(errs,
+	return slices.Concat(errs,
+		podShare(spec.MinAvailable, path.Child("minAvailable")),
+		podShare(spec.MaxUnavailable, path.Child("maxUnavailable")),
+		check.LabelSelector(path.Child("selector"), spec.Selector),
 		check.NilOr(path.Child("unhealthyPodEvictionPolicy"), spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget,
-			policyv1.AlwaysAllow)...)
+			policyv1.AlwaysAllow))
 }
 
 func podShare(n *intstr.IntOrString, path *field.Path) field.ErrorList {
@@ -74,12 +76,4 @@ func podShare(n *intstr.IntOrString, path *field.Path) field.ErrorList {
 		return nil
 	}
 	return append(check.IntOrPercent(path, n), check.AtMostAll(path, n)...)
-}
-
-func podDisruptionBudgetStatus(status *policyv1.PodDisruptionBudgetStatus, path *field.Path) field.ErrorList {
-	return append(metavalidation.ValidateConditions(status.Conditions, path.Child("conditions")), check.Counts(path,
-		check.Count{Name: "disruptionsAllowed", Value: int64(status.DisruptionsAllowed)},
-		check.Count{Name: "currentHealthy", Value: int64(status.CurrentHealthy)},
-		check.Count{Name: "desiredHealthy", Value: int64(status.DesiredHealthy)},
-		check.Count{Name: "expectedPods", Value: int64(status.ExpectedPods)})...)
 }

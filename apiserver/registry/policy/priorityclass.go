@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
@@ -29,9 +30,15 @@ func priorityClassResource() kind.Resource {
 		Kind:       "PriorityClass",
 		ShortNames: []string{"pc"},
 		New:        func() kind.Object { return new(schedulingv1.PriorityClass) },
-		Default:    priorityClassDefault,
-		Prepare:    priorityClassPrepare,
-		Validate:   priorityClassValidate,
+		Default: func(obj kind.Object) {
+			kind.SetIfNil(&obj.(*schedulingv1.PriorityClass).PreemptionPolicy, corev1.PreemptLowerPriority)
+		},
+		Prepare: func(next, cur kind.Object, _ string) {
+			if cur == nil {
+				next.SetGeneration(1)
+			}
+		},
+		Validate: priorityClassValidate,
 		Columns: []table.Column{
 			table.Name(),
 			table.Number("Value", "The priority of pods of this class.",
@@ -40,29 +47,11 @@ func priorityClassResource() kind.Resource {
 				func(p *schedulingv1.PriorityClass) string { return fmt.Sprint(p.GlobalDefault) }),
 			table.Age(),
 			table.Text("PreemptionPolicy", "Whether pods of this class preempt pods of lower priority.",
-				priorityClassPreemption),
+				func(p *schedulingv1.PriorityClass) string {
+					return string(ptr.Deref(p.PreemptionPolicy, corev1.PreemptLowerPriority))
+				}),
 		},
 	}
-}
-
-func priorityClassDefault(obj kind.Object) {
-	class := obj.(*schedulingv1.PriorityClass)
-	if class.PreemptionPolicy == nil {
-		class.PreemptionPolicy = new(corev1.PreemptLowerPriority)
-	}
-}
-
-func priorityClassPrepare(next, cur kind.Object, _ string) {
-	if cur == nil {
-		next.SetGeneration(1)
-	}
-}
-
-func priorityClassPreemption(class *schedulingv1.PriorityClass) string {
-	if class.PreemptionPolicy == nil {
-		return string(corev1.PreemptLowerPriority)
-	}
-	return string(*class.PreemptionPolicy)
 }
 
 // SystemPriority returns the value of a system class; false for other names.
@@ -90,13 +79,12 @@ func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	if strings.HasPrefix(class.Name, "system-") {
 		if value, ok := SystemPriority(class.Name); !ok || value != class.Value || class.GlobalDefault {
-			errs = append(errs,
-				field.Forbidden(field.NewPath("metadata", "name"), "names beginning with 'system-' are reserved for system use"))
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
+				"names beginning with 'system-' are reserved for system use"))
 		}
 	} else if class.Value > highestUserPriority {
-		errs = append(errs,
-			field.Forbidden(field.NewPath("value"),
-				fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority)))
+		errs = append(errs, field.Forbidden(field.NewPath("value"),
+			fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority)))
 	}
 	return append(errs, check.NilOr(path, class.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 }

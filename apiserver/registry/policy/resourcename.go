@@ -21,19 +21,16 @@ func countedNames() []corev1.ResourceName {
 	}
 }
 
-// computeNames returns the resources that a quota sums over pods and claims.
-func computeNames() []corev1.ResourceName {
-	return []corev1.ResourceName{
-		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
-		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage,
-		corev1.ResourceRequestsEphemeralStorage,
-		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
-	}
-}
-
 // quotaName reports whether the name is one of Kubernetes' own for quotas.
 func quotaName(name corev1.ResourceName) bool {
-	return slices.Contains(countedNames(), name) || slices.Contains(computeNames(), name) || check.IsHugePages(name) ||
+	switch name { // the resources that a quota sums over pods and claims
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage,
+		corev1.ResourceRequestsEphemeralStorage,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage:
+		return true
+	}
+	return slices.Contains(countedNames(), name) || check.IsHugePages(name) ||
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
@@ -46,19 +43,4 @@ func resourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, name, "must be a standard resource type or fully qualified")}
-}
-
-// quotaResourceName checks that a quota can limit the resource.
-func quotaResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := resourceName(name, at)
-	if !strings.Contains(string(name), "/") && !quotaName(name) {
-		errs = append(errs, field.Invalid(at, name, "must be a standard resource for quotas"))
-	}
-	return errs
-}
-
-// whole reports whether amounts of the resource must be integers.
-func whole(name corev1.ResourceName) bool {
-	return slices.Contains(countedNames(), name) ||
-		!check.IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
@@ -24,9 +25,12 @@ func resourceQuotaResource() kind.Resource {
 		ShortNames:   []string{"quota"},
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(corev1.ResourceQuota) },
-		Prepare:      quotaPrepare,
-		Validate:     quotaValidate,
-		Durability:   quotaDurability,
+		Prepare: kind.WithoutGeneration(func(obj kind.Object) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
+			q := obj.(*corev1.ResourceQuota)
+			return &q.Spec, &q.Status
+		}),
+		Validate:   quotaValidate,
+		Durability: quotaDurability,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Request", "Used and hard amounts of requests and counts.", quotaCell(false)),
@@ -51,21 +55,6 @@ func quotaCell(limits bool) func(*corev1.ResourceQuota) string {
 	}
 }
 
-func quotaPrepare(next, cur kind.Object, subresource string) {
-	q := next.(*corev1.ResourceQuota)
-	if cur == nil {
-		q.Status = corev1.ResourceQuotaStatus{}
-		return
-	}
-	old := cur.(*corev1.ResourceQuota)
-	switch subresource {
-	case "":
-		q.Status = *old.Status.DeepCopy()
-	case "status":
-		q.Spec = *old.Spec.DeepCopy()
-	}
-}
-
 // quotaDurability makes writes of the status volatile, because the controller can compute it again.
 func quotaDurability(cur, next kind.Object) store.Durability {
 	if cur == nil || next == nil {
@@ -86,11 +75,34 @@ func quotaValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		return append(quotaAmounts(q.Status.Hard, status.Child("hard")), quotaAmounts(q.Status.Used, status.Child("used"))...)
 	}
 	spec := field.NewPath("spec")
-	errs := slices.Concat(
-		quotaAmounts(q.Spec.Hard, spec.Child("hard")),
-		quotaScopes(&q.Spec, spec.Child("scopes")),
-		quotaSelector(&q.Spec, spec.Child("scopeSelector", "matchExpressions")),
-	)
+	errs, at := quotaAmounts(q.Spec.Hard, spec.Child("hard")), spec.Child("scopes")
+	for _, scope := range q.Spec.Scopes {
+		if problem := scopeProblem(scope, q.Spec.Hard); problem != "" {
+			errs = append(errs, field.Invalid(at, q.Spec.Scopes, problem))
+		}
+	}
+	if scopesConflict(q.Spec.Scopes) {
+		errs = append(errs, field.Invalid(at, q.Spec.Scopes, "conflicting scopes"))
+	}
+	if selector := q.Spec.ScopeSelector; selector != nil {
+		exprs := spec.Child("scopeSelector", "matchExpressions")
+		var exist []corev1.ResourceQuotaScope
+		for i := range selector.MatchExpressions {
+			r := &selector.MatchExpressions[i]
+			switch problem := scopeProblem(r.ScopeName, q.Spec.Hard); problem {
+			case "":
+			case "unsupported scope":
+				errs = append(errs, field.Invalid(exprs.Child("scopeName"), r.ScopeName, problem))
+			default:
+				errs = append(errs, field.Invalid(exprs, selector, problem))
+			}
+			errs = append(errs, scopeOperator(r, exprs)...)
+			exist = append(exist, r.ScopeName)
+		}
+		if scopesConflict(exist) {
+			errs = append(errs, field.Invalid(exprs, exist, "conflicting scopes"))
+		}
+	}
 	if cur == nil {
 		return errs
 	}
@@ -98,7 +110,7 @@ func quotaValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	slices.Sort(was)
 	slices.Sort(is)
 	if !slices.Equal(slices.Compact(was), slices.Compact(is)) {
-		errs = append(errs, field.Invalid(spec.Child("scopes"), q.Spec.Scopes, "field is immutable"))
+		errs = append(errs, field.Invalid(at, q.Spec.Scopes, "field is immutable"))
 	}
 	return errs
 }
@@ -107,26 +119,18 @@ func quotaAmounts(amounts corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		amount, path := amounts[name], at.Key(string(name))
-		errs = append(errs, quotaResourceName(name, path)...)
+		errs = append(errs, resourceName(name, path)...)
+		if !strings.Contains(string(name), "/") && !quotaName(name) {
+			errs = append(errs, field.Invalid(path, name, "must be a standard resource for quotas"))
+		}
 		if amount.Sign() < 0 {
 			errs = append(errs, field.Invalid(path, amount.String(), "must be greater than or equal to 0"))
 		}
-		if whole(name) && amount.MilliValue()%1000 != 0 {
+		whole := slices.Contains(countedNames(), name) ||
+			!check.IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+		if whole && amount.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(path, amount.String(), "must be an integer"))
 		}
-	}
-	return errs
-}
-
-func quotaScopes(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, scope := range spec.Scopes {
-		if problem := scopeProblem(scope, spec.Hard); problem != "" {
-			errs = append(errs, field.Invalid(at, spec.Scopes, problem))
-		}
-	}
-	if scopesConflict(spec.Scopes) {
-		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
 	}
 	return errs
 }
@@ -166,30 +170,6 @@ func scopesConflict(scopes []corev1.ResourceQuotaScope) bool {
 		both(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating)
 }
 
-func quotaSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorList {
-	if spec.ScopeSelector == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	var exist []corev1.ResourceQuotaScope
-	for i := range spec.ScopeSelector.MatchExpressions {
-		r := &spec.ScopeSelector.MatchExpressions[i]
-		switch problem := scopeProblem(r.ScopeName, spec.Hard); problem {
-		case "":
-		case "unsupported scope":
-			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, problem))
-		default:
-			errs = append(errs, field.Invalid(at, spec.ScopeSelector, problem))
-		}
-		errs = append(errs, scopeOperator(r, at)...)
-		exist = append(exist, r.ScopeName)
-	}
-	if scopesConflict(exist) {
-		errs = append(errs, field.Invalid(at, exist, "conflicting scopes"))
-	}
-	return errs
-}
-
 func scopeOperator(r *corev1.ScopedResourceSelectorRequirement, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	named := r.ScopeName == corev1.ResourceQuotaScopePriorityClass ||
@@ -204,15 +184,13 @@ func scopeOperator(r *corev1.ScopedResourceSelectorRequirement, at *field.Path) 
 	switch r.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 		if len(r.Values) == 0 {
-			errs = append(errs,
-				field.Required(at.Child("values"),
-					"must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
+			errs = append(errs, field.Required(at.Child("values"),
+				"must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			errs = append(errs,
-				field.Invalid(at.Child("values"), r.Values,
-					"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
+			errs = append(errs, field.Invalid(at.Child("values"), r.Values,
+				"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
 		}
 	default:
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))

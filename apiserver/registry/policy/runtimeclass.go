@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -35,27 +38,20 @@ func runtimeClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if class.Overhead != nil {
 		errs = append(errs, pod.LimitErrors(class.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
-	errs = append(errs, runtimeClassScheduling(class.Scheduling, field.NewPath("scheduling"))...)
+	if s, at := class.Scheduling, field.NewPath("scheduling"); s != nil {
+		errs = append(errs, metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
+		for i := range s.Tolerations {
+			path := at.Child("tolerations").Index(i)
+			errs = append(errs, pod.TolerationErrors(&s.Tolerations[i], path)...)
+			if slices.ContainsFunc(s.Tolerations[:i], func(t corev1.Toleration) bool {
+				return equality.Semantic.DeepEqual(s.Tolerations[i], t)
+			}) {
+				errs = append(errs, field.Duplicate(path, s.Tolerations[i]))
+			}
+		}
+	}
 	if cur == nil {
 		return errs
 	}
 	return append(errs, check.Immutable(handler, class.Handler, cur.(*nodev1.RuntimeClass).Handler)...)
-}
-
-func runtimeClassScheduling(s *nodev1.Scheduling, at *field.Path) field.ErrorList {
-	if s == nil {
-		return nil
-	}
-	errs := metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))
-	for i := range s.Tolerations {
-		path := at.Child("tolerations").Index(i)
-		errs = append(errs, pod.TolerationErrors(&s.Tolerations[i], path)...)
-		for j := range i {
-			if equality.Semantic.DeepEqual(s.Tolerations[i], s.Tolerations[j]) {
-				errs = append(errs, field.Duplicate(path, s.Tolerations[i]))
-				break
-			}
-		}
-	}
-	return errs
 }

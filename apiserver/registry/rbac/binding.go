@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -65,27 +66,21 @@ func (b bindingFields) setDefaults() {
 
 // bindingValidate checks the role and the subjects. roleRef is immutable.
 func bindingValidate(next, cur kind.Object, _ string) field.ErrorList {
-	b := fieldsOf(next)
-	errs := b.roleErrors(field.NewPath("roleRef"))
-	for i := range b.subjects {
-		errs = append(errs, subject(&b.subjects[i], b.namespaced, field.NewPath("subjects").Index(i))...)
-	}
-	if cur != nil && *b.role != *fieldsOf(cur).role {
-		errs = append(errs, field.Invalid(field.NewPath("roleRef"), *b.role, "cannot change roleRef"))
-	}
-	return errs
-}
-
-func (b bindingFields) roleErrors(at *field.Path) field.ErrorList {
+	b, at := fieldsOf(next), field.NewPath("roleRef")
 	kinds := []string{"ClusterRole"}
 	if b.namespaced {
 		kinds = append(kinds, "Role")
 	}
-	errs := supported(at.Child("apiGroup"), b.role.APIGroup, rbacv1.GroupName)
-	errs = append(errs, supported(at.Child("kind"), b.role.Kind, kinds...)...)
-	return append(errs, check.Named(at.Child("name"), b.role.Name, func(name string) []string {
-		return rbacName(name, false)
-	})...)
+	errs := slices.Concat(supported(at.Child("apiGroup"), b.role.APIGroup, rbacv1.GroupName),
+		supported(at.Child("kind"), b.role.Kind, kinds...),
+		check.Named(at.Child("name"), b.role.Name, func(name string) []string { return rbacName(name, false) }))
+	for i := range b.subjects {
+		errs = append(errs, subject(&b.subjects[i], b.namespaced, field.NewPath("subjects").Index(i))...)
+	}
+	if cur != nil && *b.role != *fieldsOf(cur).role {
+		errs = append(errs, field.Invalid(at, *b.role, "cannot change roleRef"))
+	}
+	return errs
 }
 
 // subject checks a user, group or service account. A ClusterRoleBinding must contain the namespace of a service
@@ -94,7 +89,9 @@ func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList
 	errs := check.Required(at.Child("name"), s.Name)
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
-		errs = append(errs, check.UnsetOrNamed(at.Child("name"), s.Name, serviceAccountName)...)
+		errs = append(errs, check.UnsetOrNamed(at.Child("name"), s.Name, func(name string) []string {
+			return validation.ValidateServiceAccountName(name, false)
+		})...)
 		errs = append(errs, supported(at.Child("apiGroup"), s.APIGroup, "")...)
 		if !namespaced {
 			errs = append(errs, check.Required(at.Child("namespace"), s.Namespace)...)
@@ -108,16 +105,10 @@ func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList
 	return errs
 }
 
-func serviceAccountName(name string) []string {
-	return validation.ValidateServiceAccountName(name, false)
-}
-
 // supported returns NotSupported even for an empty value, as upstream does for these fields.
 func supported(at *field.Path, value string, allowed ...string) field.ErrorList {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
+	if slices.Contains(allowed, value) {
+		return nil
 	}
 	return field.ErrorList{field.NotSupported(at, value, allowed)}
 }

@@ -25,9 +25,19 @@ func (f Follower) Run(ctx context.Context, sel store.Selector, load func(context
 	each func(*store.Event)) error {
 	retry := backoff.Retry{First: time.Second, Most: time.Minute}
 	for {
+		var changes *store.Changes
 		rev, err := load(ctx)
 		if err == nil {
-			err = f.watch(ctx, sel, rev, func(ev *store.Event) { each(ev); retry.Reset() })
+			changes, err = f.Store.Watch(ctx, sel, rev)
+		}
+		if err == nil {
+			changes.Each(ctx, func(ev *store.Event) bool {
+				if !ev.Lagged() && !ev.Progress() {
+					each(ev)
+					retry.Reset()
+				}
+				return true
+			})
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -38,18 +48,4 @@ func (f Follower) Run(ctx context.Context, sel store.Selector, load func(context
 			return nil
 		}
 	}
-}
-
-func (f Follower) watch(ctx context.Context, sel store.Selector, rev int64, each func(*store.Event)) error {
-	changes, err := f.Store.Watch(ctx, sel, rev)
-	if err != nil {
-		return err
-	}
-	changes.Each(ctx, func(ev *store.Event) bool {
-		if !ev.Lagged() && !ev.Progress() {
-			each(ev)
-		}
-		return true
-	})
-	return nil
 }

@@ -21,12 +21,34 @@ func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 		return nil // an ExternalName Service has no addresses
 	}
 	ips := path.Child("clusterIPs")
-	errs := clusterIPsAgree(spec, ips)
-	errs = append(errs, families(spec.IPFamilies, path.Child("ipFamilies"))...)
-	errs = append(errs,
-		check.NilOr(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, corev1.IPFamilyPolicyPreferDualStack,
-			corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
-	malformed := clusterIPsForm(spec.ClusterIPs, ips)
+	var errs, malformed field.ErrorList
+	switch { // clusterIP is the first of clusterIPs
+	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
+	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
+		errs = append(errs, field.Required(ips, ""))
+	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
+	}
+	for i, family := range spec.IPFamilies {
+		at := path.Child("ipFamilies").Index(i)
+		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
+			errs = append(errs, field.NotSupported(at, family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+		}
+		if slices.Contains(spec.IPFamilies[:i], family) {
+			errs = append(errs, field.Duplicate(at, family))
+		}
+	}
+	errs = append(errs, check.NilOr(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
+		corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+	for i, ip := range spec.ClusterIPs {
+		switch {
+		case i > 0 || ip != corev1.ClusterIPNone:
+			malformed = append(malformed, check.IP(ips.Index(i), ip, nil)...)
+		case len(spec.ClusterIPs) > 1:
+			malformed = append(malformed, field.Invalid(ips, spec.ClusterIPs, "'None' must be the first and only value"))
+		}
+	}
 	errs = append(errs, malformed...)
 	if len(spec.ClusterIPs) > 2 {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
@@ -35,47 +57,6 @@ func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 		return errs
 	}
 	return append(errs, clusterIPsFamilies(spec, ips)...)
-}
-
-// clusterIPsAgree checks that clusterIP is the first of clusterIPs.
-func clusterIPsAgree(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	switch {
-	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
-		return field.ErrorList{field.Invalid(path, spec.ClusterIPs, "must be empty when `clusterIP` is not specified")}
-	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
-		return field.ErrorList{field.Required(path, "")}
-	case spec.ClusterIP != "" && spec.ClusterIPs[0] != spec.ClusterIP:
-		return field.ErrorList{field.Invalid(path, spec.ClusterIPs, "first value must match `clusterIP`")}
-	}
-	return nil
-}
-
-func families(all []corev1.IPFamily, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, family := range all {
-		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
-			errs = append(errs,
-				field.NotSupported(path.Index(i), family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
-		}
-		if slices.Contains(all[:i], family) {
-			errs = append(errs, field.Duplicate(path.Index(i), family))
-		}
-	}
-	return errs
-}
-
-func clusterIPsForm(ips []string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, ip := range ips {
-		if i == 0 && ip == corev1.ClusterIPNone {
-			if len(ips) > 1 {
-				errs = append(errs, field.Invalid(path, ips, "'None' must be the first and only value"))
-			}
-			continue
-		}
-		errs = append(errs, check.IP(path.Index(i), ip, nil)...)
-	}
-	return errs
 }
 
 // clusterIPsFamilies allows one address of each family, in the order of ipFamilies.
@@ -136,24 +117,18 @@ func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Err
 	case had == 0:
 		return nil
 	case has == had:
-		return keepsAll(path.Child("clusterIPs"), next.ClusterIPs, cur.ClusterIPs)
+		for i := range cur.ClusterIPs {
+			if next.ClusterIPs[i] != cur.ClusterIPs[i] {
+				errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), next.ClusterIPs, immutableOnceSet))
+			}
+		}
+		return errs
 	case next.ClusterIPs[0] != cur.ClusterIPs[0]:
 		errs = append(errs, field.Invalid(first, next.ClusterIPs, immutableOnceSet))
 	}
 	if len(next.ClusterIPs) == 1 && !singleStack(next) {
-		errs = append(errs,
-			field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy,
-				"must be set to 'SingleStack' when releasing the secondary clusterIP"))
-	}
-	return errs
-}
-
-func keepsAll(path *field.Path, next, cur []string) field.ErrorList {
-	var errs field.ErrorList
-	for i := range cur {
-		if next[i] != cur[i] {
-			errs = append(errs, field.Invalid(path.Index(i), next, immutableOnceSet))
-		}
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy,
+			"must be set to 'SingleStack' when releasing the secondary clusterIP"))
 	}
 	return errs
 }
@@ -174,9 +149,8 @@ func familiesUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Error
 		}
 	}
 	if has < had && !singleStack(next) {
-		errs = append(errs,
-			field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy,
-				"must be set to 'SingleStack' when releasing the secondary ipFamily"))
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy,
+			"must be set to 'SingleStack' when releasing the secondary ipFamily"))
 	}
 	return errs
 }

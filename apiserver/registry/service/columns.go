@@ -85,18 +85,20 @@ func serviceWarnings(next, _ kind.Object) []string {
 			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
 	if d := spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
-		warnings = append(warnings,
-			fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d,
-				corev1.ServiceTrafficDistributionPreferSameZone))
+		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d,
+			corev1.ServiceTrafficDistributionPreferSameZone))
 	}
-	return append(warnings, serviceIgnored(spec, field.NewPath("spec"))...)
-}
-
-func serviceIgnored(spec *corev1.ServiceSpec, path *field.Path) []string {
-	var warnings []string
-	if Headless(spec) {
-		warnings = append(warnings, headlessWarnings(spec)...)
-	} else {
+	path, headless := field.NewPath("spec"), Headless(spec)
+	if headless && spec.LoadBalancerIP != "" {
+		warnings = append(warnings, "spec.loadBalancerIP is ignored for headless services")
+	}
+	if headless && len(spec.ExternalIPs) > 0 {
+		warnings = append(warnings, "spec.externalIPs is ignored for headless services")
+	}
+	if headless && spec.SessionAffinity != corev1.ServiceAffinityNone {
+		warnings = append(warnings, "spec.SessionAffinity is ignored for headless services")
+	}
+	if !headless {
 		warnings = append(warnings, addressWarnings(path.Child("clusterIPs"), spec.ClusterIPs)...)
 	}
 	warnings = append(warnings, addressWarnings(path.Child("externalIPs"), spec.ExternalIPs)...)
@@ -122,20 +124,6 @@ func addressWarnings(path *field.Path, ips []string) []string {
 	var warnings []string
 	for i, ip := range ips {
 		warnings = append(warnings, validation.GetWarningsForIP(path.Index(i), ip)...)
-	}
-	return warnings
-}
-
-func headlessWarnings(spec *corev1.ServiceSpec) []string {
-	var warnings []string
-	if spec.LoadBalancerIP != "" {
-		warnings = append(warnings, "spec.loadBalancerIP is ignored for headless services")
-	}
-	if len(spec.ExternalIPs) > 0 {
-		warnings = append(warnings, "spec.externalIPs is ignored for headless services")
-	}
-	if spec.SessionAffinity != corev1.ServiceAffinityNone {
-		warnings = append(warnings, "spec.SessionAffinity is ignored for headless services")
 	}
 	return warnings
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,12 +30,8 @@ func endpointsResource() kind.Resource {
 		Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 		New:        func() kind.Object { return new(corev1.Endpoints) },
 		Default:    endpointsDefault,
-		Validate: func(next, cur kind.Object, _ string) field.ErrorList {
-			return endpointsValidate(next, cur)
-		},
-		Warnings: func(next, _ kind.Object) []string {
-			return endpointsWarnings(next.(*corev1.Endpoints))
-		},
+		Validate:   endpointsValidate,
+		Warnings:   endpointsWarnings,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Endpoints", "Ready addresses with their ports.", endpointsList),
@@ -52,7 +49,7 @@ func endpointsDefault(obj kind.Object) {
 	}
 }
 
-func endpointsValidate(next, cur kind.Object) field.ErrorList {
+func endpointsValidate(next, cur kind.Object, _ string) field.ErrorList {
 	var known []string
 	if cur != nil {
 		for _, subset := range cur.(*corev1.Endpoints).Subsets {
@@ -63,24 +60,27 @@ func endpointsValidate(next, cur kind.Object) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, subset := range next.(*corev1.Endpoints).Subsets {
-		errs = append(errs, endpointSubset(field.NewPath("subsets").Index(i), subset, known)...)
-	}
-	return errs
-}
-
-func endpointSubset(path *field.Path, subset corev1.EndpointSubset, known []string) field.ErrorList {
-	var errs field.ErrorList
-	if len(subset.Addresses)+len(subset.NotReadyAddresses) == 0 {
-		errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
-	}
-	for i, a := range subset.Addresses {
-		errs = append(errs, endpointAddress(path.Child("addresses").Index(i), a, known)...)
-	}
-	for i, a := range subset.NotReadyAddresses {
-		errs = append(errs, endpointAddress(path.Child("notReadyAddresses").Index(i), a, known)...)
-	}
-	for i, p := range subset.Ports {
-		errs = append(errs, endpointPort(path.Child("ports").Index(i), p, len(subset.Ports) > 1)...)
+		path := field.NewPath("subsets").Index(i)
+		if len(subset.Addresses)+len(subset.NotReadyAddresses) == 0 {
+			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
+		}
+		for j, a := range subset.Addresses {
+			errs = append(errs, endpointAddress(path.Child("addresses").Index(j), a, known)...)
+		}
+		for j, a := range subset.NotReadyAddresses {
+			errs = append(errs, endpointAddress(path.Child("notReadyAddresses").Index(j), a, known)...)
+		}
+		for j, p := range subset.Ports {
+			at := path.Child("ports").Index(j)
+			if p.Name == "" && len(subset.Ports) > 1 {
+				errs = append(errs, field.Required(at.Child("name"), ""))
+			}
+			errs = slices.Concat(errs,
+				check.UnsetOrNamed(at.Child("name"), p.Name, validation.IsDNS1123Label),
+				check.Port(at.Child("port"), p.Port),
+				protocol(at.Child("protocol"), p.Protocol),
+				appProtocol(at.Child("appProtocol"), p.AppProtocol))
+		}
 	}
 	return errs
 }
@@ -92,20 +92,9 @@ func endpointAddress(path *field.Path, a corev1.EndpointAddress, known []string)
 	return append(errs, check.OrdinaryIP(path.Child("ip"), a.IP)...)
 }
 
-func endpointPort(path *field.Path, p corev1.EndpointPort, named bool) field.ErrorList {
-	var errs field.ErrorList
-	if named && p.Name == "" {
-		errs = append(errs, field.Required(path.Child("name"), ""))
-	}
-	errs = append(errs, check.UnsetOrNamed(path.Child("name"), p.Name, validation.IsDNS1123Label)...)
-	errs = append(errs, check.Invalid(path.Child("port"), p.Port, validation.IsValidPortNum(int(p.Port)))...)
-	errs = append(errs, protocol(path.Child("protocol"), p.Protocol)...)
-	return append(errs, appProtocol(path.Child("appProtocol"), p.AppProtocol)...)
-}
-
-func endpointsWarnings(endpoints *corev1.Endpoints) []string {
+func endpointsWarnings(next, _ kind.Object) []string {
 	var warnings []string
-	for i, subset := range endpoints.Subsets {
+	for i, subset := range next.(*corev1.Endpoints).Subsets {
 		path := field.NewPath("subsets").Index(i)
 		for j, a := range subset.Addresses {
 			warnings = append(warnings, validation.GetWarningsForIP(path.Child("addresses").Index(j).Child("ip"), a.IP)...)

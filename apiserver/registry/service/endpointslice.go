@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -102,7 +103,17 @@ func endpointList(slice *discoveryv1.EndpointSlice, path *field.Path) field.Erro
 		errs = append(errs, endpointAddresses(endpoint.Addresses, slice.AddressType, at.Child("addresses"))...)
 		errs = append(errs, check.NilOrNamed(at.Child("nodeName"), endpoint.NodeName, check.Subdomain)...)
 		errs = append(errs, check.NilOrNamed(at.Child("hostname"), endpoint.Hostname, validation.IsDNS1123Label)...)
-		errs = append(errs, endpointHints(endpoint.Hints, at.Child("hints"))...)
+		if hints := endpoint.Hints; hints != nil {
+			var zones, nodes []string
+			for _, h := range hints.ForZones {
+				zones = append(zones, h.Name)
+			}
+			for _, h := range hints.ForNodes {
+				nodes = append(nodes, h.Name)
+			}
+			errs = append(errs, hintNames(zones, at.Child("hints", "forZones"), validation.IsValidLabelValue)...)
+			errs = append(errs, hintNames(nodes, at.Child("hints", "forNodes"), check.Subdomain)...)
+		}
 	}
 	return errs
 }
@@ -132,34 +143,16 @@ func endpointAddresses(addresses []string, family discoveryv1.AddressType, path 
 	return errs
 }
 
-// endpointHints checks the names of zones and nodes and rejects duplicates.
-func endpointHints(hints *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
-	if hints == nil {
-		return nil
-	}
-	var zones, nodes []string
-	for _, h := range hints.ForZones {
-		zones = append(zones, h.Name)
-	}
-	for _, h := range hints.ForNodes {
-		nodes = append(nodes, h.Name)
-	}
-	errs := hintNames(zones, path.Child("forZones"), validation.IsValidLabelValue)
-	return append(errs, hintNames(nodes, path.Child("forNodes"), check.Subdomain)...)
-}
-
 func hintNames(names []string, path *field.Path, valid func(string) []string) field.ErrorList {
 	if len(names) > maxHints {
 		return field.ErrorList{field.TooMany(path, len(names), maxHints)}
 	}
 	var errs field.ErrorList
-	seen := map[string]bool{}
 	for i, name := range names {
 		at := path.Index(i).Child("name")
-		if seen[name] {
+		if slices.Contains(names[:i], name) {
 			errs = append(errs, field.Duplicate(at, name))
 		}
-		seen[name] = true
 		errs = append(errs, check.Invalid(at, name, valid(name))...)
 	}
 	return errs
@@ -174,10 +167,7 @@ func endpointPorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 	for i, p := range ports { // name and protocol have defaults
 		at := path.Index(i)
 		errs = append(errs, check.UnsetOrNamed(at.Child("name"), *p.Name, validation.IsDNS1123Label)...)
-		if seen[*p.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), *p.Name))
-		}
-		seen[*p.Name] = true
+		errs = append(errs, check.Unique(at.Child("name"), *p.Name, seen)...)
 		errs = append(errs, protocol(at.Child("protocol"), *p.Protocol)...)
 		errs = append(errs, appProtocol(at.Child("appProtocol"), p.AppProtocol)...)
 	}

@@ -38,20 +38,6 @@ func serviceDefault(obj kind.Object) {
 	service := obj.(*corev1.Service)
 	spec := &service.Spec
 	kind.SetIfZero(&spec.SessionAffinity, corev1.ServiceAffinityNone)
-	serviceAffinityDefault(spec)
-	kind.SetIfZero(&spec.Type, corev1.ServiceTypeClusterIP)
-	for i := range spec.Ports {
-		port := &spec.Ports[i]
-		kind.SetIfZero(&port.Protocol, corev1.ProtocolTCP)
-		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
-			port.TargetPort = intstr.FromInt32(port.Port)
-		}
-	}
-	serviceTrafficDefault(service)
-}
-
-// serviceAffinityDefault sets the timeout of ClientIP to three hours (upstream: DefaultClientIPServiceAffinitySeconds).
-func serviceAffinityDefault(spec *corev1.ServiceSpec) {
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
 		spec.SessionAffinityConfig = nil
@@ -60,11 +46,15 @@ func serviceAffinityDefault(spec *corev1.ServiceSpec) {
 		kind.SetIfNil(&spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
 		kind.SetIfNil(&spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, corev1.DefaultClientIPServiceAffinitySeconds)
 	}
-}
-
-func serviceTrafficDefault(service *corev1.Service) {
-	spec := &service.Spec
-	if FromOutside(spec) {
+	kind.SetIfZero(&spec.Type, corev1.ServiceTypeClusterIP)
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		kind.SetIfZero(&port.Protocol, corev1.ProtocolTCP)
+		if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
+			port.TargetPort = intstr.FromInt32(port.Port)
+		}
+	}
+	if ExternallyAccessible(spec) {
 		kind.SetIfZero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 	if inCluster(spec.Type) {
@@ -103,8 +93,8 @@ func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
 		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// FromOutside reports whether the Service is reachable from outside of the cluster.
-func FromOutside(spec *corev1.ServiceSpec) bool {
+// ExternallyAccessible reports whether the Service is reachable from outside of the cluster.
+func ExternallyAccessible(spec *corev1.ServiceSpec) bool {
 	return onNodes(spec.Type) || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 

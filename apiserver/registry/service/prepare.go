@@ -24,9 +24,13 @@ func servicePrepare(next, cur kind.Object, subresource string) {
 	default:
 		service.Status = *old.Status.DeepCopy()
 		serviceDefault(service)
-		keepAllocated(&service.Spec, &old.Spec)
-		syncClusterIPs(&service.Spec, &old.Spec)
-		dropByType(&service.Spec, &old.Spec)
+		is, was := &service.Spec, &old.Spec
+		keepAllocated(is, was)
+		if was.ClusterIP != "" && is.ClusterIP != was.ClusterIP && slices.Equal(is.ClusterIPs, was.ClusterIPs) {
+			is.ClusterIPs = nil // the client changed only clusterIP
+		}
+		mirrorClusterIP(is)
+		dropByType(is, was)
 	}
 }
 
@@ -35,14 +39,6 @@ func mirrorClusterIP(spec *corev1.ServiceSpec) {
 	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 		spec.ClusterIPs = []string{spec.ClusterIP}
 	}
-}
-
-// syncClusterIPs is mirrorClusterIP for updates: if a client changes only clusterIP, it sets clusterIPs from it.
-func syncClusterIPs(next, cur *corev1.ServiceSpec) {
-	if cur.ClusterIP != "" && next.ClusterIP != cur.ClusterIP && slices.Equal(next.ClusterIPs, cur.ClusterIPs) {
-		next.ClusterIPs = nil
-	}
-	mirrorClusterIP(next)
 }
 
 // keepAllocated restores allocated fields that the client omitted and the Service still needs.
@@ -81,7 +77,13 @@ func keepNodePorts(next, cur *corev1.ServiceSpec) {
 // dropByType clears unchanged fields that the new type does not have. Validation rejects changed ones.
 func dropByType(next, cur *corev1.ServiceSpec) {
 	if NeedsAddress(cur) && !NeedsAddress(next) {
-		dropAddresses(next, cur)
+		if slices.Equal(next.ClusterIPs, cur.ClusterIPs) && next.ClusterIP == cur.ClusterIP {
+			next.ClusterIP, next.ClusterIPs = "", nil
+		}
+		if slices.Equal(next.IPFamilies, cur.IPFamilies) {
+			next.IPFamilies = nil
+		}
+		dropSamePointer(&next.IPFamilyPolicy, cur.IPFamilyPolicy)
 	}
 	if NeedsNodePorts(cur) && !NeedsNodePorts(next) && sameNodePorts(next, cur) {
 		for i := range next.Ports {
@@ -91,23 +93,13 @@ func dropByType(next, cur *corev1.ServiceSpec) {
 	if NeedsHealthCheck(cur) && !NeedsHealthCheck(next) {
 		dropSame(&next.HealthCheckNodePort, cur.HealthCheckNodePort)
 	}
-	if FromOutside(cur) && !FromOutside(next) {
+	if ExternallyAccessible(cur) && !ExternallyAccessible(next) {
 		dropSame(&next.ExternalTrafficPolicy, cur.ExternalTrafficPolicy)
 	}
 	if cur.Type == corev1.ServiceTypeLoadBalancer && next.Type != corev1.ServiceTypeLoadBalancer {
 		dropSamePointer(&next.AllocateLoadBalancerNodePorts, cur.AllocateLoadBalancerNodePorts)
 		dropSamePointer(&next.LoadBalancerClass, cur.LoadBalancerClass)
 	}
-}
-
-func dropAddresses(next, cur *corev1.ServiceSpec) {
-	if slices.Equal(next.ClusterIPs, cur.ClusterIPs) && next.ClusterIP == cur.ClusterIP {
-		next.ClusterIP, next.ClusterIPs = "", nil
-	}
-	if slices.Equal(next.IPFamilies, cur.IPFamilies) {
-		next.IPFamilies = nil
-	}
-	dropSamePointer(&next.IPFamilyPolicy, cur.IPFamilyPolicy)
 }
 
 // sameNodePorts reports whether cur has all node ports of next.

@@ -9,9 +9,9 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Reaching returns the resources with Endpoints and EndpointSlices that accept addresses of the pod range even if it is
-// in the loopback range, which they otherwise reject.
-func Reaching(resources []kind.Resource, pods netip.Prefix) []kind.Resource {
+// WithLoopbackPods returns the resources with Endpoints and EndpointSlices that accept addresses of the pod range even
+// if it is in the loopback range, which they otherwise reject.
+func WithLoopbackPods(resources []kind.Resource, pods netip.Prefix) []kind.Resource {
 	out := slices.Clone(resources)
 	for i := range out {
 		if out[i].Kind != "Endpoints" && out[i].Kind != "EndpointSlice" {

@@ -11,7 +11,7 @@ import (
 )
 
 // Only loopback addresses in the pod range are accepted.
-func TestReaching(t *testing.T) {
+func TestWithLoopbackPods(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ip   string
@@ -19,7 +19,7 @@ func TestReaching(t *testing.T) {
 	}{
 		{"127.88.0.2", 0}, {"10.0.0.1", 0}, {"127.0.0.1", 1}, {"127.89.0.1", 1}, {"169.254.0.1", 1},
 	} {
-		for _, r := range Reaching(Resources(), netip.MustParsePrefix("127.88.0.0/16")) {
+		for _, r := range WithLoopbackPods(Resources(), netip.MustParsePrefix("127.88.0.0/16")) {
 			var obj kind.Object
 			switch r.Kind {
 			case "Endpoints":

@@ -62,8 +62,24 @@ func serviceSourceAnnotation(service *corev1.Service) field.ErrorList {
 
 // serviceTraffic checks the traffic policies and the health check node port.
 func serviceTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := serviceExternalTraffic(spec, path.Child("externalTrafficPolicy"))
-	errs = append(errs, serviceHealthCheck(spec, path.Child("healthCheckNodePort"))...)
+	var errs field.ErrorList
+	external, policy := path.Child("externalTrafficPolicy"), spec.ExternalTrafficPolicy
+	if ExternallyAccessible(spec) {
+		errs = check.OneOf(external, policy, corev1.ServiceExternalTrafficPolicyCluster,
+			corev1.ServiceExternalTrafficPolicyLocal)
+	} else if policy != "" {
+		errs = append(errs, field.Invalid(external, policy, "may only be set for externally-accessible services"))
+	}
+	at, port := path.Child("healthCheckNodePort"), spec.HealthCheckNodePort
+	switch needed := NeedsHealthCheck(spec); {
+	case needed && port == 0:
+		errs = append(errs, field.Required(at, ""))
+	case needed:
+		errs = append(errs, check.Port(at, port)...)
+	case port != 0:
+		errs = append(errs, field.Invalid(at, port,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+	}
 	internal := path.Child("internalTrafficPolicy")
 	if spec.InternalTrafficPolicy == nil && inCluster(spec.Type) {
 		errs = append(errs, field.Required(internal, ""))
@@ -73,31 +89,6 @@ func serviceTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList 
 	return append(errs, check.NilOr(path.Child("trafficDistribution"), spec.TrafficDistribution,
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode,
 		corev1.ServiceTrafficDistributionPreferSameZone)...)
-}
-
-func serviceExternalTraffic(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	policy := spec.ExternalTrafficPolicy
-	if FromOutside(spec) {
-		return check.OneOf(path, policy, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
-	}
-	if policy != "" {
-		return field.ErrorList{field.Invalid(path, policy, "may only be set for externally-accessible services")}
-	}
-	return nil
-}
-
-func serviceHealthCheck(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	port := spec.HealthCheckNodePort
-	switch needed := NeedsHealthCheck(spec); {
-	case needed && port == 0:
-		return field.ErrorList{field.Required(path, "")}
-	case needed:
-		return check.Invalid(path, port, validation.IsValidPortNum(int(port)))
-	case port != 0:
-		return field.ErrorList{field.Invalid(path, port,
-			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")}
-	}
-	return nil
 }
 
 // serviceStatus checks the addresses that a load balancer reports.
@@ -114,17 +105,15 @@ func serviceStatus(service, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	for i, in := range ingress {
 		errs = append(errs, check.BalancerAddress(path.Index(i), in.IP, in.Hostname, known)...)
-		errs = append(errs, balancerMode(path.Index(i).Child("ipMode"), in)...)
+		mode := path.Index(i).Child("ipMode")
+		switch {
+		case in.IP != "" && in.IPMode == nil:
+			errs = append(errs, field.Required(mode, "must be specified when `ip` is set"))
+		case in.IP == "" && in.IPMode != nil:
+			errs = append(errs, field.Forbidden(mode, "may not be specified when `ip` is not set"))
+		default:
+			errs = append(errs, check.NilOr(mode, in.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+		}
 	}
 	return errs
-}
-
-func balancerMode(path *field.Path, in corev1.LoadBalancerIngress) field.ErrorList {
-	switch {
-	case in.IP != "" && in.IPMode == nil:
-		return field.ErrorList{field.Required(path, "must be specified when `ip` is set")}
-	case in.IP == "" && in.IPMode != nil:
-		return field.ErrorList{field.Forbidden(path, "may not be specified when `ip` is not set")}
-	}
-	return check.NilOr(path, in.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
 }

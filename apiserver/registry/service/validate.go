@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,29 +29,24 @@ func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList 
 	if cur != nil {
 		errs = serviceUpdate(&service.Spec, &cur.(*corev1.Service).Spec, field.NewPath("spec"))
 	}
-	errs = append(errs, serviceTopology(service.Annotations)...)
+	hints, old := service.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	mode, newer := service.Annotations[corev1.AnnotationTopologyMode]
+	if old && newer && hints != mode {
+		path := field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode)
+		errs = append(errs, field.Invalid(path, mode, fmt.Sprintf(
+			"must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints)))
+	}
 	errs = append(errs, serviceSpec(&service.Spec, field.NewPath("spec"))...)
 	return append(errs, serviceSourceAnnotation(service)...)
 }
 
-// serviceTopology requires that the deprecated topology annotation matches the new one.
-func serviceTopology(annotations map[string]string) field.ErrorList {
-	hints, old := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
-	mode, newer := annotations[corev1.AnnotationTopologyMode]
-	if !old || !newer || hints == mode {
-		return nil
-	}
-	path := field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode)
-	return field.ErrorList{field.Invalid(path, mode,
-		fmt.Sprintf("must match annotations[%s] when both are specified", corev1.DeprecatedAnnotationTopologyAwareHints))}
-}
-
 func serviceSpec(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := serviceForm(spec, path)
-	errs = append(errs, servicePorts(spec, path.Child("ports"))...)
-	errs = append(errs, metavalidation.ValidateLabels(spec.Selector, path.Child("selector"))...)
-	errs = append(errs, serviceAffinity(spec, path)...)
-	errs = append(errs, ValidateClusterIPs(spec, path)...)
+	errs := slices.Concat(
+		serviceForm(spec, path),
+		servicePorts(spec, path.Child("ports")),
+		metavalidation.ValidateLabels(spec.Selector, path.Child("selector")),
+		serviceAffinity(spec, path),
+		ValidateClusterIPs(spec, path))
 	for i, ip := range spec.ExternalIPs {
 		at := path.Child("externalIPs").Index(i)
 		if wrong := check.IP(at, ip, nil); len(wrong) > 0 {
@@ -59,12 +55,12 @@ func serviceSpec(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, check.OrdinaryIP(at, ip)...)
 		}
 	}
-	errs = append(errs, check.OneOf(path.Child("type"), spec.Type, corev1.ServiceTypeClusterIP,
-		corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
-	errs = append(errs, serviceNodePorts(spec, path.Child("ports"))...)
-	errs = append(errs, serviceDuplicates(spec.Ports, path.Child("ports"))...)
-	errs = append(errs, serviceLoadBalancer(spec, path)...)
-	return append(errs, serviceTraffic(spec, path)...)
+	return slices.Concat(errs,
+		check.OneOf(path.Child("type"), spec.Type, corev1.ServiceTypeClusterIP,
+			corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort),
+		servicePortNumbers(spec, path.Child("ports")),
+		serviceLoadBalancer(spec, path),
+		serviceTraffic(spec, path))
 }
 
 // serviceForm checks the fields that each type requires or forbids.
@@ -75,23 +71,17 @@ func serviceForm(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	}
 	for i, p := range spec.Ports {
 		if spec.Type == corev1.ServiceTypeLoadBalancer && p.Port == kubeletPort {
-			errs = append(errs,
-				field.Invalid(path.Child("ports").Index(i), p.Port,
-					fmt.Sprintf("may not expose port %d externally since it is used by kubelet", kubeletPort)))
+			errs = append(errs, field.Invalid(path.Child("ports").Index(i), p.Port,
+				fmt.Sprintf("may not expose port %d externally since it is used by kubelet", kubeletPort)))
 		}
 	}
-	switch {
-	case onNodes(spec.Type) && Headless(spec):
+	if onNodes(spec.Type) && Headless(spec) {
 		errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), corev1.ClusterIPNone,
 			fmt.Sprintf("may not be set to 'None' for %s services", spec.Type)))
-	case spec.Type == corev1.ServiceTypeExternalName:
-		errs = append(errs, serviceExternalName(spec, path)...)
 	}
-	return errs
-}
-
-func serviceExternalName(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+	if spec.Type != corev1.ServiceTypeExternalName {
+		return errs
+	}
 	const refusal = "may not be set for ExternalName services"
 	if len(spec.ClusterIPs) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("clusterIPs"), refusal))
@@ -130,14 +120,11 @@ func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 		switch name := port.Name; {
 		case name != "":
 			errs = append(errs, check.Invalid(at.Child("name"), name, validation.IsDNS1123Label(name))...)
-			if names[name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), name))
-			}
-			names[name] = true
+			errs = append(errs, check.Unique(at.Child("name"), name, names)...)
 		case len(spec.Ports) > 1:
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		}
-		errs = append(errs, check.Invalid(at.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
+		errs = append(errs, check.Port(at.Child("port"), port.Port)...)
 		errs = append(errs, protocol(at.Child("protocol"), port.Protocol)...)
 		errs = append(errs, check.PortOrName(at.Child("targetPort"), port.TargetPort)...)
 		errs = append(errs, appProtocol(at.Child("appProtocol"), port.AppProtocol)...)
@@ -153,39 +140,27 @@ func appProtocol(path *field.Path, name *string) field.ErrorList {
 	return check.NilOrNamed(path, name, validation.IsQualifiedName)
 }
 
-// serviceNodePorts rejects node ports for type ClusterIP, and duplicates for the same protocol.
-func serviceNodePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	type nodePort struct {
-		protocol corev1.Protocol
-		number   int32
-	}
-	var refused, twice field.ErrorList
-	seen := map[nodePort]bool{}
+// servicePortNumbers rejects node ports for type ClusterIP, and duplicate ports and node ports of the same protocol.
+func servicePortNumbers(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var refused, twice, duplicates field.ErrorList
+	seen := map[corev1.ServicePort]bool{}
 	for i, p := range spec.Ports {
+		number := corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}
+		if seen[number] {
+			duplicates = append(duplicates, field.Duplicate(path.Index(i), number))
+		}
+		seen[number] = true
 		if p.NodePort == 0 {
 			continue
 		}
-		at, id := path.Index(i).Child("nodePort"), nodePort{p.Protocol, p.NodePort}
+		at, node := path.Index(i).Child("nodePort"), corev1.ServicePort{Protocol: p.Protocol, NodePort: p.NodePort}
 		if spec.Type == corev1.ServiceTypeClusterIP {
 			refused = append(refused, field.Forbidden(at, "may not be used when `type` is 'ClusterIP'"))
 		}
-		if seen[id] {
+		if seen[node] {
 			twice = append(twice, field.Duplicate(at, p.NodePort))
 		}
-		seen[id] = true
+		seen[node] = true
 	}
-	return append(refused, twice...)
-}
-
-func serviceDuplicates(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := map[corev1.ServicePort]bool{}
-	for i, p := range ports {
-		id := corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}
-		if seen[id] {
-			errs = append(errs, field.Duplicate(path.Index(i), id))
-		}
-		seen[id] = true
-	}
-	return errs
+	return slices.Concat(refused, twice, duplicates)
 }

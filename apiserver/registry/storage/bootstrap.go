@@ -31,7 +31,16 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 		return err
 	}
 	if claims.Default(classes) == nil {
-		if _, err := c.Create(ctx, defaultClass()); err != nil && !apierrors.IsAlreadyExists(err) {
+		class := &storagev1.StorageClass{ // its volumes are directories on the node, created when a pod needs them
+			TypeMeta: metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
+			ObjectMeta: metav1.ObjectMeta{Name: defaultName,
+				Annotations: map[string]string{claims.DefaultClass: "true"}},
+			Provisioner:          claims.Provisioner,
+			ReclaimPolicy:        new(corev1.PersistentVolumeReclaimDelete),
+			VolumeBindingMode:    new(storagev1.VolumeBindingWaitForFirstConsumer),
+			AllowVolumeExpansion: new(true),
+		}
+		if _, err := c.Create(ctx, class); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
@@ -40,17 +49,4 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 		return nil
 	})
 	return err
-}
-
-// defaultClass returns a class whose volumes are directories on the node, created when a pod needs them.
-func defaultClass() *storagev1.StorageClass {
-	return &storagev1.StorageClass{
-		TypeMeta: metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
-		ObjectMeta: metav1.ObjectMeta{Name: defaultName,
-			Annotations: map[string]string{claims.DefaultClass: "true"}},
-		Provisioner:          claims.Provisioner,
-		ReclaimPolicy:        new(corev1.PersistentVolumeReclaimDelete),
-		VolumeBindingMode:    new(storagev1.VolumeBindingWaitForFirstConsumer),
-		AllowVolumeExpansion: new(true),
-	}
 }

@@ -39,34 +39,28 @@ func csiDriverColumns() []table.Column {
 		boolColumn("PodInfoOnMount", "Whether the driver gets information about the pod.",
 			func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
 		boolColumn("StorageCapacity", "Whether the driver publishes its capacity.",
-			func(d *driver) *bool { return d.Spec.StorageCapacity },
-			false),
-		table.Text("TokenRequests", "Audiences of the requested tokens.", csiDriverTokens),
+			func(d *driver) *bool { return d.Spec.StorageCapacity }, false),
+		table.Text("TokenRequests", "Audiences of the requested tokens.", func(d *driver) string {
+			if d.Spec.TokenRequests == nil {
+				return table.Unset
+			}
+			var audiences []string
+			for _, t := range d.Spec.TokenRequests {
+				audiences = append(audiences, t.Audience)
+			}
+			return strings.Join(audiences, ",")
+		}),
 		boolColumn("RequiresRepublish", "Whether NodePublishVolume is called periodically.",
-			func(d *driver) *bool { return d.Spec.RequiresRepublish },
-			false),
-		table.Text("Modes", "Supported volume lifecycle modes.", csiDriverModes),
+			func(d *driver) *bool { return d.Spec.RequiresRepublish }, false),
+		table.Text("Modes", "Supported volume lifecycle modes.", func(d *driver) string {
+			var modes []string
+			for _, m := range d.Spec.VolumeLifecycleModes {
+				modes = append(modes, string(m))
+			}
+			return table.OrNone(strings.Join(modes, ","))
+		}),
 		table.Age(),
 	}
-}
-
-func csiDriverTokens(d *storagev1.CSIDriver) string {
-	if d.Spec.TokenRequests == nil {
-		return table.Unset
-	}
-	var audiences []string
-	for _, t := range d.Spec.TokenRequests {
-		audiences = append(audiences, t.Audience)
-	}
-	return strings.Join(audiences, ",")
-}
-
-func csiDriverModes(d *storagev1.CSIDriver) string {
-	var modes []string
-	for _, m := range d.Spec.VolumeLifecycleModes {
-		modes = append(modes, string(m))
-	}
-	return table.OrNone(strings.Join(modes, ","))
 }
 
 func csiDriverDefault(obj kind.Object) {
@@ -96,38 +90,30 @@ func csiDriverPrepare(next, cur kind.Object, subresource string) {
 }
 
 func csiDriverValidate(next, cur kind.Object, _ string) field.ErrorList {
-	d := next.(*storagev1.CSIDriver)
-	errs := csiDriverSpec(&d.Spec, field.NewPath("spec"))
-	if cur == nil {
-		return errs
-	}
-	old := cur.(*storagev1.CSIDriver)
-	return slices.Concat(errs,
-		check.Immutable(field.NewPath("spec", "attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired),
-		check.Immutable(field.NewPath("spec", "volumeLifecycleModes"), d.Spec.VolumeLifecycleModes,
-			old.Spec.VolumeLifecycleModes))
-}
-
-func csiDriverSpec(spec *storagev1.CSIDriverSpec, at *field.Path) field.ErrorList {
+	spec, at := &next.(*storagev1.CSIDriver).Spec, field.NewPath("spec")
 	errs := slices.Concat(
 		check.NilOr(at.Child("fsGroupPolicy"), spec.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
 			storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy),
 		tokenRequests(spec.TokenRequests, at.Child("tokenRequests")))
 	for _, mode := range spec.VolumeLifecycleModes {
-		errs = append(errs,
-			check.OneOf(at.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecycleEphemeral,
-				storagev1.VolumeLifecyclePersistent)...)
+		errs = append(errs, check.OneOf(at.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecycleEphemeral,
+			storagev1.VolumeLifecyclePersistent)...)
 	}
 	if s := spec.NodeAllocatableUpdatePeriodSeconds; s != nil && *s < minUpdatePeriod {
 		errs = append(errs,
 			field.Invalid(at.Child("nodeAllocatableUpdatePeriodSeconds"), *s, "must be greater than or equal to 10 seconds"))
 	}
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
-		errs = append(errs,
-			field.Invalid(at.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets,
-				"serviceAccountTokenInSecrets can only be set when tokenRequests is configured"))
+		errs = append(errs, field.Invalid(at.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets,
+			"serviceAccountTokenInSecrets can only be set when tokenRequests is configured"))
 	}
-	return errs
+	if cur == nil {
+		return errs
+	}
+	old := &cur.(*storagev1.CSIDriver).Spec
+	return slices.Concat(errs,
+		check.Immutable(at.Child("attachedRequired"), spec.AttachRequired, old.AttachRequired),
+		check.Immutable(at.Child("volumeLifecycleModes"), spec.VolumeLifecycleModes, old.VolumeLifecycleModes))
 }
 
 // tokenRequests allows one token for each audience, valid for 10 minutes to 2^32 seconds.

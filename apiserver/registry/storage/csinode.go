@@ -6,7 +6,6 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -35,34 +34,37 @@ func csiNodeResource() kind.Resource {
 	}
 }
 
+// csiNodeValidate allows an update to add and remove drivers. Only allocatable of an existing driver can change.
 func csiNodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 	node, at := next.(*storagev1.CSINode), field.NewPath("spec", "drivers")
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i := range node.Spec.Drivers {
 		d, path := &node.Spec.Drivers[i], at.Index(i)
-		errs = append(errs, csiNodeDriver(d, path)...)
-		if seen[d.Name] {
-			errs = append(errs, field.Duplicate(path.Child("name"), d.Name))
+		errs = append(errs, check.DriverName(d.Name, path.Child("name"))...)
+		errs = append(errs, check.Required(path.Child("nodeID"), d.NodeID)...)
+		if len(d.NodeID) > maxNodeID {
+			errs = append(errs,
+				field.Invalid(path.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
 		}
-		seen[d.Name] = true
+		if d.Allocatable != nil {
+			errs = append(errs, check.NilOrNonNegative(path.Child("allocatable", "count"), d.Allocatable.Count)...)
+		}
+		errs = append(errs, check.Unique(path.Child("name"), d.Name, seen)...)
 		errs = append(errs, topologyKeys(d.TopologyKeys, path)...)
 	}
-	if cur == nil {
-		return errs
+	was := map[string]storagev1.CSINodeDriver{}
+	if cur != nil {
+		for _, d := range cur.(*storagev1.CSINode).Spec.Drivers {
+			was[d.Name] = d
+		}
 	}
-	return append(errs, csiNodeUpdate(node, cur.(*storagev1.CSINode))...)
-}
-
-func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
-	errs := check.DriverName(d.Name, at.Child("name"))
-	errs = append(errs, check.Required(at.Child("nodeID"), d.NodeID)...)
-	if len(d.NodeID) > maxNodeID {
-		errs = append(errs,
-			field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
-	}
-	if d.Allocatable != nil {
-		errs = append(errs, check.NilOrNonNegative(at.Child("allocatable", "count"), d.Allocatable.Count)...)
+	for _, d := range node.Spec.Drivers {
+		before, ok := was[d.Name]
+		before.Allocatable = d.Allocatable
+		if ok && !equality.Semantic.DeepEqual(d, before) {
+			errs = append(errs, field.Invalid(at, d, "field is immutable"))
+		}
 	}
 	return errs
 }
@@ -76,23 +78,6 @@ func topologyKeys(keys []string, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Duplicate(at, key))
 		}
 		errs = append(errs, check.Invalid(at, key, validation.IsQualifiedName(key))...)
-	}
-	return errs
-}
-
-// csiNodeUpdate allows to add and remove drivers. Only allocatable of an existing driver can change.
-func csiNodeUpdate(node, old *storagev1.CSINode) field.ErrorList {
-	was := make(map[string]storagev1.CSINodeDriver, len(old.Spec.Drivers))
-	for _, d := range old.Spec.Drivers {
-		was[d.Name] = d
-	}
-	var errs field.ErrorList
-	for _, d := range node.Spec.Drivers {
-		before, ok := was[d.Name]
-		before.Allocatable = d.Allocatable
-		if ok && !equality.Semantic.DeepEqual(d, before) {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "drivers"), d, "field is immutable"))
-		}
 	}
 	return errs
 }
@@ -123,7 +108,7 @@ func csiCapacityValidate(next, cur kind.Object, _ string) field.ErrorList {
 	c := next.(*storagev1.CSIStorageCapacity)
 	topology, class := field.NewPath("nodeTopology"), field.NewPath("storageClassName")
 	errs := slices.Concat(
-		metavalidation.ValidateLabelSelector(c.NodeTopology, metavalidation.LabelSelectorValidationOptions{}, topology),
+		check.LabelSelector(topology, c.NodeTopology),
 		check.Invalid(class, c.StorageClassName, check.Subdomain(c.StorageClassName)),
 		notNegative(c.Capacity, field.NewPath("capacity")),
 		notNegative(c.MaximumVolumeSize, field.NewPath("maximumVolumeSize")),

@@ -46,7 +46,12 @@ func volumeColumns() []table.Column {
 		table.Text("Reclaim Policy", "What happens to the volume when its claim is deleted.",
 			func(v *volume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) }),
 		table.Text("Status", "The phase of the volume.", func(v *volume) string { return phaseText(v, v.Status.Phase) }),
-		table.Text("Claim", "The claim that the volume is bound to.", volumeClaim),
+		table.Text("Claim", "The claim that the volume is bound to.", func(v *volume) string {
+			if v.Spec.ClaimRef == nil {
+				return ""
+			}
+			return v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
+		}),
 		table.Text("StorageClass", "Its class.", claim.VolumeClass),
 		table.Text("VolumeAttributesClass", "The VolumeAttributesClass.",
 			func(v *volume) string { return table.OrUnset(v.Spec.VolumeAttributesClassName) }),
@@ -60,13 +65,6 @@ func volumeColumns() []table.Column {
 func amountText(amounts corev1.ResourceList) string {
 	amount := amounts[corev1.ResourceStorage]
 	return amount.String()
-}
-
-func volumeClaim(v *corev1.PersistentVolume) string {
-	if v.Spec.ClaimRef == nil {
-		return ""
-	}
-	return v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
 }
 
 func volumeDefault(obj kind.Object) {
@@ -109,20 +107,13 @@ func volumeStamp(next, cur kind.Object, now metav1.Time) {
 	}
 }
 
+// volumeValidate requires an access mode and an amount of storage, and no other resource. A local volume must have a
+// node affinity.
 func volumeValidate(next, cur kind.Object, subresource string) field.ErrorList {
-	v, at := next.(*corev1.PersistentVolume), field.NewPath("spec")
 	if subresource == "status" {
 		return nil
 	}
-	errs := volumeSpec(&v.Spec, at)
-	if cur == nil {
-		return errs
-	}
-	return append(errs, volumeUpdate(&v.Spec, &cur.(*corev1.PersistentVolume).Spec)...)
-}
-
-// volumeSpec requires an access mode and an amount of storage, and no other resource.
-func volumeSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	spec, at := &next.(*corev1.PersistentVolume).Spec, field.NewPath("spec")
 	errs := volumeModes(spec, at)
 	if capacity := at.Child("capacity"); len(spec.Capacity) == 0 {
 		errs = append(errs, field.Required(capacity, ""))
@@ -135,16 +126,37 @@ func volumeSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorLi
 	policy := at.Child("persistentVolumeReclaimPolicy")
 	errs = append(errs, check.UnsetOr(policy, spec.PersistentVolumeReclaimPolicy,
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)...)
-	errs = append(errs, volumeAffinity(spec, at.Child("nodeAffinity"))...)
+	affinity := at.Child("nodeAffinity")
+	switch a := spec.NodeAffinity; {
+	case a == nil && spec.Local != nil:
+		errs = append(errs, field.Required(affinity, "Local volume requires node affinity"))
+	case a == nil:
+	case a.Required == nil:
+		errs = append(errs, field.Required(affinity.Child("required"), "must specify required node constraints"))
+	default:
+		errs = append(errs, pod.NodeSelectorErrors(a.Required, affinity.Child("required"))...)
+	}
 	errs = append(errs, volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at)...)
 	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" &&
 		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		errs = append(errs, field.Forbidden(policy, "may not be 'recycle' for a hostPath mount of '/'"))
 	}
-	return slices.Concat(errs,
+	errs = slices.Concat(errs,
 		check.UnsetOrNamed(at.Child("storageClassName"), spec.StorageClassName, check.Subdomain),
-		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
-		volumeAttributes(spec, at))
+		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem))
+	class := at.Child("volumeAttributesClassName")
+	if name := spec.VolumeAttributesClassName; name != nil && *name == "" {
+		errs = append(errs, field.Required(class, "an empty string is disallowed"))
+	} else if name != nil {
+		errs = append(errs, check.Invalid(class, *name, check.Subdomain(*name))...)
+		if spec.CSI == nil {
+			errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))
+		}
+	}
+	if cur == nil {
+		return errs
+	}
+	return append(errs, volumeUpdate(spec, &cur.(*corev1.PersistentVolume).Spec)...)
 }
 
 func volumeModes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
@@ -155,39 +167,14 @@ func volumeModes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorL
 	return accessModes(spec.AccessModes, at)
 }
 
-// volumeAffinity checks the node affinity, which a local volume must have.
-func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	switch a := spec.NodeAffinity; {
-	case a == nil && spec.Local != nil:
-		return field.ErrorList{field.Required(at, "Local volume requires node affinity")}
-	case a == nil:
-		return nil
-	case a.Required == nil:
-		return field.ErrorList{field.Required(at.Child("required"), "must specify required node constraints")}
-	}
-	return pod.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
-}
-
-func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	name := spec.VolumeAttributesClassName
-	if name == nil {
-		return nil
-	}
-	path := at.Child("volumeAttributesClassName")
-	if *name == "" {
-		return field.ErrorList{field.Required(path, "an empty string is disallowed")}
-	}
-	errs := check.Invalid(path, *name, check.Subdomain(*name))
-	if spec.CSI == nil {
-		errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))
-	}
-	return errs
-}
-
 // volumeUpdate rejects changes of immutable fields: the source, the volume mode and the node affinity.
 func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 	var errs field.ErrorList
-	source, was := spec.PersistentVolumeSource, withExpandSecret(spec, old)
+	source, was := spec.PersistentVolumeSource, old.PersistentVolumeSource
+	if source.CSI != nil && was.CSI != nil { // the secret for expansion can be set once
+		was.CSI = was.CSI.DeepCopy()
+		kind.SetIfZero(&was.CSI.ControllerExpandSecretRef, source.CSI.ControllerExpandSecretRef)
+	}
 	if !equality.Semantic.DeepEqual(source, was) {
 		changed := check.ChangedFields(source, was, equality.Semantic.DeepEqual)
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
@@ -198,21 +185,10 @@ func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 		errs = append(errs, check.Immutable(field.NewPath("nodeAffinity"), spec.NodeAffinity, old.NodeAffinity)...)
 	}
 	if old.VolumeAttributesClassName != nil && spec.VolumeAttributesClassName == nil {
-		errs = append(errs,
-			field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"),
+			"update from non-nil value to nil is forbidden"))
 	}
 	return errs
-}
-
-// withExpandSecret returns old's source, with spec's secret for expansion if old has none: it can be set once.
-func withExpandSecret(spec, old *corev1.PersistentVolumeSpec) corev1.PersistentVolumeSource {
-	source := old.PersistentVolumeSource
-	if source.CSI == nil || spec.CSI == nil {
-		return source
-	}
-	source.CSI = source.CSI.DeepCopy()
-	kind.SetIfZero(&source.CSI.ControllerExpandSecretRef, spec.CSI.ControllerExpandSecretRef)
-	return source
 }
 
 func volumeWarnings(next, cur kind.Object) []string {
@@ -223,9 +199,8 @@ func volumeWarnings(next, cur kind.Object) []string {
 			strings.Join(types.Mounted(), " and ")+"; pods that use this volume do not start")
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		warnings = append(warnings,
-			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. "+
-				"Instead, the recommended approach is to use dynamic provisioning.")
+		warnings = append(warnings, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. "+
+			"Instead, the recommended approach is to use dynamic provisioning.")
 	}
 	return warnings
 }

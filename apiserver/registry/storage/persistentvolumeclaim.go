@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	claims "monopod/apiserver/kit/claim"
@@ -122,8 +122,18 @@ func dataSourceSupports(kind string, group *string) bool {
 
 func claimValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	claim := next.(*corev1.PersistentVolumeClaim)
-	if subresource == "status" {
-		return claimStatus(&claim.Status)
+	if s := &claim.Status; subresource == "status" {
+		var errs field.ErrorList
+		for _, amounts := range []struct {
+			of   corev1.ResourceList
+			name string
+		}{{s.Capacity, "capacity"}, {s.AllocatedResources, "allocatedResources"}} {
+			for _, name := range slices.Sorted(maps.Keys(amounts.of)) {
+				at := field.NewPath("status", amounts.name).Key(string(name))
+				errs = append(errs, notNegative(new(amounts.of[name]), at)...)
+			}
+		}
+		return errs
 	}
 	errs := ValidateClaim(&claim.Spec, field.NewPath("spec"))
 	if cur == nil {
@@ -139,35 +149,21 @@ func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field
 		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
 	}
 	if spec.Selector != nil {
-		errs = append(errs,
-			metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
-				at.Child("selector"))...)
+		errs = append(errs, check.LabelSelector(at.Child("selector"), spec.Selector)...)
+	}
+	errs = append(errs, accessModes(spec.AccessModes, at.Child("accessModes"))...)
+	size := at.Child("resources").Key(string(corev1.ResourceStorage))
+	if amount, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok {
+		errs = append(errs, positive(amount, size)...)
+	} else {
+		errs = append(errs, field.Required(size, ""))
 	}
 	return slices.Concat(errs,
-		accessModes(spec.AccessModes, at.Child("accessModes")),
-		claimStorage(spec, at.Child("resources")),
-		className(spec.StorageClassName, at.Child("storageClassName")),
+		check.UnsetOrNamed(at.Child("storageClassName"), ptr.Deref(spec.StorageClassName, ""), check.Subdomain),
 		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
 		dataSources(spec, at),
-		className(spec.VolumeAttributesClassName, at.Child("volumeAttributesClassName")),
-	)
-}
-
-// className checks the name of a class, which may be nil or empty.
-func className(name *string, at *field.Path) field.ErrorList {
-	if name == nil {
-		return nil
-	}
-	return check.UnsetOrNamed(at, *name, check.Subdomain)
-}
-
-func claimStorage(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
-	at = at.Key(string(corev1.ResourceStorage))
-	amount, ok := spec.Resources.Requests[corev1.ResourceStorage]
-	if !ok {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return positive(amount, at)
+		check.UnsetOrNamed(at.Child("volumeAttributesClassName"), ptr.Deref(spec.VolumeAttributesClassName, ""),
+			check.Subdomain))
 }
 
 func dataSources(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
@@ -206,39 +202,32 @@ func dataSource(kind, name string, group *string, at *field.Path) field.ErrorLis
 }
 
 // claimUpdate rejects changes of the spec except those of allowedClaimSpec. After a failed expansion the requested size
-// may decrease, but must stay above status.capacity.
+// may decrease, but must stay above status.capacity. A VolumeAttributesClass can be removed only if it was never
+// applied.
 func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	if was := allowedClaimSpec(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
 		changed := check.ChangedFields(claim.Spec, was, equality.Semantic.DeepEqual)
-		errs = append(errs,
-			field.Forbidden(field.NewPath("spec"),
-				"spec is immutable after creation except resources.requests and volumeAttributesClassName "+
-					"for bound claims\nchanged: "+strings.Join(changed, ", ")))
+		errs = append(errs, field.Forbidden(field.NewPath("spec"),
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName "+
+				"for bound claims\nchanged: "+strings.Join(changed, ", ")))
 	}
 	size, had := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if size.Cmp(had) < 0 && size.Cmp(old.Status.Capacity[corev1.ResourceStorage]) <= 0 {
-		errs = append(errs,
-			field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"),
-				"field can not be less than status.capacity"))
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"),
+			"field can not be less than status.capacity"))
 	}
 	errs = append(errs, check.Immutable(field.NewPath("volumeMode"), claim.Spec.VolumeMode, old.Spec.VolumeMode)...)
-	return append(errs, claimAttributes(claim, old)...)
-}
-
-// claimAttributes rejects the removal of a VolumeAttributesClass unless it was never applied.
-func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	at, name := field.NewPath("spec", "volumeAttributesClassName"), claim.Spec.VolumeAttributesClassName
 	switch {
 	case old.Spec.VolumeAttributesClassName == nil:
-		return nil
 	case name == nil && old.Status.CurrentVolumeAttributesClassName != nil:
-		return field.ErrorList{field.Forbidden(at,
-			"update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")}
+		errs = append(errs, field.Forbidden(at,
+			"update to nil is forbidden when status.currentVolumeAttributesClassName is not nil"))
 	case name != nil && *name == "":
-		return field.ErrorList{field.Forbidden(at, "update from non-nil value to an empty string is forbidden")}
+		errs = append(errs, field.Forbidden(at, "update from non-nil value to an empty string is forbidden"))
 	}
-	return nil
+	return errs
 }
 
 // allowedClaimSpec returns old's spec with the allowed changes of claim: the volume and a missing class can be set
@@ -257,20 +246,6 @@ func allowedClaimSpec(claim, old *corev1.PersistentVolumeClaim) corev1.Persisten
 		was.Resources.Requests[corev1.ResourceStorage] = amount
 	}
 	return was
-}
-
-func claimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList {
-	at := field.NewPath("status")
-	var errs field.ErrorList
-	for _, amounts := range []struct {
-		of   corev1.ResourceList
-		name string
-	}{{s.Capacity, "capacity"}, {s.AllocatedResources, "allocatedResources"}} {
-		for _, name := range slices.Sorted(maps.Keys(amounts.of)) {
-			errs = append(errs, notNegative(new(amounts.of[name]), at.Child(amounts.name).Key(string(name)))...)
-		}
-	}
-	return errs
 }
 
 func claimWarnings(next, _ kind.Object) []string {

@@ -2,8 +2,7 @@
 // finalizers that protect them while they are in use; controllers remove the finalizers.
 //
 //   - storagemigration.go: the kind StorageVersionMigration, which requests a rewrite of objects in their storage
-//
-// version
+//     version
 package storage
 
 import (
@@ -57,9 +56,8 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) fi
 	var errs field.ErrorList
 	alone, shared := false, false
 	for _, mode := range modes {
-		errs = append(errs,
-			check.UnsetOr(path, mode, corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany,
-				corev1.ReadWriteOncePod)...)
+		errs = append(errs, check.UnsetOr(path, mode, corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany,
+			corev1.ReadWriteOncePod)...)
 		alone = alone || mode == corev1.ReadWriteOncePod
 		shared = shared || mode != corev1.ReadWriteOncePod
 	}

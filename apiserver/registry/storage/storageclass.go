@@ -10,6 +10,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/claim"
@@ -53,20 +54,13 @@ func storageClassColumns() []table.Column {
 		name,
 		table.Text("Provisioner", "The provisioner of the volumes.", func(c *class) string { return c.Provisioner }),
 		table.Text("ReclaimPolicy", "What happens to a volume when its claim is deleted.", func(c *class) string {
-			if c.ReclaimPolicy == nil {
-				return string(corev1.PersistentVolumeReclaimDelete)
-			}
-			return string(*c.ReclaimPolicy)
+			return string(ptr.Deref(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete))
 		}),
 		table.Text("VolumeBindingMode", "When claims are bound to volumes.", func(c *class) string {
-			if c.VolumeBindingMode == nil {
-				return string(storagev1.VolumeBindingImmediate)
-			}
-			return string(*c.VolumeBindingMode)
+			return string(ptr.Deref(c.VolumeBindingMode, storagev1.VolumeBindingImmediate))
 		}),
 		boolColumn("AllowVolumeExpansion", "Whether volumes can be expanded.",
-			func(c *class) *bool { return c.AllowVolumeExpansion },
-			false),
+			func(c *class) *bool { return c.AllowVolumeExpansion }, false),
 		table.Age(),
 	}
 }
@@ -80,8 +74,16 @@ func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 			corev1.PersistentVolumeReclaimRetain),
 		check.NilOr(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, storagev1.VolumeBindingImmediate,
 			storagev1.VolumeBindingWaitForFirstConsumer),
-		topologies(class.AllowedTopologies, field.NewPath("allowedTopologies")),
 	)
+	for i := range class.AllowedTopologies {
+		term, path := &class.AllowedTopologies[i], field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions")
+		errs = append(errs, topology(term, path)...)
+		if slices.ContainsFunc(class.AllowedTopologies[:i], func(t corev1.TopologySelectorTerm) bool {
+			return equality.Semantic.DeepEqual(*term, t)
+		}) {
+			errs = append(errs, field.Duplicate(path, ""))
+		}
+	}
 	if cur == nil {
 		return errs
 	}
@@ -128,45 +130,21 @@ func parameters(all map[string]string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func topologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range terms {
-		path := at.Index(i).Child("matchLabelExpressions")
-		errs = append(errs, topology(&terms[i], path)...)
-		for j := range i {
-			if equality.Semantic.DeepEqual(terms[i], terms[j]) {
-				errs = append(errs, field.Duplicate(path, ""))
-				break
-			}
-		}
-	}
-	return errs
-}
-
 func topology(term *corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	keys := map[string]bool{}
 	for i, r := range term.MatchLabelExpressions {
 		path := at.Index(i)
-		errs = append(errs, topologyValues(r.Values, path.Child("values"))...)
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(path.Child("values"), ""))
+		}
+		for j, v := range r.Values {
+			if slices.Contains(r.Values[:j], v) {
+				errs = append(errs, field.Duplicate(path.Child("values").Index(j), v))
+			}
+		}
 		errs = append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
-		if keys[r.Key] {
-			errs = append(errs, field.Duplicate(path.Child("key"), r.Key))
-		}
-		keys[r.Key] = true
-	}
-	return errs
-}
-
-func topologyValues(values []string, at *field.Path) field.ErrorList {
-	if len(values) == 0 {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	var errs field.ErrorList
-	for i, v := range values {
-		if slices.Contains(values[:i], v) {
-			errs = append(errs, field.Duplicate(at.Index(i), v))
-		}
+		errs = append(errs, check.Unique(path.Child("key"), r.Key, keys)...)
 	}
 	return errs
 }

@@ -29,18 +29,15 @@ func storageVersionMigrationResource() kind.Resource {
 			func(obj kind.Object) (*migrationv1.StorageVersionMigrationSpec, *migrationv1.StorageVersionMigrationStatus) {
 				m := obj.(*migration)
 				return &m.Spec, &m.Status
-			}, func(kind.Object) {}),
+			}, nil),
 		Validate: validateMigration,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("GVR", "The resource whose objects are rewritten.", migratedResource),
+			table.Text("GVR", "The resource whose objects are rewritten.",
+				func(m *migration) string { return m.Spec.Resource.String() }),
 			table.Age(),
 		},
 	}
-}
-
-func migratedResource(m *migration) string {
-	return m.Spec.Resource.String()
 }
 
 func validateMigration(next, cur kind.Object, subresource string) (errs field.ErrorList) {
@@ -48,16 +45,12 @@ func validateMigration(next, cur kind.Object, subresource string) (errs field.Er
 	if subresource == "status" {
 		return statusErrors(m, cur.(*migration))
 	}
-	if m.Spec.Resource.Group != "" {
-		errs = append(errs,
-			check.Invalid(at.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain(m.Spec.Resource.Group))...)
-	}
+	errs = append(errs, check.UnsetOrNamed(at.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain)...)
 	if m.Spec.Resource.Resource == "" {
 		errs = append(errs, field.Required(at.Child("resource"), "resource is required"))
 	} else {
-		errs = append(errs,
-			check.Invalid(at.Child("resource"), m.Spec.Resource.Resource,
-				validation.IsDNS1035Label(m.Spec.Resource.Resource))...)
+		errs = append(errs, check.Invalid(at.Child("resource"), m.Spec.Resource.Resource,
+			validation.IsDNS1035Label(m.Spec.Resource.Resource))...)
 	}
 	if cur != nil {
 		errs = append(errs, check.Immutable(field.NewPath("spec"), m.Spec, cur.(*migration).Spec)...)

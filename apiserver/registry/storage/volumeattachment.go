@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
@@ -30,17 +31,18 @@ func volumeAttachmentResource() kind.Resource {
 		Inert:        "nothing attaches volumes",
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(attachment) },
-		Prepare:      attachmentPrepare,
-		Validate:     attachmentValidate,
+		Prepare: kind.WithoutGeneration(
+			func(obj kind.Object) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+				a := obj.(*attachment)
+				return &a.Spec, &a.Status
+			}),
+		Validate: attachmentValidate,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Attacher", "The driver that attaches the volume.",
 				func(a *attachment) string { return a.Spec.Attacher }),
 			table.Text("PV", "The volume.", func(a *attachment) string {
-				if a.Spec.Source.PersistentVolumeName == nil {
-					return ""
-				}
-				return *a.Spec.Source.PersistentVolumeName
+				return ptr.Deref(a.Spec.Source.PersistentVolumeName, "")
 			}),
 			table.Text("Node", "The node that the volume is attached to.",
 				func(a *attachment) string { return a.Spec.NodeName }),
@@ -51,31 +53,21 @@ func volumeAttachmentResource() kind.Resource {
 	}
 }
 
-func attachmentPrepare(next, cur kind.Object, subresource string) {
-	a := next.(*storagev1.VolumeAttachment)
-	if cur == nil {
-		a.Status = storagev1.VolumeAttachmentStatus{}
-		return
-	}
-	old := cur.(*storagev1.VolumeAttachment)
-	switch subresource {
-	case "":
-		a.Status = *old.Status.DeepCopy()
-	case "status":
-		a.Spec = *old.Spec.DeepCopy()
-	}
-}
-
 func attachmentValidate(next, cur kind.Object, _ string) field.ErrorList {
 	a, at, status := next.(*storagev1.VolumeAttachment), field.NewPath("spec"), field.NewPath("status")
 	errs := slices.Concat(
 		check.DriverName(a.Spec.Attacher, at.Child("attacher")),
 		attachmentSource(&a.Spec.Source, at.Child("source")),
-		check.Invalid(at.Child("nodeName"), a.Spec.NodeName, check.Subdomain(a.Spec.NodeName)),
-		attachmentMetadata(a.Status.AttachmentMetadata, status.Child("attachmentMetadata")),
-		attachmentError(a.Status.AttachError, status.Child("attachError")),
-		attachmentError(a.Status.DetachError, status.Child("detachError")),
-	)
+		check.Invalid(at.Child("nodeName"), a.Spec.NodeName, check.Subdomain(a.Spec.NodeName)))
+	size := 0
+	for key, value := range a.Status.AttachmentMetadata {
+		size += len(key) + len(value)
+	}
+	if size > maxMetadataBytes {
+		errs = append(errs, field.TooLong(status.Child("attachmentMetadata"), "", maxMetadataBytes))
+	}
+	errs = append(errs, attachmentError(a.Status.AttachError, status.Child("attachError"))...)
+	errs = append(errs, attachmentError(a.Status.DetachError, status.Child("detachError"))...)
 	if cur == nil {
 		return errs
 	}
@@ -101,45 +93,21 @@ func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field
 
 // inlineVolume requires a CSI volume without the fields that belong to claims.
 func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	const notHere = "may not be specified in the context of inline volumes"
-	errs := volumeModes(spec, at)
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"claimRef", spec.ClaimRef != nil},
-		{"capacity", len(spec.Capacity) > 0},
-		{"storageClassName", spec.StorageClassName != ""},
-	} {
-		if f.set {
-			errs = append(errs, field.Forbidden(at.Child(f.name), notHere))
-		}
-	}
+	errs := append(volumeModes(spec, at), check.Forbidden(at, "may not be specified in the context of inline volumes",
+		[]check.Field{{"claimRef", spec.ClaimRef != nil}, {"capacity", len(spec.Capacity) > 0},
+			{"storageClassName", spec.StorageClassName != ""}})...)
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
-		errs = append(errs,
-			field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be "+
-				string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"),
+			"may only be "+string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
 	}
 	if m := spec.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
-		errs = append(errs,
-			field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+
-				string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
+		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+
+			string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
 	}
 	if spec.CSI == nil {
 		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
 	}
 	return append(errs, volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at)...)
-}
-
-func attachmentMetadata(metadata map[string]string, at *field.Path) field.ErrorList {
-	size := 0
-	for key, value := range metadata {
-		size += len(key) + len(value)
-	}
-	if size > maxMetadataBytes {
-		return field.ErrorList{field.TooLong(at, "", maxMetadataBytes)}
-	}
-	return nil
 }
 
 func attachmentError(e *storagev1.VolumeError, at *field.Path) field.ErrorList {

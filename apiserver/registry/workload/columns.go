@@ -2,6 +2,7 @@ package workload
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
@@ -19,7 +20,7 @@ func replicaColumns[T kind.Object](count func(T) replicas, template func(T) *cor
 	selector func(T) string) []table.Column {
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
-		table.Number("Desired", "Pods wanted.", func(obj T) int64 { return int64(orOne(count(obj).wanted)) }),
+		table.Number("Desired", "Pods wanted.", func(obj T) int64 { return int64(ptr.Deref(count(obj).wanted, 1)) }),
 		table.Number("Current", "Current number of pods.", func(obj T) int64 { return int64(count(obj).existing) }),
 		table.Number("Ready", "Pods that are ready.", func(obj T) int64 { return int64(count(obj).ready) }),
 		table.Age(),

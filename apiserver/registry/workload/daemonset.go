@@ -1,13 +1,13 @@
 package workload
 
 import (
+	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -89,7 +89,9 @@ func daemonSetPrepare(next, cur kind.Object, subresource string) {
 	ds, count := next.(*appsv1.DaemonSet), int64(1)
 	if cur != nil {
 		old := cur.(*appsv1.DaemonSet)
-		count = max(1, templateCount(old))
+		if n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64); err == nil {
+			count = max(1, n)
+		}
 		if subresource == "" && !equality.Semantic.DeepEqual(ds.Spec.Template, old.Spec.Template) {
 			count++
 		}
@@ -97,36 +99,27 @@ func daemonSetPrepare(next, cur kind.Object, subresource string) {
 	metav1.SetMetaDataAnnotation(&ds.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(count, 10))
 }
 
-func templateCount(ds *appsv1.DaemonSet) int64 {
-	count, err := strconv.ParseInt(ds.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return count
-}
-
 // daemonSetSpec reports a missing selector only as one that does not match the template, as upstream does.
 func daemonSetSpec(spec *appsv1.DaemonSetSpec, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
-	errs := metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at)
+	errs := check.LabelSelector(at, spec.Selector)
 	if len(errs) == 0 {
 		errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	}
 	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		errs = append(errs, field.Invalid(at, s, "empty selector is invalid for daemonset"))
 	}
-	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "DaemonSet")...)
-	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
-	errs = append(errs, daemonSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	return append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
-}
-
-func daemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.ErrorList {
-	if s.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		return daemonSetRolling(s.RollingUpdate, path.Child("rollingUpdate"))
+	errs = slices.Concat(errs,
+		pod.ValidateTemplate(&spec.Template, path.Child("template")),
+		runForeverErrors(&spec.Template, path.Child("template"), "DaemonSet"),
+		check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds))
+	if s, at := &spec.UpdateStrategy, path.Child("updateStrategy"); s.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		errs = append(errs, daemonSetRolling(s.RollingUpdate, at.Child("rollingUpdate"))...)
+	} else {
+		errs = append(errs, check.UnsetOr(at, s.Type, appsv1.RollingUpdateDaemonSetStrategyType,
+			appsv1.OnDeleteDaemonSetStrategyType)...)
 	}
-	return check.UnsetOr(path, s.Type, appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)
+	return append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
 }
 
 // daemonSetRolling requires exactly one of maxUnavailable and maxSurge: a node either loses its old pod first or gets

@@ -3,12 +3,14 @@ package workload
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/check"
 	"monopod/apiserver/kit/client"
@@ -31,8 +33,10 @@ func deploymentResource() kind.Resource {
 		Prepare:      deploymentPrepare,
 		Validate: withSelector(deploymentHalves, deploymentSpec, deploymentStatus,
 			func(s *appsv1.DeploymentSpec) *metav1.LabelSelector { return s.Selector }),
-		Warnings: deploymentWarnings,
-		Columns:  deploymentColumns(),
+		Warnings: func(next, cur kind.Object) []string {
+			return podsWarnings(next, cur, &next.(*appsv1.Deployment).Spec.Template)
+		},
+		Columns: deploymentColumns(),
 	}
 }
 
@@ -45,7 +49,7 @@ func deploymentColumns() []table.Column {
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Text("Ready", "Ready pods and desired pods.", func(d *appsv1.Deployment) string {
-			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, orOne(d.Spec.Replicas))
+			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1))
 		}),
 		table.Count("Up-to-date", "Pods with the newest template.",
 			func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
@@ -90,40 +94,34 @@ func deploymentScale(obj kind.Object) (wanted **int32, there int32, selector str
 	return &d.Spec.Replicas, d.Status.Replicas, selectorText(d.Spec.Selector)
 }
 
-func deploymentWarnings(next, cur kind.Object) []string {
-	return podsWarnings(next, cur, &next.(*appsv1.Deployment).Spec.Template)
-}
-
 func deploymentSpec(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {
-	errs := check.NilOrNonNegative(path.Child("replicas"), spec.Replicas)
-	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "deployment")...)
-	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
-	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
-	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "ReplicaSet")...)
-	errs = append(errs, deploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
+	errs := slices.Concat(
+		check.NilOrNonNegative(path.Child("replicas"), spec.Replicas),
+		selectorErrors(spec.Selector, path.Child("selector"), "deployment"),
+		matchErrors(spec.Selector, &spec.Template, path),
+		pod.ValidateTemplate(&spec.Template, path.Child("template")),
+		runForeverErrors(&spec.Template, path.Child("template"), "ReplicaSet"))
+	s, strategy := &spec.Strategy, path.Child("strategy")
+	switch rolling := strategy.Child("rollingUpdate"); s.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		if s.RollingUpdate != nil {
+			errs = append(errs, field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'"))
+		}
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		errs = append(errs, deploymentRolling(s.RollingUpdate, rolling)...)
+	default:
+		errs = append(errs, check.UnsetOr(strategy, s.Type, appsv1.RecreateDeploymentStrategyType,
+			appsv1.RollingUpdateDeploymentStrategyType)...)
+	}
 	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	errs = append(errs, check.NilOrNonNegative(path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)...)
-	if s, at := spec.ProgressDeadlineSeconds, path.Child("progressDeadlineSeconds"); s != nil {
-		errs = append(errs, check.NonNegative(at, *s)...)
-		if *s <= spec.MinReadySeconds {
-			errs = append(errs, field.Invalid(at, *s, "must be greater than minReadySeconds"))
+	if n, at := spec.ProgressDeadlineSeconds, path.Child("progressDeadlineSeconds"); n != nil {
+		errs = append(errs, check.NonNegative(at, *n)...)
+		if *n <= spec.MinReadySeconds {
+			errs = append(errs, field.Invalid(at, *n, "must be greater than minReadySeconds"))
 		}
 	}
 	return errs
-}
-
-func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
-	rolling := path.Child("rollingUpdate")
-	switch s.Type {
-	case appsv1.RecreateDeploymentStrategyType:
-		if s.RollingUpdate != nil {
-			return field.ErrorList{field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'")}
-		}
-		return nil
-	case appsv1.RollingUpdateDeploymentStrategyType:
-		return deploymentRolling(s.RollingUpdate, rolling)
-	}
-	return check.UnsetOr(path, s.Type, appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
 }
 
 // deploymentRolling requires maxUnavailable or maxSurge: with neither, a rollout cannot progress.

@@ -33,7 +33,9 @@ func replicaSetResource() kind.Resource {
 				return replicaSetStatus(next, path)
 			},
 			func(s *appsv1.ReplicaSetSpec) *metav1.LabelSelector { return s.Selector }),
-		Warnings: replicaSetWarnings,
+		Warnings: func(next, cur kind.Object) []string {
+			return podsWarnings(next, cur, &next.(*appsv1.ReplicaSet).Spec.Template)
+		},
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
 		},
@@ -64,10 +66,6 @@ func replicaSetDefault(obj kind.Object) {
 func replicaSetScale(obj kind.Object) (wanted **int32, there int32, selector string) {
 	rs := obj.(*appsv1.ReplicaSet)
 	return &rs.Spec.Replicas, rs.Status.Replicas, selectorText(rs.Spec.Selector)
-}
-
-func replicaSetWarnings(next, cur kind.Object) []string {
-	return podsWarnings(next, cur, &next.(*appsv1.ReplicaSet).Spec.Template)
 }
 
 func replicaSetSpec(spec *appsv1.ReplicaSetSpec, path *field.Path) field.ErrorList {

@@ -81,8 +81,14 @@ func replicationControllerScale(obj kind.Object) (wanted **int32, there int32, s
 
 func replicationControllerValidate(next, _ kind.Object, subresource string) field.ErrorList {
 	rc := next.(*corev1.ReplicationController)
-	if subresource == "status" {
-		return replicationControllerStatus(&rc.Status, field.NewPath("status"))
+	if status := &rc.Status; subresource == "status" { // the rules for ReplicaSets
+		return replicaSetStatus(&appsv1.ReplicaSetStatus{
+			Replicas:             status.Replicas,
+			FullyLabeledReplicas: status.FullyLabeledReplicas,
+			ReadyReplicas:        status.ReadyReplicas,
+			AvailableReplicas:    status.AvailableReplicas,
+			ObservedGeneration:   status.ObservedGeneration,
+		}, field.NewPath("status"))
 	}
 	spec, path := &rc.Spec, field.NewPath("spec")
 	errs := check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)
@@ -97,15 +103,4 @@ func replicationControllerValidate(next, _ kind.Object, subresource string) fiel
 	errs = append(errs, labelErrors(labels.Set(spec.Selector).AsSelectorPreValidated(), spec.Template, at)...)
 	errs = append(errs, pod.ValidateTemplate(spec.Template, at)...)
 	return append(errs, runForeverErrors(spec.Template, at, "ReplicationController")...)
-}
-
-// replicationControllerStatus checks a status by the rules for ReplicaSets.
-func replicationControllerStatus(status *corev1.ReplicationControllerStatus, path *field.Path) field.ErrorList {
-	return replicaSetStatus(&appsv1.ReplicaSetStatus{
-		Replicas:             status.Replicas,
-		FullyLabeledReplicas: status.FullyLabeledReplicas,
-		ReadyReplicas:        status.ReadyReplicas,
-		AvailableReplicas:    status.AvailableReplicas,
-		ObservedGeneration:   status.ObservedGeneration,
-	}, path)
 }

@@ -3,6 +3,7 @@ package workload
 import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/registry/kind"
 )
@@ -19,7 +20,7 @@ func scales(of func(obj kind.Object) (wanted **int32, there int32, selector stri
 					Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
 					ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
 				},
-				Spec:   autoscalingv1.ScaleSpec{Replicas: orOne(*wanted)},
+				Spec:   autoscalingv1.ScaleSpec{Replicas: ptr.Deref(*wanted, 1)},
 				Status: autoscalingv1.ScaleStatus{Replicas: there, Selector: selector},
 			}
 		},
@@ -37,12 +38,4 @@ func selectorText(selector *metav1.LabelSelector) string {
 		return ""
 	}
 	return s.String()
-}
-
-// orOne returns the number of desired pods, by default one.
-func orOne(replicas *int32) int32 {
-	if replicas == nil {
-		return 1
-	}
-	return *replicas
 }

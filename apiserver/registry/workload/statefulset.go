@@ -9,6 +9,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/volume"
@@ -40,7 +41,7 @@ func statefulSetResource() kind.Resource {
 		Columns: append([]table.Column{
 			table.Name(),
 			table.Text("Ready", "Ready pods and desired pods.", func(s *appsv1.StatefulSet) string {
-				return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, orOne(s.Spec.Replicas))
+				return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1))
 			}),
 			table.Age(),
 		}, pod.TemplateColumns(func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template })...),
@@ -57,12 +58,19 @@ func statefulSetHalves(obj kind.Object) (*appsv1.StatefulSetSpec, *appsv1.Statef
 func statefulSetDefault(obj kind.Object) {
 	spec := &obj.(*appsv1.StatefulSet).Spec
 	kind.SetIfZero(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	statefulSetStrategyDefault(&spec.UpdateStrategy)
+	s := &spec.UpdateStrategy
+	if s.Type == "" { // a strategy with an explicit type and no parameters gets none
+		s.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		kind.SetIfNil(&s.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if s.Type == appsv1.RollingUpdateStatefulSetStrategyType && s.RollingUpdate != nil {
+		kind.SetIfNil(&s.RollingUpdate.Partition, 0)
+		kind.SetIfNil(&s.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+	}
 	kind.SetIfNil(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	kind.SetIfZero(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted,
-		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	kind.SetIfZero(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
-		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	retention := spec.PersistentVolumeClaimRetentionPolicy
+	kind.SetIfZero(&retention.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	kind.SetIfZero(&retention.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	kind.SetIfNil(&spec.Replicas, 1)
 	kind.SetIfNil(&spec.RevisionHistoryLimit, 10)
 	pod.DefaultTemplate(&spec.Template)
@@ -71,19 +79,6 @@ func statefulSetDefault(obj kind.Object) {
 		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 		kind.SetIfZero(&claim.Status.Phase, corev1.ClaimPending)
 		storage.DefaultClaim(&claim.Spec)
-	}
-}
-
-// statefulSetStrategyDefault sets the default strategy and its parameters. A strategy with an explicit type and no
-// parameters gets none.
-func statefulSetStrategyDefault(s *appsv1.StatefulSetUpdateStrategy) {
-	if s.Type == "" {
-		s.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		kind.SetIfNil(&s.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
-	}
-	if s.Type == appsv1.RollingUpdateStatefulSetStrategyType && s.RollingUpdate != nil {
-		kind.SetIfNil(&s.RollingUpdate.Partition, 0)
-		kind.SetIfNil(&s.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 	}
 }
 

@@ -20,24 +20,27 @@ func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.Error
 		errs = append(errs, field.Invalid(path.Child("podManagementPolicy"), p,
 			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
 	}
-	errs = append(errs, statefulSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	errs = append(errs,
-		statefulSetRetention(spec.PersistentVolumeClaimRetentionPolicy,
-			path.Child("persistentVolumeClaimRetentionPolicy"))...)
-	errs = append(errs, check.NilOrNonNegative(path.Child("replicas"), spec.Replicas)...)
-	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
+	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+		appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	retention, at := spec.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy")
+	errs = slices.Concat(errs,
+		statefulSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy")),
+		check.UnsetOr(at.Child("whenDeleted"), retention.WhenDeleted, retain, remove),
+		check.UnsetOr(at.Child("whenScaled"), retention.WhenScaled, retain, remove),
+		check.NilOrNonNegative(path.Child("replicas"), spec.Replicas),
+		check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds))
 	if spec.Ordinals != nil {
 		errs = append(errs, check.NonNegative(path.Child("ordinals", "start"), spec.Ordinals.Start)...)
 	}
-	errs = append(errs, check.UnsetOrNamed(path.Child("serviceName"), spec.ServiceName, validation.IsDNS1123Label)...)
-	errs = append(errs, selectorErrors(spec.Selector, path.Child("selector"), "statefulset")...)
-	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
-	errs = append(errs, pod.ValidateTemplate(withClaims(spec), path.Child("template"))...)
-	errs = append(errs, runForeverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
+	errs = slices.Concat(errs,
+		check.UnsetOrNamed(path.Child("serviceName"), spec.ServiceName, validation.IsDNS1123Label),
+		selectorErrors(spec.Selector, path.Child("selector"), "statefulset"),
+		matchErrors(spec.Selector, &spec.Template, path),
+		pod.ValidateTemplate(withClaims(spec), path.Child("template")),
+		runForeverErrors(&spec.Template, path.Child("template"), "StatefulSet"))
 	for i := range spec.VolumeClaimTemplates {
-		errs = append(errs,
-			storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec,
-				path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+		errs = append(errs, storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec,
+			path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
 	return errs
 }
@@ -61,13 +64,6 @@ func statefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) 
 		errs = append(errs, check.AtMostAll(at, u)...)
 	}
 	return errs
-}
-
-func statefulSetRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, path *field.Path) field.ErrorList {
-	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
-		appsv1.DeletePersistentVolumeClaimRetentionPolicyType
-	return append(check.UnsetOr(path.Child("whenDeleted"), p.WhenDeleted, retain, remove),
-		check.UnsetOr(path.Child("whenScaled"), p.WhenScaled, retain, remove)...)
 }
 
 // withClaims returns the template with a volume for each claim template, as in the pods. The volume replaces one of the

@@ -3,9 +3,10 @@ package workload
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/check"
 )
 
 // selectorErrors requires a selector that is not empty: an empty one matches all pods.
@@ -13,7 +14,7 @@ func selectorErrors(selector *metav1.LabelSelector, path *field.Path, kind strin
 	if selector == nil {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	errs := metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
+	errs := check.LabelSelector(path, selector)
 	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		errs = append(errs, field.Invalid(path, selector, "empty selector is invalid for "+kind))
 	}

@@ -96,7 +96,7 @@ func (q *Request) Form(res *kind.Resource) *Form {
 		if sub != nil {
 			f.Kind = sub.KindOf(q.R.Resource)
 		}
-		f.Object = Typed(q.R.Options, f.Kind)
+		f.Object = WithKind(q.R.Options, f.Kind)
 		return f
 	case !q.IsWholeObject():
 		f.Kind = sub.KindOf(q.R.Resource)
@@ -116,7 +116,11 @@ func (q *Request) object() kind.Object {
 	o := q.R.Object
 	if q.Mutating && q.R.Operation == admission.Create && q.IsWholeObject() && !isNil(o) {
 		o = o.DeepCopyObject().(kind.Object)
-		q.clearServerFields(o)
+		if q.R.Generated {
+			o.SetName("")
+		}
+		o.SetUID("")
+		o.SetCreationTimestamp(metav1.Time{})
 	}
 	return o
 }
@@ -131,15 +135,15 @@ func (q *Request) convert(res *kind.Resource, obj kind.Object, as schema.GroupVe
 	}
 	if res.View != nil && q.IsWholeObject() {
 		var err error
-		if obj, err = res.View.Converted(context.Background(), obj); err != nil {
+		if obj, err = res.View.Convert(context.Background(), obj); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
 	}
-	return Typed(obj, as), nil
+	return WithKind(obj, as), nil
 }
 
-// Typed returns obj with its kind; nil for none.
-func Typed(obj runtime.Object, as schema.GroupVersionKind) runtime.Object {
+// WithKind returns obj with its kind; nil for none.
+func WithKind(obj runtime.Object, as schema.GroupVersionKind) runtime.Object {
 	if obj == nil || obj.GetObjectKind().GroupVersionKind() == as {
 		return obj
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
@@ -35,11 +34,18 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 		return false, apierrors.NewInternalError(fmt.Errorf("admission changed the kind %v to %v", f.Kind, got))
 	}
 	if q.IsWholeObject() {
-		if err := q.restoreMetadata(next, is); err != nil {
-			return false, err
+		if next.GetNamespace() != is.GetNamespace() {
+			return false, apierrors.NewBadRequest(
+				"the namespace of the provided object does not match the namespace sent on the request")
 		}
+		if q.R.Operation == admission.Create && next.GetName() == "" {
+			next.SetName(is.GetName())
+			next.SetGenerateName(is.GetGenerateName())
+		}
+		kind.KeepMetadata(next, is) // admission must not change it
+		next.SetManagedFields(slices.Clone(is.GetManagedFields()))
 		if res.View != nil {
-			if next, err = res.View.Stored(context.Background(), next); err != nil {
+			if next, err = res.View.ToStored(context.Background(), next); err != nil {
 				return false, apierrors.NewInternalError(err)
 			}
 		}
@@ -79,30 +85,6 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 		err = runtime.NewStrictDecodingError(unknown)
 	}
 	return next, err
-}
-
-// clearServerFields clears the fields of a new object that mutating admission does not see.
-func (q *Request) clearServerFields(o kind.Object) {
-	if q.R.Generated {
-		o.SetName("")
-	}
-	o.SetUID("")
-	o.SetCreationTimestamp(metav1.Time{})
-}
-
-// restoreMetadata restores the metadata that admission must not change.
-func (q *Request) restoreMetadata(next, is kind.Object) error {
-	if next.GetNamespace() != is.GetNamespace() {
-		return apierrors.NewBadRequest(
-			"the namespace of the provided object does not match the namespace sent on the request")
-	}
-	if q.R.Operation == admission.Create && next.GetName() == "" {
-		next.SetName(is.GetName())
-		next.SetGenerateName(is.GetGenerateName())
-	}
-	kind.KeepMetadata(next, is)
-	next.SetManagedFields(slices.Clone(is.GetManagedFields()))
-	return nil
 }
 
 // setObject sets to to the content of from. The caller must not use from afterwards.

@@ -39,10 +39,10 @@ func DeferredErrors(ctx context.Context, res *kind.Resource, next, cur kind.Obje
 	}
 	var err error
 	if cur != nil {
-		cur, err = t.view.View.Shown(ctx, cur)
+		cur, err = t.view.View.FromStored(ctx, cur)
 	}
 	if err == nil {
-		next, err = t.view.View.Converted(ctx, next)
+		next, err = t.view.View.Convert(ctx, next)
 	}
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}

@@ -50,9 +50,8 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 	old *resourcev1.ResourceClaimStatus) (errs field.ErrorList, err error) {
 	at := field.NewPath("status")
 	refuse := func(part, subresource string) {
-		errs = append(errs,
-			field.Forbidden(at.Child(part),
-				fmt.Sprintf("user %q may not write it without permission for resourceclaims/%s", w.user.Name, subresource)))
+		errs = append(errs, field.Forbidden(at.Child(part),
+			fmt.Sprintf("user %q may not write it without permission for resourceclaims/%s", w.user.Name, subresource)))
 	}
 	if !equality.Semantic.DeepEqual(next.Allocation, old.Allocation) ||
 		!equality.Semantic.DeepEqual(next.ReservedFor, old.ReservedFor) {
@@ -68,7 +67,10 @@ func (w claimWriter) check(ctx context.Context, namespace string, next,
 		return errs, nil // a deallocation also removes the devices' status
 	}
 	prefixes := []string{resourcev1.VerbPrefixArbitraryNode}
-	if w.runsOn(nodeOf(next.Allocation)) {
+	// The service account of a pod on the node of the devices may write with another prefix, too.
+	node, on := nodeOf(next.Allocation), w.user.Extra[serviceaccount.NodeNameKey]
+	_, _, other := serviceaccount.SplitUsername(w.user.Name)
+	if other == nil && node != "" && slices.Equal(on, []string{node}) {
 		prefixes = append(prefixes, resourcev1.VerbPrefixAssociatedNode)
 	}
 	for _, driver := range sets.List(changedDrivers(next.Devices, old.Devices)) {
@@ -96,13 +98,6 @@ func (w claimWriter) may(ctx context.Context, what auth.Attributes, prefixes ...
 		}
 	}
 	return false, nil
-}
-
-// runsOn reports whether the user is the service account of a pod on the node.
-func (w claimWriter) runsOn(node string) bool {
-	_, _, err := serviceaccount.SplitUsername(w.user.Name)
-	on := w.user.Extra[serviceaccount.NodeNameKey]
-	return err == nil && node != "" && len(on) == 1 && on[0] == node
 }
 
 // nodeOf returns the node of the devices; empty if they are on several nodes.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	helpers "k8s.io/component-helpers/resource"
 
@@ -55,8 +56,8 @@ func LimitRanger(c client.Client) admission.Plugin {
 						errs = append(errs, checkClaim(obj, &lr.Spec.Limits[i])...)
 					}
 				}
-				if len(errs) > 0 {
-					return r.Forbid(utilerrors.NewAggregate(errs))
+				if err := utilerrors.NewAggregate(errs); err != nil {
+					return r.Forbid(err)
 				}
 			}
 			return nil
@@ -99,13 +100,10 @@ func limitDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	for i := range pod.Spec.InitContainers {
 		notes = append(notes, containerDefaults(&pod.Spec.InitContainers[i], requests, limits, "init container")...)
 	}
-	if len(notes) == 0 {
-		return
+	if len(notes) > 0 {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, limitRangerAnnotation,
+			"LimitRanger plugin set: "+strings.Join(notes, "; "))
 	}
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-	}
-	pod.Annotations[limitRangerAnnotation] = "LimitRanger plugin set: " + strings.Join(notes, "; ")
 }
 
 func containerDefaults(c *corev1.Container, requests, limits corev1.ResourceList, what string) []string {
@@ -151,27 +149,19 @@ func checkPod(pod *corev1.Pod, l *corev1.LimitRangeItem) []error {
 	return errs
 }
 
-// checkAmounts returns the violations of min, max and maxLimitRequestRatio.
+// checkAmounts returns the violations of min, max and maxLimitRequestRatio; nil errors are not violations.
 func checkAmounts(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.Min)) {
-		errs = append(errs, oneError(checkMin(l, name, requests, limits))...)
+		errs = append(errs, checkMin(l, name, requests, limits))
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Max)) {
-		errs = append(errs, oneError(checkMax(l, name, requests, limits))...)
+		errs = append(errs, checkMax(l, name, requests, limits))
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.MaxLimitRequestRatio)) {
-		errs = append(errs, oneError(checkRatio(l, name, requests, limits))...)
+		errs = append(errs, checkRatio(l, name, requests, limits))
 	}
 	return errs
-}
-
-// oneError returns err as a list; an empty one for nil.
-func oneError(err error) []error {
-	if err == nil {
-		return nil
-	}
-	return []error{err}
 }
 
 func checkMin(l *corev1.LimitRangeItem, name corev1.ResourceName, requests, limits corev1.ResourceList) error {
@@ -229,7 +219,7 @@ func checkClaim(claim *corev1.PersistentVolumeClaim, l *corev1.LimitRangeItem) [
 	requests := claim.Spec.Resources.Requests
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(l.Min)) {
-		errs = append(errs, oneError(checkMin(l, name, requests, nil))...)
+		errs = append(errs, checkMin(l, name, requests, nil))
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Max)) {
 		most := l.Max[name]

@@ -60,9 +60,18 @@ func (n nodeWrite) check(ctx context.Context) error {
 	case client.ServiceAccounts:
 		return n.token(ctx)
 	case client.Leases:
-		return n.lease()
+		if n.Namespace != corev1.NamespaceNodeLease {
+			return fmt.Errorf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+		}
+		if n.Name != n.node {
+			return errors.New("can only access node lease with the same name as the requesting node")
+		}
 	case client.ResourceSlices:
-		return n.slice()
+		for _, object := range []client.Object{n.Object, n.Old} {
+			if s, ok := object.(*resourcev1.ResourceSlice); ok && (s.Spec.NodeName == nil || *s.Spec.NodeName != n.node) {
+				return fmt.Errorf("can only create, update and delete ResourceSlices with spec.nodeName %q, its own", n.node)
+			}
+		}
 	case client.PodCertificateRequests:
 		return n.certificate(ctx)
 	}
@@ -280,26 +289,6 @@ func (n nodeWrite) certificate(ctx context.Context) error {
 		})
 	}) {
 		return fmt.Errorf("pod %q does not have a certificate of signer %q in its volumes", spec.PodName, spec.SignerName)
-	}
-	return nil
-}
-
-func (n nodeWrite) lease() error {
-	if n.Namespace != corev1.NamespaceNodeLease {
-		return fmt.Errorf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
-	}
-	if n.Name != n.node {
-		return errors.New("can only access node lease with the same name as the requesting node")
-	}
-	return nil
-}
-
-// slice allows only ResourceSlices of this node.
-func (n nodeWrite) slice() error {
-	for _, object := range []client.Object{n.Object, n.Old} {
-		if s, ok := object.(*resourcev1.ResourceSlice); ok && (s.Spec.NodeName == nil || *s.Spec.NodeName != n.node) {
-			return fmt.Errorf("can only create, update and delete ResourceSlices with spec.nodeName %q, its own", n.node)
-		}
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -124,7 +123,7 @@ func violationLines(names map[string][]string) []string {
 			lines = append(lines, fmt.Sprintf("%s (and %d other pods): %s", name, more, fault))
 		}
 	}
-	slices.SortFunc(lines, cmp.Compare[string])
+	slices.Sort(lines)
 	return lines
 }
 

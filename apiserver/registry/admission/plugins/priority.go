@@ -7,9 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
 )
 
 // priority sets the priority of a new pod from its PriorityClass or the default class. An update without a priority
@@ -25,12 +27,8 @@ func priority(c client.Client) admission.Plugin {
 			return resolvePriority(ctx, c, r, pod)
 		case admission.Update:
 			next, old := &pod.Spec, &r.Old.(*corev1.Pod).Spec
-			if next.Priority == nil {
-				next.Priority = old.Priority
-			}
-			if next.PreemptionPolicy == nil {
-				next.PreemptionPolicy = old.PreemptionPolicy
-			}
+			kind.SetIfZero(&next.Priority, old.Priority)
+			kind.SetIfZero(&next.PreemptionPolicy, old.PreemptionPolicy)
 		}
 		return nil
 	}}
@@ -47,9 +45,7 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 	value, policy := int32(0), corev1.PreemptLowerPriority
 	if class != nil {
 		pod.Spec.PriorityClassName, value = class.Name, class.Value
-		if class.PreemptionPolicy != nil {
-			policy = *class.PreemptionPolicy
-		}
+		policy = ptr.Deref(class.PreemptionPolicy, policy)
 	}
 	if requested := pod.Spec.Priority; requested != nil && *requested != value {
 		return r.Forbid(
@@ -57,9 +53,7 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 				"priority admission controller computed %d from the given PriorityClass name", *requested, value))
 	}
 	pod.Spec.Priority = &value
-	if pod.Spec.PreemptionPolicy == nil {
-		pod.Spec.PreemptionPolicy = &policy
-	}
+	kind.SetIfNil(&pod.Spec.PreemptionPolicy, policy)
 	return nil
 }
 

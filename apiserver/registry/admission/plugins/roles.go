@@ -38,7 +38,8 @@ func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 		case *rbacv1.Role:
 			return e.role(ctx, next.Rules, false)
 		case *rbacv1.ClusterRole:
-			return e.role(ctx, next.Rules, next.AggregationRule != nil || isAggregated(r.Old))
+			old, _ := r.Old.(*rbacv1.ClusterRole)
+			return e.role(ctx, next.Rules, next.AggregationRule != nil || old != nil && old.AggregationRule != nil)
 		case *rbacv1.RoleBinding:
 			return e.binding(ctx, next.RoleRef, next.Subjects)
 		case *rbacv1.ClusterRoleBinding:
@@ -46,11 +47,6 @@ func roleEscalation(c client.Client, roles Roles) admission.Plugin {
 		}
 		return nil
 	}}
-}
-
-func isAggregated(old kind.Object) bool {
-	role, ok := old.(*rbacv1.ClusterRole)
-	return ok && role.AggregationRule != nil
 }
 
 // escalation is one write of a role or a binding.
@@ -74,7 +70,9 @@ func (e escalation) role(ctx context.Context, rules []rbacv1.PolicyRule, aggrega
 	if ok, err := e.may(ctx, "escalate", e.Resource.GVR.Resource, name); ok || err != nil {
 		return err
 	}
-	if aggregate && e.missing(ctx, clusterAdminRules()) != nil {
+	all := []string{"*"}
+	admin := []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
+	if aggregate && e.missing(ctx, admin) != nil {
 		return e.Forbid(errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return e.confirm(ctx, rules)
@@ -165,12 +163,6 @@ func (e escalation) missing(ctx context.Context, rules []rbacv1.PolicyRule) erro
 		text += fmt.Sprintf("; resolution errors: [%v]", unknown)
 	}
 	return errors.New(text)
-}
-
-// clusterAdminRules returns the rules of cluster-admin.
-func clusterAdminRules() []rbacv1.PolicyRule {
-	all := []string{"*"}
-	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
 }
 
 // describeRules formats rules as upstream does. Rules that differ only in the verb share a line.

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
 )
 
 // Upstream's names and values (plugin/pkg/admission/serviceaccount).
@@ -37,19 +40,29 @@ func serviceAccount(c client.Client) admission.Plugin {
 			return nil
 		}
 		if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-			return mirrorAccount(r, pod)
+			// No user was authorized to create the static pod, so that it must not refer to API objects.
+			uses := map[string]bool{}
+			volume.All().References(pod, func(resource, _ string) { uses[resource] = true })
+			switch {
+			case pod.Spec.ServiceAccountName != "":
+				return r.Forbid(errors.New("a mirror pod may not reference service accounts"))
+			case uses["secrets"]:
+				return r.Forbid(errors.New("a mirror pod may not reference secrets"))
+			case uses["serviceaccounts"]:
+				return r.Forbid(errors.New("a mirror pod may not use ServiceAccountToken volume projections"))
+			}
+			return nil
 		}
 		spec := &pod.Spec
-		if spec.ServiceAccountName == "" {
-			spec.ServiceAccountName = defaultAccount
-		}
+		kind.SetIfZero(&spec.ServiceAccountName, defaultAccount)
 		name := spec.ServiceAccountName
 		spec.DeprecatedServiceAccount = name
 		account, err := findAccount(ctx, c, r.Namespace, name)
 		if err != nil {
 			return r.Forbid(fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, name, err))
 		}
-		if automounts(account, spec) {
+		// The pod's setting takes precedence over its account's.
+		if ptr.Deref(cmp.Or(spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken), true) {
 			mountToken(spec)
 		}
 		if len(spec.ImagePullSecrets) == 0 {
@@ -75,18 +88,6 @@ func findAccount(ctx context.Context, c client.Client, namespace, name string) (
 		err = apierrors.NewNotFound(corev1.Resource("serviceaccount"), name) // singular, as upstream's
 	}
 	return account, err
-}
-
-// automounts reports whether the pod gets API credentials. The pod's setting takes precedence over its account's; the
-// default is true.
-func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
-	switch {
-	case spec.AutomountServiceAccountToken != nil:
-		return *spec.AutomountServiceAccountToken
-	case account.AutomountServiceAccountToken != nil:
-		return *account.AutomountServiceAccountToken
-	}
-	return true
 }
 
 // mountToken mounts the credentials into each container that has no other mount at their path. It adds the volume if
@@ -137,19 +138,4 @@ func credentials(name string) corev1.Volume {
 				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
 		},
 	}}}
-}
-
-// mirrorAccount rejects references in mirror pods, because no user was authorized to create their static pods.
-func mirrorAccount(r *admission.Request, pod *corev1.Pod) error {
-	uses := map[string]bool{}
-	volume.All().References(pod, func(resource, _ string) { uses[resource] = true })
-	switch {
-	case pod.Spec.ServiceAccountName != "":
-		return r.Forbid(errors.New("a mirror pod may not reference service accounts"))
-	case uses["secrets"]:
-		return r.Forbid(errors.New("a mirror pod may not reference secrets"))
-	case uses["serviceaccounts"]:
-		return r.Forbid(errors.New("a mirror pod may not use ServiceAccountToken volume projections"))
-	}
-	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -122,16 +121,4 @@ func codeOf(r metav1.StatusReason) int32 {
 		return http.StatusRequestEntityTooLarge
 	}
 	return http.StatusUnprocessableEntity
-}
-
-// annotations are the audit annotations of a policy: the distinct values of each key.
-type annotations map[string][]string
-
-func (a annotations) add(all []annotation) {
-	for _, one := range all {
-		value := one.value[:min(len(one.value), maxAnnotationValue)]
-		if !slices.Contains(a[one.key], value) {
-			a[one.key] = append(a[one.key], value)
-		}
-	}
 }

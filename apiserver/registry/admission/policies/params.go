@@ -63,7 +63,7 @@ func (v *matcher) find(ctx context.Context, res *kind.Resource, namespace string
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return []runtime.Object{match.Typed(obj, res.GVK())}, err
+		return []runtime.Object{match.WithKind(obj, res.GVK())}, err
 	}
 	labels, err := metav1.LabelSelectorAsSelector(ref.Selector)
 	if err != nil {
@@ -71,7 +71,7 @@ func (v *matcher) find(ctx context.Context, res *kind.Resource, namespace string
 	}
 	all, _, err := v.cfg.API.List(ctx, client.Selector{Resource: res.GVR, Namespace: namespace, Labels: labels})
 	for _, obj := range all {
-		out = append(out, match.Typed(obj, res.GVK()))
+		out = append(out, match.WithKind(obj, res.GVK()))
 	}
 	return out, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/common/types"
@@ -74,7 +75,7 @@ func (v *validation) evaluatePolicy(ctx context.Context, p *policy[*admissionreg
 		v.misconfigured(&p.policyMeta, nil, err)
 		return nil
 	}
-	notes := annotations{}
+	notes := map[string][]string{} // audit annotations of the policy: the distinct values of each key
 	for _, b := range p.bindings {
 		if err := v.evaluateBinding(ctx, &p.policyMeta, b, res, expressions, notes); err != nil {
 			return err
@@ -88,7 +89,7 @@ func (v *validation) evaluatePolicy(ctx context.Context, p *policy[*admissionreg
 
 // evaluateBinding collects the results of a policy for one binding, one for each object of parameters.
 func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *binding, res *kind.Resource,
-	e *admissionregistration.Expressions, notes annotations) error {
+	e *admissionregistration.Expressions, notes map[string][]string) error {
 	all, err := v.paramsFor(ctx, p, b)
 	if err != nil {
 		v.misconfigured(p, b, err)
@@ -112,7 +113,12 @@ func (v *validation) evaluateBinding(ctx context.Context, p *policyMeta, b *bind
 				v.deny(denial{source: sourceOf(p, b), message: err.Error()})
 			}
 		}
-		notes.add(result.annotations)
+		for _, one := range result.annotations {
+			value := one.value[:min(len(one.value), maxAnnotationValue)]
+			if !slices.Contains(notes[one.key], value) {
+				notes[one.key] = append(notes[one.key], value)
+			}
+		}
 	}
 	return nil
 }

@@ -27,10 +27,6 @@ type webhookFailures struct {
 	suppressed int       // failures without a message since the last one
 }
 
-func newFailures(clock clock.PassiveClock, log *zap.Logger) *failureLog {
-	return &failureLog{clock: clock, log: log, byWebhook: map[string]*webhookFailures{}}
-}
-
 // failed logs a failure of the hook, or counts it for the next message.
 func (f *failureLog) failed(h *hook, err error, outcome string) {
 	if silent, due := f.count(h.Name); due {

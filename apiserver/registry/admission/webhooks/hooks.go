@@ -58,7 +58,8 @@ type hook struct {
 
 // New returns Hooks without webhooks.
 func New(cfg Config) *Hooks {
-	return &Hooks{cfg: cfg, log: newFailures(cfg.Clock, cfg.Log), compiled: map[string][]*hook{}}
+	return &Hooks{cfg: cfg, compiled: map[string][]*hook{},
+		log: &failureLog{clock: cfg.Clock, log: cfg.Log, byWebhook: map[string]*webhookFailures{}}}
 }
 
 const mutatingName = "MutatingAdmissionWebhook"

@@ -118,7 +118,11 @@ func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, ans
 	}
 	after, err := patch.Apply(types.JSONPatchType, before.Raw, answer.Patch, nil)
 	if err != nil {
-		return false, apierrors.NewInternalError(patchError(err))
+		// without the text of the API error, which is about a client's patch
+		if _, why, ok := strings.Cut(err.Error(), "did not return more information: "); ok {
+			err = errors.New(why)
+		}
+		return false, apierrors.NewInternalError(err)
 	}
 	if record := audit.Of(ctx); record.Wants(audit.Request) {
 		annotation, _ := json.Marshal(patchAnnotationValue{h.configuration, h.Name, answer.Patch, "JSONPatch"}) // valid JSON
@@ -128,12 +132,4 @@ func (v *dispatcher) apply(ctx context.Context, h *hook, res *kind.Resource, ans
 		return false, nil
 	}
 	return v.Replace(res, after, false)
-}
-
-// patchError returns the error of a patch without the text of the API error, which is about a client's patch.
-func patchError(err error) error {
-	if _, why, ok := strings.Cut(err.Error(), "did not return more information: "); ok {
-		return errors.New(why)
-	}
-	return err
 }

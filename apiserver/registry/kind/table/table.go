@@ -34,3 +34,14 @@ func Definitions(columns []Column) []metav1.TableColumnDefinition {
 	}
 	return out
 }
+
+// Converted returns the columns for objects that convert turns into objects of the columns.
+func Converted(columns []Column, convert func(store.Object) store.Object) []Column {
+	out := make([]Column, len(columns))
+	for i, c := range columns {
+		cell := c.Cell
+		c.Cell = func(obj store.Object, now time.Time) any { return cell(convert(obj), now) }
+		out[i] = c
+	}
+	return out
+}
