@@ -106,7 +106,7 @@ type Config struct {
 func serveCommands() (serve, config *cobra.Command) {
 	cfg := Config{Controllers: controllers.Default()}
 	return commandline.Server{
-		Flags: cfg.flags(), File: &cfg.File, Log: &cfg.Log, Complete: cfg.complete,
+		Flags: cfg.flags(), File: cfg.file, Log: &cfg.Log, Complete: cfg.complete,
 		Run: func(ctx context.Context, log *zap.Logger) error { return run(ctx, cfg, log) },
 	}.Commands()
 }
@@ -116,7 +116,8 @@ func (c *Config) flags() *commandline.Groups {
 	var g commandline.Groups
 	general := g.Group("general")
 	general.StringVar(&c.File, commandline.FileFlag, "",
-		"YAML file with settings, as monopod config prints it. Flags and environment variables take precedence.")
+		"YAML file with settings, as monopod config prints it. Flags and environment variables take precedence. Empty: "+
+			"config.yaml in the data folder, if it exists.")
 	general.StringVar(&c.DataDir, "data-dir", defaultDataDir, "Folder for all state; nothing is written outside of it.")
 	g.Group("log", &c.Log)
 	group := func(subject string) *pflag.FlagSet { return g.Group(subject) }
@@ -124,6 +125,15 @@ func (c *Config) flags() *commandline.Groups {
 	g.Group("controller", &c.Controllers)
 	c.Settings.Flags(group)
 	return &g
+}
+
+// file returns the path of the file with settings; empty: there is none.
+func (c *Config) file() string {
+	path := filepath.Join(c.DataDir, "config.yaml")
+	if _, err := os.Stat(path); c.File != "" || err != nil {
+		return c.File
+	}
+	return path
 }
 
 // complete validates the flags and sets defaults.

@@ -207,6 +207,9 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 	}
 	socket := n.cfg.Settings.Containerd.Socket()
 	if socket == "" {
+		if err := containerd.CheckMoved(ctx, n.cfg.DataDir); err != nil {
+			return err
+		}
 		return n.runWithChild(ctx)
 	}
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {

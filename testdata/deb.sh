@@ -34,8 +34,6 @@ Version: $version
 Architecture: $architecture
 Maintainer: The Monopod authors <monopod@localhost>
 Installed-Size: $(du -sk "$root" | cut -f1)
-Depends: containerd | containerd.io, runc | containerd.io
-Suggests: crun
 Section: admin
 Priority: optional
 Description: whole Kubernetes in one small process

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
@@ -20,20 +23,36 @@ import (
 	"monopod/store/bolt"
 )
 
+// prepared are the files of a data folder that the user brings: monopod reset --factory keeps them.
+var prepared = []string{"bin", "cdi", "config.json", "config.yaml", "images", "manifests", "seccomp"}
+
+type resetOptions struct {
+	dataDir string
+	runtime containerd.Options
+	factory bool
+}
+
 // resetCommand is `monopod reset`, which stops what serve leaves running. dataDir is the default of
 // --data-dir.
 func resetCommand(dataDir string) *cobra.Command {
+	var c resetOptions
 	cmd := &cobra.Command{
 		Use:     "reset",
 		GroupID: Maintain,
 		Short:   "Stop all pods of a data folder and take down their network; files stay",
 		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
 			"serve started itself, its bridge, its nftables tables and its mounts. The files stay:\n" +
-			"the next serve starts the pods again. To delete the state, too, remove the folder.",
+			"the next serve starts the pods again. With --factory the next serve begins anew: the state,\n" +
+			"credentials, volumes and logs are removed; what the user brought stays: images/, manifests/,\n" +
+			"config.yaml, config.json, cdi/, seccomp/ and containerd/certs.d/.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.reset(cmd.Context()) },
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
+	f := cmd.Flags()
+	f.StringVar(&c.dataDir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
+	f.StringVar(&c.runtime.BinDir, "bin-dir", "", "Folder of the bundled containerd, as given to serve.")
+	f.BoolVar(&c.factory, "factory", false,
+		"Remove the state, credentials, volumes and logs, too. They cannot be restored afterwards.")
 	return cmd
 }
 
@@ -41,8 +60,8 @@ func resetCommand(dataDir string) *cobra.Command {
 const resetTime = 2 * time.Minute
 
 // reset stops all pods of the data folder and removes everything outside of it.
-func reset(ctx context.Context, dataDir string) error {
-	dir, err := filepath.Abs(dataDir)
+func (c resetOptions) reset(ctx context.Context) error {
+	dir, err := filepath.Abs(c.dataDir)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -51,11 +70,22 @@ func reset(ctx context.Context, dataDir string) error {
 		return err
 	}
 	defer folder.Close()
-	if !containerd.HadChild(dir) { // no pods, or pods in a containerd that --containerd named
-		return errors.Join(mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")),
-			cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
+	var stopped error
+	if containerd.HadChild(dir) { // otherwise no pods, or pods in a containerd that --containerd named
+		stopped = stopPods(ctx, containerd.Config{DataDir: dir, Options: c.runtime, Log: zap.NewNop()})
 	}
-	child, err := containerd.New(containerd.Config{DataDir: dir, Log: zap.NewNop()})
+	err = errors.Join(stopped, mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")),
+		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
+	if err != nil || !c.factory {
+		return err
+	}
+	return errors.Join(removeExcept(dir, append(prepared, "containerd")),
+		removeExcept(filepath.Join(dir, "containerd"), []string{"certs.d"}))
+}
+
+// stopPods stops the pods of a child and removes their network.
+func stopPods(ctx context.Context, cfg containerd.Config) error {
+	child, err := containerd.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -67,8 +97,33 @@ func reset(ctx context.Context, dataDir string) error {
 		defer cancel()
 		return removeAll(ctx, child)
 	})
-	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(),
-		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
+	return errors.Join(group.Wait(), child.Discard())
+}
+
+// removeExcept removes what is in dir. It fails before it removes anything if something is mounted there.
+func removeExcept(dir string, keep []string) error {
+	mounted, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return err
+	}
+	for _, m := range mounted {
+		if m.Mountpoint != dir {
+			return fmt.Errorf("reset --factory: something is mounted at %s; unmount it first", m.Mountpoint)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if !slices.Contains(keep, e.Name()) {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // hold prevents monopod from starting on a data folder, whether its state is in the file, in etcd, or damaged.

@@ -1,5 +1,5 @@
 // Command compress writes what the program contains to standard output, compressed: the files that it is given as an
-// standard input. The same files give the same bytes.
+// archive, or else standard input. The same files give the same bytes.
 package main
 
 import (

@@ -35,20 +35,40 @@ var (
 	tagged  sync.Once
 )
 
-// Build builds monopod in the release build, and the sample image.
+// Build builds monopod in the release build, and the sample image. Without what runc needs to be built, monopod has no
+// runtime inside and uses the machine's.
 func Build(t testing.TB) Programs {
 	t.Helper()
 	p := Programs{root: root(t)}
 	plain.Do(func() {
 		defer p.lock(t)()
 		if os.Getenv(Program) == "" {
-			p.build(t, ".", "-o", p.Monopod(Plain), ".")
+			tags := "-tags=grpcnotrace"
+			if lacks := lacksForRuntime(); lacks == nil {
+				p.run(t, ".", nil, "testdata/runtime/build.sh", p.Path("runtime"))
+				if err := CopyFile(p.Source("agent/runtime/containerd/runtime.tar.zst"), p.Path("runtime.tar.zst")); err != nil {
+					t.Fatal(err)
+				}
+				tags += ",bundled"
+			}
+			p.build(t, ".", tags, "-o", p.Monopod(Plain), ".")
 		}
 		p.build(t, ".", "-o", p.Path("web"), "./testdata/web")
 		p.build(t, ".", "-o", p.Path("pack"), "./testdata/web/pack")
 		p.run(t, ".", nil, p.Path("pack"), "-program", p.Path("web"), "-o", p.Image())
 	})
 	return p
+}
+
+// lacksForRuntime returns what the machine lacks to build the runtime; nil: nothing.
+func lacksForRuntime() error {
+	for _, program := range []string{"gcc", "pkg-config"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return err
+		}
+	}
+	_, err := os.Stat("/usr/include/seccomp.h")
+	return err
 }
 
 // BuildRace builds monopod with the race detector, with the Makefile's flags for tests: what they compile is shared.

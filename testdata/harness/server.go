@@ -60,7 +60,7 @@ func (s *Server) Start() {
 	// Without the race detector's pause at each exit: monopod is also the network plugin, which runs several
 	// times for each pod.
 	s.Cmd = &exec.Cmd{Path: s.Cmd.Path, Args: s.Cmd.Args, Stderr: s.Log, Stdout: s.Log,
-		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MONOPOD_BIN_DIR="+binDir(s.Cmd.Path)),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	s.done = make(chan struct{})
 	if err := s.Cmd.Start(); err != nil {
@@ -73,6 +73,9 @@ func (s *Server) Start() {
 		close(done)
 	}(s.Cmd, s.done)
 }
+
+// binDir is where the runtime inside a program is unpacked: once for all tests.
+func binDir(program string) string { return filepath.Join(filepath.Dir(program), "bin") }
 
 // Running reports whether the process was started and has not ended.
 func (s *Server) Running() bool {
@@ -170,9 +173,14 @@ func NeedsContainerd(t testing.TB) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: containers need root")
 	}
+	lacks := lacksForRuntime()
+	if lacks == nil {
+		return // the runtime is inside
+	}
 	for _, program := range []string{"containerd", "runc"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("skipped: %s is not installed: apt-get install %[1]s", program)
+			t.Skipf("skipped: %s is not installed, and cannot be built: %v: apt-get install gcc libseccomp-dev pkgconf",
+				program, lacks)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func can(name string, v *cri.VersionResponse) (bool, error) {
 	return false, fmt.Errorf("no runtime and no ability is called %q", name)
 }
 
-// versionOf returns the version of the fake runtime, or of the containerd that is first in PATH.
+// versionOf returns the version of the fake runtime, or of the containerd that the scripts run.
 func versionOf(runtime string) (*cri.VersionResponse, error) {
 	if runtime == "fake" {
 		return &cri.VersionResponse{RuntimeName: runtime}, nil
@@ -174,9 +174,16 @@ func versionOf(runtime string) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeName: runtime, RuntimeVersion: version}, err
 }
 
-// containerdVersion asks once: scripts have hundreds of conditions.
+// containerdVersion asks once: scripts have hundreds of conditions. PATH has the containerd if monopod has none inside.
 var containerdVersion = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("containerd", "--version").Output()
+	program, err := filepath.Abs("../../bin/test/runtime/containerd")
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(program); err != nil {
+		program = "containerd"
+	}
+	out, err := exec.Command(program, "--version").Output()
 	fields := append(strings.Fields(string(out)), "", "", "") // the third is the version
 	return fields[2], err
 })

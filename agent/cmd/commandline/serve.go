@@ -14,7 +14,7 @@ import (
 // too.
 type Server struct {
 	Flags    *Groups
-	File     *string // value of FileFlag
+	File     func() string // value of FileFlag, or its default; empty: no file
 	Log      *Log
 	Complete func() error // validates the values and sets defaults
 	Run      func(ctx context.Context, log *zap.Logger) error
@@ -33,7 +33,7 @@ func (s Server) serve() *cobra.Command {
 			"A file named by --config can set every flag, too; monopod config prints one.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := s.Flags.FromFile(*s.File); err != nil {
+			if err := s.Flags.FromFile(s.File()); err != nil {
 				return err
 			}
 			if err := s.Complete(); err != nil {
@@ -62,7 +62,7 @@ func (s Server) config() *cobra.Command {
 			"the environment variables and --config. An invalid setting is an error, as for serve.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := s.Flags.FromFile(*s.File); err != nil {
+			if err := s.Flags.FromFile(s.File()); err != nil {
 				return err
 			}
 			var out bytes.Buffer

@@ -21,11 +21,11 @@ import (
 
 // Config contains the configuration with which monopod would be started.
 type Config struct {
-	DataDir    string
-	Runtime    string // --runtime
-	Options    containerd.Options
-	Listen     map[string]string
-	Clock      Clock
+	DataDir string
+	Runtime string // --runtime
+	Options containerd.Options
+	Listen  map[string]string
+	Clock   Clock
 }
 
 // Collect reads and tests the features that monopod needs. It removes everything that it creates for a test.

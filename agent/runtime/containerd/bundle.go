@@ -29,8 +29,8 @@ func bundleVersion() string {
 
 // unpack writes the bundled programs to <dir>/<version>, unless they are there, and returns that folder. The folder
 // appears complete: a power cut leaves at most a temporary folder, which the next unpack removes. Programs of other
-// versions are removed, except those that a process still uses: the shims of pods that an earlier Monopod started, and
-// the runc that they call.
+// versions are removed, except those that a process still executes: the shims of pods that an earlier Monopod started,
+// and the runc that they call. Several Monopods may share dir: a lock makes them unpack in turn.
 func unpack(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return "", err
@@ -39,12 +39,20 @@ func unpack(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	to := filepath.Join(dir, bundleVersion())
+	lock, err := os.Open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", dir, err)
+	}
 	var at unix.Statfs_t
 	if err := unix.Statfs(dir, &at); err == nil && at.Flags&unix.ST_NOEXEC != 0 {
 		return "", fmt.Errorf("cannot run containerd from %s: its file system is mounted noexec; "+
 			"name a folder on another file system with --bin-dir", dir)
 	}
+	to := filepath.Join(dir, bundleVersion())
 	if _, err := os.Stat(to); errors.Is(err, fs.ErrNotExist) {
 		if err := unpackTo(dir, to); err != nil {
 			return "", fmt.Errorf("cannot unpack containerd to %s: %w", dir, err)

@@ -1,12 +1,17 @@
 package containerd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/runtime/cri"
 )
 
 const (
@@ -18,6 +23,8 @@ const (
 	own = "own"
 	// folder begins the name of a folder with the programs.
 	folder = "path:"
+	// hostSocket is the socket of the machine's containerd, which earlier versions used if it had a pod network.
+	hostSocket = "/run/containerd/containerd.sock"
 	// probeTimeout is the deadline of a call that checks whether a containerd answers.
 	probeTimeout = 2 * time.Second
 )
@@ -79,4 +86,36 @@ func (o Options) program(dataDir string) (string, error) {
 func HadChild(dataDir string) bool {
 	_, err := os.Stat(filepath.Join(dataDir, "containerd", "root"))
 	return err == nil
+}
+
+// CheckMoved returns an error if pods of the data folder run in the machine's containerd, where an earlier version
+// started them: a Child would start each a second time.
+func CheckMoved(ctx context.Context, dataDir string) error {
+	if _, err := os.Stat(hostSocket); err != nil || HadChild(dataDir) {
+		return nil
+	}
+	conn, err := cri.Dial(hostSocket)
+	if err != nil {
+		return fmt.Errorf("--containerd: %w", err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	sandboxes, err := api.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
+	if err != nil { // it runs, but no pods in it
+		return nil
+	}
+	return moved(dataDir, sandboxes.Items)
+}
+
+// moved decides for CheckMoved: a pod of the data folder has a folder there, named after its UID.
+func moved(dataDir string, sandboxes []*api.PodSandbox) error {
+	for _, s := range sandboxes {
+		if _, err := os.Stat(filepath.Join(dataDir, "pods", s.Metadata.GetUid())); err == nil && s.Metadata.GetUid() != "" {
+			return fmt.Errorf("pod %s/%s of %s runs in the machine's containerd, which is used only if it is named: "+
+				"keep it with --containerd=%s, or delete all pods of this node before the flag is left out",
+				s.Metadata.Namespace, s.Metadata.Name, dataDir, hostSocket)
+		}
+	}
+	return nil
 }

@@ -24,10 +24,10 @@ import (
 func TestPossible(t *testing.T) {
 	t.Parallel()
 	type lacks struct {
-		user         int
-		capability   int // 0 is CAP_CHOWN, which is not checked
+		user       int
+		capability int // 0 is CAP_CHOWN, which is not checked
 		program    string
-		oci          string // --oci-runtime
+		oci        string // --oci-runtime
 	}
 	for said, l := range map[string]lacks{
 		"use sudo":                 {user: 1000},
