@@ -25,6 +25,7 @@ import (
 	"monopod/agent/images/admin"
 	"monopod/agent/logs"
 	"monopod/agent/network"
+	"monopod/agent/network/cni"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
 	"monopod/agent/resources/cgroup"
@@ -200,10 +201,15 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 		n.fake.Store(rt)
 		return n.runAgent(ctx, rt, runtimeConfig{})
 	}
-	if written, err := host.WriteHosts("/"); err != nil {
-		n.Log.Warn("failed to write /etc/hosts, which containerd copies for each pod", zap.Error(err))
-	} else if written {
-		n.Log.Info("the machine had no /etc/hosts, which containerd copies for each pod; it was written")
+	if err := cni.LoopbackUp(); err != nil { // a bare machine leaves it down
+		n.Log.Warn("failed to set up the loopback device", zap.Error(err))
+	}
+	if n.copiesHosts() {
+		if written, err := host.WriteHosts("/"); err != nil {
+			n.Log.Warn("failed to write /etc/hosts, which containerd copies for each pod", zap.Error(err))
+		} else if written {
+			n.Log.Info("the machine had no /etc/hosts, which containerd copies for each pod; it was written")
+		}
 	}
 	socket := n.cfg.Settings.Containerd.Socket()
 	if socket == "" {
@@ -219,11 +225,14 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.runAgent(ctx, rt, runtimeConfig{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: needs})
+	return n.runAgent(ctx, rt, runtimeConfig{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: n.needs})
 }
 
+// copiesHosts reports whether containerd copies the machine's /etc/hosts for each pod: the bundled one does not.
+func (n *Node) copiesHosts() bool { return !n.cfg.Settings.Containerd.UseBundle() }
+
 // needs returns why no pod on containerd can start on this machine; nil if nothing is missing.
-func needs() error { return host.Needs("/") }
+func (n *Node) needs() error { return host.Needs("/", n.copiesHosts()) }
 
 // readKernel reads the kernel's log until stop is called. If the log is not readable, only the runtime reports OOM
 // kills.
@@ -280,7 +289,7 @@ func (n *Node) runWithChild(ctx context.Context) error {
 	group.Do(func() error {
 		defer stop()
 		return n.runAgent(groupCtx, rt, runtimeConfig{
-			cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ownNetwork: true, needs: needs,
+			cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ownNetwork: true, needs: n.needs,
 			podCIDRs: func() []string { return podCIDRs(child) },
 		})
 	})

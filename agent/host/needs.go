@@ -9,8 +9,11 @@ import (
 )
 
 // Needs returns why no sandbox can start on containerd on the machine below root, and how to fix that; nil if nothing
-// is missing.
-func Needs(root string) error {
+// is missing. hosts says whether containerd copies /etc/hosts for each pod.
+func Needs(root string, hosts bool) error {
+	if !hosts {
+		return cgroupsMounted(root)
+	}
 	return errors.Join(cgroupsMounted(root), Hosts(root))
 }
 
@@ -25,7 +28,7 @@ func cgroupsMounted(root string) error {
 	return errors.New("no control groups are mounted: run mount -t cgroup2 none /sys/fs/cgroup")
 }
 
-// Hosts returns an error if the machine below root has no /etc/hosts, which containerd 1 copies for each pod.
+// Hosts returns an error if the machine below root has no /etc/hosts, which containerd copies for each pod.
 func Hosts(root string) error {
 	if _, err := os.Stat(filepath.Join(root, "etc/hosts")); err != nil {
 		return fmt.Errorf("the machine has no /etc/hosts, which containerd copies for each pod: "+

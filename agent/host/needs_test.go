@@ -20,14 +20,14 @@ func TestNeeds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := host.Needs(root); err == nil || !strings.Contains(err.Error(), "mount -t cgroup2") ||
+		if err := host.Needs(root, true); err == nil || !strings.Contains(err.Error(), "mount -t cgroup2") ||
 			!strings.Contains(err.Error(), "> /etc/hosts") {
 			t.Errorf("a machine without both: %v", err)
 		}
 		if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := host.Needs(root); err == nil || strings.Contains(err.Error(), "cgroup2") {
+		if err := host.Needs(root, true); err == nil || strings.Contains(err.Error(), "cgroup2") {
 			t.Errorf("cgroups of version %s: %v", version, err)
 		}
 		for _, want := range []bool{true, false} {
@@ -35,7 +35,7 @@ func TestNeeds(t *testing.T) {
 				t.Errorf("written %v, %v", written, err)
 			}
 		}
-		if err := host.Needs(root); err != nil {
+		if err := host.Needs(root, true); err != nil {
 			t.Error(err)
 		}
 	}

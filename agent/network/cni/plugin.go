@@ -159,7 +159,7 @@ func inside(ns netns.NsHandle, f func() error) error {
 
 // setUpPod sets up the link, addresses and routes; it runs inside the pod's namespace.
 func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
-	if err := loopbackUp(); err != nil {
+	if err := LoopbackUp(); err != nil {
 		return err
 	}
 	link, err := netlink.LinkByName(ifname)
@@ -191,8 +191,8 @@ func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
 	return nil
 }
 
-// loopbackUp sets up the loopback device of the thread's network namespace.
-func loopbackUp() error {
+// LoopbackUp sets up the loopback device of the thread's network namespace.
+func LoopbackUp() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
@@ -285,7 +285,7 @@ func addLoopback(args args) (types.Result, error) {
 		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
-	if err := inside(ns, loopbackUp); err != nil {
+	if err := inside(ns, LoopbackUp); err != nil {
 		return nil, err
 	}
 	_, home, _ := net.ParseCIDR("127.0.0.1/8")

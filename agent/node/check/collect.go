@@ -58,7 +58,6 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	}
 	_, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail")
 	f.Seccomp = err == nil
-	f.Hosts = host.Hosts("/")
 	f.Socket = cfg.Options.Socket()
 	if f.Child = f.Socket == ""; !f.Child {
 		f.SocketError = answers(ctx, f.Socket)
@@ -67,6 +66,7 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 		f.Bundled = true
 		return
 	}
+	f.Hosts = host.Hosts("/")
 	f.Containerd, f.Runc = program(ctx, "containerd"), program(ctx, "runc")
 	f.CrunErr = cfg.Options.CheckCrun(ctx)
 }
