@@ -93,5 +93,5 @@ func hold(dir string) (io.Closer, error) {
 				err)
 		}
 	}
-	return bolt.Hold(state)
+	return bolt.Lock(state)
 }
