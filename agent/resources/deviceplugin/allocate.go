@@ -165,7 +165,14 @@ func (m *Manager) usePreferred(ctx context.Context, e *endpoint, pod *corev1.Pod
 		return
 	}
 	for _, answer := range resp.ContainerResponses {
-		m.assign(e.resource, pod.UID, s, mine, completePreferred(answer.DeviceIDs, req, mine))
+		to := completePreferred(answer.DeviceIDs, req, mine)
+		m.mu.Lock()
+		// Replace the devices of the container, unless the new ones were allocated to another one meanwhile.
+		still := m.pool.pods[pod.UID] != nil && slices.Equal(s.ids, mine)
+		if still && len(without(without(to, mine), m.pool.free(e.resource))) == 0 {
+			m.pool.pods[pod.UID].swap(e.resource, mine, to)
+		}
+		m.mu.Unlock()
 	}
 }
 
@@ -180,16 +187,6 @@ func completePreferred(preferred []string, req *plugin.ContainerPreferredAllocat
 	}
 	slices.Sort(out)
 	return out
-}
-
-// assign replaces the devices of the container, unless the new ones were allocated to another one meanwhile.
-func (m *Manager) assign(name string, uid types.UID, s *share, from, to []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	still := m.pool.pods[uid] != nil && slices.Equal(s.ids, from)
-	if still && len(without(without(to, from), m.pool.free(name))) == 0 {
-		m.pool.pods[uid].swap(name, from, to)
-	}
 }
 
 // allocate calls the plugin's Allocate.
