@@ -77,15 +77,13 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	called := false
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, name := range m.namesOf(pod.UID, list[i].Name) {
-				fresh, err := m.prepare(ctx, pod, &list[i], name)
-				if err != nil {
-					return err
-				}
-				called = called || fresh
+	for _, c := range spec.Containers(&pod.Spec) {
+		for _, name := range m.namesOf(pod.UID, c.Name) {
+			fresh, err := m.prepare(ctx, pod, c, name)
+			if err != nil {
+				return err
 			}
+			called = called || fresh
 		}
 	}
 	if called {
