@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"net/http"
-	"net/http/pprof"
 	"runtime"
 
 	"github.com/go-chi/chi/v5"
@@ -36,16 +35,4 @@ func (s *Server) debug(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.out.Fail(w, r, request.ErrNotFound())
-}
-
-// profiles routes Go's profiles.
-func profiles(r chi.Router) {
-	r.Get("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)
-	})
-	r.HandleFunc("/debug/pprof/*", pprof.Index)
-	r.Get("/debug/pprof/cmdline", pprof.Cmdline)
-	r.Get("/debug/pprof/profile", pprof.Profile)
-	r.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	r.Get("/debug/pprof/trace", pprof.Trace)
 }

@@ -19,8 +19,12 @@ type gate struct {
 func (g gate) limited(do verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, t target) error {
 		if t.longRunning(r) {
-			if err := g.beginWatch(w, r, t); err != nil {
-				return err
+			if request.IsWatch(r, t.ref) { // as upstream, only its beginning needs a seat; a stream needs none
+				leave, err := g.Seat(r.Context(), w.Header(), r, t.ref)
+				if err != nil {
+					return err
+				}
+				leave()
 			}
 			done, err := g.Hold(r, t.ref)
 			if err != nil {
@@ -36,19 +40,6 @@ func (g gate) limited(do verb) verb {
 		defer in.Leave()
 		return do(w, r.WithContext(ctx), t)
 	}
-}
-
-// beginWatch waits for a seat if the request is a watch, and returns the seat at once: as upstream, a watch needs a
-// seat to begin, a stream none.
-func (g gate) beginWatch(w http.ResponseWriter, r *http.Request, t target) error {
-	if !request.IsWatch(r, t.ref) {
-		return nil
-	}
-	leave, err := g.Seat(r.Context(), w.Header(), r, t.ref)
-	if err == nil {
-		leave()
-	}
-	return err
 }
 
 // withSeat takes a seat for each request for a non-resource path.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/pprof"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -223,7 +224,14 @@ func (s *Server) paths(r chi.Router) {
 		r.Get(path, dump)
 	}
 	if s.cfg.Profiling {
-		profiles(r)
+		r.Get("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)
+		})
+		r.HandleFunc("/debug/pprof/*", pprof.Index)
+		r.Get("/debug/pprof/cmdline", pprof.Cmdline)
+		r.Get("/debug/pprof/profile", pprof.Profile)
+		r.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		r.Get("/debug/pprof/trace", pprof.Trace)
 	}
 	r.Get(status.Path, s.admin.Status)
 	r.Get(status.LogPath, s.admin.Log)

@@ -310,12 +310,6 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 	}
 }
 
-// writeBatch processes the queued writes and returns the writer's token, also after a panic.
-func (m *Memory) writeBatch() {
-	defer func() { <-m.writer }()
-	m.process(m.gather())
-}
-
 // Repair checks that the log still contains its committed records. If not, it writes them again and returns true. It
 // returns an error if nothing can be written.
 func (m *Memory) Repair(ctx context.Context) (repaired bool, err error) {

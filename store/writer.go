@@ -36,9 +36,11 @@ func (m *Memory) gather() []*write {
 // errPanic is the error of writes whose batch ended with a panic.
 var errPanic = errors.New("the write failed with a panic, its outcome is unknown")
 
-// process commits, publishes and answers a batch. Every write gets a result, even after a panic in an object or in the
-// log.
-func (m *Memory) process(batch []*write) {
+// writeBatch commits, publishes and answers the queued writes, and returns the writer's token. Every write gets a
+// result, even after a panic in an object or in the log.
+func (m *Memory) writeBatch() {
+	defer func() { <-m.writer }()
+	batch := m.gather()
 	last := m.rev + int64(len(batch))
 	done := false
 	defer func() {

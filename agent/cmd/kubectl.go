@@ -41,7 +41,17 @@ func kubectlCommand(dataDir, name, short string, first []string) *cobra.Command 
 			if explicit {
 				env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") })
 			}
-			return runKubectl(cmd.Context(), env, dir, append(slices.Clone(first), args...))
+			args = append(slices.Clone(first), args...)
+			if !namesServer(env, args) && needsServer(args) {
+				if err := checkServer(cmd.Context(), dir); err != nil {
+					return err
+				}
+			}
+			path, err := program()
+			if err != nil {
+				return err
+			}
+			return unix.Exec(path, append([]string{"kubectl"}, args...), environment(env, dir))
 		},
 	}
 }
@@ -66,20 +76,6 @@ func dataDirOf(dir string, args []string) (string, bool, []string) {
 		}
 	}
 	return dir, false, args
-}
-
-// runKubectl replaces this process with kubectl.
-func runKubectl(ctx context.Context, env []string, dir string, args []string) error {
-	if !namesServer(env, args) && needsServer(args) {
-		if err := checkServer(ctx, dir); err != nil {
-			return err
-		}
-	}
-	path, err := program()
-	if err != nil {
-		return err
-	}
-	return unix.Exec(path, append([]string{"kubectl"}, args...), environment(env, dir))
 }
 
 // serverCommands are the commands of kubectl that need a server.

@@ -95,7 +95,21 @@ func stopPods(ctx context.Context, cfg containerd.Config) error {
 	group.Do(func() error { return child.Run(ctx) })
 	group.Do(func() error {
 		defer cancel()
-		return removeAll(ctx, child)
+		rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
+		if err != nil {
+			return err
+		}
+		defer rt.Close()
+		for { // containerd takes a moment to start
+			err := rt.RemoveAll(ctx)
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
 	})
 	return errors.Join(group.Wait(), child.Discard())
 }
@@ -135,23 +149,5 @@ func hold(dir string) (io.Closer, error) {
 				err)
 		}
 	}
-	return bolt.Hold(state)
-}
-
-func removeAll(ctx context.Context, child *containerd.Child) error {
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Log: zap.NewNop()})
-	if err != nil {
-		return err
-	}
-	defer rt.Close()
-	for { // containerd takes a moment to start
-		err := rt.RemoveAll(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
+	return bolt.Lock(state)
 }

@@ -71,15 +71,6 @@ type waiter struct {
 	done chan error
 }
 
-// take returns the changes and clears them.
-func (f *policySource) take() changes {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.changes
-	f.changes = newChanges()
-	return c
-}
-
 // policyKeys is the key that wakes the reconcile of NetworkPolicies.
 var policyKeys = []follow.Key{{}}
 
@@ -147,23 +138,6 @@ func (f *policySource) onPolicy(old, next client.Object) []follow.Key {
 	return policyKeys
 }
 
-// connect records the addresses of a pod that the network plugin is about to connect.
-func (f *policySource) connect(key follow.Key, s connected) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.connected[key] = s
-	f.connecting = append(f.connecting, key)
-}
-
-// wait returns a channel that receives the result of the next reconcile that includes the pod.
-func (f *policySource) wait(ctx context.Context, key follow.Key) <-chan error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	w := waiter{key, ctx, make(chan error, 1)}
-	f.waiting = append(f.waiting, w)
-	return w.done
-}
-
 // addresses returns the addresses that the network plugin gave a pod; false: they are not known.
 func (f *policySource) addresses(pod *corev1.Pod) ([]netip.Addr, bool) {
 	f.mu.Lock()
@@ -190,7 +164,10 @@ func newPolicyEnforcer(f *policySource, cfg policy.Config) *policyEnforcer {
 
 // reconcile writes all changes to the kernel, and then notifies those that wait for them.
 func (e *policyEnforcer) reconcile() error {
-	c := e.source.take()
+	e.source.mu.Lock()
+	c := e.source.changes
+	e.source.changes = newChanges()
+	e.source.mu.Unlock()
 	for name, ns := range c.namespaces {
 		e.SetNamespace(name, ns)
 	}
@@ -245,11 +222,15 @@ func (n *Network) Admit(ctx context.Context, key follow.Key, uid types.UID, addr
 	if err != nil {
 		return fmt.Errorf("list the NetworkPolicies of %s: %w", key.Namespace, err)
 	}
-	n.policies.connect(key, connected{uid, addrs})
-	var done <-chan error
+	var done chan error
+	n.policies.mu.Lock()
+	n.policies.connected[key] = connected{uid, addrs}
+	n.policies.connecting = append(n.policies.connecting, key)
 	if len(policies) > 0 {
-		done = n.policies.wait(ctx, key)
+		done = make(chan error, 1) // receives the result of the next reconcile that includes the pod
+		n.policies.waiting = append(n.policies.waiting, waiter{key, ctx, done})
 	}
+	n.policies.mu.Unlock()
 	if loop := n.loop.Load(); loop != nil { // otherwise its start includes the pod
 		loop.Add(policyKeys...)
 	}

@@ -75,6 +75,9 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		}
 		return false, err
 	}
+	if w.volumes.Mounted() && w.volumes.Failed() != nil { // containers run with old content
+		w.pace.RetryIn(pace.Config)
+	}
 	if len(p.Kill) > 0 {
 		return true, w.stopper.StopToRestart(ctx, pod, p.Kill)
 	}

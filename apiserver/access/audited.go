@@ -67,7 +67,7 @@ func callerOf(r *http.Request) audit.Caller {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		c.SourceIPs = []string{host}
 	}
-	if actor, ok := actorOf(r.Context()); ok {
+	if actor, ok := r.Context().Value(actorKey{}).(auth.User); ok {
 		c.Actor = &actor
 	}
 	return c

@@ -57,7 +57,13 @@ func (g *Guard) Authorize(ctx context.Context, a auth.Attributes) error {
 	case err != nil:
 		return apierrors.NewInternalError(err)
 	}
-	return forbidden(a, reason)
+	// Upstream's error, word for word, because clients match on it.
+	text := cannot(a)
+	if reason != "" {
+		text += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
+		fmt.Errorf("%s", text))
 }
 
 // Allows asks the authorizer, if there is one. Members of system:masters are always allowed.
@@ -66,16 +72,6 @@ func (g *Guard) Allows(ctx context.Context, a auth.Attributes) (allowed bool, re
 		return true, "", nil
 	}
 	return g.Authorizer.Authorize(ctx, a)
-}
-
-// forbidden returns upstream's error, word for word, because clients match on it.
-func forbidden(a auth.Attributes, reason string) error {
-	text := cannot(a)
-	if reason != "" {
-		text += ": " + reason
-	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
-		fmt.Errorf("%s", text))
 }
 
 func cannot(a auth.Attributes) string {

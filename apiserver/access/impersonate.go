@@ -85,9 +85,3 @@ func withImpliedGroups(u auth.User) auth.User {
 
 // actorKey is the context key of the user who impersonates another one.
 type actorKey struct{}
-
-// actorOf returns the user who impersonates the user of ctx. It returns false without impersonation.
-func actorOf(ctx context.Context) (auth.User, bool) {
-	u, ok := ctx.Value(actorKey{}).(auth.User)
-	return u, ok
-}

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -138,7 +139,7 @@ func (a *Aggregator) set(gv schema.GroupVersion, s *apiservice.Service) *backend
 		}
 		return nil
 	}
-	if was != nil && was.same(s) {
+	if was != nil && was.service.UID == s.UID && equality.Semantic.DeepEqual(&was.service.Spec, &s.Spec) {
 		was.setAvailable(s)
 		return was
 	}

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,11 +90,6 @@ func newBackend(cfg *Config, s *apiservice.Service) *backend {
 	}
 	b.info.Store(&info{})
 	return b
-}
-
-// same reports whether the configuration of the server has not changed.
-func (b *backend) same(s *apiservice.Service) bool {
-	return b.service.UID == s.UID && equality.Semantic.DeepEqual(&b.service.Spec, &s.Spec)
 }
 
 // setAvailable sets the availability from the APIService's status.

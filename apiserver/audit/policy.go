@@ -171,18 +171,14 @@ func (r Rule) matches(a auth.Attributes) bool {
 	case len(r.Verbs) > 0 && !slices.Contains(r.Verbs, a.Verb):
 		return false
 	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
-		return r.matchesResource(a)
+		if a.Path != "" || (len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, a.Namespace)) {
+			return false
+		}
+		return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g GroupResources) bool { return g.has(a) })
 	case len(r.NonResourceURLs) > 0:
 		return a.Path != "" && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool { return matchesPath(u, a.Path) })
 	}
 	return true
-}
-
-func (r Rule) matchesResource(a auth.Attributes) bool {
-	if a.Path != "" || (len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, a.Namespace)) {
-		return false
-	}
-	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g GroupResources) bool { return g.has(a) })
 }
 
 func (g GroupResources) has(a auth.Attributes) bool {

@@ -15,7 +15,15 @@ import (
 func OpenKey(path string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return newKey(path)
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		data, err := encodeKey(key)
+		if err != nil {
+			return nil, err
+		}
+		return key, WriteSecret(path, data)
 	}
 	if err != nil {
 		return nil, err
@@ -33,18 +41,6 @@ func OpenKey(path string) (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("%s: the file must contain an ECDSA key on P-256, got a %T", path, parsed)
 	}
 	return key, nil
-}
-
-func newKey(path string) (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	data, err := encodeKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return key, WriteSecret(path, data)
 }
 
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {

@@ -125,7 +125,11 @@ func (s Strictness) Judge(w http.ResponseWriter, found []error) error {
 	if s == metav1.FieldValidationStrict {
 		return apierrors.NewBadRequest("strict decoding error: " + strings.Join(texts, ", "))
 	}
-	warn(w.Header(), texts)
+	for _, text := range texts {
+		if !AddWarning(w.Header(), text) {
+			break
+		}
+	}
 	return nil
 }
 

@@ -28,7 +28,12 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 		return a.listTable(w, r, res, f, entries, meta)
 	case partialListKind:
 		if f.Media != TypeProtobuf {
-			return a.listMetadata(w, r, res, f, entries, meta)
+			head, err := listHead(f.Shape.WithKind(partialListKind), meta)
+			if err != nil {
+				return err
+			}
+			encode := func(e *store.Entry) ([]byte, error) { return json.Marshal(metaOf(e.Object)) }
+			return a.sendParts(w, r, f, partsOf(r, res, head, entries, encode))
 		}
 		list, err := partialList(r, res, f, entries, meta)
 		if err == nil {
@@ -53,16 +58,6 @@ func partialList(r *http.Request, res *kind.Resource, f Format, entries []*store
 }
 
 const partialListKind = "PartialObjectMetadataList"
-
-func (a *Responder) listMetadata(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format,
-	entries []*store.Entry, meta metav1.ListMeta) error {
-	head, err := listHead(f.Shape.WithKind(partialListKind), meta)
-	if err != nil {
-		return err
-	}
-	return a.sendParts(w, r, f,
-		partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return json.Marshal(metaOf(e.Object)) }))
-}
 
 func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format,
 	entries []*store.Entry, meta metav1.ListMeta) error {
@@ -105,7 +100,21 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 		}
 	}
 	if f.Media == TypeProtobuf {
-		return a.sendProtobufList(w, r, res, entries, meta)
+		entries, err := convert.Entries(r.Context(), res, entries) // custom objects have no protobuf
+		if err != nil {
+			return err
+		}
+		list, err := NewProtobufList(res.ListGVK(), meta, entries)
+		if err != nil {
+			return err
+		}
+		stream(begin(w, r, TypeProtobuf, http.StatusOK, list.Length()), func(out io.Writer) {
+			if err := list.Write(out); err != nil {
+				a.Log.Error("failed to encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
+				panic(http.ErrAbortHandler) // part of the response is sent
+			}
+		})
+		return nil
 	}
 	head, err := listHead(res.ListGVK(), meta)
 	if err != nil {
@@ -121,26 +130,6 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 		size += n
 	}
 	stream(begin(w, r, TypeJSON, http.StatusOK, size), func(out io.Writer) { writeList(out, head, entries) })
-	return nil
-}
-
-// sendProtobufList encodes the items one after the other into the response.
-func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry,
-	meta metav1.ListMeta) error {
-	entries, err := convert.Entries(r.Context(), res, entries) // custom objects have no protobuf
-	if err != nil {
-		return err
-	}
-	list, err := NewProtobufList(res.ListGVK(), meta, entries)
-	if err != nil {
-		return err
-	}
-	stream(begin(w, r, TypeProtobuf, http.StatusOK, list.Length()), func(out io.Writer) {
-		if err := list.Write(out); err != nil {
-			a.Log.Error("failed to encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
-			panic(http.ErrAbortHandler) // part of the response is sent
-		}
-	})
 	return nil
 }
 

@@ -82,14 +82,23 @@ func (p parts) write(out io.Writer, l Layout) error {
 // sendParts sends the list: a short one with its length, a longer one item by item.
 func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
 	if f.Media == TypeProtobuf || a.recordOf(r).Wants(audit.RequestResponse) {
-		return a.sendWhole(w, r, f, p)
+		whole := wholeList{limit: cmp.Or(a.MaxWhole, maxWhole)}
+		if err := p.write(&whole, Compact); err != nil {
+			return err
+		}
+		a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
+		return nil
 	}
 	out := &lazyWriter{limit: p.buffer,
 		begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
 	err := p.write(out, layoutOf(r, f))
 	switch {
-	case err == nil:
-		out.end()
+	case err == nil: // send the rest
+		if out.to == nil {
+			out.to = out.begin(out.buffer.Len())
+		}
+		_, _ = out.buffer.WriteTo(out.to) // the client may have left
+		out.to.Close()
 	case out.to == nil:
 		return err
 	case out.err == nil: // an item cannot be encoded
@@ -98,15 +107,6 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 	default: // the client has left
 		out.to.Close()
 	}
-	return nil
-}
-
-func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
-	whole := wholeList{limit: cmp.Or(a.MaxWhole, maxWhole)}
-	if err := p.write(&whole, Compact); err != nil {
-		return err
-	}
-	a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
 	return nil
 }
 
@@ -144,13 +144,4 @@ func (l *lazyWriter) Write(p []byte) (int, error) {
 	}
 	_, l.err = l.buffer.WriteTo(l.to)
 	return len(p), l.err
-}
-
-// end sends the rest and ends the response.
-func (l *lazyWriter) end() {
-	if l.to == nil {
-		l.to = l.begin(l.buffer.Len())
-	}
-	_, _ = l.buffer.WriteTo(l.to) // the client may have left
-	l.to.Close()
 }

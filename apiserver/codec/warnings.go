@@ -17,15 +17,6 @@ const (
 	maxWarnings = 4096
 )
 
-// warn adds warnings to h until the maximum is reached.
-func warn(h http.Header, texts []string) {
-	for _, text := range texts {
-		if !AddWarning(h, text) {
-			return
-		}
-	}
-}
-
 // headerText returns text as one short line without control characters.
 func headerText(text string) string {
 	runes := []rune(strings.ToValidUTF8(text, "\uFFFD"))

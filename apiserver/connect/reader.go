@@ -12,12 +12,10 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-func readerProtocols() []string { return []string{"binary.k8s.io", "base64.binary.k8s.io"} }
-
 // Reader sends each write of read as a message over the WebSocket that r requests. read's context ends with r's, and
 // when the client leaves. If Reader returns an error, nothing has been written to w.
 func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Context, out io.Writer)) error {
-	protocol, err := Choose(r, readerProtocols())
+	protocol, err := Choose(r, []string{"binary.k8s.io", "base64.binary.k8s.io"})
 	if err != nil {
 		return err
 	}

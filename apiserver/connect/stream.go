@@ -163,7 +163,18 @@ func (c *Connector) node(pod *corev1.Pod) (client.Node, error) {
 // streamOptions parses a stream's options in the query.
 func streamOptions(sub string, q url.Values) (runtime.Object, error) {
 	if sub == "portforward" {
-		return portOptions(q["ports"])
+		opts := &corev1.PodPortForwardOptions{}
+		for _, some := range q["ports"] {
+			for p := range strings.SplitSeq(some, ",") {
+				port, err := strconv.ParseUint(p, 10, 16)
+				if err != nil || port == 0 {
+					return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p) +
+						": must be a number from 1 to 65535")
+				}
+				opts.Ports = append(opts.Ports, int32(port))
+			}
+		}
+		return opts, nil
 	}
 	var flags [4]bool
 	for i, name := range []string{"stdin", "stdout", "stderr", "tty"} {
@@ -179,21 +190,6 @@ func streamOptions(sub string, q url.Values) (runtime.Object, error) {
 	return &corev1.PodExecOptions{
 		Container: q.Get("container"), Command: q["command"],
 		Stdin: flags[0], Stdout: flags[1], Stderr: flags[2], TTY: flags[3]}, nil
-}
-
-func portOptions(ports []string) (*corev1.PodPortForwardOptions, error) {
-	opts := &corev1.PodPortForwardOptions{}
-	for _, some := range ports {
-		for p := range strings.SplitSeq(some, ",") {
-			port, err := strconv.ParseUint(p, 10, 16)
-			if err != nil || port == 0 {
-				return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p) +
-					": must be a number from 1 to 65535")
-			}
-			opts.Ports = append(opts.Ports, int32(port))
-		}
-	}
-	return opts, nil
 }
 
 // complete sets the container of a stream.

@@ -86,11 +86,6 @@ func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
 	return g
 }
 
-// resourcesIn returns the resources of a group and version, by name.
-func (d *Documents) resourcesIn(gv schema.GroupVersion) []kind.Resource {
-	return d.byVersion()[gv]
-}
-
 // DiscoverGroup serves /apis/<group>.
 func (d *Documents) DiscoverGroup(w http.ResponseWriter, r *http.Request) {
 	for _, versions := range d.groups() {
@@ -107,7 +102,7 @@ func (d *Documents) DiscoverGroup(w http.ResponseWriter, r *http.Request) {
 // DiscoverResources serves /api/v1 and /apis/<group>/<version>.
 func (d *Documents) DiscoverResources(w http.ResponseWriter, r *http.Request) {
 	gv := schema.GroupVersion{Group: chi.URLParam(r, "group"), Version: chi.URLParam(r, "version")}
-	resources := d.resourcesIn(gv)
+	resources := d.byVersion()[gv]
 	if len(resources) == 0 {
 		d.Out.Fail(w, r, request.ErrNotFound())
 		return

@@ -1,8 +1,6 @@
 package flow
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"monopod/apiserver/flow/fair"
@@ -106,13 +104,6 @@ func (m *metrics) of(level, schema string) *counts {
 	}
 }
 
-// enters counts a request that begins to execute, leaves one that ends. Each has one seat.
-func (c *counts) enters() {
-	c.dispatched.Inc()
-	c.executing.Inc()
-	c.seats.Inc()
-}
-
 // waits counts a request that begins (1) or stops (-1) to wait for its seat.
 func (c *counts) waits(n float64) {
 	c.waiting.Add(n)
@@ -124,16 +115,6 @@ func (c *counts) waits(n float64) {
 
 // queued records the length of the queue of a request.
 func (c *counts) queued(length int) { c.lengths.Observe(float64(length)) }
-
-func (c *counts) leaves(watch bool, took time.Duration) {
-	c.executing.Dec()
-	c.seats.Dec()
-	observer := c.regular
-	if watch {
-		observer = c.watches
-	}
-	observer.Observe(took.Seconds())
-}
 
 func (c *counts) rejected(reason fair.Outcome) {
 	c.rejections.WithLabelValues(string(reason)).Inc()
@@ -161,8 +142,6 @@ func (m *metrics) forget(old, now *rules) {
 		}
 	}
 }
-
-func (m *metrics) forgetLevel(name string) { m.delete(prometheus.Labels{levelLabel: name}) }
 
 func (m *metrics) delete(labels prometheus.Labels) {
 	for _, c := range m.all() {

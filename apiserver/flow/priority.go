@@ -89,7 +89,12 @@ func (d *Dispatcher) Configure(schemas []*flowcontrolv1.FlowSchema,
 		if config == nil {
 			continue
 		}
-		s := d.schemaOf(fs, config)
+		s := &schema{name: fs.Name, rules: fs.Spec.Rules, level: d.levels[config.Name]}
+		s.headers = [2][]string{{string(fs.UID)}, {string(config.UID)}}
+		if fs.Spec.DistinguisherMethod != nil {
+			s.distinct = fs.Spec.DistinguisherMethod.Type
+		}
+		s.counts = d.metrics.of(config.Name, fs.Name)
 		r.schemas = append(r.schemas, s)
 		if fs.Name == flowcontrolv1.FlowSchemaNameCatchAll {
 			r.catchAll = s
@@ -141,7 +146,7 @@ func (d *Dispatcher) setLevels(configs []*flowcontrolv1.PriorityLevelConfigurati
 	for name := range d.levels {
 		if _, ok := limits[name]; !ok {
 			delete(d.levels, name)
-			d.metrics.forgetLevel(name)
+			d.metrics.delete(prometheus.Labels{levelLabel: name})
 		}
 	}
 }
@@ -219,7 +224,9 @@ func (d *Dispatcher) Enter(ctx context.Context, h http.Header, r *Request) *Tick
 		s.counts.rejected(outcome)
 		return nil
 	}
-	s.counts.enters()
+	s.counts.dispatched.Inc()
+	s.counts.executing.Inc()
+	s.counts.seats.Inc()
 	t.began = d.cfg.Clock.Now()
 	s.level.begins(t)
 	return t
@@ -283,7 +290,14 @@ func (d *Dispatcher) wait(ctx context.Context, t *Ticket) fair.Outcome {
 func (d *Dispatcher) Leave(t *Ticket) {
 	level := t.schema.level
 	level.ends(t)
-	t.schema.counts.leaves(t.request.Verb == "watch", d.cfg.Clock.Since(t.began))
+	counts := t.schema.counts
+	counts.executing.Dec()
+	counts.seats.Dec()
+	observer := counts.regular
+	if t.request.Verb == "watch" {
+		observer = counts.watches
+	}
+	observer.Observe(d.cfg.Clock.Since(t.began).Seconds())
 	if level.exempt {
 		level.executing.Add(-1)
 		return

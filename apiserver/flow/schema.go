@@ -35,16 +35,6 @@ type schema struct {
 	counts   *counts
 }
 
-func (d *Dispatcher) schemaOf(fs *flowcontrolv1.FlowSchema, config *flowcontrolv1.PriorityLevelConfiguration) *schema {
-	s := &schema{name: fs.Name, rules: fs.Spec.Rules, level: d.levels[config.Name]}
-	s.headers = [2][]string{{string(fs.UID)}, {string(config.UID)}}
-	if fs.Spec.DistinguisherMethod != nil {
-		s.distinct = fs.Spec.DistinguisherMethod.Type
-	}
-	s.counts = d.metrics.of(config.Name, fs.Name)
-	return s
-}
-
 func (s *schema) distinguisher(r *Request) string {
 	switch s.distinct {
 	case flowcontrolv1.FlowDistinguisherMethodByUserType:

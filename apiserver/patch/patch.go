@@ -179,8 +179,13 @@ func merge(into map[string]any, patch any) any {
 }
 
 func applyStrategic(current, data []byte, typed any) ([]byte, error) {
-	if err := isObject(data); err != nil {
-		return nil, err
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(data, &fields)
+	if err == nil && fields == nil {
+		err = errors.New("null is not a JSON object")
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	out, err := strategicpatch.StrategicMergePatch(current, data, typed)
 	switch {
@@ -192,17 +197,4 @@ func applyStrategic(current, data []byte, typed any) ([]byte, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return nil, errUnprocessable(err)
-}
-
-// isObject returns a 400 error for a patch that is not a JSON object.
-func isObject(data []byte) error {
-	var fields map[string]json.RawMessage
-	err := json.Unmarshal(data, &fields)
-	if err == nil && fields == nil {
-		err = errors.New("null is not a JSON object")
-	}
-	if err != nil {
-		return apierrors.NewBadRequest("error decoding patch: " + err.Error())
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/words"
 )
 
@@ -79,9 +78,18 @@ func Of(f Facts) Report {
 		r.Ready = false
 		r.warn("No node is registered yet.")
 	}
-	r.disk(f.Process)
+	if d := f.Process.Disk; d != nil && d.Free < d.Total/minFree {
+		r.warn("Only %s of %s are free for %s.", words.Bytes(int64(d.Free)), words.Bytes(int64(d.Total)),
+			f.Process.DataDir)
+	}
 	for _, c := range f.Certificates {
-		r.certificate(c, f.Now)
+		r.Expires = append(r.Expires, Certificate{Name: c.Name, NotAfter: c.NotAfter})
+		switch left := c.NotAfter.Sub(f.Now); {
+		case left <= 0:
+			r.warn("The certificate %s expired on %s: monopod certs rotate", c.Name, c.NotAfter.Format(time.DateOnly))
+		case left < expiryWarning:
+			r.warn("The certificate %s expires on %s: monopod certs rotate", c.Name, c.NotAfter.Format(time.DateOnly))
+		}
 	}
 	slices.Sort(bad)
 	r.Warnings = append(r.Warnings, bad[:min(len(bad), maxPods)]...)
@@ -115,22 +123,6 @@ func (r *Report) node(n corev1.Node, pods int) {
 		r.warn("Node %s takes no new pods: kubectl uncordon %[1]s", n.Name)
 	}
 	r.Nodes = append(r.Nodes, out)
-}
-
-func (r *Report) disk(p Process) {
-	if d := p.Disk; d != nil && d.Free < d.Total/minFree {
-		r.warn("Only %s of %s are free for %s.", words.Bytes(int64(d.Free)), words.Bytes(int64(d.Total)), p.DataDir)
-	}
-}
-
-func (r *Report) certificate(c auth.Certificate, now time.Time) {
-	r.Expires = append(r.Expires, Certificate{Name: c.Name, NotAfter: c.NotAfter})
-	switch left := c.NotAfter.Sub(now); {
-	case left <= 0:
-		r.warn("The certificate %s expired on %s: monopod certs rotate", c.Name, c.NotAfter.Format(time.DateOnly))
-	case left < expiryWarning:
-		r.warn("The certificate %s expires on %s: monopod certs rotate", c.Name, c.NotAfter.Format(time.DateOnly))
-	}
 }
 
 // startReasons are the reasons of waiting containers that start normally.

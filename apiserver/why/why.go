@@ -22,6 +22,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/crd"
@@ -63,7 +64,7 @@ func (f explanation) explain() Answer {
 	case *appsv1.Deployment:
 		return workloads{f}.deployment(o)
 	case *appsv1.ReplicaSet:
-		return workloads{f}.replicaSet(o)
+		return workloads{f}.replicated(o, ptr.Deref(o.Spec.Replicas, 1), o.Status.ReadyReplicas, o.Status.Replicas)
 	case *appsv1.StatefulSet:
 		return workloads{f}.statefulSet(o)
 	case *appsv1.DaemonSet:

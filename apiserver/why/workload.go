@@ -128,10 +128,6 @@ func (f workloads) undoHint(do string, d *appsv1.Deployment, newest *appsv1.Repl
 	return do
 }
 
-func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
-	return f.replicated(rs, ptr.Deref(rs.Spec.Replicas, 1), rs.Status.ReadyReplicas, rs.Status.Replicas)
-}
-
 // replicated explains an object that keeps a number of pods.
 func (f workloads) replicated(obj client.Object, want, ready, exist int32) Answer {
 	state := fmt.Sprintf("%s has %d of %d pods ready", words.Name(obj), ready, want)

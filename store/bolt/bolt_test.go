@@ -157,14 +157,14 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
-	if _, err := bolt.Hold(path); !errors.Is(err, bolt.ErrLocked) {
+	if _, err := bolt.Lock(path); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("held an open file: %v", err)
 	}
 	if err := errors.Join(s.Close(), os.WriteFile(path, []byte("damaged"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		held, err := bolt.Hold(path)
+		held, err := bolt.Lock(path)
 		if err != nil {
 			t.Fatal(err)
 		}

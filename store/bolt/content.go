@@ -264,7 +264,8 @@ func (h *Header) apply(o *bbolt.Bucket, r store.Record) error {
 // entry, one at a time, in any order.
 func ReadObjects(tx *bbolt.Tx, h Header, cfg store.Config, each func(*store.Entry)) error {
 	var found digest
-	d := newDecoder(cfg, each)
+	d := &decoder{cfg: cfg, each: each}
+	d.group.SetLimit(runtime.GOMAXPROCS(0))
 	err := tx.Bucket(objects).ForEach(func(k, v []byte) error {
 		if h.Format > 1 {
 			value, ok := unseal(k, v)
@@ -297,12 +298,6 @@ type decoder struct {
 
 	mu   sync.Mutex // held while each runs
 	each func(*store.Entry)
-}
-
-func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
-	d := &decoder{cfg: cfg, each: each}
-	d.group.SetLimit(runtime.GOMAXPROCS(0))
-	return d
 }
 
 // add decodes data, which the entry retains.

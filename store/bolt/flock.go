@@ -108,9 +108,9 @@ func lockedBy(locks string, dev, inode uint64) int {
 	return 0
 }
 
-// Hold prevents other processes from opening or creating the state file at path, until the result is closed. It does
+// Lock prevents other processes from opening or creating the state file at path, until the result is closed. It does
 // not read the file.
-func Hold(path string) (io.Closer, error) {
+func Lock(path string) (io.Closer, error) {
 	dir, err := LockDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -125,9 +125,9 @@ func Hold(path string) (io.Closer, error) {
 	if err := LockFile(f, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, f.Close(), dir.Close())
 	}
-	return heldFile{dir, f}, nil
+	return lockedFile{dir, f}, nil
 }
 
-type heldFile struct{ dir, file *os.File }
+type lockedFile struct{ dir, file *os.File }
 
-func (h heldFile) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }
+func (h lockedFile) Close() error { return errors.Join(h.file.Close(), h.dir.Close()) }

@@ -20,9 +20,6 @@ const (
 	othersWrite os.FileMode = 0o022
 )
 
-// secretFolders returns the folders that other users must not traverse.
-func secretFolders() []string { return []string{"pki", "images", "manifests", "snapshots"} }
-
 // Open creates dir and the folders in it that users put files into, or corrects the permissions of existing ones. It
 // returns each change as a phrase. It returns an error if dir is not empty and other users may write to it, because its
 // content may come from them.
@@ -70,8 +67,8 @@ func protectSecrets(dir string, changed *[]string) error {
 	if err != nil {
 		return err
 	}
-	folders := map[string]bool{}
-	for _, name := range secretFolders() {
+	folders := map[string]bool{} // which other users must not traverse
+	for _, name := range []string{"pki", "images", "manifests", "snapshots"} {
 		folders[name] = true
 	}
 	for _, e := range entries {

@@ -37,9 +37,18 @@ func (s *Store) entry(key store.Key, kv *mvccpb.KeyValue) (*store.Entry, error) 
 // decode sets obj from value and returns its JSON in the format of store.Encode.
 func decode(value []byte, obj store.Object) (plain []byte, err error) {
 	if raw, ok := bytes.CutPrefix(value, protobufMagic); ok {
-		if err := decodeProtobuf(raw, obj); err != nil {
+		var envelope runtime.Unknown
+		if err := envelope.Unmarshal(raw); err != nil {
 			return nil, err
 		}
+		m, ok := obj.(interface{ Unmarshal([]byte) error })
+		if !ok {
+			return nil, fmt.Errorf("%T has no protobuf form", obj)
+		}
+		if err := m.Unmarshal(envelope.Raw); err != nil {
+			return nil, err
+		}
+		obj.GetObjectKind().SetGroupVersionKind(envelope.GroupVersionKind())
 		return store.Encode(obj)
 	}
 	value = bytes.TrimSpace(value) // a kube-apiserver ends JSON with a newline
@@ -52,23 +61,6 @@ func decode(value []byte, obj store.Object) (plain []byte, err error) {
 	return store.Encode(obj)
 }
 
-// decodeProtobuf sets obj from upstream's protobuf envelope.
-func decodeProtobuf(raw []byte, obj store.Object) error {
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(raw); err != nil {
-		return err
-	}
-	m, ok := obj.(interface{ Unmarshal([]byte) error })
-	if !ok {
-		return fmt.Errorf("%T has no protobuf form", obj)
-	}
-	if err := m.Unmarshal(envelope.Raw); err != nil {
-		return err
-	}
-	obj.GetObjectKind().SetGroupVersionKind(envelope.GroupVersionKind())
-	return nil
-}
-
 // entryCache caches the newest entries, up to a size.
 type entryCache struct {
 	max int
@@ -76,10 +68,6 @@ type entryCache struct {
 	mu      sync.Mutex // guards the fields below
 	entries map[store.Key]*store.Entry
 	bytes   int
-}
-
-func newEntryCache(maxBytes int) *entryCache {
-	return &entryCache{max: maxBytes, entries: map[store.Key]*store.Entry{}}
 }
 
 // get returns the cached entry of key at rev, or nil.

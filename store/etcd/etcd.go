@@ -123,7 +123,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	s := &Store{cfg: cfg, client: client, cache: newEntryCache(cfg.DecodedBytes), hubs: map[string]*hub{}}
+	s := &Store{cfg: cfg, client: client, hubs: map[string]*hub{}}
+	s.cache = &entryCache{max: cfg.DecodedBytes, entries: map[store.Key]*store.Entry{}}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	s.leases = leases{client: client, clock: cfg.Clock}
 	s.closeOnce = sync.OnceValue(s.close)

@@ -3,7 +3,6 @@ package commandline
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -73,29 +72,25 @@ func VersionCommand(v Versions) *cobra.Command {
 		Short: "Print the version of monopod and of the Kubernetes whose API it serves",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return v.print(cmd.OutOrStdout(), output)
+			var text []byte
+			var err error
+			switch output {
+			case "":
+				text = []byte("Monopod " + v.Line())
+			case "json":
+				text, err = json.MarshalIndent(v, "", "  ")
+			case "yaml":
+				text, err = yaml.Marshal(v)
+			default:
+				return fmt.Errorf("--output must be json or yaml, got %q", output)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(string(text)))
+			return err
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "Format of the output: json or yaml; by default one line of text.")
 	return cmd
-}
-
-func (v Versions) print(w io.Writer, output string) error {
-	var text []byte
-	var err error
-	switch output {
-	case "":
-		text = []byte("Monopod " + v.Line())
-	case "json":
-		text, err = json.MarshalIndent(v, "", "  ")
-	case "yaml":
-		text, err = yaml.Marshal(v)
-	default:
-		return fmt.Errorf("--output must be json or yaml, got %q", output)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(w, strings.TrimSpace(string(text)))
-	return err
 }

@@ -183,7 +183,9 @@ func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error)
 		}
 		return nil, apierrors.NewBadRequest(wrong.Error())
 	}
-	if isInvalidArchive(err) {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) || status.Code(err) == codes.InvalidArgument ||
+		err != nil && slices.ContainsFunc(invalidArchiveMessages,
+			func(text string) bool { return strings.Contains(err.Error(), text) }) {
 		return nil, apierrors.NewBadRequest(
 			fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
 	}
@@ -196,14 +198,6 @@ func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error)
 
 // invalidArchiveMessages are containerd's errors for a tar that is not an image archive, and for an incomplete archive.
 var invalidArchiveMessages = []string{"unrecognized image format", io.ErrUnexpectedEOF.Error()}
-
-// isInvalidArchive reports whether the import failed because of the archive.
-func isInvalidArchive(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) ||
-		status.Code(err) == codes.InvalidArgument ||
-		err != nil && slices.ContainsFunc(invalidArchiveMessages,
-			func(text string) bool { return strings.Contains(err.Error(), text) })
-}
 
 // owner is the owner of the backoff of pulls by admins.
 const owner = "images"

@@ -3,8 +3,6 @@ package pull
 import (
 	"errors"
 
-	"github.com/distribution/reference"
-
 	"monopod/agent/runtime/oci"
 )
 
@@ -14,14 +12,14 @@ func (p *Puller) Imported(names []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range names {
-		delete(p.importErrors, fullName(name))
+		delete(p.importErrors, repositoryTag(name))
 	}
 	if wrong := (*oci.WrongPlatform)(nil); errors.As(err, &wrong) {
 		if p.importErrors == nil {
 			p.importErrors = map[string]string{}
 		}
 		for _, name := range wrong.Names {
-			p.importErrors[fullName(name)] = wrong.Mismatch()
+			p.importErrors[repositoryTag(name)] = wrong.Mismatch()
 		}
 	}
 }
@@ -31,16 +29,8 @@ func (p *Puller) Imported(names []string, err error) {
 func (p *Puller) importError(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if why := p.importErrors[fullName(name)]; why != "" {
+	if why := p.importErrors[repositoryTag(name)]; why != "" {
 		return "the archive that was imported is built for " + why + "; "
 	}
 	return ""
-}
-
-// fullName returns a name with registry and tag.
-func fullName(name string) string {
-	if ref, err := reference.ParseDockerRef(name); err == nil {
-		return ref.String()
-	}
-	return name
 }

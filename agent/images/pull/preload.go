@@ -93,7 +93,12 @@ func (i *Importer) Run(ctx context.Context) {
 	} else {
 		defer watch.Close()
 	}
-	i.awaitRuntime(ctx)
+	// Wait until the runtime answers: before, every archive would be imported again.
+	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
+		if _, err := i.Runtime.Version(ctx); err == nil || !retry.Wait(ctx, i.Clock) {
+			break
+		}
+	}
 	i.importAll(ctx)
 	close(i.first)
 	if watch == nil {
@@ -212,7 +217,11 @@ func (i *Importer) importOne(ctx context.Context, name string,
 		return false, err
 	}
 	was, ok := known[name]
-	if ok && was.Size == info.Size() && was.Modified.Equal(info.ModTime()) && i.allPresent(ctx, was.Images) {
+	absent := func(image string) bool {
+		img, err := i.Runtime.ImageStatus(ctx, WithDefaultTag(image))
+		return err != nil || img == nil
+	}
+	if ok && was.Size == info.Size() && was.Modified.Equal(info.ModTime()) && !slices.ContainsFunc(was.Images, absent) {
 		return false, nil
 	}
 	delete(known, name)
@@ -226,25 +235,4 @@ func (i *Importer) importOne(ctx context.Context, name string,
 	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images),
 		zap.Duration("took", i.Clock.Since(start)))
 	return true, nil
-}
-
-// awaitRuntime waits until the runtime answers. Before, every archive would be imported again.
-func (i *Importer) awaitRuntime(ctx context.Context) {
-	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
-		if _, err := i.Runtime.Version(ctx); err == nil {
-			return
-		}
-		if !retry.Wait(ctx, i.Clock) {
-			return
-		}
-	}
-}
-
-func (i *Importer) allPresent(ctx context.Context, images []string) bool {
-	for _, name := range images {
-		if img, err := i.Runtime.ImageStatus(ctx, WithDefaultTag(name)); err != nil || img == nil {
-			return false
-		}
-	}
-	return true
 }

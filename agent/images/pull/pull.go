@@ -135,7 +135,13 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	}
 	r.Note(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	asked := p.Clock.Now()
-	release, err := acquire(ctx, p.pullSlots())
+	p.mu.Lock()
+	if !p.ready {
+		p.slots, p.ready = p.Limits.slots(), true
+	}
+	slots := p.slots
+	p.mu.Unlock()
+	release, err := acquire(ctx, slots)
 	if err != nil {
 		return nil, err
 	}
@@ -181,15 +187,6 @@ func (p *Puller) count(image string, by int) {
 	if p.pulls[image] += by; p.pulls[image] == 0 {
 		delete(p.pulls, image)
 	}
-}
-
-func (p *Puller) pullSlots() chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.ready {
-		p.slots, p.ready = p.Limits.slots(), true
-	}
-	return p.slots
 }
 
 // pull pulls an image and records the source of the credentials.

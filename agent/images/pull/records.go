@@ -134,13 +134,6 @@ func (r *Records) end(image string, img *cri.Image, source *Source) error {
 	return os.RemoveAll(r.file("pulling", full))
 }
 
-// allow adds the credentials of a secret to the record of an image.
-func (r *Records) allow(image, id string, source Source) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.add(image, id, &source)
-}
-
 // add adds the source of credentials to the record of an image; nil: every pod may use the image. The caller holds mu.
 func (r *Records) add(image, id string, source *Source) error {
 	path, rec := r.file("pulled", id), pulledRecord{}

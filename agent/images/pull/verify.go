@@ -131,7 +131,9 @@ func (p *Puller) hasAccess(r Request, img *cri.Image) (bool, error) {
 			}
 			// As upstream, access remains after the secret changes, and other secrets with the same login get access.
 			if *c.Source != s && len(who.Secrets) < maxSecrets {
-				_ = p.Records.allow(r.Image, img.Id, *c.Source) // after a failure the next check adds it
+				p.Records.mu.Lock()
+				_ = p.Records.add(r.Image, img.Id, c.Source) // after a failure the next check adds it
+				p.Records.mu.Unlock()
 			}
 			return true, nil
 		}

@@ -54,7 +54,8 @@ func Prepare(cfg Config) (Network, error) {
 		ID: cfg.ID, Pods: cfg.Pods, Configured: cfg.Subnets, Services: cfg.Services, Previous: load(cfg.Dir).Subnets,
 		Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log,
 	}.Choose()
-	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) && !haveIPv6() {
+	_, noIPv6 := os.Stat("/proc/sys/net/ipv6")
+	if noIPv6 != nil && slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) {
 		return Network{}, fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, "+
 			"or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", ipam.Find(n.Subnets, false))
 	}
@@ -83,11 +84,6 @@ func Prepare(cfg Config) (Network, error) {
 		cfg.Log.Warn("failed to restore the host ports of running pods", zap.Error(err))
 	}
 	return n, nil
-}
-
-func haveIPv6() bool {
-	_, err := os.Stat("/proc/sys/net/ipv6")
-	return err == nil
 }
 
 // Remove removes the bridge, the nftables tables and the routing rules. Files stay.

@@ -251,19 +251,15 @@ func check(args args) (types.Result, error) {
 	if len(ips) == 0 {
 		return nil, fmt.Errorf("container %s has no address", args.container)
 	}
-	return nil, checkPod(args.netns, args.ifname, ips)
-}
-
-func checkPod(path, ifname string, ips []netip.Addr) error {
-	ns, err := netns.GetFromPath(path)
+	ns, err := netns.GetFromPath(args.netns)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
-	return inside(ns, func() error {
-		link, err := netlink.LinkByName(ifname)
+	return nil, inside(ns, func() error {
+		link, err := netlink.LinkByName(args.ifname)
 		if err != nil {
-			return fmt.Errorf("find %s: %w", ifname, err)
+			return fmt.Errorf("find %s: %w", args.ifname, err)
 		}
 		addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 		if err != nil {
@@ -271,7 +267,7 @@ func checkPod(path, ifname string, ips []netip.Addr) error {
 		}
 		for _, ip := range ips {
 			if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }) {
-				return fmt.Errorf("%s lacks its address %s", ifname, ip)
+				return fmt.Errorf("%s lacks its address %s", args.ifname, ip)
 			}
 		}
 		return nil

@@ -51,7 +51,8 @@ type Forwarder struct {
 func NewForwarder(resolvers func() []netip.AddrPort, stubs Stubs, clk clock.PassiveClock, g *guard.Guard) *Forwarder {
 	return &Forwarder{
 		resolvers: resolvers, stubs: stubs, query: query, clock: clk, guard: g,
-		cache: newCache(clk), states: newResolverStates(clk), slots: make(chan struct{}, maxForwards),
+		cache: newCache(clk), states: &resolverStates{clock: clk, of: map[netip.AddrPort]*resolverState{}},
+		slots: make(chan struct{}, maxForwards),
 	}
 }
 

@@ -35,8 +35,15 @@ func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, serve
 	if err != nil || len(svc.Spec.Selector) > 0 {
 		return err
 	}
-	if len(svc.Spec.ClusterIPs) == 1 && len(addresses) > 1 {
-		if err := addFamily(ctx, c, svc, addresses); err != nil {
+	// Add the address of the second family to a Service that was created with one, unless its address is of another
+	// range, to which resolv.conf does not lead.
+	if len(svc.Spec.ClusterIPs) == 1 && len(addresses) > 1 && svc.Spec.ClusterIPs[0] == addresses[0].String() {
+		_, err := client.Update(ctx, c, svc, "", func(cur *corev1.Service) error {
+			next := service(addresses, 0).Spec
+			cur.Spec.ClusterIPs, cur.Spec.IPFamilyPolicy, cur.Spec.IPFamilies = next.ClusterIPs, next.IPFamilyPolicy, nil
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -69,19 +76,6 @@ func service(addresses []netip.Addr, port uint16) *corev1.Service {
 		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
 	}
 	return svc
-}
-
-// addFamily adds the address of the second family to a Service that was created with one family.
-func addFamily(ctx context.Context, c client.Client, svc *corev1.Service, addresses []netip.Addr) error {
-	if svc.Spec.ClusterIPs[0] != addresses[0].String() {
-		return nil // an address of another range, to which resolv.conf does not lead
-	}
-	_, err := client.Update(ctx, c, svc, "", func(cur *corev1.Service) error {
-		next := service(addresses, 0).Spec
-		cur.Spec.ClusterIPs, cur.Spec.IPFamilyPolicy, cur.Spec.IPFamilies = next.ClusterIPs, next.IPFamilyPolicy, nil
-		return nil
-	})
-	return err
 }
 
 // slice returns the EndpointSlice of a server; that of the first one has the Service's name.

@@ -45,10 +45,6 @@ type resolverStates struct {
 	of map[netip.AddrPort]*resolverState
 }
 
-func newResolverStates(clk clock.PassiveClock) *resolverStates {
-	return &resolverStates{clock: clk, of: map[netip.AddrPort]*resolverState{}}
-}
-
 // get returns the state of a resolver, which the caller may use while it holds the lock.
 func (p *resolverStates) get(at netip.AddrPort) *resolverState {
 	if p.of[at] == nil {

@@ -155,8 +155,21 @@ func (s *Server) reply(ask *dns.Msg) *dns.Msg {
 		s.answerFromZone(reply, q, a)
 		return reply
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
+	defer cancel()
 	opt := ask.IsEdns0()
-	s.forwardQuery(reply, q, opt != nil && opt.Do())
+	m, err := s.forward.Ask(ctx, q, opt != nil && opt.Do())
+	if err != nil {
+		s.log.Debug("failed to forward a query", zap.String("name", q.Name), zap.Error(err))
+		reply.Rcode = dns.RcodeServerFailure
+		return reply
+	}
+	reply.Rcode, reply.Answer, reply.Ns, reply.AuthenticatedData = m.Rcode, m.Answer, m.Ns, m.AuthenticatedData
+	for _, r := range m.Extra {
+		if r.Header().Rrtype != dns.TypeOPT {
+			reply.Extra = append(reply.Extra, r)
+		}
+	}
 	return reply
 }
 
@@ -184,23 +197,5 @@ func (s *Server) addTarget(reply *dns.Msg, q dns.Question) {
 	defer cancel()
 	if m, err := s.forward.Ask(ctx, q, false); err == nil {
 		reply.Answer = append(reply.Answer, m.Answer...)
-	}
-}
-
-// forwardQuery completes the reply with the answer of the resolvers.
-func (s *Server) forwardQuery(reply *dns.Msg, q dns.Question, dnssec bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), forwardTimeout)
-	defer cancel()
-	m, err := s.forward.Ask(ctx, q, dnssec)
-	if err != nil {
-		s.log.Debug("failed to forward a query", zap.String("name", q.Name), zap.Error(err))
-		reply.Rcode = dns.RcodeServerFailure
-		return
-	}
-	reply.Rcode, reply.Answer, reply.Ns, reply.AuthenticatedData = m.Rcode, m.Answer, m.Ns, m.AuthenticatedData
-	for _, r := range m.Extra {
-		if r.Header().Rrtype != dns.TypeOPT {
-			reply.Extra = append(reply.Extra, r)
-		}
 	}
 }

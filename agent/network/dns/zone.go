@@ -145,7 +145,13 @@ func (z *Zone) below(q dns.Question, labels []string) Answer {
 	last := func(n int) string { return labels[len(labels)-n] }
 	switch {
 	case len(labels) == 0:
-		return z.apex(q)
+		switch q.Qtype {
+		case dns.TypeSOA:
+			return Answer{Records: []dns.RR{z.SOA()}}
+		case dns.TypeNS:
+			return Answer{Records: []dns.RR{&dns.NS{Hdr: header(q.Name, dns.TypeNS), Ns: "ns.dns." + z.domain}}}
+		}
+		return Answer{}
 	case last(1) == "dns-version" && len(labels) == 1:
 		return ofType(q, dns.TypeTXT, &dns.TXT{Hdr: header(q.Name, dns.TypeTXT), Txt: []string{specification}})
 	case last(1) == "pod":
@@ -167,17 +173,6 @@ func (z *Zone) hasNamespace(name string) bool {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
 	return z.namespaces[name] > 0
-}
-
-// apex answers for the domain itself.
-func (z *Zone) apex(q dns.Question) Answer {
-	switch q.Qtype {
-	case dns.TypeSOA:
-		return Answer{Records: []dns.RR{z.SOA()}}
-	case dns.TypeNS:
-		return Answer{Records: []dns.RR{&dns.NS{Hdr: header(q.Name, dns.TypeNS), Ns: "ns.dns." + z.domain}}}
-	}
-	return Answer{}
 }
 
 // SOA returns the SOA record, whose last field is the TTL of negative answers.

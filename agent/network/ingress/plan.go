@@ -111,18 +111,13 @@ func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool
 	if to := ing.Spec.DefaultBackend; to != nil {
 		addRule("", "", false, to)
 	}
-	p.addCertificates(ing, owner, hosts, https)
-}
-
-// addCertificates adds the certificates of an Ingress. An entry without hosts applies to the hosts of the rules.
-func (p *plan) addCertificates(ing *networkingv1.Ingress, owner follow.Key, hosts []string, https bool) {
 	if len(ing.Spec.TLS) > 0 && !https {
 		p.problem(owner, "NoHTTPS", "HTTPS is not served: monopod runs without --ingress-https")
 		return
 	}
 	for _, t := range ing.Spec.TLS {
 		c := certificate{hosts: t.Hosts, secret: t.SecretName, owner: owner}
-		if len(c.hosts) == 0 {
+		if len(c.hosts) == 0 { // the entry applies to the hosts of the rules
 			c.hosts = hosts
 		}
 		p.certs = append(p.certs, c)

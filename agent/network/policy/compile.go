@@ -106,8 +106,24 @@ func add(rules *[]rule, namespace string, peers []networkingv1.NetworkPolicyPeer
 		r.peers = append(r.peers, s)
 	}
 	r.blocks = r.blocks.merged()
-	for _, port := range ports {
-		r.addPort(port)
+	for _, p := range ports {
+		protocol := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		switch {
+		case p.Port == nil:
+			r.ports = append(r.ports, portRange{protocol, 0, 65535})
+		case p.Port.Type == intstr.String:
+			r.named = append(r.named, namedPort{protocol, p.Port.StrVal})
+		default:
+			first := uint16(p.Port.IntVal)
+			last := first
+			if p.EndPort != nil {
+				last = uint16(*p.EndPort)
+			}
+			r.ports = append(r.ports, portRange{protocol, first, last})
+		}
 	}
 	*rules = append(*rules, r)
 	return nil
@@ -126,26 +142,6 @@ func selectorOf(namespace string, peer networkingv1.NetworkPolicyPeer) (s select
 	}
 	s.namespaces, err = metav1.LabelSelectorAsSelector(peer.NamespaceSelector)
 	return s, err
-}
-
-func (r *rule) addPort(p networkingv1.NetworkPolicyPort) {
-	protocol := corev1.ProtocolTCP
-	if p.Protocol != nil {
-		protocol = *p.Protocol
-	}
-	switch {
-	case p.Port == nil:
-		r.ports = append(r.ports, portRange{protocol, 0, 65535})
-	case p.Port.Type == intstr.String:
-		r.named = append(r.named, namedPort{protocol, p.Port.StrVal})
-	default:
-		first := uint16(p.Port.IntVal)
-		last := first
-		if p.EndPort != nil {
-			last = uint16(*p.EndPort)
-		}
-		r.ports = append(r.ports, portRange{protocol, first, last})
-	}
 }
 
 // mergedPorts returns the ports sorted, and ranges that touch as one.

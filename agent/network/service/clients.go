@@ -16,31 +16,30 @@ func (t *table) forgetClients() error {
 	if !t.clientsStale {
 		return nil
 	}
-	if err := t.Do(t.dropClients); err != nil {
+	err := t.Do(func(conn *nftables.Conn) error {
+		set := t.sets[setAffinity]
+		all, err := conn.GetSetElements(set)
+		if err != nil {
+			return err
+		}
+		var gone []nftables.SetElement
+		for _, e := range all {
+			if !t.assigned(e.Key, e.Val) {
+				gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
+			}
+		}
+		for part := range slices.Chunk(gone, nft.MessageElements) {
+			if err := conn.SetDeleteElements(set, part); err != nil {
+				return err
+			}
+		}
+		return conn.Flush()
+	})
+	if err != nil {
 		return err
 	}
 	t.clientsStale = false
 	return nil
-}
-
-func (t *table) dropClients(conn *nftables.Conn) error {
-	set := t.sets[setAffinity]
-	all, err := conn.GetSetElements(set)
-	if err != nil {
-		return err
-	}
-	var gone []nftables.SetElement
-	for _, e := range all {
-		if !t.assigned(e.Key, e.Val) {
-			gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
-		}
-	}
-	for part := range slices.Chunk(gone, nft.MessageElements) {
-		if err := conn.SetDeleteElements(set, part); err != nil {
-			return err
-		}
-	}
-	return conn.Flush()
 }
 
 // assigned reports whether a Service still has the endpoint of an element of affinity.

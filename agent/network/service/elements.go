@@ -42,8 +42,11 @@ func (r Routes) elements(add func(element)) {
 	for _, entry := range r {
 		front, route := entry.Frontend, entry.Route
 		key, prefix := front.key(), front.prefix()
-		if !front.Inside {
-			route.guards(front, add)
+		if !front.Inside && route.Guarded { // elements that refuse clients
+			add(element{Set: setGuarded, Key: key})
+			for _, p := range route.Sources {
+				add(element{Set: setSources, Key: key + string(p.Addr().AsSlice()), Value: key + string(last(p).AsSlice())})
+			}
 		}
 		if len(route.Endpoints) == 0 {
 			verdict := chainReject
@@ -100,18 +103,6 @@ func (r Routes) hosts(add func(host)) {
 		for _, e := range entry.Endpoints {
 			add(host{ip: e.ip, remote: !e.Local})
 		}
-	}
-}
-
-// guards calls add for the elements that refuse clients.
-func (r Route) guards(front Frontend, add func(element)) {
-	if !r.Guarded {
-		return
-	}
-	key := front.key()
-	add(element{Set: setGuarded, Key: key})
-	for _, p := range r.Sources {
-		add(element{Set: setSources, Key: key + string(p.Addr().AsSlice()), Value: key + string(last(p).AsSlice())})
 	}
 }
 

@@ -29,7 +29,7 @@ type Proxy struct {
 	tables []*table
 	// conflicting are the Services that lack a frontend because another Service has it.
 	conflicting    map[types.NamespacedName]struct{}
-	localnetRouted bool // routeLocalnet has run
+	localnetRouted bool // route_localnet of Bridge was set, or failed
 	bound          bool // the link of the pods has the addresses of load balancers
 }
 
@@ -79,11 +79,25 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service,
 
 // Sync brings the kernel to the desired state.
 func (p *Proxy) Sync() error {
-	err := p.write()
-	if err == nil && !p.localnetRouted && p.cfg.Bridge != "" {
-		p.routeLocalnet()
+	var errs []error
+	for _, t := range p.tables {
+		if err := t.sync(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := errors.Join(t.forgetClients(), t.forgetFlows()); err != nil {
+			p.cfg.Log.Warn("failed to remove the conntrack flows and the session affinity of removed endpoints", zap.Error(err))
+		}
 	}
-	return errors.Join(err, p.bind())
+	// Let connections to 127.0.0.1 at a NodePort leave through the link of the pods. The table closes the other direction.
+	if len(errs) == 0 && !p.localnetRouted && p.cfg.Bridge != "" {
+		err := os.WriteFile("/proc/sys/net/ipv4/conf/"+p.cfg.Bridge+"/route_localnet", []byte("1"), 0o644)
+		if err != nil {
+			p.cfg.Log.Warn("failed to set route_localnet: NodePorts do not answer at 127.0.0.1", zap.Error(err))
+		}
+		p.localnetRouted = true
+	}
+	return errors.Join(append(errs, p.bind())...)
 }
 
 // Close closes the connections to the kernel, which keeps the tables.
@@ -100,7 +114,11 @@ func (p *Proxy) bind() error {
 	for _, t := range p.tables {
 		p.bound = p.bound && !t.closedChanged
 		t.closedChanged = false
-		want = append(want, t.closedAddresses()...)
+		for h := range t.hosts {
+			if h.closed {
+				want = append(want, h.addr())
+			}
+		}
 	}
 	if p.bound || len(p.cfg.Node.Pool) == 0 || p.cfg.Bridge == "" {
 		return nil
@@ -110,35 +128,11 @@ func (p *Proxy) bind() error {
 	return err
 }
 
-// routeLocalnet lets connections to 127.0.0.1 at a NodePort leave through the link of the pods. The other direction is
-// closed by the table.
-func (p *Proxy) routeLocalnet() {
-	err := os.WriteFile("/proc/sys/net/ipv4/conf/"+p.cfg.Bridge+"/route_localnet", []byte("1"), 0o644)
-	if err != nil {
-		p.cfg.Log.Warn("failed to set route_localnet: NodePorts do not answer at 127.0.0.1", zap.Error(err))
-	}
-	p.localnetRouted = true
-}
-
 // Verify checks that the kernel still has the tables. The next Sync writes those that another program removed.
 func (p *Proxy) Verify() error {
 	var errs []error
 	for _, t := range p.tables {
 		errs = append(errs, t.Verify())
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Proxy) write() error {
-	var errs []error
-	for _, t := range p.tables {
-		if err := t.sync(); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := errors.Join(t.forgetClients(), t.forgetFlows()); err != nil {
-			p.cfg.Log.Warn("failed to remove the conntrack flows and the session affinity of removed endpoints", zap.Error(err))
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
@@ -101,16 +100,6 @@ func (t *table) count(routes Routes, by int) {
 	routes.pickers(func(p picker) { t.Need(t.part(p), by) })
 }
 
-// closedAddresses are the addresses that only load balancers have.
-func (t *table) closedAddresses() (all []netip.Addr) {
-	for h := range t.hosts {
-		if h.closed {
-			all = append(all, h.addr())
-		}
-	}
-	return all
-}
-
 // part is the chain of a picker.
 func (t *table) part(p picker) nft.Part {
 	return nft.Part{Name: p.chain(), Fill: func(conn *nftables.Conn) { t.pick(conn, p) }}
@@ -125,7 +114,8 @@ func (t *table) markStale(old, next Routes) {
 			continue
 		}
 		t.clientsStale = t.clientsStale || was.Affinity > 0
-		if len(was.Endpoints) == 0 || loses(was.Route, now) {
+		removed := func(e Endpoint) bool { return !slices.Contains(now.Endpoints, e) }
+		if len(was.Endpoints) == 0 || slices.ContainsFunc(was.Endpoints, removed) {
 			t.markFlows(was.Frontend)
 		}
 	}
@@ -141,11 +131,6 @@ func (t *table) markFlows(front Frontend) {
 	if front.Inside = false; front.Protocol == unix.IPPROTO_UDP {
 		t.udp[front] = struct{}{}
 	}
-}
-
-// loses reports whether an endpoint is not one of next.
-func loses(was, next Route) bool {
-	return slices.ContainsFunc(was.Endpoints, func(e Endpoint) bool { return !slices.Contains(next.Endpoints, e) })
 }
 
 // routesOf returns the routes of the Service that has a frontend; nil: none has it.

@@ -99,7 +99,21 @@ func Of(f Facts) []Result {
 	}
 	results = append(results, f.user())
 	if f.Privileged { // the tests of these facts need privileges
-		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp(), f.hosts())
+		results = append(results, f.Cgroups.judge(),
+			either(f.Overlay == nil, good("overlay", "works on %s", f.DataDir), bad(Warning, "overlay",
+				fmt.Sprintf("cannot be mounted on %s (%v): each container copies its image", f.DataDir, f.Overlay),
+				"modprobe overlay; use a data folder on ext4 or xfs (--data-dir)")),
+			either(f.Bridge == nil, good("network", "bridges and virtual links work"), bad(Missing, "network",
+				fmt.Sprintf("no bridges or virtual links (%v): pods have no network", f.Bridge),
+				"modprobe bridge veth; use a kernel with these modules")),
+			either(f.Nftables == nil, good("nftables", "tables with NAT work"), bad(Warning, "nftables",
+				fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables),
+				"modprobe nf_tables nft_chain_nat; use a kernel with these modules")),
+			either(f.Seccomp, good("seccomp", "works"), bad(Warning, "seccomp",
+				"the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")),
+			either(f.Hosts == nil, good("hosts", "/etc/hosts exists"), bad(Warning, "hosts",
+				"there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts",
+				"echo 127.0.0.1 localhost > /etc/hosts")))
 	}
 	if f.Bundled {
 		return append(results, good("containerd", "the one inside this program, with its shim and runc"))
@@ -126,6 +140,13 @@ func good(name, format string, args ...any) Result {
 
 func bad(v Verdict, name, found, remedy string) Result {
 	return Result{Name: name, Verdict: v, Found: found, Remedy: remedy}
+}
+
+func either(works bool, good, bad Result) Result {
+	if works {
+		return good
+	}
+	return bad
 }
 
 // The oldest kernel that Kubernetes supports: kubeadm refuses older ones.
@@ -176,49 +197,6 @@ func (c Cgroups) judge() Result {
 			"use a kernel with these controllers")
 	}
 	return good("cgroups", "%s, with %s", found, strings.Join(limiting, ", "))
-}
-
-func (f Facts) overlay() Result {
-	if f.Overlay != nil {
-		return bad(Warning, "overlay",
-			fmt.Sprintf("cannot be mounted on %s (%v): each container copies its image", f.DataDir, f.Overlay),
-			"modprobe overlay; use a data folder on ext4 or xfs (--data-dir)")
-	}
-	return good("overlay", "works on %s", f.DataDir)
-}
-
-func (f Facts) bridge() Result {
-	if f.Bridge != nil {
-		return bad(Missing, "network", fmt.Sprintf("no bridges or virtual links (%v): pods have no network", f.Bridge),
-			"modprobe bridge veth; use a kernel with these modules")
-	}
-	return good("network", "bridges and virtual links work")
-}
-
-func (f Facts) nftables() Result {
-	if f.Nftables != nil {
-		return bad(Warning, "nftables",
-			fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables),
-			"modprobe nf_tables nft_chain_nat; use a kernel with these modules")
-	}
-	return good("nftables", "tables with NAT work")
-}
-
-func (f Facts) seccomp() Result {
-	if !f.Seccomp {
-		return bad(Warning, "seccomp", "the kernel has none: profiles of pods are refused",
-			"use a kernel with CONFIG_SECCOMP_FILTER")
-	}
-	return good("seccomp", "works")
-}
-
-func (f Facts) hosts() Result {
-	if f.Hosts != nil {
-		return bad(Warning, "hosts",
-			"there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts",
-			"echo 127.0.0.1 localhost > /etc/hosts")
-	}
-	return good("hosts", "/etc/hosts exists")
 }
 
 func (f Facts) clock() Result {

@@ -34,7 +34,9 @@ func Collect(ctx context.Context, cfg Config) Facts {
 	if info, err := host.Info(); err == nil {
 		f.Kernel = info.KernelVersion
 	}
-	f.Clock.Synchronized = synchronized()
+	var state unix.Timex
+	_, err := unix.Adjtimex(&state)
+	f.Clock.Synchronized = err == nil && state.Status&unix.STA_UNSYNC == 0 // for example by NTP
 	f.Memory, f.MemoryErr = host.Memory()
 	dir := existing(cfg.DataDir)
 	f.Disk, f.DiskErr = host.Disk(dir)
@@ -79,13 +81,6 @@ func existing(dir string) string {
 		}
 		dir = filepath.Dir(dir)
 	}
-}
-
-// synchronized reports whether the kernel's clock is synchronized, for example by NTP.
-func synchronized() bool {
-	var state unix.Timex
-	_, err := unix.Adjtimex(&state)
-	return err == nil && state.Status&unix.STA_UNSYNC == 0
 }
 
 // cgroups returns the version and the controllers of the cgroups of the machine below root.

@@ -64,7 +64,23 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images.list
 	s.RuntimeHandlers, s.Features = capabilities(r.runtimeStatus)
 	s.DeclaredFeatures = []string{restartallcontainers.RestartAllContainersOnContainerExits}
-	s.Conditions = append(r.pressures(), ready)
+	under := r.Pressure()
+	for _, p := range []struct {
+		condition        corev1.NodeConditionType
+		bad, good, words string
+	}{
+		{corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"},
+		{corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"},
+		{corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"},
+	} {
+		c := corev1.NodeCondition{Type: p.condition, Status: corev1.ConditionFalse, Reason: p.good,
+			Message: "monopod has sufficient " + p.words}
+		if slices.Contains(under, p.condition) {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, p.bad, "monopod has insufficient "+p.words
+		}
+		s.Conditions = append(s.Conditions, c)
+	}
+	s.Conditions = append(s.Conditions, ready)
 	if missing := r.cgroupProblems.why(); missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: missing,
@@ -142,7 +158,19 @@ func (r *Registrar) describe(ctx context.Context) {
 	}
 	var list []corev1.ContainerImage
 	if stale {
-		list = r.listImages(ctx)
+		all, err := r.Runtime.ListImages(ctx)
+		if err == nil {
+			list = []corev1.ContainerImage{}
+		} else {
+			all = nil
+		}
+		slices.SortFunc(all, func(a, b *cri.Image) int { // the largest first
+			return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Id, b.Id))
+		})
+		for _, img := range all[:min(len(all), imagesListed)] {
+			names := slices.Concat(img.RepoDigests, img.RepoTags)
+			list = append(list, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.Size)})
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,44 +178,4 @@ func (r *Registrar) describe(ctx context.Context) {
 	if list != nil {
 		r.images = images{list: list}
 	}
-}
-
-// listImages returns the largest images.
-func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
-	list, err := r.Runtime.ListImages(ctx)
-	if err != nil {
-		return nil
-	}
-	slices.SortFunc(list, func(a, b *cri.Image) int {
-		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Id, b.Id))
-	})
-	out := []corev1.ContainerImage{}
-	for _, img := range list[:min(len(list), imagesListed)] {
-		names := slices.Concat(img.RepoDigests, img.RepoTags)
-		out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.Size)})
-	}
-	return out
-}
-
-// pressures returns the three pressure conditions.
-func (r *Registrar) pressures() []corev1.NodeCondition {
-	under := r.Pressure()
-	return []corev1.NodeCondition{
-		pressureCondition(under, corev1.NodeMemoryPressure,
-			"KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
-		pressureCondition(under, corev1.NodeDiskPressure,
-			"KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
-		pressureCondition(under, corev1.NodePIDPressure,
-			"KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
-	}
-}
-
-func pressureCondition(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
-	words string) corev1.NodeCondition {
-	c := corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good}
-	c.Message = "monopod has sufficient " + words
-	if slices.Contains(under, t) {
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, bad, "monopod has insufficient "+words
-	}
-	return c
 }

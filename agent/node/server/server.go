@@ -65,7 +65,22 @@ func New(cfg Config) http.Handler {
 	mux.Handle("GET /metrics", limitConcurrent(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
 	mux.Handle("GET /metrics/probes", limitConcurrent(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
 	if s.Debugging {
-		s.debugging(mux)
+		s.streams(mux)
+		mux.HandleFunc("GET /runningpods/", s.runningPods)
+		mux.HandleFunc("GET /runningpods", s.runningPods)
+		mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
+			send(w, map[string]any{"kubeletconfig": s.Configz()}) // upstream's format
+		})
+		mux.HandleFunc("GET /logs/", s.logs)
+		mux.HandleFunc("GET /logs", func(w http.ResponseWriter, _ *http.Request) { // below any prefix of the proxy
+			w.Header().Set("Location", "logs/")
+			w.WriteHeader(http.StatusMovedPermanently)
+		})
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	} else {
 		for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
 			"/debug/pprof/", "/logs/"} {
@@ -93,24 +108,6 @@ func limitConcurrent(next http.Handler) http.Handler {
 				http.StatusServiceUnavailable)
 		}
 	})
-}
-
-// debugging adds the handlers that --enable-debugging-handlers controls.
-func (s *server) debugging(mux *http.ServeMux) {
-	s.streams(mux)
-	mux.HandleFunc("GET /runningpods/", s.runningPods)
-	mux.HandleFunc("GET /runningpods", s.runningPods)
-	mux.HandleFunc("GET /configz", s.configz)
-	mux.HandleFunc("GET /logs/", s.logs)
-	mux.HandleFunc("GET /logs", func(w http.ResponseWriter, _ *http.Request) { // below any prefix of the proxy
-		w.Header().Set("Location", "logs/")
-		w.WriteHeader(http.StatusMovedPermanently)
-	})
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
 // health serves /healthz and its checks: ping and log always succeed, syncloop checks the node.
@@ -167,11 +164,6 @@ func sendPods(w http.ResponseWriter, pods []*corev1.Pod) {
 		list.Items = append(list.Items, *p)
 	}
 	send(w, list)
-}
-
-// configz serves the configuration in upstream's format.
-func (s *server) configz(w http.ResponseWriter, _ *http.Request) {
-	send(w, map[string]any{"kubeletconfig": s.Configz()})
 }
 
 func send(w http.ResponseWriter, v any) {

@@ -155,8 +155,11 @@ func (p Periods) Stages(pods []*corev1.Pod, counts func(*corev1.Pod) bool) []Sta
 		if counts(pod) {
 			priority = max(priority, critical)
 		}
-		s := &all[shares.of(priority)]
-		s.Pods = append(s.Pods, pod)
+		i := len(shares) - 1
+		for i > 0 && priority < shares[i].Priority { // those below the lowest share belong to it
+			i--
+		}
+		all[i].Pods = append(all[i].Pods, pod)
 	}
 	return slices.DeleteFunc(all, func(s Stage) bool { return len(s.Pods) == 0 })
 }

@@ -14,16 +14,6 @@ type Shares []Share
 
 var _ pflag.Value = (*Shares)(nil)
 
-// of returns the index of a priority's share among sorted shares. Priorities below the lowest belong to the lowest.
-func (s Shares) of(priority int32) int {
-	for i := len(s) - 1; i > 0; i-- {
-		if priority >= s[i].Priority {
-			return i
-		}
-	}
-	return 0
-}
-
 // String implements pflag.Value.
 func (s *Shares) String() string {
 	var parts []string

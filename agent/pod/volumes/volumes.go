@@ -102,7 +102,8 @@ func (s *Volumes) Dir() string { return filepath.Join(s.node.Dir, string(s.pod.U
 func (s *Volumes) MarkStale() { s.stale = true }
 
 // Prepare sets up the volumes before containers start (starting), and refreshes them after their content has changed.
-// ran means that the runtime has containers of the pod.
+// ran means that the runtime has containers of the pod. A refresh that fails is not an error: Failed returns why, and
+// the next Prepare refreshes again.
 func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bool) error {
 	s.stale = s.stale || s.paths != nil && s.due()
 	if !s.stale && (s.paths != nil || !starting) {
@@ -120,9 +121,9 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 		if s.paths == nil {
 			return err
 		}
-		s.stale = false
+		s.stale = true // the next Prepare tries again; until then containers keep using the old content
 		s.pod.Log.Warn("volumes not refreshed", zap.Error(err))
-		return nil // containers keep using the old content
+		return nil
 	}
 	s.paths, s.stale = paths, false
 	locations := map[string]Location{}

@@ -29,7 +29,7 @@ type parts struct {
 func (p *parts) Due(types.UID) bool { return p.due }
 
 func (p *parts) Get(context.Context, *corev1.Pod, *corev1.ServiceAccountTokenProjection) (string, error) {
-	return "", nil
+	return "token", p.err
 }
 
 func (p *parts) Forget(types.UID) {}
@@ -98,6 +98,38 @@ func TestUnboundClaim(t *testing.T) {
 			!errors.Is(s.Failed(), claims.ErrUnbound) ||
 			events != c.events {
 			t.Errorf("after %v: %v, %d events", c.after, err, events)
+		}
+	}
+}
+
+// A refresh that fails is tried again until it succeeds, even if the object does not change any more.
+func TestFailedRefresh(t *testing.T) {
+	t.Parallel()
+	p, made := &parts{}, 0
+	s := volumes.New(&volumes.Node{
+		Dir: t.TempDir(), Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Mounter: mount.Folders{}, Tokens: p,
+		Claims: p, Observe: func(string, time.Duration, error) { made++ },
+	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}})
+	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}}}}}}
+	for i, c := range []struct {
+		stale bool
+		err   error
+		made  int
+	}{
+		{made: 1},
+		{stale: true, err: errors.New("the API server is away"), made: 2},
+		{err: errors.New("the API server is away"), made: 3},
+		{made: 4},
+		{made: 4},
+	} {
+		if p.err = c.err; c.stale {
+			s.MarkStale()
+		}
+		err := s.Prepare(t.Context(), env.Facts{Pod: pod}, i == 0, i > 0)
+		if err != nil || (s.Failed() != nil) != (c.err != nil) || made != c.made {
+			t.Errorf("attempt %d: %v, failed: %v, %d volumes", i+1, err, s.Failed(), made)
 		}
 	}
 }

@@ -75,16 +75,27 @@ func (s *vars) lookup(name string) (string, bool) {
 
 // addFrom adds all keys of a ConfigMap or Secret. Like upstream, it skips keys that are not valid variable names.
 func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
-	var values map[string]string
-	var err error
-	switch {
-	case ref.ConfigMapRef != nil:
-		values, err = configMapValues(ref.ConfigMapRef, src)
-	case ref.SecretRef != nil:
-		values, err = secretValues(ref.SecretRef, src)
-	}
-	if err != nil {
-		return err
+	values := map[string]string{}
+	if from := ref.ConfigMapRef; from != nil {
+		cm, err := src.ConfigMap(from.Name)
+		if err != nil {
+			return err
+		}
+		if cm == nil {
+			return missing(from.Optional, "configmap %q not found", from.Name)
+		}
+		values = cm.Data
+	} else if from := ref.SecretRef; from != nil {
+		secret, err := src.Secret(from.Name)
+		if err != nil {
+			return err
+		}
+		if secret == nil {
+			return missing(from.Optional, "secret %q not found", from.Name)
+		}
+		for k, v := range secret.Data {
+			values[k] = string(v)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		name := ref.Prefix + key
@@ -93,32 +104,6 @@ func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
 		}
 	}
 	return nil
-}
-
-func configMapValues(ref *corev1.ConfigMapEnvSource, src Source) (map[string]string, error) {
-	cm, err := src.ConfigMap(ref.Name)
-	if err != nil {
-		return nil, err
-	}
-	if cm == nil {
-		return nil, missing(ref.Optional, "configmap %q not found", ref.Name)
-	}
-	return cm.Data, nil
-}
-
-func secretValues(ref *corev1.SecretEnvSource, src Source) (map[string]string, error) {
-	secret, err := src.Secret(ref.Name)
-	if err != nil {
-		return nil, err
-	}
-	if secret == nil {
-		return nil, missing(ref.Optional, "secret %q not found", ref.Name)
-	}
-	values := make(map[string]string, len(secret.Data))
-	for k, v := range secret.Data {
-		values[k] = string(v)
-	}
-	return values, nil
 }
 
 func missing(optional *bool, format string, args ...any) error {

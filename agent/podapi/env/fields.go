@@ -98,28 +98,20 @@ func Resource(ref *corev1.ResourceFieldSelector, c *corev1.Container, f Facts) (
 	case "requests":
 		amount = c.Resources.Requests[corev1.ResourceName(name)]
 	case "limits":
-		amount = limit(c, corev1.ResourceName(name), f.Allocatable)
+		if amount = c.Resources.Limits[corev1.ResourceName(name)]; amount.IsZero() {
+			amount = f.Allocatable[corev1.ResourceName(name)]
+		}
 	default:
 		return "", fmt.Errorf("%w: unsupported container resource : %v", ErrConfig, ref.Resource)
 	}
-	return divide(amount, ref.Divisor, name == "cpu"), nil
-}
-
-func limit(c *corev1.Container, name corev1.ResourceName, allocatable corev1.ResourceList) resource.Quantity {
-	if q, ok := c.Resources.Limits[name]; ok && !q.IsZero() {
-		return q
-	}
-	return allocatable[name]
-}
-
-func divide(amount, divisor resource.Quantity, milli bool) string {
+	divisor := ref.Divisor
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
-	if milli {
-		return ceil(amount.MilliValue(), divisor.MilliValue())
+	if name == "cpu" {
+		return ceil(amount.MilliValue(), divisor.MilliValue()), nil
 	}
-	return ceil(amount.Value(), divisor.Value())
+	return ceil(amount.Value(), divisor.Value()), nil
 }
 
 func ceil(a, b int64) string {

@@ -48,10 +48,6 @@ func parsePattern(s string) (pattern, error) {
 	return pattern{name, prefix, ns}, nil
 }
 
-func (p pattern) fits(name string) bool {
-	return name == p.name || p.prefix && strings.HasPrefix(name, p.name)
-}
-
 // sysctls returns an error for a sysctl of the pod that is not allowed.
 func (p *Policy) sysctls(pod *corev1.Pod) error {
 	sc := pod.Spec.SecurityContext
@@ -71,7 +67,7 @@ func (p *Policy) allowed(name string, hostNetwork, hostIPC bool) error {
 	for _, list := range [][]string{SafeSysctls(), p.UnsafeSysctls} {
 		for _, s := range list {
 			allow, err := parsePattern(s)
-			if err != nil || !allow.fits(name) {
+			if err != nil || name != allow.name && !(allow.prefix && strings.HasPrefix(name, allow.name)) {
 				continue
 			}
 			if hostNetwork && allow.namespace == sysctl.NetNamespace || hostIPC && allow.namespace == sysctl.IPCNamespace {

@@ -58,12 +58,8 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		},
 	}
 	identify(config.Labels, pod, o.Instance)
-	addAllotment(config, o.Allotment)
-	return config
-}
-
-// addAllotment adds the exclusive resources to the config. The spec takes precedence over a device plugin.
-func addAllotment(config *cri.ContainerConfig, a Allotment) {
+	// Add the exclusive resources. The spec takes precedence over a device plugin.
+	a := o.Allotment
 	r := config.Linux.Resources
 	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
 	config.Devices = append(config.Devices, a.Devices...)
@@ -83,6 +79,7 @@ func addAllotment(config *cri.ContainerConfig, a Allotment) {
 			config.Annotations[k] = v
 		}
 	}
+	return config
 }
 
 func keyValues(vars []env.Var) []*cri.KeyValue {

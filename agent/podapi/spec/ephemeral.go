@@ -13,14 +13,7 @@ func Ephemeral(pod *corev1.Pod) []*corev1.Container {
 
 // Find returns the container of that name, of any type; nil if there is none.
 func Find(pod *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for _, c := range Ephemeral(pod) {
+	for _, c := range append(Containers(&pod.Spec), Ephemeral(pod)...) {
 		if c.Name == name {
 			return c
 		}

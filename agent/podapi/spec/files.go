@@ -75,7 +75,17 @@ func DNS(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig {
 	if c := pod.Spec.DNSConfig; c != nil {
 		out.Servers = append(out.Servers, c.Nameservers...)
 		out.Searches = append(out.Searches, c.Searches...)
-		out.Options = mergeOptions(out.Options, c.Options)
+		for _, o := range c.Options { // they replace options of the same name
+			out.Options = slices.DeleteFunc(out.Options, func(s string) bool {
+				name, _, _ := strings.Cut(s, ":")
+				return name == o.Name
+			})
+			if o.Value != nil && *o.Value != "" {
+				out.Options = append(out.Options, o.Name+":"+*o.Value)
+			} else {
+				out.Options = append(out.Options, o.Name)
+			}
+		}
 	}
 	out.Servers, out.Searches = unique(out.Servers), unique(out.Searches)
 	return out
@@ -100,22 +110,6 @@ func base(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig 
 	}
 	out.Searches = append(out.Searches, host.Searches...)
 	return out
-}
-
-// mergeOptions adds the pod's options, which replace options of the same name.
-func mergeOptions(have []string, more []corev1.PodDNSConfigOption) []string {
-	for _, o := range more {
-		have = slices.DeleteFunc(have, func(s string) bool {
-			name, _, _ := strings.Cut(s, ":")
-			return name == o.Name
-		})
-		if o.Value != nil && *o.Value != "" {
-			have = append(have, o.Name+":"+*o.Value)
-		} else {
-			have = append(have, o.Name)
-		}
-	}
-	return have
 }
 
 func unique(list []string) []string {

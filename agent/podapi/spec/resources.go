@@ -23,7 +23,15 @@ const (
 
 // Resources returns a container's cgroup settings.
 func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.LinuxContainerResources {
-	requests, limits := c.Resources.Requests, limitsOf(pod, c)
+	requests, limits := c.Resources.Requests, corev1.ResourceList{}
+	// Without a limit of its own the container gets the pod's, so that a program that reads its limit finds one.
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q := c.Resources.Limits[name]; !q.IsZero() {
+			limits[name] = q
+		} else if pod.Spec.Resources != nil {
+			limits[name] = pod.Spec.Resources.Limits[name]
+		}
+	}
 	request := requests.Cpu().MilliValue()
 	if _, ok := requests[corev1.ResourceCPU]; !ok {
 		request = limits.Cpu().MilliValue()
@@ -37,20 +45,6 @@ func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.
 		r.CpuPeriod, r.CpuQuota = cfsPeriod, Quota(milli)
 	}
 	return r
-}
-
-// limitsOf returns a container's limits of CPU and memory. Without a limit of its own it gets the pod's, so that a
-// program that reads its limit finds one.
-func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if q := c.Resources.Limits[name]; !q.IsZero() {
-			out[name] = q
-		} else if pod.Spec.Resources != nil {
-			out[name] = pod.Spec.Resources.Limits[name]
-		}
-	}
-	return out
 }
 
 // Shares returns the cgroup v1 cpu.shares of a request in millicores.

@@ -119,22 +119,13 @@ func portMappings(pod *corev1.Pod) []*cri.PortMapping {
 		for _, p := range c.Ports {
 			if p.HostPort > 0 {
 				out = append(out, &cri.PortMapping{
-					Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+					Protocol:      cri.Protocol(cri.Protocol_value[string(p.Protocol)]), // TCP by default
+					ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
 				})
 			}
 		}
 	}
 	return out
-}
-
-func protocol(p corev1.Protocol) cri.Protocol {
-	switch p {
-	case corev1.ProtocolUDP:
-		return cri.Protocol_UDP
-	case corev1.ProtocolSCTP:
-		return cri.Protocol_SCTP
-	}
-	return cri.Protocol_TCP
 }
 
 func sysctls(pod *corev1.Pod) map[string]string {

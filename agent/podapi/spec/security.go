@@ -22,30 +22,25 @@ func containerSecurity(pod *corev1.Pod, c *corev1.Container, o ContainerOptions)
 		Apparmor:         appArmor(pod, c),
 		SelinuxOptions:   selinux(security.SELinux(pod, c)),
 	}
-	runAs(out, pod, c, o.Image)
+	out.RunAsUser, out.RunAsGroup = int64Value(security.RunAsUser(pod, c)), int64Value(security.RunAsGroup(pod, c))
+	// CRI ignores a group without a user: set the image's user with it, which is root if the image has none.
+	if out.RunAsGroup != nil && out.RunAsUser == nil {
+		if out.RunAsUsername = o.Image.GetUsername(); out.RunAsUsername == "" {
+			out.RunAsUser = &cri.Int64Value{Value: o.Image.GetUid().GetValue()}
+		}
+	}
 	if psc := pod.Spec.SecurityContext; psc != nil {
 		out.SupplementalGroups, out.SupplementalGroupsPolicy = supplementalGroups(psc), groupsPolicy(psc)
 	}
-	if sc.ProcMount == nil || *sc.ProcMount == corev1.DefaultProcMount {
-		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
-	}
-	if out.Privileged {
-		out.MaskedPaths, out.ReadonlyPaths = nil, nil
+	if (sc.ProcMount == nil || *sc.ProcMount == corev1.DefaultProcMount) && !out.Privileged {
+		out.MaskedPaths = []string{ // the kernel's files that a container must not see, as in upstream's default proc mount
+			"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+			"/sys/firmware", "/sys/devices/virtual/powercap",
+		}
+		out.ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 	}
 	return out
-}
-
-// runAs sets the user and the group. CRI ignores a group without a user, so runAs sets the image's user with it, which
-// is root if the image has none.
-func runAs(out *cri.LinuxContainerSecurityContext, pod *corev1.Pod, c *corev1.Container, image *cri.Image) {
-	out.RunAsUser = int64Value(security.RunAsUser(pod, c))
-	out.RunAsGroup = int64Value(security.RunAsGroup(pod, c))
-	if out.RunAsGroup == nil || out.RunAsUser != nil {
-		return
-	}
-	if out.RunAsUsername = image.GetUsername(); out.RunAsUsername == "" {
-		out.RunAsUser = &cri.Int64Value{Value: image.GetUid().GetValue()}
-	}
 }
 
 func int64Value(p *int64) *cri.Int64Value {
@@ -109,17 +104,4 @@ func selinux(o *corev1.SELinuxOptions) *cri.SELinuxOption {
 		return nil
 	}
 	return &cri.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
-}
-
-// maskedPaths returns the kernel's files that a container must not see, as in upstream's default proc mount.
-func maskedPaths() []string {
-	return []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
-		"/sys/firmware", "/sys/devices/virtual/powercap",
-	}
-}
-
-func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }

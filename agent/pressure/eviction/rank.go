@@ -38,10 +38,7 @@ func Rank(pods []*corev1.Pod, usage map[types.UID]Usage, signal Signal) {
 
 // request returns the pod's request; 0 for inodes and processes.
 func request(p *corev1.Pod, name corev1.ResourceName) int64 {
-	q, ok := resource.PodRequests(p, resource.PodResourcesOptions{})[name]
-	if !ok {
-		return 0
-	}
+	q := resource.PodRequests(p, resource.PodResourcesOptions{})[name]
 	return q.Value()
 }
 

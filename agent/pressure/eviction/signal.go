@@ -9,7 +9,6 @@
 package eviction
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -118,9 +117,4 @@ func (p Policy) Reservation(capacity corev1.ResourceList) corev1.ResourceList {
 		}
 	}
 	return out
-}
-
-// byOrder compares signals by their order in Signals.
-func byOrder(a, b Signal) int {
-	return cmp.Compare(slices.Index(Signals(), a), slices.Index(Signals(), b))
 }

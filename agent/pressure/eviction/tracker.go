@@ -1,6 +1,8 @@
 package eviction
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,9 +30,7 @@ type key struct {
 // ones, in the order of Signals. pressure are the node's conditions, which are kept for the transition period.
 func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met, pressure []corev1.NodeConditionType) {
 	since, last := map[key]time.Time{}, map[corev1.NodeConditionType]time.Time{}
-	for c, at := range t.last {
-		last[c] = at
-	}
+	maps.Copy(last, t.last)
 	for _, th := range p.Thresholds {
 		amount, ok := seen[th.Signal]
 		k := key{th.Signal, th.Soft}
@@ -55,9 +55,15 @@ func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met,
 			}
 			return -1
 		}
-		return byOrder(a.Signal, b.Signal)
+		return cmp.Compare(slices.Index(Signals(), a.Signal), slices.Index(Signals(), b.Signal))
 	})
-	return due, t.pressure(p.TransitionPeriod, now)
+	for c, at := range last {
+		if at.Equal(now) || now.Sub(at) < p.TransitionPeriod {
+			pressure = append(pressure, c)
+		}
+	}
+	slices.Sort(pressure)
+	return due, pressure
 }
 
 // bound returns the amount that must be free. It includes Reclaim if the threshold was met before.
@@ -67,17 +73,6 @@ func (th *Threshold) bound(total int64, was bool) int64 {
 		bound += th.Reclaim.Of(total)
 	}
 	return bound
-}
-
-func (t *Tracker) pressure(held time.Duration, now time.Time) []corev1.NodeConditionType {
-	var out []corev1.NodeConditionType
-	for c, at := range t.last {
-		if at.Equal(now) || now.Sub(at) < held {
-			out = append(out, c)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // UntilThreshold returns the bytes of memory that may be used before the next threshold is met; 0: there is no

@@ -138,7 +138,14 @@ func (e *Evictor) Poke() {
 func (e *Evictor) ReadSignals() (due []eviction.Met) {
 	seen := e.Signals()
 	due, pressure := e.tracker.Update(e.policy, seen, e.Clock.Now())
-	e.setLeft(e.policy.UntilThreshold(seen))
+	select {
+	case <-e.left: // the last one was not received
+	default:
+	}
+	select {
+	case e.left <- e.policy.UntilThreshold(seen):
+	default:
+	}
 	changed := !slices.Equal(e.Pressure(), pressure)
 	e.pressure.Store(&pressure)
 	if changed {

@@ -27,15 +27,3 @@ func (e *Evictor) Watch(ctx context.Context) {
 			zap.Errors("why", []error{first, err}))
 	}
 }
-
-// setLeft sets the distance to the next memory threshold.
-func (e *Evictor) setLeft(left int64) {
-	select {
-	case <-e.left: // the last one was not received
-	default:
-	}
-	select {
-	case e.left <- left:
-	default:
-	}
-}

@@ -57,13 +57,6 @@ func (e *Enforcer) Enforce() error {
 // allPods identifies the cgroup of all pods for Node.SetCgroupProblem.
 const allPods = "kubepods"
 
-// retryPods calls limitPods again if it failed: the machine may have got a controller since.
-func (e *Enforcer) retryPods() {
-	if e.deps.Node.HasCgroupProblem(allPods) {
-		e.limitPods()
-	}
-}
-
 // limitPods sets the limits of the cgroup of all pods.
 func (e *Enforcer) limitPods() {
 	all := Limits{Shares: spec.Shares(e.deps.Capacity.Cpu().MilliValue())}
@@ -149,7 +142,9 @@ func (e *Enforcer) Parent(pod *corev1.Pod) string { return e.deps.Cgroups.Parent
 
 // Create implements sandbox.Cgroups. It also retries the limits of all pods if these failed.
 func (e *Enforcer) Create(pod *corev1.Pod) {
-	e.retryPods()
+	if e.deps.Node.HasCgroupProblem(allPods) { // the machine may have got a controller since
+		e.limitPods()
+	}
 	e.set("create", pod)
 }
 

@@ -39,7 +39,10 @@ func (m *Manager) write(dir string, l Limits) error {
 			errs = append(errs, fill(root, dir, c, v2, values))
 		}
 	}
-	return errors.Join(append(errs, missing(lacking))...)
+	if len(lacking) > 0 {
+		errs = append(errs, fmt.Errorf("the kernel has no cgroup controller %s here", strings.Join(lacking, ", ")))
+	}
+	return errors.Join(errs...)
 }
 
 // find returns the hierarchy of a controller: the common one on v2, its own on v1, either on hybrid systems.
@@ -68,8 +71,13 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 		return err
 	}
 	if v2 && !has(path, "cgroup.controllers", controller) {
-		if err := delegate(root, dir, controller); err != nil {
-			return err
+		// Enable the controller in every folder from the root down to dir's parent, as v2 requires.
+		at := root
+		for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+			if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
+				return err
+			}
+			at = filepath.Join(at, part)
 		}
 	}
 	for _, v := range values {
@@ -84,18 +92,6 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 // the kernel's files.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
-}
-
-// delegate enables a controller in every folder from the root down to dir's parent, as v2 requires.
-func delegate(root, dir, controller string) error {
-	at := root
-	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
-		if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
-			return err
-		}
-		at = filepath.Join(at, part)
-	}
-	return nil
 }
 
 func write(path, value string) error {

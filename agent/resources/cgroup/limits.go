@@ -1,12 +1,10 @@
 package cgroup
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -131,11 +129,3 @@ func weight(shares int64) int64 {
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
-
-// missing returns an error that names the missing controllers.
-func missing(controllers []string) error {
-	if len(controllers) == 0 {
-		return nil
-	}
-	return fmt.Errorf("the kernel has no cgroup controller %s here", strings.Join(controllers, ", "))
-}

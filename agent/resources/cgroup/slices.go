@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,20 +61,11 @@ func (m *Slices) Start(slice string, properties []Property) error {
 		return err
 	})
 	if isDBusError(err, unitExists) {
-		return m.Set(slice, changeable(properties))
+		return m.Set(slice, slices.DeleteFunc(slices.Clone(properties), func(p Property) bool {
+			return p.Name == "DefaultDependencies" || p.Name == "Wants" // cannot be set on a running slice
+		}))
 	}
 	return err
-}
-
-// changeable returns the properties that can be set on a running slice.
-func changeable(properties []Property) []Property {
-	var out []Property
-	for _, p := range properties {
-		if p.Name != "DefaultDependencies" && p.Name != "Wants" {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // Set implements Units.

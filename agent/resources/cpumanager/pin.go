@@ -86,7 +86,18 @@ func (p *Pinner) Started(ctx context.Context, c Container) {
 // Reconcile updates the containers whose CPUs differ; ok means that all updates succeeded.
 func (p *Pinner) Reconcile(ctx context.Context) (ok bool) {
 	list := p.Running()
-	p.forget(list)
+	// Forget containers that do not run. A container that was created and has not started may be updated once more.
+	runs := make(map[string]bool, len(list))
+	for _, c := range list {
+		runs[c.ID] = true
+	}
+	p.mu.Lock()
+	for id := range p.applied {
+		if !runs[id] {
+			delete(p.applied, id)
+		}
+	}
+	p.mu.Unlock()
 	var g guard.Group
 	g.SetLimit(concurrentUpdates)
 	for _, c := range list {
@@ -97,21 +108,6 @@ func (p *Pinner) Reconcile(ctx context.Context) (ok bool) {
 
 // concurrentUpdates is the number of concurrent updates. The runtime needs some 20 ms for each.
 const concurrentUpdates = 4
-
-// forget forgets containers that do not run. A container that was created and has not started may be updated once more.
-func (p *Pinner) forget(list []Container) {
-	runs := make(map[string]bool, len(list))
-	for _, c := range list {
-		runs[c.ID] = true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id := range p.applied {
-		if !runs[id] {
-			delete(p.applied, id)
-		}
-	}
-}
 
 func (p *Pinner) pin(ctx context.Context, c Container) error {
 	want := p.CPUs(c.Pod, c.Name).String()

@@ -77,15 +77,13 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	called := false
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, name := range m.namesOf(pod.UID, list[i].Name) {
-				fresh, err := m.prepare(ctx, pod, &list[i], name)
-				if err != nil {
-					return err
-				}
-				called = called || fresh
+	for _, c := range spec.Containers(&pod.Spec) {
+		for _, name := range m.namesOf(pod.UID, c.Name) {
+			fresh, err := m.prepare(ctx, pod, c, name)
+			if err != nil {
+				return err
 			}
+			called = called || fresh
 		}
 	}
 	if called {
@@ -165,7 +163,14 @@ func (m *Manager) usePreferred(ctx context.Context, e *endpoint, pod *corev1.Pod
 		return
 	}
 	for _, answer := range resp.ContainerResponses {
-		m.assign(e.resource, pod.UID, s, mine, completePreferred(answer.DeviceIDs, req, mine))
+		to := completePreferred(answer.DeviceIDs, req, mine)
+		m.mu.Lock()
+		// Replace the devices of the container, unless the new ones were allocated to another one meanwhile.
+		still := m.pool.pods[pod.UID] != nil && slices.Equal(s.ids, mine)
+		if still && len(without(without(to, mine), m.pool.free(e.resource))) == 0 {
+			m.pool.pods[pod.UID].swap(e.resource, mine, to)
+		}
+		m.mu.Unlock()
 	}
 }
 
@@ -180,16 +185,6 @@ func completePreferred(preferred []string, req *plugin.ContainerPreferredAllocat
 	}
 	slices.Sort(out)
 	return out
-}
-
-// assign replaces the devices of the container, unless the new ones were allocated to another one meanwhile.
-func (m *Manager) assign(name string, uid types.UID, s *share, from, to []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	still := m.pool.pods[uid] != nil && slices.Equal(s.ids, from)
-	if still && len(without(without(to, from), m.pool.free(name))) == 0 {
-		m.pool.pods[uid].swap(name, from, to)
-	}
 }
 
 // allocate calls the plugin's Allocate.

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
+	"monopod/agent/podapi/spec"
 	"monopod/apiserver/kit/backoff"
 )
 
@@ -188,19 +189,16 @@ func (m *Manager) usersOf(driver string, which func(deviceID) bool) (pods []type
 // devices.
 func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, use := range claimUses(pod, &list[i]) {
-				devices, err := m.devicesOf(pod, use)
-				if err != nil || len(devices) == 0 {
-					continue
-				}
-				if out == nil {
-					out = map[string][]corev1.ResourceStatus{}
-				}
-				out[list[i].Name] = append(out[list[i].Name],
-					corev1.ResourceStatus{Name: use.title, Resources: m.healthOf(devices)})
+	for _, c := range spec.Containers(&pod.Spec) {
+		for _, use := range claimUses(pod, c) {
+			devices, err := m.devicesOf(pod, use)
+			if err != nil || len(devices) == 0 {
+				continue
 			}
+			if out == nil {
+				out = map[string][]corev1.ResourceStatus{}
+			}
+			out[c.Name] = append(out[c.Name], corev1.ResourceStatus{Name: use.title, Resources: m.healthOf(devices)})
 		}
 	}
 	return out

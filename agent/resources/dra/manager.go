@@ -11,6 +11,7 @@ package dra
 
 import (
 	"context"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -179,8 +180,11 @@ func (m *Manager) cleanUp(ctx context.Context) (wait time.Duration, waits bool) 
 	if m.unprepareOrphans(ctx) != nil {
 		next(retryInterval)
 	}
-	for driver, left := range m.slicesToRemove() {
-		if left > 0 {
+	m.mu.Lock()
+	removeAt := maps.Clone(m.removeSlicesAt)
+	m.mu.Unlock()
+	for driver, at := range removeAt {
+		if left := at.Sub(m.cfg.Clock.Now()); left > 0 {
 			next(left)
 		} else if err := m.removeSlices(ctx, driver); err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("failed to remove the ResourceSlices of a DRA driver that is gone", zap.String("driver", driver),

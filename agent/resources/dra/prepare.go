@@ -138,7 +138,10 @@ func (m *Manager) unprepare(ctx context.Context, c *claim, pod types.UID) error 
 		return err
 	}
 	defer done()
-	if m.usedByOthers(c, pod) {
+	m.mu.Lock()
+	shared := slices.ContainsFunc(c.Pods, func(uid types.UID) bool { return uid != pod })
+	m.mu.Unlock()
+	if shared {
 		return m.drop(c, pod)
 	}
 	for _, name := range c.Drivers {
@@ -150,12 +153,6 @@ func (m *Manager) unprepare(ctx context.Context, c *claim, pod types.UID) error 
 	c.prepared, c.Devices = false, nil
 	m.mu.Unlock()
 	return m.drop(c, pod)
-}
-
-func (m *Manager) usedByOthers(c *claim, pod types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.ContainsFunc(c.Pods, func(uid types.UID) bool { return uid != pod })
 }
 
 // drop removes the pod from the claim, and removes the claim if no other pod uses it. If another pod has reserved the

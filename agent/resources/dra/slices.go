@@ -9,17 +9,6 @@ import (
 	"go.uber.org/zap"
 )
 
-// slicesToRemove returns the drivers whose slices must be removed, and in how long.
-func (m *Manager) slicesToRemove() map[string]time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make(map[string]time.Duration, len(m.removeSlicesAt))
-	for driver, at := range m.removeSlicesAt {
-		out[driver] = at.Sub(m.cfg.Clock.Now())
-	}
-	return out
-}
-
 // slicesRemoved records that the slices of a driver were removed, unless the driver has registered and disconnected
 // again meanwhile.
 func (m *Manager) slicesRemoved(driver string) {

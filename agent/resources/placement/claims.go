@@ -21,20 +21,16 @@ func (p *Placement) newClaims() error {
 	}
 	p.plugins.claims = dra.New(dra.Config{
 		API: cfg.Claims, File: checkpoint.File(filepath.Join(cfg.DataDir, "dra_manager_state")), Clock: p.Clock, Log: p.Log,
-		Dial: plugins.Dial, Registered: func(string) { p.wakeClaimPods() }, Health: p.wake, Guard: p.Guard,
+		Dial: plugins.Dial, Health: p.wake, Guard: p.Guard,
+		Registered: func(string) { // pods may wait for the driver
+			for _, pod := range p.Pods() {
+				if hasClaims(pod.Object()) {
+					pod.Wake()
+				}
+			}
+		},
 	})
 	return p.Metrics.Register(p.plugins.claims.Metrics())
-}
-
-// serveClaims starts the DRA manager, which runs until ctx ends. wait waits for its end.
-func (p *Placement) serveClaims(ctx context.Context) (wait func()) {
-	if p.plugins.claims == nil {
-		return func() {}
-	}
-	if err := p.plugins.claims.Lost(); err != nil {
-		p.Node.Event(corev1.EventTypeWarning, "ResourceClaimStateLost", "%v", err)
-	}
-	return p.plugins.claims.Start(ctx)
 }
 
 // watchPlugins registers device plugins and DRA drivers until ctx ends.
@@ -49,15 +45,6 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 			reg.DRAPlugin: p.plugins.claims.Welcome},
 	}
 	w.Run(ctx)
-}
-
-// wakeClaimPods wakes the pods that may wait for a DRA driver.
-func (p *Placement) wakeClaimPods() {
-	for _, pod := range p.Pods() {
-		if hasClaims(pod.Object()) {
-			pod.Wake()
-		}
-	}
 }
 
 // hasClaims reports whether a pod uses resource claims.

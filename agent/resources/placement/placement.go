@@ -187,17 +187,30 @@ func (p *Placement) Processors() int {
 
 // newProviders creates the enabled providers.
 func (p *Placement) newProviders() (out []topology.Provider, err error) {
+	cfg := &p.cfg
 	if p.staleCheckpoint != "" {
 		p.pinner = p.newPinner(func(types.UID, string) cpuset.CPUSet { return p.machine.All() })
 	}
-	if !p.cfg.CPUs.Off() {
-		if err = p.newCPUs(); err != nil {
+	if !cfg.CPUs.Off() {
+		p.cpus, err = cpumanager.New(cpumanager.Deps{
+			Machine: p.machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(),
+			File: checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName)), Changed: func() { p.pinner.Poke() },
+			Log: p.Log, Metrics: p.Metrics,
+		}, cfg.CPUs)
+		if err != nil {
 			return nil, err
 		}
+		p.pinner = p.newPinner(p.cpus.CPUs)
 		out = append(out, p.cpus)
 	}
-	if !p.cfg.Memory.Off() {
-		if err = p.newMemory(); err != nil {
+	if !cfg.Memory.Off() {
+		reserved := cfg.Reserve.Reserved()
+		amount.Add(reserved, cfg.Evicting)
+		p.memory, err = memorymanager.New(memorymanager.Deps{
+			Machine: p.machine, Capacity: cfg.Capacity, Reserved: reserved, Log: p.Log, Metrics: p.Metrics,
+			File: checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)),
+		}, cfg.Memory)
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, p.memory)
@@ -205,35 +218,15 @@ func (p *Placement) newProviders() (out []topology.Provider, err error) {
 	return out, nil
 }
 
-func (p *Placement) newCPUs() (err error) {
-	cfg := &p.cfg
-	p.cpus, err = cpumanager.New(cpumanager.Deps{
-		Machine: p.machine, ReservedCPUs: cfg.Reserve.ReservedCPUs, Reserved: cfg.Reserve.Reserved(),
-		File: checkpoint.File(filepath.Join(cfg.DataDir, cpumanager.FileName)), Changed: func() { p.pinner.Poke() },
-		Log: p.Log, Metrics: p.Metrics,
-	}, cfg.CPUs)
-	if err == nil {
-		p.pinner = p.newPinner(p.cpus.CPUs)
-	}
-	return err
-}
-
-func (p *Placement) newMemory() (err error) {
-	cfg := &p.cfg
-	reserved := cfg.Reserve.Reserved()
-	amount.Add(reserved, cfg.Evicting)
-	p.memory, err = memorymanager.New(memorymanager.Deps{
-		Machine: p.machine, Capacity: cfg.Capacity, Reserved: reserved, Log: p.Log, Metrics: p.Metrics,
-		File: checkpoint.File(filepath.Join(cfg.DataDir, memorymanager.FileName)),
-	}, cfg.Memory)
-	return err
-}
-
 // Run serves plugins and the podresources API, and keeps containers on their CPUs, until ctx ends.
 func (p *Placement) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx) // also if a part panics
-	wait := p.serveClaims(ctx)
-	defer wait()
+	if claims := p.plugins.claims; claims != nil {
+		if err := claims.Lost(); err != nil {
+			p.Node.Event(corev1.EventTypeWarning, "ResourceClaimStateLost", "%v", err)
+		}
+		defer claims.Start(ctx)() // waits, after cancel
+	}
 	defer cancel()
 	guard.Together(ctx, p.serveDevices, p.servePodResources, p.pin)
 }

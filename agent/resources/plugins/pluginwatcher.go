@@ -59,7 +59,10 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.Guard.Keep(ctx, w.Clock, "plugins", func() {
 		f := registry{Watcher: w, stops: map[string]context.CancelFunc{}}
 		err := f.watch(ctx)
-		f.wait()
+		for _, stop := range f.stops {
+			stop()
+		}
+		f.tries.Wait()
 		if ctx.Err() == nil {
 			w.Log.Error("failed to watch for plugins", zap.String("folder", w.Dir), zap.Error(err))
 		}
@@ -71,13 +74,6 @@ type registry struct {
 	*Watcher
 	stops map[string]context.CancelFunc // by path of the socket
 	tries sync.WaitGroup
-}
-
-func (f *registry) wait() {
-	for _, stop := range f.stops {
-		stop()
-	}
-	f.tries.Wait()
 }
 
 // watch returns when ctx ends or the folder cannot be watched.

@@ -124,28 +124,19 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 		}
 		whole = hint
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if err := m.allocate(ctx, pod, &list[i], whole); err != nil {
+	for _, c := range spec.Containers(&pod.Spec) {
+		hint := whole
+		if m.cfg.Scope != ScopePod && !m.cfg.Off() {
+			found, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
+			if !ok {
+				return errAffinity
+			}
+			hint = found
+		}
+		for _, p := range m.providers {
+			if err := p.Allocate(ctx, pod, c, hint); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// allocate makes the providers allocate for a container.
-func (m *Manager) allocate(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
-	if m.cfg.Scope != ScopePod && !m.cfg.Off() {
-		found, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
-		if !ok {
-			return errAffinity
-		}
-		hint = found
-	}
-	for _, p := range m.providers {
-		if err := p.Allocate(ctx, pod, c, hint); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -319,20 +319,16 @@ func (i *imageService) ensurePause(ctx context.Context) error {
 				missing = append(missing, img)
 			}
 		}
-		return i.importPause(ctx, missing)
-	})
-}
-
-func (i *imageService) importPause(ctx context.Context, missing []oci.Image) error {
-	if len(missing) == 0 {
+		if len(missing) == 0 {
+			return nil
+		}
+		var packed bytes.Buffer
+		if err := oci.Archive(&packed, missing...); err != nil {
+			return err
+		}
+		if _, err := i.ImportArchive(ctx, &packed); err != nil {
+			return fmt.Errorf("import the sandbox image: %w", err)
+		}
 		return nil
-	}
-	var packed bytes.Buffer
-	if err := oci.Archive(&packed, missing...); err != nil {
-		return err
-	}
-	if _, err := i.ImportArchive(ctx, &packed); err != nil {
-		return fmt.Errorf("import the sandbox image: %w", err)
-	}
-	return nil
+	})
 }

@@ -28,7 +28,13 @@ func (e *events) Events(ctx context.Context) (<-chan runtime.Event, error) {
 	if err := e.gate.Begin(ctx, "Events", ""); err != nil {
 		return nil, err
 	}
-	in, out := e.subscribe(), make(chan runtime.Event)
+	in, out := &reader{wake: make(chan struct{}, 1)}, make(chan runtime.Event)
+	e.mu.Lock()
+	if e.readers == nil {
+		e.readers = map[*reader]struct{}{}
+	}
+	e.readers[in] = struct{}{}
+	e.mu.Unlock()
 	err := e.gate.Spawn("events", func() {
 		defer close(out)
 		defer e.unsubscribe(in)
@@ -44,17 +50,6 @@ func (e *events) Events(ctx context.Context) (<-chan runtime.Event, error) {
 // Resync sends an EventResync to every reader of Events, as after the runtime was unreachable.
 func (e *events) Resync() {
 	e.publish(runtime.Event{Type: runtime.EventResync, At: e.gate.Clock.Now()})
-}
-
-func (e *events) subscribe() *reader {
-	in := &reader{wake: make(chan struct{}, 1)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.readers == nil {
-		e.readers = map[*reader]struct{}{}
-	}
-	e.readers[in] = struct{}{}
-	return in
 }
 
 func (e *events) unsubscribe(in *reader) {

@@ -108,7 +108,8 @@ func New(cfg Config) *Runtime {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	g := newGate(cfg.Clock, cfg.Latency, cfg.Block, cfg.Fail)
+	g := &Gate{Clock: cfg.Clock, latency: cfg.Latency, block: cfg.Block, fail: cfg.Fail}
+	g.Context, g.cancel = context.WithCancel(context.Background())
 	e := &events{gate: g, readers: map[*reader]struct{}{}}
 	n := newNetwork(cfg.Subnet, cfg.Loopback)
 	stored := &images{gate: g, images: map[string]*storedImage{}}

@@ -44,13 +44,6 @@ type Gate struct {
 	tasks sync.WaitGroup
 }
 
-// newGate returns a Gate; block and fail may be nil.
-func newGate(clock clock.Clock, latency time.Duration, block func(ctx context.Context, op, id string),
-	fail func(op, id string) error) *Gate {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Gate{Clock: clock, latency: latency, block: block, fail: fail, Context: ctx, cancel: cancel}
-}
-
 // Close ends every process and every reader of events, and waits for them.
 func (g *Gate) Close() {
 	g.mu.Lock()

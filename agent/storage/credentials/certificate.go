@@ -75,7 +75,17 @@ func (k *Certificates) Get(ctx context.Context, pod *corev1.Pod, at volume.Sourc
 		r = new(record)
 	}
 	err := k.advance(ctx, pod, r, p)
-	k.report(pod, r)
+	if r.bundle != nil { // one Event if the certificate is not renewed in time, and one when it expires
+		now := k.clock.Now()
+		if !r.lateReported && !now.Before(r.refreshAt.Add(overdue)) {
+			r.lateReported = true
+			k.warn(pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+		}
+		if !r.expiredReported && !now.Before(r.expires) {
+			r.expiredReported = true
+			k.warn(pod, "CertificateExpired", "PodCertificate expired")
+		}
+	}
 	k.table.Put(pod.UID, at, r, k.next(r))
 	k.states.Put(pod.UID, at,
 		metricState{p.SignerName, r.refusal, r.bundle != nil, r.refreshAt, r.expires}, time.Time{})
@@ -156,22 +166,6 @@ func (k *Certificates) refuse(pod *corev1.Pod, r *record, how string, c *metav1.
 	k.warn(pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q",
 		pod.Namespace, r.request, how, c.Reason, c.Message))
 	r.request, r.key = "", nil
-}
-
-// report writes one Event if a certificate is not renewed in time, and one when it expires.
-func (k *Certificates) report(pod *corev1.Pod, r *record) {
-	now := k.clock.Now()
-	if r.bundle == nil {
-		return
-	}
-	if !r.lateReported && !now.Before(r.refreshAt.Add(overdue)) {
-		r.lateReported = true
-		k.warn(pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
-	}
-	if !r.expiredReported && !now.Before(r.expires) {
-		r.expiredReported = true
-		k.warn(pod, "CertificateExpired", "PodCertificate expired")
-	}
 }
 
 // next returns when the certificate has to be checked again.

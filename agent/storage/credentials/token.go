@@ -96,18 +96,11 @@ func (k *Tokens) fetch(ctx context.Context, pod *corev1.Pod, at key) (t token, d
 		return t, due, fmt.Errorf("failed to fetch token: the response for service account %s contains no token",
 			pod.Spec.ServiceAccountName)
 	}
-	t, due = lifetime(request, requested)
-	return t, due, nil
-}
-
-// lifetime returns a token and the time of its renewal: after 80 % of its lifetime, and at the latest after a day, by
-// this machine's clock.
-func lifetime(r *authenticationv1.TokenRequest, requested time.Time) (t token, due time.Time) {
+	// Renew it after 80 % of its lifetime, and at the latest after a day, by this machine's clock.
 	life := time.Hour
-	if s := r.Spec.ExpirationSeconds; s != nil {
+	if s := request.Spec.ExpirationSeconds; s != nil {
 		life = time.Duration(*s) * time.Second
 	}
-	jitter := rand.N(maxTokenJitter)
-	t = token{value: r.Status.Token, expires: requested.Add(life)}
-	return t, requested.Add(min(life-life/5, maxAge) - jitter)
+	t = token{value: request.Status.Token, expires: requested.Add(life)}
+	return t, requested.Add(min(life-life/5, maxAge) - rand.N(maxTokenJitter)), nil
 }

@@ -33,16 +33,6 @@ func mustExpand(c *corev1.PersistentVolumeClaim) bool {
 	return c.Status.Phase == corev1.ClaimBound && request.Cmp(capacity) > 0
 }
 
-func (p *Provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
-	switch {
-	case p.mustProvision(c):
-		return p.provision(ctx, c)
-	case mustExpand(c):
-		return p.expand(ctx, c)
-	}
-	return nil
-}
-
 // provision creates a volume, or reports why it does not.
 func (p *Provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	class, err := client.Get[*storagev1.StorageClass](ctx, p.Client, "", claim.Class(c))

@@ -157,7 +157,13 @@ func (p *Provisioner) do(ctx context.Context, t task) error {
 		delete(p.reported, t)
 		return err
 	}
-	return p.claim(ctx, c)
+	switch {
+	case p.mustProvision(c):
+		return p.provision(ctx, c)
+	case mustExpand(c):
+		return p.expand(ctx, c)
+	}
+	return nil
 }
 
 // reportLeftovers logs the folders without a volume or claim.

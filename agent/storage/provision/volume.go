@@ -29,7 +29,14 @@ func (p *Provisioner) volume(ctx context.Context, v *corev1.PersistentVolume) er
 			p.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)
 			return err
 		}
-		return p.deleteObject(ctx, v)
+		if !deleted {
+			_, err := p.Client.Delete(ctx, client.RefOf(v),
+				metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))})
+			if err != nil {
+				return err
+			}
+		}
+		return p.removeFinalizer(ctx, v)
 	case deletes && !protected && !deleted:
 		return p.changeFinalizers(ctx, v, func(all []string) []string { return append(all, claim.ContentProtection) })
 	case !deletes && protected:
@@ -84,18 +91,6 @@ func (p *Provisioner) checkFolder(name string) error {
 		}
 	}
 	return fmt.Errorf("%s is not a folder, so it is not removed", p.path(name))
-}
-
-// deleteObject deletes the object of a volume without content.
-func (p *Provisioner) deleteObject(ctx context.Context, v *corev1.PersistentVolume) error {
-	if v.DeletionTimestamp == nil {
-		_, err := p.Client.Delete(ctx, client.RefOf(v),
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))})
-		if err != nil {
-			return err
-		}
-	}
-	return p.removeFinalizer(ctx, v)
 }
 
 func (p *Provisioner) removeFinalizer(ctx context.Context, v *corev1.PersistentVolume) error {

@@ -62,7 +62,7 @@ func (g groupAccess) applied(st *unix.Stat_t) bool {
 
 // mode returns the permissions that the group needs for a file or folder.
 func (g groupAccess) mode(st *unix.Stat_t) uint32 {
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if IsFolder(st) {
 		return g.bits | GroupEnters | unix.S_ISGID
 	}
 	return g.bits
@@ -73,7 +73,7 @@ func (g groupAccess) applyAll(fd int, st *unix.Stat_t, device uint64) error {
 	if st.Dev != device {
 		return nil
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if IsFolder(st) {
 		err := each(fd, func(child int, st *unix.Stat_t) error { return g.applyAll(child, st, device) })
 		if err != nil {
 			return err

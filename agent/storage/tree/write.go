@@ -43,10 +43,29 @@ func WriteAtomic(dir string, files Files, group *int64) error {
 			return errors.Join(err, os.RemoveAll(version))
 		}
 	}
-	if err := linkNames(dir, files); err != nil {
+	keep := map[string]bool{dataLink: true, current: true}
+	for name := range files {
+		top, _, _ := strings.Cut(name, "/")
+		keep[top] = true
+		err := os.Symlink(filepath.Join(dataLink, top), filepath.Join(dir, top))
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	// Remove old names and older versions.
+	entries, err := os.ReadDir(dir)
+	if err != nil {
 		return err
 	}
-	return cleanUp(dir, current, files)
+	for _, e := range entries {
+		if keep[e.Name()] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newVersion writes the files to a new folder.
@@ -130,24 +149,19 @@ func writeVersion(version string, files Files) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := writeFile(path, f); err != nil {
+		if err := os.WriteFile(path, f.Data, f.Mode.Perm()); err != nil {
+			return err
+		}
+		if f.User != nil {
+			if err := IgnoreRights(os.Chown(path, int(*f.User), -1)); err != nil {
+				return err
+			}
+		}
+		if err := os.Chmod(path, f.Mode.Perm()); err != nil { // regardless of the umask
 			return err
 		}
 	}
 	return nil
-}
-
-// writeFile writes a file with its mode and owner, regardless of the umask.
-func writeFile(path string, f File) error {
-	if err := os.WriteFile(path, f.Data, f.Mode.Perm()); err != nil {
-		return err
-	}
-	if f.User != nil {
-		if err := IgnoreRights(os.Chown(path, int(*f.User), -1)); err != nil {
-			return err
-		}
-	}
-	return os.Chmod(path, f.Mode.Perm())
 }
 
 // swap replaces the current version by the new one.
@@ -160,43 +174,4 @@ func swap(dir, version string) error {
 		return err
 	}
 	return os.Rename(temp, filepath.Join(dir, dataLink))
-}
-
-// topNames returns the first elements of the files' paths.
-func topNames(files Files) map[string]bool {
-	out := map[string]bool{}
-	for name := range files {
-		first, _, _ := strings.Cut(name, "/")
-		out[first] = true
-	}
-	return out
-}
-
-func linkNames(dir string, files Files) error {
-	for _, name := range slices.Sorted(maps.Keys(topNames(files))) {
-		err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name))
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-// cleanUp removes old names and older versions.
-func cleanUp(dir, version string, files Files) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	keep := topNames(files)
-	for _, e := range entries {
-		name := e.Name()
-		if keep[name] || name == dataLink || name == version {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

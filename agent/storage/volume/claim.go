@@ -12,6 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/host/mount"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/storage/tree"
 	api "monopod/apiserver/kit/volume"
 )
@@ -109,11 +110,9 @@ func mounts(c *corev1.Container, name string) bool {
 
 // firstUser returns the first container that uses a volume; empty: there is none.
 func firstUser(pod *corev1.Pod, volume string, uses func(c *corev1.Container, name string) bool) string {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if uses(&list[i], volume) {
-				return list[i].Name
-			}
+	for _, c := range spec.Containers(&pod.Spec) {
+		if uses(c, volume) {
+			return c.Name
 		}
 	}
 	return ""

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"strings"
@@ -40,19 +41,13 @@ func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (tree.Files
 	if cm == nil {
 		return tree.Files{}, absent(v.Optional, "configmap %q not found", v.Name)
 	}
-	return pick(configMapData(cm), v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional,
-		"configmap references non-existent config key: %s")
-}
-
-func configMapData(cm *corev1.ConfigMap) map[string][]byte {
-	out := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
 	for k, s := range cm.Data {
-		out[k] = []byte(s)
+		data[k] = []byte(s)
 	}
-	for k, b := range cm.BinaryData {
-		out[k] = b
-	}
-	return out
+	maps.Copy(data, cm.BinaryData)
+	return pick(data, v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional,
+		"configmap references non-existent config key: %s")
 }
 
 // Secret writes the data of a Secret to a tmpfs.
@@ -153,25 +148,21 @@ func downwardFiles(items []corev1.DownwardAPIVolumeFile, def tree.File, facts en
 		if err := checkPath(item.Path); err != nil {
 			return nil, err
 		}
-		value, err := downward(item, facts)
+		var value string
+		var err error
+		if item.FieldRef != nil {
+			value, err = env.Field(item.FieldRef.FieldPath, facts)
+		} else if item.ResourceFieldRef == nil {
+			err = fmt.Errorf("downward API file %q names no field", item.Path)
+		} else if c := env.ContainerOf(facts.Pod, item.ResourceFieldRef.ContainerName); c == nil {
+			err = fmt.Errorf("container %q not found", item.ResourceFieldRef.ContainerName)
+		} else {
+			value, err = env.Resource(item.ResourceFieldRef, c, facts)
+		}
 		if err != nil {
 			return nil, err
 		}
 		files[path.Clean(item.Path)] = with(def, []byte(value), item.Mode, item.User)
 	}
 	return files, nil
-}
-
-func downward(item *corev1.DownwardAPIVolumeFile, facts env.Facts) (string, error) {
-	if item.FieldRef != nil {
-		return env.Field(item.FieldRef.FieldPath, facts)
-	}
-	if item.ResourceFieldRef == nil {
-		return "", fmt.Errorf("downward API file %q names no field", item.Path)
-	}
-	c := env.ContainerOf(facts.Pod, item.ResourceFieldRef.ContainerName)
-	if c == nil {
-		return "", fmt.Errorf("container %q not found", item.ResourceFieldRef.ContainerName)
-	}
-	return env.Resource(item.ResourceFieldRef, c, facts)
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/host/mount"
 	"monopod/agent/podapi/env"
@@ -25,14 +26,22 @@ const emptyDirMode os.FileMode = 0o777
 func (s *setup) EmptyDir(_ context.Context, v *corev1.Volume) (string, error) {
 	dir := s.dir(v)
 	err := s.emptyDirAt(dir, v.EmptyDir, s.facts)
-	if err == nil && propagated(s.facts.Pod, v.Name) {
+	propagates := func(c *corev1.Container, name string) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == name && propagation(m.MountPropagation) != cri.MountPropagation_PROPAGATION_PRIVATE
+		})
+	}
+	if err == nil && firstUser(s.facts.Pod, v.Name, propagates) != "" {
 		err = s.Mounter.Share(dir)
 	}
 	return dir, err
 }
 
 func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.Facts) error {
-	o := emptyDirOptions(fsGroup(facts.Pod))
+	o := mount.Tmpfs{Mode: emptyDirMode, Group: fsGroup(facts.Pod)}
+	if o.Group != nil {
+		o.Mode |= os.ModeSetgid | tree.GroupWrites | tree.GroupEnters
+	}
 	switch {
 	case v.Medium == corev1.StorageMediumDefault:
 		return s.makeEmptyDir(dir, o)
@@ -57,15 +66,6 @@ func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.F
 		return nil
 	}
 	return fmt.Errorf("unknown storage medium %q", v.Medium)
-}
-
-// emptyDirOptions returns the owner and mode of a new emptyDir.
-func emptyDirOptions(group *int64) mount.Tmpfs {
-	mode := emptyDirMode
-	if group != nil {
-		mode |= os.ModeSetgid | tree.GroupWrites | tree.GroupEnters
-	}
-	return mount.Tmpfs{Mode: mode, Group: group}
 }
 
 // makeEmptyDir creates the folder under a temporary name, so that an existing one is complete.
@@ -105,8 +105,9 @@ func (s *Set) mountOnce(dir string, do func() error) error {
 func memorySize(v *corev1.EmptyDirVolumeSource, facts env.Facts) int64 {
 	allocatable := facts.Allocatable[corev1.ResourceMemory]
 	size := allocatable.Value()
-	limits := resourcehelper.PodLimits(facts.Pod, resourcehelper.PodResourcesOptions{})
-	if limit := limits[corev1.ResourceMemory]; allLimited(facts.Pod) {
+	unlimited := func(c corev1.Container) bool { return c.Resources.Limits.Memory().IsZero() }
+	if !slices.ContainsFunc(facts.Pod.Spec.Containers, unlimited) {
+		limit := resourcehelper.PodLimits(facts.Pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceMemory]
 		size = smaller(size, limit.Value())
 	}
 	if v.SizeLimit != nil {
@@ -121,14 +122,6 @@ func smaller(a, b int64) int64 {
 		return b
 	}
 	return a
-}
-
-// allLimited reports whether all containers have limits.
-func allLimited(pod *corev1.Pod) bool {
-	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
-		limit := c.Resources.Limits[corev1.ResourceMemory]
-		return limit.IsZero()
-	})
 }
 
 // pageSize returns the huge page size of a medium: its own, or the only one that the pod requests.

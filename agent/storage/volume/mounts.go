@@ -114,20 +114,3 @@ func propagation(p *corev1.MountPropagationMode) cri.MountPropagation {
 	}
 	return cri.MountPropagation_PROPAGATION_PRIVATE
 }
-
-// propagated reports whether a container of the pod propagates mounts below a volume.
-func propagated(pod *corev1.Pod, name string) bool {
-	wants := func(c *corev1.Container) bool {
-		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-			return m.Name == name && propagation(m.MountPropagation) != cri.MountPropagation_PROPAGATION_PRIVATE
-		})
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if wants(&list[i]) {
-				return true
-			}
-		}
-	}
-	return false
-}

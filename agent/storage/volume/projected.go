@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/security"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/storage/tree"
 )
 
@@ -132,24 +134,12 @@ func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCert
 // oneUser returns the user that all containers of the pod run as; nil: unknown, or there are several.
 func oneUser(pod *corev1.Pod) *int64 {
 	var user *int64
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			as := runAs(pod, &list[i])
-			if as == nil || user != nil && *user != *as {
-				return nil
-			}
-			user = as
+	for _, c := range spec.Containers(&pod.Spec) {
+		as := security.RunAsUser(pod, c)
+		if as == nil || user != nil && *user != *as {
+			return nil
 		}
+		user = as
 	}
 	return user
-}
-
-func runAs(pod *corev1.Pod, c *corev1.Container) *int64 {
-	if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
-		return sc.RunAsUser
-	}
-	if psc := pod.Spec.SecurityContext; psc != nil {
-		return psc.RunAsUser
-	}
-	return nil
 }

@@ -30,7 +30,13 @@ const (
 // token is bound to.
 func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
 	req *authenticationv1.TokenRequest) error {
-	complete(req)
+	if len(req.Spec.Audiences) == 0 {
+		req.Spec.Audiences = []string{auth.Audience}
+	}
+	if req.Spec.ExpirationSeconds == nil {
+		req.Spec.ExpirationSeconds = new(int64(defaultSeconds))
+	}
+	req.Status = authenticationv1.TokenRequestStatus{}
 	if errs := validate(req); len(errs) > 0 {
 		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), req.Name, errs)
 	}
@@ -54,16 +60,6 @@ func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.Ser
 	req.Status.Token, err = s.token(claims)
 	req.Status.ExpirationTimestamp = metav1.NewTime(until)
 	return err
-}
-
-func complete(req *authenticationv1.TokenRequest) {
-	if len(req.Spec.Audiences) == 0 {
-		req.Spec.Audiences = []string{auth.Audience}
-	}
-	if req.Spec.ExpirationSeconds == nil {
-		req.Spec.ExpirationSeconds = new(int64(defaultSeconds))
-	}
-	req.Status = authenticationv1.TokenRequestStatus{}
 }
 
 func validate(req *authenticationv1.TokenRequest) (errs field.ErrorList) {

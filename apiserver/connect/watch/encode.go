@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,6 @@ import (
 	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/request"
 	"monopod/store"
 )
 
@@ -31,15 +29,6 @@ type encoder struct {
 	bare    bool // messages need no length, because the connection delimits them
 	headed  bool // the columns of the Table have been sent
 	s       *Watcher
-}
-
-func newEncoder(r *http.Request, res *kind.Resource, f codec.Format, s *Watcher) (*encoder, error) {
-	include, err := request.IncludeObject(r)
-	as := f.As
-	if as == "PartialObjectMetadataList" {
-		as = "PartialObjectMetadata" // of each object
-	}
-	return &encoder{res: res, media: f.Media, as: as, version: f.Shape, include: include, s: s}, err
 }
 
 func (e *encoder) contentType() string {

@@ -35,10 +35,15 @@ func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resour
 	if err != nil {
 		return err
 	}
-	enc, err := newEncoder(r, res, f, s)
+	include, err := request.IncludeObject(r)
 	if err != nil {
 		return err
 	}
+	as := f.As
+	if as == "PartialObjectMetadataList" {
+		as = "PartialObjectMetadata" // of each object
+	}
+	enc := &encoder{res: res, media: f.Media, as: as, version: f.Shape, include: include, s: s}
 	ctx, cancel := context.WithTimeout(r.Context(), s.watchTime(opts))
 	defer cancel()
 	defer context.AfterFunc(s.Stop, cancel)()
@@ -214,29 +219,22 @@ func (st *watchStream) read(ctx context.Context, start watchStart) (wake <-chan 
 	var buf [32]*store.Event
 	events, wake, _ := start.changes.Read(buf[:0])
 	for _, ev := range events {
-		if err := st.event(ctx, start.sel, ev); err != nil {
-			return nil, err
+		if ev.Lagged() {
+			return nil, apierror.Expired("too old resource version: the watch fell behind")
 		}
+		if !ev.Progress() {
+			typ, e := registry.EventFor(start.sel, ev)
+			frame, err := st.enc.shared(ctx, typ, e)
+			if err != nil {
+				return nil, err
+			}
+			if st.out.write(frame) != nil {
+				return nil, errGone
+			}
+		}
+		st.rev = ev.Rev
 	}
 	return wake, nil
-}
-
-func (st *watchStream) event(ctx context.Context, sel store.Selector, ev *store.Event) error {
-	if ev.Lagged() {
-		return apierror.Expired("too old resource version: the watch fell behind")
-	}
-	if !ev.Progress() {
-		typ, e := registry.EventFor(sel, ev)
-		frame, err := st.enc.shared(ctx, typ, e)
-		if err != nil {
-			return err
-		}
-		if st.out.write(frame) != nil {
-			return errGone
-		}
-	}
-	st.rev = ev.Rev
-	return nil
 }
 
 // bookmark sends the current revision as a bookmark.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -203,16 +202,4 @@ func (p pieces) split() []pieces {
 		parts = append(parts, pieces{version: p.version, part: true, definitions: []piece{one}})
 	}
 	return parts
-}
-
-func sortedPieces(objects map[string]object) ([]piece, error) {
-	var out []piece
-	for _, name := range slices.Sorted(maps.Keys(objects)) {
-		text, err := json.Marshal(objects[name])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, piece{name: name, json: text})
-	}
-	return out, nil
 }

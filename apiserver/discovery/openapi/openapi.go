@@ -293,7 +293,12 @@ func versionOf(name string) (schema.GroupVersion, bool) {
 // pathsIn returns the paths of a v3 document.
 func (c *composer) pathsIn(name string) []path {
 	if gv, ok := versionOf(name); ok {
-		return c.pathsOf(gv)
+		paths := []path{discovery("/"+pathOf(gv)+"/", "get"+camel(gv.Group)+title(gv.Version)+"APIResources", tagOf(gv),
+			metaV1+"APIResourceList")}
+		for _, res := range c.all[gv] {
+			paths = append(paths, c.resource(res)...)
+		}
+		return paths
 	}
 	switch name {
 	case "version":

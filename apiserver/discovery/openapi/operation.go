@@ -59,11 +59,6 @@ func plainTypes() []string {
 	return []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
 }
 
-func listTypes() []string {
-	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch",
-		"application/cbor-seq")
-}
-
 // patchTypes returns the media types of a resource's patches. kubectl sends strategic merge patches if a kind
 // advertises them. Custom kinds do not, because a strategic merge needs the tags of a Go type.
 func patchTypes(res *kind.Resource) []string {

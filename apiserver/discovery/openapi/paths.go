@@ -58,16 +58,6 @@ func lowerCamel(group string) string {
 // tagOf returns the tag of a group and version's operations: rbacAuthorization_v1.
 func tagOf(gv schema.GroupVersion) string { return lowerCamel(gv.Group) + "_" + gv.Version }
 
-// pathsOf returns the paths of a group and version: its discovery, and its resources.
-func (c *composer) pathsOf(gv schema.GroupVersion) []path {
-	paths := []path{discovery("/"+pathOf(gv)+"/", "get"+camel(gv.Group)+title(gv.Version)+"APIResources", tagOf(gv),
-		metaV1+"APIResourceList")}
-	for _, res := range c.all[gv] {
-		paths = append(paths, c.resource(res)...)
-	}
-	return paths
-}
-
 // discovery returns the path of a list for discovery.
 func discovery(url, id, tag, definition string) path {
 	return path{url: url, operations: []operation{{
@@ -138,7 +128,8 @@ func (c *composer) bodies(op operation, verb string, res *kind.Resource, returnD
 	name := c.nameOf(op.kind)
 	switch verb {
 	case "list":
-		op.produces = listTypes()
+		op.produces = append(plainTypes(), "application/json;stream=watch",
+			"application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq")
 		name = c.nameOf(res.ListGVK())
 	case "create", "update":
 		op.body, op.bodyRequired, op.consumes = name, true, []string{anyType}

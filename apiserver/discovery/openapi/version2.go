@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
@@ -108,7 +110,17 @@ func digest(p parameter) string {
 
 func (v *version2) definition(d *definitions.Definition) ([]byte, error) { return d.V2, nil }
 
-func (v *version2) shared() ([]piece, error) { return sortedPieces(v.parameters) }
+func (v *version2) shared() ([]piece, error) {
+	var out []piece
+	for _, name := range slices.Sorted(maps.Keys(v.parameters)) {
+		text, err := json.Marshal(v.parameters[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, piece{name: name, json: text})
+	}
+	return out, nil
+}
 
 func (v *version2) document(p pieces) ([]byte, error) {
 	doc := object{

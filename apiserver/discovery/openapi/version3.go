@@ -14,10 +14,6 @@ import (
 // version3 renders the OpenAPI v3 document of a group and version.
 type version3 struct{ gv schema.GroupVersion }
 
-func ref3(definition string) object {
-	return object{"$ref": "#/components/schemas/" + definition}
-}
-
 func (v *version3) path(p path) object {
 	out := object{}
 	for _, op := range p.operations {
@@ -35,7 +31,11 @@ func (v *version3) operation(op operation) object {
 		out["parameters"] = parameters3(op.query)
 	}
 	if op.body != "" {
-		out["requestBody"] = body3(op)
+		body := object{"content": content3(op.consumes, op.body)}
+		if op.bodyRequired {
+			body["required"] = true
+		}
+		out["requestBody"] = body
 	}
 	responses := object{"401": object{"description": "Unauthorized"}}
 	for _, a := range op.answers {
@@ -46,18 +46,10 @@ func (v *version3) operation(op operation) object {
 	return out
 }
 
-func body3(op operation) object {
-	body := object{"content": content3(op.consumes, op.body)}
-	if op.bodyRequired {
-		body["required"] = true
-	}
-	return body
-}
-
 func content3(types []string, definition string) object {
 	shape := object{"type": "string"}
 	if definition != "" {
-		shape = ref3(definition)
+		shape = object{"$ref": "#/components/schemas/" + definition}
 	}
 	content := object{}
 	for _, typ := range types {

@@ -113,18 +113,6 @@ func (l *Level) Enter(ctx context.Context, flow Flow, seats int) Outcome {
 	return l.giveUp(c, outcome)
 }
 
-// configure sets the limits. The caller holds the pool's mutex.
-func (l *Level) configure(cfg LevelConfig) {
-	if cfg.Queues != l.cfg.Queues || cfg.Hand != l.cfg.Hand {
-		l.dealer = nil
-		if cfg.Queues > 0 {
-			l.dealer, _ = shufflesharding.NewDealer(cfg.Queues, cfg.Hand) // the error: one queue for each user
-		}
-	}
-	l.cfg = cfg
-	l.measure()
-}
-
 // TryEnter is Enter for a request that does not wait. It returns false if the request would have to wait.
 func (l *Level) TryEnter(user string, seats int) bool {
 	l.pool.mu.Lock()

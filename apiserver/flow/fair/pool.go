@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/util/shufflesharding"
 	"k8s.io/utils/clock"
 )
 
@@ -50,7 +51,14 @@ func (p *Pool) Configure(seats int, levels map[*Level]LevelConfig) {
 		if !ok {
 			cfg = l.cfg
 		}
-		l.configure(cfg)
+		if cfg.Queues != l.cfg.Queues || cfg.Hand != l.cfg.Hand {
+			l.dealer = nil
+			if cfg.Queues > 0 {
+				l.dealer, _ = shufflesharding.NewDealer(cfg.Queues, cfg.Hand) // the error: one queue for each user
+			}
+		}
+		l.cfg = cfg
+		l.measure()
 		l.ended = !ok
 		p.reserved += max(l.used, cfg.Min)
 		p.tidy(l)

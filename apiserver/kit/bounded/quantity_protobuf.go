@@ -67,15 +67,11 @@ func walkValue(data []byte, typ reflect.Type, path *field.Path) error {
 	case reflect.Struct:
 		return walkMessage(data, typ, path)
 	case reflect.Map:
-		return walkEntry(data, typ.Elem(), path)
+		// The value of an entry has the number 2.
+		entry := reflect.StructOf([]reflect.StructField{{
+			Name: "Value", Type: typ.Elem(), Tag: `protobuf:"bytes,2,opt,name=value"`,
+		}})
+		return walkMessage(data, entry, path)
 	}
 	return nil
-}
-
-// walkEntry checks the value of an entry, which has the number 2.
-func walkEntry(data []byte, typ reflect.Type, path *field.Path) error {
-	entry := reflect.StructOf([]reflect.StructField{{
-		Name: "Value", Type: typ, Tag: `protobuf:"bytes,2,opt,name=value"`,
-	}})
-	return walkMessage(data, entry, path)
 }

@@ -53,18 +53,14 @@ func ContainerResourceName(path *field.Path, name corev1.ResourceName) field.Err
 	case !strings.Contains(string(name), "/") && !StandardResource(name):
 		return append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 	case len(errs) == 0 && !IsNative(name):
-		return extendedResourceName(path, name)
+		// The name must also be valid as a quota of requests.
+		bad := strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+		if bad || len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) > 0 {
+			return field.ErrorList{field.Invalid(path, name, "doesn't follow extended resource name standard")}
+		}
+		return nil
 	}
 	return errs
-}
-
-// extendedResourceName requires a name that is also valid as a quota of requests.
-func extendedResourceName(path *field.Path, name corev1.ResourceName) field.ErrorList {
-	bad := strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
-	if bad || len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) > 0 {
-		return field.ErrorList{field.Invalid(path, name, "doesn't follow extended resource name standard")}
-	}
-	return nil
 }
 
 // StandardResource reports whether every container may request the resource.

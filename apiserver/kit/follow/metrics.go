@@ -110,8 +110,6 @@ func (m *Metrics) track(name string, g gauges) func() {
 	}
 }
 
-func (m *Metrics) restarted(name, cause string) { m.restarts.WithLabelValues(name, cause).Inc() }
-
 // BusyQueues returns the names of the queues with keys that wait or run.
 func (m *Metrics) BusyQueues() []string {
 	m.mu.Lock()

@@ -101,7 +101,7 @@ func (s *Supervisor) failed(err error) time.Duration {
 	delay := s.retry.Next()
 	s.failure, s.since = fmt.Errorf("controller failed: %w", err), time.Time{}
 	s.mu.Unlock()
-	s.deps.Metrics.restarted(s.ctrl.Name(), cause)
+	s.deps.Metrics.restarts.WithLabelValues(s.ctrl.Name(), cause).Inc()
 	s.deps.Log.Error("controller failed, restarting it", zap.String("controller", s.ctrl.Name()),
 		zap.Duration("in", delay), zap.Error(err))
 	return delay

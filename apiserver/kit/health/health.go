@@ -52,16 +52,6 @@ func New(checks []Check, trusted func(ctx context.Context) bool, log *zap.Logger
 // SLIs returns the metrics of the results.
 func (h *Health) SLIs() prometheus.Gatherer { return h.slis }
 
-// observe counts the result of a check of the endpoint kind.
-func (h *Health) observe(name, kind string, err error) {
-	status, value := "success", 1.0
-	if err != nil {
-		status, value = "error", 0
-	}
-	h.healthy.WithLabelValues(name, kind).Set(value)
-	h.results.WithLabelValues(name, kind, status).Inc()
-}
-
 // Serve serves /healthz, /livez and /readyz: "ok", or the result of each check if one fails or ?verbose is set.
 // ?exclude=NAME omits a check.
 func (h *Health) Serve(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +68,12 @@ func (h *Health) Serve(w http.ResponseWriter, r *http.Request) {
 		}
 		asked++
 		err := c.Ask(r.Context())
-		h.observe(c.Name, kind, err)
+		status, value := "success", 1.0
+		if err != nil {
+			status, value = "error", 0
+		}
+		h.healthy.WithLabelValues(c.Name, kind).Set(value)
+		h.results.WithLabelValues(c.Name, kind, status).Inc()
 		if err != nil {
 			failed++
 			h.log.Warn("health check failed", zap.String("check", c.Name), zap.Error(err))

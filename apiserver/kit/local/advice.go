@@ -44,12 +44,6 @@ func (s *Server) explain(err error) error {
 	return err
 }
 
-// unknown is the error for a path of Monopod that the server does not have.
-func (s *Server) unknown(path string) error {
-	return fmt.Errorf("the server has no %s: it is not a Monopod, or an older one than this program; "+
-		"compare monopod --version with the version that kubectl version shows, and check %s", path, s.from)
-}
-
 // advise says what to do about an answer.
 func (s *Server) advise(ctx context.Context, err *apierrors.StatusError) error {
 	switch {

@@ -143,7 +143,8 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 		return nil, s.advise(ctx, &apierrors.StatusError{ErrStatus: status})
 	}
 	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(path, monopodPaths) {
-		return nil, s.unknown(req.URL.Path)
+		return nil, fmt.Errorf("the server has no %s: it is not a Monopod, or an older one than this program; "+
+			"compare monopod --version with the version that kubectl version shows, and check %s", req.URL.Path, s.from)
 	}
 	return nil, errors.New(cmp.Or(strings.TrimSpace(string(data)), resp.Status))
 }

@@ -119,7 +119,15 @@ func Must(hard corev1.ResourceList, pod *corev1.Pod) error {
 			}
 		}
 	}
-	return mustSpecify(missing)
+	if len(missing) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		slices.Sort(missing[name])
+		parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(missing[name], ",")))
+	}
+	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }
 
 // said returns the required resources that r specifies.
@@ -136,16 +144,4 @@ func mustName(name corev1.ResourceName) bool {
 		return true
 	}
 	return false
-}
-
-func mustSpecify(missing map[corev1.ResourceName][]string) error {
-	if len(missing) == 0 {
-		return nil
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		slices.Sort(missing[name])
-		parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(missing[name], ",")))
-	}
-	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }

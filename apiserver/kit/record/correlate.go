@@ -61,9 +61,6 @@ func newCorrelator(c clock.PassiveClock) *correlator {
 // key is a key of the caches.
 func (c *correlator) key(of eventKey) uint64 { return maphash.Comparable(c.seed, of) }
 
-// stored records the name under which e was stored.
-func (c *correlator) stored(of eventKey, name string) { c.names.Add(c.key(of), name) }
-
 // observe returns the name of the stored event that e repeats, or "", and false if there are too many events
 // about the object. It may replace e's message by that of a combined event.
 func (c *correlator) observe(e *corev1.Event) (prior string, ok bool) {

@@ -183,7 +183,13 @@ func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event)
 	}
 	if prior != "" {
 		e.Name = prior
-		err := r.repeat(ctx, e)
+		// Update the event that e repeats.
+		_, err := client.Update(ctx, r.cfg.Client, e, "", func(cur *corev1.Event) error {
+			cur.Count++
+			cur.LastTimestamp = e.LastTimestamp
+			cur.Message = e.Message
+			return nil
+		})
 		if err == nil {
 			return ""
 		}
@@ -195,17 +201,6 @@ func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event)
 	if _, err := r.cfg.Client.Create(ctx, e); err != nil {
 		return refused
 	}
-	seen.stored(key, name)
+	seen.names.Add(seen.key(key), name)
 	return ""
-}
-
-// repeat updates count and last time of the event that e repeats.
-func (r *Recorder) repeat(ctx context.Context, e *corev1.Event) error {
-	_, err := client.Update(ctx, r.cfg.Client, e, "", func(cur *corev1.Event) error {
-		cur.Count++
-		cur.LastTimestamp = e.LastTimestamp
-		cur.Message = e.Message
-		return nil
-	})
-	return err
 }

@@ -111,7 +111,9 @@ func (c *collector) surroundings() {
 			c.webhook(&admissionregistrationv1.ServiceReference{Namespace: at.Namespace, Name: at.Name})
 		}
 	case *corev1.PersistentVolumeClaim:
-		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, ns, nil), func(p *corev1.Pod) bool { return !uses(p, o.Name) })
+		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, ns, nil), func(p *corev1.Pod) bool {
+			return !slices.Contains(Claims(p), o.Name)
+		})
 		c.class(o)
 	case *corev1.Node:
 		c.others(client.PodDisruptionBudgets, "", nil)
@@ -205,7 +207,11 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 func (c *collector) details(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		c.others(client.Nodes, "", nil)
-		c.claims(p)
+		for _, name := range Claims(p) {
+			if claim, ok := c.get(client.PersistentVolumeClaims, p.Namespace, name).(*corev1.PersistentVolumeClaim); ok {
+				c.class(claim)
+			}
+		}
 		if scheduled := PodCondition(p, corev1.PodScheduled); scheduled != nil &&
 			strings.Contains(scheduled.Message, NoFreePorts) {
 			for _, other := range listOf[*corev1.Pod](c, metav1.NamespaceAll, nil) {
@@ -218,7 +224,9 @@ func (c *collector) details(p *corev1.Pod) {
 	}
 	c.get(client.Nodes, "", p.Spec.NodeName)
 	if Unprepared(p) {
-		c.sources(p)
+		for _, ref := range Sources(p) {
+			c.get(ref.Resource, ref.Namespace, ref.Name)
+		}
 	}
 	for i, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		waitedFor := i < len(p.Status.InitContainerStatuses) && s.State.Running != nil && !s.Ready
@@ -233,22 +241,6 @@ func (c *collector) details(p *corev1.Pod) {
 			c.Logs[LogKey(p, s.Name)] = log
 			c.explainLog(p, log)
 		}
-	}
-}
-
-// claims reads the claims of a pod with their StorageClasses.
-func (c *collector) claims(p *corev1.Pod) {
-	for _, name := range Claims(p) {
-		if claim, ok := c.get(client.PersistentVolumeClaims, p.Namespace, name).(*corev1.PersistentVolumeClaim); ok {
-			c.class(claim)
-		}
-	}
-}
-
-// sources reads the objects that the volumes of a pod refer to.
-func (c *collector) sources(p *corev1.Pod) {
-	for _, ref := range Sources(p) {
-		c.get(ref.Resource, ref.Namespace, ref.Name)
 	}
 }
 
@@ -379,6 +371,3 @@ func listOf[T client.Object](c *collector, namespace string, selector *metav1.La
 func owning[T client.Object](owner client.Object, objs []T) []T {
 	return slices.DeleteFunc(objs, func(o T) bool { return !metav1.IsControlledBy(o, owner) })
 }
-
-// uses reports whether a pod uses a claim.
-func uses(p *corev1.Pod, claim string) bool { return slices.Contains(Claims(p), claim) }

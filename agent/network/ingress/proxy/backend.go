@@ -25,20 +25,6 @@ const (
 	https                 // HTTPS, HTTP/1.1 or 2
 )
 
-// protocolOf returns the protocol of a port's appProtocol (upstream: KEP-3726); unknown ones are HTTP.
-func protocolOf(app *string) protocol {
-	if app == nil {
-		return http1
-	}
-	switch *app {
-	case "kubernetes.io/h2c", "grpc":
-		return h2c
-	case "https", "HTTPS", "kubernetes.io/wss":
-		return https
-	}
-	return http1
-}
-
 // Target names a port of a Service.
 type Target struct {
 	Service  follow.Key
@@ -128,10 +114,16 @@ func (t Target) protocol(port *corev1.ServicePort) protocol {
 	case "GRPC":
 		return h2c
 	}
-	if port == nil {
+	if port == nil || port.AppProtocol == nil {
 		return http1
 	}
-	return protocolOf(port.AppProtocol)
+	switch *port.AppProtocol { // upstream: KEP-3726; unknown ones are HTTP
+	case "kubernetes.io/h2c", "grpc":
+		return h2c
+	case "https", "HTTPS", "kubernetes.io/wss":
+		return https
+	}
+	return http1
 }
 
 func findPort(svc *corev1.Service, ref networkingv1.ServiceBackendPort) *corev1.ServicePort {

@@ -47,19 +47,15 @@ func (s *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		ip := addressOf(c)
+		var ip netip.Addr
+		if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			ip = tcp.AddrPort().Addr().Unmap()
+		}
 		if s.acquire(ip) {
 			return &limitedConn{Conn: c, release: sync.OnceFunc(func() { s.release(ip) })}, nil
 		}
 		c.Close()
 	}
-}
-
-func addressOf(c net.Conn) netip.Addr {
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
 }
 
 // await waits until another connection may be open; false: the listener is closed.

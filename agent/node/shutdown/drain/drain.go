@@ -242,7 +242,17 @@ func (d *Drain) stop(ctx context.Context, run *shutdownRun, within shutdown.Peri
 	d.deps.Log.Info("the node is shutting down, stopping its pods", zap.Duration("within", within.Bound()))
 	d.deps.Poke()
 	all := d.deps.Pods()
-	for _, stage := range within.Stages(d.podsToStop(run, all), d.deps.Critical) {
+	var pods []*corev1.Pod // to stop, the oldest first
+	d.mu.Lock()
+	for _, p := range all {
+		if !p.Over() {
+			pods = append(pods, p.Object())
+			run.ending = append(run.ending, p)
+		}
+	}
+	d.mu.Unlock()
+	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	for _, stage := range within.Stages(pods, d.deps.Critical) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -257,18 +267,4 @@ func (d *Drain) stop(ctx context.Context, run *shutdownRun, within shutdown.Peri
 		}
 		d.deps.Await(ctx, ending, stage.Time+shutdown.Slack)
 	}
-}
-
-// podsToStop returns the pods to stop, oldest first.
-func (d *Drain) podsToStop(run *shutdownRun, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range all {
-		if !p.Over() {
-			pods = append(pods, p.Object())
-			run.ending = append(run.ending, p)
-		}
-	}
-	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
-	return pods
 }

@@ -35,7 +35,7 @@ func Guaranteed(uid string, asks func(text string) corev1.ResourceList, names ..
 // Admit allocates for all containers of the pod, until an error.
 func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hint) error {
 	t.Helper()
-	for _, c := range containers(pod) {
+	for _, c := range spec.Containers(&pod.Spec) {
 		if err := p.Allocate(t.Context(), pod, c, hint); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hin
 func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(spec.Allotment) string) []string {
 	t.Helper()
 	var out []string
-	for _, c := range containers(pod) {
+	for _, c := range spec.Containers(&pod.Spec) {
 		a, err := p.Allotment(t.Context(), pod, c)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(spec
 func Created(t testing.TB, p topology.Provider, pod *corev1.Pod) []topology.Container {
 	t.Helper()
 	var out []topology.Container
-	for _, c := range containers(pod) {
+	for _, c := range spec.Containers(&pod.Spec) {
 		a, err := p.Allotment(t.Context(), pod, c)
 		if err != nil {
 			t.Fatal(err)
@@ -76,16 +76,6 @@ func As(uid types.UID, made []topology.Container) []topology.Container {
 	out := slices.Clone(made)
 	for i := range out {
 		out[i].Pod = uid
-	}
-	return out
-}
-
-func containers(pod *corev1.Pod) []*corev1.Container {
-	var out []*corev1.Container
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			out = append(out, &list[i])
-		}
 	}
 	return out
 }

@@ -24,7 +24,7 @@ type command struct {
 
 func commands() map[string]command {
 	return map[string]command{
-		"serve":       {(*run).serve, 0, 0},
+		"serve":       {func(r *run, ctx context.Context, _ []string) int { return r.serveFor(ctx, -1, 0) }, 0, 0},
 		"crash-after": {(*run).crashAfter, 2, 2},
 		"sleep":       {(*run).sleep, 1, 3},
 		"await":       {(*run).await, 2, math.MaxInt},

@@ -12,10 +12,6 @@ import (
 	"time"
 )
 
-func (r *run) serve(ctx context.Context, _ []string) int {
-	return r.serveFor(ctx, -1, 0)
-}
-
 func (r *run) crashAfter(ctx context.Context, args []string) int {
 	d, err := duration(args[0])
 	if err != nil {

@@ -53,7 +53,19 @@ func reconcile(ctx context.Context, c client.Client, want client.Object) error {
 	}
 	_, err = c.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
 		next := cur.DeepCopyObject().(client.Object)
-		complete(next, want)
+		// Add what the object lacks of want.
+		next.SetLabels(with(next.GetLabels(), want.GetLabels()))
+		next.SetAnnotations(with(next.GetAnnotations(), want.GetAnnotations()))
+		switch next := next.(type) {
+		case *rbacv1.Role:
+			next.Rules = withRules(next.Rules, want.(*rbacv1.Role).Rules)
+		case *rbacv1.ClusterRole:
+			completeClusterRole(next, want.(*rbacv1.ClusterRole))
+		case *rbacv1.RoleBinding:
+			next.Subjects = withSubjects(next.Subjects, want.(*rbacv1.RoleBinding).Subjects)
+		case *rbacv1.ClusterRoleBinding:
+			next.Subjects = withSubjects(next.Subjects, want.(*rbacv1.ClusterRoleBinding).Subjects)
+		}
 		if equality.Semantic.DeepEqual(next, cur) {
 			return cur, nil
 		}
@@ -79,22 +91,6 @@ func rebound(have, want client.Object) bool {
 		return have.RoleRef != want.(*rbacv1.ClusterRoleBinding).RoleRef
 	}
 	return false
-}
-
-// complete adds to next what it lacks of want.
-func complete(next, want client.Object) {
-	next.SetLabels(with(next.GetLabels(), want.GetLabels()))
-	next.SetAnnotations(with(next.GetAnnotations(), want.GetAnnotations()))
-	switch next := next.(type) {
-	case *rbacv1.Role:
-		next.Rules = withRules(next.Rules, want.(*rbacv1.Role).Rules)
-	case *rbacv1.ClusterRole:
-		completeClusterRole(next, want.(*rbacv1.ClusterRole))
-	case *rbacv1.RoleBinding:
-		next.Subjects = withSubjects(next.Subjects, want.(*rbacv1.RoleBinding).Subjects)
-	case *rbacv1.ClusterRoleBinding:
-		next.Subjects = withSubjects(next.Subjects, want.(*rbacv1.ClusterRoleBinding).Subjects)
-	}
 }
 
 // completeClusterRole does not change the rules of an aggregated role, which its controller sets.
