@@ -49,6 +49,9 @@ func main() {
 	if cni.Invoked(os.Args[0]) { // containerd runs this program for each sandbox
 		os.Exit(cni.Main(os.Args[0]))
 	}
+	if code, ran := host.RunAsInit(); ran {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	if envtest.Invoked(os.Args[0]) { // an operator's tests run this program as kube-apiserver and etcd
 		os.Exit(envtest.Main(ctx, os.Args, serveWith))

@@ -1,7 +1,7 @@
 # Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it needs
 # only root and apt, and takes half a minute to boot. Sourced by run.sh.
 #
-# $vm is the folder for all of it. The API of the machine is at 127.0.0.1:$api_port.
+# It has no containerd: the program brings its own. $vm is the folder for all of it. The API of the machine is at 127.0.0.1:$api_port.
 
 ssh_options=(-q -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o ServerAliveInterval=10)
 
@@ -13,7 +13,7 @@ make_disk() {
 	[ ! -f "$vm/clean.raw" ] || return 0
 	local root=$vm/root
 	rm -rf "$root"
-	debootstrap --variant=minbase --include=systemd-sysv,linux-image-cloud-amd64,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client,containerd,runc \
+	debootstrap --variant=minbase --include=systemd-sysv,linux-image-cloud-amd64,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client \
 		bookworm "$root" >"$vm/debootstrap.log" 2>&1 || { tail "$vm/debootstrap.log" >&2; return 1; }
 	[ -f "$vm/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$vm/key"
 	install -D -m 600 "$vm/key.pub" "$root/root/.ssh/authorized_keys"
