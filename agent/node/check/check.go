@@ -110,13 +110,15 @@ func Of(f Facts) []Result {
 				fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables),
 				"modprobe nf_tables nft_chain_nat; use a kernel with these modules")),
 			either(f.Seccomp, good("seccomp", "works"), bad(Warning, "seccomp",
-				"the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")),
-			either(f.Hosts == nil, good("hosts", "/etc/hosts exists"), bad(Warning, "hosts",
-				"there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts",
-				"echo 127.0.0.1 localhost > /etc/hosts")))
+				"the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")))
 	}
 	if f.Bundled {
 		return append(results, good("containerd", "the one inside this program, with its shim and runc"))
+	}
+	if f.Privileged {
+		results = append(results, either(f.Hosts == nil, good("hosts", "/etc/hosts exists"), bad(Warning, "hosts",
+			"there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts",
+			"echo 127.0.0.1 localhost > /etc/hosts")))
 	}
 	results = append(results, f.containerd(), f.runc())
 	if f.Child && f.Privileged {
