@@ -247,7 +247,10 @@ func (s *server) turnOff(t *testing.T) {
 	for _, bundle := range bundles {
 		_ = os.RemoveAll(filepath.Join("/run/containerd/runc/k8s.io", filepath.Base(bundle)))
 		_ = os.Remove(s.shimSocket(filepath.Base(bundle)))
-		results, _ := filepath.Glob("/var/lib/cni/results/*-" + filepath.Base(bundle) + "-*")
+		results, _ := filepath.Glob("/run/cni/results/*-" + filepath.Base(bundle) + "-*")
+		if results == nil { // of another containerd than the bundled one
+			results, _ = filepath.Glob("/var/lib/cni/results/*-" + filepath.Base(bundle) + "-*")
+		}
 		for _, file := range results { // written without fsync
 			if err := os.Truncate(file, 0); err != nil {
 				t.Fatal(err)

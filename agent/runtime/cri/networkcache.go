@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// networkResults is the folder in which containerd's CNI library (libcni) caches the results of plugins: a file for
-// each sandbox and interface. The library writes these files neither atomically nor with fsync, so a crash or a power
+// networkResults are the folders in which the CNI library (libcni) of the bundled containerd and of others caches the
+// results of plugins: a file for each sandbox and interface. The library writes these files neither atomically nor with fsync, so a crash or a power
 // cut may truncate one. With a truncated file, libcni refuses to remove the network, and the sandbox can never be
 // stopped. Without a file, it removes the network.
-const networkResults = "/var/lib/cni/results"
+var networkResults = []string{"/run/cni/results", "/var/lib/cni/results"}
 
 // isTruncatedResult reports whether a sandbox could not be stopped because of a truncated file.
 func isTruncatedResult(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "cached result")
 }
 
-// removeTruncatedResults removes the truncated files of a sandbox in dir.
-func removeTruncatedResults(dir, sandboxID string) error {
-	files, err := filepath.Glob(filepath.Join(dir, "*-"+sandboxID+"-*"))
-	if err != nil {
-		return err
-	}
+// removeTruncatedResults removes the truncated files of a sandbox in the folders.
+func removeTruncatedResults(dirs []string, sandboxID string) error {
 	var errs []error
-	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil && !json.Valid(text) {
-			errs = append(errs, os.Remove(file))
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*-"+sandboxID+"-*"))
+		errs = append(errs, err)
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err == nil && !json.Valid(text) {
+				errs = append(errs, os.Remove(file))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -171,7 +171,7 @@ func TestDropCutResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := removeTruncatedResults(dir, "s1"); err != nil {
+	if err := removeTruncatedResults([]string{dir}, "s1"); err != nil {
 		t.Fatal(err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "*"))
