@@ -29,9 +29,8 @@ else
 fi
 # shellcheck disable=SC2086 # one word for each package
 ../install.sh $packages
-CC=${cross:+$cross-}gcc
-export CC
-if ! echo 'int main(void) { return 0; }' | "$CC" -static -x c -o /dev/null - 2>/dev/null ||
+cc=${cross:+$cross-}gcc
+if ! echo 'int main(void) { return 0; }' | "$cc" -static -x c -o /dev/null - 2>/dev/null ||
 	! pkg-config --version >/dev/null || { [ -z "$cross" ] && ! pkg-config --exists libseccomp; }; then
 	echo "$0: cannot compile runc for $arch; install $packages, or leave the runtime out with make build-lean" >&2
 	exit 1
@@ -70,17 +69,17 @@ if [ -n "$cross" ]; then
 	[ -f "$dir/../$seccomp.tar.gz" ] || curl -fsSL -o "$dir/../$seccomp.tar.gz" "$url"
 	echo "$sum  $dir/../$seccomp.tar.gz" | sha256sum --check --quiet
 	tar xzf "$dir/../$seccomp.tar.gz" -C "$dir"
-	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 &&
+	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 MANIFEST_TOOL=: &&
 		make -s install) >/dev/null
 	export PKG_CONFIG_LIBDIR="$dir/libseccomp/lib/pkgconfig"
 fi
 runc=github.com/opencontainers/runc
-CGO_ENABLED=1 "$go" build -trimpath -buildvcs=false -tags "$tags seccomp" -o "$dir/runc" \
+CC=$cc CGO_ENABLED=1 "$go" build -trimpath -buildvcs=false -tags "$tags seccomp" -o "$dir/runc" \
 	-ldflags "-s -w -buildid= -extldflags -static -X main.version=$(version $runc | sed s/v//)" $runc
 
 # debian FILE: the package URL of the Debian package that a library of the compiler is from.
 debian() {
-	package=$(dpkg-query -S "$(realpath "$("$CC" -print-file-name="$1")")") || return 0
+	package=$(dpkg-query -S "$(realpath "$("$cc" -print-file-name="$1")")") || return 0
 	dpkg-query -W -f 'pkg:deb/debian/${Package}@${Version}?arch=${Architecture}&upstream=${source:Package}\n' \
 		"${package%%: *}" | sed 's/+/%2B/g'
 }

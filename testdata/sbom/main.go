@@ -73,7 +73,8 @@ func write(version, dir, program string) error {
 	components := slices.SortedFunc(maps.Values(b.components),
 		func(x, y cdx.Component) int { return strings.Compare(x.BOMRef, y.BOMRef) })
 	bom.Components, bom.Dependencies = &components, &b.dependencies
-	return cdx.NewBOMEncoder(os.Stdout, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+	return cdx.NewBOMEncoder(os.Stdout, cdx.BOMFileFormatJSON).SetPretty(true).SetEscapeHTML(false).
+		EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
 // program adds what a Go program contains, its modules and others, and returns its component.
@@ -136,6 +137,7 @@ func library(ref string) (cdx.Component, error) {
 	}
 	_, name, _ := strings.Cut(path[:at], "/")
 	return cdx.Component{
-		BOMRef: ref, Type: cdx.ComponentTypeLibrary, Name: name, Version: path[at+1:], PackageURL: purl,
+		BOMRef: ref, Type: cdx.ComponentTypeLibrary, Name: strings.TrimPrefix(name, "debian/"), Version: path[at+1:],
+		PackageURL: purl,
 	}, nil
 }
