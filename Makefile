@@ -20,22 +20,23 @@ COMPILE = -race -trimpath -tags grpcnotrace
 # time (traces keep their lines), and vet has run before.
 TESTFLAGS = $(COMPILE) -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 
-.PHONY: build build-lean deb run test vm-test lint bench clean kubectl web openapi
+.PHONY: build build-lean deb dist sbom run test vm-test lint bench clean kubectl web openapi
 
-# The version is that of the commit, as Go finds it out; VERSION=v1.2.3 names another one.
-VERSION ?=
+# The version is the commit's tag, or what Go finds out; VERSION=v1.2.3 names another one.
+VERSION ?= $(shell git describe --tags --exact-match --dirty 2>/dev/null)
 
 # gRPC's traces use html/template, whose calls of methods by name would keep every exported
 # method in the binary.
 #
 # TAGS=kubectl puts Kubernetes' kubectl, compressed, into the program.
-BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/agent/cmd/commandline.release=$(VERSION)' -o bin/monopod
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/agent/cmd/commandline.release=$(VERSION)' -o $(PROGRAM)
+PROGRAM = bin/monopod
 KUBECTL = $(if $(filter kubectl,$(TAGS)),agent/cmd/kubectl.zst)
 
 # containerd, its shim and runc, for the architecture of the build.
 RUNTIME = bin/runtime-$(shell $(GO) env GOARCH)
 
-build: $(RUNTIME).tar.zst $(KUBECTL) ## bin/monopod, static, with the runtime inside
+build: $(RUNTIME).tar.zst $(KUBECTL) ## bin/monopod, static, with the runtime inside; GOARCH=arm64 for another machine
 	cp $(RUNTIME).tar.zst agent/runtime/containerd/runtime.tar.zst
 	$(BUILD) -tags 'grpcnotrace bundled $(TAGS)' .
 
@@ -43,15 +44,29 @@ build-lean: $(KUBECTL) ## bin/monopod without the runtime: needs Go alone, and c
 	$(BUILD) -tags 'grpcnotrace $(TAGS)' .
 
 $(RUNTIME).tar.zst: testdata/runtime/go.mod testdata/runtime/build.sh testdata/runtime/containerd/main.go testdata/compress/main.go
-	@testdata/install.sh gcc libseccomp-dev pkgconf
 	testdata/runtime/build.sh $(RUNTIME)
 
-# Debian's version: VERSION without its v, or the commit's date and name.
-DEBVERSION = $(if $(VERSION),$(VERSION:v%=%),0~git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M --format=%cd.%h))
+# Debian's version: VERSION without its v, with rc.1 before the release, or the commit's date and name.
+DEBVERSION = $(if $(VERSION),$(subst -,~,$(VERSION:v%=%)),0~git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M --format=%cd.%h))
 DEBARCH = $(subst 386,i386,$(patsubst arm,armhf,$(shell $(GO) env GOARCH)))
 
+# Files in packages are as old as the commit, so that two builds of it are the same.
+deb sbom: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+
 deb: build ## bin/monopod_VERSION_ARCHITECTURE.deb; GOARCH=arm64 makes it for another machine
-	testdata/deb.sh bin/monopod $(DEBVERSION) $(DEBARCH) bin/monopod_$(DEBVERSION)_$(DEBARCH).deb
+	testdata/deb.sh $(PROGRAM) $(DEBVERSION) $(DEBARCH) $(dir $(PROGRAM))monopod_$(DEBVERSION)_$(DEBARCH).deb
+
+sbom: build
+	GOOS= GOARCH= $(GO) run -C testdata/sbom . '$(VERSION)' ../../$(RUNTIME) ../../$(PROGRAM) >$(PROGRAM).cdx.json
+
+dist: ## bin/dist: what a release consists of, for four architectures, with packages, bills of materials and checksums
+	rm -rf bin/dist bin/runtime-*
+	mkdir -p bin/dist
+	GOOS=linux GOARCH=amd64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-amd64
+	GOOS=linux GOARCH=arm64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-arm64
+	GOOS=linux GOARCH=arm GOARM=7 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-armv7
+	GOOS=linux GOARCH=riscv64 $(MAKE) deb sbom PROGRAM=bin/dist/monopod-linux-riscv64
+	cd bin/dist && sha256sum * >SHA256SUMS && ls -l
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web

@@ -23,8 +23,9 @@ cat >"$root/etc/default/monopod" <<'END'
 #MONOPOD_TLS_SAN=box.example.com
 END
 echo /etc/default/monopod >"$root/DEBIAN/conffiles"
-"$program" completion bash >"$root/usr/share/bash-completion/completions/monopod" 2>/dev/null ||
-	rm -r "$root/usr/share/bash-completion" # it is for another architecture
+completion=$root/usr/share/bash-completion/completions/monopod
+"$program" completion bash >"$completion" 2>/dev/null || # it is for another architecture
+	(cd "$top" && GOOS='' GOARCH='' CGO_ENABLED=0 "${GO:-go}" run -trimpath -tags grpcnotrace -ldflags='-s -w' . completion bash) >"$completion"
 cp "$top/LICENSE" "$root/usr/share/doc/monopod/copyright"
 gzip -9nc "$top/CHANGELOG.md" >"$root/usr/share/doc/monopod/changelog.gz"
 

@@ -6,6 +6,10 @@ set -eu
 missing=
 for package in "$@"; do
 	program=${package%-server} # etcd-server has etcd
+	case $package in
+	gcc-*) program=$(echo "${package#gcc-}" | sed s/x86-64/x86_64/)-gcc ;; # for another architecture
+	libc6-dev-*) program=/var/lib/dpkg/info/$package.list ;;
+	esac
 	[ "$package" != nftables ] || program=nft
 	[ "$package" != musl-tools ] || program=musl-gcc
 	[ "$package" != libseccomp-dev ] || program=/usr/include/seccomp.h

@@ -129,7 +129,7 @@ func Memory() (Amount, error) {
 // Disk returns the bytes of the file system that contains dir.
 func Disk(dir string) (Amount, error) {
 	st, err := statfs(dir)
-	return Amount{int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize}, err
+	return Amount{int64(st.Blocks) * int64(st.Bsize), int64(st.Bavail) * int64(st.Bsize)}, err
 }
 
 // Inodes returns the inodes of the file system that contains dir.

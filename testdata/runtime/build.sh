@@ -1,8 +1,10 @@
 #!/bin/sh
-# Builds the runtime for GOARCH and packs it: containerd, its shim and runc, all static. It needs a C compiler and
-# libseccomp for runc: on another architecture than the machine's CC and PKG_CONFIG_PATH name them.
+# Builds the runtime for GOARCH and packs it: containerd, its shim and runc, all static. runc needs a C compiler and
+# libseccomp: the machine's, or for another architecture a cross compiler, which compiles libseccomp, too.
 #
 #   build.sh DIR     the programs are written to DIR, the archive to DIR.tar.zst
+#
+# DIR/clibraries gets the package URLs of the C libraries in runc, for the bill of materials.
 set -eu
 mkdir -p "$1"
 dir=$(realpath "$1")
@@ -11,6 +13,28 @@ go=${GO:-go}
 containerd=github.com/containerd/containerd/v2
 tags='urfave_cli_no_docs no_dynamic_plugins osusergo netgo'
 version() { "$go" list -m -f '{{.Version}}' "$1"; }
+
+arch=$("$go" env GOARCH) cross=
+if [ "$arch" = "$("$go" env GOHOSTARCH)" ]; then
+	packages='gcc libseccomp-dev pkgconf'
+else
+	case $arch in
+	amd64) cross=x86_64-linux-gnu packages=libc6-dev-amd64-cross ;;
+	arm64) cross=aarch64-linux-gnu packages=libc6-dev-arm64-cross ;;
+	arm) cross=arm-linux-gnueabihf packages=libc6-dev-armhf-cross ;;
+	riscv64) cross=riscv64-linux-gnu packages=libc6-dev-riscv64-cross ;;
+	*) echo "$0: no cross compiler for $arch is known; build there, or run make build-lean" >&2; exit 1 ;;
+	esac
+	packages="$packages gcc-$(echo $cross | tr _ -) make curl pkgconf"
+fi
+# shellcheck disable=SC2086 # one word for each package
+../install.sh $packages
+cc=${cross:+$cross-}gcc
+if ! echo 'int main(void) { return 0; }' | "$cc" -static -x c -o /dev/null - 2>/dev/null ||
+	! pkg-config --version >/dev/null || { [ -z "$cross" ] && ! pkg-config --exists libseccomp; }; then
+	echo "$0: cannot compile runc for $arch; install $packages, or leave the runtime out with make build-lean" >&2
+	exit 1
+fi
 
 # patch MODULE FILE SED: what follows is built with a changed copy of one file of a module.
 sources=patched
@@ -38,9 +62,32 @@ CGO_ENABLED=0 "$go" build -modfile $sources.mod -trimpath -buildvcs=false -tags 
 rm -rf $sources*
 CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -tags "$tags no_grpc" -o "$dir/containerd-shim-runc-v2" \
 	-ldflags "-s -w -X $containerd/version.Version=$(version $containerd)" $containerd/cmd/containerd-shim-runc-v2
+
+if [ -n "$cross" ]; then
+	seccomp=libseccomp-2.6.0 sum=83b6085232d1588c379dc9b9cae47bb37407cf262e6e74993c61ba72d2a784dc
+	url=http://deb.debian.org/debian/pool/main/libs/libseccomp/$(echo $seccomp | tr - _).orig.tar.gz
+	[ -f "$dir/../$seccomp.tar.gz" ] || curl -fsSL --remove-on-error -o "$dir/../$seccomp.tar.gz" "$url"
+	echo "$sum  $dir/../$seccomp.tar.gz" | sha256sum --check --quiet
+	tar xzf "$dir/../$seccomp.tar.gz" -C "$dir"
+	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 &&
+		make -s install) >/dev/null
+	# Go's cache keeps what pkg-config answers: no path of this folder may be in it but the headers'.
+	sed -i 's/^Libs: .*/Libs: -lseccomp/' "$dir/libseccomp/lib/pkgconfig/libseccomp.pc"
+	export PKG_CONFIG_LIBDIR="$dir/libseccomp/lib/pkgconfig"
+fi
 runc=github.com/opencontainers/runc
-CGO_ENABLED=1 "$go" build -trimpath -buildvcs=false -tags "$tags seccomp" -o "$dir/runc" \
-	-ldflags "-s -w -extldflags -static -X main.version=$(version $runc | sed s/v//)" $runc
+CC=$cc CGO_ENABLED=1 "$go" build -trimpath -buildvcs=false -tags "$tags seccomp" -o "$dir/runc" \
+	-ldflags "-s -w -buildid= -extldflags '-static -L$dir/libseccomp/lib' -X main.version=$(version $runc | sed s/v//)" $runc
+
+libraries='libc.a libgcc.a'
+[ -n "$cross" ] || libraries="$libraries libseccomp.a"
+for library in $libraries; do
+	package=$(dpkg-query -S "$(realpath "$("$cc" -print-file-name="$library")")") || continue # not on Debian
+	dpkg-query -W -f 'pkg:deb/debian/${Package}@${Version}?arch=${Architecture}&upstream=${source:Package}\n' \
+		"${package%%: *}" | sed 's/+/%2B/g'
+done >"$dir/clibraries"
+[ -z "$cross" ] || echo "pkg:generic/libseccomp@${seccomp#*-}?download_url=$url&checksum=sha256:$sum" >>"$dir/clibraries"
+
 cd ../..
 GOOS='' GOARCH='' "$go" run ./testdata/compress "$dir/containerd" "$dir/containerd-shim-runc-v2" "$dir/runc" >"$dir.tmp"
 mv "$dir.tmp" "$dir.tar.zst"

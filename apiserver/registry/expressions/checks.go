@@ -113,9 +113,11 @@ func length(v ref.Val) int {
 	return 0
 }
 
+// saturatedProduct returns a*b, or half of the largest int if that is less: a sum with a length does not overflow.
 func saturatedProduct(a, b int) int {
-	if a != 0 && b > math.MaxInt32*1024/a {
-		return math.MaxInt32 * 1024
+	const most = math.MaxInt / 2
+	if a != 0 && b > most/a {
+		return most
 	}
 	return a * b
 }

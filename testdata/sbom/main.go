@@ -1,0 +1,143 @@
+// Command sbom writes the bill of materials of a program of `make dist` to standard output (CycloneDX, JSON): the Go
+// modules of monopod and of the programs in it, as Go recorded them, the C libraries of runc, and the web page's.
+//
+//	sbom VERSION RUNTIME PROGRAM    RUNTIME is the folder that testdata/runtime/build.sh wrote
+package main
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// npm is what web contains, as docs/dependencies.md says.
+var npm = []string{"pkg:npm/%40xterm/xterm@6.0.0", "pkg:npm/%40xterm/addon-fit@0.11.0"}
+
+func main() {
+	if err := write(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, "sbom:", err)
+		os.Exit(1)
+	}
+}
+
+// bill contains what is inside, by reference. Several programs use the same modules.
+type bill struct {
+	components   map[string]cdx.Component
+	dependencies []cdx.Dependency
+}
+
+func write(version, dir, program string) error {
+	b := bill{components: map[string]cdx.Component{}}
+	clibraries, err := os.ReadFile(filepath.Join(dir, "clibraries"))
+	if err != nil {
+		return err
+	}
+	inside := slices.Clone(npm)
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
+		var libraries []string
+		if name == "runc" {
+			libraries = strings.Fields(string(clibraries))
+		}
+		c, err := b.program(name, filepath.Join(dir, name), libraries)
+		if err != nil {
+			return err
+		}
+		b.components[c.BOMRef] = c
+		inside = append(inside, c.BOMRef)
+	}
+	monopod, err := b.program("monopod", program, inside)
+	if err != nil {
+		return err
+	}
+	if version != "" {
+		monopod.Version = version
+	}
+	// The time of the commit, so that the same commit gives the same file.
+	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{Timestamp: time.Unix(seconds, 0).UTC().Format(time.RFC3339), Component: &monopod}
+	components := slices.SortedFunc(maps.Values(b.components),
+		func(x, y cdx.Component) int { return strings.Compare(x.BOMRef, y.BOMRef) })
+	bom.Components, bom.Dependencies = &components, &b.dependencies
+	return cdx.NewBOMEncoder(os.Stdout, cdx.BOMFileFormatJSON).SetPretty(true).SetEscapeHTML(false).
+		EncodeVersion(bom, cdx.SpecVersion1_6)
+}
+
+// program adds what a Go program contains, its modules and others, and returns its component.
+func (b *bill) program(name, path string, others []string) (cdx.Component, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return cdx.Component{}, err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return cdx.Component{}, err
+	}
+	sum := sha256.Sum256(content)
+	all := append(slices.Clone(others), "pkg:golang/stdlib@"+strings.TrimPrefix(info.GoVersion, "go"))
+	changed := map[string]bool{} // modules that build.sh changes
+	modules := info.Deps
+	if info.Main.Sum != "" { // the program is a package of a dependency
+		modules = append(modules, &info.Main)
+	}
+	for _, m := range modules {
+		ref := "pkg:golang/" + m.Path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")
+		if m.Replace != nil {
+			ref += "#patched"
+			changed[ref] = true
+		}
+		all = append(all, ref)
+	}
+	for _, ref := range all {
+		if _, known := b.components[ref]; known || !strings.HasPrefix(ref, "pkg:") {
+			continue
+		}
+		c, err := library(ref)
+		if err != nil {
+			return cdx.Component{}, err
+		}
+		if changed[ref] {
+			c.Pedigree = &cdx.Pedigree{Notes: "changed by testdata/runtime/build.sh"}
+		}
+		b.components[ref] = c
+	}
+	slices.Sort(all)
+	b.dependencies = append(b.dependencies, cdx.Dependency{Ref: name, Dependencies: &all})
+	return cdx.Component{
+		BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: info.Main.Version,
+		Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
+	}, nil
+}
+
+// library returns the component of a package URL: pkg:TYPE/NAME@VERSION?QUALIFIERS#MARK.
+func library(ref string) (cdx.Component, error) {
+	purl, _, _ := strings.Cut(ref, "#")
+	path, _, _ := strings.Cut(purl, "?")
+	path, err := url.PathUnescape(path)
+	if err != nil {
+		return cdx.Component{}, err
+	}
+	at := strings.LastIndex(path, "@")
+	if at < 0 {
+		return cdx.Component{}, fmt.Errorf("%s has no version", ref)
+	}
+	_, name, _ := strings.Cut(path[:at], "/")
+	return cdx.Component{
+		BOMRef: ref, Type: cdx.ComponentTypeLibrary, Name: strings.TrimPrefix(name, "debian/"), Version: path[at+1:],
+		PackageURL: purl,
+	}, nil
+}
