@@ -70,7 +70,7 @@ dist: ## bin/dist: what a release consists of, for four architectures, with pack
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
-	$(GO) run ./testdata/web/pack -program bin/web -o bin/web.tar
+	GOOS= GOARCH= IMAGE_ARCH=$(shell $(GO) env GOARCH) $(GO) run ./testdata/web/pack -program bin/web -o bin/web.tar
 
 kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .

@@ -113,9 +113,11 @@ func length(v ref.Val) int {
 	return 0
 }
 
+// saturatedProduct stops at a number above all limits, to which a length can still be added on a 32-bit machine.
 func saturatedProduct(a, b int) int {
-	if a != 0 && b > math.MaxInt32*1024/a {
-		return math.MaxInt32 * 1024
+	const most = 1 << 30
+	if a != 0 && b > most/a {
+		return most
 	}
 	return a * b
 }
