@@ -3,8 +3,8 @@
 #
 # $vm is the folder for all of it, $arch the machine's processor. Its API is at 127.0.0.1:$api_port.
 case $arch in
-amd64) emulator='qemu-system-x86_64 -cpu max' console=ttyS0 nic=ens3 more=,containerd,runc ;;
-arm64) emulator='qemu-system-aarch64 -machine virt -cpu cortex-a72' console=ttyAMA0 nic=enp0s1 more= ;; # has only Monopod's containerd
+amd64) package=qemu-system-x86 emulator='qemu-system-x86_64 -cpu max' console=ttyS0 nic=ens3 more=,containerd,runc ;;
+arm64) package=qemu-system-arm emulator='qemu-system-aarch64 -machine virt -cpu cortex-a72' console=ttyAMA0 nic=enp0s1 more= ;; # has only Monopod's containerd
 *) echo "VM_ARCH is amd64 or arm64, not $arch" >&2; exit 2 ;;
 esac
 
