@@ -214,7 +214,10 @@ func root(t testing.TB) string {
 func Compile(t testing.TB, arch, flags, source string) []byte {
 	t.Helper()
 	const version = "12.2.0"
-	compiler := map[string]string{"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}[arch]
+	compiler := map[string]string{
+		"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc", "arm": "arm-linux-gnueabihf-gcc",
+		"riscv64": "riscv64-linux-gnu-gcc",
+	}[arch]
 	gcc, err := exec.LookPath(compiler)
 	if err != nil {
 		t.Skipf("%s is not installed: %s is not compiled", compiler, source)

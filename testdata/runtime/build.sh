@@ -66,28 +66,25 @@ CGO_ENABLED=0 "$go" build -trimpath -buildvcs=false -tags "$tags no_grpc" -o "$d
 if [ -n "$cross" ]; then
 	seccomp=libseccomp-2.6.0 sum=83b6085232d1588c379dc9b9cae47bb37407cf262e6e74993c61ba72d2a784dc
 	url=http://deb.debian.org/debian/pool/main/libs/libseccomp/$(echo $seccomp | tr - _).orig.tar.gz
-	[ -f "$dir/../$seccomp.tar.gz" ] || curl -fsSL -o "$dir/../$seccomp.tar.gz" "$url"
+	[ -f "$dir/../$seccomp.tar.gz" ] || curl -fsSL --remove-on-error -o "$dir/../$seccomp.tar.gz" "$url"
 	echo "$sum  $dir/../$seccomp.tar.gz" | sha256sum --check --quiet
 	tar xzf "$dir/../$seccomp.tar.gz" -C "$dir"
-	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 MANIFEST_TOOL=: &&
-		make -s install) >/dev/null
+	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 \
+		MANIFEST_TOOL=: && make -s install) >/dev/null
 	export PKG_CONFIG_LIBDIR="$dir/libseccomp/lib/pkgconfig"
 fi
 runc=github.com/opencontainers/runc
 CC=$cc CGO_ENABLED=1 "$go" build -trimpath -buildvcs=false -tags "$tags seccomp" -o "$dir/runc" \
 	-ldflags "-s -w -buildid= -extldflags -static -X main.version=$(version $runc | sed s/v//)" $runc
 
-# debian FILE: the package URL of the Debian package that a library of the compiler is from.
-debian() {
-	package=$(dpkg-query -S "$(realpath "$("$cc" -print-file-name="$1")")") || return 0
+libraries='libc.a libgcc.a'
+[ -n "$cross" ] || libraries="$libraries libseccomp.a"
+for library in $libraries; do
+	package=$(dpkg-query -S "$(realpath "$("$cc" -print-file-name="$library")")") || continue # not on Debian
 	dpkg-query -W -f 'pkg:deb/debian/${Package}@${Version}?arch=${Architecture}&upstream=${source:Package}\n' \
 		"${package%%: *}" | sed 's/+/%2B/g'
-}
-{
-	debian libc.a
-	[ -z "$cross" ] && debian libseccomp.a ||
-		echo "pkg:generic/libseccomp@${seccomp#*-}?download_url=$url&checksum=sha256:$sum"
-} >"$dir/clibraries"
+done >"$dir/clibraries"
+[ -z "$cross" ] || echo "pkg:generic/libseccomp@${seccomp#*-}?download_url=$url&checksum=sha256:$sum" >>"$dir/clibraries"
 
 cd ../..
 GOOS='' GOARCH='' "$go" run ./testdata/compress "$dir/containerd" "$dir/containerd-shim-runc-v2" "$dir/runc" >"$dir.tmp"

@@ -16,8 +16,14 @@ var pauseAMD64 []byte
 //go:embed pause/pause_arm64
 var pauseARM64 []byte
 
+//go:embed pause/pause_arm
+var pauseARM []byte
+
+//go:embed pause/pause_riscv64
+var pauseRISCV64 []byte
+
 // Pause returns the sandbox image for this machine under the name ref; empty: PauseRef. It returns an error on machines
-// other than amd64 and arm64.
+// that no release is made for.
 func Pause(ref string) (Image, error) {
 	program, err := pauseProgram(runtime.GOARCH)
 	if err != nil {
@@ -40,6 +46,10 @@ func pauseProgram(arch string) ([]byte, error) {
 		return pauseAMD64, nil
 	case "arm64":
 		return pauseARM64, nil
+	case "arm":
+		return pauseARM, nil
+	case "riscv64":
+		return pauseRISCV64, nil
 	default:
 		return nil, fmt.Errorf("no pause program for %s", arch)
 	}

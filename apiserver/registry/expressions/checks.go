@@ -113,9 +113,9 @@ func length(v ref.Val) int {
 	return 0
 }
 
-// saturatedProduct stops at a number above all limits, to which a length can still be added on a 32-bit machine.
+// saturatedProduct returns a*b, or half of the largest int if that is less: a sum with a length does not overflow.
 func saturatedProduct(a, b int) int {
-	const most = 1 << 30
+	const most = math.MaxInt / 2
 	if a != 0 && b > most/a {
 		return most
 	}
