@@ -69,13 +69,15 @@ if [ -n "$cross" ]; then
 	[ -f "$dir/../$seccomp.tar.gz" ] || curl -fsSL --remove-on-error -o "$dir/../$seccomp.tar.gz" "$url"
 	echo "$sum  $dir/../$seccomp.tar.gz" | sha256sum --check --quiet
 	tar xzf "$dir/../$seccomp.tar.gz" -C "$dir"
-	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 \
-		MANIFEST_TOOL=: && make -s install) >/dev/null
+	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 &&
+		make -s install) >/dev/null
+	# Go's cache keeps what pkg-config answers: no path of this folder may be in it but the headers'.
+	sed -i 's/^Libs: .*/Libs: -lseccomp/' "$dir/libseccomp/lib/pkgconfig/libseccomp.pc"
 	export PKG_CONFIG_LIBDIR="$dir/libseccomp/lib/pkgconfig"
 fi
 runc=github.com/opencontainers/runc
 CC=$cc CGO_ENABLED=1 "$go" build -trimpath -buildvcs=false -tags "$tags seccomp" -o "$dir/runc" \
-	-ldflags "-s -w -buildid= -extldflags -static -X main.version=$(version $runc | sed s/v//)" $runc
+	-ldflags "-s -w -buildid= -extldflags '-static -L$dir/libseccomp/lib' -X main.version=$(version $runc | sed s/v//)" $runc
 
 libraries='libc.a libgcc.a'
 [ -n "$cross" ] || libraries="$libraries libseccomp.a"
