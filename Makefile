@@ -20,7 +20,7 @@ COMPILE = -race -trimpath -tags grpcnotrace
 # time (traces keep their lines), and vet has run before.
 TESTFLAGS = $(COMPILE) -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 
-.PHONY: build build-lean deb dist sbom run test vm-test lint bench clean kubectl web openapi
+.PHONY: build build-lean deb dist sbom run test arch-test vm-test arm64-test lint bench clean kubectl web openapi
 
 # The version is the commit's tag, or what Go finds out; VERSION=v1.2.3 names another one.
 VERSION ?= $(shell git describe --tags --exact-match --dirty 2>/dev/null)
@@ -70,7 +70,7 @@ dist: ## bin/dist: what a release consists of, for four architectures, with pack
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
-	$(GO) run ./testdata/web/pack -program bin/web -o bin/web.tar
+	GOOS= GOARCH= IMAGE_ARCH=$(shell $(GO) env GOARCH) $(GO) run ./testdata/web/pack -program bin/web -o bin/web.tar
 
 kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
@@ -95,6 +95,12 @@ test: ## every test
 bench: ## the figures of docs/benchmarks.md, with those of the last commit beside them
 	@testdata/install.sh containerd runc
 	@$(GO) run -tags grpcnotrace ./testdata/bench
+
+arch-test: ## unit tests and scripts for arm64 and armv7, under qemu-user, in some 15 minutes
+	@testdata/arch.sh
+
+arm64-test: ## preloaded pods in a virtual machine with arm64, and the memory of all processes
+	@VM_ARCH=arm64 testdata/vm/run.sh
 
 vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts
 	@testdata/vm/run.sh

@@ -129,7 +129,8 @@ func Memory() (Amount, error) {
 // Disk returns the bytes of the file system that contains dir.
 func Disk(dir string) (Amount, error) {
 	st, err := statfs(dir)
-	return Amount{int64(st.Blocks) * int64(st.Bsize), int64(st.Bavail) * int64(st.Bsize)}, err
+	size := int64(st.Bsize) //nolint:unconvert // it has 32 bits on a 32-bit machine
+	return Amount{int64(st.Blocks) * size, int64(st.Bavail) * size}, err
 }
 
 // Inodes returns the inodes of the file system that contains dir.

@@ -21,7 +21,8 @@ const (
 )
 
 // Program names an environment variable with the path of a monopod that is run instead of the release build of this
-// source: testdata/bench measures two programs with the same benchmarks.
+// source, and of that with the race detector: testdata/bench measures two programs with the same benchmarks, and
+// testdata/arch.sh runs the scripts with programs for other processors.
 const Program = "BENCH_PROGRAM"
 
 // Programs are the built programs. They stay in bin/test, so that nothing is linked again unless it changed.
@@ -75,6 +76,9 @@ func lacksForRuntime() error {
 func (p Programs) BuildRace(t testing.TB) {
 	t.Helper()
 	race.Do(func() {
+		if os.Getenv(Program) != "" {
+			return
+		}
 		defer p.lock(t)()
 		p.run(t, ".", nil, "go", "build", "-race", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", p.Monopod(Race),
 			".")
@@ -143,7 +147,7 @@ func (p Programs) Path(name string) string { return filepath.Join(p.Dir(), name)
 
 // Monopod returns the path of one of the two builds.
 func (p Programs) Monopod(variant string) string {
-	if given := os.Getenv(Program); given != "" && variant == Plain {
+	if given := os.Getenv(Program); given != "" && variant != tag {
 		return given
 	}
 	return p.Path(filepath.Join(variant, "monopod"))

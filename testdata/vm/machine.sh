@@ -1,7 +1,12 @@
 # Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it needs
 # only root and apt, and takes half a minute to boot. Sourced by run.sh.
 #
-# It has no containerd: the program brings its own. $vm is the folder for all of it. The API of the machine is at 127.0.0.1:$api_port.
+# It has no containerd: the program brings its own. $vm is the folder for all of it, $arch the machine's processor. Its API is at 127.0.0.1:$api_port.
+case $arch in
+amd64) package=qemu-system-x86 emulator='qemu-system-x86_64 -cpu max' console=ttyS0 nic=ens3 ;;
+arm64) package=qemu-system-arm emulator='qemu-system-aarch64 -machine virt -cpu cortex-a72' console=ttyAMA0 nic=enp0s1 ;;
+*) echo "VM_ARCH is amd64 or arm64, not $arch" >&2; exit 2 ;;
+esac
 
 ssh_options=(-q -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o ServerAliveInterval=10)
 
@@ -13,12 +18,13 @@ make_disk() {
 	[ ! -f "$vm/clean.raw" ] || return 0
 	local root=$vm/root
 	rm -rf "$root"
-	debootstrap --variant=minbase --include=systemd-sysv,linux-image-cloud-amd64,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client \
+	[ "$arch" = amd64 ] || testdata/binfmt.sh "$arch" # for the scripts of packages
+	debootstrap --arch="$arch" --variant=minbase --include="systemd-sysv,linux-image-cloud-$arch,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client" \
 		bookworm "$root" >"$vm/debootstrap.log" 2>&1 || { tail "$vm/debootstrap.log" >&2; return 1; }
 	[ -f "$vm/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$vm/key"
 	install -D -m 600 "$vm/key.pub" "$root/root/.ssh/authorized_keys"
 	echo box >"$root/etc/hostname"
-	printf 'auto lo ens3\niface lo inet loopback\niface ens3 inet dhcp\n' >"$root/etc/network/interfaces"
+	printf "auto lo $nic\niface lo inet loopback\niface $nic inet dhcp\n" >"$root/etc/network/interfaces"
 	printf '/dev/vda / ext4 defaults 0 1\n' >"$root/etc/fstab"
 	cp "$root"/boot/vmlinuz-* "$vm/vmlinuz"
 	cp "$root"/boot/initrd.img-* "$vm/initrd"
@@ -30,8 +36,8 @@ make_disk() {
 
 # boot starts the machine with the memory in MiB, and returns when it answers.
 boot() {
-	qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m "$1" -kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
-		-append "root=/dev/vda rw console=ttyS0" -drive "file=$vm/disk.raw,format=raw,if=virtio,cache=none" \
+	$emulator -accel tcg,thread=multi -smp 2 -m "$1" -kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
+		-append "root=/dev/vda rw console=$console" -drive "file=$vm/disk.raw,format=raw,if=virtio,cache=none" \
 		-netdev "user,id=n,hostfwd=tcp:127.0.0.1:$ssh_port-:22,hostfwd=tcp:127.0.0.1:$api_port-:6443" -device virtio-net-pci,netdev=n \
 		-display none -serial "file:$vm/serial.log" >"$vm/qemu.log" 2>&1 &
 	qemu=$!

@@ -1,18 +1,20 @@
 #!/bin/bash
 # The whole life of a box, in a virtual machine that boots: make vm-test. It needs root and apt, some 3 GB in $VM_DIR, and
-# takes half an hour to an hour on two cores.
+# takes half an hour to an hour on two cores. VM_ARCH=arm64 makes it a machine with that processor; without a case it does
+# what make arm64-test does there: preloaded pods, and their memory.
 #
 #   run.sh [CASE...]    the cases below, or all of them in their order
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-vm=${VM_DIR:-/var/tmp/monopod-vm-test}
+arch=${VM_ARCH:-amd64}
+vm=${VM_DIR:-/var/tmp/monopod-vm-test$([ "$arch" = amd64 ] || echo "-$arch")}
 cuts=${VM_CUTS:-20}
 mkdir -p "$vm"
 . testdata/vm/machine.sh
 
 export DEBIAN_FRONTEND=noninteractive
-command -v qemu-system-x86_64 debootstrap mkfs.ext4 ssh >/dev/null ||
-	apt-get install -y -qq --no-install-recommends qemu-system-x86 debootstrap e2fsprogs openssh-client >/dev/null
+command -v "${emulator%% *}" debootstrap mkfs.ext4 ssh >/dev/null ||
+	apt-get install -y -qq --no-install-recommends $package debootstrap e2fsprogs openssh-client >/dev/null
 ssh_port=$(free_port)
 api_port=$(free_port)
 qemu=
@@ -165,12 +167,43 @@ package() { # the Debian package instead of install
 	[ "$(box 'command -v monopod')" = /usr/bin/monopod ] || fail "monopod is at $(box 'command -v monopod')"
 }
 
+preloaded() { # a prepared data folder: the first start brings the pods
+	box 'mkdir -p /var/lib/monopod/images /var/lib/monopod/manifests && cp /root/web.tar /var/lib/monopod/images/'
+	local n
+	for n in 1 2 3; do
+		box "cat >/var/lib/monopod/manifests/web$n.yaml" <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: web$n}
+spec:
+  containers: [{name: web, image: monopod.local/web:1, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 2}}]
+END
+	done
+	box /root/monopod install >/dev/null
+	until_true 300 "$ready"
+	until_true 300 '[ "$(curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/api/v1/namespaces/default/pods | grep -oE "\"ready\": ?true" | wc -l)" = 3 ]'
+	box 'uname -mr && monopod version && ! command -v containerd runc'
+}
+
+memory() { # RSS contains shared pages and those of the program files; PSS divides a page among those who share it
+	sleep 30
+	box sh <<'END'
+for name in monopod containerd containerd-shim pause web; do
+	for p in $(pgrep -x "$name"); do cat "/proc/$p/smaps_rollup"; done |
+		awk -v name=$name '/^Rss:/ {n++; rss += $2} /^Pss:/ {pss += $2} /^Pss_Anon:/ {anon += $2}
+			END {printf "%d %-15s RSS %5.1f  PSS %5.1f  anonymous %5.1f MiB\n", n, name, rss/1024, pss/1024, anon/1024}'
+done
+free -m
+END
+}
+
 all=(install_ pods limits oom eviction reboot upgrade shutdown power package)
+[ "$arch" = amd64 ] || all=(preloaded memory)
 case=machine
-make build web
+GOARCH=$arch make build web
 make_disk
 cp --sparse=always "$vm/clean.raw" "$vm/disk.raw"
-testdata/deb.sh bin/monopod 0.0.1 amd64 "$vm/monopod.deb" >/dev/null
+testdata/deb.sh bin/monopod 0.0.1 "$arch" "$vm/monopod.deb" >/dev/null
 boot 768
 put bin/monopod bin/web.tar "$vm/monopod.deb" /root/
 for case in "${@:-${all[@]}}"; do

@@ -81,7 +81,15 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 		}
 	}
 	for _, v := range values {
-		if err := write(filepath.Join(path, v.file), v.value); err != nil && (!v.optional || !absent(err)) {
+		err := write(filepath.Join(path, v.file), v.value)
+		if v2 && absent(err) {
+			// Another pod's start is enabling the controller, which is in cgroup.controllers before its files
+			// exist. Enabling it waits until they do.
+			if err = delegate(root, dir, controller); err == nil {
+				err = write(filepath.Join(path, v.file), v.value)
+			}
+		}
+		if err != nil && (!v.optional || !absent(err)) {
 			return err
 		}
 	}

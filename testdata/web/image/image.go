@@ -4,12 +4,16 @@ package image
 import (
 	"io"
 	"io/fs"
+	"os"
 
 	"monopod/agent/runtime/oci"
 )
 
 // Name is the sample image's.
 const Name = "monopod.local/web:1"
+
+// Arch names an environment variable with the processor of images that are not for this machine, a GOARCH.
+const Arch = "IMAGE_ARCH"
 
 // Write writes an archive that holds one image of that name: the program as its
 // entry point /web, and an empty /tmp.
@@ -25,5 +29,6 @@ func Write(w io.Writer, name string, program []byte) error {
 		WorkingDir:   "/",
 		ExposedPorts: []string{"8080/tcp"},
 		StopSignal:   "SIGTERM",
+		Arch:         os.Getenv(Arch),
 	})
 }

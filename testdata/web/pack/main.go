@@ -2,6 +2,8 @@
 //
 //	CGO_ENABLED=0 go build -o bin/web ./testdata/web
 //	go run ./testdata/web/pack -program bin/web -o bin/web.tar
+//
+// IMAGE_ARCH is its processor, a GOARCH, if it is not this machine's.
 package main
 
 import (
