@@ -166,6 +166,9 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err := cfg.Possible(); err != nil {
 		return err
 	}
+	if err := cfg.SetUp(); err != nil {
+		log.Warn("failed to set up the machine for pods", zap.Error(err))
+	}
 	restricted, err := datadir.Open(cfg.DataDir)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)

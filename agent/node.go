@@ -25,7 +25,6 @@ import (
 	"monopod/agent/images/admin"
 	"monopod/agent/logs"
 	"monopod/agent/network"
-	"monopod/agent/network/cni"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
 	"monopod/agent/resources/cgroup"
@@ -200,9 +199,6 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
 		return n.runAgent(ctx, rt, runtimeConfig{})
-	}
-	if err := cni.LoopbackUp(); err != nil { // a bare machine leaves it down
-		n.Log.Warn("failed to set up the loopback device", zap.Error(err))
 	}
 	if n.copiesHosts() {
 		if written, err := host.WriteHosts("/"); err != nil {

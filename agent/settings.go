@@ -116,6 +116,9 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 func (s *Settings) Complete() error {
 	if s.NodeName == "" {
 		hostname, err := os.Hostname()
+		if hostname == "(none)" { // the kernel's, if no program of the machine has set it
+			hostname = "localhost"
+		}
 		if err != nil {
 			return fmt.Errorf("--node-name: cannot read the hostname: %w", err)
 		}
@@ -144,6 +147,14 @@ func (s *Settings) Possible() error {
 		return nil
 	}
 	return s.Containerd.Possible()
+}
+
+// SetUp does what pods need and a bare machine leaves to its programs.
+func (s *Settings) SetUp() error {
+	if s.Runtime != "containerd" {
+		return nil
+	}
+	return containerd.SetUp()
 }
 
 // Kubelet configures the kubelet's API.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Needs returns why no sandbox can start on containerd on the machine below root, and how to fix that; nil if nothing
@@ -26,6 +28,18 @@ func cgroupsMounted(root string) error {
 		return nil
 	}
 	return errors.New("no control groups are mounted: run mount -t cgroup2 none /sys/fs/cgroup")
+}
+
+// MountCgroups mounts cgroup v2 if no control groups are mounted.
+func MountCgroups() error {
+	if cgroupsMounted("/") == nil {
+		return nil
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", flags, ""); err != nil {
+		return fmt.Errorf("mount cgroup2 at /sys/fs/cgroup: %w", err)
+	}
+	return nil
 }
 
 // Hosts returns an error if the machine below root has no /etc/hosts, which containerd copies for each pod.

@@ -220,13 +220,14 @@ func (m *machine) booted(t *testing.T) bool {
 
 // inside returns a command that runs in the machine.
 func (m *machine) inside(args ...string) *exec.Cmd {
-	pid := m.cmd.Process.Pid
-	if children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid)); err == nil {
-		return exec.Command("nsenter",
-			append([]string{"-t", strings.TrimSpace(string(children)), "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w"},
-				args...)...)
-	}
-	return exec.Command("false")
+	return exec.Command("nsenter", append([]string{"-t", firstChild(m.cmd.Process.Pid), "-m", "-p", "-u", "-i", "-n", "-C",
+		"-r", "-w"}, args...)...)
+}
+
+// firstChild returns the PID of a process' only child; empty: it has none.
+func firstChild(pid int) string {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	return strings.TrimSpace(string(children))
 }
 
 func (m *machine) run(t *testing.T, args ...string) string {

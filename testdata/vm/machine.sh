@@ -78,3 +78,44 @@ ended() {
 	done
 	return 1
 }
+
+# boot_bare boots another machine: with the kernel of the first one, and a root that is an initramfs with nothing but
+# monopod, a shell, and modules of the kernel. Only /data, which is $vm/bare.raw, survives a power cut. Nothing runs there
+# but monopod; the ports of the machine are $api_port and $node_port, and it has no route but to them. What follows are
+# more arguments of qemu.
+boot_bare() {
+	local root=$vm/bare modules
+	modules=$(echo "$vm"/modules/*)
+	if [ ! -d "$modules" ]; then
+		debugfs -R "rdump /lib/modules $vm" "$vm/clean.raw" 2>/dev/null
+		modules=$(echo "$vm"/modules/*)
+	fi
+	rm -rf "$root"
+	mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/data" "$root/run" "$root/lib/modules/${modules##*/}"
+	cp bin/monopod "$(command -v busybox)" "$root"
+	(cd "$modules" && cp --parents -r modules.dep kernel/fs/overlayfs kernel/lib kernel/drivers/virtio \
+		kernel/drivers/block/virtio_blk.ko kernel/drivers/net/{veth,ifb,virtio_net,net_failover}.ko \
+		kernel/net/{core,802,llc,bridge,ipv4,ipv6,netfilter,sched} "$root/lib/modules/${modules##*/}")
+	cat >"$root/init" <<'END'
+#!/busybox sh
+/busybox mount -t proc proc /proc
+/busybox mount -t sysfs sysfs /sys
+/busybox mount -t devtmpfs dev /dev
+for module in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk failover net_failover virtio_net; do
+	/busybox insmod "$(/busybox find /lib/modules -name $module.ko)"
+done
+/busybox mount -t ext4 /dev/vda /data
+/busybox ip address add 10.0.2.15/24 dev eth0
+/busybox ip link set eth0 up
+/monopod check --data-dir=/data
+/monopod serve --data-dir=/data --listen=0.0.0.0:6443
+/busybox poweroff -f
+END
+	chmod +x "$root/init"
+	(cd "$root" && find . | busybox cpio -o -H newc) >"$vm/bare.cpio" 2>/dev/null
+	qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512 -kernel "$vm/vmlinuz" -initrd "$vm/bare.cpio" \
+		-append console=ttyS0 -drive "file=$vm/bare.raw,format=raw,if=virtio,cache=none" \
+		-netdev "user,id=n,hostfwd=tcp:127.0.0.1:$api_port-:6443,hostfwd=tcp:127.0.0.1:$node_port-:30080" \
+		-device virtio-net-pci,netdev=n -display none -serial "file:$vm/serial.log" "$@" >"$vm/qemu.log" 2>&1 &
+	qemu=$!
+}

@@ -42,6 +42,7 @@ type Facts struct {
 	Privileged  bool // has CAP_SYS_ADMIN and CAP_NET_ADMIN
 	Kernel      string
 	Cgroups     Cgroups
+	SetUp       error // of what a bare machine leaves to its programs
 	Overlay     error
 	Bridge      error // a bridge and a pair of virtual links
 	Nftables    error // a table with a NAT chain
@@ -100,6 +101,8 @@ func Of(f Facts) []Result {
 	results = append(results, f.user())
 	if f.Privileged { // the tests of these facts need privileges
 		results = append(results, f.Cgroups.judge(),
+			either(f.SetUp == nil, good("setup", "kernel modules, control groups and the loopback device are there"),
+				bad(Warning, "setup", fmt.Sprint(f.SetUp), "use a kernel with these modules, and with cgroup v2")),
 			either(f.Overlay == nil, good("overlay", "works on %s", f.DataDir), bad(Warning, "overlay",
 				fmt.Sprintf("cannot be mounted on %s (%v): each container copies its image", f.DataDir, f.Overlay),
 				"modprobe overlay; use a data folder on ext4 or xfs (--data-dir)")),

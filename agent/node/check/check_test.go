@@ -40,7 +40,7 @@ func TestAFitMachine(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if len(results) != 15 || Worst(results) != OK {
+	if len(results) != 16 || Worst(results) != OK {
 		t.Errorf("%d results, the worst is %s", len(results), Worst(results))
 	}
 }
@@ -77,6 +77,7 @@ func TestWhatIsMissing(t *testing.T) {
 		"a clock on its own":  {func(f *Facts) { f.Clock.Synchronized = false }, "clock", Warning, "not synchronized", "timedatectl"},
 		"a port in use":       {func(f *Facts) { f.Ports[0].Err = unix.EADDRINUSE }, "port", Missing, "cannot listen on 127.0.0.1:6443: address already in use", "--listen"},
 		"no cgroups":          {func(f *Facts) { f.Cgroups = Cgroups{} }, "cgroups", Missing, "none", "mount -t cgroup2"},
+		"no modprobe":         {func(f *Facts) { f.SetUp = errors.New("load veth.ko: exec format error") }, "setup", Warning, "load veth.ko", "kernel"},
 		"a Raspberry Pi":      {func(f *Facts) { f.Cgroups = Cgroups{2, []string{"cpu", "pids"}} }, "cgroups", Warning, "version 2 without memory", "cgroup_enable=memory"},
 		"no pids":             {func(f *Facts) { f.Cgroups = Cgroups{1, []string{"cpu", "memory"}} }, "cgroups", Warning, "version 1 without pids", "kernel"},
 		"no overlay":          {func(f *Facts) { f.Overlay = unix.ENODEV }, "overlay", Warning, "/data (no such device)", "modprobe overlay"},

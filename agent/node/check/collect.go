@@ -28,7 +28,8 @@ type Config struct {
 	Clock   Clock
 }
 
-// Collect reads and tests the features that monopod needs. It removes everything that it creates for a test.
+// Collect reads and tests the features that monopod needs. It removes everything that it creates for a test,
+// but leaves the machine set up for pods.
 func Collect(ctx context.Context, cfg Config) Facts {
 	f := Facts{Containers: cfg.Runtime == "containerd", DataDir: cfg.DataDir, UID: os.Geteuid(), Clock: cfg.Clock}
 	if info, err := host.Info(); err == nil {
@@ -43,16 +44,19 @@ func Collect(ctx context.Context, cfg Config) Facts {
 	if f.DiskErr == nil {
 		f.Inodes, f.DiskErr = host.Inodes(dir)
 	}
-	f.Ports = ports(ctx, cfg)
 	if f.Containers {
 		f.containers(ctx, cfg, dir)
 	}
+	f.Ports = ports(ctx, cfg)
 	return f
 }
 
 // containers adds the facts that matter for pods on containerd.
 func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	f.Privileged = containerd.Privileged()
+	if f.Privileged {
+		f.SetUp = containerd.SetUp() // as at a start
+	}
 	f.Cgroups = cgroups("/")
 	if f.Privileged {
 		f.Overlay = containerd.Overlay(dir)

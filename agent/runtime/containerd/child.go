@@ -320,6 +320,9 @@ func (c *Child) runOnce(ctx context.Context) error {
 	output := &lineLog{log: c.config.Log}
 	cmd := exec.CommandContext(ctx, c.program, "--config", c.layout.config)
 	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ())
+	if c.config.UseBundle() { // its shim looks for runc there
+		cmd.Env = append(cmd.Env, strings.TrimSuffix("PATH="+filepath.Dir(c.program)+":"+os.Getenv("PATH"), ":"))
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = stopTimeout
 	// A separate process group, so that Ctrl-C does not reach containerd.

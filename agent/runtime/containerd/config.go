@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni"
@@ -31,6 +32,7 @@ type configFile struct {
 	Shim            string       // absolute path; empty: containerd looks for it
 	Runtimes        []ociRuntime // the default one first
 	Systemd         bool         // the systemd cgroup driver
+	NoPivot         bool         // the root of the machine is an initramfs, which cannot be replaced with pivot_root
 }
 
 // configs are the templates: version 2 for containerd 1.6 and 1.7 (false), version 3 for 2.x (true). By default 2.x
@@ -133,7 +135,8 @@ func (s configFile) runtimes() string {
 		if s.Major >= 2 && s.Shim != "" {
 			fmt.Fprintf(&b, "\n      runtime_path = %q", s.Shim)
 		}
-		fmt.Fprintf(&b, "\n      [%s.options]\n        BinaryName = %q\n        SystemdCgroup = %t", table, r.path, s.Systemd)
+		fmt.Fprintf(&b, "\n      [%s.options]\n        BinaryName = %q\n        SystemdCgroup = %t\n        NoPivotRoot = %t",
+			table, r.path, s.Systemd, s.NoPivot)
 	}
 	return b.String()
 }
@@ -145,8 +148,14 @@ func (c *Child) configFile(found programs, network cni.Network) configFile {
 		Snapshotter: c.snapshotter, SandboxImage: oci.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
 		RestrictOOM: !hasCapability(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(),
-		Runtimes: found.ociRuntimes, Systemd: c.config.Systemd, Shim: found.shim,
+		Runtimes: found.ociRuntimes, Systemd: c.config.Systemd, Shim: found.shim, NoPivot: rootIsInitramfs(),
 	}
+}
+
+// rootIsInitramfs reports whether the root is the one that the kernel unpacked at boot.
+func rootIsInitramfs() bool {
+	root, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != "/", false })
+	return err == nil && len(root) > 0 && root[len(root)-1].FSType == "rootfs"
 }
 
 var versionPattern = regexp.MustCompile(`\sv?(\d+)\.(\d+)\b`)

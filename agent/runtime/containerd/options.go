@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +19,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host"
+	"monopod/agent/network/cni"
 	"monopod/agent/runtime/cri"
 )
 
@@ -93,6 +96,10 @@ func (m machine) possible(o Options) error {
 	}
 	return nil
 }
+
+// SetUp does what a bare machine leaves to its programs: it loads modules, mounts cgroup v2 if no control groups are
+// mounted, and sets up the loopback device, without which the API server cannot listen.
+func SetUp() error { return errors.Join(host.LoadModules("/"), host.MountCgroups(), cni.LoopbackUp()) }
 
 // Privileged reports whether this process has the capabilities that containers need.
 func Privileged() bool { return hasCapability(unix.CAP_SYS_ADMIN) && hasCapability(unix.CAP_NET_ADMIN) }
