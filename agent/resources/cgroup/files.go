@@ -71,13 +71,8 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 		return err
 	}
 	if v2 && !has(path, "cgroup.controllers", controller) {
-		// Enable the controller in every folder from the root down to dir's parent, as v2 requires.
-		at := root
-		for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
-			if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
-				return err
-			}
-			at = filepath.Join(at, part)
+		if err := delegate(root, dir, controller); err != nil {
+			return err
 		}
 	}
 	for _, v := range values {
@@ -100,6 +95,18 @@ func fill(root, dir, controller string, v2 bool, values []value) error {
 // the kernel's files.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
+}
+
+// delegate enables a controller in every folder from the root down to dir's parent, as v2 requires.
+func delegate(root, dir, controller string) error {
+	at := root
+	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		if err := write(filepath.Join(at, "cgroup.subtree_control"), "+"+controller); err != nil {
+			return err
+		}
+		at = filepath.Join(at, part)
+	}
+	return nil
 }
 
 func write(path, value string) error {
