@@ -90,11 +90,14 @@ func (b *bill) program(name, path string, others []string) (cdx.Component, error
 	sum := sha256.Sum256(content)
 	all := append(slices.Clone(others), "pkg:golang/stdlib@"+strings.TrimPrefix(info.GoVersion, "go"))
 	changed := map[string]bool{} // modules that build.sh changes
-	modules := info.Deps
+	version, modules := info.Main.Version, info.Deps
 	if info.Main.Sum != "" { // the program is a package of a dependency
 		modules = append(modules, &info.Main)
 	}
 	for _, m := range modules {
+		if strings.HasSuffix(m.Path, "/"+name+"/v2") { // containerd, whose main package is ours
+			version = m.Version
+		}
 		ref := "pkg:golang/" + m.Path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")
 		if m.Replace != nil {
 			ref += "#patched"
@@ -118,7 +121,7 @@ func (b *bill) program(name, path string, others []string) (cdx.Component, error
 	slices.Sort(all)
 	b.dependencies = append(b.dependencies, cdx.Dependency{Ref: name, Dependencies: &all})
 	return cdx.Component{
-		BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: info.Main.Version,
+		BOMRef: name, Type: cdx.ComponentTypeApplication, Name: name, Version: version,
 		Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 	}, nil
 }
