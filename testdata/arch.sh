@@ -18,6 +18,6 @@ test_() { "$go" test $flags -vet=off -ldflags='-s -w' -timeout 60m "$@"; }
 for arch; do
 	CGO_ENABLED=0 GOARCH=$arch "$go" build $flags -ldflags='-s -w' -o "bin/arch/$arch/monopod" .
 	CGO_ENABLED=0 GOARCH=$arch test_ ./store/... ./apiserver/codec ./apiserver/patch ./apiserver/registry/...
-	BENCH_PROGRAM=$PWD/bin/arch/$arch/monopod IMAGE_ARCH=$arch test_ -run TestScripts/fake -skip '/fake/(volumes|charts|envtest)$' -parallel 2 \
-		./testdata/script
+	BENCH_PROGRAM=$PWD/bin/arch/$arch/monopod IMAGE_ARCH=$arch test_ -parallel 2 \
+		-run TestScripts/fake -skip '/fake/(volumes|charts|envtest)$' ./testdata/script
 done
