@@ -248,14 +248,14 @@ bare() { # nothing but the program: the root is an initramfs, the clock begins i
 all=(install_ pods limits oom eviction reboot upgrade shutdown power package bare)
 [ "$arch" = amd64 ] || all=(preloaded memory)
 case=machine
-GOARCH=$arch make build web
+GOARCH=$arch make build web PROGRAM="$vm/monopod"
 GOARCH='' make kubectl
 make_disk
 if [ "$*" != bare ]; then # which boots another machine
 	cp --sparse=always "$vm/clean.raw" "$vm/disk.raw"
-	testdata/deb.sh bin/monopod 0.0.1 "$arch" "$vm/monopod.deb" >/dev/null
+	testdata/deb.sh "$vm/monopod" 0.0.1 "$arch" "$vm/monopod.deb" >/dev/null
 	boot 768
-	put bin/monopod bin/web.tar "$vm/monopod.deb" /root/
+	put "$vm/monopod" bin/web.tar "$vm/monopod.deb" /root/
 fi
 for case in "${@:-${all[@]}}"; do
 	began=$SECONDS
