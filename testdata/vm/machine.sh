@@ -92,7 +92,7 @@ boot_bare() {
 	fi
 	rm -rf "$root"
 	mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/data" "$root/run" "$root/lib/modules/${modules##*/}"
-	cp bin/monopod "$(command -v busybox)" "$root"
+	cp "$vm/monopod" "$(command -v busybox)" "$root"
 	(cd "$modules" && cp --parents -r modules.dep kernel/fs/overlayfs kernel/lib kernel/drivers/virtio \
 		kernel/drivers/block/virtio_blk.ko kernel/drivers/net/{veth,ifb,virtio_net,net_failover}.ko \
 		kernel/net/{core,802,llc,bridge,ipv4,ipv6,netfilter,sched} "$root/lib/modules/${modules##*/}")
