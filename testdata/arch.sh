@@ -13,11 +13,12 @@ go=${GO:-go}
 [ $# != 0 ] || set -- arm64 arm
 testdata/binfmt.sh "$@"
 export GOARM=7
-flags='-trimpath -tags=grpcnotrace'
-test_() { "$go" test $flags -vet=off -ldflags='-s -w' -timeout 60m "$@"; }
+build='-trimpath -tags=grpcnotrace -ldflags=-s'
+tests="$build -vet=off -timeout=60m"
+# shellcheck disable=SC2086 # one word for each flag
 for arch; do
-	CGO_ENABLED=0 GOARCH=$arch "$go" build $flags -ldflags='-s -w' -o "bin/arch/$arch/monopod" .
-	CGO_ENABLED=0 GOARCH=$arch test_ ./store/... ./apiserver/codec ./apiserver/patch ./apiserver/registry/...
-	BENCH_PROGRAM=$PWD/bin/arch/$arch/monopod IMAGE_ARCH=$arch test_ -parallel 2 \
-		-run TestScripts/fake -skip '/fake/(volumes|charts|envtest)$' ./testdata/script
+	CGO_ENABLED=0 GOARCH=$arch "$go" build $build -o "bin/arch/$arch/monopod" .
+	CGO_ENABLED=0 GOARCH=$arch "$go" test $tests ./store/... ./apiserver/codec ./apiserver/patch ./apiserver/registry/...
+	BENCH_PROGRAM=$PWD/bin/arch/$arch/monopod IMAGE_ARCH=$arch "$go" test $tests -parallel 2 \
+		-run TestScripts/fake -skip '/fake/^(volumes|charts|envtest)$' ./testdata/script
 done

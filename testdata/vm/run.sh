@@ -184,6 +184,7 @@ END
 	until_true 300 "$ready"
 	until_true 300 '[ "$(curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/api/v1/namespaces/default/pods | grep -oE "\"ready\": ?true" | wc -l)" = 3 ]'
 	box 'uname -mr && monopod version && ! command -v containerd runc'
+	! box 'monopod status' | grep -A 9 'needs attention' || fail "something needs attention"
 }
 
 memory() { # RSS contains shared pages and those of the program files; PSS divides a page among those who share it
