@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +37,7 @@ import (
 	"monopod/agent/runtime/fake"
 	"monopod/agent/runtime/oci"
 	"monopod/agent/storage/volume"
+	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
@@ -252,10 +255,29 @@ func (n *Node) readKernel() (stop func()) {
 	return func() { cancel(); reader.Wait() }
 }
 
+// roomInterval is the time between two attempts to start containerd on a full disk.
+const roomInterval = 5 * time.Second
+
+// newChild waits while the disk has no room for containerd. The API answers meanwhile, so that objects can be deleted.
+func (n *Node) newChild(ctx context.Context, cfg containerd.Config) (*containerd.Child, error) {
+	for logged := false; ; logged = true {
+		child, err := containerd.New(cfg)
+		if !errors.Is(err, unix.ENOSPC) {
+			return child, err
+		}
+		if !logged {
+			n.Log.Error("the disk is full: pods start once there is room", zap.Error(err))
+		}
+		if !backoff.Sleep(ctx, clock.RealClock{}, roomInterval) {
+			return nil, err
+		}
+	}
+}
+
 // runWithChild starts a containerd and runs the agent on it. The containerd stops after the agent.
 func (n *Node) runWithChild(ctx context.Context) error {
 	s := &n.cfg.Settings
-	child, err := containerd.New(containerd.Config{
+	child, err := n.newChild(ctx, containerd.Config{
 		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges,
 		Services: n.cfg.Services, Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
 		Log: n.Log.Named("containerd"), Guard: n.guard,

@@ -70,11 +70,13 @@ func (c resetOptions) reset(ctx context.Context) error {
 		return err
 	}
 	defer folder.Close()
-	var stopped error
 	if containerd.HadChild(dir) { // otherwise no pods, or pods in a containerd that --containerd named
-		stopped = stopPods(ctx, containerd.Config{DataDir: dir, Options: c.runtime, Log: zap.NewNop()})
+		err := stopPods(ctx, containerd.Config{DataDir: dir, Options: c.runtime, Log: zap.NewNop()})
+		if err != nil {
+			return err // pods may run, and use their volumes
+		}
 	}
-	err = errors.Join(stopped, mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")),
+	err = errors.Join(mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")),
 		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 	if err != nil || !c.factory {
 		return err

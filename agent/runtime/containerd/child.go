@@ -127,7 +127,9 @@ func (c *Child) Prepared() cni.Network {
 // network if there are no pods. It returns an error only before the first start. When containerd exits later, Run logs
 // that and restarts it after 100 ms, doubling up to 3 s.
 func (c *Child) Run(ctx context.Context) error {
-	if err := c.prepare(ctx); err != nil {
+	if err := c.prepare(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("prepare containerd: %w", err)
 	}
 	served := c.serveNetwork(ctx)
