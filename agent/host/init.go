@@ -25,28 +25,30 @@ func RunAsInit() (code int, ran bool) {
 }
 
 func runAsInit() (code int, err error) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, err
 	}
-	go func() {
-		for s := range signals {
+	for s := range signals {
+		if s != unix.SIGCHLD {
 			_ = unix.Kill(child.Pid, s.(unix.Signal)) // it may have ended
+			continue
 		}
-	}()
-	for {
-		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, 0, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return 0, err
-		case pid == child.Pid && status.Signaled():
-			return 128 + int(status.Signal()), nil
-		case pid == child.Pid:
-			return status.ExitStatus(), nil
+		for { // one signal may stand for several processes
+			var status unix.WaitStatus
+			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+			if pid == child.Pid && status.Signaled() {
+				return 128 + int(status.Signal()), nil
+			}
+			if pid == child.Pid {
+				return status.ExitStatus(), nil
+			}
+			if pid <= 0 && !errors.Is(err, unix.EINTR) {
+				break
+			}
 		}
 	}
+	return 0, nil
 }

@@ -97,10 +97,15 @@ func newBare(t *testing.T) *bare {
 // begin starts the machine, and the other one, which is at the other end of a cable.
 func (m *bare) begin(t *testing.T) {
 	t.Helper()
-	var out bytes.Buffer
+	out, err := os.Create(filepath.Join(t.TempDir(), "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	said := func() string { text, _ := os.ReadFile(out.Name()); return string(text) }
 	m.machine = exec.Command("sh", m.programs.Source("testdata/bare.sh"), "begin", m.dir,
 		m.programs.Monopod(harness.Plain))
-	m.machine.Stdout, m.machine.Stderr = &out, &out
+	m.machine.Stdout, m.machine.Stderr = out, out
 	m.other = exec.Command("unshare", "--net", "sleep", "1000")
 	for _, cmd := range []*exec.Cmd{m.machine, m.other} {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -109,9 +114,9 @@ func (m *bare) begin(t *testing.T) {
 		}
 	}
 	begun := filepath.Join(m.dir, "begun")
-	if !harness.Eventually(harness.Enough, func() bool { return os.Remove(begun) == nil || out.Len() > 0 }) ||
-		out.Len() > 0 {
-		t.Skipf("skipped: this machine has no namespaces for a bare one: %s", &out)
+	if !harness.Eventually(harness.Enough, func() bool { return os.Remove(begun) == nil || said() != "" }) ||
+		said() != "" {
+		t.Skipf("skipped: this machine has no namespaces for a bare one: %s", said())
 	}
 	run := func(pid int, command string) {
 		t.Helper()
@@ -220,11 +225,11 @@ func (m *bare) nothingLeft(t *testing.T) {
 	t.Helper()
 	init := firstChild(m.machine.Process.Pid)
 	for command, want := range map[string]string{
-		"nsenter -t INIT -n ip -o link show type bridge":              "",
-		"nsenter -t INIT -n nft list ruleset":                         "",
+		"nsenter -t INIT -n ip -o link show type bridge": "",
+		"nsenter -t INIT -n nft list ruleset":            "",
 		"pgrep --ns INIT --nslist pid -l mono|cont|runc": "",
-		"find RUN -not -type d":                                       "",
-		"grep DATA/ /proc/INIT/mounts":                                "",
+		"find RUN -not -type d":                          "",
+		"grep DATA/ /proc/INIT/mounts":                   "",
 	} {
 		words := strings.Fields(strings.NewReplacer("INIT", init, "DATA", m.data(), "RUN", filepath.Join(m.dir, "run")).Replace(command))
 		if out, _ := exec.Command(words[0], words[1:]...).CombinedOutput(); string(out) != want {

@@ -203,8 +203,8 @@ func TestServerIsKilled(t *testing.T) {
 		}()
 		p.add() // on this thread: another one is not in the namespace
 		<-killed
-		if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 || !p.ip.IsValid() {
-			t.Errorf("holders %v, %v; want the one address of the pod", holders, err)
+		if used, err := n.pool().Used(); err != nil || len(used) != 1 || used[0] != p.ip {
+			t.Errorf("used are %v, %v; want the one address of the pod, %v", used, err, p.ip)
 		}
 	})
 }
