@@ -67,7 +67,7 @@ func (p *Policy) allowed(name string, hostNetwork, hostIPC bool) error {
 	for _, list := range [][]string{SafeSysctls(), p.UnsafeSysctls} {
 		for _, s := range list {
 			allow, err := parsePattern(s)
-			if err != nil || name != allow.name && !(allow.prefix && strings.HasPrefix(name, allow.name)) {
+			if err != nil || name != allow.name && (!allow.prefix || !strings.HasPrefix(name, allow.name)) {
 				continue
 			}
 			if hostNetwork && allow.namespace == sysctl.NetNamespace || hostIPC && allow.namespace == sysctl.IPCNamespace {

@@ -107,7 +107,6 @@ func (n *warningList) nullSelector(path *field.Path, selector *metav1.LabelSelec
 }
 
 func (n *warningList) affinityWarnings(a *corev1.Affinity, path *field.Path) {
-
 	if node := a.NodeAffinity; node != nil {
 		at := path.Child("nodeAffinity")
 		if s := node.RequiredDuringSchedulingIgnoredDuringExecution; s != nil {
