@@ -1,7 +1,6 @@
 package machine_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -42,7 +41,7 @@ func TestBareMachine(t *testing.T) {
 		t.Fatalf("reset: %v\n%s", err, out)
 	}
 	m.nothingLeft(t)
-	for line := range strings.Lines(m.log.String()) {
+	for line := range strings.Lines(m.logged()) {
 		if strings.Contains(line, `"level":"error"`) {
 			t.Errorf("logged: %s", line)
 		}
@@ -53,7 +52,7 @@ func TestBareMachine(t *testing.T) {
 type bare struct {
 	programs harness.Programs
 	dir      string
-	log      bytes.Buffer // of monopod
+	log      *os.File // of monopod
 	machine  *exec.Cmd
 	monopod  *exec.Cmd
 	ended    chan error // the result of monopod
@@ -75,7 +74,11 @@ func newBare(t *testing.T) *bare {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &bare{programs: harness.Build(t), dir: dir}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &bare{programs: harness.Build(t), dir: dir, log: log}
 	m.programs.BuildClients(t)
 	images := filepath.Join(dir, "data", "images")
 	if err := errors.Join(os.MkdirAll(images, 0o755), harness.CopyFile(filepath.Join(images, "web.tar"),
@@ -87,11 +90,18 @@ func newBare(t *testing.T) *bare {
 			m.kill(t)
 		}
 		if t.Failed() {
-			t.Logf("%s", &m.log)
+			t.Log(m.logged())
 		}
+		log.Close()
 		os.RemoveAll(dir)
 	})
 	return m
+}
+
+// logged returns what monopod has logged.
+func (m *bare) logged() string {
+	text, _ := os.ReadFile(m.log.Name())
+	return string(text)
 }
 
 // begin starts the machine, and the other one, which is at the other end of a cable.
@@ -143,12 +153,12 @@ func (m *bare) inside(args ...string) *exec.Cmd {
 func (m *bare) serve(t *testing.T) {
 	t.Helper()
 	m.monopod = m.inside("/monopod", "serve", "--data-dir", m.data(), "--eviction-hard=memory.available<1Mi")
-	m.monopod.Stdout, m.monopod.Stderr = &m.log, &m.log
+	m.monopod.Stdout, m.monopod.Stderr = m.log, m.log
 	if err := m.monopod.Start(); err != nil {
 		t.Fatal(err)
 	}
 	m.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd) { m.ended <- cmd.Wait() }(m.monopod)
+	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(m.monopod, m.ended)
 	api := harness.Server{Dir: filepath.Join(m.dir, "data")}
 	if !harness.Eventually(harness.Enough, func() bool { code, _ := api.Get("/readyz"); return code == http.StatusOK || len(m.ended) > 0 }) || len(m.ended) > 0 {
 		t.Fatal("monopod is not ready")
