@@ -160,7 +160,11 @@ func (m *bare) serve(t *testing.T) {
 	m.ended = make(chan error, 1)
 	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(m.monopod, m.ended)
 	api := harness.Server{Dir: filepath.Join(m.dir, "data")}
-	if !harness.Eventually(harness.Enough, func() bool { code, _ := api.Get("/readyz"); return code == http.StatusOK || len(m.ended) > 0 }) || len(m.ended) > 0 {
+	ready := func() bool {
+		code, _ := api.Get("/readyz")
+		return code == http.StatusOK || len(m.ended) > 0
+	}
+	if !harness.Eventually(harness.Enough, ready) || len(m.ended) > 0 {
 		t.Fatal("monopod is not ready")
 	}
 }

@@ -90,4 +90,5 @@ done >"$dir/clibraries"
 
 cd ../..
 GOOS='' GOARCH='' "$go" run ./testdata/compress "$dir/containerd" "$dir/containerd-shim-runc-v2" "$dir/runc" >"$dir.tmp"
+printf %s "$(sha256sum <"$dir.tmp" | cut -c1-12)" >>"$dir.tmp" # its version: bundle.go
 mv "$dir.tmp" "$dir.tar.zst"

@@ -3,8 +3,6 @@ package containerd
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -20,12 +18,12 @@ import (
 // Bundled reports whether this program contains the runtime: containerd, its shim and runc.
 func Bundled() bool { return len(bundle) > 0 }
 
-// bundleVersion is the name of the folder of the bundled programs: the first twelve hexadecimal digits of the SHA-256
-// of the bundle.
-func bundleVersion() string {
-	sum := sha256.Sum256(bundle)
-	return hex.EncodeToString(sum[:6])
-}
+// versionLength is the length of the version at the end of the bundle: the first hexadecimal digits of the SHA-256 of
+// what precedes it. The build writes it, so that a start does not read the whole bundle.
+const versionLength = 12
+
+// bundleVersion is the name of the folder of the bundled programs.
+func bundleVersion() string { return string(bundle[len(bundle)-versionLength:]) }
 
 // unpack writes the bundled programs to <dir>/<version>, unless they are there, and returns that folder. The folder
 // appears complete: a power cut leaves at most a temporary folder, which the next unpack removes. Programs of other
@@ -74,7 +72,7 @@ func unpackTo(dir, to string) (err error) {
 			err = errors.Join(err, os.RemoveAll(tmp))
 		}
 	}()
-	decoder, err := zstd.NewReader(bytes.NewReader(bundle), zstd.WithDecoderConcurrency(1))
+	decoder, err := zstd.NewReader(bytes.NewReader(bundle[:len(bundle)-versionLength]), zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return err
 	}

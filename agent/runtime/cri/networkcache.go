@@ -9,9 +9,9 @@ import (
 )
 
 // networkResults are the folders in which the CNI library (libcni) of the bundled containerd and of others caches the
-// results of plugins: a file for each sandbox and interface. The library writes these files neither atomically nor with fsync, so a crash or a power
-// cut may truncate one. With a truncated file, libcni refuses to remove the network, and the sandbox can never be
-// stopped. Without a file, it removes the network.
+// results of plugins: a file for each sandbox and interface. The library writes these files neither atomically nor with
+// fsync, so a crash or a power cut may truncate one. With a truncated file, libcni refuses to remove the network, and the
+// sandbox can never be stopped. Without a file, it removes the network.
 var networkResults = []string{"/run/cni/results", "/var/lib/cni/results"}
 
 // isTruncatedResult reports whether a sandbox could not be stopped because of a truncated file.
