@@ -87,7 +87,6 @@ func csiStorageCapacityResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.CSIStorageCapacities,
 		Kind:       "CSIStorageCapacity",
-		Inert:      "the node runs no CSI drivers, and the scheduler does not count their capacity",
 		Namespaced: true,
 		New:        func() kind.Object { return new(capacity) },
 		Validate:   csiCapacityValidate,
