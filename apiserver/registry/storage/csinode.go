@@ -24,6 +24,7 @@ func csiNodeResource() kind.Resource {
 		Kind:     "CSINode",
 		Inert:    "the node runs no CSI drivers",
 		New:      func() kind.Object { return new(storagev1.CSINode) },
+		Prepare:  csiNodePrepare,
 		Validate: csiNodeValidate,
 		Columns: []table.Column{
 			table.Name(),
@@ -31,6 +32,13 @@ func csiNodeResource() kind.Resource {
 				func(n *storagev1.CSINode) int64 { return int64(len(n.Spec.Drivers)) }),
 			table.Age(),
 		},
+	}
+}
+
+// csiNodePrepare drops the status: the feature gate CSIVolumeHealth is off.
+func csiNodePrepare(next, _ kind.Object, subresource string) {
+	if subresource == "" {
+		next.(*storagev1.CSINode).Status = storagev1.CSINodeStatus{}
 	}
 }
 
