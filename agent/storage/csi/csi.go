@@ -17,7 +17,6 @@ package csi
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/host"
+	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
@@ -128,14 +128,10 @@ func (m *Manager) begin() {
 type id struct{ driver, handle string }
 
 // unique is the name of the volume in the status of nodes.
-func (v id) unique() corev1.UniqueVolumeName {
-	return corev1.UniqueVolumeName(plugin + "/" + v.driver + "^" + v.handle)
-}
+func (v id) unique() corev1.UniqueVolumeName { return claim.UniqueName(v.driver, v.handle) }
 
 // attachment is the name of the VolumeAttachment of the volume to a node.
-func (v id) attachment(node string) string {
-	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.handle+v.driver+node)))
-}
+func (v id) attachment(node string) string { return claim.AttachmentName(v.driver, v.handle, node) }
 
 // device is a volume that pods of this node use, or that is staged.
 type device struct {

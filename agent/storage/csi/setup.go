@@ -76,7 +76,7 @@ func (m *Manager) SetUp(ctx context.Context, v Volume) (path string, err error) 
 	if err := allowed(object, &v); err != nil {
 		return "", err
 	}
-	attached := v.Persistent != nil && (object.Spec.AttachRequired == nil || *object.Spec.AttachRequired)
+	attached := v.Persistent != nil && claim.NeedsAttach(object)
 	dev, u := m.use(&v, attached)
 	if err := dev.lock(ctx); err != nil {
 		return "", err
