@@ -176,8 +176,11 @@ func (a *Agent) assembleSources() error {
 			a.event(pod, "", eventType, reason, format, args...)
 		},
 	})
+	if err != nil {
+		return err
+	}
 	a.loop.sweep.drivers = a.csi
-	return err
+	return d.Metrics.Register(a.csi.Metrics())
 }
 
 // assembleUpkeep creates the parts that maintain the node.

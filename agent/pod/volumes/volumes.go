@@ -278,7 +278,13 @@ func (s *Volumes) File(name, path string) ([]byte, error) {
 }
 
 // Unmount unmounts the volumes of a pod whose containers have ended.
-func (s *Volumes) Unmount(ctx context.Context) error { return s.setWithoutSources().Unmount(ctx) }
+func (s *Volumes) Unmount(ctx context.Context) error {
+	err := s.setWithoutSources().Unmount(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.pod.Warn("FailedUnmount", "%v", err)
+	}
+	return err
+}
 
 // Teardown unmounts the volumes and removes the pod's folder and tokens.
 func (s *Volumes) Teardown(ctx context.Context) error { return s.setWithoutSources().Teardown(ctx) }

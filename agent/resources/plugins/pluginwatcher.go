@@ -167,7 +167,7 @@ func (f *registry) handshake(ctx context.Context, path string) error {
 	if err := Check(path); err != nil {
 		return err
 	}
-	conn, err := Open(path, f.Dial)
+	conn, err := Open(path, f.Dial, nil)
 	if err != nil {
 		return err
 	}

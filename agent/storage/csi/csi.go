@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,8 +72,9 @@ type Config struct {
 
 // Manager calls the CSI drivers of the node. It is safe for concurrent use.
 type Manager struct {
-	cfg  Config
-	loop *follow.Loop[key]
+	cfg   Config
+	loop  *follow.Loop[key]
+	calls *prometheus.HistogramVec
 
 	mu      sync.Mutex // guards what follows
 	life    context.Context
@@ -87,11 +89,18 @@ type Manager struct {
 // New reads the records of an earlier process.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, drivers: map[string]*driver{}, volumes: map[id]*device{}}
+	m.calls = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "csi_operations_seconds",
+		Help:    "Duration of calls to CSI drivers.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}},
+		[]string{"driver_name", "method_name", "grpc_status_code", "migrated"})
 	m.loop = follow.New(follow.Deps{
 		Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Guard: cfg.Guard,
 	}, follow.Config[key]{Name: "csi", Sources: m.sources(), Reconcile: m.reconcile})
 	return m, m.readRecords()
 }
+
+// Metrics returns the collector of the manager's metrics.
+func (m *Manager) Metrics() prometheus.Collector { return m.calls }
 
 // Start lets drivers register, until ctx ends. If an earlier process has left volumes, it begins to unstage those that
 // no pod uses. wait waits for everything that Start has begun; it must be called after ctx has ended.
@@ -213,12 +222,15 @@ type key struct {
 	idle  id         // unstage the volume if no pod uses it
 	claim follow.Key // expand the volume of a claim
 	inUse bool       // write which volumes are in use
+	limit string     // ask the driver how many volumes the node may have
 }
 
 func (m *Manager) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	switch {
 	case k.inUse:
 		return 0, m.reportInUse(ctx)
+	case k.limit != "":
+		return m.updateLimit(ctx, k.limit)
 	case k.claim.Name != "":
 		return 0, m.expandClaim(ctx, k.claim)
 	}

@@ -52,6 +52,8 @@ type world struct {
 	stop    func() // of the Manager
 	pull    func() // of the driver
 
+	limit atomic.Int64
+
 	mu      sync.Mutex
 	calls   []string
 	mounts  map[string]int // times that something was mounted, by path
@@ -80,6 +82,7 @@ func in(t *testing.T, spec storagev1.CSIDriverSpec, test func(w *world, m *Manag
 			ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 		w.create(&storagev1.CSIDriver{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
 			ObjectMeta: metav1.ObjectMeta{Name: hostpath}, Spec: spec})
+		w.limit.Store(7)
 		m := w.start()
 		w.plug(m)
 		test(w, m)
@@ -220,7 +223,7 @@ func (w *world) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesReq
 }
 
 func (w *world) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: "node-1", MaxVolumesPerNode: 7,
+	return &csi.NodeGetInfoResponse{NodeId: "node-1", MaxVolumesPerNode: w.limit.Load(),
 		AccessibleTopology: &csi.Topology{Segments: map[string]string{"topology.hostpath.csi/node": "n"}}}, nil
 }
 
@@ -410,6 +413,20 @@ func TestDriverIsRegistered(t *testing.T) {
 		if err := m.Welcome(w.Context(), w.Context(),
 			plugins.Plugin{Name: hostpath, Versions: []string{"0.3.0"}}); err == nil {
 			w.Error("version 0.3 was accepted")
+		}
+	})
+}
+
+func TestLimitIsUpdated(t *testing.T) {
+	spec := unattached
+	spec.NodeAllocatableUpdatePeriodSeconds = new(int64(10))
+	in(t, spec, func(w *world, m *Manager) {
+		w.limit.Store(5)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		n, err := client.Get[*storagev1.CSINode](w.Context(), w.Client, "", "n")
+		if err != nil || len(n.Spec.Drivers) != 1 || *n.Spec.Drivers[0].Allocatable.Count != 5 {
+			w.Errorf("%+v, %v", n, err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/status"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -23,7 +24,7 @@ type driver struct {
 	endpoint string // as the driver named it
 	node     csi.NodeClient
 	can      []csi.NodeServiceCapability_RPC_Type
-	info     *csi.NodeGetInfoResponse
+	info     *csi.NodeGetInfoResponse // guarded by the Manager's node
 }
 
 // callTimeout is how long a driver may take to answer (upstream: csiTimeout, 2 min).
@@ -42,7 +43,9 @@ func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 	if err := plugins.Check(p.Socket); err != nil {
 		return err
 	}
-	conn, err := plugins.Open(p.Socket, m.cfg.Dial)
+	conn, err := plugins.Open(p.Socket, m.cfg.Dial, func(method string, began time.Time, err error) {
+		m.calls.WithLabelValues(p.Name, method, status.Code(err).String(), "false").Observe(time.Since(began).Seconds())
+	})
 	if err != nil {
 		return err
 	}
@@ -56,6 +59,7 @@ func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 		_ = conn.Close() // running calls fail
 	})
 	m.begin()
+	m.loop.Add(key{limit: d.name})
 	m.mu.Lock()
 	for v, dev := range m.volumes {
 		if v.driver == d.name && len(dev.users) == 0 {
@@ -95,6 +99,30 @@ func (m *Manager) register(ctx context.Context, d *driver) error {
 		return err
 	}
 	return nil
+}
+
+// updateLimit asks a driver again how many volumes the node may have, as often as its CSIDriver says.
+func (m *Manager) updateLimit(ctx context.Context, name string) (again time.Duration, err error) {
+	d, missing := m.driver(name)
+	object, err := m.object(ctx, name)
+	if missing != nil || err != nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0, err
+	}
+	again = time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err != nil {
+		return again, err
+	}
+	m.node.Lock()
+	changed := info.GetMaxVolumesPerNode() != d.info.GetMaxVolumesPerNode()
+	d.info = info
+	m.node.Unlock()
+	if !changed {
+		return again, nil
+	}
+	return again, m.writeNode(ctx, name)
 }
 
 // disconnected forgets a driver whose socket has disappeared.
