@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -531,6 +532,33 @@ func TestKilledAtEveryCall(t *testing.T) {
 	}
 }
 
+// The files get the pod's group even if the process is killed after the driver has mounted the volume.
+func TestGroupAfterKill(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("left out: only root can change the group of files")
+	}
+	spec := unattached
+	spec.FSGroupPolicy = new(storagev1.FileFSGroupPolicy)
+	in(t, spec, func(w *world, m *Manager) {
+		v := w.volume("a")
+		v.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4000))}
+		w.after = func(call string) error {
+			if call == "publish" {
+				return status.Error(codes.Unavailable, "killed")
+			}
+			return nil
+		}
+		if _, err := m.SetUp(w.Context(), v); err == nil {
+			w.Error("the failure was not reported")
+		}
+		path := w.setUp(w.restart(), v)
+		w.expect("stage publish")
+		if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4000 {
+			w.Errorf("group %v, %v", info, err)
+		}
+	})
+}
+
 func TestMountedVolumeIsFoundAfterRestart(t *testing.T) {
 	in(t, unattached, func(w *world, m *Manager) {
 		w.setUp(m, w.volume("a"))
@@ -556,6 +584,7 @@ func TestWithoutDriver(t *testing.T) {
 		if _, err := m.SetUp(w.Context(), w.volume("b")); !errors.As(err, &missing) || missing.Driver != hostpath {
 			w.Error(err)
 		}
+		w.setUp(m, w.volume("a")) // it is mounted
 		gone := filepath.Join(w.dir, "pods", "a")
 		if err := m.TearDown(w.Context(), gone); !errors.As(err, &missing) {
 			w.Errorf("torn down under the driver's mount: %v", err)

@@ -65,11 +65,7 @@ func (m *Manager) SetUp(ctx context.Context, v Volume) (path string, err error) 
 	if m.upToDate(&v) {
 		return path, nil
 	}
-	d, err := m.driver(v.id().driver)
-	if err != nil {
-		return "", err
-	}
-	object, err := m.object(ctx, d.name)
+	object, err := m.object(ctx, v.id().driver)
 	if err != nil {
 		return "", err
 	}
@@ -82,44 +78,58 @@ func (m *Manager) SetUp(ctx context.Context, v Volume) (path string, err error) 
 		return "", err
 	}
 	defer dev.unlock()
-	if m.found(&v, dev, u, object) {
-		return path, nil
-	}
-	c := &call{manager: m, driver: d, object: object, volume: &v}
-	if attached {
-		if c.publishContext, err = m.awaitAttachment(ctx, dev); err != nil {
+	d, missing := m.driver(dev.driver)
+	found := m.found(&v, dev, u)
+	if !found || requiresRepublish(object) {
+		if missing != nil {
+			return "", missing
+		}
+		c := &call{manager: m, driver: d, object: object, volume: &v}
+		if attached {
+			if c.publishContext, err = m.awaitAttachment(ctx, dev); err != nil {
+				return "", err
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		if err := c.stage(ctx, dev); err != nil {
+			return "", err
+		}
+		if err := c.publish(ctx, path); err != nil {
 			return "", err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := c.stage(ctx, dev); err != nil {
-		return "", err
-	}
-	first := !u.published
-	if err := c.publish(ctx, path); err != nil {
-		return "", err
-	}
-	m.published(u, object)
-	if !first || v.ReadOnly {
-		return path, nil
-	}
-	if group := fsGroup(v.Pod); group != nil && !d.has(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) &&
-		v.groupApplies(object) {
-		if err := tree.IgnoreRights(tree.ApplyFSGroup(path, group, false,
-			v.Pod.Spec.SecurityContext.FSGroupChangePolicy)); err != nil {
-			m.mu.Lock()
-			u.published = false
-			m.mu.Unlock()
+	if !u.published {
+		if err := v.applyGroup(d, object, path, found); err != nil {
 			return "", err
 		}
 	}
-	if v.Persistent != nil { // while no pod used it, it may have been expanded
+	first := m.published(u, object)
+	if first && !v.ReadOnly && v.Persistent != nil && missing == nil { // it may have been expanded while no pod used it
 		if err := m.expand(ctx, d, &v); err != nil {
 			m.cfg.Log.Warn("failed to expand a CSI volume", zap.String("volume", v.specName()), zap.Error(err))
 		}
 	}
 	return path, nil
+}
+
+func requiresRepublish(object *storagev1.CSIDriver) bool {
+	return object.Spec.RequiresRepublish != nil && *object.Spec.RequiresRepublish
+}
+
+// applyGroup applies the pod's fsGroup to the files of a volume, if the driver does not do that. If the volume was found
+// mounted, it continues what an earlier process may not have finished.
+func (v *Volume) applyGroup(d *driver, object *storagev1.CSIDriver, path string, found bool) error {
+	group := fsGroup(v.Pod)
+	if group == nil || v.ReadOnly || !v.groupApplies(object) ||
+		d != nil && d.has(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
+		return nil
+	}
+	policy := v.Pod.Spec.SecurityContext.FSGroupChangePolicy
+	if found {
+		policy = new(corev1.FSGroupChangeOnRootMismatch)
+	}
+	return tree.IgnoreRights(tree.ApplyFSGroup(path, group, false, policy))
 }
 
 // upToDate reports whether the volume is published and need not be published again now.
@@ -134,9 +144,8 @@ func (m *Manager) upToDate(v *Volume) bool {
 	return u.published && (u.republish.IsZero() || m.cfg.Clock.Now().Before(u.republish))
 }
 
-// found reports whether an earlier process has published the volume; a driver that requires republishing is called
-// nevertheless.
-func (m *Manager) found(v *Volume, d *device, u *user, object *storagev1.CSIDriver) bool {
+// found reports whether an earlier process has published the volume.
+func (m *Manager) found(v *Volume, d *device, u *user) bool {
 	m.mu.Lock()
 	known := u.published
 	m.mu.Unlock()
@@ -147,20 +156,19 @@ func (m *Manager) found(v *Volume, d *device, u *user, object *storagev1.CSIDriv
 	if err != nil || r == nil || r.id() != d.id {
 		return false
 	}
-	if mounted, err := m.mounted(r); err != nil || !mounted {
-		return false
-	}
-	m.published(u, object)
-	return object.Spec.RequiresRepublish == nil || !*object.Spec.RequiresRepublish
+	mounted, err := m.mounted(r)
+	return err == nil && mounted
 }
 
-func (m *Manager) published(u *user, object *storagev1.CSIDriver) {
+// published records that the volume is published; first reports whether it was not before.
+func (m *Manager) published(u *user, object *storagev1.CSIDriver) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u.published = true
-	if r := object.Spec.RequiresRepublish; r != nil && *r {
+	first, u.published = !u.published, true
+	if requiresRepublish(object) {
 		u.republish = m.cfg.Clock.Now().Add(republishPeriod)
 	}
+	return first
 }
 
 // allowed returns why the driver's CSIDriver does not allow the volume; the texts are upstream's.

@@ -42,7 +42,7 @@ func (m *Manager) forget(pod types.UID) {
 				m.leave(d, dir)
 			}
 		}
-		if len(d.users) == 0 && d.staged == nil && !d.attached {
+		if len(d.users) == 0 && d.staged == nil && (!d.attached || !m.begun) {
 			delete(m.volumes, v)
 		}
 	}
