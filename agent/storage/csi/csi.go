@@ -63,6 +63,8 @@ type Config struct {
 	Dial    func(ctx context.Context, path string) (net.Conn, error)
 	// Node returns the stored Node, or before its registration the one to register.
 	Node func() *corev1.Node
+	// SELinux reports whether SELinux is enabled.
+	SELinux func() bool
 	// Changed is called when pods that wait for a driver, or for the attachment of a volume, can go on. It must not
 	// block.
 	Changed func()
