@@ -171,7 +171,7 @@ func (a *Agent) assembleSources() error {
 	a.csi, err = csi.New(csi.Config{
 		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("csi"), Guard: a.guard, Metrics: metrics, Mounter: d.Mounter,
 		Tokens: credentials.NewTokens(d.Client, d.Clock),
-		Dir:    cfg.DataDir, Boot: boot, Dial: plugins.Dial, Node: a.node.Current, Changed: a.pods.wakeForDrivers,
+		Dir:    cfg.DataDir, Boot: boot, SELinux: cfg.Machine.SELinux, Dial: plugins.Dial, Node: a.node.Current, Changed: a.pods.wakeForDrivers,
 		Event: func(pod *corev1.Pod, eventType, reason, format string, args ...any) {
 			a.event(pod, "", eventType, reason, format, args...)
 		},

@@ -112,7 +112,8 @@ func (w *world) start() *Manager {
 		w.Fatal(err)
 	}
 	m, err := New(Config{Client: w, Clock: clock.RealClock{}, Log: zap.NewNop(), Guard: guard.Logging(zap.NewNop()),
-		Metrics: metrics, Mounter: w, Tokens: w, Dir: w.dir, Boot: w.boot, Dial: w.sockets.Dial, Node: w.node,
+		Metrics: metrics, Mounter: w, Tokens: w, Dir: w.dir, Boot: w.boot, SELinux: func() bool { return true },
+		Dial: w.sockets.Dial, Node: w.node,
 		Changed: func() { w.mu.Lock(); w.changed++; w.mu.Unlock() },
 		Event: func(_ *corev1.Pod, _, reason, _ string, _ ...any) {
 			w.mu.Lock()
@@ -555,6 +556,28 @@ func TestGroupAfterKill(t *testing.T) {
 		w.expect("stage publish")
 		if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4000 {
 			w.Errorf("group %v, %v", info, err)
+		}
+	})
+}
+
+func TestSELinuxLabel(t *testing.T) {
+	spec := unattached
+	spec.SELinuxMount = new(true)
+	in(t, spec, func(w *world, m *Manager) {
+		for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod, corev1.ReadWriteOnce} {
+			v := w.volume(strings.ToLower(string(mode)), func(pv *corev1.PersistentVolume) {
+				pv.Spec.AccessModes, pv.Spec.MountOptions = []corev1.PersistentVolumeAccessMode{mode}, []string{"noatime"}
+			})
+			v.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+				SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c0,c1"}}
+			w.setUp(m, v)
+			want := []string{"noatime"}
+			if mode == corev1.ReadWriteOncePod {
+				want = append(want, `context="system_u:object_r:container_file_t:s0:c0,c1"`)
+			}
+			if got := w.last.VolumeCapability.GetMount().MountFlags; !slices.Equal(got, want) {
+				w.Errorf("%s: %q, want %q", mode, got, want)
+			}
 		}
 	})
 }
