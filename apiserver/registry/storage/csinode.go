@@ -22,7 +22,6 @@ func csiNodeResource() kind.Resource {
 	return kind.Resource{
 		GVR:      client.CSINodes,
 		Kind:     "CSINode",
-		Inert:    "the node runs no CSI drivers",
 		New:      func() kind.Object { return new(storagev1.CSINode) },
 		Prepare:  csiNodePrepare,
 		Validate: csiNodeValidate,
