@@ -52,7 +52,7 @@ var house = []struct{ room, knows string }{
 	{"agent/network", "apiserver/kit"},
 	{"agent/logs", "agent/host agent/podapi apiserver/kit"},
 	{"agent/resources", "agent/host agent/podapi apiserver/kit"},
-	{"agent/storage", "agent/host agent/podapi apiserver/kit"},
+	{"agent/storage", "agent/host agent/podapi agent/resources apiserver/kit"},
 	{"agent/source", "agent/podapi apiserver/kit"},
 	{"agent/predicates", "agent/podapi agent/resources"},
 	{"agent/stats", "agent/host agent/podapi agent/resources agent/storage apiserver/kit"},

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,6 +28,7 @@ import (
 	"monopod/agent/source"
 	"monopod/agent/stats"
 	"monopod/agent/storage/claims"
+	"monopod/agent/storage/csi"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
 )
@@ -48,6 +51,7 @@ type Agent struct {
 	status          *pod.StatusWriter
 	cgroups         *cgroup.Enforcer // nil: the runtime's default
 	claims          *claims.Claims
+	csi             *csi.Manager // nil: there are no plugins
 	upkeep          maintenance
 	source          *source.Source
 	server          http.Handler
@@ -100,6 +104,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := errors.Join(os.MkdirAll(dir, podsMode), os.Chmod(dir, podsMode), a.logs.Make()); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	defer a.shareMounts()()
 	if a.cgroups != nil {
 		if err := a.cgroups.Enforce(); err != nil {
 			return fmt.Errorf("agent: %w", err)
@@ -111,16 +116,39 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, p := range a.parts() {
 		a.guard.Go(&parts, p.name, func() { a.guard.Keep(ctx, a.deps.Clock, p.name, func() { p.run(ctx) }) })
 	}
+	waitForDrivers := func() {}
+	if a.csi != nil {
+		waitForDrivers = a.csi.Start(ctx)
+	}
 	a.loop.run(ctx)
 	cancel()
 	a.pods.wait()
 	a.status.Wait()
 	parts.Wait()
 	a.loop.wait()
+	waitForDrivers()
 	if a.cgroups != nil {
 		a.cgroups.Close()
 	}
 	return nil
+}
+
+// shareMounts shares the mounts of pods' volumes with the pods of CSI drivers, which mount them. undo is for the end:
+// then nothing stays mounted unless pods run.
+func (a *Agent) shareMounts() (undo func()) {
+	dirs := []string{a.cfg.podsDir(), filepath.Join(a.cfg.DataDir, "plugins")}
+	for _, dir := range dirs {
+		if err := errors.Join(os.MkdirAll(dir, podsMode), a.deps.Mounter.ShareTree(dir)); err != nil {
+			a.deps.Log.Warn("CSI drivers cannot mount volumes for pods", zap.String("folder", dir), zap.Error(err))
+		}
+	}
+	return func() {
+		for _, dir := range dirs {
+			if err := a.deps.Mounter.UnshareTree(dir); err != nil {
+				a.deps.Log.Warn("failed to unmount", zap.String("folder", dir), zap.Error(err))
+			}
+		}
+	}
 }
 
 // part is a function that runs concurrently with the loop. Metrics and health use its name.

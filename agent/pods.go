@@ -197,6 +197,15 @@ func (s *pods) wakeForClaim(namespace, name string) {
 	}
 }
 
+// wakeForDrivers wakes pods whose volumes a CSI driver may now mount or unmount.
+func (s *pods) wakeForDrivers() {
+	for p := range s.all() {
+		if p.Volumes() == nil || p.Ending() {
+			p.Refresh()
+		}
+	}
+}
+
 // refresh makes pods update the content of their volumes.
 func (s *pods) refresh(uses func(*corev1.Pod) bool) {
 	for p := range s.all() {

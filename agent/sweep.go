@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"context"
+	"time"
+
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -10,6 +13,9 @@ import (
 	"monopod/agent/storage/volume"
 )
 
+// driverTimeout is how long CSI drivers may take to unmount the volumes of an orphaned pod; the next sweep tries again.
+const driverTimeout = 10 * time.Second
+
 // sweeper removes leftovers of pods after a crash or an earlier start.
 type sweeper struct {
 	cfg         *Config
@@ -17,16 +23,17 @@ type sweeper struct {
 	pods        *pods
 	logs        *logs.Dir
 	mounter     volume.Mounter
+	drivers     volume.Drivers   // nil: there are none
 	cgroups     *cgroup.Enforcer // nil: there are none
 	pokeEvictor func()           // called at the end of run, so that a shortage at start is handled at once
 	swept       chan struct{}    // closed at the end of run: the API's pods are listed
 }
 
 // run removes the leftovers once, after the first list of the API's pods.
-func (s *sweeper) run() {
+func (s *sweeper) run(ctx context.Context) {
 	defer s.pokeEvictor()
 	defer close(s.swept)
-	s.removeFolders()
+	s.removeFolders(ctx)
 	if s.cgroups != nil {
 		s.cgroups.Sweep(s.pods.exists)
 	}
@@ -44,16 +51,18 @@ func (s *sweeper) done() bool {
 
 // removeFolders removes the folders of pods that do not exist. It keeps a folder with a mount that fails to unmount;
 // the next garbage collection of containers tries again.
-func (s *sweeper) removeFolders() (logFolders, logLinks int) {
+func (s *sweeper) removeFolders(ctx context.Context) (logFolders, logLinks int) {
 	for _, name := range host.Names(s.cfg.podsDir()) {
 		uid := types.UID(name)
 		if s.pods.exists(uid) {
 			continue
 		}
-		set := volume.Set{Dir: s.cfg.podDir(uid), Mounter: s.mounter}
-		if err := set.Teardown(); err != nil {
+		short, cancel := context.WithTimeout(ctx, driverTimeout)
+		set := volume.Set{Dir: s.cfg.podDir(uid), Mounter: s.mounter, Drivers: s.drivers}
+		if err := set.Teardown(short); err != nil {
 			s.log.Warn("failed to remove the folder of an orphaned pod", zap.String("uid", name), zap.Error(err))
 		}
+		cancel()
 	}
 	return s.logs.Sweep(s.pods.exists)
 }

@@ -59,7 +59,6 @@ func kettles() registry.Resource {
 		Kind:       "Kettle",
 		Namespaced: true,
 		ShortNames: []string{"kt"},
-		Inert:      "nobody pours tea",
 		New:        func() kind.Object { return new(Kettle) },
 		Default:    fill,
 		Prepare: kind.SpecAndStatus(func(obj kind.Object) (*KettleSpec, *KettleStatus) {
@@ -115,9 +114,6 @@ func TestNewKindIsOneValue(t *testing.T) {
 		resp := a.do(c.method, c.path, c.body, headers...)
 		if data := readBody(t, resp); resp.StatusCode != c.code || !strings.Contains(data, c.says) {
 			t.Errorf("%s: %d %s", c.name, resp.StatusCode, data)
-		}
-		if warned := strings.Contains(resp.Header.Get("Warning"), "nobody pours tea"); warned != (c.name == "create") {
-			t.Errorf("%s: warning %q", c.name, resp.Header.Get("Warning"))
 		}
 	}
 	served := registry.Served(append(registry.Resources(), kettles()))

@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/record"
+	"monopod/controllers/attachdetach"
 	"monopod/controllers/bootstraptoken"
 	"monopod/controllers/certificates"
 	"monopod/controllers/clusterroleaggregation"
@@ -96,6 +97,8 @@ type Config struct {
 	// NodeEviction has the flags --node-eviction-rate, --secondary-node-eviction-rate, --unhealthy-zone-threshold and
 	// --large-cluster-size-threshold.
 	NodeEviction nodelifecycle.Rates `json:"nodeEviction"`
+	// DisableForceDetachOnTimeout is --disable-force-detach-on-timeout.
+	DisableForceDetachOnTimeout bool `json:"disableForceDetachOnTimeout"`
 	// EventTTL is --event-ttl; 0 means 1 h.
 	EventTTL metav1.Duration `json:"eventTTL"`
 	// MaxEvents is the maximum number of Events that are kept; 0 means 4096.
@@ -244,6 +247,13 @@ func generalControllers(c *Config) []Entry {
 			New: withConfig(resourcequota.New, resourcequota.Config{Kinds: c.Kinds.Watched()})},
 		{Name: persistentvolume.Name, Aliases: []string{"persistentvolume-binder-controller"},
 			Component: persistentvolume.Component, New: withEvents(persistentvolume.New)},
+		{Name: attachdetach.Name, Aliases: []string{"attachdetach"}, Component: attachdetach.Component,
+			Settings: []Setting{toggle(&c.DisableForceDetachOnTimeout, "disable-force-detach-on-timeout",
+				"Do not detach a volume from a node that is not ready before the node has unmounted it. By default it is "+
+					"detached 6m after its last pod has ended. A node with the taint node.kubernetes.io/out-of-service "+
+					"does not delay the detach.")},
+			New: fullOrError(attachdetach.New,
+				attachdetach.Config{DisableForceDetachOnTimeout: c.DisableForceDetachOnTimeout})},
 		{Name: protection.Claims, Aliases: []string{"persistentvolumeclaim-protection-controller"},
 			New: simple(protection.NewClaims)},
 		{Name: protection.Attributes, New: simple(protection.NewAttributes)},

@@ -94,6 +94,16 @@ func batchPeriod(at *metav1.Duration, flag string, usage string) Setting {
 	}
 }
 
+// toggle returns a setting that is off by default.
+func toggle(at *bool, flag string, usage string) Setting {
+	return Setting{
+		Flag:  flag,
+		reset: func() { *at = false },
+		add:   func(f *pflag.FlagSet) { f.BoolVar(at, flag, *at, usage) },
+		check: func() error { return nil },
+	}
+}
+
 // settings returns the settings of all entries.
 func settings(entries []Entry) []Setting {
 	var all []Setting

@@ -76,7 +76,11 @@ func (c resetOptions) reset(ctx context.Context) error {
 			return err // pods may run, and use their volumes
 		}
 	}
-	err = errors.Join(mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")),
+	var errs []error
+	for _, tree := range []string{filepath.Join(dir, "pods"), filepath.Join(dir, "plugins")} {
+		errs = append(errs, mount.Kernel{}.UnmountBelow(tree), mount.Kernel{}.UnshareTree(tree))
+	}
+	err = errors.Join(errors.Join(errs...),
 		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 	if err != nil || !c.factory {
 		return err

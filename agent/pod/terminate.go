@@ -60,7 +60,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	// costs more than a complete one.
 	var g guard.Group
 	stopped := w.sandbox.StopAll(&g)
-	g.Do(w.volumes.Unmount)
+	g.Do(func() error { return w.volumes.Unmount(ctx) })
 	if !w.id.Static { // a static pod also ends without the API
 		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
 	}
@@ -71,7 +71,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	w.end.state = terminated
 	w.pod.over.Store(true)
 	w.node.Hooks.Unmounted(w.id.UID)
-	return w.removePod()
+	return w.removePod(ctx)
 }
 
 // removePod removes everything of a pod whose object is deleted or gone: the sandbox with its containers, volumes,
@@ -80,14 +80,14 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 //
 // Then removePod deletes the object with grace period 0, if it still has the same UID. Finalizers may keep the object;
 // the watch reports when it is gone.
-func (w *worker) removePod() (over bool, err error) {
+func (w *worker) removePod(ctx context.Context) (over bool, err error) {
 	pod, gone := w.desired.pod, w.desired.gone
 	if !gone && pod.DeletionTimestamp == nil {
 		return false, w.sandbox.RemoveCgroup(pod)
 	}
 	var g guard.Group
 	w.sandbox.RemoveAll(&g)
-	g.Do(w.volumes.Teardown)
+	g.Do(func() error { return w.volumes.Teardown(ctx) })
 	g.Do(func() error { return w.sandbox.RemoveCgroup(pod) })
 	if err := g.Wait(); err != nil {
 		return false, err

@@ -130,7 +130,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 		case terminating:
 			over, err = w.terminate(ctx)
 		case terminated:
-			over, err = w.removePod()
+			over, err = w.removePod(ctx)
 		}
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 
 	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
+	"monopod/agent/storage/csi"
 )
 
 // Size is the disk usage of a folder on its file system.
@@ -83,14 +84,15 @@ func filesystem(dir string, now metav1.Time) *statsapi.FsStats {
 	if errors.Join(err1, err2) != nil {
 		return nil
 	}
+	return fsStats(csi.Amounts{Total: disk.Total, Free: disk.Free, Used: disk.Total - disk.Free},
+		csi.Amounts{Total: inodes.Total, Free: inodes.Free, Used: inodes.Total - inodes.Free}, now)
+}
+
+func fsStats(bytes, inodes csi.Amounts, now metav1.Time) *statsapi.FsStats {
 	return &statsapi.FsStats{
-		Time:           now,
-		CapacityBytes:  positive(disk.Total),
-		AvailableBytes: positive(disk.Free),
-		UsedBytes:      positive(disk.Total - disk.Free),
-		Inodes:         positive(inodes.Total),
-		InodesFree:     positive(inodes.Free),
-		InodesUsed:     positive(inodes.Total - inodes.Free),
+		Time:          now,
+		CapacityBytes: positive(bytes.Total), AvailableBytes: positive(bytes.Free), UsedBytes: positive(bytes.Used),
+		Inodes: positive(inodes.Total), InodesFree: positive(inodes.Free), InodesUsed: positive(inodes.Used),
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/cgroup"
+	"monopod/agent/storage/csi"
 	"monopod/agent/storage/volume"
 	api "monopod/apiserver/kit/volume"
 )
@@ -58,6 +59,9 @@ type Config struct {
 	Pods      func() []Pod
 	Dir       string // on the node's file system
 	ImageRoot string // on the file system of images
+	// Driver asks the CSI driver that mounted a volume at dir for its usage, like csi.Manager.Usage; nil: there are no
+	// drivers.
+	Driver func(ctx context.Context, dir string) (u csi.Usage, ok bool, err error)
 }
 
 // Source measures usage.

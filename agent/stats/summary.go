@@ -150,7 +150,7 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 		out.VolumeStats = append(out.VolumeStats, statsapi.VolumeStats{Name: name, FsStats: *within(fs, size)})
 	}
 	for _, c := range p.Claims {
-		if fs := filesystem(c.Dir, metav1.NewTime(now.at)); fs != nil {
+		if fs, _ := s.sizesOf(ctx, c.Dir); fs != nil {
 			ref := &statsapi.PVCReference{Name: c.Name, Namespace: p.Namespace}
 			out.VolumeStats = append(out.VolumeStats, statsapi.VolumeStats{Name: c.Volume, PVCRef: ref, FsStats: *fs})
 		}

@@ -1,14 +1,16 @@
 package stats
 
 import (
+	"context"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"monopod/agent/host"
 	"monopod/apiserver/kit/guard"
 )
 
@@ -27,6 +29,9 @@ type volumes struct {
 // scrapeTimeout limits the wait of a scrape for the file systems: a network file system may not respond.
 const scrapeTimeout = time.Second
 
+// driverTimeout limits the wait for the answer of a CSI driver.
+const driverTimeout = 10 * time.Second
+
 // volumeStats are the metrics, with upstream's names.
 var volumeStats = func() (out [6]*prometheus.Desc) {
 	for i, m := range [][2]string{
@@ -41,11 +46,16 @@ var volumeStats = func() (out [6]*prometheus.Desc) {
 	return out
 }()
 
+var volumeHealth = prometheus.NewDesc("kubelet_volume_stats_health_status_abnormal",
+	"1 if the volume's driver reports that the volume is unhealthy, otherwise 0",
+	[]string{"namespace", "persistentvolumeclaim"}, nil)
+
 // Describe implements prometheus.Collector.
 func (v *volumes) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range volumeStats {
 		ch <- d
 	}
+	ch <- volumeHealth
 }
 
 // Collect implements prometheus.Collector. While an earlier call still waits for a file system, it returns no metrics.
@@ -59,12 +69,12 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	if len(dirs) == 0 || !v.busy.CompareAndSwap(false, true) {
 		return
 	}
-	read := map[types.NamespacedName][6]int64{}
+	read, abnormal := map[types.NamespacedName]*statsapi.FsStats{}, map[types.NamespacedName]*bool{}
 	done := guard.Spawn(func() error {
 		defer v.busy.Store(false)
 		for name, dir := range dirs {
-			if sizes, ok := sizesOf(dir); ok {
-				read[name] = sizes
+			if sizes, sick := v.source.sizesOf(context.Background(), dir); sizes != nil {
+				read[name], abnormal[name] = sizes, sick
 			}
 		}
 		return nil
@@ -79,26 +89,36 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 			return
 		}
 	}
-	for name, sizes := range read {
-		for i, n := range sizes {
-			ch <- prometheus.MustNewConstMetric(volumeStats[i], prometheus.GaugeValue, float64(n), name.Namespace, name.Name)
+	for name, s := range read {
+		for i, n := range []*uint64{s.CapacityBytes, s.AvailableBytes, s.UsedBytes, s.Inodes, s.InodesFree, s.InodesUsed} {
+			ch <- prometheus.MustNewConstMetric(volumeStats[i], prometheus.GaugeValue, float64(*n), name.Namespace, name.Name)
+		}
+		if sick := abnormal[name]; sick != nil {
+			value := 0.0
+			if *sick {
+				value = 1
+			}
+			ch <- prometheus.MustNewConstMetric(volumeHealth, prometheus.GaugeValue, value, name.Namespace, name.Name)
 		}
 	}
 }
 
-// sizesOf returns the values of volumeStats; false if dir is a block device, or does not exist.
-func sizesOf(dir string) (out [6]int64, ok bool) {
+// sizesOf returns the values of volumeStats; nil if nobody knows them: dir is a block device, or does not exist, or its
+// driver does not tell. abnormal is what a driver says about the volume's health; nil: nothing.
+func (s *Source) sizesOf(ctx context.Context, dir string) (sizes *statsapi.FsStats, abnormal *bool) {
+	at := metav1.NewTime(s.cfg.Clock.Now())
+	if s.cfg.Driver != nil {
+		ctx, cancel := context.WithTimeout(ctx, driverTimeout)
+		defer cancel()
+		if u, ok, err := s.cfg.Driver(ctx, dir); ok {
+			if err != nil {
+				return nil, nil
+			}
+			return fsStats(u.Bytes, u.Inodes, at), u.Abnormal
+		}
+	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return out, false
+		return nil, nil
 	}
-	disk, err := host.Disk(dir)
-	if err != nil {
-		return out, false
-	}
-	inodes, err := host.Inodes(dir)
-	if err != nil {
-		return out, false
-	}
-	return [6]int64{disk.Total, disk.Free, disk.Total - disk.Free, inodes.Total, inodes.Free, inodes.Total - inodes.Free},
-		true
+	return filesystem(dir, at), nil
 }

@@ -14,23 +14,20 @@ import (
 )
 
 const (
-	// onlyStoredReason and eventComponent are the reason and the source of Events about objects of inert kinds.
+	// onlyStoredReason and eventComponent are the reason and the source of Events about objects on which nothing acts.
 	onlyStoredReason = "OnlyStored"
 	eventComponent   = "monopod"
 	// maxEventBase is the maximum length of an Event's name without a dot and a UID.
 	maxEventBase = 253 - 33
 )
 
-// warnInert tells the client that created obj that no controller acts on the kind, by a warning and an Event. Objects
+// warnInert tells the client that created obj that the kind's controller is off, by a warning and an Event. Objects
 // that this process creates get neither.
 func (r *Registry) warnInert(ctx context.Context, res *Resource, obj Object) {
-	why := res.Inert
-	if why == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
-		why = cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
-	}
-	if why == "" || ctx.Value(warnKey{}) == nil {
+	if res.Controller == "" || r.off == nil || !r.off(res.Controller) || ctx.Value(warnKey{}) == nil {
 		return
 	}
+	why := cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
 	Warn(ctx, fmt.Sprintf("%s %q is only stored: %s", res.Kind, obj.GetName(), why))
 	if isDryRun(ctx) {
 		return

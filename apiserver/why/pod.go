@@ -62,6 +62,9 @@ func (f explanation) deleted(p *corev1.Pod) *Answer {
 		return found("Read the events of the pod and the log of monopod: the runtime does not end the container.", evidence,
 			"Pod %s is being deleted: its grace period ended %s ago, and %s.", p.Name, words.Ago(-left), stillRun(running))
 	}
+	if a := f.notUnmounted(p, evidence); a != nil {
+		return a
+	}
 	return found("Wait a moment; if it stays, a volume that fails to unmount or the runtime is the cause: "+
 		"read the events and the log of monopod.", evidence,
 		"Pod %s is being deleted: its containers have ended, and the node removes what it used.", p.Name)

@@ -140,7 +140,7 @@ func (w *judge) judge(o client.Object) (at client.Object, severity int) {
 		if o.Status.Phase == corev1.ClaimLost {
 			return o, stopped
 		}
-		return o, wrongIf(o.Status.Phase != corev1.ClaimBound && !w.used(o), other)
+		return o, wrongIf(o.Status.Phase != corev1.ClaimBound && !w.used(o) || changeFails(o), other)
 	case *corev1.Service:
 		return o, wrongIf(w.selectsNothing(o) || o.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 			len(o.Status.LoadBalancer.Ingress) == 0, other)

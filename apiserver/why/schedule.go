@@ -63,6 +63,11 @@ func (f explanation) schedulingCauses(p *corev1.Pod, message string) (phrases, d
 		phrase, do, line := f.insufficient(p, corev1.ResourceName(strings.TrimSuffix(m[1], ".")))
 		phrases, dos, evidence = append(phrases, phrase), append(dos, do), append(evidence, line...)
 	}
+	if m := notInstalled.FindStringSubmatch(message); m != nil {
+		phrases = append(phrases, fmt.Sprintf("the CSI driver %s of its volume is not installed on any node that fits", m[1]))
+		dos = append(dos, "Check the DaemonSet of the driver: its pods register the driver with their nodes "+
+			"(kubectl get csinodes).")
+	}
 	if m := noClaim.FindStringSubmatch(message); m != nil {
 		return append(phrases, fmt.Sprintf("its claim %q does not exist", m[1])),
 			append(dos, "Create the PersistentVolumeClaim, or correct spec.volumes."), evidence

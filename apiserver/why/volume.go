@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	binding "monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/words"
 	"monopod/apiserver/why/facts"
@@ -83,6 +84,9 @@ func (f explanation) unprepared(p *corev1.Pod) *Answer {
 			return &a
 		}
 	}
+	if a := f.notMounted(p, subject, evidence); a != nil {
+		return a
+	}
 	if pulling := f.Last(p, "", "Pulling", "Pulled"); len(events) == 0 || pulling != nil && pulling.Reason == "Pulling" &&
 		facts.LastOf(pulling).After(facts.LastOf(events[len(events)-1])) {
 		return nil
@@ -103,6 +107,9 @@ func (f explanation) unprepared(p *corev1.Pod) *Answer {
 	}
 	switch e.Reason {
 	case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
+		if a := f.mountRefused(p, subject, e.Message, evidence); a != nil {
+			return a
+		}
 		return mountFailed(subject, e.Message, evidence)
 	case "FailedCreatePodSandBox":
 		message := strings.TrimPrefix(e.Message, "Failed to create pod sandbox: ")
@@ -150,7 +157,7 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 	}
 	sc := facts.Related[*storagev1.StorageClass](f.Facts, "", class)
 	failed := f.Last(c, "", "ProvisioningFailed")
-	users := f.users()
+	users, waits := f.users(), binding.WaitsForConsumer(sc)
 	switch {
 	case c.DeletionTimestamp != nil && len(users) > 0:
 		return answer("Delete these pods, or let them end; the claim goes then.", append(events, words.List("pod", users)),
@@ -158,6 +165,9 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 	case c.DeletionTimestamp != nil:
 		return *f.terminating()
 	case c.Status.Phase == corev1.ClaimBound:
+		if a := f.changing(c, events); a != nil {
+			return *a
+		}
 		return answer("", events, "Claim %s is bound to the volume %s.", c.Name, c.Spec.VolumeName)
 	case c.Status.Phase == corev1.ClaimLost:
 		return answer("Delete the claim and create it again; the data is where the volume was.", events,
@@ -169,20 +179,25 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 	case class != "" && sc == nil:
 		return answer("Create the StorageClass, or create the claim again with one of: kubectl get storageclass", events,
 			"Claim %s waits for a volume: the StorageClass %q does not exist.", c.Name, class)
+	case failed != nil && external(sc):
+		return answer(fmt.Sprintf("Fix what the provisioner %q reports; it tries again by itself.", sc.Provisioner), events,
+			"Claim %s waits for a volume: %s.", c.Name, answered(failed.Message))
 	case failed != nil:
 		return answer("Change the claim as the message says; create it again if the field cannot change.", events,
 			"Claim %s waits for a volume: %s.", c.Name, words.Clip(failed.Message))
-	case sc != nil && sc.VolumeBindingMode != nil &&
-		*sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && len(users) == 0:
+	case waits && len(users) == 0:
 		return answer("", events,
 			"Claim %s waits for its first pod, and nothing is wrong: the StorageClass %q binds claims when a pod uses them.",
 			c.Name, class)
 	case class == "" || sc != nil && sc.Provisioner == "kubernetes.io/no-provisioner":
 		return answer("Create a PersistentVolume with the same class, enough capacity and the access modes.", events,
 			"Claim %s waits for a volume: no PersistentVolume fits, and nothing provisions one.", c.Name)
-	case len(users) > 0:
+	case waits && c.Annotations[binding.SelectedNode] == "":
 		return answer("Find out why the pod has no node: monopod why pod/"+users[0], events,
 			"Claim %s waits until pod %s has a node.", c.Name, users[0])
+	}
+	if external(sc) {
+		return f.awaitsProvisioner(c, sc.Provisioner, events)
 	}
 	return answer(fmt.Sprintf("Check that the provisioner %q runs.", sc.Provisioner), events,
 		"Claim %s waits for the provisioner %q.", c.Name, sc.Provisioner)

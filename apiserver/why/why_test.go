@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	binding "monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/crd"
 	"monopod/apiserver/why"
@@ -120,6 +121,26 @@ func situations() map[string]situation {
 	}
 	claim := func(class string) string {
 		return "kind: PersistentVolumeClaim\nspec: {" + class + "}\nstatus: {phase: Pending}"
+	}
+	// A pod on node box with the claim data, bound to the volume vol of the driver d.csi.acme.com.
+	driverPod := func(status, more string) string {
+		return "kind: Pod\nspec: {nodeName: box, volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], containers: [{name: c, image: x}]}\n" + status +
+			"\n---\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {volumeName: vol}\nstatus: {phase: Bound}" +
+			"\n---\nkind: PersistentVolume\nmetadata: {name: vol}\nspec: {csi: {driver: d.csi.acme.com, volumeHandle: h}}" + more
+	}
+	creating := "status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}"
+	csiNode := func(driver string) string {
+		return "\n---\nkind: CSINode\nmetadata: {name: box}\nspec: {drivers: [{name: " + driver + ", nodeID: box}]}"
+	}
+	installed := csiNode("d.csi.acme.com")
+	driver := "\n---\nkind: CSIDriver\nmetadata: {name: d.csi.acme.com}"
+	registrar := "\n---\nkind: Pod\nmetadata: {name: d-node}\nspec: {nodeName: box, volumes: [{name: r, hostPath: {path: /var/lib/kubelet/plugins_registry/}}]}"
+	provisioner := "\n---\nkind: Pod\nmetadata: {name: d-controller}\nspec: {containers: [{name: csi-provisioner, image: 'r/sig-storage/csi-provisioner:v5'}]}\nstatus: {conditions: [{type: Ready, status: '%s'}]}"
+	attachment := func(rest string) string {
+		return "\n---\nkind: VolumeAttachment\nmetadata: {name: " + binding.AttachmentName("d.csi.acme.com", "h", "box") + ", creationTimestamp: '2026-01-01T00:07:00Z'" + rest
+	}
+	growing := func(rest string) string {
+		return "kind: PersistentVolumeClaim\nspec: {volumeName: vol, resources: {requests: {storage: 5Gi}}}\nstatus: {phase: Bound, capacity: {storage: 2Gi}" + rest + "}"
 	}
 	class := func(rest string) string { return "\n---\nkind: StorageClass\nmetadata: {name: s}\n" + rest }
 	hpa := func(conditions string) string {
@@ -309,9 +330,37 @@ func situations() map[string]situation {
 		"class missing":    {objects: claim("storageClassName: fast"), want: `the StorageClass "fast" does not exist`, do: "Create the StorageClass"},
 		"first consumer":   {objects: claim("storageClassName: s") + class("provisioner: x\nvolumeBindingMode: WaitForFirstConsumer"), want: "waits for its first pod, and nothing is wrong"},
 		"no provisioner":   {objects: claim("storageClassName: s") + class("provisioner: kubernetes.io/no-provisioner"), want: "no PersistentVolume fits", do: "Create a PersistentVolume"},
-		"not provisioned":  {objects: claim("storageClassName: s") + class("provisioner: x") + event("PersistentVolumeClaim", "ProvisioningFailed", "block volumes are not supported"), want: "block volumes are not supported", do: "Change the claim"},
+		"not provisioned":  {objects: claim("storageClassName: s") + class("provisioner: monopod.io/local") + event("PersistentVolumeClaim", "ProvisioningFailed", "block volumes are not supported"), want: "block volumes are not supported", do: "Change the claim"},
 		"claim in use":     {objects: "kind: PersistentVolumeClaim\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', finalizers: [kubernetes.io/pvc-protection]}\n---\nkind: Pod\n" + onNode, want: "stays until its pods have ended: p", do: "Delete these pods"},
 		"volume lost":      {objects: "kind: PersistentVolumeClaim\nspec: {volumeName: v}\nstatus: {phase: Lost}", want: "has lost its volume v", do: "create it again"},
+		// CSI drivers.
+		"no such driver":        {objects: driverPod(creating, csiNode("other.acme.com")) + event("Pod", "FailedMount", "driver name d.csi.acme.com not found in the list of registered CSI drivers"), want: "Pod p does not start: the driver d.csi.acme.com of its volume vol is not installed: nothing in the cluster provides it.", shows: "event FailedMount", do: "Install the driver d.csi.acme.com"},
+		"driver not on node":    {objects: driverPod(creating, driver+csiNode("other.acme.com")), want: "the driver d.csi.acme.com of its volume vol is not installed on node box.", do: "none of its pods is on the node"},
+		"no CSINode":            {objects: driverPod(creating, driver), absent: client.Ref{Resource: client.CSINodes, Name: "box"}, want: "is not installed on node box", do: "DaemonSet"},
+		"driver's pod":          {objects: driverPod(creating, driver+csiNode("x")+registrar), want: "is not installed on node box", shows: "pod default/d-node is not ready", do: "monopod why pod/d-node -n default"},
+		"inline volume":         {objects: "kind: Pod\nspec: {nodeName: box, volumes: [{name: secrets, csi: {driver: s.acme.com}}]}\n" + creating + csiNode("x"), want: "the driver s.acme.com of its volume secrets is not installed", do: "Install"},
+		"not attached yet":      {objects: driverPod(creating, driver+installed+attachment("}\nspec: {attacher: d.csi.acme.com}")), want: "its volume vol is not attached to node box yet; the driver d.csi.acme.com has not answered for 3m.", do: "external-attacher runs"},
+		"attach fails":          {objects: driverPod(creating, installed+attachment("}\nstatus: {attachError: {message: 'rpc error: code = NotFound desc = no disk h'}}")), want: "the driver d.csi.acme.com fails to attach its volume vol to node box: no disk h (NotFound).", do: "Fix what the driver reports"},
+		"being detached":        {objects: driverPod(creating, installed+attachment(", deletionTimestamp: '2026-01-01T00:09:00Z'}\nstatus: {detachError: {message: busy}}")), want: "its volume vol is still being detached from node box.", shows: "the driver fails to detach it: busy", do: "Wait"},
+		"used elsewhere":        {objects: driverPod(creating, installed) + event("Pod", "FailedAttachVolume", `Waiting for detach for volume "vol" Volume is already used by pod(s) q`), want: "its volume vol is attached to another node: already used by pod(s) q.", do: "Delete the pods"},
+		"the driver fails":      {objects: driverPod(creating, installed+attachment("}\nstatus: {attached: true}")) + event("Pod", "FailedMount", `MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = mount failed: connection refused`), want: "Pod p does not start: the driver d.csi.acme.com fails to mount its volume: mount failed: connection refused (Internal).", do: "Fix what the driver reports: the server"},
+		"cannot unmount":        {objects: strings.Replace(driverPod("status: {phase: Running, containerStatuses: [{name: c, state: {terminated: {exitCode: 0}}}]}", driver+csiNode("x")), "kind: Pod\n", "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n", 1), want: "Pod p is being deleted and cannot end: the driver d.csi.acme.com, which must unmount its volume vol, is not installed on node box.", do: "Install the driver"},
+		"no free storage":       {objects: pending("0/1 nodes are available: 1 node(s) did not have enough free storage."), want: "no node has enough free storage for its claims", do: "kubectl get csistoragecapacities -A"},
+		"driver prevents it":    {objects: pending("0/1 nodes are available: 1 d.csi.acme.com CSI driver is not installed on the node."), want: "the CSI driver d.csi.acme.com of its volume is not installed on any node that fits", do: "kubectl get csinodes"},
+		"provisioner missing":   {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com"), want: `Claim p waits for the provisioner "d.csi.acme.com", which is not installed: no pod in the cluster provisions volumes.`, do: "Install the driver"},
+		"provisioner's pod":     {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + driver, want: `Claim p waits for the provisioner "d.csi.acme.com": no pod in the cluster provisions volumes.`, do: "csi-provisioner"},
+		"provisioner not ready": {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + driver + fmt.Sprintf(provisioner, "False"), want: "which has not answered", shows: "pod default/d-controller is not ready", do: "monopod why pod/d-controller -n default"},
+		"provisioner silent":    {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + driver + fmt.Sprintf(provisioner, "True"), want: "which has not answered", do: "kubectl logs -n default d-controller"},
+		"provisioner fails":     {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + event("PersistentVolumeClaim", "ProvisioningFailed", `failed to provision volume with StorageClass "s": rpc error: code = ResourceExhausted desc = pool is full`), want: "Claim p waits for a volume: pool is full (ResourceExhausted).", do: `the provisioner "d.csi.acme.com" reports`},
+		"immediate, and used":   {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + driver + "\n---\nkind: Pod\nmetadata: {name: user}\n" + free, want: "Claim p waits for the provisioner", do: "csi-provisioner"},
+		"for the selected node": {objects: strings.Replace(claim("storageClassName: s"), "spec:", "metadata: {annotations: {volume.kubernetes.io/selected-node: box}}\nspec:", 1) + class("provisioner: d.csi.acme.com\nvolumeBindingMode: WaitForFirstConsumer") + driver + "\n---\nkind: Pod\nmetadata: {name: user}\n" + free, want: "Claim p waits for the provisioner", do: "csi-provisioner"},
+		"expansion not begun":   {objects: growing(""), want: "Claim p is bound, and its expansion from 2Gi to 5Gi has not begun.", do: "external-resizer runs"},
+		"being expanded":        {objects: growing(", conditions: [{type: Resizing, status: 'True'}]"), want: "is being done by its driver", do: "Wait"},
+		"expansion needs a pod": {objects: growing(", conditions: [{type: FileSystemResizePending, status: 'True', message: x}]"), want: "waits for a pod: its node expands the file system", shows: "condition FileSystemResizePending is True: x", do: "Start a pod"},
+		"expansion on the node": {objects: growing(", conditions: [{type: FileSystemResizePending, status: 'True'}]") + "\n---\nkind: Pod\nmetadata: {name: user}\n" + onNode, want: "waits until the node of its pod", do: "Wait"},
+		"expansion fails":       {objects: growing(", conditions: [{type: ControllerResizeError, status: 'True', message: 'rpc error: code = OutOfRange desc = too large'}]"), want: "its expansion from 2Gi to 5Gi fails: too large (OutOfRange).", do: "lower the request; it must stay above 2Gi"},
+		"attributes fail":       {objects: strings.Replace(growing(", modifyVolumeStatus: {targetVolumeAttributesClassName: gold, status: Infeasible}, conditions: [{type: ModifyVolumeError, status: 'True', message: no such iops}]"), "5Gi", "2Gi", 1), want: `the change to the VolumeAttributesClass "gold" fails: no such iops.`, do: "another VolumeAttributesClass"},
+		"attributes change":     {objects: strings.Replace(growing(", modifyVolumeStatus: {targetVolumeAttributesClassName: gold, status: Pending}"), "5Gi", "2Gi", 1), want: `waits for the change to the VolumeAttributesClass "gold"`, do: "Wait"},
 		// Nodes, autoscalers, budgets, anything.
 		"node boxot ready":    {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'False', message: container runtime is down}]}", want: "is not ready: container runtime is down", do: "containerd"},
 		"node silent":         {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: Unknown, message: stopped posting}]}", want: "does not report", do: "Start monopod"},
@@ -384,7 +433,7 @@ func parsed(t *testing.T, objects string) facts.Facts {
 		}
 		kind := obj.GetObjectKind().GroupVersionKind().Kind
 		obj.SetUID(types.UID(kind + "-" + obj.GetName()))
-		if kind != "Node" && kind != "StorageClass" && kind != "IngressClass" && kind != "Namespace" && kind != "ValidatingWebhookConfiguration" && kind != "MutatingWebhookConfiguration" && kind != "CustomResourceDefinition" {
+		if kind != "Node" && kind != "CSINode" && kind != "CSIDriver" && kind != "VolumeAttachment" && kind != "PersistentVolume" && kind != "StorageClass" && kind != "IngressClass" && kind != "Namespace" && kind != "ValidatingWebhookConfiguration" && kind != "MutatingWebhookConfiguration" && kind != "CustomResourceDefinition" {
 			obj.SetNamespace(metav1.NamespaceDefault)
 		}
 		switch o := obj.(type) {
@@ -395,7 +444,8 @@ func parsed(t *testing.T, objects string) facts.Facts {
 			if o.Spec.RestartPolicy == "" {
 				o.Spec.RestartPolicy = corev1.RestartPolicyAlways
 			}
-			if _, ofPod := f.Object.(*corev1.Pod); ofPod {
+			_, ofPod := f.Object.(*corev1.Pod)
+			if ofPod || strings.HasPrefix(o.Name, "d-") { // a pod of a driver
 				f.Others = append(f.Others, o)
 			} else {
 				f.Pods = append(f.Pods, o)
@@ -426,7 +476,8 @@ func decode(t *testing.T, text string) client.Object {
 		"NetworkPolicy": &networkingv1.NetworkPolicy{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{}, "PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
 		"CertificateSigningRequest": &certificatesv1.CertificateSigningRequest{}, "ResourceQuota": &corev1.ResourceQuota{}, "RoleBinding": &rbacv1.RoleBinding{},
 		"ValidatingWebhookConfiguration": &admissionregistrationv1.ValidatingWebhookConfiguration{}, "MutatingWebhookConfiguration": &admissionregistrationv1.MutatingWebhookConfiguration{},
-		"CustomResourceDefinition": &crd.Definition{},
+		"CustomResourceDefinition": &crd.Definition{}, "PersistentVolume": &corev1.PersistentVolume{},
+		"CSINode": &storagev1.CSINode{}, "CSIDriver": &storagev1.CSIDriver{}, "VolumeAttachment": &storagev1.VolumeAttachment{},
 	}
 	obj := types[kind.Kind]
 	if obj == nil {

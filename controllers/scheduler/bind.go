@@ -3,12 +3,14 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
@@ -18,10 +20,11 @@ import (
 )
 
 var (
-	errBound       = errors.New("pod is bound already")
-	errVolumeTaken = errors.New("the volume was bound to another claim meanwhile")
-	errTimeout     = errors.New("binding volumes: context deadline exceeded")
-	errDevices     = errors.New("device binding timeout")
+	errBound        = errors.New("pod is bound already")
+	errVolumeTaken  = errors.New("the volume was bound to another claim meanwhile")
+	errProvisioning = errors.New("binding volumes: provisioning failed")
+	errTimeout      = errors.New("binding volumes: context deadline exceeded")
+	errDevices      = errors.New("device binding timeout")
 )
 
 // bind writes the binding. The pod leaves the queue when the watch shows the binding.
@@ -76,6 +79,8 @@ type reservation struct {
 	since   time.Time
 	devices bool     // the pod waits for binding conditions of devices
 	claims  []string // keys of its ResourceClaims
+	// selected has the claims whose provisioners were told the node; mu of run guards it.
+	selected map[types.UID]bool
 }
 
 func (r *run) reservation(key follow.Key) *reservation {
@@ -98,11 +103,13 @@ func (r *run) await(ctx context.Context, place *reservation) (time.Duration, err
 	if err == nil && r.reservation(place.entry.Key) != nil {
 		return left, nil
 	}
-	if errors.Is(err, late) {
-		r.observeDeviceWait(place, "timeout")
-		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: late.Error()},
+	if errors.Is(err, late) || errors.Is(err, errProvisioning) {
+		if errors.Is(err, late) {
+			r.observeDeviceWait(place, "timeout")
+		}
+		_, failed := r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: err.Error()},
 			corev1.PodReasonUnschedulable, nil)
-		r.retryLater(ctx, place.entry, place.pod, errors.Join(late, err))
+		r.retryLater(ctx, place.entry, place.pod, errors.Join(err, failed))
 	} else if err != nil {
 		r.retryLater(ctx, place.entry, place.pod, err)
 	}
@@ -139,7 +146,7 @@ func (r *run) bindWhenReady(ctx context.Context, place *reservation) error {
 		return failed
 	}
 	for _, open := range c.Open() {
-		if err := r.requestBinding(ctx, open, assigned[open.Name], place.node); err != nil {
+		if err := r.requestBinding(ctx, open, assigned[open.Name], place); err != nil {
 			return err
 		}
 	}
@@ -159,16 +166,28 @@ func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[st
 	return volumes
 }
 
-func (r *run) requestBinding(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
+func (r *run) requestBinding(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume,
+	place *reservation) error {
 	if v == nil {
+		r.mu.Lock()
+		told := place.selected[c.UID]
+		r.mu.Unlock()
 		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "",
 			func(cur *corev1.PersistentVolumeClaim) error {
 				if cur.UID != c.UID {
 					return errVolumeTaken
 				}
-				metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, node)
+				if told && cur.Annotations[claim.SelectedNode] == "" { // the provisioner has removed it
+					return fmt.Errorf("%w for PVC %q", errProvisioning, c.Name)
+				}
+				metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, place.node)
 				return nil
 			})
+		if err == nil {
+			r.mu.Lock()
+			place.selected[c.UID] = true
+			r.mu.Unlock()
+		}
 		return err
 	}
 	_, err := client.Update(ctx, r.deps.Client, v, "", func(cur *corev1.PersistentVolume) error {

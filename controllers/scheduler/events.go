@@ -170,13 +170,14 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 	return keys
 }
 
-// onStorage wakes the pods that a change of a volume, claim, class or CSINode may make schedulable, and the
-// reservations that wait for their claims.
+// onStorage wakes the pods that a change of a volume, a claim, a class, or what CSI drivers report may make schedulable,
+// and the reservations that wait for their claims.
 func (r *run) onStorage(old, new client.Object) []follow.Key {
 	what, name := r.cluster.Set(old, new)
 	keys := r.changed(cluster.Change{ChangeKind: what, Name: name})
 	for key, place := range r.reserved {
-		if what != cluster.Claims || slices.Contains(place.pod.Claims, name) {
+		if what&(cluster.Volumes|cluster.Classes) != 0 ||
+			what == cluster.Claims && slices.Contains(place.pod.Claims, name) {
 			keys = append(keys, key)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -86,6 +87,9 @@ func (c *Controller) Run(ctx context.Context) error {
 			source(client.Selector{Resource: client.PersistentVolumes}, r.onStorage),
 			source(client.Selector{Resource: client.StorageClasses}, r.onStorage),
 			source(client.Selector{Resource: client.CSINodes}, r.onStorage),
+			source(client.Selector{Resource: client.CSIDrivers}, r.onStorage),
+			source(client.Selector{Resource: client.CSIStorageCapacities}, r.onStorage),
+			source(client.Selector{Resource: client.VolumeAttachments}, r.onStorage),
 			source(client.Selector{Resource: client.ResourceClaims}, r.onDevices),
 			source(client.Selector{Resource: client.ResourceSlices}, r.onDevices),
 			source(client.Selector{Resource: client.DeviceClasses}, r.onDevices),
@@ -204,7 +208,8 @@ func (r *run) decide(key follow.Key) *decision {
 	r.cluster.Add(d.pod, d.node)
 	r.nominate(d.pod, "")
 	if claims, waits := c.Conditional(d.devices); len(c.Open()) > 0 || waits {
-		d.place = &reservation{entry: e, pod: d.pod, node: d.node, since: now, devices: waits, claims: claims}
+		d.place = &reservation{entry: e, pod: d.pod, node: d.node, since: now, devices: waits, claims: claims,
+			selected: map[types.UID]bool{}}
 		r.reserved[e.Key] = d.place
 		assigned, _ := c.Assign(out.Node)
 		r.cluster.Choose(d.pod, chosen(d.pod, assigned))

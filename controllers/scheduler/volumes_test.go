@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -143,6 +144,68 @@ func TestSelectsNodeOfWaitingClaim(t *testing.T) {
 		bindTo(api, "c", "v")
 		if node := nodeOf(api, "p"); node != "b" {
 			t.Errorf("pod on %q", node)
+		}
+	})
+}
+
+// A provisioner that finds no room on the selected node removes the annotation: the pod is scheduled again, on a node
+// with room, or waits until the driver reports more.
+func TestProvisionerRefusesNode(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		addNodes(api, "a", "b")
+		capacity := func(node, size string) *storagev1.CSIStorageCapacity {
+			return &storagev1.CSIStorageCapacity{
+				TypeMeta:         metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIStorageCapacity"},
+				ObjectMeta:       metav1.ObjectMeta{Namespace: "default", Name: node},
+				StorageClassName: "later", NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"host": node}},
+				Capacity: new(resource.MustParse(size))}
+		}
+		offer := func(node, size string) {
+			apitest.Change(api, capacity(node, size), "", func(c *storagev1.CSIStorageCapacity) {
+				c.Capacity = new(resource.MustParse(size))
+			})
+		}
+		api.Create(&storagev1.CSIDriver{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
+			ObjectMeta: metav1.ObjectMeta{Name: "example.com"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)}},
+			capacity("a", "9Gi"), capacity("b", "5Gi"),
+			newClass("later", "example.com", storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "later"),
+			apitest.Pod("default", "p", using("c")))
+		selected := func() string {
+			apitest.Settle(time.Minute)
+			return apitest.Existing[*corev1.PersistentVolumeClaim](api, "default", "c").Annotations[claim.SelectedNode]
+		}
+		refuse := func() {
+			apitest.Change(api, newClaim("c", ""), "",
+				func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, claim.SelectedNode) })
+			synctest.Wait()
+		}
+		if at := selected(); at != "a" {
+			t.Fatalf("selected %q", at)
+		}
+		refuse() // and its capacity is unchanged: it is tried again
+		if why := whyNot(api, "p"); why != `binding volumes: provisioning failed for PVC "c"` {
+			t.Errorf("message %q", why)
+		}
+		if at := selected(); at != "a" {
+			t.Fatalf("selected %q", at)
+		}
+		offer("a", "0")
+		refuse()
+		if at := selected(); at != "b" {
+			t.Fatalf("selected %q", at)
+		}
+		offer("b", "0")
+		refuse()
+		if at := selected(); at != "" {
+			t.Fatalf("selected %q", at)
+		}
+		if why := whyNot(api, "p"); !strings.HasPrefix(why,
+			"0/2 nodes are available: 2 node(s) did not have enough free storage.") {
+			t.Errorf("message %q", why)
+		}
+		offer("a", "1Gi")
+		if at := selected(); at != "a" {
+			t.Errorf("selected %q", at)
 		}
 	})
 }

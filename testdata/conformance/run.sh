@@ -5,7 +5,7 @@
 #   testdata/conformance/run.sh [FOCUS [SKIP]]
 #
 # FOCUS and SKIP are regular expressions for the names of tests, by default all conformance tests. WORK is the folder for what is
-# built, and for the results.
+# built, and for the results. PROCS is how many tests that are not serial run at once, by default 4.
 set -eu
 cd "$(dirname "$0")/../.."
 repo=$PWD
@@ -30,6 +30,7 @@ sed -e 's/^module .*/module e2e/' -e "s#=> \./staging/src/\(.*\)#=> \1 $staging#
 cp "$kubernetes/go.sum" "$work/go.sum"
 chmod +w "$work/go.sum"
 export GOFLAGS=-mod=mod
+[ -x "$work/ginkgo" ] || (cd "$work" && go build -o ginkgo github.com/onsi/ginkgo/v2/ginkgo)
 info=k8s.io/component-base/version
 [ -x "$work/e2e.test" ] || (cd "$work" && go test -c -vet=off -o e2e.test \
 	-ldflags "-s -w -X $info.gitVersion=$version -X $info.gitMajor=1 -X $info.gitMinor=37" .)
@@ -93,7 +94,8 @@ done
 
 echo "running the tests ($arch); the log is $work/e2e.log"
 rc=0
-nsenter --net="/run/netns/$space" "$work/e2e.test" -test.timeout=24h -ginkgo.timeout=24h -ginkgo.no-color -kubeconfig="$data/admin.kubeconfig" \
-	-provider=skeleton -num-nodes=1 -disable-log-dump -ginkgo.focus="$focus" -ginkgo.skip="$skip" -ginkgo.json-report="$work/report.json" >"$work/e2e.log" 2>&1 || rc=$?
+nsenter --net="/run/netns/$space" "$work/ginkgo" --procs="${PROCS:-4}" --timeout=24h --no-color --focus="$focus" --skip="$skip" \
+	--output-dir="$work" --json-report=report.json "$work/e2e.test" -- -kubeconfig="$data/admin.kubeconfig" \
+	-provider=skeleton -num-nodes=1 -disable-log-dump >"$work/e2e.log" 2>&1 || rc=$?
 grep -aE '^  \[FAIL\]|^Ran |Passed' "$work/e2e.log" || true
 exit "$rc"

@@ -181,6 +181,12 @@ func (Folders) Bind(fd int, target string) (string, error) {
 // Share does nothing.
 func (Folders) Share(string) error { return nil }
 
+// ShareTree does nothing.
+func (Folders) ShareTree(string) error { return nil }
+
+// UnshareTree does nothing.
+func (Folders) UnshareTree(string) error { return nil }
+
 // Mounted returns false.
 func (Folders) Mounted(string) (bool, error) { return false, nil }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -57,4 +58,44 @@ func inUse(device *os.File) (bool, error) {
 func anyMount(filter mountinfo.FilterFunc) (bool, error) {
 	found, err := mountinfo.GetMounts(filter)
 	return len(found) > 0, err
+}
+
+// ShareTree makes dir a shared mount, so that what a container mounts below it with mountPropagation appears on the
+// machine. It changes nothing if dir is shared already, as with systemd, or if there are mounts below it, which would be
+// hidden.
+func (k Kernel) ShareTree(dir string) error {
+	path, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	parents, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil {
+		return err
+	}
+	of := &mountinfo.Info{}
+	for _, m := range parents { // of several mounts on one folder the last is visible
+		if len(m.Mountpoint) >= len(of.Mountpoint) {
+			of = m
+		}
+	}
+	below, err := Below(path)
+	if err != nil || strings.Contains(of.Optional, "shared:") || len(below) > 0 && of.Mountpoint != path {
+		return err
+	}
+	return k.Share(path)
+}
+
+// UnshareTree undoes ShareTree, also that of an earlier process, unless there are mounts below dir. It leaves a disk that
+// is mounted on dir.
+func (k Kernel) UnshareTree(dir string) error {
+	var is, parent unix.Stat_t
+	err := errors.Join(unix.Stat(dir, &is), unix.Stat(filepath.Dir(dir), &parent))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	below, tableErr := Below(dir)
+	if err = errors.Join(err, tableErr); err != nil || is.Dev != parent.Dev || len(below) > 0 {
+		return err
+	}
+	return k.Unmount(dir)
 }

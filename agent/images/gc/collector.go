@@ -60,7 +60,7 @@ type Deps struct {
 	// PodsListed reports whether Pods is complete: before, everything would seem orphaned.
 	PodsListed func() bool
 	// Sweep removes orphaned log folders and links.
-	Sweep func() (logFolders, logLinks int)
+	Sweep func(ctx context.Context) (logFolders, logLinks int)
 	// Preloaded returns the names of images that must not be removed.
 	Preloaded func() map[string]bool
 	// InUse returns the names of images that are in use, but not by containers; it may be nil.

@@ -77,7 +77,7 @@ func (w *world) collector(t *testing.T, known bool, pods ...pod) *gc.Collector {
 			return out
 		},
 		PodsListed:   func() bool { return known },
-		Sweep:        func() (int, int) { w.news = append(w.news, "swept"); return 0, 0 },
+		Sweep:        func(context.Context) (int, int) { w.news = append(w.news, "swept"); return 0, 0 },
 		Preloaded:    func() map[string]bool { return map[string]bool{"preloaded:1": true} },
 		ImageRemoved: func(string) {},
 		InUse:        func() []string { return []string{"volume:1"} },

@@ -34,7 +34,7 @@ func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
 			pods[pod.UID].SandboxRemoved(id)
 		}
 	}
-	folders, links := c.Sweep()
+	folders, links := c.Sweep(ctx)
 	c.count("log_folder", folders)
 	c.count("log_link", links)
 	return errors.Join(errs...)

@@ -22,6 +22,7 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/storage/claims"
 	"monopod/agent/storage/credentials"
+	"monopod/agent/storage/csi"
 	"monopod/agent/storage/tree"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/claim"
@@ -50,6 +51,13 @@ type Certificates interface {
 	Forget(pod types.UID)
 }
 
+// Drivers are the CSI drivers of the node.
+type Drivers interface {
+	volume.Drivers
+	// Due reports whether a volume of the pod must be published again.
+	Due(pod types.UID) bool
+}
+
 // Claims resolves the PersistentVolumeClaims of a pod.
 type Claims interface {
 	// Volume returns the PersistentVolume of a pod's volume once its claim is bound. ran means that the runtime has
@@ -68,6 +76,8 @@ type Node struct {
 	// Certificates of projected volumes; nil: none are requested.
 	Certificates Certificates
 	Claims       Claims
+	Data         string  // the data folder
+	Drivers      Drivers // CSI drivers; nil: there are none
 	// Observe is called after each attempt to set up a volume.
 	Observe func(plugin string, took time.Duration, err error)
 }
@@ -135,16 +145,17 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 	return nil
 }
 
-// due reports whether a token or a certificate must be renewed.
+// due reports whether a token or a certificate must be renewed, or a volume published again.
 func (s *Volumes) due() bool {
-	return s.node.Tokens.Due(s.pod.UID) || s.node.Certificates != nil && s.node.Certificates.Due(s.pod.UID)
+	return s.node.Tokens.Due(s.pod.UID) || s.node.Certificates != nil && s.node.Certificates.Due(s.pod.UID) ||
+		s.node.Drivers != nil && s.node.Drivers.Due(s.pod.UID)
 }
 
 // set returns the volume.Set of the pod, with the sources of its contents.
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
 	objects := Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}
 	set := &volume.Set{
-		Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths,
+		Dir: s.Dir(), Data: s.node.Data, Mounter: s.node.Mounter, Drivers: s.drivers(), Have: s.paths,
 		Source: s.immutable.Over(objects), Bundles: objects.Bundles,
 		Claim: func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
 			return s.node.Claims.Volume(ctx, pod, v, ran)
@@ -177,9 +188,10 @@ func (s *Volumes) Mounted() bool { return s.locations.Load() != nil }
 // bound, and its certificate is issued after it was requested.
 const eventDelay = 10 * time.Second
 
-// isPending reports whether a volume fails to mount because a claim is not bound or a certificate is not issued yet.
+// isPending reports whether a volume fails to mount because a claim is not bound, a certificate is not issued or a volume
+// is not attached yet.
 func isPending(err error) bool {
-	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, credentials.ErrPending)
+	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, credentials.ErrPending) || errors.Is(err, csi.ErrAttaching)
 }
 
 // report writes an event for each volume that fails to mount.
@@ -266,14 +278,27 @@ func (s *Volumes) File(name, path string) ([]byte, error) {
 }
 
 // Unmount unmounts the volumes of a pod whose containers have ended.
-func (s *Volumes) Unmount() error { return s.setWithoutSources().Unmount() }
+func (s *Volumes) Unmount(ctx context.Context) error {
+	err := s.setWithoutSources().Unmount(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.pod.Warn("FailedUnmount", "%v", err)
+	}
+	return err
+}
 
 // Teardown unmounts the volumes and removes the pod's folder and tokens.
-func (s *Volumes) Teardown() error { return s.setWithoutSources().Teardown() }
+func (s *Volumes) Teardown(ctx context.Context) error { return s.setWithoutSources().Teardown(ctx) }
 
 // setWithoutSources returns a volume.Set that can only unmount.
 func (s *Volumes) setWithoutSources() *volume.Set {
-	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths}
+	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Drivers: s.drivers(), Have: s.paths}
+}
+
+func (s *Volumes) drivers() volume.Drivers {
+	if s.node.Drivers == nil {
+		return nil
+	}
+	return s.node.Drivers
 }
 
 // Forget forgets the tokens and certificates of a removed pod.

@@ -68,7 +68,7 @@ func TestPrepare(t *testing.T) {
 	if err := prepare(false); err != nil || made != 2 {
 		t.Errorf("not refreshed: %v, %d", err, made)
 	}
-	if err := s.Teardown(); err != nil {
+	if err := s.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {

@@ -31,7 +31,7 @@ func (m *Manager) connect(ctx context.Context, name, path string,
 	if err := plugins.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	conn, err := plugins.Open(path, m.cfg.Dial)
+	conn, err := plugins.Open(path, m.cfg.Dial, nil)
 	if err != nil {
 		return nil, err
 	}

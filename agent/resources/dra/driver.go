@@ -41,7 +41,7 @@ func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 		return fmt.Errorf("none of the versions %q is supported, %q are", p.Versions,
 			[]string{v1.DRAPluginService, v1beta1.DRAPluginService})
 	}
-	conn, err := plugins.Open(p.Socket, m.cfg.Dial)
+	conn, err := plugins.Open(p.Socket, m.cfg.Dial, nil)
 	if err != nil {
 		return err
 	}

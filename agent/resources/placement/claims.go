@@ -44,6 +44,9 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugins.devices.Welcome,
 			reg.DRAPlugin: p.plugins.claims.Welcome},
 	}
+	if p.cfg.CSI != nil {
+		w.Handlers[reg.CSIPlugin] = p.cfg.CSI
+	}
 	w.Run(ctx)
 }
 

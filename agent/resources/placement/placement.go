@@ -32,6 +32,7 @@ import (
 	"monopod/agent/resources/dra"
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/numa"
+	"monopod/agent/resources/plugins"
 	"monopod/agent/resources/reserve"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
@@ -96,6 +97,8 @@ type Config struct {
 	Devices deviceplugin.Config
 	// Plugins is the folder that is watched for the sockets of plugins of all types; empty: none.
 	Plugins string
+	// CSI registers CSI drivers; nil: they are rejected.
+	CSI plugins.Handler
 	// Claims is the API for DRA drivers; required if Plugins is set.
 	Claims dra.API
 	// Socket is the path of the podresources socket; empty: not served.

@@ -18,6 +18,7 @@ import (
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
 )
@@ -25,7 +26,8 @@ import (
 // Plugin is a plugin that wants to register.
 type Plugin struct {
 	Name     string
-	Socket   string // at which it serves
+	Endpoint string // as the plugin named it; empty: it serves where it registers
+	Socket   string // at which it serves on this machine
 	Versions []string
 }
 
@@ -165,7 +167,7 @@ func (f *registry) handshake(ctx context.Context, path string) error {
 	if err := Check(path); err != nil {
 		return err
 	}
-	conn, err := Open(path, f.Dial)
+	conn, err := Open(path, f.Dial, nil)
 	if err != nil {
 		return err
 	}
@@ -195,7 +197,8 @@ func (f *registry) handle(life, ctx context.Context, path string, info *reg.Plug
 		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)
 	}
 	if info.Endpoint != "" {
-		path = info.Endpoint
+		path = host.KubeletPath(info.Endpoint, filepath.Dir(f.Dir))
 	}
-	return handle(life, ctx, Plugin{Name: info.Name, Socket: path, Versions: info.SupportedVersions})
+	return handle(life, ctx,
+		Plugin{Name: info.Name, Endpoint: info.Endpoint, Socket: path, Versions: info.SupportedVersions})
 }

@@ -67,9 +67,20 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 // maxMessage is the maximum size of a plugin's message, such as a list of devices, in bytes (upstream: 16 MiB).
 const maxMessage = 16 << 20
 
-// Open returns a connection to the socket at path, which is established on first use.
-func Open(path string, dial func(ctx context.Context, path string) (net.Conn, error)) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
+// Open returns a connection to the socket at path, which is established on first use. called is told about the end of
+// each call; nil: nobody is.
+func Open(path string, dial func(ctx context.Context, path string) (net.Conn, error),
+	called func(method string, began time.Time, err error)) (*grpc.ClientConn, error) {
+	observe := func(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		began := time.Now()
+		err := invoke(ctx, method, request, answer, conn, options...)
+		if called != nil {
+			called(method, began, err)
+		}
+		return err
+	}
+	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"), grpc.WithUnaryInterceptor(observe),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
 		grpc.WithReadBufferSize(BufferSize), grpc.WithWriteBufferSize(BufferSize),

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host"
 	"monopod/agent/host/mount"
 	"monopod/agent/network/cni"
 	"monopod/apiserver/kit/backoff"
@@ -253,12 +254,12 @@ func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
 // removeStateOfEarlierBoot removes the state of pods that ran before the last boot. By default containerd keeps it in
 // /run, which a boot clears.
 func (c *Child) removeStateOfEarlierBoot() error {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := host.BootID()
 	if err != nil {
 		return err
 	}
 	old, err := os.ReadFile(c.layout.boot)
-	if err == nil && string(old) == string(boot) {
+	if err == nil && strings.TrimSpace(string(old)) == boot {
 		return nil
 	}
 	mounts, err := mount.Below(c.layout.state)
@@ -274,7 +275,7 @@ func (c *Child) removeStateOfEarlierBoot() error {
 			return err
 		}
 	}
-	return os.WriteFile(c.layout.boot, boot, 0o600)
+	return os.WriteFile(c.layout.boot, []byte(boot), 0o600)
 }
 
 // replaceWrappers replaces the wrappers of runc and the shim that earlier versions of monopod installed by links to

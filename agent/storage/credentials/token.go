@@ -50,6 +50,13 @@ func NewTokens(c client.Client, clk clock.Clock) *Tokens {
 // Get returns the token for p from the cache, or a new one if it must be renewed. If the renewal fails, Get returns the
 // old token until it expires.
 func (k *Tokens) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, error) {
+	value, _, err := k.Token(ctx, pod, p)
+	return value, err
+}
+
+// Token is Get with the time when the token expires.
+func (k *Tokens) Token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (value string,
+	expires time.Time, err error) {
 	at := key{audience: p.Audience, seconds: 60 * 60}
 	if p.ExpirationSeconds != nil {
 		at.seconds = *p.ExpirationSeconds
@@ -57,17 +64,17 @@ func (k *Tokens) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAcco
 	old, due, ok := k.tokens.Get(pod.UID, at)
 	now := k.clock.Now()
 	if ok && now.Before(due) {
-		return old.value, nil
+		return old.value, old.expires, nil
 	}
 	next, due, err := k.fetch(ctx, pod, at)
 	if err != nil {
 		if !ok || !now.Before(old.expires) {
-			return "", err
+			return "", expires, err
 		}
 		next, due = old, now.Add(retryPause)
 	}
 	k.tokens.Put(pod.UID, at, next, due)
-	return next.value, nil
+	return next.value, next.expires, nil
 }
 
 // Due reports whether a token of the pod must be renewed.

@@ -40,19 +40,20 @@ func (s *setup) Claim(ctx context.Context, v *corev1.Volume) (string, error) {
 	switch {
 	case of.SetUp == nil:
 		return "", unsupported("PersistentVolumes", name)
-	case block:
+	case block && of.Path != nil:
 		return blockDevice(of.Path(&pv.Spec.PersistentVolumeSource))
 	}
-	return of.SetUp(s, pv, v)
+	return of.SetUp(s, ctx, pv, v)
 }
 
 // ClaimedHostPath returns the path; hostPath volumes keep their group.
-func (s *setup) ClaimedHostPath(pv *corev1.PersistentVolume, _ *corev1.Volume) (string, error) {
+func (s *setup) ClaimedHostPath(_ context.Context, pv *corev1.PersistentVolume, _ *corev1.Volume) (string, error) {
 	return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
 }
 
 // ClaimedLocal returns the path of a folder, or mounts a device with a file system.
-func (s *setup) ClaimedLocal(pv *corev1.PersistentVolume, v *corev1.Volume) (dir string, err error) {
+func (s *setup) ClaimedLocal(_ context.Context, pv *corev1.PersistentVolume,
+	v *corev1.Volume) (dir string, err error) {
 	pod := s.facts.Pod
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	path := pv.Spec.Local.Path

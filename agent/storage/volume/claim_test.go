@@ -77,7 +77,7 @@ func TestPathOfClaim(t *testing.T) {
 		"block, mounted":      {pv: onDisk(localAt(dir), device), want: "has volumeMode Block, but is specified in volumeMounts"},
 		"folder, as device":   {pv: onDisk(localAt(dir), files), pod: asDevice, want: "has volumeMode Filesystem, but is specified in volumeDevices"},
 		"somewhere else":      {pv: onDisk(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, files), want: "PersistentVolumes of type nfs are not supported by this node"},
-		"somewhere, a device": {pv: onDisk(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}}, device), pod: asDevice, want: "PersistentVolumes of type csi are not supported by this node"},
+		"somewhere, a device": {pv: onDisk(corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}}, device), pod: asDevice, want: "PersistentVolumes of type fc are not supported by this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestUnmountKeepsDataOfClaim(t *testing.T) {
 	if _, err := set.Prepare(t.Context(), claimPod()); err != nil {
 		t.Fatal(err)
 	}
-	if err := set.Teardown(); err != nil {
+	if err := set.Teardown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir + "/file"); err != nil {

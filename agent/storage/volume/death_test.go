@@ -92,7 +92,7 @@ func TestCrashAfterEachStep(t *testing.T) {
 	src := &source{secret: &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}}}
 	whole := &mortal{left: -1}
 	set := &volume.Set{Dir: t.TempDir(), Mounter: whole, Source: src}
-	if err := errors.Join(life(t, set), set.Teardown()); err != nil {
+	if err := errors.Join(life(t, set), set.Teardown(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if whole.steps < 9 {
@@ -101,7 +101,7 @@ func TestCrashAfterEachStep(t *testing.T) {
 	for i := range 2 * whole.steps {
 		dir := mustDir(t, t.TempDir()+"/pod")
 		first := &volume.Set{Dir: dir, Mounter: &mortal{left: i / 2, after: i%2 == 1}, Source: src}
-		if err := errors.Join(life(t, first), first.Teardown()); !errors.Is(err, errDead) {
+		if err := errors.Join(life(t, first), first.Teardown(t.Context())); !errors.Is(err, errDead) {
 			t.Errorf("step %d: it was not killed: %v", i/2, err)
 		}
 		next := &volume.Set{Dir: dir, Mounter: mount.Kernel{}, Source: src}
@@ -110,7 +110,7 @@ func TestCrashAfterEachStep(t *testing.T) {
 				t.Errorf("step %d: %v", i/2, err)
 			}
 		}
-		if err := next.Teardown(); err != nil {
+		if err := next.Teardown(t.Context()); err != nil {
 			t.Errorf("step %d: %v", i/2, err)
 		}
 		if left := mountsBelow(t, dir); len(left) > 0 {

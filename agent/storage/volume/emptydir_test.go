@@ -65,7 +65,7 @@ func TestEmptyDirMode(t *testing.T) {
 				read(t, paths["v"]+"/kept") != "kept" {
 				t.Errorf("%s %s: made again: %v, %v", c.name, medium, info, err)
 			}
-			if err := set.Teardown(); err != nil {
+			if err := set.Teardown(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -145,7 +145,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		!strings.Contains(err.Error(), "no space left") {
 		t.Errorf("128 KiB fit into 64: %v", err)
 	}
-	if err := set.Teardown(); err != nil {
+	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

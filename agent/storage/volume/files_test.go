@@ -102,7 +102,7 @@ func TestMissingKeys(t *testing.T) {
 		{corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, "no volume plugin matched: volumes of type nfs are not supported by this node"},
 		{corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, "volumes of type gitRepo"},
 		{corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{}}, "volumes of type flexVolume"},
-		{corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, "volumes of type csi"},
+		{corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, "volumes of CSI drivers are not supported here"},
 		{corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}, "volumes of type iscsi"},
 		{corev1.VolumeSource{}, "the volume has no type"},
 	} {

@@ -8,14 +8,18 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/host"
 )
 
 // HostPath checks or creates the path.
 func (s *setup) HostPath(_ context.Context, v *corev1.Volume) (string, error) {
-	if s.Have[v.Name] != "" { // the path is checked once
-		return v.HostPath.Path, nil
+	if path := s.Have[v.Name]; path != "" { // the path is checked once
+		return path, nil
 	}
-	return v.HostPath.Path, checkHostPath(v.HostPath)
+	here := *v.HostPath
+	here.Path = host.KubeletPath(here.Path, s.Data)
+	return here.Path, checkHostPath(&here)
 }
 
 // checkHostPath checks or creates the path according to the volume's type.

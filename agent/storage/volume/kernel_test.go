@@ -104,7 +104,7 @@ func TestSubPathRace(t *testing.T) {
 	if n := <-swapped; shown < 1000 || refused < 100 || n < 1000 {
 		t.Errorf("it was no race: shown %d times, refused %d times, swapped %d times", shown, refused, n)
 	}
-	if err := set.Teardown(); err != nil {
+	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, set.Dir); len(left) > 0 {
@@ -176,7 +176,7 @@ func TestSubPath(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	// Whoever takes it down knows only the disk.
-	if err := (&volume.Set{Dir: set.Dir, Mounter: m}).Teardown(); err != nil {
+	if err := (&volume.Set{Dir: set.Dir, Mounter: m}).Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, set.Dir); len(left) > 0 {
@@ -219,7 +219,7 @@ func TestSubPathOfConfigMap(t *testing.T) {
 		if again := mounts(); again != "two" {
 			t.Errorf("%s: the next container sees %s", name, again)
 		}
-		if err := set.Teardown(); err != nil {
+		if err := set.Teardown(t.Context()); err != nil {
 			t.Error(name, err)
 		}
 	}
@@ -245,17 +245,17 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 	bind(precious, mustDir(t, dir+"/volumes/kubernetes.io~local-volume/pv"))
 	bind(precious, dir+"/volumes/kubernetes.io~local-volume/pv") // twice
 	bind(precious, mustDir(t, dir+"/elsewhere/deep"))
-	if err := (&volume.Set{Dir: dir, Mounter: stuck{m}}).Teardown(); !errors.Is(err, syscall.EPERM) {
+	if err := (&volume.Set{Dir: dir, Mounter: stuck{m}}).Teardown(t.Context()); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("unmounting fails: %v", err)
 	}
 	if len(mountsBelow(t, dir)) != 5 || read(t, precious+"/data/file") != "precious" {
 		t.Errorf("after a failure: %v", mountsBelow(t, dir))
 	}
-	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(); err == nil ||
+	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "still mounted") {
 		t.Errorf("who cannot unmount: %v", err)
 	}
-	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
+	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, dir); len(left) > 0 {
@@ -305,7 +305,7 @@ func TestBusyTmpfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := set.Teardown(); err != nil {
+	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, set.Dir); len(left) > 0 {
@@ -369,7 +369,7 @@ func TestShare(t *testing.T) {
 		if err := m.Tmpfs(mustDir(t, dir+"/mine"), mount.Tmpfs{Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
-		if err := set.Teardown(); err != nil {
+		if err := set.Teardown(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if left := mountsBelow(t, set.Dir); len(left) > 0 {
@@ -418,7 +418,7 @@ func TestDeadFileSystem(t *testing.T) {
 	if _, err := os.ReadDir(at); !errors.Is(err, unix.ENOTCONN) {
 		t.Fatalf("it is not dead: %v", err)
 	}
-	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
+	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, dir); len(left) > 0 {

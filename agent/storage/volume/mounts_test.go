@@ -21,7 +21,7 @@ func mountsOf(t *testing.T, m volume.Mounter, dir string, vars []env.Var, can vo
 	t.Helper()
 	set := volume.Set{Dir: t.TempDir(), Mounter: m}
 	t.Cleanup(func() {
-		if err := set.Unmount(); err != nil {
+		if err := set.Unmount(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

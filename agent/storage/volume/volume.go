@@ -16,6 +16,7 @@ import (
 
 	"monopod/agent/host/mount"
 	"monopod/agent/podapi/env"
+	"monopod/agent/storage/csi"
 	api "monopod/apiserver/kit/volume"
 )
 
@@ -32,6 +33,9 @@ type Mounter interface {
 	Bind(fd int, target string) (path string, err error)
 	// Share makes dir a shared mount, which propagates mounts to and from containers.
 	Share(dir string) error
+	// ShareTree does that with a folder that has folders of many pods; UnshareTree undoes it.
+	ShareTree(dir string) error
+	UnshareTree(dir string) error
 	// Mounted reports whether something is mounted on dir.
 	Mounted(dir string) (bool, error)
 	// Unmount unmounts the topmost mount of dir, even if it is in use; no mount is not an error.
@@ -43,10 +47,21 @@ var (
 	_ Mounter = mount.Folders{}
 )
 
+// Drivers are the CSI drivers of the node.
+type Drivers interface {
+	// SetUp makes a driver mount a volume, and returns where. It may be called again.
+	SetUp(ctx context.Context, v csi.Volume) (path string, err error)
+	// TearDown makes the drivers unmount all volumes of the pod with that folder. It may be called again.
+	TearDown(ctx context.Context, dir string) error
+}
+
 // Set is the volumes of one pod.
 type Set struct {
 	Dir     string // the pod's folder
+	Data    string // the data folder
 	Mounter Mounter
+	// Drivers mount the volumes of CSI drivers; nil: they are not supported.
+	Drivers Drivers
 	Source  env.Source
 	// Claim returns the PersistentVolume of the claim, or an error; nil: claims are not supported.
 	Claim func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error)
@@ -110,9 +125,14 @@ func fsGroup(pod *corev1.Pod) *int64 {
 // Unmount unmounts the pod's volumes and keeps the rest of its folder. It never removes the content of a mount: if an
 // unmount fails, Unmount returns an error and the next call retries. It finds the mounts by their paths, so that it
 // also unmounts those of an earlier process.
-func (s *Set) Unmount() error {
+func (s *Set) Unmount(ctx context.Context) error {
 	if err := mount.RemoveAll(filepath.Join(s.Dir, subPathsDir), s.Mounter); err != nil {
 		return err
+	}
+	if s.Drivers != nil {
+		if err := s.Drivers.TearDown(ctx, s.Dir); err != nil {
+			return err
+		}
 	}
 	volumes := filepath.Join(s.Dir, "volumes")
 	dirs, err := filepath.Glob(filepath.Join(volumes, "*", "*"))
@@ -136,8 +156,8 @@ func (s *Set) unmount(dir string) error {
 }
 
 // Teardown unmounts the volumes and removes the pod's folder.
-func (s *Set) Teardown() error {
-	if err := s.Unmount(); err != nil {
+func (s *Set) Teardown(ctx context.Context) error {
+	if err := s.Unmount(ctx); err != nil {
 		return err
 	}
 	return mount.RemoveAll(s.Dir, s.Mounter)

@@ -105,7 +105,7 @@ func TestConfigMap(t *testing.T) {
 	if !slices.Equal(names, []string{"..data", "a", "d"}) || len(entries) != 4 {
 		t.Errorf("the volume holds %v", entries)
 	}
-	if err := set.Teardown(); err != nil {
+	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(set.Dir); !errors.Is(err, os.ErrNotExist) {
@@ -155,7 +155,7 @@ func TestSecretAndMemoryAreMounted(t *testing.T) {
 	if err != nil || read(t, paths["s"]+"/k") != "v" || len(m.mounted) != 2 {
 		t.Errorf("%v %v %v", paths, m.mounted, err)
 	}
-	if err := set.Teardown(); err != nil || len(m.mounted) != 0 {
+	if err := set.Teardown(t.Context()); err != nil || len(m.mounted) != 0 {
 		t.Errorf("still mounted: %v, %v", m.mounted, err)
 	}
 	m.fail = os.ErrPermission

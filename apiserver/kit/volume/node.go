@@ -20,8 +20,11 @@ type Node interface {
 	Secret(ctx context.Context, v *corev1.Volume) (path string, err error)
 	// Claim sets up the PersistentVolume of a claim by its type's SetUp.
 	Claim(ctx context.Context, v *corev1.Volume) (path string, err error)
-	ClaimedHostPath(pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
-	ClaimedLocal(pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
+	ClaimedHostPath(ctx context.Context, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
+	ClaimedLocal(ctx context.Context, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
+	// CSI and ClaimedCSI make a CSI driver mount the volume.
+	CSI(ctx context.Context, v *corev1.Volume) (path string, err error)
+	ClaimedCSI(ctx context.Context, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
 
 	// Folder creates the folder of a volume, for a type that has no method here.
 	Folder(v *corev1.Volume) (path string, err error)
@@ -32,6 +35,7 @@ type Node interface {
 const (
 	plugins        = "kubernetes.io/"
 	hostPathPlugin = plugins + "host-path"
+	csiPlugin      = plugins + "csi"
 )
 
 func always(*corev1.VolumeSource) bool { return true }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 
@@ -22,11 +23,11 @@ type PersistentType struct {
 	Validate func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList
 
 	// SetUp sets up the volume on a node, for the pod's volume v; nil: nodes do not mount the type, and a creation returns
-	// a warning. Plugin and Path are required with it.
-	SetUp func(n Node, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
+	// a warning. Plugin is required with it.
+	SetUp func(n Node, ctx context.Context, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
 	// Plugin is upstream's name of the volume plugin.
 	Plugin string
-	// Path returns the path of a block volume's device on the machine.
+	// Path returns the path of a block volume's device on the machine; nil: SetUp returns it.
 	Path func(s *corev1.PersistentVolumeSource) string
 }
 
@@ -56,9 +57,10 @@ var persistent = PersistentTypes{
 		},
 	},
 
+	"csi": {Plugin: csiPlugin, SetUp: Node.ClaimedCSI, Validate: persistentCSIErrors},
+
 	// No node mounts these.
 
-	"csi":   {Validate: persistentCSIErrors},
 	"fc":    {Validate: fcErrors},
 	"iscsi": {Default: iscsiDefault, Validate: iscsiErrors},
 	"nfs": {Validate: func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {

@@ -93,8 +93,12 @@ var all = Types{
 		Plugin: plugins + "secret", SetUp: Node.Secret, ReadOnly: always,
 	},
 
+	"csi": {
+		Validate: csiErrors, References: csiReferences, Plugin: csiPlugin, SetUp: Node.CSI,
+		ReadOnly: func(v *corev1.VolumeSource) bool { return v.CSI.ReadOnly != nil && *v.CSI.ReadOnly },
+	},
+
 	// No node mounts these.
-	"csi": {Validate: csiErrors, References: csiReferences},
 	"nfs": {Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList { return NFSErrors(v.NFS, at) }},
 
 	"cephfs":               {Deprecated: goneSince(28, 31)},

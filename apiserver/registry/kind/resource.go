@@ -55,15 +55,11 @@ type Resource struct {
 	// Deprecated is a warning for all responses; empty: none.
 	Deprecated string
 
-	// Inert is the reason why nothing in this process acts on the kind, as a clause after a colon; empty: the kind is not
-	// inert. A creation returns it as a warning, and the docs list it.
-	Inert string
-
 	// Controller is the name of the controller that acts on the kind; empty: no single controller. Without the controller
-	// the kind is inert.
+	// a creation returns a warning that the object is only stored.
 	Controller string
 
-	// Off is the reason why the kind is inert without its Controller, as a clause like Inert; empty: --controllers
+	// Off is the reason why nothing acts on the kind without its Controller, as a clause after a colon; empty: --controllers
 	// disables the controller.
 	Off string
 

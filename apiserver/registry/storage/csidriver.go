@@ -21,7 +21,6 @@ func csiDriverResource() kind.Resource {
 	return kind.Resource{
 		GVR:      client.CSIDrivers,
 		Kind:     "CSIDriver",
-		Inert:    "the node runs no CSI drivers",
 		New:      func() kind.Object { return new(storagev1.CSIDriver) },
 		Default:  csiDriverDefault,
 		Prepare:  csiDriverPrepare,

@@ -22,7 +22,6 @@ func csiNodeResource() kind.Resource {
 	return kind.Resource{
 		GVR:      client.CSINodes,
 		Kind:     "CSINode",
-		Inert:    "the node runs no CSI drivers",
 		New:      func() kind.Object { return new(storagev1.CSINode) },
 		Validate: csiNodeValidate,
 		Columns: []table.Column{
@@ -87,7 +86,6 @@ func csiStorageCapacityResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.CSIStorageCapacities,
 		Kind:       "CSIStorageCapacity",
-		Inert:      "the node runs no CSI drivers, and the scheduler does not count their capacity",
 		Namespaced: true,
 		New:        func() kind.Object { return new(capacity) },
 		Validate:   csiCapacityValidate,

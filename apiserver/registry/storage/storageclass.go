@@ -154,7 +154,6 @@ func volumeAttributesClassResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.VolumeAttributesClasses,
 		Kind:       "VolumeAttributesClass",
-		Inert:      "no driver applies its attributes",
 		ShortNames: []string{"vac"},
 		New:        func() kind.Object { return new(class) },
 		Validate:   attributesClassValidate,

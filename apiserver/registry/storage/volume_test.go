@@ -223,7 +223,7 @@ func TestWarnings(t *testing.T) {
 	for _, c := range []struct{ kind, obj, want string }{
 		{"PersistentVolume", `{` + annotated + `, spec: {local: {path: /a}}}`, `metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`},
 		{"PersistentVolume", `{spec: {hostPath: {path: /a}, persistentVolumeReclaimPolicy: Recycle}}`, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."},
-		{"PersistentVolume", `{spec: {nfs: {server: a, path: /b}}}`, "spec: the node mounts PersistentVolumes of types hostPath and local; pods that use this volume do not start"},
+		{"PersistentVolume", `{spec: {nfs: {server: a, path: /b}}}`, "spec: the node mounts PersistentVolumes of types csi and hostPath and local; pods that use this volume do not start"},
 		{"PersistentVolumeClaim", `{` + annotated + `}`, `metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`},
 		{"PersistentVolumeClaim", `{spec: {resources: {requests: {storage: 1500m}}}}`, `spec.resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`},
 		{"PersistentVolumeClaim", `{spec: {` + claimBase + `}}`, ""},

@@ -28,7 +28,7 @@ func volumeAttachmentResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.VolumeAttachments,
 		Kind:         "VolumeAttachment",
-		Inert:        "nothing attaches volumes",
+		Controller:   "persistentvolume-attach-detach-controller",
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(attachment) },
 		Prepare: kind.WithoutGeneration(

@@ -13,12 +13,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/crd"
 )
@@ -164,10 +166,18 @@ func (c *collector) webhook(at *admissionregistrationv1.ServiceReference) {
 	}
 }
 
-// class reads the StorageClass of a claim.
-func (c *collector) class(claim *corev1.PersistentVolumeClaim) {
-	if name := claim.Spec.StorageClassName; name != nil && *name != "" {
-		c.get(client.StorageClasses, "", *name)
+// class reads the StorageClass of a claim. If a driver has yet to provision the volume, it also reads the driver, and the
+// pods that provision volumes.
+func (c *collector) class(pvc *corev1.PersistentVolumeClaim) {
+	name := pvc.Spec.StorageClassName
+	if name == nil || *name == "" {
+		return
+	}
+	class, ok := c.get(client.StorageClasses, "", *name).(*storagev1.StorageClass)
+	if ok && pvc.Status.Phase == corev1.ClaimPending && class.Provisioner != claim.Provisioner &&
+		class.Provisioner != claim.NoProvisioner {
+		c.get(client.CSIDrivers, "", class.Provisioner)
+		c.podsThat(Provisions)
 	}
 }
 
@@ -208,8 +218,8 @@ func (c *collector) details(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		c.others(client.Nodes, "", nil)
 		for _, name := range Claims(p) {
-			if claim, ok := c.get(client.PersistentVolumeClaims, p.Namespace, name).(*corev1.PersistentVolumeClaim); ok {
-				c.class(claim)
+			if pvc, ok := c.get(client.PersistentVolumeClaims, p.Namespace, name).(*corev1.PersistentVolumeClaim); ok {
+				c.class(pvc)
 			}
 		}
 		if scheduled := PodCondition(p, corev1.PodScheduled); scheduled != nil &&
@@ -223,6 +233,9 @@ func (c *collector) details(p *corev1.Pod) {
 		return
 	}
 	c.get(client.Nodes, "", p.Spec.NodeName)
+	if Unprepared(p) || p.DeletionTimestamp != nil {
+		c.drivers(p)
+	}
 	if Unprepared(p) {
 		for _, ref := range Sources(p) {
 			c.get(ref.Resource, ref.Namespace, ref.Name)

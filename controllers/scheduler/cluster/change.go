@@ -24,6 +24,9 @@ const (
 	Volumes
 	Classes
 	CSINodes
+	CSIDrivers
+	MoreCapacity // a CSIStorageCapacity is new, or larger
+	Detached     // a VolumeAttachment was deleted
 	NamespaceLabels
 	ResourceClaims // ResourceClaims, not PersistentVolumeClaims
 	DevicesFreed   // a ResourceClaim lost its allocation

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
@@ -17,6 +18,10 @@ type Storage struct {
 	Volumes map[string]*corev1.PersistentVolume
 	Classes map[string]*storagev1.StorageClass
 	Nodes   map[string]*storagev1.CSINode
+	Drivers map[string]*storagev1.CSIDriver
+	// Capacities are by namespace/name, Attachments by node and name.
+	Capacities  map[string]*storagev1.CSIStorageCapacity
+	Attachments map[string]map[string]*storagev1.VolumeAttachment
 
 	chosen map[string]choice // by the name of the volume
 }
@@ -29,7 +34,9 @@ type choice struct {
 
 func newStorage() Storage {
 	return Storage{Claims: map[string]*corev1.PersistentVolumeClaim{}, Volumes: map[string]*corev1.PersistentVolume{},
-		Classes: map[string]*storagev1.StorageClass{}, Nodes: map[string]*storagev1.CSINode{}, chosen: map[string]choice{}}
+		Classes: map[string]*storagev1.StorageClass{}, Nodes: map[string]*storagev1.CSINode{},
+		Drivers: map[string]*storagev1.CSIDriver{}, Capacities: map[string]*storagev1.CSIStorageCapacity{},
+		Attachments: map[string]map[string]*storagev1.VolumeAttachment{}, chosen: map[string]choice{}}
 }
 
 // Free reports whether a volume is neither bound to, nor chosen for, another claim.
@@ -61,7 +68,7 @@ func (s *Storage) choose(p *Pod, pods int) {
 }
 
 // Set records a change of an object of one of the kinds of Storage; nil: the object was deleted. It returns the kind of
-// the change and the object's key.
+// the change, 0 if it helps no pod, and the object's key.
 func (c *Cluster) Set(was, is client.Object) (ChangeKind, string) {
 	c.Generation++
 	obj := is
@@ -82,8 +89,44 @@ func (c *Cluster) Set(was, is client.Object) (ChangeKind, string) {
 	case *storagev1.CSINode:
 		set(c.Storage.Nodes, obj.Name, obj, is != nil)
 		return CSINodes, obj.Name
+	case *storagev1.CSIDriver:
+		set(c.Storage.Drivers, obj.Name, obj, is != nil)
+		return CSIDrivers, obj.Name
+	case *storagev1.CSIStorageCapacity:
+		set(c.Storage.Capacities, follow.KeyOf(obj).String(), obj, is != nil)
+		old, _ := was.(*storagev1.CSIStorageCapacity)
+		if is != nil && larger(old, obj) {
+			return MoreCapacity, obj.Name
+		}
+	case *storagev1.VolumeAttachment:
+		node := obj.Spec.NodeName
+		if c.Storage.Attachments[node] == nil {
+			c.Storage.Attachments[node] = map[string]*storagev1.VolumeAttachment{}
+		}
+		set(c.Storage.Attachments[node], obj.Name, obj, is != nil)
+		if is == nil {
+			return Detached, obj.Name
+		}
 	}
 	return 0, ""
+}
+
+// larger reports whether a volume fits into a capacity that did not fit before; was may be nil.
+func larger(was, is *storagev1.CSIStorageCapacity) bool {
+	now := MaxVolume(is)
+	if now == nil || was == nil {
+		return now != nil
+	}
+	before := MaxVolume(was)
+	return before == nil || now.Cmp(*before) > 0
+}
+
+// MaxVolume returns the size of the largest volume for which there is room; nil: none can be created.
+func MaxVolume(c *storagev1.CSIStorageCapacity) *resource.Quantity {
+	if c.MaximumVolumeSize != nil {
+		return c.MaximumVolumeSize
+	}
+	return c.Capacity
 }
 
 func set[T any](all map[string]T, key string, obj T, exists bool) {

@@ -273,6 +273,15 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 		return []client.Object{&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{
 			Drivers: []storagev1.CSINodeDriver{{Name: "d", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}}}}
 	}
+	attached := func(volume string) []client.Object {
+		return []client.Object{&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "at-" + volume},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "a",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}}
+	}
+	needed := []client.Object{&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: new(true)}}}
+	installed := []client.Object{&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "d"}}}}}
 	nodes := []string{"a topology.kubernetes.io/zone=1", "b topology.kubernetes.io/zone=2", "c"}
 	const full, away = whyLimit + " final=false", whyZone + " final=true"
 	for name, c := range map[string]struct {
@@ -289,6 +298,10 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 		"the same volume counts once":   {objects: [][]client.Object{bound("v"), limit("a", 1)}, there: []string{"v"}, fit: "a b c"},
 		"of two pods too":               {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)}, there: []string{"w", "w"}, fit: "a b c"},
 		"a limit of zero":               {objects: [][]client.Object{bound("v"), limit("a", 0)}, fit: "b c", why: full},
+		"still attached there":          {objects: [][]client.Object{bound("v"), bound("w"), attached("w"), limit("a", 1)}, fit: "b c", why: full},
+		"attached there already":        {objects: [][]client.Object{bound("v"), attached("v"), limit("a", 1)}, fit: "a b c"},
+		"no node has the driver":        {objects: [][]client.Object{bound("v"), needed}, why: "d CSI driver is not installed on the node final=false"},
+		"one node has the driver":       {objects: [][]client.Object{bound("v"), needed, installed}, fit: "b", why: "d CSI driver is not installed on the node final=false"},
 		"volumes of no driver are free": {objects: [][]client.Object{bound("v", func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }), limit("a", 0)}, fit: "a b c"},
 	} {
 		t.Run(name, func(t *testing.T) {

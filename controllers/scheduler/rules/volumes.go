@@ -23,6 +23,7 @@ const (
 	whyDisk      = "node(s) had no available disk"
 	whyLimit     = "node(s) exceed max volume count"
 	whyZone      = "node(s) had no available volume zone"
+	whySpace     = "node(s) did not have enough free storage"
 )
 
 // OpenClaim is a claim without a volume that is bound after its pod gets a node.
@@ -150,8 +151,8 @@ func volumes(c *Cycle, n *cluster.Node) Refusal {
 	case slices.ContainsFunc(s.bound, func(v *corev1.PersistentVolume) bool { return !claim.UsableOn(v, n.Node) }):
 		return refuseFinally(whyElsewhere)
 	}
-	if _, ok := c.Assign(n); !ok {
-		return refuseFinally(whyNone)
+	if _, why := c.assign(n); why != "" {
+		return refuseFinally(why)
 	}
 	return Refusal{}
 }
@@ -162,38 +163,51 @@ func (c *Cycle) Open() []OpenClaim { return c.volumeState().open }
 // Assign maps the name of each open claim to an available volume, or to nil if a volume can be provisioned on the node.
 // It returns false if a claim can get neither.
 func (c *Cycle) Assign(n *cluster.Node) (map[string]*corev1.PersistentVolume, bool) {
+	assigned, why := c.assign(n)
+	return assigned, why == ""
+}
+
+// assign is Assign; why is the reason why a claim can get no volume.
+func (c *Cycle) assign(n *cluster.Node) (assigned map[string]*corev1.PersistentVolume, why string) {
 	open := c.Open()
 	if len(open) == 0 {
-		return nil, true
+		return nil, ""
 	}
 	assigned, taken := map[string]*corev1.PersistentVolume{}, map[string]bool{}
 	for _, o := range open {
 		if selected := o.Annotations[claim.SelectedNode]; selected != "" && c.Node(selected) != nil {
 			if selected != n.Name {
-				return nil, false
+				return nil, whyNone
 			}
 			continue // it is being provisioned
 		}
 		if v := claim.Best(o.PersistentVolumeClaim, o.usable, n.Node, taken, false); v != nil {
 			assigned[o.Name], taken[v.Name] = v, true
-		} else if !provisionable(o.class, n) {
-			return nil, false
+		} else if why := c.provisionable(o, n); why != "" {
+			return nil, why
 		}
 	}
-	return assigned, true
+	return assigned, ""
 }
 
-// provisionable reports whether the class has a provisioner and allows the node.
-func provisionable(class *storagev1.StorageClass, n *cluster.Node) bool {
+// provisionable returns why the class of a claim cannot provision a volume for the node; empty: it can.
+func (c *Cycle) provisionable(o OpenClaim, n *cluster.Node) (why string) {
+	class := o.class
 	if class.Provisioner == "" || class.Provisioner == claim.NoProvisioner {
-		return false
+		return whyNone
 	}
-	return len(class.AllowedTopologies) == 0 ||
-		slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {
+	if len(class.AllowedTopologies) > 0 &&
+		!slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {
 			return !slices.ContainsFunc(t.MatchLabelExpressions, func(r corev1.TopologySelectorLabelRequirement) bool {
 				return !slices.Contains(r.Values, n.Labels[r.Key])
 			})
-		})
+		}) {
+		return whyNone
+	}
+	if _, enough := c.capacityFor(o, n); !enough {
+		return whySpace
+	}
+	return ""
 }
 
 // volumeZone checks that the zone and region labels of bound volumes contain those of the node. A node without these
@@ -223,61 +237,6 @@ func zoneOf(n *cluster.Node, label string) string {
 		return at
 	}
 	return n.Labels[other[label]]
-}
-
-// volumeLimits checks the limits of the node's CSI drivers.
-func volumeLimits(c *Cycle, n *cluster.Node) Refusal {
-	limits := c.Storage.Nodes[n.Name]
-	if limits == nil || len(c.Pod.Claims) == 0 {
-		return Refusal{}
-	}
-	wants := map[[2]string]bool{}
-	c.attached(c.Pod, wants)
-	if len(wants) == 0 {
-		return Refusal{}
-	}
-	has := map[[2]string]bool{}
-	for _, p := range n.Pods {
-		c.attached(p, has)
-	}
-	for _, d := range limits.Spec.Drivers {
-		if d.Allocatable == nil || d.Allocatable.Count == nil {
-			continue
-		}
-		attached, more := 0, 0
-		for v := range has {
-			if v[0] == d.Name {
-				attached++
-			}
-		}
-		for v := range wants {
-			if v[0] == d.Name && !has[v] {
-				more++
-			}
-		}
-		if more > 0 && attached+more > int(*d.Allocatable.Count) {
-			return refuse(whyLimit)
-		}
-	}
-	return Refusal{}
-}
-
-// attached adds the volumes of a pod's claims to a set, each as its driver and handle. An unbound claim counts as a
-// volume of its class' provisioner.
-func (c *Cycle) attached(p *cluster.Pod, to map[[2]string]bool) {
-	for _, key := range p.Claims {
-		pvc := c.Storage.Claims[key]
-		if pvc == nil {
-			continue
-		}
-		if v := c.Storage.Volumes[pvc.Spec.VolumeName]; v != nil {
-			if v.Spec.CSI != nil {
-				to[[2]string{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle}] = true
-			}
-		} else if class := c.Storage.Classes[claim.Class(pvc)]; class != nil {
-			to[[2]string{class.Provisioner, "claim " + key}] = true
-		}
-	}
 }
 
 // VolumesFit returns the reason why the pod's volumes cannot be used or bound on a node.

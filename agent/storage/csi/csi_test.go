@@ -1,0 +1,769 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/host"
+	"monopod/agent/resources/plugins"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/registry"
+	"monopod/store"
+	"monopod/testdata/deviceplugin/sockets"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const hostpath = "hostpath.csi.k8s.io"
+
+// world is a node with an API and a driver, whose mounts outlive both.
+type world struct {
+	*testing.T
+	client.Client
+	dir     string
+	boot    string
+	sockets sockets.Memory
+	stop    func() // of the Manager
+	pull    func() // of the driver
+
+	limit atomic.Int64
+
+	mu      sync.Mutex
+	calls   []string
+	mounts  map[string]int // times that something was mounted, by path
+	last    *csi.NodePublishVolumeRequest
+	changed int
+	events  []string
+	before  func(call string) error // a call of the driver that fails before it has an effect
+	after   func(call string) error
+	can     []csi.NodeServiceCapability_RPC_Type
+	csi.UnimplementedNodeServer
+}
+
+// in runs a test in virtual time. The driver's CSIDriver has that spec.
+func in(t *testing.T, spec storagev1.CSIDriverSpec, test func(w *world, m *Manager)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		resources := registry.Resources()
+		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+		t.Cleanup(func() { s.Close() })
+		r := registry.New(s, resources, registry.Config{})
+		if err := r.Bootstrap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{T: t, Client: r, dir: t.TempDir(), boot: "1", mounts: map[string]int{}, can: all}
+		w.create(&corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+			ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		w.create(&storagev1.CSIDriver{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
+			ObjectMeta: metav1.ObjectMeta{Name: hostpath}, Spec: spec})
+		w.limit.Store(7)
+		m := w.start()
+		w.plug(m)
+		test(w, m)
+	})
+}
+
+var all = []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+	csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+	csi.NodeServiceCapability_RPC_VOLUME_CONDITION}
+
+// unattached is the spec of a driver that needs no attachment.
+var unattached = storagev1.CSIDriverSpec{AttachRequired: new(false)}
+
+func (w *world) create(obj client.Object) {
+	w.Helper()
+	if _, err := w.Client.Create(w.Context(), obj); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// start starts a Manager, as after a start of the process.
+func (w *world) start() *Manager {
+	w.Helper()
+	metrics, err := follow.NewMetrics(nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	m, err := New(Config{Client: w, Clock: clock.RealClock{}, Log: zap.NewNop(), Guard: guard.Logging(zap.NewNop()),
+		Metrics: metrics, Mounter: w, Tokens: w, Dir: w.dir, Boot: w.boot, SELinux: func() bool { return true },
+		Dial: w.sockets.Dial, Node: w.node,
+		Changed: func() { w.mu.Lock(); w.changed++; w.mu.Unlock() },
+		Event: func(_ *corev1.Pod, _, reason, _ string, _ ...any) {
+			w.mu.Lock()
+			w.events = append(w.events, reason)
+			w.mu.Unlock()
+		}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	wait := m.Start(ctx)
+	w.stop = sync.OnceFunc(func() { cancel(); wait() })
+	w.Cleanup(w.stop)
+	return m
+}
+
+// plug starts the driver and registers it.
+func (w *world) plug(m *Manager) {
+	w.Helper()
+	socket := filepath.Join(w.dir, "plugins", hostpath, "csi.sock")
+	l, err := w.sockets.Listen(socket)
+	if err != nil {
+		w.Fatal(err)
+	}
+	s := grpc.NewServer()
+	csi.RegisterNodeServer(s, w)
+	done := make(chan error)
+	go func() { done <- s.Serve(l) }()
+	life, end := context.WithCancel(context.Background())
+	if err := m.Welcome(life, w.Context(), plugins.Plugin{Name: hostpath, Socket: socket, Versions: []string{"1.0.0"},
+		Endpoint: host.KubeletDir + "/plugins/" + hostpath + "/csi.sock"}); err != nil {
+		w.Fatal(err)
+	}
+	w.pull = sync.OnceFunc(func() { end(); s.Stop(); <-done; synctest.Wait() })
+	w.Cleanup(w.pull)
+}
+
+// restart kills the process, and starts it again with the driver.
+func (w *world) restart() *Manager {
+	w.pull()
+	w.stop()
+	m := w.start()
+	w.plug(m)
+	return m
+}
+
+func (w *world) node() *corev1.Node {
+	n, err := client.Get[*corev1.Node](context.Background(), w.Client, "", "n")
+	if err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
+// Token and Forget implement Tokens.
+func (w *world) Token(_ context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, time.Time,
+	error) {
+	return "token of " + pod.Name + " for " + p.Audience, time.Unix(1, 0), nil
+}
+
+func (w *world) Forget(types.UID) {}
+
+// Mounted implements Mounter.
+func (w *world) Mounted(path string) (bool, error) {
+	if _, err := os.Stat(path); err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mounts[path] > 0, nil
+}
+
+// call records a call and runs its effect, unless the test makes it fail.
+func (w *world) call(name string, effect func()) error {
+	w.mu.Lock()
+	w.calls = append(w.calls, name)
+	before, after := w.before, w.after
+	w.mu.Unlock()
+	if before != nil {
+		if err := before(name); err != nil {
+			return err
+		}
+	}
+	w.mu.Lock()
+	effect()
+	w.mu.Unlock()
+	if after != nil {
+		return after(name)
+	}
+	return nil
+}
+
+// here returns the path on the machine of a path that the driver was told.
+func (w *world) here(path string) string {
+	if !strings.HasPrefix(path, host.KubeletDir+"/") {
+		w.Errorf("the driver cannot see %s", path)
+	}
+	return host.KubeletPath(path, w.dir)
+}
+
+func (w *world) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (
+	*csi.NodeGetCapabilitiesResponse, error) {
+	out := &csi.NodeGetCapabilitiesResponse{}
+	for _, c := range w.can {
+		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: c}}})
+	}
+	return out, nil
+}
+
+func (w *world) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: "node-1", MaxVolumesPerNode: w.limit.Load(),
+		AccessibleTopology: &csi.Topology{Segments: map[string]string{"topology.hostpath.csi/node": "n"}}}, nil
+}
+
+func (w *world) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse,
+	error) {
+	return &csi.NodeStageVolumeResponse{}, w.call("stage", func() { w.mounts[w.here(r.StagingTargetPath)] = 1 })
+}
+
+func (w *world) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse,
+	error) {
+	return &csi.NodeUnstageVolumeResponse{}, w.call("unstage", func() {
+		for path, n := range w.mounts {
+			if n > 0 && !strings.Contains(path, "globalmount") {
+				w.Errorf("unstaged while %s is mounted", path)
+			}
+		}
+		delete(w.mounts, w.here(r.StagingTargetPath))
+	})
+}
+
+func (w *world) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse,
+	error) {
+	path := w.here(r.TargetPath)
+	if r.StagingTargetPath != "" {
+		if staged, err := w.Mounted(w.here(r.StagingTargetPath)); err != nil || !staged {
+			w.Errorf("published before it is staged: %v", err)
+		}
+	}
+	return &csi.NodePublishVolumeResponse{}, w.call("publish", func() {
+		w.last = r
+		w.mounts[path] = 1
+		var err error
+		if r.VolumeCapability.GetBlock() != nil {
+			err = os.WriteFile(path, nil, 0o600)
+		} else {
+			err = os.MkdirAll(path, 0o755)
+		}
+		if err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func (w *world) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (
+	*csi.NodeUnpublishVolumeResponse, error) {
+	return &csi.NodeUnpublishVolumeResponse{}, w.call("unpublish", func() { delete(w.mounts, w.here(r.TargetPath)) })
+}
+
+func (w *world) NodeExpandVolume(context.Context, *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse,
+	error) {
+	return &csi.NodeExpandVolumeResponse{}, w.call("expand", func() {})
+}
+
+func (w *world) NodeGetVolumeStats(context.Context, *csi.NodeGetVolumeStatsRequest) (
+	*csi.NodeGetVolumeStatsResponse, error) {
+	return &csi.NodeGetVolumeStatsResponse{
+		Usage:           []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: 10, Available: 7, Used: 3}},
+		VolumeCondition: &csi.VolumeCondition{Abnormal: true},
+	}, nil
+}
+
+// volume returns the volume of a pod with that name; all pods use the same PersistentVolume.
+func (w *world) volume(pod string, change ...func(*corev1.PersistentVolume)) Volume {
+	pv := &corev1.PersistentVolume{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+		ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+			Capacity:    corev1.ResourceList{"storage": resource.MustParse("1Gi")},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: hostpath,
+				VolumeHandle: "handle", VolumeAttributes: map[string]string{"a": "b"}}}}}
+	for _, f := range change {
+		f(pv)
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID(pod)}}
+	return Volume{Pod: p, Name: "data", Persistent: pv,
+		Dir: filepath.Join(w.dir, "pods", pod, "volumes", Folder, "pv")}
+}
+
+func (w *world) inline(pod string) Volume {
+	v := w.volume(pod)
+	v.Persistent, v.Inline = nil, &corev1.CSIVolumeSource{Driver: hostpath}
+	v.Dir = filepath.Join(filepath.Dir(v.Dir), v.Name)
+	return v
+}
+
+func (w *world) setUp(m *Manager, v Volume) string {
+	w.Helper()
+	path, err := m.SetUp(w.Context(), v)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if w.mounts[path] != 1 {
+		w.Errorf("%s is not mounted", path)
+	}
+	return path
+}
+
+func (w *world) tearDown(m *Manager, pod string) {
+	w.Helper()
+	if err := m.TearDown(w.Context(), filepath.Join(w.dir, "pods", pod)); err != nil {
+		w.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// expect compares the calls of the driver since the last expect.
+func (w *world) expect(want string) {
+	w.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := strings.Join(w.calls, " "); got != want {
+		w.Errorf("calls %q, want %q", got, want)
+	}
+	w.calls = nil
+}
+
+// expectNothingLeft checks that nothing is mounted, and no record is left.
+func (w *world) expectNothingLeft() {
+	w.Helper()
+	synctest.Wait()
+	if len(w.mounts) > 0 {
+		w.Errorf("still mounted: %v", w.mounts)
+	}
+	err := filepath.WalkDir(w.dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && (e.Name() == fileName || e.Name() == "globalmount" || e.Name() == "mount") {
+			w.Errorf("left: %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		w.Error(err)
+	}
+}
+
+func TestTwoPodsShareStagedVolume(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		w.setUp(m, w.volume("a"))
+		w.expect("stage publish")
+		w.setUp(m, w.volume("a"))
+		w.expect("")
+		w.setUp(m, w.volume("b"))
+		w.expect("publish")
+		if u, ok, err := m.Usage(w.Context(), m.target(new(w.volume("a")))); err != nil || !ok || u.Bytes.Used != 3 ||
+			u.Abnormal == nil || !*u.Abnormal {
+			w.Errorf("usage %+v, %v, %v", u, ok, err)
+		}
+		w.tearDown(m, "a")
+		w.expect("unpublish")
+		w.tearDown(m, "b")
+		w.expect("unpublish unstage")
+		w.expectNothingLeft()
+	})
+}
+
+func TestDriverIsRegistered(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		read := func() (*storagev1.CSINode, *corev1.Node) {
+			synctest.Wait()
+			n, err := client.Get[*storagev1.CSINode](w.Context(), w.Client, "", "n")
+			if err != nil {
+				w.Fatal(err)
+			}
+			return n, w.node()
+		}
+		info, node := read()
+		if d := info.Spec.Drivers; len(d) != 1 || d[0].Name != hostpath || d[0].NodeID != "node-1" ||
+			*d[0].Allocatable.Count != 7 || !slices.Equal(d[0].TopologyKeys, []string{"topology.hostpath.csi/node"}) {
+			w.Errorf("CSINode %+v", d)
+		}
+		if len(info.OwnerReferences) != 1 || info.OwnerReferences[0].UID != node.UID ||
+			node.Labels["topology.hostpath.csi/node"] != "n" || node.Annotations[nodeIDs] != `{"`+hostpath+`":"node-1"}` {
+			w.Errorf("owners %v, labels %v, annotations %v", info.OwnerReferences, node.Labels, node.Annotations)
+		}
+		w.pull()
+		info, node = read()
+		if len(info.Spec.Drivers) != 0 || node.Annotations[nodeIDs] != "" {
+			w.Errorf("after its end: %v, %v", info.Spec.Drivers, node.Annotations)
+		}
+		w.plug(m)
+		w.pull()
+		w.plug(m)
+		w.stop() // the process ends, the driver does not
+		w.pull()
+		if info, _ = read(); len(info.Spec.Drivers) != 1 {
+			w.Error("the end of the process has removed the driver")
+		}
+		if err := m.Welcome(w.Context(), w.Context(),
+			plugins.Plugin{Name: hostpath, Versions: []string{"0.3.0"}}); err == nil {
+			w.Error("version 0.3 was accepted")
+		}
+	})
+}
+
+func TestLimitIsUpdated(t *testing.T) {
+	spec := unattached
+	spec.NodeAllocatableUpdatePeriodSeconds = new(int64(10))
+	in(t, spec, func(w *world, m *Manager) {
+		w.limit.Store(5)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		n, err := client.Get[*storagev1.CSINode](w.Context(), w.Client, "", "n")
+		if err != nil || len(n.Spec.Drivers) != 1 || *n.Spec.Drivers[0].Allocatable.Count != 5 {
+			w.Errorf("%+v, %v", n, err)
+		}
+	})
+}
+
+func TestVolumeWaitsForItsAttachment(t *testing.T) {
+	in(t, storagev1.CSIDriverSpec{}, func(w *world, m *Manager) {
+		v := w.volume("a")
+		if _, err := m.SetUp(w.Context(), v); !errors.Is(err, ErrAttaching) {
+			w.Fatal(err)
+		}
+		unique := v.id().unique()
+		if used := w.node().Status.VolumesInUse; !slices.Equal(used, []corev1.UniqueVolumeName{unique}) {
+			w.Errorf("in use: %v", used)
+		}
+		a := &storagev1.VolumeAttachment{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment"},
+			ObjectMeta: metav1.ObjectMeta{Name: v.id().attachment("n")},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: hostpath, NodeName: "n",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("pv")}}}
+		w.create(a)
+		answer := func(change func(*storagev1.VolumeAttachmentStatus)) {
+			if _, err := client.Update(w.Context(), w.Client, a, "status", func(a *storagev1.VolumeAttachment) error {
+				change(&a.Status)
+				return nil
+			}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		answer(func(s *storagev1.VolumeAttachmentStatus) {
+			s.AttachError = &storagev1.VolumeError{Message: "no such disk"}
+		})
+		if _, err := m.SetUp(w.Context(), v); !errors.Is(err, ErrAttaching) || !strings.Contains(err.Error(), "no such disk") {
+			w.Error(err)
+		}
+		answer(func(s *storagev1.VolumeAttachmentStatus) {
+			*s = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "3"}}
+		})
+		if _, err := m.SetUp(w.Context(), v); !errors.Is(err, ErrAttaching) {
+			w.Errorf("used before the controller has listed it: %v", err)
+		}
+		woken := w.changed
+		if _, err := client.Update(w.Context(), w.Client, w.node(), "status", func(n *corev1.Node) error {
+			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique, DevicePath: a.Name}}
+			return nil
+		}); err != nil {
+			w.Fatal(err)
+		}
+		if synctest.Wait(); w.changed != woken+1 {
+			w.Error("the pods were not woken")
+		}
+		w.setUp(m, v)
+		w.expect("stage publish")
+		if w.last.PublishContext["lun"] != "3" {
+			w.Errorf("publish context %v", w.last.PublishContext)
+		}
+		w.tearDown(m, "a")
+		if used := w.node().Status.VolumesInUse; len(used) != 0 {
+			w.Errorf("still in use: %v", used)
+		}
+		w.expectNothingLeft()
+	})
+}
+
+// A process that is killed before or after any call leaves nothing that the next one does not find.
+func TestKilledAtEveryCall(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before", "after"} {
+		for n := 1; n <= 4; n++ {
+			t.Run(fmt.Sprint(when, n), func(t *testing.T) {
+				in(t, unattached, func(w *world, m *Manager) {
+					var left atomic.Int32
+					left.Store(int32(n))
+					cut := func(string) error {
+						if left.Add(-1) == 0 {
+							return status.Error(codes.Unavailable, "killed")
+						}
+						return nil
+					}
+					w.before, w.after = cut, nil
+					if when == "after" {
+						w.before, w.after = nil, cut
+					}
+					if _, err := m.SetUp(w.Context(), w.volume("a")); err != nil {
+						m = w.restart()
+						w.setUp(m, w.volume("a"))
+					}
+					if len(w.mounts) != 2 {
+						w.Errorf("mounted: %v", w.mounts)
+					}
+					if err := m.TearDown(w.Context(), filepath.Join(w.dir, "pods", "a")); err != nil {
+						m = w.restart()
+						w.tearDown(m, "a")
+					}
+					time.Sleep(time.Minute) // what failed is tried again
+					if left.Load() > 0 {
+						w.Errorf("%d calls were not made", left.Load())
+					}
+					w.expectNothingLeft()
+				})
+			})
+		}
+	}
+}
+
+// The files get the pod's group even if the process is killed after the driver has mounted the volume.
+func TestGroupAfterKill(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("left out: only root can change the group of files")
+	}
+	spec := unattached
+	spec.FSGroupPolicy = new(storagev1.FileFSGroupPolicy)
+	in(t, spec, func(w *world, m *Manager) {
+		v := w.volume("a")
+		v.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4000))}
+		w.after = func(call string) error {
+			if call == "publish" {
+				return status.Error(codes.Unavailable, "killed")
+			}
+			return nil
+		}
+		if _, err := m.SetUp(w.Context(), v); err == nil {
+			w.Error("the failure was not reported")
+		}
+		path := w.setUp(w.restart(), v)
+		w.expect("stage publish")
+		if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4000 {
+			w.Errorf("group %v, %v", info, err)
+		}
+	})
+}
+
+func TestSELinuxLabel(t *testing.T) {
+	spec := unattached
+	spec.SELinuxMount = new(true)
+	in(t, spec, func(w *world, m *Manager) {
+		for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod, corev1.ReadWriteOnce} {
+			v := w.volume(strings.ToLower(string(mode)), func(pv *corev1.PersistentVolume) {
+				pv.Spec.AccessModes, pv.Spec.MountOptions = []corev1.PersistentVolumeAccessMode{mode}, []string{"noatime"}
+			})
+			v.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+				SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c0,c1"}}
+			w.setUp(m, v)
+			want := []string{"noatime"}
+			if mode == corev1.ReadWriteOncePod {
+				want = append(want, `context="system_u:object_r:container_file_t:s0:c0,c1"`)
+			}
+			if got := w.last.VolumeCapability.GetMount().MountFlags; !slices.Equal(got, want) {
+				w.Errorf("%s: %q, want %q", mode, got, want)
+			}
+		}
+	})
+}
+
+func TestMountedVolumeIsFoundAfterRestart(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		w.setUp(m, w.volume("a"))
+		w.expect("stage publish")
+		m = w.restart()
+		w.setUp(m, w.volume("a"))
+		w.expect("")
+		w.boot = "2"
+		clear(w.mounts)
+		m = w.restart()
+		w.setUp(m, w.volume("a"))
+		w.expect("stage publish")
+		w.tearDown(m, "a")
+		w.expectNothingLeft()
+	})
+}
+
+func TestWithoutDriver(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		w.setUp(m, w.volume("a"))
+		w.pull()
+		missing := (*ErrNoDriver)(nil)
+		if _, err := m.SetUp(w.Context(), w.volume("b")); !errors.As(err, &missing) || missing.Driver != hostpath {
+			w.Error(err)
+		}
+		w.setUp(m, w.volume("a")) // it is mounted
+		gone := filepath.Join(w.dir, "pods", "a")
+		if err := m.TearDown(w.Context(), gone); !errors.As(err, &missing) {
+			w.Errorf("torn down under the driver's mount: %v", err)
+		}
+		w.stop()
+		w.boot = "2" // nothing is mounted any more
+		clear(w.mounts)
+		m = w.start()
+		w.tearDown(m, "a")
+		w.expectNothingLeft()
+	})
+}
+
+func TestHangingDriverHoldsOnlyItsVolume(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		release := make(chan struct{})
+		w.before = func(string) error {
+			<-release
+			return nil
+		}
+		done := make(chan error)
+		go func() {
+			_, err := m.SetUp(w.Context(), w.volume("a"))
+			done <- err
+		}()
+		synctest.Wait()
+		w.before = nil
+		w.setUp(m, w.volume("b", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "other" }))
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if _, err := m.SetUp(ctx, w.volume("c")); !errors.Is(err, context.DeadlineExceeded) {
+			w.Error(err)
+		}
+		if err := <-done; status.Code(err) != codes.DeadlineExceeded {
+			w.Errorf("the call ended with %v", err)
+		}
+		close(release)
+	})
+}
+
+func TestRepublishedWithTokens(t *testing.T) {
+	spec := unattached
+	spec.RequiresRepublish, spec.PodInfoOnMount = new(true), new(true)
+	spec.TokenRequests = []storagev1.TokenRequest{{Audience: "vault"}}
+	in(t, spec, func(w *world, m *Manager) {
+		w.setUp(m, w.volume("a"))
+		w.expect("stage publish")
+		if m.Due("a") || m.Due("b") {
+			w.Error("due at once")
+		}
+		for name, want := range map[string]string{"a": "b", "csi.storage.k8s.io/pod.name": "a",
+			"csi.storage.k8s.io/ephemeral": "false", "csi.storage.k8s.io/serviceAccount.tokens": `{"vault":{"token":` +
+				`"token of a for vault","expirationTimestamp":"1970-01-01T00:00:01Z"}}`} {
+			if got := w.last.VolumeContext[name]; got != want {
+				w.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		if !m.Due("a") {
+			w.Error("not due after a minute")
+		}
+		w.setUp(m, w.volume("a"))
+		w.expect("publish")
+		if m.Due("a") {
+			w.Error("due after it was published")
+		}
+		w.tearDown(m, "a")
+	})
+}
+
+func TestInlineVolume(t *testing.T) {
+	spec := unattached
+	spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
+	in(t, spec, func(w *world, m *Manager) {
+		w.setUp(m, w.inline("a"))
+		w.expect("publish")
+		w.tearDown(m, "a")
+		w.expect("unpublish")
+		w.expectNothingLeft()
+		if _, err := m.SetUp(w.Context(), w.volume("b")); err == nil {
+			w.Error("a PersistentVolume of a driver of inline volumes was published")
+		}
+	})
+}
+
+func TestInlineVolumeNeedsDriverThatAllowsIt(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		if _, err := m.SetUp(w.Context(), w.inline("a")); err == nil ||
+			!strings.Contains(err.Error(), `volume mode "Ephemeral" not supported`) {
+			w.Error(err)
+		}
+	})
+}
+
+func TestBlockVolume(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		block := func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = new(corev1.PersistentVolumeBlock) }
+		path := w.setUp(m, w.volume("a", block))
+		if info, err := os.Stat(path); err != nil || info.IsDir() || w.last.VolumeCapability.GetBlock() == nil {
+			w.Errorf("%v, %v", info, err)
+		}
+		m = w.restart()
+		w.setUp(m, w.volume("a", block))
+		w.tearDown(m, "a")
+		w.expectNothingLeft()
+	})
+}
+
+func TestExpansion(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		claim := &corev1.PersistentVolumeClaim{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeName: "pv",
+				StorageClassName: new(""),
+				Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}}}}
+		w.create(claim)
+		v := w.volume("a", func(pv *corev1.PersistentVolume) {
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "c"}
+			pv.Spec.Capacity["storage"] = resource.MustParse("2Gi") // the resizer has expanded it
+		})
+		w.create(v.Persistent)
+		w.setUp(m, v)
+		w.expect("stage publish")
+		pending := func() {
+			if _, err := client.Update(w.Context(), w.Client, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
+				c.Status.Phase = corev1.ClaimBound
+				c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+				c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+					"storage": corev1.PersistentVolumeClaimNodeResizePending}
+				return nil
+			}); err != nil {
+				w.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		read := func() corev1.PersistentVolumeClaimStatus {
+			c, err := client.Get[*corev1.PersistentVolumeClaim](w.Context(), w.Client, "default", "c")
+			if err != nil {
+				w.Fatal(err)
+			}
+			return c.Status
+		}
+		pending()
+		w.expect("expand")
+		if s := read(); s.Capacity.Storage().String() != "2Gi" || len(s.AllocatedResourceStatuses) != 0 ||
+			!slices.Equal(w.events, []string{"FileSystemResizeSuccessful"}) {
+			w.Errorf("%+v, events %v", s, w.events)
+		}
+		w.before = func(string) error { return status.Error(codes.OutOfRange, "too large") }
+		pending()
+		if s := read(); s.AllocatedResourceStatuses["storage"] != corev1.PersistentVolumeClaimNodeResizeInfeasible ||
+			len(s.Conditions) != 1 || !strings.Contains(s.Conditions[0].Message, "too large") {
+			w.Errorf("%+v", s)
+		}
+		w.expect("expand")
+	})
+}
