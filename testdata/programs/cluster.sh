@@ -52,7 +52,7 @@ prepare() {
 }
 # serve starts the server, and returns when it is ready.
 serve() {
-	inside "$monopod" serve --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" --pod-cidr 10.90.0.0/16 \
+	nsenter --net="$net" "$monopod" serve --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" --pod-cidr 10.90.0.0/16 \
 		--eviction-hard='nodefs.available<1%,imagefs.available<1%' --service-cluster-ip-range 10.97.0.0/16 >>"$work/monopod.log" 2>&1 &
 	server=$!
 	until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; do
@@ -95,7 +95,7 @@ expect() {
 start() {
 	log=$work/$1.log
 	shift
-	inside "$@" >"$log" 2>&1 &
+	nsenter --net="$net" "$@" >"$log" 2>&1 &
 	started=$!
 	pids="$started $pids"
 }
