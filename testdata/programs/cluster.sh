@@ -91,6 +91,30 @@ expect() {
 	printf '%s\n' "$output" | head -n 20
 	failed=1
 }
+# same WHAT BEFORE AFTER: fails unless both are equal.
+same() {
+	if [ "$2" = "$3" ]; then
+		echo "ok    $1"
+		return
+	fi
+	printf 'FAIL  %s: before\n%s\nafter\n%s\n' "$1" "$2" "$3"
+	failed=1
+}
+# pod NAME VOLUME [MOUNT]: a pod with the volume at /data, or as MOUNT says.
+pod() {
+	mount='volumeMounts: [{name: v, mountPath: /data}]'
+	k apply -f - <<-END
+		apiVersion: v1
+		kind: Pod
+		metadata: {name: $1}
+		spec:
+		  terminationGracePeriodSeconds: 0
+		  containers: [{name: main, image: monopod.local/web:1, command: [/web, serve], ${3:-$mount}}]
+		  volumes: [{name: v, $2}]
+	END
+	k wait --for=condition=Ready --timeout=90s "pod/$1" || { k describe "pod/$1"; failed=1; }
+}
+used() { echo "persistentVolumeClaim: {claimName: $1}"; }
 # start NAME COMMAND...: in the background; its log is NAME.log.
 start() {
 	log=$work/$1.log

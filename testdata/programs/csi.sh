@@ -2,9 +2,9 @@
 # Runs CSI drivers and the sidecars of others, unmodified, in pods of bin/monopod, with the manifests that their modules contain. The
 # sidecars are built from their Go modules (csi/go.mod). Every other image is pulled, or is in an archive in the folder $WORK/images.
 #
-#   testdata/programs/csi.sh [hostpath|kills|nfs]...
+#   testdata/programs/csi.sh [hostpath|kills]...
 #
-# It needs what cluster.sh says. nfs also needs a kernel with NFS, NFS=SERVER:/SHARE, and NFS_MANIFESTS, the folder deploy of csi-driver-nfs.
+# It needs what cluster.sh says. KILLS is how often the server is killed twice, by default 10.
 set -eu
 cd "$(dirname "$0")/../.."
 here=testdata/programs
@@ -34,15 +34,6 @@ serve
 
 # volumes prints where CSI volumes are mounted, a line for each mount.
 volumes() { awk -v top="$top/" 'index($5, top) && /kubernetes.io[~\/]csi/ {print $5}' "/proc/$server/mountinfo" | sort; }
-# same WHAT BEFORE AFTER: fails unless both are equal.
-same() {
-	if [ "$2" = "$3" ]; then
-		echo "ok    $1"
-		return
-	fi
-	printf 'FAIL  %s: before\n%s\nafter\n%s\n' "$1" "$2" "$3"
-	failed=1
-}
 # claim NAME SIZE [MORE]: a claim of the host-path driver; MORE are further fields of its spec.
 claim() {
 	k apply -f - <<-END
@@ -52,21 +43,6 @@ claim() {
 		spec: {storageClassName: hostpath, accessModes: [ReadWriteOnce], resources: {requests: {storage: $2}}${3:+, $3}}
 	END
 }
-# pod NAME VOLUME [MOUNT]: a pod with the volume at /data, or as MOUNT says.
-pod() {
-	mount='volumeMounts: [{name: v, mountPath: /data}]'
-	k apply -f - <<-END
-		apiVersion: v1
-		kind: Pod
-		metadata: {name: $1}
-		spec:
-		  terminationGracePeriodSeconds: 0
-		  containers: [{name: main, image: monopod.local/web:1, command: [/web, serve], ${3:-$mount}}]
-		  volumes: [{name: v, $2}]
-	END
-	k wait --for=condition=Ready --timeout=90s "pod/$1" || { k describe "pod/$1"; failed=1; }
-}
-used() { echo "persistentVolumeClaim: {claimName: $1}"; }
 # restarts prints what shows that a pod was replaced or its container restarted.
 restarts() { k get pods -l app=store -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}'; }
 
@@ -237,40 +213,4 @@ nothing() {
 	expect '^$' k get csinode node1 -o 'jsonpath={.spec.drivers[*].name}'
 }
 
-# nfs: a claim that two pods write to at once, on the server NFS=SERVER:/SHARE.
-nfs() {
-	for part in rbac-csi-nfs csi-nfs-driverinfo csi-nfs-controller csi-nfs-node; do
-		k apply -f "$NFS_MANIFESTS/$part.yaml"
-	done
-	k apply -f - <<-END
-		apiVersion: storage.k8s.io/v1
-		kind: StorageClass
-		metadata: {name: nfs-csi}
-		provisioner: nfs.csi.k8s.io
-		parameters: {server: "${NFS%%:*}", share: "${NFS#*:}"}
-		mountOptions: [nfsvers=4.1]
-		allowVolumeExpansion: true
-		---
-		apiVersion: v1
-		kind: PersistentVolumeClaim
-		metadata: {name: shared}
-		spec: {storageClassName: nfs-csi, accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}
-	END
-	k rollout status -n kube-system daemonset/csi-nfs-node --timeout=3m
-	expect 'nfs.csi.k8s.io' k get csinode node1 -o 'jsonpath={.spec.drivers[*].name}'
-	pod writer "$(used shared)"
-	pod other "$(used shared)"
-	k exec writer -- /web write /data/file words
-	expect '^words$' k exec other -- /web cat /data/file
-	k patch pvc shared --type=merge -p '{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}'
-	expect '^2Gi$' k get pvc shared -o 'jsonpath={.status.capacity.storage}'
-	k delete pod/writer pod/other pvc/shared
-	expect '^$' k get persistentvolumes -o name
-	same 'nothing is mounted' '' "$(volumes)"
-}
-
-# nothing after the host-path driver.
-case " ${*:-hostpath kills} " in
-*" hostpath "* | *" kills "*) parts ${*:-hostpath kills} nothing ;;
-*) parts "$@" ;;
-esac
+parts ${*:-hostpath kills} nothing
