@@ -87,7 +87,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun
+	@testdata/install.sh containerd runc curl chromium gcc libc6-dev libseccomp-dev pkgconf etcd-server openssl nftables containernetworking-plugins musl-tools crun
 	$(GO) vet $(COMPILE) $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 

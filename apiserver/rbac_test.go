@@ -147,6 +147,9 @@ func TestNodeRestriction(t *testing.T) {
 	ask := fmt.Sprintf(`{"metadata":{"generateName":"r-"},"spec":{"podName":%%q,"signerName":%%q,"podUID":%%q,"nodeName":"n1","nodeUID":%q,"serviceAccountName":"default","serviceAccountUID":%q,"stubPKCS10Request":%q}}`,
 		uid("/api/v1/nodes/n1"), uid("/api/v1/namespaces/default/serviceaccounts/default"), stubRequest(t))
 	status := `{"status":{"phase":"Running"}}`
+	claims := "/api/v1/namespaces/default/persistentvolumeclaims"
+	a.until(201, "POST", claims, `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`, asJSON)
+	csiNode := `{"metadata":{"name":"%s"},"spec":{"drivers":[]}}`
 	lease := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	merge := "Content-Type: application/merge-patch+json"
 	for name, c := range map[string]struct {
@@ -166,6 +169,11 @@ func TestNodeRestriction(t *testing.T) {
 			`"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 201, ""},
 		"another's pod":                {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
 		"its lease":                    {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
+		"a claim's size":               {"PATCH", claims + "/c/status", `{"status":{"capacity":{"storage":"1Gi"},"conditions":[{"type":"FileSystemResizePending","status":"True"}],"allocatedResources":{"storage":"1Gi"}}}`, merge, 200, ""},
+		"a claim's phase":              {"PATCH", claims + "/c/status", `{"status":{"phase":"Lost"}}`, merge, 403, "other than status.quantity and status.conditions"},
+		"a claim's labels":             {"PATCH", claims + "/c/status", `{"metadata":{"labels":{"a":"b"}}}`, merge, 403, "other than status.quantity and status.conditions"},
+		"its CSINode":                  {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n1"), asJSON, 201, ""},
+		"another's CSINode":            {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n2"), asJSON, 403, "same name as the requesting node"},
 		"another's lease":              {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
 		"a slice of its devices":       {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "a", `"nodeName":"n1"`), asJSON, 201, ""},
 		"another's devices":            {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "b", `"nodeName":"n2"`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},

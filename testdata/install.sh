@@ -13,6 +13,7 @@ for package in "$@"; do
 	[ "$package" != nftables ] || program=nft
 	[ "$package" != musl-tools ] || program=musl-gcc
 	[ "$package" != libseccomp-dev ] || program=/usr/include/seccomp.h
+	[ "$package" != libc6-dev ] || program=/usr/include/stdio.h
 	[ "$package" != qemu-user-static ] || program=qemu-aarch64-static
 	[ "$package" != pkgconf ] || program=pkg-config
 	[ "$package" != containernetworking-plugins ] || program=/usr/lib/cni/bridge

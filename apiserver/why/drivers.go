@@ -15,7 +15,7 @@ import (
 
 var (
 	notInstalled = regexp.MustCompile(`(\S+) CSI driver is not installed on the node`)
-	fromDriver   = regexp.MustCompile(`rpc error: code = (\w+) desc = (.+)`)
+	fromDriver   = regexp.MustCompile(`.*rpc error: code = (\w+) desc = (.+)`)
 	usedByPods   = regexp.MustCompile(`Waiting for detach for volume "([^"]+)" Volume is (.+)`)
 )
 

@@ -381,6 +381,24 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
+// A node that registers again reads which volumes are attached to it.
+func TestNodeRegistersAgain(t *testing.T) {
+	t.Parallel()
+	within(t, Config{}, func(t *testing.T, c cluster) {
+		c.volume("v", corev1.ReadWriteOnce)
+		c.pod("early", "later", "v")
+		c.expect("later", "")
+		c.Create(apitest.Node("later"))
+		c.expect("later", "attaching v")
+		c.attach("v", "later", "")
+		c.expect("later", "attached v, lists v")
+		c.Delete(apitest.Node("later"), "")
+		c.expect("later", "attached v")
+		c.Create(apitest.Node("later"))
+		c.expect("later", "attached v, lists v")
+	})
+}
+
 // What others attach, and VolumeAttachments whose pods ended while the controller did not run.
 func TestFoundAtStart(t *testing.T) {
 	t.Parallel()

@@ -44,13 +44,15 @@ func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *core
 	}
 	delete(r.reported, follow.KeyOf(c))
 	_, err = r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) {
-		// Only the component that expands a volume changes the capacity of a bound claim.
+		// Only the component that expands or modifies a volume changes the capacity and the class of a bound claim.
 		if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
 			c.Status.Capacity = v.Spec.Capacity.DeepCopy()
 		}
+		if c.Status.Phase != corev1.ClaimBound {
+			c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+		}
 		c.Status.Phase = corev1.ClaimBound
 		c.Status.AccessModes = v.Spec.AccessModes
-		c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
 	})
 	return err
 }

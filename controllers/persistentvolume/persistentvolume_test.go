@@ -2,6 +2,7 @@ package persistentvolume
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -178,7 +179,7 @@ func TestByName(t *testing.T) {
 }
 
 // A claim binds only to a volume of its VolumeAttributesClass, also by name, and shows it. Another class that it asks
-// for later is the driver's to set: until then the claim stays bound, with the class of the volume as the current one.
+// for later is the driver's to set: until its resizer says so the claim stays bound, with the class that it had.
 func TestVolumeAttributesClass(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		with := func(class string) func(*corev1.PersistentVolume) {
@@ -215,6 +216,11 @@ func TestVolumeAttributesClass(t *testing.T) {
 		}
 		apitest.Change(api, volumeOf(t, api, "gold"), "",
 			func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = new("silver") })
+		if got := current("c"); got != "Bound to gold, gold" {
+			t.Errorf("before the driver has reported the change: %s", got)
+		}
+		apitest.Change(api, claimOf(t, api, "c"), "status",
+			func(c *corev1.PersistentVolumeClaim) { c.Status.CurrentVolumeAttributesClassName = new("silver") })
 		if got := current("c"); got != "Bound to gold, silver" {
 			t.Errorf("after the driver has changed the volume: %s", got)
 		}
@@ -270,6 +276,40 @@ func TestReclaim(t *testing.T) {
 				api.Create(newClaim("c", "", "1Gi"))
 				if again := claimOf(t, api, "c"); again.Status.Phase != corev1.ClaimPending {
 					t.Error("a claim of the same name got the data of the first")
+				}
+			})
+		})
+	}
+}
+
+// An external provisioner deletes the volumes that it has created, or that it has taken over from an in-tree type. If it
+// reports a failure, the phase stays until it succeeds, and the finalizer that keeps the volume's object is its own.
+func TestExternalDeletion(t *testing.T) {
+	t.Parallel()
+	for name, annotations := range map[string]map[string]string{
+		"provisioned": {claim.ProvisionedBy: "d.example.com"}, "migrated": {claim.MigratedTo: "d.example.com"}} {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(t *testing.T, api *apitest.API) {
+				api.Create(newVolume("v", "", "1Gi", func(v *corev1.PersistentVolume) {
+					v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+					v.Annotations, v.Finalizers = annotations, []string{claim.ContentProtection}
+				}), newClaim("c", "", "1Gi"))
+				claimOf(t, api, "c")
+				apitest.Change(api, newClaim("c", "", "1Gi"), "", gone)
+				api.Delete(newClaim("c", "", "1Gi"), "")
+				if v := volumeOf(t, api, "v"); v.Status.Phase != corev1.VolumeReleased {
+					t.Errorf("%s: %s", v.Status.Phase, v.Status.Message)
+				}
+				apitest.Change(api, newVolume("v", "", "1Gi"), "status", func(v *corev1.PersistentVolume) {
+					v.Status.Phase, v.Status.Message = corev1.VolumeFailed, "the volume is busy"
+				})
+				v := volumeOf(t, api, "v")
+				if v.Status.Phase != corev1.VolumeFailed || v.Status.Message != "the volume is busy" {
+					t.Errorf("%s: %s", v.Status.Phase, v.Status.Message)
+				}
+				if !slices.Contains(v.Finalizers, claim.ContentProtection) ||
+					v.Annotations[claim.MigratedTo] != annotations[claim.MigratedTo] {
+					t.Errorf("finalizers %v, annotations %v", v.Finalizers, v.Annotations)
 				}
 			})
 		})

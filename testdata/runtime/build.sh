@@ -16,7 +16,7 @@ version() { "$go" list -m -f '{{.Version}}' "$1"; }
 
 arch=$("$go" env GOARCH) cross=
 if [ "$arch" = "$("$go" env GOHOSTARCH)" ]; then
-	packages='gcc libseccomp-dev pkgconf'
+	packages='gcc libc6-dev libseccomp-dev pkgconf'
 else
 	case $arch in
 	amd64) cross=x86_64-linux-gnu packages=libc6-dev-amd64-cross ;;

@@ -195,7 +195,11 @@ func (p *Puller) pull(ctx context.Context, r Request, auths []Credential, unread
 		img, _, err := p.try(ctx, r, auths, unread)
 		return img, err
 	}
-	if err := p.Records.begin(r.Image); err != nil {
+	present, err := p.Runtime.ImageStatus(ctx, WithDefaultTag(r.Image))
+	if err == nil {
+		err = p.Records.begin(r.Image, present)
+	}
+	if err != nil {
 		return nil, err
 	}
 	img, source, err := p.try(ctx, r, auths, unread)

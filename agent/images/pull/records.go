@@ -26,15 +26,23 @@ import (
 type Records struct {
 	dir string // contains the folders pulling and pulled, each with a file for each image
 
-	mu      sync.Mutex     // guards the fields below and the files
-	pulling map[string]int // number of running pulls by image
-	// interrupted contains the images whose pulls an earlier process did not finish. They may be present.
-	interrupted map[string]bool
+	mu      sync.Mutex         // guards the fields below and the files
+	pulling map[string]running // by image
+	// interrupted are the images whose pulls an earlier process did not finish, with the IDs that they had before.
+	interrupted map[string]string
 }
 
-// pullingRecord is the record of a running or interrupted pull.
+// running are the running pulls of an image.
+type running struct {
+	pulls int
+	was   string // ID of the image that was present before the first; empty: none
+}
+
+// pullingRecord is the record of a running or interrupted pull. Unlike upstream's it says what was present before the
+// pull: otherwise a preloaded image could not be used while a pod that always pulls it cannot reach the registry.
 type pullingRecord struct {
 	Image string `json:"image"`
+	Was   string `json:"was,omitempty"` // the image's ID
 }
 
 // pulledRecord is the record of an image. It has the fields of kubelet's ImagePulledRecord.
@@ -56,7 +64,7 @@ const maxSecrets = 100
 
 // NewRecords returns the records in dir, which is created at the first pull.
 func NewRecords(dir string) (*Records, error) {
-	r := &Records{dir: dir, pulling: map[string]int{}, interrupted: map[string]bool{}}
+	r := &Records{dir: dir, pulling: map[string]running{}, interrupted: map[string]string{}}
 	entries, err := os.ReadDir(filepath.Join(dir, "pulling"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("records of image pulls: %w", err)
@@ -64,7 +72,7 @@ func NewRecords(dir string) (*Records, error) {
 	for _, e := range entries {
 		var p pullingRecord
 		if ok, err := read(filepath.Join(dir, "pulling", e.Name()), &p); err == nil && ok {
-			r.interrupted[p.Image] = true
+			r.interrupted[p.Image] = p.Was
 		}
 	}
 	return r, nil
@@ -97,15 +105,23 @@ func write(path string, v any) error {
 	return err
 }
 
-// begin records that a pull of an image begins. end must be called after it.
-func (r *Records) begin(image string) error {
+// begin records that a pull of an image begins. present is the image that its name means now; nil: none. end must be
+// called after it.
+func (r *Records) begin(image string, present *cri.Image) error {
 	image = repositoryTag(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := write(r.file("pulling", image), pullingRecord{image}); err != nil {
+	now := r.pulling[image]
+	if was, ok := r.interrupted[image]; ok {
+		now.was = was // who pulled what is present is not known
+	} else if now.pulls == 0 && present != nil {
+		now.was = present.Id
+	}
+	if err := write(r.file("pulling", image), pullingRecord{image, now.was}); err != nil {
 		return fmt.Errorf("failed to record image pull intent: %w", err)
 	}
-	r.pulling[image]++
+	now.pulls++
+	r.pulling[image] = now
 	return nil
 }
 
@@ -116,10 +132,13 @@ func (r *Records) end(image string, img *cri.Image, source *Source) error {
 	full := repositoryTag(image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pulling[full]--; r.pulling[full] == 0 {
+	now := r.pulling[full]
+	if now.pulls--; now.pulls > 0 {
+		r.pulling[full] = now
+	} else {
 		delete(r.pulling, full)
 	}
-	if img == nil && r.interrupted[full] {
+	if _, interrupted := r.interrupted[full]; img == nil && interrupted {
 		return nil
 	}
 	if img != nil {
@@ -128,7 +147,7 @@ func (r *Records) end(image string, img *cri.Image, source *Source) error {
 		}
 		delete(r.interrupted, full)
 	}
-	if r.pulling[full] > 0 {
+	if now.pulls > 0 {
 		return nil
 	}
 	return os.RemoveAll(r.file("pulling", full))
@@ -172,7 +191,9 @@ func (r *Records) find(image string, img *cri.Image) (who access, known bool, er
 		return rec.Credentials[repository(image)], true, err
 	}
 	for _, name := range append([]string{repositoryTag(image)}, slices.Concat(img.RepoTags, img.RepoDigests)...) {
-		known = known || r.pulling[name] > 0 || r.interrupted[name]
+		now, pulling := r.pulling[name]
+		was, interrupted := r.interrupted[name]
+		known = known || pulling && now.was != img.Id || interrupted && was != img.Id
 	}
 	return access{}, known, nil
 }

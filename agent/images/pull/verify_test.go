@@ -115,7 +115,14 @@ func TestWhoMayUsePulledImages(t *testing.T) {
 // interrupt leaves the records of a process that ends during a pull.
 func interrupt(t *testing.T, dir string, r *registry) {
 	t.Helper()
+	names := []string{"interrupted:1", "docker.io/library/interrupted:1"}
+	for _, name := range names {
+		delete(r.here, name)
+	}
 	p := puller(t, dir, hanging{r, func() {
+		for _, name := range names {
+			r.here[name] = true
+		}
 		if err := os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(filepath.Join(dir, "pulling"))); err != nil {
 			t.Error(err)
 		}
@@ -140,6 +147,30 @@ type hanging struct {
 func (h hanging) PullImage(context.Context, string, *cri.AuthConfig, *cri.PodSandboxConfig) (string, error) {
 	h.during()
 	return "", errors.New("the connection broke")
+}
+
+// TestPreloadedImageDuringPull: a pod that always pulls a preloaded image, from a registry that does not answer, keeps no
+// other pod from using it, and neither does a power failure meanwhile.
+func TestPreloadedImageDuringPull(t *testing.T) {
+	t.Parallel()
+	dir, r := t.TempDir(), &registry{here: map[string]bool{"preloaded:1": true}}
+	usable := func(p *pull.Puller) {
+		img, err := p.Present(t.Context(), asks("preloaded:1", corev1.PullIfNotPresent))
+		if img == nil || err != nil {
+			t.Errorf("%v, %v", img, err)
+		}
+	}
+	var p *pull.Puller
+	p = puller(t, dir, hanging{r, func() {
+		usable(p)
+		usable(puller(t, dir, r))
+	}})
+	for range 2 {
+		if _, err := p.Pull(t.Context(), asks("preloaded:1", corev1.PullAlways)); err == nil {
+			t.Error("pulled")
+		}
+	}
+	usable(p)
 }
 
 // secretless checks that no login is in the records.

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,14 +79,20 @@ func (z Authorizer) restrict(ctx context.Context, node string, a *auth.Attribute
 		if a.Namespace == "" {
 			return "can only read namespaced object of this type", nil
 		}
-		return z.related(ctx, node, a)
+		why, err := z.related(ctx, node, a)
+		if why == "" || err != nil || a.Name == "" || a.Resource != client.Secrets.Resource {
+			return why, err
+		}
+		return z.volumeSecret(ctx, node, a)
 	case client.PersistentVolumeClaims.GroupResource():
 		if a.Subresource == "status" && a.Verb == "get" {
 			return "can only get/update/patch this type", nil
 		}
 		return z.related(ctx, node, a)
-	case client.PersistentVolumes.GroupResource(), volumeAttachments:
+	case client.PersistentVolumes.GroupResource():
 		return z.related(ctx, node, a)
+	case client.VolumeAttachments.GroupResource():
+		return z.attachment(ctx, node, a)
 	case client.ServiceAccounts.GroupResource():
 		return z.runsAs(ctx, node, a)
 	case client.Pods.GroupResource():
@@ -109,8 +116,64 @@ func (z Authorizer) restrict(ctx context.Context, node string, a *auth.Attribute
 	return "", nil
 }
 
-// volumeAttachments relate volumes to nodes. This server has none, but the role allows them.
-var volumeAttachments = schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
+// attachment allows an agent to read the VolumeAttachments of its node.
+func (z Authorizer) attachment(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	if a.Name == "" {
+		return "No Object name found", nil
+	}
+	v, err := client.Get[*storagev1.VolumeAttachment](ctx, z.Client, "", a.Name)
+	if apierrors.IsNotFound(err) || err == nil && v.Spec.NodeName != node {
+		return unrelated(node), nil
+	}
+	return "", err
+}
+
+// volumeSecret allows an agent to read the Secrets that CSI drivers need on its node: those that the PersistentVolumes
+// of its pods name.
+func (z Authorizer) volumeSecret(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	pods, err := z.podsOn(ctx, node, "")
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range pods {
+		for _, name := range references(pod, "persistentvolumeclaims") {
+			v, err := z.volumeOf(ctx, pod.Namespace, name)
+			if err != nil {
+				return "", err
+			}
+			if v == nil || v.Spec.CSI == nil {
+				continue
+			}
+			for _, ref := range []*corev1.SecretReference{v.Spec.CSI.NodeStageSecretRef, v.Spec.CSI.NodePublishSecretRef,
+				v.Spec.CSI.NodeExpandSecretRef} {
+				if ref != nil && ref.Namespace == a.Namespace && ref.Name == a.Name {
+					return "", nil
+				}
+			}
+		}
+	}
+	return unrelated(node), nil
+}
+
+// volumeOf returns the volume that a claim is bound to, or nil.
+func (z Authorizer) volumeOf(ctx context.Context, namespace, claim string) (*corev1.PersistentVolume, error) {
+	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, z.Client, namespace, claim)
+	if err != nil || c.Spec.VolumeName == "" {
+		return nil, ignoreNotFound(err)
+	}
+	v, err := client.Get[*corev1.PersistentVolume](ctx, z.Client, "", c.Spec.VolumeName)
+	if err != nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace || v.Spec.ClaimRef.Name != claim {
+		return nil, ignoreNotFound(err)
+	}
+	return v, nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
 
 // sameName requires that the object has the name of the node. NodeRestriction checks the name of a new object.
 func sameName(node string, a *auth.Attributes, kind string) string {

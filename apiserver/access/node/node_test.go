@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -48,10 +50,31 @@ func TestAuthorize(t *testing.T) {
 		{Name: "a", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}},
 		{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}},
 	}
+	size := corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	disk := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "disk"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: "vol", StorageClassName: new(""),
+			Resources: corev1.VolumeResourceRequirements{Requests: size}}}
+	csiVolume := func(name, claim string) *corev1.PersistentVolume {
+		secret := func(of string) *corev1.SecretReference {
+			return &corev1.SecretReference{Namespace: "drivers", Name: of + "-" + name}
+		}
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeSpec{AccessModes: modes, Capacity: size,
+				ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: claim},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d",
+					VolumeHandle: "h", NodeStageSecretRef: secret("stage"), ControllerPublishSecretRef: secret("attach")}}}}
+	}
+	attached := func(node string) *storagev1.VolumeAttachment {
+		return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "to-" + node},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: node,
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("vol")}}}
+	}
 	mirror := pod("mirror", "n1", corev1.PodSpec{})
 	mirror.Spec.ServiceAccountName, mirror.Spec.Containers[0].EnvFrom = "", nil
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 	for _, obj := range []client.Object{deviceSlice("own", "n1"), deviceSlice("other", "n2"),
+		disk, csiVolume("vol", "disk"), csiVolume("w", "other"), attached("n1"), attached("n2"),
 		pod("p1", "n1", corev1.PodSpec{Volumes: volumes, ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}}), pod("p2", "n2", corev1.PodSpec{}), mirror} {
 		if _, err := api.Create(t.Context(), obj); err != nil {
 			t.Fatal(err)
@@ -89,7 +112,14 @@ func TestAuthorize(t *testing.T) {
 		"its status":                {n1, "patch", "persistentvolumeclaims", "status", "default", "disk", true},
 		"to get its status":         {n1, "get", "persistentvolumeclaims", "status", "default", "disk", false},
 		"another's volume":          {n1, "get", "persistentvolumes", "", "", "v", false},
-		"an attachment":             {n1, "get", "volumeattachments", "", "", "v", false},
+		"its volume":                {n1, "get", "persistentvolumes", "", "", "vol", true},
+		"its attachment":            {n1, "get", "volumeattachments", "", "", "to-n1", true},
+		"another's attachment":      {n1, "get", "volumeattachments", "", "", "to-n2", false},
+		"a missing attachment":      {n1, "get", "volumeattachments", "", "", "v", false},
+		"attachments":               {n1, "list", "volumeattachments", "", "", "", false},
+		"its volume's secret":       {n1, "get", "secrets", "", "drivers", "stage-vol", true},
+		"the controller's secret":   {n1, "get", "secrets", "", "drivers", "attach-vol", false},
+		"another volume's secret":   {n1, "get", "secrets", "", "drivers", "stage-w", false},
 		"a token of a pod's":        {n1, "create", "serviceaccounts", "token", "default", "default", true},
 		"a token of another's":      {n1, "create", "serviceaccounts", "token", "kube-system", "default", false},
 		"a token of no one's":       {n1, "create", "serviceaccounts", "token", "default", "", false},

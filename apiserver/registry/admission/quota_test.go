@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -194,13 +195,37 @@ func TestClaimsExpandOnlyIfClassAllows(t *testing.T) {
 	if err != nil || stored.Spec.StorageClassName == nil || *stored.Spec.StorageClassName != "slow" {
 		t.Fatalf("no default class: %v, %v", stored, err)
 	}
-	_, err = client.Update(t.Context(), r, claim, "", func(c *corev1.PersistentVolumeClaim) error {
-		amount := c.Spec.Resources.Requests[corev1.ResourceStorage]
-		amount.Add(amount)
-		c.Spec.Resources.Requests[corev1.ResourceStorage] = amount
+	resize := func(size string) error {
+		_, err := client.Update(t.Context(), r, claim, "", func(c *corev1.PersistentVolumeClaim) error {
+			c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+			return nil
+		})
+		return err
+	}
+	const refused = `is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize`
+	wantRefusal(t, resize("5Gi"), http.StatusForbidden, `persistentvolumeclaims "a" `+refused)
+	if _, err := client.Update(t.Context(), r, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}, "",
+		func(c *storagev1.StorageClass) error { c.AllowVolumeExpansion = new(true); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Update(t.Context(), r, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
+		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		return nil
-	})
-	wantRefusal(t, err, http.StatusForbidden, `persistentvolumeclaims "a" is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize`)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, resize("5Gi"), 0, "")
+	wantRefusal(t, resize("2Gi"), 0, "") // it failed
+	wantRefusal(t, resize("1Gi"), http.StatusUnprocessableEntity, `PersistentVolumeClaim "a" is invalid: spec.resources.requests.storage: Forbidden: field can not be less than status.capacity`)
+	claim = object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: b}, spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
+	mustCreate(t, r, claim.DeepCopy())
+	if _, err := client.Update(t.Context(), r, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
+		c.Status.Phase = corev1.ClaimBound
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, resize("5Gi"), http.StatusForbidden, `persistentvolumeclaims "b" `+refused)
 }
 
 // gated is a store that stores pods only when its gate is open.

@@ -113,6 +113,18 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// The status of a CSINode belongs to a feature that is off.
+func TestCSINodeHasNoStatus(t *testing.T) {
+	t.Parallel()
+	r := of(t, "CSINode")
+	const status = `, status: {storageHealth: [{name: a}]}}`
+	n := kindtest.Create(t, r, `{spec: {drivers: [{name: a, nodeID: n1}]}`+status).(*storagev1.CSINode)
+	next := kindtest.Update(t, r, n, `{spec: {drivers: []}`+status, "").(*storagev1.CSINode)
+	if len(n.Status.StorageHealth)+len(next.Status.StorageHealth) > 0 {
+		t.Errorf("got %+v, %+v", n.Status, next.Status)
+	}
+}
+
 func TestCSIDriverDefaultsAndGeneration(t *testing.T) {
 	t.Parallel()
 	r := of(t, "CSIDriver")

@@ -25,6 +25,7 @@ func csiDriverResource() kind.Resource {
 		Default:  csiDriverDefault,
 		Prepare:  csiDriverPrepare,
 		Validate: csiDriverValidate,
+		Warnings: csiDriverWarnings,
 		Columns:  csiDriverColumns(),
 	}
 }
@@ -104,7 +105,7 @@ func csiDriverValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
 		errs = append(errs, field.Invalid(at.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets,
-			"serviceAccountTokenInSecrets can only be set when tokenRequests is configured"))
+			"serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
 	}
 	if cur == nil {
 		return errs
@@ -113,6 +114,20 @@ func csiDriverValidate(next, cur kind.Object, _ string) field.ErrorList {
 	return slices.Concat(errs,
 		check.Immutable(at.Child("attachedRequired"), spec.AttachRequired, old.AttachRequired),
 		check.Immutable(at.Child("volumeLifecycleModes"), spec.VolumeLifecycleModes, old.VolumeLifecycleModes))
+}
+
+// csiDriverWarnings warns of tokens that may get into logs, when they are requested or changed.
+func csiDriverWarnings(next, cur kind.Object) []string {
+	spec, old := &next.(*storagev1.CSIDriver).Spec, &storagev1.CSIDriverSpec{}
+	if cur != nil {
+		old = &cur.(*storagev1.CSIDriver).Spec
+	}
+	if len(spec.TokenRequests) == 0 || spec.ServiceAccountTokenInSecrets != nil ||
+		equality.Semantic.DeepEqual(spec.TokenRequests, old.TokenRequests) {
+		return nil
+	}
+	return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent " +
+		"possible logging of tokens in volume attributes"}
 }
 
 // tokenRequests allows one token for each audience, valid for 10 minutes to 2^32 seconds.

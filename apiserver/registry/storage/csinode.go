@@ -23,6 +23,7 @@ func csiNodeResource() kind.Resource {
 		GVR:      client.CSINodes,
 		Kind:     "CSINode",
 		New:      func() kind.Object { return new(storagev1.CSINode) },
+		Prepare:  csiNodePrepare,
 		Validate: csiNodeValidate,
 		Columns: []table.Column{
 			table.Name(),
@@ -30,6 +31,13 @@ func csiNodeResource() kind.Resource {
 				func(n *storagev1.CSINode) int64 { return int64(len(n.Spec.Drivers)) }),
 			table.Age(),
 		},
+	}
+}
+
+// csiNodePrepare drops the status: the feature gate CSIVolumeHealth is off.
+func csiNodePrepare(next, _ kind.Object, subresource string) {
+	if subresource == "" {
+		next.(*storagev1.CSINode).Status = storagev1.CSINodeStatus{}
 	}
 }
 

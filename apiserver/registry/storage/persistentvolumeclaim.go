@@ -77,69 +77,98 @@ func claimPrepare(next, cur kind.Object, subresource string) {
 	if cur == nil {
 		claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 		protect(claim, claims.ClaimProtection)
-		claimSources(&claim.Spec)
+		claimSources(&claim.Spec, nil)
 		return
 	}
 	old := cur.(*corev1.PersistentVolumeClaim)
 	switch subresource {
 	case "":
 		claim.Status = *old.Status.DeepCopy()
-		claimSources(&claim.Spec)
+		claimSources(&claim.Spec, &old.Spec)
 		DefaultClaim(&claim.Spec)
 	case "status":
 		claim.Spec = *old.Spec.DeepCopy()
+		if old.Status.HealthStatus == nil { // the feature gate CSIVolumeHealth is off
+			claim.Status.HealthStatus = nil
+		}
 	}
 }
 
-// claimSources sets dataSource and dataSourceRef from each other. dataSource supports only claims and snapshots in the
-// claim's namespace.
-func claimSources(spec *corev1.PersistentVolumeClaimSpec) {
-	if s := spec.DataSource; s != nil && !dataSourceSupports(s.Kind, s.APIGroup) {
-		spec.DataSource = nil
+// claimSources sets dataSource and dataSourceRef from each other. A new dataSource alone supports only claims and
+// snapshots: upstream drops others, which older versions ignored. It also drops a new dataSourceRef with a namespace,
+// as the feature gate CrossNamespaceVolumeDataSource is off. old is nil for a creation.
+func claimSources(spec, old *corev1.PersistentVolumeClaimSpec) {
+	if ref := spec.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" &&
+		(old == nil || old.DataSourceRef == nil) {
+		spec.DataSourceRef = nil
+	}
+	if old == nil || old.DataSource == nil && old.DataSourceRef == nil {
+		if s := spec.DataSource; s != nil && spec.DataSourceRef == nil && !dataSourceSupports(s) {
+			spec.DataSource = nil
+		}
 	}
 	from, ref := spec.DataSource, spec.DataSourceRef
 	switch {
 	case from != nil && ref == nil:
 		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
-	case from == nil && ref != nil && ref.Namespace == nil && dataSourceSupports(ref.Kind, ref.APIGroup):
+	case from == nil && ref != nil && ptr.Deref(ref.Namespace, "") == "":
 		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
 	}
 }
 
-// dataSourceSupports reports whether dataSource supports the kind. It returns true for an empty kind, which validation
-// rejects.
-func dataSourceSupports(kind string, group *string) bool {
-	switch kind {
-	case "":
-		return true
-	case "PersistentVolumeClaim":
-		return group == nil || *group == ""
-	case "VolumeSnapshot":
-		return group != nil && *group == "snapshot.storage.k8s.io"
-	}
-	return false
+// dataSourceSupports reports whether a dataSource without dataSourceRef can be of the kind.
+func dataSourceSupports(s *corev1.TypedLocalObjectReference) bool {
+	group := ptr.Deref(s.APIGroup, "")
+	return s.Kind == "PersistentVolumeClaim" && group == "" ||
+		s.Kind == "VolumeSnapshot" && group == "snapshot.storage.k8s.io"
 }
 
 func claimValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	claim := next.(*corev1.PersistentVolumeClaim)
-	if s := &claim.Status; subresource == "status" {
-		var errs field.ErrorList
-		for _, amounts := range []struct {
-			of   corev1.ResourceList
-			name string
-		}{{s.Capacity, "capacity"}, {s.AllocatedResources, "allocatedResources"}} {
-			for _, name := range slices.Sorted(maps.Keys(amounts.of)) {
-				at := field.NewPath("status", amounts.name).Key(string(name))
-				errs = append(errs, notNegative(new(amounts.of[name]), at)...)
-			}
-		}
-		return errs
+	if subresource == "status" {
+		return claimStatus(&claim.Status, field.NewPath("status"))
 	}
 	errs := ValidateClaim(&claim.Spec, field.NewPath("spec"))
 	if cur == nil {
 		return errs
 	}
 	return append(errs, claimUpdate(claim, cur.(*corev1.PersistentVolumeClaim))...)
+}
+
+// claimStatus checks the sizes of a claim, and how far its expansion is.
+func claimStatus(s *corev1.PersistentVolumeClaimStatus, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
+		errs = append(errs, notNegative(new(s.Capacity[name]), at.Child("capacity").Key(string(name)))...)
+	}
+	statuses, allocated := at.Child("allocatedResourceStatuses"), at.Child("allocatedResources")
+	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResourceStatuses)) {
+		errs = append(errs, claimResource(name, statuses)...)
+		errs = append(errs, check.OneOf(statuses, s.AllocatedResourceStatuses[name],
+			corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+			corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress,
+			corev1.PersistentVolumeClaimNodeResizeInfeasible)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResources)) {
+		unknown := claimResource(name, allocated)
+		if errs = append(errs, unknown...); unknown == nil {
+			errs = append(errs, notNegative(new(s.AllocatedResources[name]), allocated.Key(string(name)))...)
+		}
+	}
+	return errs
+}
+
+// claimResource allows storage, and resources of other domains than Kubernetes' own.
+func claimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	if errs := check.Invalid(at, string(name), validation.IsQualifiedName(string(name))); len(errs) > 0 {
+		return errs
+	}
+	domain, _, prefixed := strings.Cut(string(name), "/")
+	if name != corev1.ResourceStorage && (!prefixed || domain == "kubernetes.io" ||
+		strings.HasSuffix(domain, ".kubernetes.io")) {
+		return field.ErrorList{field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceStorage})}
+	}
+	return nil
 }
 
 // ValidateClaim checks the spec of a claim or a claim template.
@@ -219,13 +248,14 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	}
 	errs = append(errs, check.Immutable(field.NewPath("volumeMode"), claim.Spec.VolumeMode, old.Spec.VolumeMode)...)
 	at, name := field.NewPath("spec", "volumeAttributesClassName"), claim.Spec.VolumeAttributesClassName
+	const applied = " is forbidden when status.currentVolumeAttributesClassName is not nil"
 	switch {
-	case old.Spec.VolumeAttributesClassName == nil:
-	case name == nil && old.Status.CurrentVolumeAttributesClassName != nil:
-		errs = append(errs, field.Forbidden(at,
-			"update to nil is forbidden when status.currentVolumeAttributesClassName is not nil"))
-	case name != nil && *name == "":
-		errs = append(errs, field.Forbidden(at, "update from non-nil value to an empty string is forbidden"))
+	case old.Status.CurrentVolumeAttributesClassName == nil ||
+		equality.Semantic.DeepEqual(name, old.Spec.VolumeAttributesClassName):
+	case name == nil:
+		errs = append(errs, field.Forbidden(at, "update to nil"+applied))
+	case *name == "":
+		errs = append(errs, field.Forbidden(at, "update to empty string"+applied))
 	}
 	return errs
 }
@@ -234,6 +264,7 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 // once; a bound claim can change its VolumeAttributesClass and its requested size.
 func allowedClaimSpec(claim, old *corev1.PersistentVolumeClaim) corev1.PersistentVolumeClaimSpec {
 	was := *old.Spec.DeepCopy()
+	claimSources(&was, &old.Spec) // an older version may have stored one of them
 	kind.SetIfZero(&was.VolumeName, claim.Spec.VolumeName)
 	if _, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; !annotated {
 		kind.SetIfZero(&was.StorageClassName, claim.Spec.StorageClassName)

@@ -132,10 +132,10 @@ func TestClaimCreation(t *testing.T) {
 		claimBase + `, dataSource: {kind: PersistentVolumeClaim, name: a}`:                                                                      "",
 		claimBase + `, dataSourceRef: {apiGroup: example.com, kind: Book, name: a, namespace: b}`:                                               "",
 		claimBase + `, dataSource: {kind: PersistentVolumeClaim}`:                                                                               "spec.dataSource.name: Required value\nspec.dataSourceRef.name: Required value",
-		claimBase + `, dataSourceRef: {kind: Secret, name: a}`:                                                                                  "spec.dataSourceRef: Invalid value",
-		claimBase + `, dataSourceRef: {apiGroup: "A b", kind: Book, name: a}`:                                                                   "spec.dataSourceRef.apiGroup: Invalid value",
+		claimBase + `, dataSourceRef: {kind: Secret, name: a}`:                                                                                  "spec.dataSource: Invalid value\nspec.dataSourceRef: Invalid value",
+		claimBase + `, dataSourceRef: {apiGroup: "A b", kind: Book, name: a}`:                                                                   "spec.dataSource.apiGroup: Invalid value\nspec.dataSourceRef.apiGroup: Invalid value",
 		claimBase + `, dataSource: {kind: PersistentVolumeClaim, name: a}, dataSourceRef: {kind: PersistentVolumeClaim, name: b}`:               "spec: Invalid value",
-		claimBase + `, dataSource: {kind: PersistentVolumeClaim, name: a}, dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: b}`: "spec: Invalid value",
+		claimBase + `, dataSource: {kind: PersistentVolumeClaim, name: a}, dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: b}`: "",
 	} {
 		obj := kindtest.Create(t, r, `{metadata: {name: a}, spec: {`+spec+`}}`)
 		kindtest.WantErrors(t, kindtest.Validate(r, obj, nil, ""), want)
@@ -146,11 +146,13 @@ func TestClaimSourcesAreSynchronized(t *testing.T) {
 	t.Parallel()
 	r := of(t, "PersistentVolumeClaim")
 	for spec, want := range map[string]string{
-		`dataSource: {kind: PersistentVolumeClaim, name: a}`:                                "a a",
-		`dataSourceRef: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: a}`: "a a",
-		`dataSourceRef: {apiGroup: example.com, kind: Book, name: a}`:                       "- a",
-		`dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: b}`:               "- a",
-		`dataSource: {apiGroup: example.com, kind: Book, name: a}`:                          "- -",
+		`dataSource: {kind: PersistentVolumeClaim, name: a}`:                                                                    "a a",
+		`dataSourceRef: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: a}`:                                     "a a",
+		`dataSourceRef: {apiGroup: example.com, kind: Book, name: a}`:                                                           "a a",
+		`dataSourceRef: {kind: PersistentVolumeClaim, name: a, namespace: b}`:                                                   "- -",
+		`dataSource: {apiGroup: example.com, kind: Book, name: a}, dataSourceRef: {apiGroup: example.com, kind: Book, name: a}`: "a a",
+		`dataSource: {apiGroup: other.example.com, kind: VolumeSnapshot, name: a}`:                                              "- -",
+		`dataSource: {apiGroup: example.com, kind: Book, name: a}`:                                                              "- -",
 	} {
 		claim := kindtest.Create(t, r, `{spec: {`+spec+`}}`).(*corev1.PersistentVolumeClaim)
 		from, ref := "-", "-"
@@ -186,7 +188,8 @@ func TestClaimUpdate(t *testing.T) {
 		"attributes of a pending":    {"Pending", "", claimBase + ", volumeAttributesClassName: a", claimBase + ", volumeAttributesClassName: b", "spec: Forbidden"},
 		"attributes away":            {"Bound", "1Gi}, currentVolumeAttributesClassName: a, allocatedResources: {storage: 1Gi", claimBase + ", volumeAttributesClassName: a", claimBase, "spec.volumeAttributesClassName: Forbidden"},
 		"attributes never applied":   {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase, ""},
-		"empty attributes":           {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase + `, volumeAttributesClassName: ""`, "spec.volumeAttributesClassName: Forbidden"},
+		"empty attributes":           {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase + `, volumeAttributesClassName: ""`, ""},
+		"attributes emptied":         {"Bound", "1Gi}, currentVolumeAttributesClassName: a, allocatedResources: {storage: 1Gi", claimBase + ", volumeAttributesClassName: a", claimBase + `, volumeAttributesClassName: ""`, "spec.volumeAttributesClassName: Forbidden"},
 		"the storage request itself": {"Bound", "1Gi", claimBase, "accessModes: [ReadWriteOnce]", "spec.resources[storage]: Required value\nspec: Forbidden\nspec.resources.requests.storage: Forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,12 +218,28 @@ func TestClaimStatus(t *testing.T) {
 	if next.Spec.VolumeName != "" || next.Status.Phase != corev1.ClaimBound {
 		t.Errorf("got %+v", next)
 	}
+	for status, want := range map[string]string{
+		`allocatedResources: {storage: 2Gi, example.com/iops: 3}, allocatedResourceStatuses: {storage: NodeResizePending}`: "",
+		`allocatedResources: {cpu: 1}`:                      "status.allocatedResources: Unsupported value",
+		`allocatedResources: {requests.kubernetes.io/x: 1}`: "status.allocatedResources: Unsupported value",
+		`allocatedResources: {"a b": 1}`:                    "status.allocatedResources: Invalid value",
+		`allocatedResourceStatuses: {storage: Someday}`:     "status.allocatedResourceStatuses: Unsupported value",
+		`healthStatus: {}`:                                  "",
+	} {
+		next := kindtest.Update(t, r, old, `{status: {`+status+`}}`, "status").(*corev1.PersistentVolumeClaim)
+		kindtest.WantErrors(t, kindtest.Validate(r, next, old, "status"), want)
+		if next.Status.HealthStatus != nil {
+			t.Error("a field of a feature that is off is stored")
+		}
+	}
 }
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const annotated = `metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}`
 	for _, c := range []struct{ kind, obj, want string }{
+		{"CSIDriver", `{spec: {tokenRequests: [{audience: a}]}}`, "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"},
+		{"CSIDriver", `{spec: {tokenRequests: [{audience: a}], serviceAccountTokenInSecrets: false}}`, ""},
 		{"PersistentVolume", `{` + annotated + `, spec: {local: {path: /a}}}`, `metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`},
 		{"PersistentVolume", `{spec: {hostPath: {path: /a}, persistentVolumeReclaimPolicy: Recycle}}`, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."},
 		{"PersistentVolume", `{spec: {nfs: {server: a, path: /b}}}`, "spec: the node mounts PersistentVolumes of types csi and hostPath and local; pods that use this volume do not start"},

@@ -166,8 +166,8 @@ func (c *collector) webhook(at *admissionregistrationv1.ServiceReference) {
 	}
 }
 
-// class reads the StorageClass of a claim. If a driver has yet to provision the volume, it also reads the driver, and the
-// pods that provision volumes.
+// class reads the StorageClass of a claim. If a driver has yet to provision the volume, it also reads the driver and
+// the pods that provision volumes.
 func (c *collector) class(pvc *corev1.PersistentVolumeClaim) {
 	name := pvc.Spec.StorageClassName
 	if name == nil || *name == "" {

@@ -74,9 +74,29 @@ func (n nodeWrite) check(ctx context.Context) error {
 		}
 	case client.PodCertificateRequests:
 		return n.certificate(ctx)
+	case client.PersistentVolumeClaims:
+		return n.claim()
 	}
 	if n.Resource.GVR.Resource == "csinodes" && n.Name != n.node {
 		return fmt.Errorf("can only access CSINode with the same name as the requesting node")
+	}
+	return nil
+}
+
+// claim allows a node that has expanded a volume to report that in the claim's status.
+func (n nodeWrite) claim() error {
+	if n.Subresource != "status" || n.Operation != admission.Update {
+		return fmt.Errorf("unexpected operation %q on persistentvolumeclaims subresource %q", n.Operation, n.Subresource)
+	}
+	rest := func(o client.Object) *corev1.PersistentVolumeClaim {
+		c := o.DeepCopyObject().(*corev1.PersistentVolumeClaim)
+		c.ResourceVersion, c.ManagedFields = "", nil
+		s := &c.Status
+		s.Capacity, s.Conditions, s.AllocatedResources, s.AllocatedResourceStatuses = nil, nil, nil, nil
+		return c
+	}
+	if !equality.Semantic.DeepEqual(rest(n.Object), rest(n.Old)) {
+		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity and status.conditions", n.node)
 	}
 	return nil
 }
