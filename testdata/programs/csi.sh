@@ -46,6 +46,13 @@ claim() {
 # restarts prints what shows that a pod was replaced or its container restarted.
 restarts() { k get pods -l app=store -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}'; }
 
+# signal NAME: sends a signal to the driver of this server.
+signal() {
+	for pid in $(pgrep -x hostpathplugin); do
+		! grep -q "$top/" "/proc/$pid/mountinfo" || kill -s "$1" "$pid"
+	done
+}
+
 # deploy installs the host-path driver and the snapshot controller.
 deploy() {
 	! k get statefulset -n csi-hostpath csi-hostpathplugin >/dev/null 2>&1 || return 0
@@ -164,6 +171,7 @@ hostpath() {
 # kills ends the server, and then the driver, at once; nothing is lost, mounted twice or restarted.
 kills() {
 	deploy
+	k exec store-0 -- /web write /data/file other
 	k exec store-1 -- /web write /data/file kept
 	kills=${KILLS:-10}
 	for n in $(seq "$kills"); do
@@ -186,9 +194,7 @@ kills() {
 	done
 
 	before=$(volumes) pods=$(restarts)
-	for pid in $(pgrep -x hostpathplugin); do # that of this server
-		! grep -q "$top/" "/proc/$pid/mountinfo" || kill -9 "$pid"
-	done
+	signal KILL
 	expect '^kept$' k exec store-1 -- /web cat /data/file
 	expect '^1$' k get pod -n csi-hostpath csi-hostpathplugin-0 -o 'jsonpath={.status.containerStatuses[?(@.name=="hostpath")].restartCount}'
 	k delete pod -n csi-hostpath csi-hostpathplugin-0
@@ -197,6 +203,16 @@ kills() {
 	k rollout status -n csi-hostpath statefulset/csi-hostpathplugin --timeout=3m
 	k delete pod store-1
 	expect '^kept$' k exec store-1 -- /web cat /data/file
+
+	# A driver that hangs stops no other pod.
+	signal STOP
+	k delete pod store-1 --wait=false
+	pod other 'emptyDir: {}'
+	k delete pod other
+	expect '^other$' k exec store-0 -- /web cat /data/file
+	signal CONT
+	expect '^kept$' k exec store-1 -- /web cat /data/file
+	same 'each volume is mounted once' 2 "$(volumes | wc -l)"
 }
 
 # nothing deletes everything of the driver: nothing stays mounted, attached or stored.
