@@ -5,7 +5,8 @@
 #   testdata/conformance/run.sh [FOCUS [SKIP]]
 #
 # FOCUS and SKIP are regular expressions for the names of tests, by default all conformance tests. WORK is the folder for what is
-# built, and for the results. PROCS is how many tests that are not serial run at once, by default 4.
+# built, and for the results. PROCS is how many tests that are not serial run at once, by default 4. IMAGES is a folder with archives of
+# more images, for instance those of CSI drivers (testdata/programs/csi.sh).
 set -eu
 cd "$(dirname "$0")/../.."
 repo=$PWD
@@ -84,6 +85,7 @@ ip -n "$space" route add default via 10.77.0.1
 
 mkdir -p "$data/images"
 ln -f "$work/images.tar" "$data/images/images.tar"
+[ -z "${IMAGES:-}" ] || cp "$IMAGES"/*.tar "$data/images/"
 nsenter --net="/run/netns/$space" bin/monopod serve --data-dir "$data" --listen 10.77.0.2:6443 --node-name conformance \
 	--pod-cidr 10.90.0.0/16 --service-cluster-ip-range 10.97.0.0/16 --eviction-hard='nodefs.available<1%,imagefs.available<1%' 2>"$work/monopod.log" &
 pid=$!

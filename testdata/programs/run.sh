@@ -5,80 +5,20 @@
 #
 #   testdata/programs/run.sh [sample|metrics|state|prometheus]...
 #
-# It needs root (a network namespace), containerd and runc (pods that use memory), kubectl, curl, etcd, and bin/monopod and bin/web.tar
-# (make build web). WORK is the folder for what is built, and for the logs.
+# It needs what cluster.sh says, and etcd.
 set -eu
 cd "$(dirname "$0")/../.."
-work=${WORK:-/var/tmp/monopod-programs}
-space=monopod-programs
-address=10.78.0.2
 here=testdata/programs
-folder() { go list -C "$here${2:+/$2}" -m -f '{{.Dir}}' "$1"; }
+space=monopod-programs
+subnet=10.78.0
+. $here/cluster.sh
+need etcd
+compile $here k8s.io/sample-apiserver sigs.k8s.io/metrics-server/cmd/metrics-server
+compile $here/state k8s.io/kube-state-metrics/v2
+compile $here/prometheus github.com/prometheus-operator/prometheus-operator/cmd/operator
+prepare
+serve
 
-[ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; exit 1; }
-for program in kubectl curl etcd ip; do
-	command -v $program >/dev/null || { echo "$program is missing" >&2; exit 1; }
-done
-mkdir -p "$work/bin"
-go build -C $here -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" k8s.io/sample-apiserver sigs.k8s.io/metrics-server/cmd/metrics-server
-go build -C $here/state -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" k8s.io/kube-state-metrics/v2
-go build -C $here/prometheus -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/prometheus-operator" github.com/prometheus-operator/prometheus-operator/cmd/operator
-
-pids=
-server=
-stop() {
-	trap - EXIT INT TERM
-	for pid in $pids $server; do
-		kill "$pid" 2>/dev/null || true
-		wait "$pid" || true
-	done
-	nsenter --net="$net" "${MONOPOD:-bin/monopod}" reset --data-dir "$data" || true
-	ip link delete programs0 || true
-	ip netns delete "$space" || true
-	rm -rf "$data" "$work/etcd"
-}
-data=$(mktemp -d)
-mkdir "$data/images"
-cp "${WEB:-bin/web.tar}" "$data/images/"
-ip netns add "$space"
-trap stop EXIT
-trap 'exit 1' INT TERM
-ip link add programs0 type veth peer name eth0 netns "$space"
-ip address add 10.78.0.1/24 dev programs0
-ip link set programs0 up
-ip -n "$space" link set lo up
-ip -n "$space" address add "$address/24" dev eth0
-ip -n "$space" link set eth0 up
-ip -n "$space" route add default via 10.78.0.1
-net=/run/netns/$space
-inside() { nsenter --net="$net" "$@"; }
-
-nsenter --net="$net" "${MONOPOD:-bin/monopod}" serve --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" \
-	--pod-cidr 10.90.0.0/16 --eviction-hard='nodefs.available<1%,imagefs.available<1%' --service-cluster-ip-range 10.97.0.0/16 >"$work/monopod.log" 2>&1 &
-server=$!
-until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; do
-	kill -0 "$server" || { tail -n 20 "$work/monopod.log" >&2; exit 1; }
-	sleep 0.2
-done
-export KUBECONFIG="$data/admin.kubeconfig"
-k() { inside kubectl "$@"; }
-
-failed=0
-# expect PATTERN COMMAND...: its output must contain the extended regular expression; it is asked again for a minute and a half.
-expect() {
-	pattern=$1
-	shift
-	for _ in $(seq 90); do
-		if output=$("$@" 2>&1) && printf '%s\n' "$output" | grep -qE -- "$pattern"; then
-			echo "ok    $* ($pattern)"
-			return
-		fi
-		sleep 1
-	done
-	echo "FAIL  $*: no $pattern in"
-	printf '%s\n' "$output" | head -n 20
-	failed=1
-}
 # account NAMESPACE NAME: a kubeconfig of a service account, whose file it prints.
 account() {
 	file=$work/$2.kubeconfig
@@ -103,18 +43,9 @@ service() {
 		endpoints: [{addresses: ["$address"], conditions: {ready: true}}]
 	END
 }
-# start NAME COMMAND...: in the background; its log is NAME.log.
-start() {
-	log=$work/$1.log
-	shift
-	nsenter --net="$net" "$@" >"$log" 2>&1 &
-	started=$!
-	pids="$started $pids"
-}
-
 sample() {
-	module=$(folder k8s.io/sample-apiserver)/artifacts
-	start etcd etcd --data-dir "$work/etcd" --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:0
+	module=$(folder k8s.io/sample-apiserver $here)/artifacts
+	start etcd etcd --data-dir "$top/etcd" --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:0
 	for part in ns sa rbac rbac-bind auth-delegator auth-reader apiservice; do
 		k apply -f "$module/example/$part.yaml"
 	done
@@ -159,7 +90,7 @@ sample() {
 }
 
 metrics() {
-	module=$(folder sigs.k8s.io/metrics-server)/manifests/base
+	module=$(folder sigs.k8s.io/metrics-server $here)/manifests/base
 	k create deployment web --image=monopod.local/web:1 --replicas=2 -- /web serve
 	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
 	k apply -f "$module/rbac.yaml"
@@ -197,7 +128,7 @@ metrics() {
 }
 
 state() {
-	module=$(folder k8s.io/kube-state-metrics/v2 state)/examples/standard
+	module=$(folder k8s.io/kube-state-metrics/v2 $here/state)/examples/standard
 	k create deployment shop --image=monopod.local/web:1 --replicas=2 -- /web serve
 	for part in service-account cluster-role cluster-role-binding; do
 		k apply -f "$module/$part.yaml"
@@ -213,14 +144,14 @@ state() {
 
 # prometheus starts nothing unless access reviews with its own role allow what it asks, and makes of each Prometheus a StatefulSet.
 prometheus() {
-	module=$(folder github.com/prometheus-operator/prometheus-operator prometheus)/example
+	module=$(folder github.com/prometheus-operator/prometheus-operator $here/prometheus)/example
 	k apply --server-side -f "$module/prometheus-operator-crd" # kubectl's annotation has no room for them
 	for part in service-account cluster-role cluster-role-binding; do
 		k apply -f "$module/rbac/prometheus-operator/prometheus-operator-$part.yaml"
 	done
 	k wait --for=condition=Established --timeout=90s crd/prometheuses.monitoring.coreos.com crd/thanosrulers.monitoring.coreos.com
 	file=$(account default prometheus-operator)
-	start prometheus-operator env KUBECONFIG="$file" "$work/bin/prometheus-operator" --web.listen-address="$address:10390"
+	start prometheus-operator env KUBECONFIG="$file" "$work/bin/operator" --web.listen-address="$address:10390"
 	for part in service-account cluster-role cluster-role-binding; do
 		k apply -f "$module/rbac/prometheus/prometheus-$part.yaml"
 	done
@@ -245,9 +176,4 @@ prometheus() {
 	k delete prometheus small
 }
 
-for part in ${*:-sample metrics state prometheus}; do
-	echo "== $part"
-	"$part"
-done
-[ "$failed" = 0 ] && echo "all good"
-exit "$failed"
+parts ${*:-sample metrics state prometheus}

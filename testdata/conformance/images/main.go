@@ -1,5 +1,7 @@
 // Command images writes an archive of stand-ins for the images that Kubernetes' end-to-end tests run, for a machine
 // that reaches no registry: all programs of the tests in one Debian root file system, and BusyBox.
+//
+// With arguments NAME=PROGRAM it writes images of these programs instead, each with that root file system if there is one.
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -27,34 +30,66 @@ func main() {
 	rootfs := flag.String("rootfs", "", "Folder of a Debian root file system with the programs of the tests.")
 	sources := flag.String("sources", "", "Folder of the tests' images in the module k8s.io/kubernetes.")
 	flag.Parse()
-	if err := write(*rootfs, *sources); err != nil {
+	images, err := programs(*rootfs, flag.Args())
+	if flag.NArg() == 0 {
+		images, err = all(*rootfs, *sources)
+	}
+	if err == nil {
+		err = oci.Archive(os.Stdout, images...)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
-// write writes the archive to standard output.
-func write(rootfs, sources string) error {
+// env is the environment of every image.
+var env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+// programs returns an image for each NAME=PROGRAM.
+func programs(rootfs string, args []string) ([]oci.Image, error) {
+	base := []oci.File{{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777}}
+	if rootfs != "" {
+		var err error
+		if base, err = folder(rootfs); err != nil {
+			return nil, err
+		}
+	}
+	var images []oci.Image
+	for _, arg := range args {
+		name, program, _ := strings.Cut(arg, "=")
+		data, err := os.ReadFile(program)
+		if err != nil {
+			return nil, err
+		}
+		entry := "/" + filepath.Base(program)
+		files := append(slices.Clone(base), oci.File{Path: entry, Data: data})
+		images = append(images, oci.Image{Ref: name, Files: files, Entrypoint: []string{entry}, Env: env})
+	}
+	return images, nil
+}
+
+// all returns the images of the tests.
+func all(rootfs, sources string) ([]oci.Image, error) {
 	debian, err := folder(rootfs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, kind := range []string{"kitten", "nautilus"} {
 		data, err := os.ReadFile(filepath.Join(sources, kind, "html/data.json"))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		debian = append(debian, oci.File{Path: kind + "/data.json", Mode: 0o644, Data: data})
 	}
 	busybox, err := busyBox()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var all []oci.Image
+	var images []oci.Image
 	add := func(files []oci.File, name string, img oci.Image) {
-		img.Ref, img.Files = name, files
-		img.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-		all = append(all, img)
+		img.Ref, img.Files, img.Env = name, files, env
+		images = append(images, img)
 	}
 	agnhost := func(args ...string) oci.Image { return oci.Image{Entrypoint: []string{"/agnhost"}, Cmd: args} }
 	for _, tag := range []string{"2.66.1", "2.55", "2.6"} {
@@ -75,9 +110,11 @@ func write(rootfs, sources string) error {
 	add(debian, tests+"ipc-utils:1.4", oci.Image{Cmd: []string{"bash"}})
 	add(debian, tests+"sample-apiserver:1.29.2", oci.Image{Entrypoint: []string{"/kube-sample-apiserver"}})
 	add(debian, repository+"etcd:3.7.0-0", oci.Image{Cmd: []string{"etcd"}})
-	add(busybox, tests+"busybox:1.37.0-2", oci.Image{Cmd: []string{"sh"}})
+	for _, tag := range []string{"1.37.0-2", "1.36.1-1"} { // the second one is that of the mock CSI driver
+		add(busybox, tests+"busybox:"+tag, oci.Image{Cmd: []string{"sh"}})
+	}
 	add(busybox, tests+"nonroot:1.5", oci.Image{User: "1234", Cmd: []string{"sh"}})
-	return oci.Archive(os.Stdout, all...)
+	return images, nil
 }
 
 // folder returns the files below a folder, without documents and what a package manager needs.
