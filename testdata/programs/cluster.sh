@@ -108,7 +108,7 @@ pod() {
 		kind: Pod
 		metadata: {name: $1}
 		spec:
-		  terminationGracePeriodSeconds: 0
+		  terminationGracePeriodSeconds: 1
 		  containers: [{name: main, image: monopod.local/web:1, command: [/web, serve], ${3:-$mount}}]
 		  volumes: [{name: v, $2}]
 	END
