@@ -6,7 +6,7 @@
 #
 # FOCUS and SKIP are regular expressions for the names of tests, by default all conformance tests. WORK is the folder for what is
 # built, and for the results. PROCS is how many tests that are not serial run at once, by default 4. IMAGES is a folder with archives of
-# more images, for instance those of CSI drivers (testdata/programs/csi.sh).
+# more images, for instance those of CSI drivers (testdata/programs/csi.sh), whose tests need the snapshot controller.
 set -eu
 cd "$(dirname "$0")/../.."
 repo=$PWD
@@ -93,6 +93,7 @@ until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; 
 	kill -0 "$pid" || { tail -n 20 "$work/monopod.log" >&2; exit 1; }
 	sleep 0.2
 done
+[ -z "${IMAGES:-}" ] || testdata/programs/snapshots.sh | nsenter --net="/run/netns/$space" kubectl --kubeconfig "$data/admin.kubeconfig" apply -f -
 
 echo "running the tests ($arch); the log is $work/e2e.log"
 rc=0

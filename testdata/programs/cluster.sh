@@ -26,7 +26,7 @@ compile() {
 	from=$1
 	shift
 	mkdir -p "$work/bin"
-	CGO_ENABLED=0 go build -C "$from" -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" "$@"
+	go build -C "$from" -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" "$@"
 }
 inside() { nsenter --net="$net" "$@"; }
 k() { inside kubectl "$@"; }

@@ -11,13 +11,12 @@ here=testdata/programs
 space=monopod-csi
 subnet=10.79.0
 . $here/cluster.sh
-snapshotter=$(folder github.com/kubernetes-csi/external-snapshotter/v8 $here/csi)
-crds=$(folder github.com/kubernetes-csi/external-snapshotter/client/v8 $here/csi)/config/crd
 manifests=$(go mod download -json k8s.io/kubernetes@v1.37.2 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')/test/e2e/testing-manifests/storage-csi
 
 # The archive of the sidecars, with the tags of their modules.
 mkdir -p "$work/images"
 if [ ! -f "$work/images/sidecars.tar" ]; then
+	export CGO_ENABLED=0 # the images have no C library
 	images=
 	for program in $(go list -C $here/csi -f '{{.ImportPath}}:{{.Module.Version}}' tool); do
 		compile $here/csi "${program%:*}"
@@ -61,8 +60,7 @@ deploy() {
 	cp -r "$manifests/external-attacher" "$manifests/external-provisioner" "$manifests/external-resizer" "$manifests/external-snapshotter/csi-snapshotter" \
 		"$manifests/hostpath/hostpath" "$work/hostpath/"
 	sed "s#DATA#$top/hostpath#" $here/csi/kustomization.yaml >"$work/hostpath/kustomization.yaml"
-	k apply -k "$crds"
-	k kustomize "$snapshotter/deploy/kubernetes/snapshot-controller" | sed "s#snapshot-controller:v.*#snapshot-controller:${snapshotter#*@}#" | k apply -f -
+	$here/snapshots.sh | k apply -f -
 	k create namespace csi-hostpath
 	k apply -k "$work/hostpath"
 	k apply -f - <<-END

@@ -81,9 +81,10 @@ k patch pvc shared --type=merge -p '{"spec":{"resources":{"requests":{"storage":
 expect '^2Gi$' k get pvc shared -o 'jsonpath={.status.capacity.storage}'
 
 # A restart of Monopod, then one of the machine.
-box 'systemctl kill -s KILL monopod'
+box 'systemctl kill --kill-whom=main -s KILL monopod'
 expect '^words$' k exec other -- /web cat /data/file
 same 'mounts of a killed Monopod' 2 "$(box 'grep -c " nfs4 " /proc/mounts')"
+expect '^0 0$' k get pod writer other -o 'jsonpath={.items[*].status.containerStatuses[*].restartCount}'
 box 'systemctl reboot' || true
 sleep 5
 answers
