@@ -190,7 +190,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 	if cfg.CgroupRoot != "" {
 		manager = cgroup.New(cgroup.Config{
 			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes,
-			Units: d.Units,
+			Protect: cfg.MemoryPolicy.Protects(), Units: d.Units,
 		})
 		a.cgroups = cgroup.NewEnforcer(cgroup.EnforcerDeps{
 			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity,

@@ -115,6 +115,7 @@ type Config struct {
 	// SandboxImage is the image of sandboxes; empty: not known.
 	SandboxImage string
 	PodMaxPIDs   int64 // maximum number of processes of a pod; 0 or less: no limit
+	MemoryPolicy cgroup.MemoryPolicy
 
 	ClusterDNS    []string
 	ClusterDomain string

@@ -261,6 +261,7 @@ func TestEmptyDirOverSizeLimitIsEvicted(t *testing.T) {
 			VolumeSource: corev1.VolumeSource{
 				EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)},
 			}}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		w.create(p)
 		w.until(time.Second, "full", ready)
 		w.after(time.Minute)

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/host"
 	"monopod/agent/pod"
 	"monopod/agent/pod/containers"
 	"monopod/agent/pod/images"
@@ -42,11 +43,24 @@ func limitByMemory(most int, each uint64) func() int {
 	return func() int { return int(min(uint64(most), memory.Free()/each)) }
 }
 
+// memory returns how containers share the machine's memory.
+func (a *Agent) memory() spec.Memory {
+	capacity := a.machine.capacity[corev1.ResourceMemory]
+	out := spec.Memory{Capacity: capacity.Value()}
+	if a.cgroups != nil {
+		out.LimitsSwap, out.Protect = a.cgroups.LimitsSwap, a.cgroups.Protects()
+		if used, err := host.ReadUsage(); err == nil && a.cfg.MemoryPolicy.Swaps() {
+			out.Swap = int64(used.SwapUsed + used.SwapFree)
+		}
+	}
+	return out
+}
+
 // newPodNode returns the dependencies that the pods of this node share.
 func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d, cfg, m := &a.deps, &a.cfg, a.machine
 	rotate, place := a.upkeep.rotate, a.upkeep.placement
-	memory := m.capacity[corev1.ResourceMemory]
+	memory := a.memory()
 	certificates := credentials.NewCertificates(d.Client, d.Clock, cfg.NodeName,
 		func(pod *corev1.Pod, reason, message string) {
 			a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
@@ -54,7 +68,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d.Metrics.MustRegister(certificates.Metrics())
 	n := &pod.Node{
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
-		HostIPs: m.addresses.Strings, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
+		HostIPs: m.addresses.Strings, Memory: memory, SyncFrequency: cfg.SyncFrequency,
 		Observers: observe.Node{
 			Clock: d.Clock, Runtime: relist.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners,
 			HostIPs: m.addresses.Strings, Allocatable: m.allocatable,
@@ -78,7 +92,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Containers: containers.Node{
 			Config: containers.Config{
 				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.addresses.Strings,
-				Memory:    memory.Value(),
+				Memory:    memory,
 				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), CDIDirs: cdi.Dirs(cfg.DataDir),
 				SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
 			},

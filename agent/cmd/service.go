@@ -119,7 +119,8 @@ func detectService(root string) (*service, error) {
 		return openrc(), nil
 	}
 	return nil, errors.New("the machine runs neither systemd nor OpenRC: " +
-		"start monopod serve with the service manager of the machine")
+		"start monopod serve with the service manager of the machine, " +
+		"for example runit or an inittab (docs/service.md)")
 }
 
 // runProgram runs a command of the init system.

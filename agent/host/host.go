@@ -23,7 +23,7 @@ func Info() (corev1.NodeSystemInfo, error) {
 	if err := unix.Uname(&u); err != nil {
 		return corev1.NodeSystemInfo{}, fmt.Errorf("uname: %w", err)
 	}
-	return corev1.NodeSystemInfo{
+	info := corev1.NodeSystemInfo{
 		MachineID:       firstLine("/etc/machine-id", "/var/lib/dbus/machine-id"),
 		SystemUUID:      strings.ToLower(firstLine("/sys/class/dmi/id/product_uuid", "/etc/machine-id")),
 		BootID:          firstLine("/proc/sys/kernel/random/boot_id"),
@@ -31,7 +31,11 @@ func Info() (corev1.NodeSystemInfo, error) {
 		OSImage:         osImage(),
 		OperatingSystem: runtime.GOOS,
 		Architecture:    runtime.GOARCH,
-	}, nil
+	}
+	if used, err := ReadUsage(); err == nil && used.SwapUsed+used.SwapFree > 0 {
+		info.Swap = &corev1.NodeSwapStatus{Capacity: new(int64(used.SwapUsed + used.SwapFree))}
+	}
+	return info, nil
 }
 
 // firstLine returns the first line of the first existing file.

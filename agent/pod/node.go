@@ -15,6 +15,7 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/sandbox"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
@@ -28,7 +29,7 @@ type Node struct {
 	Log     *zap.Logger
 	Guard   *guard.Guard
 	HostIPs func() []string
-	Memory  int64 // of the machine
+	Memory  spec.Memory // of the machine
 	// SyncFrequency is the resync interval of a pod.
 	SyncFrequency time.Duration
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
@@ -75,7 +76,7 @@ func (s *Source) root(e *exposition) error {
 	l := newLabels("container", "", "id", "/", "image", "", "name", "", "namespace", "", "pod", "")
 	group{labels: l,
 		Account: cgroup.Account{CPU: &u.CPU, Memory: &u.Memory, WorkingSet: &u.WorkingSet, RSS: &u.RSS,
-			Swap: &u.SwapUsed}}.put(e, s.cfg.Clock.Now())
+			Swap: &u.SwapUsed, Stalls: host.ReadStalls()}}.put(e, s.cfg.Clock.Now())
 	e.start(time.Unix(int64(u.Booted), 0), l)
 	if memory, err := host.Memory(); err == nil {
 		e.put(gauge, specMemory, specMemoryHelp, float64(memory.Total), l)
@@ -204,6 +205,7 @@ const specMemory, specMemoryHelp = "container_spec_memory_limit_bytes", "Memory 
 func (g group) put(e *exposition, now time.Time) {
 	g.processors(e)
 	g.memory(e)
+	g.stalls(e)
 	e.add(gauge, "container_processes", "Number of processes", g.Processes, 1, g.labels)
 	e.add(gauge, "container_threads", "Number of threads", g.Threads, 1, g.labels)
 	e.add(gauge, "container_threads_max", "Maximum number of threads; 0: no limit", g.MaxTasks, 1, g.labels)
@@ -268,6 +270,22 @@ func (g group) memory(e *exposition) {
 	e.add(gauge, "container_spec_memory_reservation_limit_bytes", "Memory protected for the container, in bytes; 0: none",
 		g.Reservation, 1, g.labels)
 	e.add(gauge, "container_spec_memory_swap_limit_bytes", "Swap limit in bytes; 0: none", g.SwapLimit, 1, g.labels)
+}
+
+// stalls adds the pressure stall information, if the kernel has it.
+func (g group) stalls(e *exposition) {
+	add := func(resource string, psi *statsapi.PSIStats) {
+		if psi == nil {
+			return
+		}
+		e.add(counter, "container_pressure_"+resource+"_waiting_seconds_total",
+			"Cumulative time in which some processes waited for this resource", &psi.Some.Total, nano, g.labels)
+		e.add(counter, "container_pressure_"+resource+"_stalled_seconds_total",
+			"Cumulative time in which all processes waited for this resource", &psi.Full.Total, nano, g.labels)
+	}
+	add("cpu", g.Stalls.CPU)
+	add("memory", g.Stalls.Memory)
+	add("io", g.Stalls.IO)
 }
 
 // networkOf reads the network statistics in the namespace of a process; nil if it has ended.

@@ -154,6 +154,54 @@ func TestCadvisor(t *testing.T) {
 	}
 }
 
+// Where the kernel measures how long processes wait (PSI, cgroup v2), metrics and the summary show it.
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	const text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=4000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\n"
+	for version := range kernels {
+		pod := measuredPod()
+		pod.Started = map[string]time.Time{"u-1/c": time.Unix(1000, 0)}
+		m := mounted(t, version, pod.Pod)
+		for _, file := range []string{"memory.pressure", "c1/io.pressure", "u-1/c/cpu.pressure"} {
+			path := filepath.Join(m.Mount, m.Parent(pod.Pod), file)
+			if version == "v1" {
+				continue
+			}
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body := scrape(t, m, []stats.Pod{pod})
+		for _, line := range []string{
+			`container_pressure_io_waiting_seconds_total{container="c",id="/m/kubepods/burstable/podu-1/c1",image="web:1",name="c1",namespace="default",pod="a"} 4`,
+			`container_pressure_memory_stalled_seconds_total{container="",id="/m/kubepods/burstable/podu-1",image="",name="",namespace="default",pod="a"} 3`,
+		} {
+			if strings.Contains(body, "\n"+line) != (version == "v2") {
+				t.Errorf("%s: %s in\n%s", version, line, body)
+			}
+		}
+		s := stats.New(stats.Config{Runtime: &runtime{began: map[string]time.Time{"u-1/c": time.Unix(1000, 0)}}, Cgroups: m,
+			Clock: clock.RealClock{}, Dir: t.TempDir(), ImageRoot: t.TempDir(), Pods: func() []stats.Pod { return []stats.Pod{pod} }})
+		summary, err := s.Summary(t.Context(), true)
+		if err != nil || len(summary.Pods[0].Containers) != 1 {
+			t.Fatalf("%+v, %v", summary, err)
+		}
+		pods, c := summary.Pods[0], summary.Pods[0].Containers[0]
+		if pods.IO != nil || c.IO != nil || pods.CPU.PSI != nil || c.Memory.PSI != nil {
+			t.Errorf("%s: figures that the kernel does not have: %+v %+v", version, pods, c)
+		}
+		if version == "v2" && (pods.Memory.PSI.Full.Total != 3e9 || c.CPU.PSI.Some.Avg10 != 1.5) {
+			t.Errorf("%+v %+v", pods.Memory.PSI, c.CPU.PSI)
+		}
+		if version == "v1" && (pods.Memory.PSI != nil || c.CPU.PSI != nil) {
+			t.Errorf("%+v %+v", pods.Memory.PSI, c.CPU.PSI)
+		}
+	}
+}
+
 // A pod's network is that of its sandbox; a pod on the host network has no network metrics.
 func TestCadvisorNetwork(t *testing.T) {
 	t.Parallel()

@@ -34,6 +34,7 @@ func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summ
 	}
 	for _, p := range now.pods {
 		stats := podStats(now, from, p)
+		s.podStalls(now, p, &stats)
 		if !cpuAndMemory {
 			if err := s.podDisks(ctx, now, p, &stats, out.Node.Fs); err != nil {
 				return nil, err
@@ -47,13 +48,38 @@ func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summ
 
 func (s *Source) nodeStats(now, from *reading) statsapi.NodeStats {
 	at, u := metav1.NewTime(now.at), &now.node
-	return statsapi.NodeStats{
+	out := statsapi.NodeStats{
 		NodeName: s.cfg.Node, StartTime: metav1.NewTime(time.Unix(int64(u.Booted), 0)),
 		CPU: now.cpuStats(from, nodeKey, time.Time{}),
 		Memory: &statsapi.MemoryStats{Time: at, AvailableBytes: new(u.Available), UsageBytes: new(u.Memory),
 			WorkingSetBytes: new(u.WorkingSet), RSSBytes: new(u.RSS)},
 		Swap: &statsapi.SwapStats{Time: at, SwapUsageBytes: new(u.SwapUsed), SwapAvailableBytes: new(u.SwapFree)},
 	}
+	out.IO = addStalls(host.ReadStalls(), at, out.CPU, out.Memory)
+	return out
+}
+
+// podStalls adds the pressure stall information of the pod and its containers.
+func (s *Source) podStalls(now *reading, p Pod, out *statsapi.PodStats) {
+	if s.cfg.Cgroups == nil {
+		return
+	}
+	at := metav1.NewTime(now.at)
+	out.IO = addStalls(s.cfg.Cgroups.Stalls(s.cfg.Cgroups.Parent(p.Pod)), at, out.CPU, out.Memory)
+	for _, c := range now.running(p) {
+		i := slices.IndexFunc(out.Containers, func(o statsapi.ContainerStats) bool { return o.Name == c.name })
+		o := &out.Containers[i]
+		o.IO = addStalls(s.cfg.Cgroups.Stalls(s.cfg.Cgroups.ContainerPath(p.Pod, c.id)), at, o.CPU, o.Memory)
+	}
+}
+
+// addStalls adds the pressure stall information of CPU and memory, and returns that of I/O.
+func addStalls(of host.Stalls, at metav1.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) *statsapi.IOStats {
+	cpu.PSI, memory.PSI = of.CPU, of.Memory
+	if of.IO == nil {
+		return nil
+	}
+	return &statsapi.IOStats{Time: at, PSI: of.IO}
 }
 
 func (r *reading) cpuStats(from *reading, key string, startedAt time.Time) *statsapi.CPUStats {

@@ -19,6 +19,12 @@ var stubAMD64 []byte
 //go:embed stub/stub_arm64
 var stubARM64 []byte
 
+//go:embed stub/stub_arm
+var stubARM []byte
+
+//go:embed stub/stub_riscv64
+var stubRISCV64 []byte
+
 // stub returns the program for the architecture; nil if there is none.
 func stub(arch string) []byte {
 	switch arch {
@@ -26,6 +32,10 @@ func stub(arch string) []byte {
 		return stubAMD64
 	case "arm64":
 		return stubARM64
+	case "arm":
+		return stubARM
+	case "riscv64":
+		return stubRISCV64
 	default:
 		return nil
 	}

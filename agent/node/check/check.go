@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"monopod/agent/host"
+	"monopod/agent/runtime"
 	"monopod/apiserver/kit/words"
 )
 
@@ -47,7 +50,10 @@ type Facts struct {
 	Bridge      error // a bridge and a pair of virtual links
 	Nftables    error // a table with a NAT chain
 	Seccomp     bool
-	Hosts       error // why there is no /etc/hosts
+	Users       error  // of user namespaces with id-mapped mounts
+	Stalls      bool   // the kernel measures how long processes wait (PSI)
+	Swap        uint64 // bytes
+	Hosts       error  // why there is no /etc/hosts
 	Clock       Clock
 	Disk        host.Amount
 	Inodes      host.Amount
@@ -113,10 +119,18 @@ func Of(f Facts) []Result {
 				fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables),
 				"modprobe nf_tables nft_chain_nat; use a kernel with these modules")),
 			either(f.Seccomp, good("seccomp", "works"), bad(Warning, "seccomp",
-				"the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")))
+				"the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")),
+			either(f.Users == nil, good("usernamespaces", "work: root in a pod with hostUsers: false is nobody outside"),
+				bad(Warning, "usernamespaces", fmt.Sprintf("not usable on %s (%v): pods with hostUsers: false do not start",
+					f.DataDir, f.Users), "use Linux 6.3 or later, and a data folder on ext4, xfs or btrfs (--data-dir)")),
+			either(f.Stalls, good("pressure", "the kernel measures how long processes wait (PSI)%s", f.ofContainers()),
+				bad(Warning, "pressure", "the kernel does not measure how long processes wait (PSI): memory pressure is found "+
+					"up to ten seconds later", "add psi=1 to the kernel's command line and reboot, or use a kernel with CONFIG_PSI")),
+			f.swap())
 	}
 	if f.Bundled {
-		return append(results, good("containerd", "the one inside this program, with its shim and runc"))
+		return append(results, good("containerd", "the one inside this program, with its shim and runc"),
+			good("imagevolumes", "images can be mounted as volumes"))
 	}
 	if f.Privileged {
 		results = append(results, either(f.Hosts == nil, good("hosts", "/etc/hosts exists"), bad(Warning, "hosts",
@@ -124,6 +138,9 @@ func Of(f Facts) []Result {
 			"echo 127.0.0.1 localhost > /etc/hosts")))
 	}
 	results = append(results, f.containerd(), f.runc())
+	if f.Child && f.Containerd.Err == nil {
+		results = append(results, f.images())
+	}
 	if f.Child && f.Privileged {
 		results = append(results, f.crun())
 	}
@@ -177,6 +194,24 @@ func (f Facts) user() Result {
 			"in a container, run it with --privileged")
 	}
 	return good("user", "root")
+}
+
+func (f Facts) ofContainers() string {
+	if f.Cgroups.Version == 2 {
+		return ", of each container, too"
+	}
+	return ", but not of each container: cgroup v1 cannot"
+}
+
+func (f Facts) swap() Result {
+	switch {
+	case f.Swap == 0:
+		return good("swap", "the machine has none")
+	case f.Cgroups.Version != 2:
+		return bad(Warning, "swap", words.Bytes(int64(f.Swap))+", and cgroup v1 cannot limit how much of it containers "+
+			"without a limit of memory use", "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or swapoff -a")
+	}
+	return good("swap", "%s, which containers use only with --memory-swap-behavior=LimitedSwap", words.Bytes(int64(f.Swap)))
 }
 
 // limiting are the cgroup controllers that enforce the limits of pods.
@@ -275,6 +310,15 @@ func (f Facts) containerd() Result {
 		return bad(Missing, "containerd", f.Containerd.Err.Error(), install)
 	}
 	return good("containerd", "%s, monopod runs its own", f.Containerd.Version)
+}
+
+func (f Facts) images() Result {
+	mounts := slices.ContainsFunc(strings.Fields(f.Containerd.Version), func(word string) bool {
+		return runtime.MountsImages(&cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: word}) == nil
+	})
+	return either(mounts, good("imagevolumes", "images can be mounted as volumes"), bad(Warning, "imagevolumes",
+		"this containerd cannot mount images, and before 2.0 has no user namespaces: pods with image volumes, or with "+
+			"hostUsers: false, do not start", "upgrade it to 2.2 or later, or use the bundled one"))
 }
 
 func (f Facts) runc() Result {

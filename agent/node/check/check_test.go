@@ -20,7 +20,7 @@ import (
 func fit() Facts {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	return Facts{
-		Containers: true, Child: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64", Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true,
+		Containers: true, Child: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64", Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true, Stalls: true,
 		Clock: Clock{Now: now, Built: now.Add(-time.Hour), Synchronized: true},
 		Disk: host.Amount{
 			Total: 10 << 30,
@@ -40,7 +40,7 @@ func TestAFitMachine(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if len(results) != 16 || Worst(results) != OK {
+	if len(results) != 20 || Worst(results) != OK {
 		t.Errorf("%d results, the worst is %s", len(results), Worst(results))
 	}
 }
@@ -85,6 +85,10 @@ func TestWhatIsMissing(t *testing.T) {
 		"no nftables":         {func(f *Facts) { f.Nftables = unix.EPROTONOSUPPORT }, "nftables", Warning, "protocol not supported", "modprobe nf_tables"},
 		"no hosts":            {func(f *Facts) { f.Hosts = unix.ENOENT }, "hosts", Warning, "no /etc/hosts", "> /etc/hosts"},
 		"no seccomp":          {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
+		"no id-mapped mounts": {func(f *Facts) { f.Users = unix.EINVAL }, "usernamespaces", Warning, "/data (invalid argument)", "Linux 6.3"},
+		"no PSI":              {func(f *Facts) { f.Stalls = false }, "pressure", Warning, "does not measure", "psi=1"},
+		"swap on cgroup v1":   {func(f *Facts) { f.Swap, f.Cgroups.Version = 1<<30, 1 }, "swap", Warning, "1.0 GiB", "cgroup v2"},
+		"an old containerd":   {func(f *Facts) { f.Containerd.Version = "containerd 1.6.20~ds1 1.6.20" }, "imagevolumes", Warning, "cannot mount images", "upgrade"},
 		"no containerd":       {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} }, "containerd", Missing, "not installed", "apt-get install"},
 		"no runc": {func(f *Facts) {
 			f.Runc, f.CrunErr = Program{Err: errors.New("runc is not installed")}, exec.ErrNotFound
@@ -114,7 +118,7 @@ func TestUsersWithoutRights(t *testing.T) {
 	f := fit()
 	f.UID, f.Privileged = 1000, false
 	results := Of(f)
-	if Worst(results) != Missing || len(results) != 8 {
+	if Worst(results) != Missing || len(results) != 9 {
 		t.Errorf("%+v", results)
 	}
 	f.Containers = false
@@ -171,8 +175,8 @@ func TestCollect(t *testing.T) {
 		!f.Child {
 		t.Errorf("%+v", f)
 	}
-	if f.Privileged && (f.Bridge != nil || f.Nftables != nil || f.Overlay != nil) {
-		t.Errorf("%v, %v, %v", f.Bridge, f.Nftables, f.Overlay)
+	if f.Privileged && (f.Bridge != nil || f.Nftables != nil || f.Overlay != nil || f.Users != nil) {
+		t.Errorf("%v, %v, %v, %v", f.Bridge, f.Nftables, f.Overlay, f.Users)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)

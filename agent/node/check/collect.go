@@ -61,9 +61,14 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	if f.Privileged {
 		f.Overlay = containerd.Overlay(dir)
 		f.Bridge, f.Nftables = tryNetwork()
+		f.Users = containerd.UserNamespaces(dir)
 	}
 	_, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail")
 	f.Seccomp = err == nil
+	f.Stalls = host.ReadStalls().Memory != nil
+	if used, err := host.ReadUsage(); err == nil {
+		f.Swap = used.SwapUsed + used.SwapFree
+	}
 	f.Socket = cfg.Options.Socket()
 	if f.Child = f.Socket == ""; !f.Child {
 		f.SocketError = answers(ctx, f.Socket)

@@ -51,8 +51,8 @@ type Config struct {
 	Domain     string // of the cluster
 	Server     netip.AddrPort
 	HostIPs    func() []string
-	Memory     int64   // of the machine
-	PageSizes  []int64 // of huge pages, where there are cgroups
+	Memory     spec.Memory // of the machine
+	PageSizes  []int64     // of huge pages, where there are cgroups
 	SeccompDir string
 	// CDIDirs are the folders of CDI specifications, for a runtime that does not read them itself.
 	CDIDirs []string

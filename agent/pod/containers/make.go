@@ -80,7 +80,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	config := spec.Container(pod, c, spec.ContainerOptions{
 		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Command: command[:len(c.Command)],
 		Args: command[len(c.Command):], Mounts: append(mounts, files...),
-		MessageHostPath: m.messagePath(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
+		MessageHostPath: m.messagePath(c.Name, attempt), Memory: m.node.Memory, SeccompDir: m.node.SeccompDir,
 		SeccompDefault: m.node.SeccompDefault, Image: img, Users: users, TargetID: target, Allotment: allotment,
 	})
 	config.Devices = append(config.Devices, m.volumes.Devices(pod, c)...)

@@ -115,7 +115,7 @@ func (s *Volumes) MarkStale() { s.stale = true }
 // ran means that the runtime has containers of the pod. A refresh that fails is not an error: Failed returns why, and
 // the next Prepare refreshes again.
 func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bool) error {
-	s.stale = s.stale || s.paths != nil && s.due()
+	s.stale = s.stale || s.paths != nil && (s.due() || s.lacks(facts.Pod))
 	if !s.stale && (s.paths != nil || !starting) {
 		return nil
 	}
@@ -139,10 +139,21 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 	locations := map[string]Location{}
 	for i := range facts.Pod.Spec.Volumes {
 		v := &facts.Pod.Spec.Volumes[i]
+		if _, used := paths[v.Name]; !used {
+			continue
+		}
 		locations[v.Name] = Location{Dir: paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(facts.Pod, v)}
 	}
 	s.locations.Store(&locations)
 	return nil
+}
+
+// lacks reports whether a container, which was added to the running pod, uses a volume that no other did.
+func (s *Volumes) lacks(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		_, prepared := s.paths[v.Name]
+		return !prepared && volume.Used(pod, v.Name)
+	})
 }
 
 // due reports whether a token or a certificate must be renewed, or a volume published again.

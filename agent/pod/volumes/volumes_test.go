@@ -38,6 +38,9 @@ func (p *parts) Volume(context.Context, *corev1.Pod, *corev1.Volume, bool) (*cor
 	return nil, p.err
 }
 
+// users are the containers of a pod that mount its volume.
+var users = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
+
 func TestPrepare(t *testing.T) {
 	t.Parallel()
 	var events []string
@@ -49,7 +52,8 @@ func TestPrepare(t *testing.T) {
 	}})
 	pod := &corev1.Pod{
 		Spec: corev1.PodSpec{
-			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			Containers: users,
+			Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
 	}
 	prepare := func(starting bool) error { return s.Prepare(t.Context(), env.Facts{Pod: pod}, starting, false) }
@@ -87,7 +91,7 @@ func TestUnboundClaim(t *testing.T) {
 	s := volumes.New(&volumes.Node{
 		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration, error) {},
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) { events++ }})
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: users, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
 	for _, c := range []struct {
 		after  time.Duration
@@ -111,7 +115,7 @@ func TestFailedRefresh(t *testing.T) {
 		Claims: p, Observe: func(string, time.Duration, error) { made++ },
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}})
 	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: users, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}}}}}}
 	for i, c := range []struct {
 		stale bool

@@ -19,7 +19,7 @@ type ContainerOptions struct {
 	Command, Args   []string // expanded
 	Mounts          []*cri.Mount
 	MessageHostPath string // source of the mount at terminationMessagePath
-	MemoryCapacity  int64  // of the node, for oom_score_adj
+	Memory          Memory // of the node
 	SeccompDir      string // of Localhost profiles
 	SeccompDefault  bool   // the runtime's profile for containers without a seccomp profile
 	Image           *cri.Image
@@ -53,7 +53,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
 		Linux: &cri.LinuxContainerConfig{
-			Resources:       Resources(pod, c, o.MemoryCapacity),
+			Resources:       Resources(pod, c, o.Memory),
 			SecurityContext: security,
 		},
 	}

@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -19,10 +21,40 @@ const (
 	bestEffortOOM    = 1000
 	minBurstableOOM  = 2
 	criticalPriority = 2_000_001_000 // system-node-critical
+	systemPriority   = 2_000_000_000 // the lowest of the system's priorities
 )
 
+// Memory is how containers share the machine's memory. Upstream: kubelet's memorySwap and memoryReservationPolicy.
+type Memory struct {
+	Capacity int64 // of the machine in bytes, for oom_score_adj
+	Swap     int64 // bytes of swap that Burstable containers share; 0: no container gets any
+	Protect  bool  // the kernel keeps the memory that containers request (cgroup v2)
+	// LimitsSwap reports whether the kernel can limit swap (cgroup v2); nil: it cannot.
+	LimitsSwap func() bool
+}
+
+// files returns the files of a container's cgroup v2 that CRI has no fields for.
+func (m Memory) files(pod *corev1.Pod, c *corev1.Container) map[string]string {
+	out := map[string]string{}
+	request, class := c.Resources.Requests.Memory().Value(), status.QOS(pod)
+	if m.LimitsSwap != nil && m.LimitsSwap() {
+		swap := int64(0)
+		if p := pod.Spec.Priority; class == corev1.PodQOSBurstable && (p == nil || *p < systemPriority) &&
+			request != c.Resources.Limits.Memory().Value() {
+			swap = int64(float64(request) / float64(m.Capacity) * float64(m.Swap))
+		}
+		out["memory.swap.max"] = strconv.FormatInt(swap, 10)
+	}
+	if m.Protect && class == corev1.PodQOSGuaranteed {
+		out["memory.min"] = strconv.FormatInt(request, 10)
+	} else if m.Protect {
+		out["memory.low"] = strconv.FormatInt(request, 10)
+	}
+	return out
+}
+
 // Resources returns a container's cgroup settings.
-func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.LinuxContainerResources {
+func Resources(pod *corev1.Pod, c *corev1.Container, memory Memory) *cri.LinuxContainerResources {
 	requests, limits := c.Resources.Requests, corev1.ResourceList{}
 	// Without a limit of its own the container gets the pod's, so that a program that reads its limit finds one.
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -39,7 +71,8 @@ func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.
 	r := &cri.LinuxContainerResources{
 		CpuShares:          Shares(request),
 		MemoryLimitInBytes: limits.Memory().Value(),
-		OomScoreAdj:        oomScore(pod, c, memoryCapacity),
+		OomScoreAdj:        oomScore(pod, c, memory.Capacity),
+		Unified:            memory.files(pod, c),
 	}
 	if milli := limits.Cpu().MilliValue(); milli > 0 {
 		r.CpuPeriod, r.CpuQuota = cfsPeriod, Quota(milli)

@@ -1,6 +1,7 @@
 package spec_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,11 +123,53 @@ func TestResources(t *testing.T) {
 		set(&r.Requests, corev1.ResourceMemory, c.memoryRequest)
 		set(&r.Limits, corev1.ResourceCPU, c.cpuLimit)
 		set(&r.Limits, corev1.ResourceMemory, c.memoryLimit)
-		got := spec.Resources(p, &p.Spec.Containers[0], capacity)
+		got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{Capacity: capacity})
 		if got.CpuShares != c.shares || got.CpuQuota != c.quota || got.MemoryLimitInBytes != c.memory ||
 			got.OomScoreAdj != c.oom {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestMemoryFiles: swap and protected memory as kubelet computes them.
+func TestMemoryFiles(t *testing.T) {
+	t.Parallel()
+	yes := func() bool { return true }
+	all := spec.Memory{Capacity: 1000 << 20, Swap: 500 << 20, Protect: true, LimitsSwap: yes}
+	for name, c := range map[string]struct {
+		request, limit string
+		priority       int32
+		memory         spec.Memory
+		want           map[string]string
+	}{
+		"burstable":        {"100Mi", "200Mi", 0, all, map[string]string{"memory.swap.max": "52428800", "memory.low": "104857600"}},
+		"no limit":         {"100Mi", "", 0, all, map[string]string{"memory.swap.max": "52428800", "memory.low": "104857600"}},
+		"request is limit": {"200Mi", "200Mi", 0, all, map[string]string{"memory.swap.max": "0", "memory.low": "209715200"}},
+		"critical":         {"100Mi", "200Mi", 2_000_000_000, all, map[string]string{"memory.swap.max": "0", "memory.low": "104857600"}},
+		"best effort":      {"", "", 0, all, map[string]string{"memory.swap.max": "0", "memory.low": "0"}},
+		"no swap":          {"100Mi", "", 0, spec.Memory{Capacity: 1, LimitsSwap: yes}, map[string]string{"memory.swap.max": "0"}},
+		"cgroup v1":        {"100Mi", "", 0, spec.Memory{Capacity: 1}, map[string]string{}},
+	} {
+		p := pod()
+		p.Spec.Priority = &c.priority
+		r := &p.Spec.Containers[0].Resources
+		if c.request != "" {
+			r.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(c.request)}
+		}
+		if c.limit != "" {
+			r.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(c.limit)}
+		}
+		if got := spec.Resources(p, &p.Spec.Containers[0], c.memory).Unified; !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	p := pod()
+	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}}
+	p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
+	want := map[string]string{"memory.swap.max": "0", "memory.min": "1048576"}
+	if got := spec.Resources(p, &p.Spec.Containers[0], all).Unified; !maps.Equal(got, want) {
+		t.Errorf("guaranteed: %v", got)
 	}
 }
 
@@ -164,7 +207,7 @@ func TestOOMScores(t *testing.T) {
 		}
 		var got [3]int64
 		for i, of := range []*corev1.Container{&p.Spec.InitContainers[0], &p.Spec.Containers[0], &p.Spec.Containers[1]} {
-			got[i] = spec.Resources(p, of, 1000<<20).OomScoreAdj
+			got[i] = spec.Resources(p, of, spec.Memory{Capacity: 1000 << 20}).OomScoreAdj
 		}
 		if got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -182,12 +225,12 @@ func TestLimitsOfPod(t *testing.T) {
 			corev1.ResourceMemory: resource.MustParse("1Gi"),
 		},
 	}
-	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 200000 || got.CpuShares != 2048 ||
+	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{Capacity: 1 << 40}); got.CpuQuota != 200000 || got.CpuShares != 2048 ||
 		got.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("no limits: %v", got)
 	}
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 100000 || got.CpuShares != 1024 ||
+	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{Capacity: 1 << 40}); got.CpuQuota != 100000 || got.CpuShares != 1024 ||
 		got.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("a limit of CPU: %v", got)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/host"
 )
 
 // Account contains the kernel's accounting of a cgroup with its child cgroups: total usage, current usage and limits.
@@ -28,6 +30,7 @@ type Account struct {
 	SwapLimit                    *uint64 // v1: of memory and swap together
 	Processes, Threads, MaxTasks *uint64 // Processes: without child cgroups
 	IO                           []DeviceIO
+	Stalls                       host.Stalls // v2 only
 }
 
 // DeviceIO is the I/O of one block device.
@@ -83,9 +86,16 @@ func accountV2(dir string) (Account, bool) {
 		readLimit(file("memory.swap.max"))
 	a.Threads, a.MaxTasks = readNumber(file("pids.current")), readLimit(file("pids.max"))
 	a.Processes = lines(file("cgroup.procs"))
-	a.IO = ioV2(file("io.stat"))
+	a.IO, a.Stalls = ioV2(file("io.stat")), stalls(dir)
 	a.WorkingSet = difference(a.Memory, a.InactiveFile)
 	return a, true
+}
+
+// Stalls returns the pressure stall information of the cgroup at path; v1 has none.
+func (m *Manager) Stalls(path string) host.Stalls { return stalls(filepath.Join(m.Mount, path)) }
+
+func stalls(dir string) host.Stalls {
+	return host.StallsOf(func(resource string) string { return filepath.Join(dir, resource+".pressure") })
 }
 
 // accountV1 reads each controller's own hierarchy.

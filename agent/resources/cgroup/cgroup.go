@@ -29,6 +29,8 @@ type Config struct {
 	MaxPIDs int64
 	// HugePages are the sizes of the machine's huge pages, in bytes.
 	HugePages []int64
+	// Protect makes the kernel keep the memory that pods request; v1 cannot.
+	Protect bool
 	// Units selects the systemd driver, in which every cgroup is a slice; nil:
 	// cgroupfs.
 	Units Units
@@ -39,19 +41,32 @@ type Manager struct {
 	Config
 	v2 bool // all controllers are in v2: the system is not hybrid
 
-	mu        sync.Mutex          // guards the fields below
-	burstable map[types.UID]int64 // CPU requests of the Burstable pods, in millicores
+	mu   sync.Mutex // guards the fields below
+	held map[types.UID]requests
 
-	// sharesMu guards shares. It is held while they are written, so that the last write has the last sum.
-	sharesMu sync.Mutex
-	shares   int64 // of the Burstable class; 0: not written yet
+	// sumsMu guards sums. It is held while they are written, so that the last write has the last sums.
+	sumsMu sync.Mutex
+	sums   sums // as written; zero: not written yet
+}
+
+// requests are those of a pod that is not BestEffort.
+type requests struct {
+	class         corev1.PodQOSClass
+	milli, memory int64 // CPU in millicores, bytes
+}
+
+// sums are what the cgroups above the pods get from the requests of all pods.
+type sums struct {
+	shares int64 // of the Burstable class
+	memory Protection
 }
 
 // New detects the mounted hierarchies.
 func New(config Config) *Manager {
 	config.Root = filepath.Clean("/" + config.Root)
 	_, err := os.Stat(filepath.Join(config.Mount, "cgroup.controllers"))
-	return &Manager{Config: config, v2: err == nil, burstable: map[types.UID]int64{}}
+	config.Protect = config.Protect && err == nil
+	return &Manager{Config: config, v2: err == nil, held: map[types.UID]requests{}}
 }
 
 // Parent returns the pod's cgroup for the runtime: below <root>/kubepods, directly

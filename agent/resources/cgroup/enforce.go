@@ -76,6 +76,7 @@ func (e *Enforcer) limitPods() {
 // limitReserved limits the cgroup of a reservation to the reserved amount, or to its compressible resources (CPU).
 func (e *Enforcer) limitReserved(name string, reserved corev1.ResourceList, whole, compressible string) error {
 	limits := limitsFor(reserved)
+	limits.Protection = &Protection{Min: limits.Memory}
 	switch r := &e.deps.Reserve; {
 	case r.Enforces(compressible):
 		limits = Limits{Shares: limits.Shares}
@@ -147,6 +148,12 @@ func (e *Enforcer) Create(pod *corev1.Pod) {
 	}
 	e.set("create", pod)
 }
+
+// Protects reports whether the kernel keeps the memory that pods request.
+func (e *Enforcer) Protects() bool { return e.deps.Cgroups.Protect }
+
+// LimitsSwap reports whether the kernel can limit the swap that containers use.
+func (e *Enforcer) LimitsSwap() bool { return e.deps.Cgroups.LimitsSwap() }
 
 // Update implements sandbox.Cgroups.
 func (e *Enforcer) Update(pod *corev1.Pod) { e.set("update", pod) }

@@ -21,7 +21,12 @@ type Limits struct {
 	PIDs   int64
 	// HugePages are limits in bytes, by page size.
 	HugePages map[int64]int64
+	// Protection is written on v2 only; nil: not set.
+	Protection *Protection
 }
+
+// Protection is memory in bytes that the kernel does not reclaim (Min), or reclaims only if nothing else is left (Low).
+type Protection struct{ Min, Low int64 }
 
 // Shares returns the CPU shares of the pod's cgroup.
 func (m *Manager) Shares(pod *corev1.Pod) int64 { return m.podLimits(pod).Shares }
@@ -41,7 +46,18 @@ func (m *Manager) podLimits(pod *corev1.Pod) Limits {
 		q := limits[host.HugePage(size)]
 		l.HugePages[size] = q.Value()
 	}
+	if m.Protect {
+		l.Protection = new(protectionOf(status.QOS(pod), requests.Memory().Value()))
+	}
 	return l
+}
+
+// protectionOf returns what a pod of this class gets that requests so many bytes.
+func protectionOf(class corev1.PodQOSClass, requested int64) Protection {
+	if class == corev1.PodQOSGuaranteed {
+		return Protection{Min: requested}
+	}
+	return Protection{Low: requested}
 }
 
 // value is the content of a file; optional files are written only if the kernel has
@@ -57,7 +73,11 @@ func (l Limits) values(controller string, v2 bool) []value {
 	case "cpu":
 		return l.cpu(v2)
 	case "memory":
-		return one(l.Memory, v2, "memory.max", "memory.limit_in_bytes")
+		out := one(l.Memory, v2, "memory.max", "memory.limit_in_bytes")
+		if p := l.Protection; v2 && p != nil {
+			out = append(out, value{file: "memory.min", value: itoa(p.Min)}, value{file: "memory.low", value: itoa(p.Low)})
+		}
+		return out
 	case "pids":
 		return one(l.PIDs, v2, "pids.max", "pids.max")
 	}

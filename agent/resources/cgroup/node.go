@@ -23,56 +23,80 @@ func (m *Manager) Prepare(all Limits) error {
 	for i := 1; i < len(pods); i++ { // the parents of kubepods get the same shares
 		errs = append(errs, m.set(pods[:i], Limits{Shares: all.Shares}))
 	}
+	all.Protection = &Protection{} // an earlier process may have set it
 	errs = append(errs, m.set(pods, all),
 		m.set(m.name(corev1.PodQOSBestEffort), Limits{Shares: spec.Shares(0)}))
-	m.sharesMu.Lock()
-	m.shares = 0 // the cgroup of the class may have been removed
-	m.sharesMu.Unlock()
-	return errors.Join(append(errs, m.updateShares())...)
+	m.sumsMu.Lock()
+	m.sums = sums{} // the cgroup of the class may have been removed
+	m.sumsMu.Unlock()
+	return errors.Join(append(errs, m.updateSums())...)
 }
 
-// Adopt adds the pod's CPU requests to the shares of its QoS class. Create also does this; Adopt is for pods that an
-// earlier agent admitted.
+// LimitsSwap reports whether the kernel can limit the swap that containers use: on v2, if it was built for it.
+func (m *Manager) LimitsSwap() bool {
+	_, err := os.Stat(filepath.Join(m.Mount, m.dir(m.name(corev1.PodQOSGuaranteed)), "memory.swap.max"))
+	return m.v2 && err == nil
+}
+
+// Adopt adds the pod's requests to those of all pods. Create also does this; Adopt is for pods that an earlier agent
+// admitted.
 func (m *Manager) Adopt(pod *corev1.Pod) error {
-	if status.QOS(pod) != corev1.PodQOSBurstable {
+	class := status.QOS(pod)
+	if class == corev1.PodQOSBestEffort || class == corev1.PodQOSGuaranteed && !m.Protect {
 		return nil
 	}
-	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	of := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	m.mu.Lock()
-	m.burstable[pod.UID] = requests.Cpu().MilliValue()
+	m.held[pod.UID] = requests{class, of.Cpu().MilliValue(), of.Memory().Value()}
 	m.mu.Unlock()
-	return m.updateShares()
+	return m.updateSums()
 }
 
-// release subtracts the pod's CPU requests from the shares of its QoS class.
+// release subtracts the pod's requests from those of all pods.
 func (m *Manager) release(uid types.UID) error {
 	m.mu.Lock()
-	_, held := m.burstable[uid]
-	delete(m.burstable, uid)
+	_, held := m.held[uid]
+	delete(m.held, uid)
 	m.mu.Unlock()
 	if !held {
 		return nil
 	}
-	return m.updateShares()
+	return m.updateSums()
 }
 
-// updateShares writes the shares of the Burstable class if they changed.
-func (m *Manager) updateShares() error {
-	m.sharesMu.Lock()
-	defer m.sharesMu.Unlock()
-	var requested int64 // of all Burstable pods, in thousandths of a CPU
+// updateSums writes the shares of the Burstable class and the memory that pods request, if they changed. The kernel
+// keeps memory for a pod only if all cgroups above it have at least as much.
+func (m *Manager) updateSums() error {
+	m.sumsMu.Lock()
+	defer m.sumsMu.Unlock()
+	var milli int64
+	var memory Protection
 	m.mu.Lock()
-	for _, milli := range m.burstable {
-		requested += milli
+	for _, of := range m.held {
+		if of.class == corev1.PodQOSBurstable {
+			milli += of.milli
+		}
+		p := protectionOf(of.class, of.memory)
+		memory = Protection{memory.Min + p.Min, memory.Low + p.Low}
 	}
 	m.mu.Unlock()
-	shares := spec.Shares(requested)
-	if shares == m.shares {
+	want := sums{shares: spec.Shares(milli)}
+	burstable := Limits{Shares: want.shares}
+	var errs []error
+	if m.Protect {
+		want.memory, burstable.Protection = memory, &Protection{Low: memory.Low}
+	}
+	if want == m.sums {
 		return nil
 	}
-	err := m.set(m.name(corev1.PodQOSBurstable), Limits{Shares: shares})
+	if pods := m.name(corev1.PodQOSGuaranteed); m.Protect {
+		for i := range pods {
+			errs = append(errs, m.set(pods[:i+1], Limits{Protection: &memory}))
+		}
+	}
+	err := errors.Join(append(errs, m.set(m.name(corev1.PodQOSBurstable), burstable))...)
 	if err == nil {
-		m.shares = shares
+		m.sums = want
 	}
 	return err
 }

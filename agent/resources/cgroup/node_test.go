@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,57 @@ func TestSharesOfTheClasses(t *testing.T) {
 	check("nothing changed", m.Create(second), "untouched")
 	clean(t, dir)
 	check("removed", m.Remove(&corev1.Pod{ObjectMeta: first.ObjectMeta}), "256") // only its uid is known
+}
+
+// With TieredReservation every cgroup on the path protects what the pods below it request; without, none does.
+func TestProtectedMemory(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, all)
+	m := cgroup.New(cgroup.Config{Mount: dir, Root: "r", Protect: true})
+	if err := m.Prepare(cgroup.Limits{Shares: 2}); err != nil {
+		t.Fatal(err)
+	}
+	guaranteed, burstable := pod(corev1.PodQOSGuaranteed, "1/3Mi"), pod(corev1.PodQOSBurstable, "1/1Mi")
+	burstable.UID = "u-2"
+	for _, p := range []*corev1.Pod{guaranteed, burstable} {
+		if err := m.Create(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(cgroup, min, low string) {
+		t.Helper()
+		expect(t, filepath.Join(dir, cgroup, "memory.min"), min)
+		expect(t, filepath.Join(dir, cgroup, "memory.low"), low)
+	}
+	check("r", "3145728", "1048576")
+	check("r/kubepods", "3145728", "1048576")
+	check("r/kubepods/burstable", "0", "1048576")
+	check(m.Parent(guaranteed), "3145728", "0")
+	check(m.Parent(burstable), "0", "1048576")
+	clean(t, dir)
+	if err := m.Remove(guaranteed); err != nil {
+		t.Fatal(err)
+	}
+	check("r/kubepods", "0", "1048576")
+	m = manager(dir)
+	if err := m.Prepare(cgroup.Limits{Shares: 2}); err != nil {
+		t.Fatal(err)
+	}
+	check("r/kubepods", "0", "0")
+	if m.LimitsSwap() {
+		t.Error("limits swap without memory.swap.max")
+	}
+	put(t, dir, map[string]string{"r/kubepods/memory.swap.max": "max\n"})
+	if !m.LimitsSwap() {
+		t.Error("does not limit swap")
+	}
+
+	old := tree(t, "", "cpu", "memory")
+	m = cgroup.New(cgroup.Config{Mount: old, Root: "r", Protect: true})
+	if err := errors.Join(m.Prepare(cgroup.Limits{Shares: 2}), m.Create(guaranteed)); err != nil || m.Protect {
+		t.Errorf("cgroup v1: %v, protects: %v", err, m.Protect)
+	}
+	expect(t, filepath.Join(old, "memory", m.Parent(guaranteed), "memory.min"), "")
 }
 
 func TestLimitOfForeignCgroup(t *testing.T) {

@@ -67,6 +67,9 @@ func (m *Manager) limitProperties(l Limits) []Property {
 	if m.v2 {
 		add("CPUWeight", weight(l.Shares))
 		add("MemoryMax", l.Memory)
+		if p := l.Protection; p != nil {
+			out = append(out, Property{"MemoryMin", uint64(p.Min)}, Property{"MemoryLow", uint64(p.Low)})
+		}
 	} else {
 		add("CPUShares", l.Shares)
 		add("MemoryLimit", l.Memory)

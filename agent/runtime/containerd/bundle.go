@@ -22,14 +22,29 @@ func Bundled() bool { return len(bundle) > 0 }
 // what precedes it. The build writes it, so that a start does not read the whole bundle.
 const versionLength = 12
 
-// bundleVersion is the name of the folder of the bundled programs.
-func bundleVersion() string { return string(bundle[len(bundle)-versionLength:]) }
+// archive is the bundle, or a test's.
+type archive struct {
+	bundle []byte
+	// before is called before each step that changes the disk, with what the step does and to which file or folder. An
+	// error ends unpack. Only tests set it.
+	before func(step, path string) error
+}
+
+// version is the name of the folder of the bundled programs.
+func (a archive) version() string { return string(a.bundle[len(a.bundle)-versionLength:]) }
+
+func (a archive) step(what, path string) error {
+	if a.before == nil {
+		return nil
+	}
+	return a.before(what, path)
+}
 
 // unpack writes the bundled programs to <dir>/<version>, unless they are there, and returns that folder. The folder
 // appears complete: a power cut leaves at most a temporary folder, which the next unpack removes. Programs of other
 // versions are removed, except those that a process still executes: the shims of pods that an earlier Monopod started,
 // and the runc that they call. Several Monopods may share dir: a lock makes them unpack in turn.
-func unpack(dir string) (string, error) {
+func (a archive) unpack(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return "", err
 	}
@@ -50,19 +65,22 @@ func unpack(dir string) (string, error) {
 		return "", fmt.Errorf("cannot run containerd from %s: its file system is mounted noexec; "+
 			"name a folder on another file system with --bin-dir", dir)
 	}
-	to := filepath.Join(dir, bundleVersion())
+	to := filepath.Join(dir, a.version())
 	if _, err := os.Stat(to); errors.Is(err, fs.ErrNotExist) {
-		if err := unpackTo(dir, to); err != nil {
+		if err := a.unpackTo(dir, to); err != nil {
 			return "", fmt.Errorf("cannot unpack containerd to %s: %w", dir, err)
 		}
 	} else if err != nil {
 		return "", err
 	}
-	return to, removeUnused(dir, to)
+	return to, a.removeUnused(dir, to)
 }
 
 // unpackTo writes the bundled programs to a new folder below dir and renames it to to.
-func unpackTo(dir, to string) (err error) {
+func (a archive) unpackTo(dir, to string) (err error) {
+	if err := a.step("create", dir); err != nil {
+		return err
+	}
 	tmp, err := os.MkdirTemp(dir, unpacking)
 	if err != nil {
 		return err
@@ -72,7 +90,7 @@ func unpackTo(dir, to string) (err error) {
 			err = errors.Join(err, os.RemoveAll(tmp))
 		}
 	}()
-	decoder, err := zstd.NewReader(bytes.NewReader(bundle[:len(bundle)-versionLength]), zstd.WithDecoderConcurrency(1))
+	decoder, err := zstd.NewReader(bytes.NewReader(a.bundle[:len(a.bundle)-versionLength]), zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return err
 	}
@@ -85,29 +103,47 @@ func unpackTo(dir, to string) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := writeProgram(filepath.Join(tmp, filepath.Base(header.Name)), files); err != nil {
+		if err := a.writeProgram(filepath.Join(tmp, filepath.Base(header.Name)), files); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(os.Chmod(tmp, 0o755), syncFolder(tmp)); err != nil {
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := a.syncFolder(tmp); err != nil {
+		return err
+	}
+	if err := a.step("rename", to); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, to); err != nil {
 		return err
 	}
-	return syncFolder(dir)
+	return a.syncFolder(dir)
 }
 
-func writeProgram(path string, from io.Reader) error {
+func (a archive) writeProgram(path string, from io.Reader) error {
+	if err := a.step("write", path); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, from)
-	return errors.Join(err, f.Sync(), f.Close())
+	defer f.Close()
+	if _, err = io.Copy(f, from); err == nil {
+		err = a.step("sync", path)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return err
 }
 
-func syncFolder(dir string) error {
+func (a archive) syncFolder(dir string) error {
+	if err := a.step("sync", dir); err != nil {
+		return err
+	}
 	f, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -119,7 +155,7 @@ func syncFolder(dir string) error {
 const unpacking = "unpacking-"
 
 // removeUnused removes all folders below dir but keep, and but those with a program that a process executes.
-func removeUnused(dir, keep string) error {
+func (a archive) removeUnused(dir, keep string) error {
 	folders, err := os.ReadDir(dir)
 	if err != nil || len(folders) < 2 {
 		return err
@@ -133,6 +169,9 @@ func removeUnused(dir, keep string) error {
 		path := filepath.Join(dir, f.Name())
 		if path == keep || used[path] || !f.IsDir() {
 			continue
+		}
+		if err := a.step("remove", path); err != nil {
+			return err
 		}
 		errs = append(errs, os.RemoveAll(path))
 	}

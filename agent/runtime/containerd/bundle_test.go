@@ -1,11 +1,17 @@
 package containerd
 
 import (
+	"archive/tar"
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -45,7 +51,7 @@ func TestRemoveUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := removeUnused(dir, filepath.Join(dir, "new")); err != nil {
+	if err := (archive{}).removeUnused(dir, filepath.Join(dir, "new")); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(dir)
@@ -55,5 +61,116 @@ func TestRemoveUnused(t *testing.T) {
 	used, err := executed(filepath.Dir(filepath.Dir(self)))
 	if err != nil || !used[filepath.Dir(self)] {
 		t.Errorf("the folder of this program is not in use: %v, %v", used, err)
+	}
+}
+
+// packed are the programs in the bundle of TestFailpoints.
+var packed = map[string]string{"containerd": strings.Repeat("c", 1<<16), "runc": "r"}
+
+func testBundle(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	compressed, err := zstd.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := tar.NewWriter(compressed)
+	for name, text := range packed {
+		if err := files.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := files.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := compressed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return append(out.Bytes(), "0123456789ab"...)
+}
+
+// TestFailpoints interrupts unpack before each of its steps: by a power cut, which empties the files that are not synced,
+// and by an error such as a full disk. After the next start there is the whole folder of this version, and nothing else.
+func TestFailpoints(t *testing.T) {
+	t.Parallel()
+	bundle := testBundle(t)
+	// try unpacks and is interrupted at a step; it returns the steps so far.
+	try := func(dir string, at int, powerCut bool) (steps []string, err error) {
+		var unsynced []string
+		defer func() {
+			if recover() == nil {
+				return
+			}
+			for _, file := range unsynced {
+				if e := os.Truncate(file, 0); e != nil {
+					t.Error(e)
+				}
+			}
+		}()
+		_, err = archive{bundle: bundle, before: func(step, path string) error {
+			if steps = append(steps, step); len(steps) == at+1 && powerCut {
+				panic("power cut")
+			} else if len(steps) == at+1 {
+				return unix.ENOSPC
+			}
+			switch step {
+			case "write":
+				unsynced = append(unsynced, path)
+			case "sync":
+				unsynced = slices.DeleteFunc(unsynced, func(s string) bool { return s == path })
+			}
+			return nil
+		}}.unpack(dir)
+		return steps, err
+	}
+	installed := func(t *testing.T) string { // with an earlier version
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "old"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	folders := func(dir string) (names []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	all, err := try(installed(t), -1, true)
+	if want := []string{"create", "write", "sync", "write", "sync", "sync", "rename", "sync", "remove"}; err != nil ||
+		!slices.Equal(all, want) {
+		t.Fatalf("steps %v, %v", all, err)
+	}
+	for at := range all {
+		for _, powerCut := range []bool{true, false} {
+			name := fmt.Sprintf("step %d, %s, power cut %v", at, all[at], powerCut)
+			dir := installed(t)
+			if _, err := try(dir, at, powerCut); !powerCut && err == nil {
+				t.Errorf("%s: no error", name)
+			}
+			if left := folders(dir); !powerCut && strings.Contains(fmt.Sprint(left), unpacking) {
+				t.Errorf("%s: left %v", name, left)
+			}
+			to, err := archive{bundle: bundle}.unpack(dir)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for program, text := range packed {
+				if got, err := os.ReadFile(filepath.Join(to, program)); err != nil || string(got) != text {
+					t.Errorf("%s: %s has %d bytes, %v", name, program, len(got), err)
+				}
+			}
+			if left := folders(dir); !slices.Equal(left, []string{"0123456789ab"}) {
+				t.Errorf("%s: left %v", name, left)
+			}
+		}
 	}
 }

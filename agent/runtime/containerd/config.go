@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
@@ -192,6 +193,35 @@ func chooseSnapshotter(dir string) (string, error) {
 		return "native", nil
 	}
 	return cri.DefaultSnapshotter, err
+}
+
+// UserNamespaces returns an error if pods cannot have user namespaces of their own: the kernel must show the files below
+// dir, and those of a tmpfs, with other owners (an id-mapped mount).
+func UserNamespaces(dir string) error {
+	namespace, err := mount.GetUsernsFD("0:65536:65536", "0:65536:65536")
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	tmp, err := os.MkdirTemp(dir, "idmap")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
+		return err
+	}
+	if err := unix.Unmount(tmp, unix.MNT_DETACH); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", tmp, "tmpfs", 0, "size=4k"); err != nil {
+		return err
+	}
+	defer unix.Unmount(tmp, unix.MNT_DETACH)
+	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
+		return fmt.Errorf("tmpfs: %w", err)
+	}
+	return unix.Unmount(tmp, unix.MNT_DETACH)
 }
 
 // Overlay returns an error if no folder below dir can be an overlay's upper layer: a unix.Errno if the kernel refuses

@@ -68,7 +68,7 @@ func (o Options) program(dataDir string) (string, error) {
 		if bin == "" {
 			bin = filepath.Join(dataDir, "bin")
 		}
-		dir, err := unpack(bin)
+		dir, err := archive{bundle: bundle}.unpack(bin)
 		return filepath.Join(dir, "containerd"), err
 	}
 	name := "containerd"

@@ -113,6 +113,10 @@ func (i *imageService) ImportImages(ctx context.Context, path string) ([]string,
 		return nil, err
 	}
 	defer f.Close()
+	// At the first start the sandbox image would be imported at the same time, and containerd locks index.json.
+	if err := i.ensurePause(ctx); err != nil {
+		return nil, err
+	}
 	names, err := i.ImportArchive(ctx, f)
 	if err != nil {
 		return names, fmt.Errorf("import %s: %w", path, err)

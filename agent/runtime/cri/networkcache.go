@@ -19,14 +19,15 @@ func isTruncatedResult(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "cached result")
 }
 
-// removeTruncatedResults removes the truncated files of a sandbox in the folders.
-func removeTruncatedResults(dirs []string, sandboxID string) error {
+// removeResults removes the files of a sandbox in the folders, or only truncated ones. All must go with a sandbox that
+// another containerd than the present one started: the present one looks for them in another folder.
+func removeResults(dirs []string, sandboxID string, onlyTruncated bool) error {
 	var errs []error
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*-"+sandboxID+"-*"))
 		errs = append(errs, err)
 		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil && !json.Valid(text) {
+			if text, err := os.ReadFile(file); err == nil && (!onlyTruncated || !json.Valid(text)) {
 				errs = append(errs, os.Remove(file))
 			}
 		}

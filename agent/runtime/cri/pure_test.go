@@ -161,7 +161,7 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// Of a sandbox's cached network results, those that end too early are removed, and nothing else.
+// Of a sandbox's cached network results, those that end too early are removed, or all, and those of no other sandbox.
 func TestDropCutResults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -171,14 +171,19 @@ func TestDropCutResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := removeTruncatedResults([]string{dir}, "s1"); err != nil {
-		t.Fatal(err)
-	}
-	left, _ := filepath.Glob(filepath.Join(dir, "*"))
-	for i := range left {
-		left[i] = filepath.Base(left[i])
-	}
-	if want := []string{"monopod-s1-lo", "monopod-s2-eth0"}; !slices.Equal(left, want) {
-		t.Errorf("left: %q, want %q", left, want)
+	for _, c := range []struct {
+		onlyTruncated bool
+		want          []string
+	}{{true, []string{"monopod-s1-lo", "monopod-s2-eth0"}}, {false, []string{"monopod-s2-eth0"}}} {
+		if err := removeResults([]string{dir}, "s1", c.onlyTruncated); err != nil {
+			t.Fatal(err)
+		}
+		left, _ := filepath.Glob(filepath.Join(dir, "*"))
+		for i := range left {
+			left[i] = filepath.Base(left[i])
+		}
+		if !slices.Equal(left, c.want) {
+			t.Errorf("left: %q, want %q", left, c.want)
+		}
 	}
 }

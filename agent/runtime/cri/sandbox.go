@@ -31,7 +31,7 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 		return err
 	})
 	if isTruncatedResult(err) {
-		if errDrop := removeTruncatedResults(networkResults, id); errDrop != nil {
+		if errDrop := removeResults(networkResults, id, true); errDrop != nil {
 			return errors.Join(err, errDrop)
 		}
 		_, err = r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
@@ -50,6 +50,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	if err == nil {
 		r.owners.forgetSandbox(id)
 		r.shimReaper.add(r.life, id)
+		err = removeResults(networkResults, id, false)
 	}
 	return err
 }

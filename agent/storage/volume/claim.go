@@ -109,6 +109,21 @@ func mounts(c *corev1.Container, name string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == name })
 }
 
+// Used reports whether a container of the pod mounts the volume, has it as a device, or reads a file of it.
+func Used(pod *corev1.Pod, name string) bool {
+	uses := func(c *corev1.Container) bool { return mounts(c, name) || devices(c, name) || reads(c, name) }
+	return slices.ContainsFunc(spec.Containers(&pod.Spec), uses) ||
+		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
+			return uses((*corev1.Container)(&c.EphemeralContainerCommon))
+		})
+}
+
+func reads(c *corev1.Container, name string) bool {
+	return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+		return e.ValueFrom != nil && e.ValueFrom.FileKeyRef != nil && e.ValueFrom.FileKeyRef.VolumeName == name
+	})
+}
+
 // firstUser returns the first container that uses a volume; empty: there is none.
 func firstUser(pod *corev1.Pod, volume string, uses func(c *corev1.Container, name string) bool) string {
 	for _, c := range spec.Containers(&pod.Spec) {

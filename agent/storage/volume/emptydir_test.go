@@ -123,7 +123,8 @@ func TestMemorySize(t *testing.T) {
 		}
 		facts := podWith(emptyDir(v))
 		facts.Allocatable = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
-		facts.Pod.Spec.Containers = c.containers
+		facts.Pod.Spec.Containers = append(facts.Pod.Spec.Containers[:0:0], c.containers...)
+		facts.Pod.Spec.Containers[0].VolumeMounts = mounting("v")
 		paths, err := set.Prepare(t.Context(), facts)
 		if err != nil || m.mounted[paths["v"]] != c.want {
 			t.Errorf("%s: %d, %v, want %d", c.name, m.mounted[paths["v"]], err, c.want)
@@ -184,8 +185,8 @@ func TestHugePages(t *testing.T) {
 		for _, name := range c.asked {
 			asked[name] = resource.MustParse("1Gi")
 		}
-		facts.Pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: asked,
-			Limits: asked}}}
+		facts.Pod.Spec.Containers = []corev1.Container{{VolumeMounts: mounting("v"),
+			Resources: corev1.ResourceRequirements{Requests: asked, Limits: asked}}}
 		_, err := set.Prepare(t.Context(), facts)
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) ||
 			m.size != c.want {

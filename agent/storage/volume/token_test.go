@@ -82,7 +82,8 @@ func TestTokenMode(t *testing.T) {
 			Source: &source{configMap: &corev1.ConfigMap{Data: map[string]string{"ca.crt": "PEM"}}},
 			Token:  func(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) { return "x", nil }}
 		facts := podWith(apiAccess())
-		facts.Pod.Spec.Containers = c.containers
+		facts.Pod.Spec.Containers = append(facts.Pod.Spec.Containers[:0:0], c.containers...)
+		facts.Pod.Spec.Containers[0].VolumeMounts = mounting("v")
 		facts.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: c.group}
 		paths, err := set.Prepare(t.Context(), facts)
 		if err != nil {

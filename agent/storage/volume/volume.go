@@ -85,7 +85,7 @@ type Set struct {
 // Observer gets the volume, the name of its plugin, the duration of the setup and its error.
 type Observer func(volume, plugin string, took time.Duration, err error)
 
-// Prepare sets up all volumes of the pod and returns their paths by name.
+// Prepare sets up the volumes that containers of the pod use, and returns their paths by name.
 func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, error) {
 	paths := map[string]string{}
 	var errs []error
@@ -94,6 +94,9 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 			return nil, err
 		}
 		v := &facts.Pod.Spec.Volumes[i]
+		if !Used(facts.Pod, v.Name) { // as upstream
+			continue
+		}
 		began, setup := time.Now(), setup{Set: s, facts: facts}
 		path, err := setup.volume(ctx, v)
 		if s.Saw != nil && setup.plugin != "" {

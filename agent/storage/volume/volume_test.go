@@ -40,10 +40,30 @@ type source struct {
 func (s *source) ConfigMap(string) (*corev1.ConfigMap, error) { return s.configMap, nil }
 func (s *source) Secret(string) (*corev1.Secret, error)       { return s.secret, nil }
 
+func mounting(volume string) []corev1.VolumeMount {
+	return []corev1.VolumeMount{{Name: volume, MountPath: "/" + volume}}
+}
+
+// A volume that no container uses is not set up, whatever it lacks.
+func TestUnusedVolume(t *testing.T) {
+	t.Parallel()
+	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "none"}}})
+	facts.Pod.Spec.Containers[0].VolumeMounts = nil
+	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}}
+	if paths, err := set.Prepare(t.Context(), facts); err != nil || len(paths) > 0 {
+		t.Errorf("%v, %v", paths, err)
+	}
+}
+
+// podWith returns a pod that mounts the volumes.
 func podWith(volumes ...corev1.Volume) env.Facts {
+	c := corev1.Container{Name: "main"}
+	for _, v := range volumes {
+		c.VolumeMounts = append(c.VolumeMounts, mounting(v.Name)...)
+	}
 	return env.Facts{Pod: &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"app": "web", "tier": "x"}},
-		Spec:       corev1.PodSpec{Volumes: volumes},
+		Spec:       corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{c}},
 	}}
 }
 

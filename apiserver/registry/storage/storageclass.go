@@ -156,7 +156,12 @@ func volumeAttributesClassResource() kind.Resource {
 		Kind:       "VolumeAttributesClass",
 		ShortNames: []string{"vac"},
 		New:        func() kind.Object { return new(class) },
-		Validate:   attributesClassValidate,
+		Prepare: func(next, cur kind.Object, _ string) {
+			if cur == nil {
+				protect(next, claim.AttributesProtection)
+			}
+		},
+		Validate: attributesClassValidate,
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("DriverName", "The driver of the attributes.", func(c *class) string { return c.DriverName }),

@@ -12,6 +12,8 @@
  * Build (stub_test.go does the same and compares):
  *   gcc                   $FLAGS -o stub_amd64 stub.c
  *   aarch64-linux-gnu-gcc $FLAGS -o stub_arm64 stub.c
+ *   arm-linux-gnueabihf-gcc $FLAGS -o stub_arm stub.c
+ *   riscv64-linux-gnu-gcc $FLAGS -o stub_riscv64 stub.c
  * with FLAGS = -Os -static -nostdlib -ffreestanding -fno-stack-protector
  *   -fno-asynchronous-unwind-tables -fno-pie -no-pie -fno-tree-loop-distribute-patterns
  *   -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s
@@ -58,6 +60,52 @@ static long call(long nr, long a, long b, long c, long d, long e, long f)
 
 	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
 	return x0;
+}
+#elif defined(__arm__)
+enum {
+	NR_READ = 3, NR_WRITE = 4, NR_CLOSE = 6, NR_EXECVE = 11, NR_CHDIR = 12, NR_LSEEK = 19, NR_EXIT_GROUP = 248,
+	NR_SOCKET = 281, NR_CONNECT = 283, NR_SENDTO = 290, NR_RECVFROM = 292, NR_SETSOCKOPT = 294, NR_DUP3 = 358,
+	NR_MEMFD_CREATE = 385
+};
+
+__asm__(".arm\n.globl _start\n_start:\n\tmov fp, #0\n\tmov r0, sp\n\tbl start\n");
+
+static long call(long nr, long a, long b, long c, long d, long e, long f)
+{
+	register long r7 __asm__("r7") = nr;
+	register long r0 __asm__("r0") = a;
+	register long r1 __asm__("r1") = b;
+	register long r2 __asm__("r2") = c;
+	register long r3 __asm__("r3") = d;
+	register long r4 __asm__("r4") = e;
+	register long r5 __asm__("r5") = f;
+
+	__asm__ volatile("svc 0" : "+r"(r0) : "r"(r7), "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5) : "memory");
+	return r0;
+}
+#elif defined(__riscv)
+enum {
+	NR_DUP3 = 24, NR_CHDIR = 49, NR_CLOSE = 57, NR_LSEEK = 62, NR_READ = 63, NR_WRITE = 64,
+	NR_EXIT_GROUP = 94, NR_SOCKET = 198, NR_CONNECT = 203, NR_SENDTO = 206, NR_RECVFROM = 207,
+	NR_SETSOCKOPT = 208, NR_EXECVE = 221, NR_MEMFD_CREATE = 279
+};
+
+/* The linker addresses data relative to gp. */
+__asm__(".globl _start\n_start:\n\t.option push\n\t.option norelax\n\tla gp, __global_pointer$\n\t.option pop\n"
+	"\tmv a0, sp\n\tcall start\n");
+
+static long call(long nr, long a, long b, long c, long d, long e, long f)
+{
+	register long a7 __asm__("a7") = nr;
+	register long a0 __asm__("a0") = a;
+	register long a1 __asm__("a1") = b;
+	register long a2 __asm__("a2") = c;
+	register long a3 __asm__("a3") = d;
+	register long a4 __asm__("a4") = e;
+	register long a5 __asm__("a5") = f;
+
+	__asm__ volatile("ecall" : "+r"(a0) : "r"(a7), "r"(a1), "r"(a2), "r"(a3), "r"(a4), "r"(a5) : "memory");
+	return a0;
 }
 #else
 #error "stub: add this machine's system calls"
@@ -170,11 +218,11 @@ static int refill(const char *p, unsigned long n, int more)
 
 static void fail(const char *why)
 {
-	static const char head[] = "{\"code\": 999, \"msg\": \"", tail[] = "\"}\n";
+	static const char head[] = "{\"code\": 999, \"msg\": \"";
 
 	write_all(1, head, sizeof(head) - 1);
 	write_all(1, why, length(why));
-	write_all(1, tail, sizeof(tail) - 1);
+	write_all(1, "\"}\n", 3);
 	call(NR_EXIT_GROUP, 1, 0, 0, 0, 0, 0);
 }
 
