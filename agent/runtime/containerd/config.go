@@ -217,7 +217,7 @@ func UserNamespaces(dir string) error {
 	if err := unix.Mount("tmpfs", tmp, "tmpfs", 0, "size=4k"); err != nil {
 		return err
 	}
-	defer unix.Unmount(tmp, unix.MNT_DETACH)
+	defer func() { _ = unix.Unmount(tmp, unix.MNT_DETACH) }() // also after an error
 	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
 		return fmt.Errorf("tmpfs: %w", err)
 	}

@@ -80,7 +80,9 @@ func all(rootfs, sources string) ([]oci.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		debian = append(debian, oci.File{Path: kind + "/data.json", Mode: 0o644, Data: data})
+		server := "daemon off; events {} http { server { listen 80; root /" + kind + "; } }"
+		debian = append(debian, oci.File{Path: kind + "/data.json", Mode: 0o644, Data: data},
+			oci.File{Path: kind + "/nginx.conf", Mode: 0o644, Data: []byte(server)})
 	}
 	busybox, err := busyBox()
 	if err != nil {
@@ -97,9 +99,7 @@ func all(rootfs, sources string) ([]oci.Image, error) {
 	}
 	add(debian, repository+"pause:3.10.2", agnhost("pause"))
 	for _, kind := range []string{"kitten", "nautilus"} {
-		img := agnhost("test-webserver")
-		img.WorkingDir = "/" + kind
-		add(debian, tests+kind+":1.8", img)
+		add(debian, tests+kind+":1.8", oci.Image{Cmd: []string{"nginx", "-c", "/" + kind + "/nginx.conf"}})
 	}
 	for _, version := range []string{"1.27.0-2", "1.28.0-2"} {
 		add(debian, tests+"nginx:"+version, oci.Image{Cmd: []string{"nginx", "-g", "daemon off;"}})
