@@ -765,5 +765,10 @@ func TestExpansion(t *testing.T) {
 			w.Errorf("%+v", s)
 		}
 		w.expect("expand")
+		w.before = func(string) error { return status.Error(codes.Internal, "broken") }
+		pending() // the claim requests 1Gi, the volume has 2Gi
+		if s := read(); s.AllocatedResourceStatuses["storage"] != corev1.PersistentVolumeClaimNodeResizeInfeasible {
+			w.Errorf("the resizer cannot begin again: %+v", s)
+		}
 	})
 }

@@ -97,7 +97,7 @@ func (m *Manager) expand(ctx context.Context, d *driver, v *Volume) error {
 			return err
 		}
 		if err := m.nodeExpand(ctx, d, v, size.Value()); err != nil {
-			return m.expansionFailed(ctx, c, v, err)
+			return m.expansionFailed(ctx, c, v, size.Value(), err)
 		}
 	}
 	_, err = client.Update(ctx, m.cfg.Client, c, "status", func(c *corev1.PersistentVolumeClaim) error {
@@ -137,12 +137,12 @@ func (m *Manager) stagingPath(d *driver, v id) string {
 }
 
 // expansionFailed records why an expansion failed; the error of an expansion that can never succeed is not returned.
-func (m *Manager) expansionFailed(ctx context.Context, c *corev1.PersistentVolumeClaim, v *Volume, why error) error {
+func (m *Manager) expansionFailed(ctx context.Context, c *corev1.PersistentVolumeClaim, v *Volume, size int64,
+	why error) error {
 	m.cfg.Event(v.Pod, corev1.EventTypeWarning, "VolumeResizeFailed",
 		"NodeExpandVolume failed for volume %q: %v", v.specName(), why)
 	state := corev1.PersistentVolumeClaimNodeResizeInProgress
-	switch status.Code(why) {
-	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+	if infeasible(why) || final(why) && c.Spec.Resources.Requests.Storage().Value() != size {
 		state = corev1.PersistentVolumeClaimNodeResizeInfeasible
 	}
 	_, err := m.setExpansion(ctx, c, state, fmt.Sprintf("failed to expand pvc with %v", why))
@@ -150,6 +150,18 @@ func (m *Manager) expansionFailed(ctx context.Context, c *corev1.PersistentVolum
 		return nil
 	}
 	return fmt.Errorf("expand volume %q: %w", v.specName(), why)
+}
+
+// infeasible reports whether an expansion can never succeed.
+func infeasible(err error) bool {
+	return slices.Contains([]codes.Code{codes.InvalidArgument, codes.OutOfRange, codes.NotFound}, status.Code(err))
+}
+
+// final reports whether a driver has ended a call (upstream isFinalError). If the user has meanwhile asked for another
+// size, the resizer may then begin again.
+func final(err error) bool {
+	return !slices.Contains([]codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable,
+		codes.ResourceExhausted, codes.Aborted, codes.Unknown}, status.Code(err))
 }
 
 // setExpansion sets the state of a claim's expansion, with a condition if there is an error.

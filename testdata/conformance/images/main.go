@@ -75,15 +75,6 @@ func all(rootfs, sources string) ([]oci.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range []string{"kitten", "nautilus"} {
-		data, err := os.ReadFile(filepath.Join(sources, kind, "html/data.json"))
-		if err != nil {
-			return nil, err
-		}
-		server := "daemon off; events {} http { server { listen 80; root /" + kind + "; } }"
-		debian = append(debian, oci.File{Path: kind + "/data.json", Mode: 0o644, Data: data},
-			oci.File{Path: kind + "/nginx.conf", Mode: 0o644, Data: []byte(server)})
-	}
 	busybox, err := busyBox()
 	if err != nil {
 		return nil, err
@@ -99,7 +90,13 @@ func all(rootfs, sources string) ([]oci.Image, error) {
 	}
 	add(debian, repository+"pause:3.10.2", agnhost("pause"))
 	for _, kind := range []string{"kitten", "nautilus"} {
-		add(debian, tests+kind+":1.8", oci.Image{Cmd: []string{"nginx", "-c", "/" + kind + "/nginx.conf"}})
+		data, err := os.ReadFile(filepath.Join(sources, kind, "html/data.json"))
+		if err != nil {
+			return nil, err
+		}
+		files := append(slices.Clone(busybox), oci.File{Path: "data.json", Mode: 0o644, Data: data},
+			oci.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}) // a test looks for it
+		add(files, tests+kind+":1.8", oci.Image{Cmd: []string{"httpd", "-f", "-h", "/"}})
 	}
 	for _, version := range []string{"1.27.0-2", "1.28.0-2"} {
 		add(debian, tests+"nginx:"+version, oci.Image{Cmd: []string{"nginx", "-g", "daemon off;"}})
