@@ -208,20 +208,27 @@ func UserNamespaces(dir string) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
-		return err
-	}
-	if err := unix.Unmount(tmp, unix.MNT_DETACH); err != nil {
+	if err := idMap(tmp, namespace); err != nil {
 		return err
 	}
 	if err := unix.Mount("tmpfs", tmp, "tmpfs", 0, "size=4k"); err != nil {
 		return err
 	}
-	defer unix.Unmount(tmp, unix.MNT_DETACH)
-	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
-		return fmt.Errorf("tmpfs: %w", err)
+	if err := idMap(tmp, namespace); err != nil {
+		return errors.Join(fmt.Errorf("tmpfs: %w", err), unix.Unmount(tmp, unix.MNT_DETACH))
 	}
 	return unix.Unmount(tmp, unix.MNT_DETACH)
+}
+
+// idMap makes an id-mapped mount over dir and removes it. An error of the kernel is the bare number.
+func idMap(dir string, namespace *os.File) error {
+	err := mount.IDMapMount(dir, dir, int(namespace.Fd()))
+	if number := unix.Errno(0); errors.As(err, &number) {
+		return number
+	} else if err != nil {
+		return err
+	}
+	return unix.Unmount(dir, unix.MNT_DETACH)
 }
 
 // Overlay returns an error if no folder below dir can be an overlay's upper layer: a unix.Errno if the kernel refuses
