@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -39,13 +40,22 @@ func write(rootfs, sources string) error {
 	if err != nil {
 		return err
 	}
-	for _, kind := range []string{"kitten", "nautilus"} {
+	page := func(kind, path string) (oci.File, error) {
 		data, err := os.ReadFile(filepath.Join(sources, kind, "html/data.json"))
-		if err != nil {
-			return err
-		}
-		debian = append(debian, oci.File{Path: kind + "/data.json", Mode: 0o644, Data: data})
+		return oci.File{Path: path, Mode: 0o644, Data: data}, err
 	}
+	nautilus, err := page("nautilus", "nautilus/data.json")
+	if err != nil {
+		return err
+	}
+	debian = append(debian, nautilus)
+	kitten, err := page("kitten", "data.json")
+	if err != nil {
+		return err
+	}
+	// A test mounts this image as a volume and reads the last two files.
+	small := append(slices.DeleteFunc(slices.Clone(debian), func(f oci.File) bool { return f.Path != "agnhost" }),
+		kitten, oci.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")})
 	busybox, err := busyBox()
 	if err != nil {
 		return err
@@ -61,11 +71,11 @@ func write(rootfs, sources string) error {
 		add(debian, tests+"agnhost:"+tag, agnhost("pause"))
 	}
 	add(debian, repository+"pause:3.10.2", agnhost("pause"))
-	for _, kind := range []string{"kitten", "nautilus"} {
-		img := agnhost("test-webserver")
-		img.WorkingDir = "/" + kind
-		add(debian, tests+kind+":1.8", img)
-	}
+	server := agnhost("test-webserver") // it serves the working directory
+	server.WorkingDir = "/"
+	add(small, tests+"kitten:1.8", server)
+	server.WorkingDir = "/nautilus"
+	add(debian, tests+"nautilus:1.8", server)
 	for _, version := range []string{"1.27.0-2", "1.28.0-2"} {
 		add(debian, tests+"nginx:"+version, oci.Image{Cmd: []string{"nginx", "-g", "daemon off;"}})
 	}
