@@ -25,9 +25,9 @@ func RunAsInit() (code int, ran bool) {
 	return code, true
 }
 
-// leaveRoot moves process 1 of a container into a cgroup of its own. In cgroup v2 the children of a cgroup with processes
-// get no controllers, so the limits of pods would have no effect. Only the machine's root, which has no cgroup.type, is
-// an exception.
+// leaveRoot moves process 1 of a container into a cgroup of its own. In cgroup v2 the children of a cgroup with
+// processes get no controllers, so the limits of pods would have no effect. Only the machine's root, which has no
+// cgroup.type, is an exception.
 func leaveRoot(mount string) error {
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.type")); err != nil {
 		return nil

@@ -195,8 +195,8 @@ func chooseSnapshotter(dir string) (string, error) {
 	return cri.DefaultSnapshotter, err
 }
 
-// UserNamespaces returns an error if pods cannot have user namespaces of their own: the kernel must show the files below
-// dir, and those of a tmpfs, with other owners (an id-mapped mount).
+// UserNamespaces returns an error if pods cannot have user namespaces of their own: the kernel must show the files
+// below dir, and those of a tmpfs, with other owners (an id-mapped mount).
 func UserNamespaces(dir string) error {
 	namespace, err := mount.GetUsernsFD("0:65536:65536", "0:65536:65536")
 	if err != nil {

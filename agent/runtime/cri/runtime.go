@@ -45,8 +45,8 @@ type Config struct {
 	// StateDir is the folder of the running containers of monopod's own containerd; pods with user namespaces must be
 	// able to traverse it. Empty: another containerd is used.
 	StateDir string
-	// Users returns why the kernel cannot run pods with user namespaces, which containerd reports as a feature anyway; nil:
-	// not checked. It is called once.
+	// Users returns why the kernel cannot run pods with user namespaces, which containerd reports as a feature anyway;
+	// nil: not checked. It is called once.
 	Users func() error
 	// Kernel reports OOM kills, some of which containerd misses. The caller runs it. nil: only containerd reports them.
 	Kernel *oom.Log
