@@ -220,7 +220,7 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: socket, Kernel: n.kernel, Log: n.Log, Guard: n.guard})
+	rt, err := cri.New(cri.Config{Socket: socket, Users: n.users, Kernel: n.kernel, Log: n.Log, Guard: n.guard})
 	if err != nil {
 		return err
 	}
@@ -229,6 +229,9 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 
 // copiesHosts reports whether containerd copies the machine's /etc/hosts for each pod: the bundled one does not.
 func (n *Node) copiesHosts() bool { return !n.cfg.Settings.Containerd.UseBundle() }
+
+// users returns why pods cannot have user namespaces on this machine; nil if they can.
+func (n *Node) users() error { return containerd.UserNamespaces(n.cfg.DataDir) }
 
 // needs returns why no pod on containerd can start on this machine; nil if nothing is missing.
 func (n *Node) needs() error { return host.Needs("/", n.copiesHosts()) }
@@ -286,8 +289,8 @@ func (n *Node) runWithChild(ctx context.Context) error {
 		return err
 	}
 	rt, err := cri.New(cri.Config{
-		Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel,
-		Log: n.Log, Guard: n.guard,
+		Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Users: n.users,
+		Kernel: n.kernel, Log: n.Log, Guard: n.guard,
 	})
 	if err != nil {
 		return err

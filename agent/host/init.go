@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,9 +25,24 @@ func RunAsInit() (code int, ran bool) {
 	return code, true
 }
 
+// leaveRoot moves process 1 of a container into a cgroup of its own. In cgroup v2 the children of a cgroup with
+// processes get no controllers, so the limits of pods would have no effect. Only the machine's root, which has no
+// cgroup.type, is an exception.
+func leaveRoot(mount string) error {
+	if _, err := os.Stat(filepath.Join(mount, "cgroup.type")); err != nil {
+		return nil
+	}
+	dir := filepath.Join(mount, "init")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("1"), 0o644)
+}
+
 func runAsInit() (code int, err error) {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	_ = leaveRoot("/sys/fs/cgroup") // if it fails, the node reports the controllers that are missing
 	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, err

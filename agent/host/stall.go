@@ -8,8 +8,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Stalls is pressure stall information (PSI): how long processes waited because a resource was short. nil means that the
-// kernel does not have it.
+// Stalls is pressure stall information (PSI): how long processes waited because a resource was short. nil means that
+// the kernel does not have it.
 type Stalls struct{ CPU, Memory, IO *statsapi.PSIStats }
 
 // ReadStalls reads the whole machine's.
@@ -22,8 +22,8 @@ func StallsOf(file func(resource string) string) Stalls {
 	return Stalls{CPU: stall(file("cpu")), Memory: stall(file("memory")), IO: stall(file("io"))}
 }
 
-// stall reads a file with lines such as "some avg10=0.50 avg60=0.00 avg300=0.00 total=1200". A kernel without PSI has no
-// such file, or refuses to read it.
+// stall reads a file with lines such as "some avg10=0.50 avg60=0.00 avg300=0.00 total=1200". A kernel without PSI has
+// no such file, or refuses to read it.
 func stall(file string) *statsapi.PSIStats {
 	text, err := os.ReadFile(file)
 	if err != nil {

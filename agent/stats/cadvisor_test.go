@@ -157,7 +157,8 @@ func TestCadvisor(t *testing.T) {
 // Where the kernel measures how long processes wait (PSI, cgroup v2), metrics and the summary show it.
 func TestStalls(t *testing.T) {
 	t.Parallel()
-	const text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=4000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\n"
+	const text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=4000000\n" +
+		"full avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\n"
 	for version := range kernels {
 		pod := measuredPod()
 		pod.Started = map[string]time.Time{"u-1/c": time.Unix(1000, 0)}
@@ -184,7 +185,8 @@ func TestStalls(t *testing.T) {
 			}
 		}
 		s := stats.New(stats.Config{Runtime: &runtime{began: map[string]time.Time{"u-1/c": time.Unix(1000, 0)}}, Cgroups: m,
-			Clock: clock.RealClock{}, Dir: t.TempDir(), ImageRoot: t.TempDir(), Pods: func() []stats.Pod { return []stats.Pod{pod} }})
+			Clock: clock.RealClock{}, Dir: t.TempDir(), ImageRoot: t.TempDir(),
+			Pods: func() []stats.Pod { return []stats.Pod{pod} }})
 		summary, err := s.Summary(t.Context(), true)
 		if err != nil || len(summary.Pods[0].Containers) != 1 {
 			t.Fatalf("%+v, %v", summary, err)

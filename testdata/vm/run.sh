@@ -93,6 +93,8 @@ limits() { # of cgroup v2, as the container itself reads them
 	local found
 	found=$(api http://x/api/v1/namespaces/default/pods/limited/log | tr '\n' ' ')
 	[ "$found" = '25000 100000 67108864 0 ' ] || fail "cpu.max, memory.max, memory.swap.max: $found"
+	api http://x/api/v1/nodes/box/proxy/metrics/cadvisor |
+		grep '^container_pressure_memory_waiting_seconds_total{container="main"' >/dev/null || fail "no PSI of the container"
 }
 
 oom() {

@@ -211,7 +211,8 @@ func (f Facts) swap() Result {
 		return bad(Warning, "swap", words.Bytes(int64(f.Swap))+", and cgroup v1 cannot limit how much of it containers "+
 			"without a limit of memory use", "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or swapoff -a")
 	}
-	return good("swap", "%s, which containers use only with --memory-swap-behavior=LimitedSwap", words.Bytes(int64(f.Swap)))
+	return good("swap", "%s, which containers use only with --memory-swap-behavior=LimitedSwap",
+		words.Bytes(int64(f.Swap)))
 }
 
 // limiting are the cgroup controllers that enforce the limits of pods.

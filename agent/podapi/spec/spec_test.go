@@ -134,21 +134,22 @@ func TestResources(t *testing.T) {
 // TestMemoryFiles: swap and protected memory as kubelet computes them.
 func TestMemoryFiles(t *testing.T) {
 	t.Parallel()
+	type files = map[string]string
 	yes := func() bool { return true }
 	all := spec.Memory{Capacity: 1000 << 20, Swap: 500 << 20, Protect: true, LimitsSwap: yes}
 	for name, c := range map[string]struct {
 		request, limit string
 		priority       int32
 		memory         spec.Memory
-		want           map[string]string
+		want           files
 	}{
-		"burstable":        {"100Mi", "200Mi", 0, all, map[string]string{"memory.swap.max": "52428800", "memory.low": "104857600"}},
-		"no limit":         {"100Mi", "", 0, all, map[string]string{"memory.swap.max": "52428800", "memory.low": "104857600"}},
-		"request is limit": {"200Mi", "200Mi", 0, all, map[string]string{"memory.swap.max": "0", "memory.low": "209715200"}},
-		"critical":         {"100Mi", "200Mi", 2_000_000_000, all, map[string]string{"memory.swap.max": "0", "memory.low": "104857600"}},
-		"best effort":      {"", "", 0, all, map[string]string{"memory.swap.max": "0", "memory.low": "0"}},
-		"no swap":          {"100Mi", "", 0, spec.Memory{Capacity: 1, LimitsSwap: yes}, map[string]string{"memory.swap.max": "0"}},
-		"cgroup v1":        {"100Mi", "", 0, spec.Memory{Capacity: 1}, map[string]string{}},
+		"burstable":        {"100Mi", "200Mi", 0, all, files{"memory.swap.max": "52428800", "memory.low": "104857600"}},
+		"no limit":         {"100Mi", "", 0, all, files{"memory.swap.max": "52428800", "memory.low": "104857600"}},
+		"request is limit": {"200Mi", "200Mi", 0, all, files{"memory.swap.max": "0", "memory.low": "209715200"}},
+		"critical":         {"100Mi", "200Mi", 2_000_000_000, all, files{"memory.swap.max": "0", "memory.low": "104857600"}},
+		"best effort":      {"", "", 0, all, files{"memory.swap.max": "0", "memory.low": "0"}},
+		"no swap":          {"100Mi", "", 0, spec.Memory{Capacity: 1, LimitsSwap: yes}, files{"memory.swap.max": "0"}},
+		"cgroup v1":        {"100Mi", "", 0, spec.Memory{Capacity: 1}, files{}},
 	} {
 		p := pod()
 		p.Spec.Priority = &c.priority
@@ -167,7 +168,7 @@ func TestMemoryFiles(t *testing.T) {
 	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}}
 	p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
-	want := map[string]string{"memory.swap.max": "0", "memory.min": "1048576"}
+	want := files{"memory.swap.max": "0", "memory.min": "1048576"}
 	if got := spec.Resources(p, &p.Spec.Containers[0], all).Unified; !maps.Equal(got, want) {
 		t.Errorf("guaranteed: %v", got)
 	}
@@ -225,12 +226,12 @@ func TestLimitsOfPod(t *testing.T) {
 			corev1.ResourceMemory: resource.MustParse("1Gi"),
 		},
 	}
-	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{Capacity: 1 << 40}); got.CpuQuota != 200000 || got.CpuShares != 2048 ||
+	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{}); got.CpuQuota != 200000 || got.CpuShares != 2048 ||
 		got.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("no limits: %v", got)
 	}
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{Capacity: 1 << 40}); got.CpuQuota != 100000 || got.CpuShares != 1024 ||
+	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{}); got.CpuQuota != 100000 || got.CpuShares != 1024 ||
 		got.MemoryLimitInBytes != 1<<30 {
 		t.Errorf("a limit of CPU: %v", got)
 	}

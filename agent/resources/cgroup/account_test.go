@@ -23,7 +23,7 @@ func TestAccount(t *testing.T) {
 	}
 	v1 := v2
 	v2.Stalls = host.Stalls{
-		CPU: &statsapi.PSIStats{Full: statsapi.PSIData{}, Some: statsapi.PSIData{Avg10: 1.5, Avg60: 0.25, Avg300: 12, Total: 7_000_000}},
+		CPU: &statsapi.PSIStats{Some: statsapi.PSIData{Avg10: 1.5, Avg60: 0.25, Avg300: 12, Total: 7_000_000}},
 		IO:  &statsapi.PSIStats{Full: statsapi.PSIData{Total: 3000}, Some: statsapi.PSIData{Total: 4000}},
 	}
 	v1.Shares, v1.Kernel, v1.User, v1.System = n(102), n(60), n(30_000_000), n(10_000_000)
@@ -33,9 +33,10 @@ func TestAccount(t *testing.T) {
 		"cpu.stat": "usage_usec 2000\nuser_usec 1500\nsystem_usec 500\nnr_periods 7\nnr_throttled 3\nthrottled_usec 40\n", "cpu.max": "20000 100000\n",
 		"memory.current": "1000\n", "memory.stat": "anon 400\nfile 500\nfile_mapped 50\nkernel 60\nactive_file 200\ninactive_file 300\npgfault 5\npgmajfault 6\n",
 		"memory.swap.current": "8\n", "memory.peak": "1100\n", "memory.events": "max 2\noom_kill 1\n", "memory.max": "4096\n", "memory.min": "0\n", "memory.swap.max": "max\n",
-		"pids.current": "3\n", "pids.max": "max\n", "cgroup.procs": "41\n42\n", "cpu.pressure": "some avg10=1.50 avg60=0.25 avg300=12.00 total=7000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
-		"io.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=4\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n",
-		"io.stat":     "8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n7:1\n",
+		"pids.current": "3\n", "pids.max": "max\n", "cgroup.procs": "41\n42\n",
+		"cpu.pressure": "some avg10=1.50 avg60=0.25 avg300=12.00 total=7000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+		"io.pressure":  "some avg10=0.00 avg60=0.00 avg300=0.00 total=4\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n",
+		"io.stat":      "8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n7:1\n",
 	} {
 		root[at+name] = text
 	}

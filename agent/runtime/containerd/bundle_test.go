@@ -92,8 +92,9 @@ func testBundle(t *testing.T) []byte {
 	return append(out.Bytes(), "0123456789ab"...)
 }
 
-// TestFailpoints interrupts unpack before each of its steps: by a power cut, which empties the files that are not synced,
-// and by an error such as a full disk. After the next start there is the whole folder of this version, and nothing else.
+// TestFailpoints interrupts unpack before each of its steps: by a power cut, which empties the files that are not
+// synced, and by an error such as a full disk. After the next start there is the whole folder of this version, and
+// nothing else.
 func TestFailpoints(t *testing.T) {
 	t.Parallel()
 	bundle := testBundle(t)

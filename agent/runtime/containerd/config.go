@@ -195,8 +195,8 @@ func chooseSnapshotter(dir string) (string, error) {
 	return cri.DefaultSnapshotter, err
 }
 
-// UserNamespaces returns an error if pods cannot have user namespaces of their own: the kernel must show the files below
-// dir, and those of a tmpfs, with other owners (an id-mapped mount).
+// UserNamespaces returns an error if pods cannot have user namespaces of their own: the kernel must show the files
+// below dir, and those of a tmpfs, with other owners (an id-mapped mount).
 func UserNamespaces(dir string) error {
 	namespace, err := mount.GetUsernsFD("0:65536:65536", "0:65536:65536")
 	if err != nil {
@@ -208,20 +208,27 @@ func UserNamespaces(dir string) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
-		return err
-	}
-	if err := unix.Unmount(tmp, unix.MNT_DETACH); err != nil {
+	if err := idMap(tmp, namespace); err != nil {
 		return err
 	}
 	if err := unix.Mount("tmpfs", tmp, "tmpfs", 0, "size=4k"); err != nil {
 		return err
 	}
-	defer func() { _ = unix.Unmount(tmp, unix.MNT_DETACH) }() // also after an error
-	if err := mount.IDMapMount(tmp, tmp, int(namespace.Fd())); err != nil {
-		return fmt.Errorf("tmpfs: %w", err)
+	if err := idMap(tmp, namespace); err != nil {
+		return errors.Join(fmt.Errorf("tmpfs: %w", err), unix.Unmount(tmp, unix.MNT_DETACH))
 	}
 	return unix.Unmount(tmp, unix.MNT_DETACH)
+}
+
+// idMap makes an id-mapped mount over dir and removes it. An error of the kernel is the bare number.
+func idMap(dir string, namespace *os.File) error {
+	err := mount.IDMapMount(dir, dir, int(namespace.Fd()))
+	if number := unix.Errno(0); errors.As(err, &number) {
+		return number
+	} else if err != nil {
+		return err
+	}
+	return unix.Unmount(dir, unix.MNT_DETACH)
 }
 
 // Overlay returns an error if no folder below dir can be an overlay's upper layer: a unix.Errno if the kernel refuses

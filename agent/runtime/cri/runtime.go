@@ -45,6 +45,9 @@ type Config struct {
 	// StateDir is the folder of the running containers of monopod's own containerd; pods with user namespaces must be
 	// able to traverse it. Empty: another containerd is used.
 	StateDir string
+	// Users returns why the kernel cannot run pods with user namespaces, which containerd reports as a feature anyway;
+	// nil: not checked. It is called once.
+	Users func() error
 	// Kernel reports OOM kills, some of which containerd misses. The caller runs it. nil: only containerd reports them.
 	Kernel *oom.Log
 	Log    *zap.Logger
@@ -63,6 +66,7 @@ type Runtime struct {
 	life       context.Context // ends with Close
 	end        context.CancelFunc
 	streams    sync.WaitGroup // one for each running Events
+	noUsers    func() bool    // Users returned an error
 	shimReaper shimReaper
 }
 
@@ -86,6 +90,7 @@ func New(config Config) (*Runtime, error) {
 		images:  cri.NewImageServiceClient(conn),
 		flusher: flusher{dir: config.StateDir, sync: syncFS, log: config.Log, guard: config.Guard}}
 	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end,
+		noUsers:    sync.OnceValue(func() bool { return config.Users != nil && config.Users() != nil }),
 		shimReaper: shimReaper{clock: clock.RealClock{}, log: config.Log, guard: config.Guard}}, nil
 }
 
@@ -135,6 +140,11 @@ func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
 		return nil, err
+	}
+	for _, h := range resp.RuntimeHandlers {
+		if h.GetFeatures().GetUserNamespaces() && r.noUsers() {
+			h.Features.UserNamespaces = false
+		}
 	}
 	if Condition(resp.Status, cri.RuntimeReady) {
 		if err := r.pause.start(func(do func()) { r.config.Guard.Go(&r.streams, "sandbox image", do) },
