@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/claim"
@@ -47,6 +48,9 @@ func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *core
 		// Only the component that expands or modifies a volume changes the capacity and the class of a bound claim.
 		if c.Status.Phase != corev1.ClaimBound || c.Status.Capacity == nil {
 			c.Status.Capacity = v.Spec.Capacity.DeepCopy()
+			if before, err := resource.ParseQuantity(v.Annotations[claim.PreResizeCapacity]); err == nil {
+				c.Status.Capacity[corev1.ResourceStorage] = before // the node has not expanded its file system yet
+			}
 		}
 		if c.Status.Phase != corev1.ClaimBound {
 			c.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName

@@ -180,6 +180,19 @@ func TestByName(t *testing.T) {
 
 // A claim binds only to a volume of its VolumeAttributesClass, also by name, and shows it. Another class that it asks
 // for later is the driver's to set: until its resizer says so the claim stays bound, with the class that it had.
+// A claim of a volume that its driver has expanded, but no node yet, shows the size of the file system.
+func TestVolumeThatNoNodeHasExpanded(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(newVolume("v", "", "6Gi", func(v *corev1.PersistentVolume) {
+			v.Annotations = map[string]string{claim.PreResizeCapacity: "1Gi"}
+		}))
+		api.Create(newClaim("c", "", "6Gi"))
+		if size := claimOf(t, api, "c").Status.Capacity["storage"]; size.String() != "1Gi" {
+			t.Errorf("capacity %s", size.String())
+		}
+	})
+}
+
 func TestVolumeAttributesClass(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		with := func(class string) func(*corev1.PersistentVolume) {

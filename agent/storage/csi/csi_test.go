@@ -765,6 +765,17 @@ func TestExpansion(t *testing.T) {
 			w.Errorf("%+v", s)
 		}
 		w.expect("expand")
+		w.before = nil
+		w.tearDown(m, "a")
+		w.expect("unpublish unstage")
+		if _, err := client.Update(w.Context(), w.Client, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
+			c.Status.AllocatedResourceStatuses = nil // a new claim of an old volume
+			return nil
+		}); err != nil {
+			w.Fatal(err)
+		}
+		w.setUp(m, v)
+		w.expect("stage publish expand")
 		w.before = func(string) error { return status.Error(codes.Internal, "broken") }
 		pending() // the claim requests 1Gi, the volume has 2Gi
 		if s := read(); s.AllocatedResourceStatuses["storage"] != corev1.PersistentVolumeClaimNodeResizeInfeasible {

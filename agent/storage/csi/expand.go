@@ -64,7 +64,7 @@ func (m *Manager) expandClaim(ctx context.Context, of follow.Key) error {
 	defer dev.unlock()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return m.expand(ctx, d, v)
+	return m.expand(ctx, d, v, false)
 }
 
 // isOf reports whether the volume is that of a claim.
@@ -77,8 +77,8 @@ func (v *Volume) isOf(c follow.Key) bool {
 }
 
 // expand makes the driver expand a published volume to the size of its PersistentVolume, if its claim waits for that,
-// and records the new size in the claim.
-func (m *Manager) expand(ctx context.Context, d *driver, v *Volume) error {
+// and records the new size in the claim. At its first mount a claim also waits if its capacity is smaller.
+func (m *Manager) expand(ctx context.Context, d *driver, v *Volume, first bool) error {
 	pv, err := client.Get[*corev1.PersistentVolume](ctx, m.cfg.Client, "", v.Persistent.Name)
 	if err != nil || pv.Spec.ClaimRef == nil {
 		return err
@@ -88,10 +88,13 @@ func (m *Manager) expand(ctx context.Context, d *driver, v *Volume) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !mustExpand(c) {
+	if err != nil {
 		return err
 	}
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
+	if !mustExpand(c) && !(first && c.Status.Phase == corev1.ClaimBound && c.Status.Capacity.Storage().Cmp(size) < 0) {
+		return nil
+	}
 	if d.has(csi.NodeServiceCapability_RPC_EXPAND_VOLUME) {
 		if c, err = m.setExpansion(ctx, c, corev1.PersistentVolumeClaimNodeResizeInProgress, ""); err != nil {
 			return err

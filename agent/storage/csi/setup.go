@@ -106,7 +106,7 @@ func (m *Manager) SetUp(ctx context.Context, v Volume) (path string, err error) 
 	}
 	first := m.published(u, object)
 	if first && !v.ReadOnly && v.Persistent != nil && missing == nil { // it may have been expanded while no pod used it
-		if err := m.expand(ctx, d, &v); err != nil {
+		if err := m.expand(ctx, d, &v, true); err != nil {
 			m.cfg.Log.Warn("failed to expand a CSI volume", zap.String("volume", v.specName()), zap.Error(err))
 		}
 	}

@@ -18,6 +18,8 @@ const (
 	BoundByController = "pv.kubernetes.io/bound-by-controller"
 	// ProvisionedBy on a volume: the provisioner, which also removes the volume.
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
+	// PreResizeCapacity on a volume: the size of its file system, which a node has yet to expand.
+	PreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"
 	// MigratedTo on either: the CSI driver that replaces an in-tree type.
 	MigratedTo = "pv.kubernetes.io/migrated-to"
 	// StorageProvisioner on a claim: the provisioner of its volume.
