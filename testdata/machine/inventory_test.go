@@ -135,8 +135,9 @@ func (s *server) takeProcesses(inv inventory) error {
 
 func (s *server) takeMounts(inv inventory) error {
 	mounts, err := procfs.GetMounts()
+	shared := []string{filepath.Join(s.Dir, "pods"), filepath.Join(s.Dir, "plugins")} // as long as monopod runs
 	for _, m := range mounts {
-		if strings.HasPrefix(m.MountPoint, s.Dir+"/") {
+		if strings.HasPrefix(m.MountPoint, s.Dir+"/") && !slices.Contains(shared, m.MountPoint) {
 			inv["mount"] = append(inv["mount"], m.MountPoint)
 		}
 	}
