@@ -201,7 +201,8 @@ func (d *decider) missing(name string, v *volume) {
 	}
 }
 
-// tell adds an Event for each pod of the volume that has not got it yet. A message of another occurrence is told again.
+// tell adds an Event for each pod of the volume that does not have it yet. The same message of another occurrence is a
+// new Event.
 func (d *decider) tell(attachment string, v *volume, typ, reason, message, occurrence string) {
 	for _, pod := range v.pods {
 		key := attachment + " " + string(pod.UID)

@@ -79,7 +79,7 @@ type reservation struct {
 	since   time.Time
 	devices bool     // the pod waits for binding conditions of devices
 	claims  []string // keys of its ResourceClaims
-	// selected has the claims whose provisioners were told the node; mu of run guards it.
+	// selected are the claims with the annotation selected-node, which their provisioners read; mu of run guards it.
 	selected map[types.UID]bool
 }
 

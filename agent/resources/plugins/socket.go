@@ -67,8 +67,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 // maxMessage is the maximum size of a plugin's message, such as a list of devices, in bytes (upstream: 16 MiB).
 const maxMessage = 16 << 20
 
-// Open returns a connection to the socket at path, which is established on first use. called is told about the end of
-// each call; nil: nobody is.
+// Open returns a connection to the socket at path, which is established on first use. called runs after each call, with
+// its method, start and error; it may be nil.
 func Open(path string, dial func(ctx context.Context, path string) (net.Conn, error),
 	called func(method string, began time.Time, err error)) (*grpc.ClientConn, error) {
 	observe := func(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn,

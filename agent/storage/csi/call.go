@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// call is what a driver is told about a volume.
+// call is a request to a driver for a volume.
 type call struct {
 	manager        *Manager
 	driver         *driver

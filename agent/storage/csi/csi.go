@@ -6,7 +6,7 @@
 //   - setup.go: a volume of a pod: attached, staged, published.
 //   - teardown.go: unpublished, and unstaged when no pod of the node uses it any more.
 //   - records.go: the files that tell, after a restart, what is staged and published.
-//   - call.go: what a driver is told about a volume.
+//   - call.go: the parts of requests that say how a volume is used: capability, context, secrets, tokens.
 //   - expand.go: expansion of file systems.
 //   - stats.go: usage and health.
 //
@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -241,7 +243,8 @@ func (m *Manager) reconcile(ctx context.Context, k key) (time.Duration, error) {
 
 func (m *Manager) sources() []follow.Source[key] {
 	return []follow.Source[key]{
-		{Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(m.onNode)},
+		{Selector: client.Selector{Resource: client.Nodes,
+			Fields: fields.OneTermEqualSelector("metadata.name", m.cfg.Node().Name)}, Keys: follow.Plain(m.onNode)},
 		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(m.onClaim)},
 	}
 }
@@ -249,14 +252,13 @@ func (m *Manager) sources() []follow.Source[key] {
 // onNode wakes pods when a volume was attached to this node.
 func (m *Manager) onNode(old, new client.Object) []key {
 	node, _ := new.(*corev1.Node)
-	if node == nil || node.Name != m.cfg.Node().Name {
+	if node == nil {
 		return nil
 	}
-	was := 0
-	if old, ok := old.(*corev1.Node); ok {
-		was = len(old.Status.VolumesAttached)
-	}
-	if len(node.Status.VolumesAttached) > was {
+	was, _ := old.(*corev1.Node)
+	if slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
+		return was == nil || !slices.Contains(was.Status.VolumesAttached, v)
+	}) {
 		m.cfg.Changed()
 	}
 	return nil

@@ -68,15 +68,18 @@ func (m *Manager) writeLabels(ctx context.Context, name string, d *driver) error
 }
 
 func (m *Manager) writeCSINode(ctx context.Context, name string, d *driver) error {
-	change := func(n *storagev1.CSINode) {
-		at := slices.IndexFunc(n.Spec.Drivers, func(e storagev1.CSINodeDriver) bool { return e.Name == name })
-		switch {
-		case d == nil && at >= 0:
-			n.Spec.Drivers = slices.Delete(n.Spec.Drivers, at, at+1)
-		case d != nil && at >= 0:
-			n.Spec.Drivers[at] = d.entry()
-		case d != nil:
-			n.Spec.Drivers = append(n.Spec.Drivers, d.entry())
+	set := func(d *driver) func(*storagev1.CSINode) error {
+		return func(n *storagev1.CSINode) error {
+			at := slices.IndexFunc(n.Spec.Drivers, func(e storagev1.CSINodeDriver) bool { return e.Name == name })
+			if at < 0 {
+				at = len(n.Spec.Drivers)
+			} else {
+				n.Spec.Drivers = slices.Delete(n.Spec.Drivers, at, at+1)
+			}
+			if d != nil {
+				n.Spec.Drivers = slices.Insert(n.Spec.Drivers, at, d.entry())
+			}
+			return nil
 		}
 	}
 	node := m.cfg.Node()
@@ -85,37 +88,19 @@ func (m *Manager) writeCSINode(ctx context.Context, name string, d *driver) erro
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}},
 	}
-	stored, err := client.Get[*storagev1.CSINode](ctx, m.cfg.Client, "", node.Name)
+	_, err := client.Update(ctx, m.cfg.Client, n, "", set(d))
 	switch {
 	case apierrors.IsNotFound(err) && d == nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		change(n)
+		_ = set(d)(n)
 		_, err = m.cfg.Client.Create(ctx, n)
-		return err
-	case err != nil:
-		return err
-	}
-	if _, err = client.Update(ctx, m.cfg.Client, stored, "", func(n *storagev1.CSINode) error {
-		change(n)
-		return nil
-	}); !apierrors.IsInvalid(err) {
-		return err
-	}
-	// The entry of a driver cannot be changed, only be removed and added.
-	for _, step := range []*driver{nil, d} {
-		if _, err := client.Update(ctx, m.cfg.Client, stored, "", func(n *storagev1.CSINode) error {
-			n.Spec.Drivers = slices.DeleteFunc(n.Spec.Drivers,
-				func(e storagev1.CSINodeDriver) bool { return e.Name == name })
-			if step != nil {
-				n.Spec.Drivers = append(n.Spec.Drivers, step.entry())
-			}
-			return nil
-		}); err != nil {
-			return err
+	case apierrors.IsInvalid(err): // the entry of a driver cannot be changed, only be removed and added
+		if _, err = client.Update(ctx, m.cfg.Client, n, "", set(nil)); err == nil {
+			_, err = client.Update(ctx, m.cfg.Client, n, "", set(d))
 		}
 	}
-	return nil
+	return err
 }
 
 // entry returns the driver's entry of a CSINode.

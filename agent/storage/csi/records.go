@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// Folder is the name of the folder with a pod's volumes of CSI drivers.
-	Folder = "kubernetes.io~csi"
+	// podFolder is the name of the folder with a pod's volumes of CSI drivers.
+	podFolder = "kubernetes.io~csi"
 
 	plugin   = "kubernetes.io/csi"
 	fileName = "vol_data.json"
@@ -92,7 +92,7 @@ func (m *Manager) readRecords() error {
 	if err != nil {
 		return err
 	}
-	published, err := filepath.Glob(filepath.Join(m.cfg.Dir, "pods", "*", "volumes", Folder, "*", fileName))
+	published, err := filepath.Glob(filepath.Join(m.cfg.Dir, "pods", "*", "volumes", podFolder, "*", fileName))
 	if err != nil {
 		return err
 	}

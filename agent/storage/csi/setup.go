@@ -78,6 +78,8 @@ func (m *Manager) SetUp(ctx context.Context, v Volume) (path string, err error) 
 		return "", err
 	}
 	defer dev.unlock()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	d, missing := m.driver(dev.driver)
 	found := m.found(&v, dev, u)
 	if !found || requiresRepublish(object) {
@@ -90,12 +92,10 @@ func (m *Manager) SetUp(ctx context.Context, v Volume) (path string, err error) 
 				return "", err
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
 		if err := c.stage(ctx, dev); err != nil {
 			return "", err
 		}
-		if err := c.publish(ctx, path); err != nil {
+		if err := c.publish(ctx, dev, path); err != nil {
 			return "", err
 		}
 	}
@@ -258,13 +258,12 @@ func (c *call) stage(ctx context.Context, dev *device) error {
 }
 
 // publish makes the driver publish the volume at target.
-func (c *call) publish(ctx context.Context, target string) error {
+func (c *call) publish(ctx context.Context, dev *device, target string) error {
 	m, v := c.manager, c.volume
-	of := v.id()
-	r := &record{Driver: of.driver, Handle: of.handle, Volume: v.specName(), Target: target, Block: v.block(),
-		Attach: c.publishContext != nil, Boot: m.cfg.Boot}
+	r := &record{Driver: dev.driver, Handle: dev.handle, Volume: v.specName(), Target: target, Block: v.block(),
+		Attach: dev.attached, Boot: m.cfg.Boot}
 	request := &csi.NodePublishVolumeRequest{
-		VolumeId: of.handle, PublishContext: c.publishContext, StagingTargetPath: c.stagingPath,
+		VolumeId: dev.handle, PublishContext: c.publishContext, StagingTargetPath: c.stagingPath,
 		TargetPath: m.visible(c.driver, target), VolumeCapability: c.capability(), Readonly: v.ReadOnly,
 	}
 	if err := c.complete(ctx, request); err != nil {

@@ -15,7 +15,7 @@ import (
 // TearDown makes the drivers unpublish the volumes of a pod, whose folder is dir and whose containers have ended. It
 // continues after a failure. Volumes that no pod of the node uses any more are unstaged in the background.
 func (m *Manager) TearDown(ctx context.Context, dir string) error {
-	volumes := filepath.Join(dir, "volumes", Folder)
+	volumes := filepath.Join(dir, "volumes", podFolder)
 	entries, err := os.ReadDir(volumes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
