@@ -51,7 +51,7 @@ type Agent struct {
 	status          *pod.StatusWriter
 	cgroups         *cgroup.Enforcer // nil: the runtime's default
 	claims          *claims.Claims
-	csi             *csi.Manager // nil: there are no plugins
+	csi             *csi.Manager
 	upkeep          maintenance
 	source          *source.Source
 	server          http.Handler
@@ -116,10 +116,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, p := range a.parts() {
 		a.guard.Go(&parts, p.name, func() { a.guard.Keep(ctx, a.deps.Clock, p.name, func() { p.run(ctx) }) })
 	}
-	waitForDrivers := func() {}
-	if a.csi != nil {
-		waitForDrivers = a.csi.Start(ctx)
-	}
+	waitForDrivers := a.csi.Start(ctx)
 	a.loop.run(ctx)
 	cancel()
 	a.pods.wait()

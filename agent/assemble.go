@@ -161,17 +161,14 @@ func (a *Agent) assembleSources() error {
 	a.claims = claims.New(claims.Deps{
 		Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.hasContainers,
 	})
-	if cfg.Plugins == "" {
-		return nil
-	}
 	boot, err := host.BootID()
 	if err != nil {
 		return err
 	}
 	a.csi, err = csi.New(csi.Config{
 		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("csi"), Guard: a.guard, Metrics: metrics, Mounter: d.Mounter,
-		Tokens: credentials.NewTokens(d.Client, d.Clock),
-		Dir:    cfg.DataDir, Boot: boot, SELinux: cfg.Machine.SELinux, Dial: plugins.Dial, Node: a.node.Current, Changed: a.pods.wakeForDrivers,
+		Tokens: credentials.NewTokens(d.Client, d.Clock), Dir: cfg.DataDir, Boot: boot, SELinux: cfg.Machine.SELinux,
+		Dial: plugins.Dial, Node: a.node.Current, Changed: a.pods.wakeForDrivers,
 		Event: func(pod *corev1.Pod, eventType, reason, format string, args ...any) {
 			a.event(pod, "", eventType, reason, format, args...)
 		},
@@ -198,10 +195,6 @@ func (a *Agent) assembleUpkeep() (err error) {
 		})
 		a.loop.sweep.cgroups = a.cgroups
 	}
-	var register plugins.Handler
-	if a.csi != nil {
-		register = a.csi.Welcome
-	}
 	if u.placement, err = placement.New(placement.Deps{
 		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Guard: a.guard,
 		Providers: d.Providers,
@@ -212,7 +205,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve,
 		Evicting: cfg.Eviction.Reservation(a.machine.capacity),
 		CPUs:     cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Plugins: cfg.Plugins,
-		Claims: deviceClaims{d.Client, cfg.NodeName}, CSI: register, Socket: cfg.PodResources,
+		Claims: deviceClaims{d.Client, cfg.NodeName}, CSI: a.csi.Welcome, Socket: cfg.PodResources,
 	}); err != nil {
 		return err
 	}
@@ -235,14 +228,11 @@ func (a *Agent) assembleUpkeep() (err error) {
 	}, cfg.Garbage); err != nil {
 		return err
 	}
-	usage := stats.Config{
+	u.stats = stats.New(stats.Config{
 		Node: cfg.NodeName, Labels: map[string]string{spec.LabelInstance: cfg.Instance}, Runtime: d.Runtime, Cgroups: manager,
 		Clock: d.Clock, Pods: a.statsPods, Dir: cfg.DataDir, ImageRoot: cfg.ImageRoot,
-	}
-	if a.csi != nil {
-		usage.Driver = a.csi.Usage
-	}
-	u.stats = stats.New(usage)
+		Driver: a.csi.Usage,
+	})
 	if err := d.Metrics.Register(u.stats.Volumes()); err != nil {
 		return err
 	}

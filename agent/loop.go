@@ -188,7 +188,9 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 		}
 	}
 	if found != nil {
-		l.admitter.enqueue(func() { l.guard.Go(&l.sweeping, "sweep", func() { l.sweep.run(ctx) }) }) // after the admission of all pods
+		l.admitter.enqueue(func() { // after the admission of all pods
+			l.guard.Go(&l.sweeping, "sweep", func() { l.sweep.run(ctx) })
+		})
 	}
 }
 

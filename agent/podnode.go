@@ -81,7 +81,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
 			Tokens: credentials.NewTokens(d.Client, d.Clock), Claims: a.claims, Observe: a.metrics.Volume,
-			Certificates: certificates, Data: cfg.DataDir,
+			Certificates: certificates, Data: cfg.DataDir, Drivers: a.csi,
 		},
 		Sandboxes: sandbox.Node{
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods),
@@ -112,9 +112,6 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	}
 	if a.cgroups != nil {
 		n.Sandboxes.Cgroups = a.cgroups
-	}
-	if a.csi != nil {
-		n.Volumes.Drivers = a.csi
 	}
 	return n
 }

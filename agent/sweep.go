@@ -23,7 +23,7 @@ type sweeper struct {
 	pods        *pods
 	logs        *logs.Dir
 	mounter     volume.Mounter
-	drivers     volume.Drivers   // nil: there are none
+	drivers     volume.Drivers
 	cgroups     *cgroup.Enforcer // nil: there are none
 	pokeEvictor func()           // called at the end of run, so that a shortage at start is handled at once
 	swept       chan struct{}    // closed at the end of run: the API's pods are listed

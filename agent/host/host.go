@@ -23,10 +23,14 @@ func Info() (corev1.NodeSystemInfo, error) {
 	if err := unix.Uname(&u); err != nil {
 		return corev1.NodeSystemInfo{}, fmt.Errorf("uname: %w", err)
 	}
+	boot, err := BootID()
+	if err != nil {
+		return corev1.NodeSystemInfo{}, err
+	}
 	info := corev1.NodeSystemInfo{
 		MachineID:       firstLine("/etc/machine-id", "/var/lib/dbus/machine-id"),
 		SystemUUID:      strings.ToLower(firstLine("/sys/class/dmi/id/product_uuid", "/etc/machine-id")),
-		BootID:          firstLine("/proc/sys/kernel/random/boot_id"),
+		BootID:          boot,
 		KernelVersion:   unix.ByteSliceToString(u.Release[:]),
 		OSImage:         osImage(),
 		OperatingSystem: runtime.GOOS,
@@ -36,6 +40,12 @@ func Info() (corev1.NodeSystemInfo, error) {
 		info.Swap = &corev1.NodeSwapStatus{Capacity: new(int64(used.SwapUsed + used.SwapFree))}
 	}
 	return info, nil
+}
+
+// BootID returns the ID of this boot of the machine.
+func BootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
 }
 
 // firstLine returns the first line of the first existing file.

@@ -1,9 +1,6 @@
 package host
 
-import (
-	"os"
-	"strings"
-)
+import "strings"
 
 // KubeletDir is the folder that manifests of plugins and drivers name as the kubelet's.
 const KubeletDir = "/var/lib/kubelet"
@@ -15,10 +12,4 @@ func KubeletPath(path, dataDir string) string {
 		return dataDir + rest
 	}
 	return path
-}
-
-// BootID returns the ID of this boot of the machine.
-func BootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id)), err
 }

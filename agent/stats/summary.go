@@ -175,6 +175,8 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 	for name, size := range d.volumes {
 		out.VolumeStats = append(out.VolumeStats, statsapi.VolumeStats{Name: name, FsStats: *within(fs, size)})
 	}
+	ctx, cancel := context.WithTimeout(ctx, driverTimeout)
+	defer cancel()
 	for _, c := range p.Claims {
 		if fs, _ := s.sizesOf(ctx, c.Dir); fs != nil {
 			ref := &statsapi.PVCReference{Name: c.Name, Namespace: p.Namespace}

@@ -29,7 +29,7 @@ type volumes struct {
 // scrapeTimeout limits the wait of a scrape for the file systems: a network file system may not respond.
 const scrapeTimeout = time.Second
 
-// driverTimeout limits the wait for the answer of a CSI driver.
+// driverTimeout limits the wait for the answers of CSI drivers to one scrape, or about one pod of a summary.
 const driverTimeout = 10 * time.Second
 
 // volumeStats are the metrics, with upstream's names.
@@ -72,8 +72,10 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	read, abnormal := map[types.NamespacedName]*statsapi.FsStats{}, map[types.NamespacedName]*bool{}
 	done := guard.Spawn(func() error {
 		defer v.busy.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), driverTimeout)
+		defer cancel()
 		for name, dir := range dirs {
-			if sizes, sick := v.source.sizesOf(context.Background(), dir); sizes != nil {
+			if sizes, sick := v.source.sizesOf(ctx, dir); sizes != nil {
 				read[name], abnormal[name] = sizes, sick
 			}
 		}
@@ -108,8 +110,6 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 func (s *Source) sizesOf(ctx context.Context, dir string) (sizes *statsapi.FsStats, abnormal *bool) {
 	at := metav1.NewTime(s.cfg.Clock.Now())
 	if s.cfg.Driver != nil {
-		ctx, cancel := context.WithTimeout(ctx, driverTimeout)
-		defer cancel()
 		if u, ok, err := s.cfg.Driver(ctx, dir); ok {
 			if err != nil {
 				return nil, nil

@@ -85,13 +85,15 @@ func (p Programs) BuildRace(t testing.TB) {
 	})
 }
 
-// BuildClients builds kubectl, the clients of testdata/clients, the sample device plugin and the sample DRA driver.
+// BuildClients builds kubectl, the clients of testdata/clients, the sample device plugin, and the sample
+// DRA and CSI drivers.
 func (p Programs) BuildClients(t testing.TB) {
 	t.Helper()
 	clients.Do(func() {
 		defer p.lock(t)()
 		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
 		p.build(t, ".", "-o", p.Path("dradriver"), "./testdata/dradriver")
+		p.build(t, ".", "-o", p.Path("csidriver"), "./testdata/csidriver")
 		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o",
 			p.Path("kubectl"), ".")
 		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm", "./signer", "./cbor")

@@ -408,7 +408,7 @@ func resolve(ts *testscript.TestScript, name string) string {
 	switch name {
 	case "monopod":
 		return ts.Getenv("MONOPOD")
-	case "informers", "deviceplugin", "dradriver":
+	case "informers", "deviceplugin", "dradriver", "csidriver":
 		return ts.Value(programsKey{}).(programs).Path(name)
 	}
 	return name

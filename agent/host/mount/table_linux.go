@@ -61,8 +61,8 @@ func anyMount(filter mountinfo.FilterFunc) (bool, error) {
 }
 
 // ShareTree makes dir a shared mount, so that what a container mounts below it with mountPropagation appears on the
-// machine. It changes nothing if dir is shared already, as with systemd, or if there are mounts below it, which would be
-// hidden.
+// machine. It changes nothing if dir is shared already, as with systemd, or if there are mounts below it, which would
+// be hidden.
 func (k Kernel) ShareTree(dir string) error {
 	path, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -78,15 +78,17 @@ func (k Kernel) ShareTree(dir string) error {
 			of = m
 		}
 	}
-	below, err := Below(path)
-	if err != nil || strings.Contains(of.Optional, "shared:") || len(below) > 0 && of.Mountpoint != path {
+	if strings.Contains(of.Optional, "shared:") {
+		return nil
+	}
+	if below, err := Below(path); err != nil || len(below) > 0 && of.Mountpoint != path {
 		return err
 	}
 	return k.Share(path)
 }
 
-// UnshareTree undoes ShareTree, also that of an earlier process, unless there are mounts below dir. It leaves a disk that
-// is mounted on dir.
+// UnshareTree undoes ShareTree, also that of an earlier process, unless there are mounts below dir. It leaves a disk
+// that is mounted on dir.
 func (k Kernel) UnshareTree(dir string) error {
 	var is, parent unix.Stat_t
 	err := errors.Join(unix.Stat(dir, &is), unix.Stat(filepath.Dir(dir), &parent))

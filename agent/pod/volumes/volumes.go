@@ -166,7 +166,7 @@ func (s *Volumes) due() bool {
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
 	objects := Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}
 	set := &volume.Set{
-		Dir: s.Dir(), Data: s.node.Data, Mounter: s.node.Mounter, Drivers: s.drivers(), Have: s.paths,
+		Dir: s.Dir(), Data: s.node.Data, Mounter: s.node.Mounter, Drivers: s.node.Drivers, Have: s.paths,
 		Source: s.immutable.Over(objects), Bundles: objects.Bundles,
 		Claim: func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
 			return s.node.Claims.Volume(ctx, pod, v, ran)
@@ -302,14 +302,7 @@ func (s *Volumes) Teardown(ctx context.Context) error { return s.setWithoutSourc
 
 // setWithoutSources returns a volume.Set that can only unmount.
 func (s *Volumes) setWithoutSources() *volume.Set {
-	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Drivers: s.drivers(), Have: s.paths}
-}
-
-func (s *Volumes) drivers() volume.Drivers {
-	if s.node.Drivers == nil {
-		return nil
-	}
-	return s.node.Drivers
+	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Drivers: s.node.Drivers, Have: s.paths}
 }
 
 // Forget forgets the tokens and certificates of a removed pod.

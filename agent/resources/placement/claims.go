@@ -42,10 +42,7 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 	w := plugins.Watcher{
 		Dir: p.cfg.Plugins, Dial: dial, Clock: p.Clock, Log: p.Log, Guard: p.Guard,
 		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugins.devices.Welcome,
-			reg.DRAPlugin: p.plugins.claims.Welcome},
-	}
-	if p.cfg.CSI != nil {
-		w.Handlers[reg.CSIPlugin] = p.cfg.CSI
+			reg.DRAPlugin: p.plugins.claims.Welcome, reg.CSIPlugin: p.cfg.CSI},
 	}
 	w.Run(ctx)
 }

@@ -97,7 +97,7 @@ type Config struct {
 	Devices deviceplugin.Config
 	// Plugins is the folder that is watched for the sockets of plugins of all types; empty: none.
 	Plugins string
-	// CSI registers CSI drivers; nil: they are rejected.
+	// CSI registers CSI drivers; required if Plugins is set.
 	CSI plugins.Handler
 	// Claims is the API for DRA drivers; required if Plugins is set.
 	Claims dra.API
