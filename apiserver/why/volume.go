@@ -157,6 +157,9 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 	}
 	sc := facts.Related[*storagev1.StorageClass](f.Facts, "", class)
 	failed := f.Last(c, "", "ProvisioningFailed")
+	if failed != nil && failed.Source.Component == "persistentvolume-controller" {
+		failed = nil // it reports only a missing class, which the facts show
+	}
 	users, waits := f.users(), binding.WaitsForConsumer(sc)
 	switch {
 	case c.DeletionTimestamp != nil && len(users) > 0:
