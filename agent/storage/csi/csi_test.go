@@ -159,9 +159,9 @@ func TestVolumeWaitsForItsAttachment(t *testing.T) {
 
 // A driver that does not stage leaves only the records of pods, which say that the volume is attached.
 func TestAttachedVolumeIsInUseAfterRestart(t *testing.T) {
-	in(t, storagev1.CSIDriverSpec{}, func(w *world, m *Manager) {
+	in(t, storagev1.CSIDriverSpec{}, func(w *world, _ *Manager) {
 		w.can = nil
-		m = w.restart()
+		m := w.restart()
 		v := w.volume("a")
 		w.create(&storagev1.VolumeAttachment{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment"},

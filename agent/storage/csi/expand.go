@@ -92,7 +92,8 @@ func (m *Manager) expand(ctx context.Context, d *driver, v *Volume, first bool) 
 		return err
 	}
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
-	if !mustExpand(c) && !(first && c.Status.Phase == corev1.ClaimBound && c.Status.Capacity.Storage().Cmp(size) < 0) {
+	behind := first && c.Status.Phase == corev1.ClaimBound && c.Status.Capacity.Storage().Cmp(size) < 0
+	if !behind && !mustExpand(c) {
 		return nil
 	}
 	if d.has(csi.NodeServiceCapability_RPC_EXPAND_VOLUME) {
