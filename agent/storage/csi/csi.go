@@ -77,12 +77,12 @@ type Config struct {
 // Manager calls the CSI drivers of the node. It is safe for concurrent use.
 type Manager struct {
 	cfg   Config
-	loop  *follow.Loop[key]
 	calls *prometheus.HistogramVec
 
 	mu      sync.Mutex // guards what follows
 	life    context.Context
-	begun   bool // the loop runs
+	begun   bool              // run was called
+	loop    *follow.Loop[key] // nil: it does not run
 	running sync.WaitGroup
 	drivers map[string]*driver
 	volumes map[id]*device
@@ -97,9 +97,6 @@ func New(cfg Config) (*Manager, error) {
 		Help:    "Duration of calls to CSI drivers.",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}},
 		[]string{"driver_name", "method_name", "grpc_status_code", "migrated"})
-	m.loop = follow.New(follow.Deps{
-		Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Guard: cfg.Guard,
-	}, follow.Config[key]{Name: "csi", Sources: m.sources(), Reconcile: m.reconcile})
 	return m, m.readRecords()
 }
 
@@ -129,11 +126,37 @@ func (m *Manager) begin() {
 	m.begun = true
 	ctx := m.life
 	m.cfg.Guard.Go(&m.running, "csi", func() {
-		m.cfg.Guard.Keep(ctx, m.cfg.Clock, "csi", func() { guard.Raise(m.loop.Run(ctx)) })
+		m.cfg.Guard.Keep(ctx, m.cfg.Clock, "csi", func() { guard.Raise(m.run(ctx)) })
 	})
-	m.loop.Add(key{inUse: true})
+}
+
+// run runs a loop until ctx ends. It begins with everything that there can be to do.
+func (m *Manager) run(ctx context.Context) error {
+	m.mu.Lock()
+	start := []key{{inUse: true}}
+	for name := range m.drivers {
+		start = append(start, key{limit: name})
+	}
 	for id := range m.volumes {
-		m.loop.Add(key{idle: id})
+		start = append(start, key{idle: id})
+	}
+	m.loop = follow.New(follow.Deps{
+		Client: m.cfg.Client, Clock: m.cfg.Clock, Log: m.cfg.Log, Metrics: m.cfg.Metrics, Guard: m.cfg.Guard,
+	}, follow.Config[key]{Name: "csi", Sources: m.sources(), Start: start, Reconcile: m.reconcile})
+	loop := m.loop
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.loop = nil
+		m.mu.Unlock()
+	}()
+	return loop.Run(ctx)
+}
+
+// wake adds a key to the loop, if one runs: run begins with all keys. mu must be held.
+func (m *Manager) wake(k key) {
+	if m.loop != nil {
+		m.loop.Add(k)
 	}
 }
 

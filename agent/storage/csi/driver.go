@@ -59,11 +59,11 @@ func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 		_ = conn.Close() // running calls fail
 	})
 	m.begin()
-	m.loop.Add(key{limit: d.name})
 	m.mu.Lock()
+	m.wake(key{limit: d.name})
 	for v, dev := range m.volumes {
 		if v.driver == d.name && len(dev.users) == 0 {
-			m.loop.Add(key{idle: v})
+			m.wake(key{idle: v})
 		}
 	}
 	m.mu.Unlock()

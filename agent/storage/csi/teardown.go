@@ -52,8 +52,8 @@ func (m *Manager) forget(pod types.UID) {
 // leave removes a user of a device. mu must be held.
 func (m *Manager) leave(d *device, dir string) {
 	delete(d.users, dir)
-	if len(d.users) == 0 && m.begun {
-		m.loop.Add(key{idle: d.id})
+	if len(d.users) == 0 {
+		m.wake(key{idle: d.id})
 	}
 }
 
