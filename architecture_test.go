@@ -55,7 +55,8 @@ func TestWalksFollowFileOrder(t *testing.T) {
 	}
 	rest := string(page)
 	var walks []string
-	for _, next := range []string{"### A pod is created", "### A pod is deleted", "\nPhase two", "### A watch is resumed", "\nControllers and agent", "\n## "} {
+	for _, next := range []string{"### A pod is created", "### A pod is deleted", "\nPhase two", "### A watch is resumed",
+		"\nControllers and agent", "\n## "} {
 		walk, after, found := strings.Cut(rest, next)
 		if !found {
 			t.Fatalf("no walk begins or ends with %q", next)

@@ -37,12 +37,16 @@ var house = []struct{ room, knows string }{
 	{"apiserver/why", "apiserver/kit"},
 	{"apiserver/admin", "apiserver/access apiserver/auth apiserver/codec apiserver/request apiserver/status"},
 	{"apiserver/virtual",
-		"apiserver/access apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry apiserver/request apiserver/why"},
+		"apiserver/access apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry " +
+			"apiserver/request apiserver/why"},
 	{"apiserver",
-		"apiserver/access apiserver/admin apiserver/aggregate apiserver/audit apiserver/auth apiserver/codec apiserver/connect apiserver/discovery " +
-			"apiserver/flow apiserver/kit apiserver/patch apiserver/registry apiserver/request apiserver/status apiserver/virtual apiserver/why store"},
+		"apiserver/access apiserver/admin apiserver/aggregate apiserver/audit apiserver/auth apiserver/codec " +
+			"apiserver/connect apiserver/discovery " +
+			"apiserver/flow apiserver/kit apiserver/patch apiserver/registry apiserver/request apiserver/status " +
+			"apiserver/virtual apiserver/why store"},
 	{"apiserver/setup",
-		"apiserver apiserver/access apiserver/aggregate apiserver/audit apiserver/auth apiserver/connect apiserver/flow apiserver/kit " +
+		"apiserver apiserver/access apiserver/aggregate apiserver/audit apiserver/auth apiserver/connect apiserver/flow " +
+			"apiserver/kit " +
 			"apiserver/registry apiserver/status apiserver/virtual store store/state"},
 
 	{"controllers", "apiserver/kit"},
@@ -60,16 +64,20 @@ var house = []struct{ room, knows string }{
 	{"agent/runtime", "agent/host agent/network agent/podapi agent/resources apiserver/kit"},
 	{"agent/images", "agent/host agent/podapi agent/runtime apiserver/kit"},
 	{"agent/pod",
-		"agent/host agent/images agent/logs agent/podapi agent/predicates agent/resources agent/runtime agent/source agent/storage apiserver/kit"},
+		"agent/host agent/images agent/logs agent/podapi agent/predicates agent/resources agent/runtime agent/source " +
+			"agent/storage apiserver/kit"},
 	{"agent/node", "agent/host agent/logs agent/podapi agent/predicates agent/pressure agent/runtime apiserver/kit"},
-	{"agent", "agent/host agent/images agent/logs agent/network agent/node agent/pod agent/podapi agent/predicates agent/pressure agent/resources " +
+	{"agent", "agent/host agent/images agent/logs agent/network agent/node agent/pod agent/podapi agent/predicates " +
+		"agent/pressure agent/resources " +
 		"agent/runtime agent/source agent/stats agent/storage apiserver/kit"},
 	{"agent/cmd",
-		"agent/host agent/node agent/resources agent/runtime apiserver/admin apiserver/auth apiserver/kit apiserver/setup apiserver/status " +
+		"agent/host agent/node agent/resources agent/runtime apiserver/admin apiserver/auth apiserver/kit apiserver/setup " +
+			"apiserver/status " +
 			"apiserver/why store store/bolt store/etcd store/state"},
 
 	{"web", ""},
-	{"", "agent agent/cmd agent/host agent/network apiserver apiserver/admin apiserver/kit apiserver/setup apiserver/status controllers store/datadir web"},
+	{"", "agent agent/cmd agent/host agent/network apiserver apiserver/admin apiserver/kit apiserver/setup " +
+		"apiserver/status controllers store/datadir web"},
 }
 
 // TestHouse: every import between rooms is in the list, the list has no other, and it is an order.

@@ -27,7 +27,8 @@ func TestCallsInAPodsLife(t *testing.T) {
 			{"to the end", func() {
 				w.delete("p", 30)
 				w.until(time.Minute, "p", gone)
-			}, map[string]int{"StopContainer": 1, "ContainerStatus": 1 /* unless its exit is known */, "StopPodSandbox": 1, "RemovePodSandbox": 1}},
+			}, map[string]int{"StopContainer": 1, "ContainerStatus": 1 /* unless its exit is known */, "StopPodSandbox": 1,
+				"RemovePodSandbox": 1}},
 		} {
 			before := w.counts()
 			c.do()

@@ -146,9 +146,12 @@ func TestPodWithUnusableClaim(t *testing.T) {
 		})
 		w.after(20 * time.Second)
 		for _, want := range []string{
-			`p-leaving FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/leaving: can't start pod because PVC default/leaving is being deleted`,
-			`p-elsewhere FailedMount: MountVolume.SetUp failed for volume "v" : MountVolume.NodeAffinity check failed for volume "of-elsewhere": no matching NodeSelectorTerms`,
-			`p-missing FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/missing: persistentvolumeclaims "missing" not found`,
+			`p-leaving FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/leaving: can't ` +
+				`start pod because PVC default/leaving is being deleted`,
+			`p-elsewhere FailedMount: MountVolume.SetUp failed for volume "v" : MountVolume.NodeAffinity check failed for ` +
+				`volume "of-elsewhere": no matching NodeSelectorTerms`,
+			`p-missing FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/missing: ` +
+				`persistentvolumeclaims "missing" not found`,
 		} {
 			if !w.hasEvent(want) {
 				t.Errorf("no event: %s", want)
@@ -175,7 +178,8 @@ func TestClaimOfOnePod(t *testing.T) {
 		if !ready(w.get(first)) {
 			first, second = second, first
 		}
-		event := `Warning ` + second + ` FailedMount: MountVolume.SetUp failed for volume "v" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+		event := `Warning ` + second + ` FailedMount: MountVolume.SetUp failed for volume "v" : volume uses the ` +
+			`ReadWriteOncePod access mode and is already in use by another pod`
 		if !ready(w.get(first)) || ready(w.get(second)) || !w.hasEvent(event) {
 			t.Fatalf("%s and %s: events: %q", w.get(first).Status.Phase, w.get(second).Status.Phase, w.recorded())
 		}
@@ -232,7 +236,8 @@ func TestFolderOfAClaim(t *testing.T) {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 			ObjectMeta: metav1.ObjectMeta{Name: "pvc-x"},
 		}
-		if _, err := client.Update(w.Context(), w.api, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
+		if _, err := client.Update(w.Context(), w.api, v, "status",
+			func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		w.after(10 * time.Second)

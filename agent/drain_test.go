@@ -223,7 +223,8 @@ func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 		w.until(time.Second, "web", ready)
 		w.until(time.Second, "a-n1", ready)
 		before := w.containerIDs()
-		for name, end := range map[string]func(){"called off": func() { w.a.CancelShutdown() }, "stopped": func() { w.stop() }} {
+		for name, end := range map[string]func(){"called off": func() { w.a.CancelShutdown() },
+			"stopped": func() { w.stop() }} {
 			tell := w.restartSlow()
 			w.a.Shutdown(shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
 			w.after(2 * time.Second)

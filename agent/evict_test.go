@@ -97,7 +97,8 @@ func TestPodsAreEvictedOneByOneForMemory(t *testing.T) {
 			t.Errorf("after %v", took)
 		}
 		p := w.get("much")
-		if want := "The node was low on resource: memory. Threshold quantity: 100, available: 99. Container c was using 50Mi, request is 0, has larger consumption of memory. "; p.Status.Message != want {
+		if want := "The node was low on resource: memory. Threshold quantity: 100, " +
+			"available: 99. Container c was using 50Mi, request is 0, has larger consumption of memory. "; p.Status.Message != want {
 			t.Errorf("message %q", p.Status.Message)
 		}
 		c := findPodCondition(p, corev1.DisruptionTarget)

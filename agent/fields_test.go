@@ -247,7 +247,8 @@ func (s setting) check(t *testing.T, api *registry.Registry) {
 	if got := refusal(t, p); s.refused == "" && got != "" || !strings.Contains(got, s.refused) {
 		t.Errorf("a node without features says %q, want %q", got, s.refused)
 	}
-	if passed := !proto.Equal(sandboxOf(p), sandboxOf(plainPod())) || !proto.Equal(containerOf(p), containerOf(plainPod())); passed != s.cri {
+	if passed := !proto.Equal(sandboxOf(p), sandboxOf(plainPod())) || !proto.Equal(containerOf(p),
+		containerOf(plainPod())); passed != s.cri {
 		t.Errorf("passed to the runtime: %v, want %v", passed, s.cri)
 	}
 	if s.refused == "" && !s.cri && s.other == "" {

@@ -34,7 +34,8 @@ func TestMetricsOfAKubelet(t *testing.T) {
 			`kubelet_runtime_operations_duration_seconds{operation_type="create_container"}`:                     1,
 			`volume_manager_total_volumes{plugin_name="kubernetes.io/host-path",state="actual_state_of_world"}`:  1,
 			`volume_manager_total_volumes{plugin_name="kubernetes.io/host-path",state="desired_state_of_world"}`: 1,
-			`storage_operation_duration_seconds{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/host-path"}`: 1,
+			`storage_operation_duration_seconds{migrated="false",operation_name="volume_mount",status="success",` +
+				`volume_plugin="kubernetes.io/host-path"}`: 1,
 		} {
 			if got[name] != want {
 				t.Errorf("%s is %v, not %v, of %v", name, got[name], want, got)

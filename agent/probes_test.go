@@ -77,7 +77,8 @@ func TestLogs(t *testing.T) {
 		w.until(time.Second, "a", ready)
 		w.after(2500 * time.Millisecond)
 		var out bytes.Buffer
-		if err := w.a.Logs(w.Context(), w.get("a"), &corev1.PodLogOptions{Container: "c", TailLines: new(int64(2))}, &out); err != nil {
+		if err := w.a.Logs(w.Context(), w.get("a"), &corev1.PodLogOptions{Container: "c", TailLines: new(int64(2))},
+			&out); err != nil {
 			w.Fatal(err)
 		}
 		if out.String() != "tick 2\ntick 3\n" {

@@ -135,7 +135,8 @@ func (s *Settings) Complete() error {
 	}
 	var err error
 	s.evictions, err = s.Eviction.Policy()
-	return errors.Join(s.Containerd.Check(), s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(),
+	return errors.Join(s.Containerd.Check(), s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(),
+		s.Logs.Check(),
 		s.Pulls.Check(), s.Verify.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
 		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(),
 		s.Ingress.Check(), err)

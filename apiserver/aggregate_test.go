@@ -72,7 +72,8 @@ func newOther(t *testing.T) *other {
 		func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("labelSelector") == "app=x" && r.Header.Get("Accept") == "application/json" {
 				fmt.Fprint(w,
-					`{"kind":"PodMetricsList","items":[{"metadata":{"name":"x-1"},"timestamp":"2026-01-02T03:04:05Z","window":"15s","containers":[{"name":"c","usage":{"cpu":"250m","memory":"8Mi"}}]}]}`)
+					`{"kind":"PodMetricsList","items":[{"metadata":{"name":"x-1"},"timestamp":"2026-01-02T03:04:05Z",`+
+						`"window":"15s","containers":[{"name":"c","usage":{"cpu":"250m","memory":"8Mi"}}]}]}`)
 			}
 		})
 	mux.HandleFunc("GET /openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
@@ -102,7 +103,9 @@ func newOther(t *testing.T) *other {
 			body, _ := io.ReadAll(r.Body)
 			fmt.Fprintf(w, `{"kind":"Flunder","method":%q,"query":%q,"body":%q}`, r.Method, r.URL.RawQuery, body)
 		})
-	const one = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"x","namespace":"default","uid":"u","resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"o"}]}}`
+	const one = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"x",` +
+		`"namespace":"default","uid":"u","resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Pod",` +
+		`"name":"p","uid":"o"}]}}`
 	shaped := func(r *http.Request, as string) {
 		// other shapes are refused
 		if want := "application/json;as=" + as + ";g=meta.k8s.io;v=v1,application/json"; r.Header.Get("Accept") != want {
@@ -273,7 +276,8 @@ func TestAggregation(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other",
 			Labels: map[string]string{discoveryv1.LabelServiceName: "other"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
 		Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(443))}}}
 	if _, err := a.reg.Create(t.Context(), slice); err != nil {
 		t.Fatal(err)
@@ -286,9 +290,12 @@ func TestAggregation(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	a.await(services+"v1.wardle.example.com", `"reason":"FailedDiscoveryCheck","message":"failing or missing response from https://other.default.svc:443/apis/wardle.example.com/v1: bad status from`)
+	a.await(services+"v1.wardle.example.com",
+		`"reason":"FailedDiscoveryCheck","message":"failing or missing response from `+
+			`https://other.default.svc:443/apis/wardle.example.com/v1: bad status from`)
 	o.down.Store(false)
-	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"again"}}}`, "Content-Type: application/merge-patch+json")
+	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"again"}}}`,
+		"Content-Type: application/merge-patch+json")
 	a.await(services+"v1.wardle.example.com", `"reason":"Passed","message":"all checks passed"`)
 	a.reached(o, flunders)
 	a.discovered()
@@ -296,24 +303,29 @@ func TestAggregation(t *testing.T) {
 
 	a.remote(o, "v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1")
 	a.await("/apis/metrics.k8s.io/v1beta1/nodes", `{"kind":"OtherMetrics"}`)
-	measured, _, err := agg.Client(a.reg).List(t.Context(), client.Selector{Resource: metrics.Pods(), Namespace: "default", Labels: labels.SelectorFromSet(labels.Set{"app": "x"})})
+	measured, _, err := agg.Client(a.reg).List(t.Context(), client.Selector{Resource: metrics.Pods(), Namespace: "default",
+		Labels: labels.SelectorFromSet(labels.Set{"app": "x"})})
 	if err != nil || len(measured) != 1 {
 		t.Fatalf("metrics of pods for controllers: %v, %v", measured, err)
 	}
-	if m := measured[0].(*metrics.PodMetrics); m.Name != "x-1" || m.Containers[0].Usage.Cpu().MilliValue() != 250 || m.Window.Duration != 15*time.Second || m.Timestamp.Year() != 2026 {
+	if m := measured[0].(*metrics.PodMetrics); m.Name != "x-1" || m.Containers[0].Usage.Cpu().MilliValue() != 250 ||
+		m.Window.Duration != 15*time.Second || m.Timestamp.Year() != 2026 {
 		t.Errorf("metrics %+v", m)
 	}
 	a.read("DELETE", services+"v1beta1.metrics.k8s.io", "")
 	a.await("/apis/metrics.k8s.io/v1beta1", `"kind":"PodMetrics"`)
 	o.down.Store(true)
-	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"once-more"}}}`, "Content-Type: application/merge-patch+json")
+	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"once-more"}}}`,
+		"Content-Type: application/merge-patch+json")
 	a.await(services+"v1.wardle.example.com", `"reason":"FailedDiscoveryCheck"`)
-	for end := time.Now().Add(20 * time.Second); fmt.Sprint(agg.Silent()) != "[wardle.example.com/v1]"; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); fmt.Sprint(agg.Silent()) != "[wardle.example.com/v1]"; time.Sleep(
+		5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("servers that do not answer: %v", agg.Silent())
 		}
 	}
-	if doc := readBody(t, a.do("GET", "/openapi/v2", "")); !strings.Contains(doc, `"com.example.wardle.v1.Flunder"`) || strings.Contains(doc, "forged") || !strings.Contains(doc, `"io.k8s.api.core.v1.Pod"`) {
+	if doc := readBody(t, a.do("GET", "/openapi/v2", "")); !strings.Contains(doc, `"com.example.wardle.v1.Flunder"`) ||
+		strings.Contains(doc, "forged") || !strings.Contains(doc, `"io.k8s.api.core.v1.Pod"`) {
 		t.Error("OpenAPI v2 while the other server is down lacks its kinds or ours, or has paths that are not its own")
 	}
 	a.read("DELETE", services+"v1.wardle.example.com", "")
@@ -327,13 +339,16 @@ func TestAggregation(t *testing.T) {
 func (a API) reached(o *other, flunders string) {
 	t := a.t
 	t.Helper()
-	code, got := a.read("POST", flunders+"?dryRun=All", "the body", "X-Remote-User: forged", "X-Remote-Extra-A: forged", "Impersonate-User: jane", "Impersonate-Group: devs", "Impersonate-Extra-Acme.com%2fteam: x")
+	code, got := a.read("POST", flunders+"?dryRun=All", "the body", "X-Remote-User: forged", "X-Remote-Extra-A: forged",
+		"Impersonate-User: jane", "Impersonate-Group: devs", "Impersonate-Extra-Acme.com%2fteam: x")
 	if code != 200 || got["method"] != "POST" || got["query"] != "dryRun=All" || got["body"] != "the body" {
 		t.Errorf("%d %v", code, got)
 	}
 	seen := o.seen.Load().(http.Header)
-	if seen.Get("Authorization") != "" || seen.Get("Impersonate-User") != "" || fmt.Sprint(seen["X-Remote-User"]) != "[jane]" ||
-		!strings.Contains(fmt.Sprint(seen["X-Remote-Group"]), "devs") || seen.Get("X-Remote-Extra-A") != "" || seen.Get("X-Remote-Extra-Acme.com%2fteam") != "x" {
+	if seen.Get("Authorization") != "" || seen.Get("Impersonate-User") != "" ||
+		fmt.Sprint(seen["X-Remote-User"]) != "[jane]" ||
+		!strings.Contains(fmt.Sprint(seen["X-Remote-Group"]), "devs") || seen.Get("X-Remote-Extra-A") != "" ||
+		seen.Get("X-Remote-Extra-Acme.com%2fteam") != "x" {
 		t.Errorf("headers %v", seen)
 	}
 	scan := bufio.NewScanner(a.do("GET", flunders+"?watch=true", "").Body)
@@ -358,7 +373,8 @@ func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 	for {
 		all, changed := kinds()
 		if slices.Contains(all, client.Kind{Resource: resource, Kind: "Flunder", Namespaced: true}) {
-			fossils := client.Kind{Resource: resource.GroupVersion().WithResource("fossils"), Kind: "Fossil", Namespaced: true, Unwatched: true}
+			fossils := client.Kind{Resource: resource.GroupVersion().WithResource("fossils"), Kind: "Fossil", Namespaced: true,
+				Unwatched: true}
 			if !slices.Contains(all, fossils) || slices.Contains(kinds.Watched().Now(), fossils) {
 				t.Errorf("a kind without watch: %v", all)
 			}
@@ -372,7 +388,8 @@ func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 	}
 	c, ctx := agg.Client(a.reg), t.Context()
 	objs, rev, err := c.List(ctx, client.Selector{Resource: resource})
-	if err != nil || rev != "8" || len(objs) != 1 || objs[0].GetName() != "x" || objs[0].GetObjectKind().GroupVersionKind().Kind != "Flunder" {
+	if err != nil || rev != "8" || len(objs) != 1 || objs[0].GetName() != "x" ||
+		objs[0].GetObjectKind().GroupVersionKind().Kind != "Flunder" {
 		t.Errorf("list: %v %s %v", objs, rev, err)
 	}
 	events, err := c.Watch(ctx, client.Selector{Resource: resource}, rev)
@@ -387,7 +404,8 @@ func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 		next := cur.DeepCopyObject().(client.Object)
 		next.SetOwnerReferences(nil)
 		return next, nil
-	}); err != nil || o.made.Load() != `PATCH application/merge-patch+json by system:kube-controller-manager {"metadata":{"finalizers":null,"ownerReferences":null,"resourceVersion":"7","uid":"u"}}` {
+	}); err != nil || o.made.Load() != `PATCH application/merge-patch+json by system:kube-controller-manager `+
+		`{"metadata":{"finalizers":null,"ownerReferences":null,"resourceVersion":"7","uid":"u"}}` {
 		t.Errorf("update: %v %v", o.made.Load(), err)
 	}
 	if _, err := c.Delete(ctx, ref, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("u")}); err != nil ||
@@ -408,9 +426,12 @@ func (a API) discovered() {
 		{"/apis", "", `{"name":"wardle.example.com","versions":[{"groupVersion":"wardle.example.com/v1","version":"v1"}]`},
 		{"/apis/wardle.example.com", "", `"preferredVersion":{"groupVersion":"wardle.example.com/v1"`},
 		{"/apis/wardle.example.com/v1", "", `"shortNames":["fl"]`},
-		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"resource":"flunders","responseKind":{"group":"wardle.example.com","version":"v1","kind":"Flunder"},"scope":"Namespaced"`},
+		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+			`"resource":"flunders","responseKind":{"group":"wardle.example.com","version":"v1","kind":"Flunder"},` +
+				`"scope":"Namespaced"`},
 		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"subresource":"status"`},
-		{"/openapi/v2", "", `"com.example.wardle.v1.Flunder":{"type":"object","x-kubernetes-group-version-kind":[{"group":"wardle.example.com"`},
+		{"/openapi/v2", "", `"com.example.wardle.v1.Flunder":{"type":"object",` +
+			`"x-kubernetes-group-version-kind":[{"group":"wardle.example.com"`},
 		{"/openapi/v2", "", `"/apis/wardle.example.com/v1/flunders":{"get":`},
 		{"/openapi/v3", "", `"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}`},
 		{"/openapi/v3/apis/wardle.example.com/v1?hash=ABC", "", `{"openapi":"3.0.0"}`},
@@ -474,20 +495,32 @@ func TestBadAPIServices(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	for _, c := range []struct{ name, spec, want string }{
-		{"v1.x.example.com", `{"group":"example.com","version":"v1","groupPriorityMinimum":1,"versionPriority":1}`, `metadata.name: Invalid value: "v1.x.example.com": must be `},
+		{"v1.x.example.com", `{"group":"example.com","version":"v1","groupPriorityMinimum":1,"versionPriority":1}`,
+			`metadata.name: Invalid value: "v1.x.example.com": must be `},
 		{"v2.", `{"version":"v2","groupPriorityMinimum":1,"versionPriority":1}`, "spec.group: Required value"},
 		{"v1.A", `{"group":"A","version":"v1","groupPriorityMinimum":1,"versionPriority":1}`, "spec.group: Invalid value"},
 		{"1.a", `{"group":"a","version":"1","groupPriorityMinimum":1,"versionPriority":1}`, "spec.version: Invalid value"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":0,"versionPriority":1}`, "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1001}`, "spec.versionPriority: Invalid value: 1001: must be positive and less than 1000"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"caBundle":"YQ=="}`, "spec.caBundle: Invalid value"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"insecureSkipTLSVerify":true}`, "spec.insecureSkipTLSVerify: Invalid value: true: local"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{}}`, "spec.service.namespace: Required value"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a"}}`, "spec.service.name: Required value"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a","name":"b","port":70000}}`, "spec.service.port: Invalid value: 70000"},
-		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"caBundle":"YQ==","insecureSkipTLSVerify":true,"service":{"namespace":"a","name":"b"}}`, "spec.insecureSkipTLSVerify: Invalid value: true: may not be true"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":0,"versionPriority":1}`,
+			"spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1001}`,
+			"spec.versionPriority: Invalid value: 1001: must be positive and less than 1000"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"caBundle":"YQ=="}`,
+			"spec.caBundle: Invalid value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"insecureSkipTLSVerify":true}`,
+			"spec.insecureSkipTLSVerify: Invalid value: true: local"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{}}`,
+			"spec.service.namespace: Required value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a"}}`,
+			"spec.service.name: Required value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a",` +
+			`"name":"b","port":70000}}`, "spec.service.port: Invalid value: 70000"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"caBundle":"YQ==",` +
+			`"insecureSkipTLSVerify":true,"service":{"namespace":"a","name":"b"}}`,
+			"spec.insecureSkipTLSVerify: Invalid value: true: may not be true"},
 	} {
-		code, got := a.read("POST", "/apis/apiregistration.k8s.io/v1/apiservices", fmt.Sprintf(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":%q},"spec":%s}`, c.name, c.spec))
+		code, got := a.read("POST", "/apis/apiregistration.k8s.io/v1/apiservices",
+			fmt.Sprintf(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":%q},"spec":%s}`,
+				c.name, c.spec))
 		if code != http.StatusUnprocessableEntity || !strings.Contains(fmt.Sprint(got["message"]), c.want) {
 			t.Errorf("%s: %d %v; want %s", c.spec, code, got["message"], c.want)
 		}

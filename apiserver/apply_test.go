@@ -33,7 +33,8 @@ func cm(fields string) string {
 }
 
 func deploy(fields string) string {
-	return `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"selector":{"matchLabels":{"a":"b"}},` +
+	return `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},` +
+		`"spec":{"selector":{"matchLabels":{"a":"b"}},` +
 		`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}` + fields + `}}`
 }
 
@@ -115,7 +116,8 @@ func TestApply(t *testing.T) {
 		}, "ann Apply, bob Apply", []string{`"k:{\"name\":\"c\"}":{".":{},"f:image":{}`}, nil},
 		"list items go": {service, []step{
 			{"apply ann",
-				`{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"p","port":1,"protocol":"TCP"},{"name":"q","port":2,"protocol":"TCP"}]}}`, 201, ""},
+				`{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"p","port":1,"protocol":"TCP"},{"name":"q",` +
+					`"port":2,"protocol":"TCP"}]}}`, 201, ""},
 			{"apply ann", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"q","port":2,"protocol":"TCP"}]}}`, 0,
 				`"name":"q"`},
 		}, "ann Apply", nil, []string{`"name":"p"`}},
@@ -131,7 +133,8 @@ func TestApply(t *testing.T) {
 		"status": {deployment, []step{
 			{"apply ann", deploy(`,"replicas":2`), 201, ""},
 			{"apply/status bob",
-				`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"replicas":9},"status":{"replicas":2,"conditions":[{"type":"Available","status":"True"}]}}`, 0, `"replicas":2`},
+				`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"replicas":9},` +
+					`"status":{"replicas":2,"conditions":[{"type":"Available","status":"True"}]}}`, 0, `"replicas":2`},
 		}, "ann Apply, bob Apply/status", []string{`"f:status":{"f:conditions":{"k:{\"type\":\"Available\"}"`},
 			[]string{`"replicas":9`}},
 		"status gets no manager by the object": {deployment, []step{
@@ -285,22 +288,30 @@ func TestApplyRefused(t *testing.T) {
 	}{
 		"without a manager":         {"", cm(`"data":{}`), 422, "fieldManager: Required value: is required for apply patch"},
 		"a manager that is no word": {"fieldManager=%07", cm(`"data":{}`), 422, "invalid character U+0007"},
-		"another kind":              {"fieldManager=a", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400, "invalid object type"},
-		"another version":           {"fieldManager=a", `{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}`, 400, "invalid object type"},
-		"no kind":                   {"fieldManager=a", `{"data":{"x":"2"}}`, 400, "invalid object type"},
-		"another name":              {"fieldManager=a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`, 400, "does not match the name on the URL"},
-		"another namespace":         {"fieldManager=a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, 400, "namespace"},
-		"with managedFields":        {"fieldManager=a", cm(`"metadata":{"name":"a","managedFields":[{"manager":"x"}]}`), 400, "metadata.managedFields must be nil"},
-		"an unknown field":          {"fieldManager=a", cm(`"date":{}`), 400, ".date: field not declared in schema"},
-		"a wrong type":              {"fieldManager=a", cm(`"data":[]`), 400, "expected map"},
-		"a field twice":             {"fieldManager=a&fieldValidation=Strict", cm(`"data":{},"data":{}`), 400, `duplicate field \"data\"`},
-		"a key of YAML twice":       {"fieldManager=a&fieldValidation=Strict", "apiVersion: v1\nkind: ConfigMap\ndata: {}\ndata: {}", 400, "already"},
-		"no YAML":                   {"fieldManager=a", "{", 400, "error decoding patch"},
-		"a list":                    {"fieldManager=a", "[]", 400, "error decoding patch"},
-		"null":                      {"fieldManager=a", "null", 400, "null is not an object"},
-		"nothing":                   {"fieldManager=a", "", 400, "error decoding patch"},
-		"two documents":             {"fieldManager=a", cm(`"data":{}`) + "\n---\n" + cm(`"data":{}`), 400, "several documents"},
-		"an amount without end": {"fieldManager=a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"spec":{"x":1e99999999}}`,
+		"another kind": {"fieldManager=a", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400,
+			"invalid object type"},
+		"another version": {"fieldManager=a", `{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}`, 400,
+			"invalid object type"},
+		"no kind": {"fieldManager=a", `{"data":{"x":"2"}}`, 400, "invalid object type"},
+		"another name": {"fieldManager=a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`, 400,
+			"does not match the name on the URL"},
+		"another namespace": {"fieldManager=a",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, 400, "namespace"},
+		"with managedFields": {"fieldManager=a", cm(`"metadata":{"name":"a","managedFields":[{"manager":"x"}]}`), 400,
+			"metadata.managedFields must be nil"},
+		"an unknown field": {"fieldManager=a", cm(`"date":{}`), 400, ".date: field not declared in schema"},
+		"a wrong type":     {"fieldManager=a", cm(`"data":[]`), 400, "expected map"},
+		"a field twice": {"fieldManager=a&fieldValidation=Strict", cm(`"data":{},"data":{}`), 400,
+			`duplicate field \"data\"`},
+		"a key of YAML twice": {"fieldManager=a&fieldValidation=Strict",
+			"apiVersion: v1\nkind: ConfigMap\ndata: {}\ndata: {}", 400, "already"},
+		"no YAML":       {"fieldManager=a", "{", 400, "error decoding patch"},
+		"a list":        {"fieldManager=a", "[]", 400, "error decoding patch"},
+		"null":          {"fieldManager=a", "null", 400, "null is not an object"},
+		"nothing":       {"fieldManager=a", "", 400, "error decoding patch"},
+		"two documents": {"fieldManager=a", cm(`"data":{}`) + "\n---\n" + cm(`"data":{}`), 400, "several documents"},
+		"an amount without end": {"fieldManager=a",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"spec":{"x":1e99999999}}`,
 			400, "error decoding patch"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -333,8 +344,9 @@ func TestEndlessQuantities(t *testing.T) {
 		"update":       {"PUT", pod, "application/json", container(amount), 400},
 		"merge":        {"PATCH", pod, "application/merge-patch+json", container(amount), 422},
 		"strategic":    {"PATCH", pod, "application/strategic-merge-patch+json", container(amount), 422},
-		"JSON patch":   {"PATCH", pod, "application/json-patch+json", `[{"op":"add","path":"/spec/overhead","value":{"cpu":"1e99999999"}}]`, 422},
-		"apply":        {"PATCH", pod + "?fieldManager=a&force=true", "application/apply-patch+yaml", container(amount), 400},
+		"JSON patch": {"PATCH", pod, "application/json-patch+json",
+			`[{"op":"add","path":"/spec/overhead","value":{"cpu":"1e99999999"}}]`, 422},
+		"apply": {"PATCH", pod + "?fieldManager=a&force=true", "application/apply-patch+yaml", container(amount), 400},
 		"apply, hidden": {"PATCH", pod + "?fieldManager=a&force=true", "application/apply-patch+yaml",
 			container(strings.ReplaceAll(amount, "1e9", `1\u00659`)), 400},
 		"apply, a number": {"PATCH", pod + "?fieldManager=a&force=true", "application/apply-patch+yaml",
@@ -365,7 +377,8 @@ func TestApplyEveryKind(t *testing.T) {
 			path += "/namespaces/default"
 		}
 		body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"labels":{"a":"b"}}}`, res.GVR.GroupVersion(), res.Kind)
-		code, answer := a.read("PATCH", path+"/"+res.GVR.Resource+"/applied"+strings.ReplaceAll(res.GVR.Group, ".", "-")+"?fieldManager=ann", body, "Content-Type: application/apply-patch+yaml")
+		code, answer := a.read("PATCH", path+"/"+res.GVR.Resource+"/applied"+strings.ReplaceAll(res.GVR.Group, ".", "-")+
+			"?fieldManager=ann", body, "Content-Type: application/apply-patch+yaml")
 		text, _ := json.Marshal(answer)
 		switch { // a kind that has more required fields lists them
 		case code == http.StatusCreated && strings.Contains(string(text), `"f:labels":{"f:a":{}}`):

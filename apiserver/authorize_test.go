@@ -122,12 +122,13 @@ func TestForbidden(t *testing.T) {
 	t.Parallel()
 	a := serveFor(t, decide(func(auth.Attributes) (bool, string, error) { return false, "because", nil }))
 	for request, want := range map[string]string{
-		"GET /api/v1/namespaces/y/pods":               `pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "y": because`,
-		"GET /api/v1/nodes/n":                         `nodes "n" is forbidden: User "jane" cannot get resource "nodes" in API group "" at the cluster scope: because`,
-		"GET /api/v1/namespaces/y/pods/a/log":         `pods "a" is forbidden: User "jane" cannot get resource "pods/log" in API group "" in the namespace "y": because`,
-		"POST /apis/apps/v1/namespaces/y/replicasets": `replicasets.apps is forbidden: User "jane" cannot create resource "replicasets" in API group "apps" in the namespace "y": because`,
-		"GET /metrics":                                `forbidden: User "jane" cannot get path "/metrics": because`,
-		"GET /%3Cscript%3E":                           `forbidden: User "jane" cannot get path "/&lt;script&gt;": because`,
+		"GET /api/v1/namespaces/y/pods":       `pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "y": because`,
+		"GET /api/v1/nodes/n":                 `nodes "n" is forbidden: User "jane" cannot get resource "nodes" in API group "" at the cluster scope: because`,
+		"GET /api/v1/namespaces/y/pods/a/log": `pods "a" is forbidden: User "jane" cannot get resource "pods/log" in API group "" in the namespace "y": because`,
+		"POST /apis/apps/v1/namespaces/y/replicasets": `replicasets.apps is forbidden: User "jane" cannot create resource ` +
+			`"replicasets" in API group "apps" in the namespace "y": because`,
+		"GET /metrics":      `forbidden: User "jane" cannot get path "/metrics": because`,
+		"GET /%3Cscript%3E": `forbidden: User "jane" cannot get path "/&lt;script&gt;": because`,
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		code, status := a.read(method, path, "{}", asJSON, janeSays)
@@ -151,7 +152,8 @@ func TestAnonymous(t *testing.T) {
 		"/livez": {200, "ok"}, "/version": {200, "gitVersion"},
 		"/readyz": {500, "[-]broken failed: reason withheld"},
 		"/api":    {401, "Unauthorized"}, "/api/v1/pods": {401, "Unauthorized"}, "/metrics": {401, "Unauthorized"},
-		"/no/such/path": {401, "Unauthorized"}, "/apis/x/y/z/1/2/3/4": {401, "Unauthorized"}, "/version/": {401, "Unauthorized"},
+		"/no/such/path": {401, "Unauthorized"}, "/apis/x/y/z/1/2/3/4": {401, "Unauthorized"},
+		"/version/": {401, "Unauthorized"},
 	} {
 		resp := a.do("GET", path, "", "Authorization: none")
 		data, err := io.ReadAll(resp.Body)
@@ -176,7 +178,8 @@ func TestImpersonate(t *testing.T) {
 		asked = nil
 		return a.read("GET", "/api/v1/nodes", "", append([]string{janeSays}, header...)...)
 	}
-	if code, _ := about("Impersonate-User: joe", "Impersonate-Group: ops", "Impersonate-Uid: 7", "Impersonate-Extra-Acme.com%2fscope: read"); code != 200 {
+	if code, _ := about("Impersonate-User: joe", "Impersonate-Group: ops", "Impersonate-Uid: 7",
+		"Impersonate-Extra-Acme.com%2fscope: read"); code != 200 {
 		t.Errorf("code %d", code)
 	}
 	want := strings.Join([]string{
@@ -191,12 +194,14 @@ func TestImpersonate(t *testing.T) {
 	}
 	about("Impersonate-User: system:serviceaccount:y:default")
 	want = "jane impersonate /v1 serviceaccounts/ ns=y name=default of dev,system:authenticated\n" +
-		"system:serviceaccount:y:default list /v1 nodes/ ns= name= of system:serviceaccounts,system:serviceaccounts:y,system:authenticated"
+		"system:serviceaccount:y:default list /v1 nodes/ ns= name= of " +
+		"system:serviceaccounts,system:serviceaccounts:y,system:authenticated"
 	if got := strings.Join(asked, "\n"); got != want {
 		t.Errorf("asked\n%s\nwant\n%s", got, want)
 	}
 	code, status := about("Impersonate-User: root")
-	if code != 403 || status["message"] != `users "root" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope` {
+	if code != 403 || status["message"] != `users "root" is forbidden: User "jane" cannot impersonate resource "users" `+
+		`in API group "" at the cluster scope` {
 		t.Errorf("%d %v", code, status)
 	}
 	if code, _ := about("Impersonate-Group: ops"); code != 400 {

@@ -43,12 +43,14 @@ func hotRequests() map[string]hotRequest {
 		"apply": {"PATCH", path + "?fieldManager=m&force=true",
 			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml",
 			codec.TypeJSON},
-		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON},
-		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON},
-		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON},
-		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON},
-		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON},
-		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON},
+		"patch-status": {"PATCH", path + "/status", `{"status":{"message":"%"}}`,
+			"application/strategic-merge-patch+json", codec.TypeJSON},
+		"merge-patch": {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON},
+		"create":      {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON},
+		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All",
+			`{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON},
+		"delete":    {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON},
+		"not-found": {"GET", path + "z", "", "", codec.TypeJSON},
 	}
 }
 
@@ -143,7 +145,8 @@ func BenchmarkWatchers(b *testing.B) {
 	b.ResetTimer()
 	for n := range b.N {
 		body := strings.NewReader(`{"metadata":{"labels":{"n":"` + strconv.Itoa(n) + `"}}}`)
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodPatch, srv.URL+"/api/v1/namespaces/default/pods/a", body)
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodPatch, srv.URL+"/api/v1/namespaces/default/pods/a",
+			body)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -121,7 +121,8 @@ func TestBadDefinitions(t *testing.T) {
 		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec[0]","statusReplicasPath":".status.n"}}`),
 			"FieldValueInvalid .subresources.scale.specReplicasPath"},
 		{schema, with(
-			`"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n","labelSelectorPath":".metadata.x"}}`), "FieldValueInvalid .subresources.scale.labelSelectorPath"},
+			`"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n",` +
+				`"labelSelectorPath":".metadata.x"}}`), "FieldValueInvalid .subresources.scale.labelSelectorPath"},
 		{schema, with(`"selectableFields":[{}]`), "FieldValueRequired .selectableFields[0].jsonPath"},
 		{schema, with(`"selectableFields":[{"jsonPath":".spec.none"}]`), "FieldValueInvalid .selectableFields[0].jsonPath"},
 		{schema, with(`"selectableFields":[{"jsonPath":".spec.o"}]`), "FieldValueInvalid .selectableFields[0].jsonPath"},

@@ -105,15 +105,19 @@ func TestBadObjects(t *testing.T) {
 	good := object(
 		`{"name":"ab","small":3,"port":"http","set":["x"],"template":{"apiVersion":"v1","kind":"X","metadata":{"name":"a"}}}`)
 	for old, changed := range map[string]string{ // requests that are no object of the kind
-		`"kind":"Bad"`: `"kind":"Worse"`, `"example.com/v1"`: `"example.com/v2"`, `"name":"a"}`: `"name":"a","namespace":"other"}`, `"spec"`: `spec`,
-		`"metadata":{`: `"metadata":[{`, `"small":3`: `"small":03`, `{"apiVersion"`: `[{"apiVersion"`, `"name":"a"},`: `"name":7},`,
+		`"kind":"Bad"`: `"kind":"Worse"`, `"example.com/v1"`: `"example.com/v2"`,
+		`"name":"a"}`: `"name":"a","namespace":"other"}`, `"spec"`: `spec`,
+		`"metadata":{`: `"metadata":[{`, `"small":3`: `"small":03`, `{"apiVersion"`: `[{"apiVersion"`,
+		`"name":"a"},`: `"name":7},`,
 	} {
-		if code, out := a.read("POST", at, strings.Replace(good, old, changed, 1)); code != http.StatusBadRequest || out["reason"] != "BadRequest" {
+		if code, out := a.read("POST", at, strings.Replace(good, old, changed, 1)); code != http.StatusBadRequest ||
+			out["reason"] != "BadRequest" {
 			t.Errorf("%s: %d %v", changed, code, out)
 		}
 	}
 	for query, body := range map[string]string{
-		"?fieldValidation=Strict": strings.Replace(good, `"small":3`, `"small":3,"unknown":1`, 1), "?fieldValidation=Odd": good, "?dryRun=Some": good,
+		"?fieldValidation=Strict": strings.Replace(good, `"small":3`, `"small":3,"unknown":1`, 1),
+		"?fieldValidation=Odd":    good, "?dryRun=Some": good,
 	} {
 		if code, out := a.read("POST", at+query, body); code/100 != 4 || code == http.StatusNotFound {
 			t.Errorf("%s: %d %v", query, code, out)

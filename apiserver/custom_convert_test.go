@@ -400,7 +400,9 @@ func TestStoredVersions(t *testing.T) {
 	}
 	a.read("POST", v2, turnOf("v2", "old", "count", 4))
 	if code, says := patch("",
-		`[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace","path":"/spec/versions/1/storage","value":false}]`); code != 200 || !strings.Contains(says, `"storedVersions":["v2","v1"]`) {
+		`[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace",`+
+			`"path":"/spec/versions/1/storage","value":false}]`); code != 200 || !strings.Contains(says,
+		`"storedVersions":["v2","v1"]`) {
 		t.Fatal(code, says)
 	}
 	if _, got := a.read("GET", v1+"/old", ""); fmt.Sprint(got["spec"]) != "map[color:red size:4]" {

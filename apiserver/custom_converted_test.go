@@ -63,7 +63,8 @@ func TestConversionFailsLate(t *testing.T) {
 func TestViewsInProtobuf(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	const hpa = `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
+	const hpa = `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},` +
+		`"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
 	if code, out := a.read("POST", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
 		hpa); code != http.StatusCreated {
 		t.Fatal(code, out)

@@ -93,15 +93,18 @@ func TestCostlyDefinitions(t *testing.T) {
 		definitionOf(patterns(600, 1000)): "FieldValueForbidden spec.versions",
 		definitionOf(patterns(2600, 1)):   "FieldValueForbidden spec.versions",
 		column(`.spec.conditions[?(@.type=='Ready')].status`): "",
-		column(`.spec..name`):                                       "",
-		column(`.spec['a','b'].c[*].d[0:2]`):                        "",
-		column(`.spec` + strings.Repeat(`['a','a']`, 7)):            "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
-		column(`.spec..a..b`):                                       "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
-		column(`.a[?(@` + strings.Repeat(`['a','a']`, 7) + `==1)]`): "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
-		column(`.spec['a','b']..c`):                                 "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.spec..name`):                "",
+		column(`.spec['a','b'].c[*].d[0:2]`): "",
+		column(`.spec` + strings.Repeat(`['a','a']`,
+			7)): "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.spec..a..b`): "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.a[?(@` + strings.Repeat(`['a','a']`, 7) +
+			`==1)]`): "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.spec['a','b']..c`): "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
 	} {
 		code, out := a.read("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", text)
-		if got := strings.Join(causesOf(out), "; "); want == "" && code != http.StatusCreated || want != "" && (code != http.StatusUnprocessableEntity || got != want) {
+		if got := strings.Join(causesOf(out), "; "); want == "" && code != http.StatusCreated || want != "" &&
+			(code != http.StatusUnprocessableEntity || got != want) {
 			t.Errorf("%.600s: %d %s, want %s", text, code, got, want)
 		}
 	}
@@ -112,7 +115,8 @@ func TestCostlyDefinitions(t *testing.T) {
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	text, err := yaml.JSONToYAML([]byte(definitionOf(`{"type":"object","properties":{"map":{"type":"object","additionalProperties":{"type":"string"}},` +
+	text, err := yaml.JSONToYAML([]byte(definitionOf(`{"type":"object","properties":{"map":{"type":"object",` +
+		`"additionalProperties":{"type":"string"}},` +
 		`"lists":{"type":"array","items":{"type":"array","items":{"type":"string","pattern":"^a"}}}}}`)))
 	if err != nil {
 		t.Fatal(err)
@@ -129,12 +133,14 @@ func TestErrorsAreBounded(t *testing.T) {
 	if code, out := a.read("POST", path, object(`"map":{"a":"b"},"lists":[["a"]]`)); code != http.StatusCreated {
 		t.Fatal(code, out)
 	}
-	for _, spec := range []string{`"map":{` + strings.TrimSuffix(members.String(), ",") + `}`, `"lists":[` + items("["+items(`"b"`, 9_000)+"]", 3) + `]`} {
+	for _, spec := range []string{`"map":{` + strings.TrimSuffix(members.String(), ",") + `}`, `"lists":[` +
+		items("["+items(`"b"`, 9_000)+"]", 3) + `]`} {
 		for _, at := range []string{"POST " + path + "?dryRun=All", "PUT " + path + "/a"} {
 			method, path, _ := strings.Cut(at, " ")
 			code, out := a.read(method, path, object(spec))
 			message, _ := out["message"].(string)
-			if n := len(causesOf(out)); code != http.StatusUnprocessableEntity || n < 150 || n > 250 || !strings.Contains(message, "more values are invalid") {
+			if n := len(causesOf(out)); code != http.StatusUnprocessableEntity || n < 150 || n > 250 ||
+				!strings.Contains(message, "more values are invalid") {
 				t.Errorf("%s %.40s: %d, %d causes, %.300s", method, spec, code, n, message)
 			}
 		}
@@ -154,7 +160,8 @@ func TestComparisonsAreBounded(t *testing.T) {
 	costly := `{"type":"string","pattern":"` + strings.Repeat("(a?){1000}", 20) + `z"`
 	long := strings.Repeat("a", 100_000)
 	schema := func(text string) string {
-		return `{"type":"object","properties":{"text":` + text + `,"list":{"type":"array","items":{"type":"integer","allOf":[` + items(`{"minimum":1}`, 400) + `]}}}}`
+		return `{"type":"object","properties":{"text":` + text +
+			`,"list":{"type":"array","items":{"type":"integer","allOf":[` + items(`{"minimum":1}`, 400) + `]}}}}`
 	}
 	object := func(name, spec string) string {
 		return `{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"name":"` + name + `"},"spec":{` + spec + `}}`
@@ -180,15 +187,18 @@ func TestComparisonsAreBounded(t *testing.T) {
 	}
 	request(http.StatusCreated, "", "POST", path, inJSON, object("c", `"text":"az"`))
 	request(http.StatusCreated, "", "POST", path, inJSON, object("a", `"list":[`+items("1", 100)+`]`))
-	for cause, spec := range map[string]string{"spec.text": `"text":"` + long + `z"`, "spec.list[6234]": `"list":[` + items("1", 10_000) + `]`} {
+	for cause, spec := range map[string]string{"spec.text": `"text":"` + long + `z"`, "spec.list[6234]": `"list":[` +
+		items("1", 10_000) + `]`} {
 		cause = "FieldValueForbidden " + cause
 		request(http.StatusUnprocessableEntity, cause, "POST", path, inJSON, object("b", spec))
 		request(http.StatusUnprocessableEntity, cause, "PUT", path+"/a", inJSON, object("a", spec))
 		request(http.StatusUnprocessableEntity, cause, "PATCH", path+"/a", merge, `{"spec":{`+spec+`}}`)
 	}
 	request(http.StatusOK, "", "PATCH", path+"/before", merge, `{"metadata":{"labels":{"a":"b"}}}`)
-	request(http.StatusUnprocessableEntity, "FieldValueForbidden spec.text", "PATCH", path+"/before", merge, `{"spec":{"list":[]}}`)
-	request(http.StatusUnprocessableEntity, "FieldValueForbidden spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].default",
+	request(http.StatusUnprocessableEntity, "FieldValueForbidden spec.text", "PATCH", path+"/before", merge,
+		`{"spec":{"list":[]}}`)
+	request(http.StatusUnprocessableEntity, "FieldValueForbidden "+
+		"spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].default",
 		"POST", definition+"?dryRun=All", inJSON, definitionOf(schema(costly+`,"default":"`+long+`z"}`)))
 }
 
@@ -196,12 +206,14 @@ func TestComparisonsAreBounded(t *testing.T) {
 func TestRulesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	text, err := yaml.JSONToYAML([]byte(definitionOf(`{"type":"string","maxLength":100,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('1'))"}]}`)))
+	text, err := yaml.JSONToYAML([]byte(definitionOf(`{"type":"string","maxLength":100,` +
+		`"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('1'))"}]}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.define(string(text))
-	for spec, want := range map[string]int{"2Gi": http.StatusCreated, "1": http.StatusUnprocessableEntity, "1e99999999": http.StatusUnprocessableEntity} {
+	for spec, want := range map[string]int{"2Gi": http.StatusCreated, "1": http.StatusUnprocessableEntity,
+		"1e99999999": http.StatusUnprocessableEntity} {
 		body := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"generateName":"a"},"spec":%q}`, spec)
 		if code, out := a.read("POST", "/apis/example.com/v1/namespaces/default/bads", body); code != want {
 			t.Errorf("%s: %d %v", spec, code, out["message"])

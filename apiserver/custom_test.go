@@ -139,7 +139,8 @@ func TestCustomKind(t *testing.T) {
 		{"labels only", "PATCH", widgetsAt + "/a", mergePatch, `{"metadata":{"labels":{"x":"y"}}}`, 200, `"generation":3`,
 			`"generation":4`},
 		{"strategic merge", "PATCH", widgetsAt + "/a", "application/strategic-merge-patch+json", `{}`, 415,
-			"accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor", ""},
+			"accepted media types include: application/json-patch+json, application/merge-patch+json, " +
+				"application/apply-patch+yaml, application/apply-patch+cbor", ""},
 		{"status", "PATCH", widgetsAt + "/a/status", mergePatch,
 			`{"metadata":{"labels":{"x":"z"}},"spec":{"size":1},"status":{"ready":true}}`, 200, `"status":{"ready":true}`,
 			`"size":1`},
@@ -183,24 +184,35 @@ func TestBadCustomObjects(t *testing.T) {
 		causes  []string // type field
 		message string
 	}{
-		`{}`:                                  {[]string{"FieldValueRequired spec.size"}, `spec.size: Required value`},
-		`{"size":0}`:                          {[]string{"FieldValueInvalid spec.size"}, `spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1`},
-		`{"size":10}`:                         {[]string{"FieldValueInvalid spec.size"}, `should be less than or equal to 9`},
-		`{"size":"3"}`:                        {[]string{"FieldValueTypeInvalid spec.size", "FieldValueInvalid <nil>"}, `spec.size: Invalid value: "string": spec.size in body must be of type integer: "string"`},
-		`{"size":1.5}`:                        {[]string{"FieldValueTypeInvalid spec.size", "FieldValueInvalid <nil>"}, `must be of type integer`},
-		`{"size":3,"color":"blue"}`:           {[]string{"FieldValueNotSupported spec.color", "FieldValueInvalid <nil>"}, `spec.color: Unsupported value: "blue": supported values: "red", "green"`},
-		`{"size":3,"port":true}`:              {[]string{"FieldValueTypeInvalid spec.port", "FieldValueInvalid <nil>"}, `spec.port`},
-		`{"size":3,"tags":["a","a"]}`:         {[]string{"FieldValueDuplicate spec.tags[1]"}, `spec.tags[1]: Duplicate value: "a"`},
-		`{"size":3,"tags":["abcdef"]}`:        {[]string{"FieldValueTooLong spec.tags[0]", "FieldValueInvalid <nil>"}, `spec.tags[0]: Too long: may not be more than 5 bytes`},
-		`{"size":3,"tags":["a","b","c","d"]}`: {[]string{"FieldValueTooMany spec.tags", "FieldValueInvalid <nil>"}, `spec.tags: Too many: 4: must have at most 3 items`},
-		`{"size":3,"parts":[{"count":1}]}`:    {[]string{"FieldValueRequired spec.parts[0].name", "FieldValueInvalid <nil>"}, `spec.parts[0].name: Required value`},
-		`{"size":3,"parts":[{"name":"x"},{"name":"x"}]}`: {[]string{"FieldValueDuplicate spec.parts[1]"}, `spec.parts[1]: Duplicate value: {"name":"x"}`},
-		`{"size":3,"parts":{}}`:                          {[]string{"FieldValueTypeInvalid spec.parts", "FieldValueInvalid <nil>"}, `must be of type array`},
-		`{"size":3,"labels":{"a":"B"}}`:                  {[]string{"FieldValueInvalid spec.labels.a"}, `should match '^[a-z]+$'`},
-		`{"size":3,"when":"tomorrow"}`:                   {[]string{"FieldValueTypeInvalid spec.when"}, `must be of type date-time`},
-		`{"size":3,"template":{}}`:                       {[]string{"FieldValueRequired spec.template.apiVersion", "FieldValueRequired spec.template.kind"}, `spec.template.kind: Required value`},
-		`[]`:                                             {[]string{"FieldValueTypeInvalid spec", "FieldValueInvalid <nil>"}, `spec in body must be of type object: "array"`},
-		`"x"`:                                            {[]string{"FieldValueTypeInvalid spec", "FieldValueInvalid <nil>"}, `spec in body must be of type object: "string"`},
+		`{}`: {[]string{"FieldValueRequired spec.size"}, `spec.size: Required value`},
+		`{"size":0}`: {[]string{"FieldValueInvalid spec.size"},
+			`spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1`},
+		`{"size":10}`: {[]string{"FieldValueInvalid spec.size"}, `should be less than or equal to 9`},
+		`{"size":"3"}`: {[]string{"FieldValueTypeInvalid spec.size", "FieldValueInvalid <nil>"},
+			`spec.size: Invalid value: "string": spec.size in body must be of type integer: "string"`},
+		`{"size":1.5}`: {[]string{"FieldValueTypeInvalid spec.size", "FieldValueInvalid <nil>"}, `must be of type integer`},
+		`{"size":3,"color":"blue"}`: {[]string{"FieldValueNotSupported spec.color", "FieldValueInvalid <nil>"},
+			`spec.color: Unsupported value: "blue": supported values: "red", "green"`},
+		`{"size":3,"port":true}`:      {[]string{"FieldValueTypeInvalid spec.port", "FieldValueInvalid <nil>"}, `spec.port`},
+		`{"size":3,"tags":["a","a"]}`: {[]string{"FieldValueDuplicate spec.tags[1]"}, `spec.tags[1]: Duplicate value: "a"`},
+		`{"size":3,"tags":["abcdef"]}`: {[]string{"FieldValueTooLong spec.tags[0]", "FieldValueInvalid <nil>"},
+			`spec.tags[0]: Too long: may not be more than 5 bytes`},
+		`{"size":3,"tags":["a","b","c","d"]}`: {[]string{"FieldValueTooMany spec.tags", "FieldValueInvalid <nil>"},
+			`spec.tags: Too many: 4: must have at most 3 items`},
+		`{"size":3,"parts":[{"count":1}]}`: {[]string{"FieldValueRequired spec.parts[0].name", "FieldValueInvalid <nil>"},
+			`spec.parts[0].name: Required value`},
+		`{"size":3,"parts":[{"name":"x"},{"name":"x"}]}`: {[]string{"FieldValueDuplicate spec.parts[1]"},
+			`spec.parts[1]: Duplicate value: {"name":"x"}`},
+		`{"size":3,"parts":{}}`: {[]string{"FieldValueTypeInvalid spec.parts",
+			"FieldValueInvalid <nil>"}, `must be of type array`},
+		`{"size":3,"labels":{"a":"B"}}`: {[]string{"FieldValueInvalid spec.labels.a"}, `should match '^[a-z]+$'`},
+		`{"size":3,"when":"tomorrow"}`:  {[]string{"FieldValueTypeInvalid spec.when"}, `must be of type date-time`},
+		`{"size":3,"template":{}}`: {[]string{"FieldValueRequired spec.template.apiVersion",
+			"FieldValueRequired spec.template.kind"}, `spec.template.kind: Required value`},
+		`[]`: {[]string{"FieldValueTypeInvalid spec", "FieldValueInvalid <nil>"},
+			`spec in body must be of type object: "array"`},
+		`"x"`: {[]string{"FieldValueTypeInvalid spec", "FieldValueInvalid <nil>"},
+			`spec in body must be of type object: "string"`},
 	} {
 		code, out := a.read("POST", widgetsAt, widgetOf("bad", spec))
 		message, _ := out["message"].(string)
@@ -210,7 +222,8 @@ func TestBadCustomObjects(t *testing.T) {
 				t.Errorf("%s: no %s in %v", spec, cause, causes)
 			}
 		}
-		if code != http.StatusUnprocessableEntity || out["reason"] != "Invalid" || !strings.HasPrefix(message, `Widget.example.com "bad" is invalid: `) || !strings.Contains(message, want.message) {
+		if code != http.StatusUnprocessableEntity || out["reason"] != "Invalid" || !strings.HasPrefix(message,
+			`Widget.example.com "bad" is invalid: `) || !strings.Contains(message, want.message) {
 			t.Errorf("%s: %d %v %s", spec, code, causes, message)
 		}
 	}
@@ -223,8 +236,11 @@ func TestBadCustomObjects(t *testing.T) {
 			t.Errorf("%s: %d %v", body, code, out)
 		}
 	}
-	code, out := a.read("POST", widgetsAt+"?fieldValidation=Strict", widgetOf("bad", `{"size":1,"size":2,"nope":{},"parts":[{"name":"a","nope":1}]}`))
-	if message, _ := out["message"].(string); code != 400 || message != `Widget in version "v1" cannot be handled as a Widget: strict decoding error: duplicate field "spec.size", unknown field "spec.nope", unknown field "spec.parts[0].nope"` {
+	code, out := a.read("POST", widgetsAt+"?fieldValidation=Strict",
+		widgetOf("bad", `{"size":1,"size":2,"nope":{},"parts":[{"name":"a","nope":1}]}`))
+	if message, _ := out["message"].(string); code != 400 ||
+		message != `Widget in version "v1" cannot be handled as a Widget: strict decoding error: duplicate field `+
+			`"spec.size", unknown field "spec.nope", unknown field "spec.parts[0].nope"` {
 		t.Error(code, out)
 	}
 }

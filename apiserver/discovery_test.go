@@ -98,7 +98,8 @@ func TestGroupsComeInUpstreamsOrder(t *testing.T) {
 	}
 	_, group := a.read("GET", "/apis/example.com", "")
 	if got := fmt.Sprint(group["preferredVersion"],
-		group["versions"]); got != "map[groupVersion:example.com/v2 version:v2] [map[groupVersion:example.com/v2 version:v2] map[groupVersion:example.com/v1 version:v1] map[groupVersion:example.com/v1beta1 version:v1beta1]]" {
+		group["versions"]); got != "map[groupVersion:example.com/v2 version:v2] [map[groupVersion:example.com/v2 "+
+		"version:v2] map[groupVersion:example.com/v1 version:v1] map[groupVersion:example.com/v1beta1 version:v1beta1]]" {
 		t.Error(got)
 	}
 	_, all := a.read("GET", "/apis", "", asAggregated)
@@ -210,12 +211,14 @@ func TestProfiles(t *testing.T) {
 		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 		t.Cleanup(func() { s.Close() })
 		srv, err := apiserver.New(t.Context(), apiserver.Config{
-			Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Authorizer: mayNothing{}, Profiling: on})
+			Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Authorizer: mayNothing{},
+			Profiling: on})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for path, says := range map[string]string{
-			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "", "/debug/pprof/symbol": "num_symbols",
+			"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "",
+			"/debug/pprof/symbol": "num_symbols",
 		} {
 			for user, want := range map[string]int{"admin": 200, "a": 403} {
 				if !on && user == "admin" {

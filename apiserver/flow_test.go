@@ -86,7 +86,8 @@ func TestFlowSchemasAct(t *testing.T) {
 			resp.Header.Get("X-Kubernetes-PF-PriorityLevel-UID") == uid("prioritylevelconfigurations/global-default")
 	})
 	for kind, body := range map[string]string{
-		"prioritylevelconfigurations": `{"metadata":{"name":"none"},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}}}}`,
+		"prioritylevelconfigurations": `{"metadata":{"name":"none"},"spec":{"type":"Limited",` +
+			`"limited":{"nominalConcurrencyShares":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}}}}`,
 		"flowschemas": `{"metadata":{"name":"u"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":"none"},"rules":[{"subjects":[{"kind":"User","user":{"name":"u"}}],
 			"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["configmaps"],"namespaces":["*"]}]}]}}`,
 	} {
@@ -95,19 +96,23 @@ func TestFlowSchemasAct(t *testing.T) {
 		}
 	}
 	await("a level without seats", func(resp *http.Response) bool {
-		return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1" && resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") == uid("flowschemas/u")
+		return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1" &&
+			resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") == uid("flowschemas/u")
 	})
-	for path, want := range map[string]int{confs + "?watch=1": 429, strings.Replace(confs, "configmaps", "secrets", 1): 200, "/api": 200, "/healthz": 200} {
+	for path, want := range map[string]int{confs + "?watch=1": 429, strings.Replace(confs, "configmaps", "secrets",
+		1): 200, "/api": 200, "/healthz": 200} {
 		resp := a.do("GET", path, "", u)
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("%s: %s", path, resp.Status)
 		}
 	}
-	if text := readBody(t, a.do("GET", "/debug/api_priority_and_fairness/dump_priority_levels", "", admin...)); !strings.Contains(text, "none, ") {
+	if text := readBody(t, a.do("GET", "/debug/api_priority_and_fairness/dump_priority_levels", "",
+		admin...)); !strings.Contains(text, "none, ") {
 		t.Error(text)
 	}
-	if text := readBody(t, a.do("GET", "/metrics", "", admin...)); !strings.Contains(text, `apiserver_flowcontrol_rejected_requests_total{flow_schema="u",priority_level="none",reason="concurrency-limit"}`) {
+	if text := readBody(t, a.do("GET", "/metrics", "", admin...)); !strings.Contains(text,
+		`apiserver_flowcontrol_rejected_requests_total{flow_schema="u",priority_level="none",reason="concurrency-limit"}`) {
 		t.Error("no metric of what was refused")
 	}
 	if resp := a.do("DELETE", flowKinds+"flowschemas/u", "", admin...); resp.StatusCode != http.StatusOK {
@@ -120,7 +125,8 @@ func TestFlowSchemasAct(t *testing.T) {
 func TestFlowSchemasArePrintedByPrecedence(t *testing.T) {
 	t.Parallel()
 	a := controlled(t)
-	code, out := a.read("GET", flowKinds+"flowschemas", "", "Authorization: Bearer admin", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
+	code, out := a.read("GET", flowKinds+"flowschemas", "", "Authorization: Bearer admin",
+		"Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
 	rows, _ := out["rows"].([]any)
 	if code != http.StatusOK || len(rows) < 5 {
 		t.Fatalf("%d %v", code, out)

@@ -104,11 +104,14 @@ func FuzzBody(f *testing.F) {
 	for _, body := range []string{
 		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, `null`, `[]`, `"x"`, ``, `{`,
 		`{"metadata":null,"spec":null}`,
-		`{"metadata":{"name":"b","labels":{"a":null},"ownerReferences":[null],"finalizers":[null]},"spec":{"containers":[null],"volumes":[null]}}`,
+		`{"metadata":{"name":"b","labels":{"a":null},"ownerReferences":[null],"finalizers":[null]},` +
+			`"spec":{"containers":[null],"volumes":[null]}}`,
 		`{"metadata":{"name":"b","name":"c"}}`, `{"metadata":{"generateName":"` + strings.Repeat("é", 100) + `"}}`,
 		`{"kind":"Secret","apiVersion":"v1"}`,
-		`{"metadata":{"name":"b"},"spec":{"replicas":-1,"selector":{"matchExpressions":[{"key":"a","operator":"x"}]},"template":{"spec":{"containers":[{}]}}}}`,
-		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1e99999"}},"ports":[{"containerPort":-1}],"livenessProbe":{"httpGet":{"port":"x"}}}]}}`,
+		`{"metadata":{"name":"b"},"spec":{"replicas":-1,"selector":{"matchExpressions":[{"key":"a","operator":"x"}]},` +
+			`"template":{"spec":{"containers":[{}]}}}}`,
+		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1e99999"}},` +
+			`"ports":[{"containerPort":-1}],"livenessProbe":{"httpGet":{"port":"x"}}}]}}`,
 		"metadata: {name: b}\n---\nmetadata: {name: c}\n", "# c\n---\n- a\n", "a: &a [*a]", "? {a: b}\n: c",
 	} {
 		for n := range bodyTypes {

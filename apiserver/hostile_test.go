@@ -98,7 +98,8 @@ func TestAppliesAreBounded(t *testing.T) {
 		manager string
 		code    int
 	}{{"a", 201}, {"a", 200}, {"b", 413}} {
-		body := `{"apiVersion":"v1","kind":"PodTemplate","metadata":{"name":"p"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"` +
+		body := `{"apiVersion":"v1","kind":"PodTemplate","metadata":{"name":"p"},` +
+			`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"` +
 			c.manager + `","image":"i","args":["` + strings.Repeat("x", 2<<20) + `"]}]}}}`
 		if code, out := a.read("PATCH", path+c.manager, body, "Content-Type: application/apply-patch+yaml"); code != c.code {
 			t.Errorf("%s: %d %.200v", c.manager, code, out)
@@ -205,18 +206,21 @@ func TestOtherOriginsOpenNoStream(t *testing.T) {
 		header       []string
 		code         int
 	}{
-		"read":          {"GET", pods, forged, 200},
-		"write":         {"DELETE", pods + "/a", forged, 403},
-		"WebSocket":     {"GET", pods + "/a/exec?command=x", slices.Concat(forged, socket), 403},
-		"our page":      {"DELETE", pods + "/a", []string{"Sec-Fetch-Site: same-origin"}, 404},
-		"no browser":    {"DELETE", pods + "/a", nil, 404},
-		"its origin":    {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost"}, socket), 404},
-		"an old one":    {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost", "User-Agent: Mozilla/5.0"}, socket), 403},
-		"our page's":    {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Sec-Fetch-Site: same-origin"}, socket), 404},
-		"a cookie's":    {"GET", pods, []string{"Cookie: monopod-token=admin", "Test-Certificate: "}, 401},
-		"its own token": {"DELETE", pods + "/a", slices.Concat(forged, []string{"Authorization: Bearer admin", "Test-Certificate: "}), 404},
-		"signing in":    {"POST", "/login", []string{"Test-Certificate: "}, 401},
-		"as anybody":    {"POST", "/login", nil, 404},
+		"read":       {"GET", pods, forged, 200},
+		"write":      {"DELETE", pods + "/a", forged, 403},
+		"WebSocket":  {"GET", pods + "/a/exec?command=x", slices.Concat(forged, socket), 403},
+		"our page":   {"DELETE", pods + "/a", []string{"Sec-Fetch-Site: same-origin"}, 404},
+		"no browser": {"DELETE", pods + "/a", nil, 404},
+		"its origin": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost"}, socket), 404},
+		"an old one": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost",
+			"User-Agent: Mozilla/5.0"}, socket), 403},
+		"our page's": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Sec-Fetch-Site: same-origin"}, socket),
+			404},
+		"a cookie's": {"GET", pods, []string{"Cookie: monopod-token=admin", "Test-Certificate: "}, 401},
+		"its own token": {"DELETE", pods + "/a", slices.Concat(forged, []string{"Authorization: Bearer admin",
+			"Test-Certificate: "}), 404},
+		"signing in": {"POST", "/login", []string{"Test-Certificate: "}, 401},
+		"as anybody": {"POST", "/login", nil, 404},
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		for _, line := range slices.Concat([]string{certified}, c.header) {
@@ -251,7 +255,8 @@ func TestTruncatedBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{\"metadata\":", confs, token)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n"+
+		"{\"metadata\":", confs, token)
 	conn.(*net.TCPConn).CloseWrite()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -339,7 +344,8 @@ func TestConnectionIsKept(t *testing.T) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	a.do("POST", confs, `{"metadata":{"name":"c"},"data":{"k":"`+strings.Repeat("x", 900_000)+`"}}`, asJSON, "Expect: 100-continue")
+	a.do("POST", confs, `{"metadata":{"name":"c"},"data":{"k":"`+strings.Repeat("x", 900_000)+`"}}`, asJSON,
+		"Expect: 100-continue")
 	if code, _ := a.read("GET", confs, ""); code != 200 {
 		t.Errorf("got %d", code)
 	}

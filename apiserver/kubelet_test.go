@@ -54,8 +54,9 @@ func TestKubeletStreamsAreBounded(t *testing.T) {
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	t.Cleanup(func() { s.Close() })
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(), Limits: flow.Limits{MaxLongRunningPerUser: 1},
-		Node: func(string) (client.Node, error) { return waiting{end: t.Context()}, nil },
+		Registry: registry.New(s, resources, registry.Config{}), Authenticator: byToken(),
+		Limits: flow.Limits{MaxLongRunningPerUser: 1},
+		Node:   func(string) (client.Node, error) { return waiting{end: t.Context()}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +175,8 @@ func TestNodeProxy(t *testing.T) {
 		says               string
 	}{
 		{"get proxy", "GET", "n1/proxy/metrics", 200, `GET /metrics auth=""`},
-		{"get proxy", "GET", "n1:10250/proxy/stats/summary?only_cpu_and_memory=true", 200, "GET /stats/summary?only_cpu_and_memory=true "},
+		{"get proxy", "GET", "n1:10250/proxy/stats/summary?only_cpu_and_memory=true", 200,
+			"GET /stats/summary?only_cpu_and_memory=true "},
 		{"get proxy", "GET", "https:n1:10250/proxy/logs/a%2Fb", 200, "GET /logs/a%2Fb "},
 		{"get proxy", "GET", "n1:9100/proxy/metrics", 503, "no preferred addresses found"},
 		{"get metrics", "GET", "n1/proxy/metrics", 403, `cannot get resource \"nodes/proxy\"`},

@@ -163,10 +163,14 @@ func TestMetricsOfRequests(t *testing.T) {
 	readBody(t, a.do("GET", confs+"?watch=1&timeoutSeconds=1", "")) // counts when it has ended
 	data := readBody(t, a.do("GET", "/metrics", ""))
 	for _, want := range []string{
-		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
-		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"} 1`,
-		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
-		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1",le="1"} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",` +
+			`scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",` +
+			`scope="namespace",subresource="",verb="WATCH",version="v1"} 1`,
+		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="configmaps",` +
+			`scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",` +
+			`scope="namespace",subresource="",verb="LIST",version="v1",le="1"} 1`,
 		`apiserver_longrunning_requests{resource="configmaps",subresource="",verb="WATCH"} 1`,
 		`apiserver_current_inflight_requests{request_kind="readOnly"} 1`, // this one
 		`apiserver_current_inflight_requests{request_kind="mutating"} 0`,

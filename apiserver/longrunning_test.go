@@ -79,11 +79,15 @@ func TestSelectorsAreBounded(t *testing.T) {
 		query string
 		want  string
 	}{
-		"a long label selector": {"labelSelector=" + strings.Repeat("x", 65<<10), "labelSelector: Too long: may not be more than 65536 bytes"},
+		"a long label selector": {"labelSelector=" + strings.Repeat("x", 65<<10),
+			"labelSelector: Too long: may not be more than 65536 bytes"},
 		"a long field selector": {"fieldSelector=metadata.name!=" + strings.Repeat("x", 65<<10), "fieldSelector: Too long"},
-		"many values":           {"labelSelector=a+in+(" + strings.Repeat("x", 10) + numbers(1000) + ")", "labelSelector: Too many: may not have more than 1000"},
-		"many requirements":     {"labelSelector=" + strings.TrimSuffix(strings.Repeat("a,", 1001), ","), "labelSelector: Too many"},
-		"many fields":           {"fieldSelector=" + strings.TrimSuffix(strings.Repeat("metadata.name!=a,", 1001), ","), "fieldSelector: Too many"},
+		"many values": {"labelSelector=a+in+(" + strings.Repeat("x", 10) + numbers(1000) + ")",
+			"labelSelector: Too many: may not have more than 1000"},
+		"many requirements": {"labelSelector=" + strings.TrimSuffix(strings.Repeat("a,", 1001), ","),
+			"labelSelector: Too many"},
+		"many fields": {"fieldSelector=" + strings.TrimSuffix(strings.Repeat("metadata.name!=a,", 1001), ","),
+			"fieldSelector: Too many"},
 	} {
 		for _, watch := range []string{"", "watch=1&"} {
 			code, out := a.read("GET", confs+"?"+watch+c.query, "")

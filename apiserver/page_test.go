@@ -92,16 +92,22 @@ func TestHostileContinueTokens(t *testing.T) {
 	}
 	const version = `{"v":"meta.k8s.io/v1",`
 	for text, want := range map[string]string{ // the code, and the names if it is 200
-		`null`: "400", `[]`: "400", `{}`: "400", `{"v":"v2","rv":1,"start":"a"}`: "400", version + `"rv":0,"start":"a"}`: "400", version + `"rv":-2,"start":"a"}`: "400",
-		version + `"rv":1e400,"start":"a"}`: "400", version + `"rv":99999999999999999999,"start":"a"}`: "400", version + `"rv":-1,"start":""}`: "400", version + `"rv":-1,"start":7}`: "400",
+		`null`: "400", `[]`: "400", `{}`: "400", `{"v":"v2","rv":1,"start":"a"}`: "400", version +
+			`"rv":0,"start":"a"}`: "400", version + `"rv":-2,"start":"a"}`: "400",
+		version + `"rv":1e400,"start":"a"}`: "400", version + `"rv":99999999999999999999,"start":"a"}`: "400", version +
+			`"rv":-1,"start":""}`: "400", version + `"rv":-1,"start":7}`: "400",
 		strings.Repeat(`{"a":`, 20_000): "400",
 		// Places of other namespaces and kinds, and those that no object can have.
-		version + `"rv":-1,"start":"default/a"}`: "200 b", version + `"rv":-1,"start":"a"}`: "200 a b", version + `"rv":-1,"start":"other/"}`: "200 ", version + `"rv":-1,"start":"/"}`: "200 a b",
-		version + `"rv":-1,"start":"../secrets/default/"}`: "200 a b", version + `"rv":-1,"start":"default/../../secrets/other/"}`: "200 a b", version + `"rv":-1,"start":"\u0000"}`: "200 a b",
-		version + `"rv":-1,"start":"\uffff"}`: "200 ", version + `"rv":-1,"start":"default/b\u0000"}`: "200 ", version + `"rv":-1,"start":"` + strings.Repeat("z", 50_000) + `"}`: "200 ",
+		version + `"rv":-1,"start":"default/a"}`: "200 b", version + `"rv":-1,"start":"a"}`: "200 a b", version +
+			`"rv":-1,"start":"other/"}`: "200 ", version + `"rv":-1,"start":"/"}`: "200 a b",
+		version + `"rv":-1,"start":"../secrets/default/"}`: "200 a b", version +
+			`"rv":-1,"start":"default/../../secrets/other/"}`: "200 a b", version + `"rv":-1,"start":"\u0000"}`: "200 a b",
+		version + `"rv":-1,"start":"\uffff"}`: "200 ", version + `"rv":-1,"start":"default/b\u0000"}`: "200 ", version +
+			`"rv":-1,"start":"` + strings.Repeat("z", 50_000) + `"}`: "200 ",
 		version + `"rv":9223372036854775807,"start":"default/a"}`: "504",
 	} {
-		code, out := a.read("GET", "/api/v1/namespaces/default/configmaps?limit=5&continue="+base64.RawURLEncoding.EncodeToString([]byte(text)), "")
+		code, out := a.read("GET", "/api/v1/namespaces/default/configmaps?limit=5&continue="+
+			base64.RawURLEncoding.EncodeToString([]byte(text)), "")
 		got := fmt.Sprint(code)
 		if code == 200 {
 			var names []string

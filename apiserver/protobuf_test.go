@@ -81,7 +81,8 @@ func TestProtobufShapes(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	a.read("POST", pods, podA)
-	set := `{"metadata":{"name":"s"},"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+	set := `{"metadata":{"name":"s"},"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}},` +
+		`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
 	a.read("POST", "/apis/apps/v1/namespaces/default/replicasets", set)
 	_, scale := a.readTyped("GET", "/apis/apps/v1/namespaces/default/replicasets/s/scale", "", typedClient)
 	if scale.(*autoscalingv1.Scale).Spec.Replicas != 3 {
@@ -179,7 +180,8 @@ func TestNegotiation(t *testing.T) {
 		}
 		resp := a.do("GET", confs+query, "", "Accept: "+accept)
 		if code, types, refused := strings.Cut(want, " "); refused {
-			if data := strings.Join(strings.Fields(readBody(t, resp)), " "); resp.Status[:3] != code || !strings.Contains(data, "only the following media types are accepted: "+types) {
+			if data := strings.Join(strings.Fields(readBody(t, resp)), " "); resp.Status[:3] != code || !strings.Contains(data,
+				"only the following media types are accepted: "+types) {
 				t.Errorf("%q: %s %s", accept, resp.Status, data)
 			}
 		} else if got := resp.Header.Get("Content-Type"); got != want {

@@ -120,23 +120,29 @@ func proxiedObjects(a API) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
 	for _, obj := range []client.Object{
 		&corev1.Pod{ObjectMeta: meta(
-			"p"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}},
-		&corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 1234}}}},
+			"p"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i",
+			Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}},
+		&corev1.Service{ObjectMeta: meta("web"),
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 1234}}}},
 		&corev1.Service{ObjectMeta: meta("empty"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
-		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.9"}}, {Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}}},
+		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("http"),
+				Port: new(int32(8080))}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.9"}}, {Addresses: []string{"10.0.0.8"},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 	} {
 		if _, err := a.reg.Create(a.t.Context(), obj); err != nil {
 			a.t.Fatal(err)
 		}
 	}
-	_, err := a.reg.Update(a.t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(), func(cur client.Object) (client.Object, error) {
-		next := cur.DeepCopyObject().(*corev1.Pod)
-		next.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.9"}}
-		return next, nil
-	})
+	_, err := a.reg.Update(a.t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(),
+		func(cur client.Object) (client.Object, error) {
+			next := cur.DeepCopyObject().(*corev1.Pod)
+			next.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.9"}}
+			return next, nil
+		})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -152,23 +158,26 @@ func TestProxy(t *testing.T) {
 		code         int
 		says         string
 	}{
-		"pod":                   {"GET", ns + "/pods/p/proxy/a/b?q=1", 200, `GET /a/b?q=1 auth="" cookie="theirs=1" prefix="` + ns + `/pods/p/proxy/a/b"`},
-		"pod, trailing slash":   {"GET", ns + "/pods/p/proxy/a/", 200, "GET /a/ "},
-		"pod, escapes":          {"GET", ns + "/pods/p/proxy/a%2Fb%20c", 200, "GET /a%2Fb%20c "},
-		"pod, root":             {"GET", ns + "/pods/p/proxy/", 200, "GET / "},
-		"pod, no slash":         {"GET", ns + "/pods/p/proxy", 301, ""},
-		"pod, path in query":    {"GET", ns + "/pods/p/proxy?path=x", 200, "GET /x?path=x "},
-		"pod, port":             {"PUT", ns + "/pods/p:80/proxy/x", 200, "PUT /x "},
-		"pod, https":            {"DELETE", ns + "/pods/https:p:443/proxy/x", 200, "DELETE /x "},
-		"pod, odd scheme":       {"GET", ns + "/pods/ftp:p:443/proxy/x", 400, `invalid pod request \"ftp:p:443\"`},
-		"pod, nothing there":    {"GET", ns + "/pods/p:81/proxy/x", 503, "error trying to reach service: dial 10.0.0.9:81: connection refused"},
-		"no pod":                {"GET", ns + "/pods/q/proxy/x", 404, `pods \"q\" not found`},
-		"large body":            {"POST", ns + "/pods/p/proxy/large", 200, "body=4194304"},
-		"patch":                 {"PATCH", ns + "/pods/p/proxy/x", 200, "PATCH /x "},
-		"options":               {"OPTIONS", ns + "/pods/p/proxy/x", 200, "OPTIONS /x "},
-		"service by name":       {"GET", ns + "/services/web:http/proxy/x", 200, "GET /x "},
-		"service by number":     {"GET", ns + "/services/http:web:1234/proxy/x", 200, "GET /x "},
-		"service, other port":   {"GET", ns + "/services/web:80/proxy/x", 503, `no service port 80 found for service \"web\"`},
+		"pod": {"GET", ns + "/pods/p/proxy/a/b?q=1", 200,
+			`GET /a/b?q=1 auth="" cookie="theirs=1" prefix="` + ns + `/pods/p/proxy/a/b"`},
+		"pod, trailing slash": {"GET", ns + "/pods/p/proxy/a/", 200, "GET /a/ "},
+		"pod, escapes":        {"GET", ns + "/pods/p/proxy/a%2Fb%20c", 200, "GET /a%2Fb%20c "},
+		"pod, root":           {"GET", ns + "/pods/p/proxy/", 200, "GET / "},
+		"pod, no slash":       {"GET", ns + "/pods/p/proxy", 301, ""},
+		"pod, path in query":  {"GET", ns + "/pods/p/proxy?path=x", 200, "GET /x?path=x "},
+		"pod, port":           {"PUT", ns + "/pods/p:80/proxy/x", 200, "PUT /x "},
+		"pod, https":          {"DELETE", ns + "/pods/https:p:443/proxy/x", 200, "DELETE /x "},
+		"pod, odd scheme":     {"GET", ns + "/pods/ftp:p:443/proxy/x", 400, `invalid pod request \"ftp:p:443\"`},
+		"pod, nothing there": {"GET", ns + "/pods/p:81/proxy/x", 503,
+			"error trying to reach service: dial 10.0.0.9:81: connection refused"},
+		"no pod":            {"GET", ns + "/pods/q/proxy/x", 404, `pods \"q\" not found`},
+		"large body":        {"POST", ns + "/pods/p/proxy/large", 200, "body=4194304"},
+		"patch":             {"PATCH", ns + "/pods/p/proxy/x", 200, "PATCH /x "},
+		"options":           {"OPTIONS", ns + "/pods/p/proxy/x", 200, "OPTIONS /x "},
+		"service by name":   {"GET", ns + "/services/web:http/proxy/x", 200, "GET /x "},
+		"service by number": {"GET", ns + "/services/http:web:1234/proxy/x", 200, "GET /x "},
+		"service, other port": {"GET", ns + "/services/web:80/proxy/x", 503,
+			`no service port 80 found for service \"web\"`},
 		"service, no such name": {"GET", ns + "/services/web:x/proxy/x", 503, `no endpoints available for service \"web:x\"`},
 		"service, empty":        {"GET", ns + "/services/empty/proxy/", 503, `no endpoints available for service \"empty\"`},
 		"node":                  {"GET", "/api/v1/nodes/n1/proxy/metrics", 503, "no node runs in this process"},
@@ -233,8 +242,10 @@ func TestProxyKeepsTheTokenOfAWebSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "GET /api/v1/namespaces/default/pods/p/proxy/protocols HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.%s, theirs\r\n\r\n", base64.RawURLEncoding.EncodeToString([]byte(token)))
+	fmt.Fprintf(conn, "GET /api/v1/namespaces/default/pods/p/proxy/protocols HTTP/1.1\r\nHost: x\r\n"+
+		"Connection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.%s, theirs\r\n\r\n",
+		base64.RawURLEncoding.EncodeToString([]byte(token)))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +270,8 @@ func TestProxyUpgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "GET /api/v1/namespaces/default/pods/%s/proxy/echo HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", pod, token)
+		fmt.Fprintf(conn, "GET /api/v1/namespaces/default/pods/%s/proxy/echo HTTP/1.1\r\nHost: x\r\n"+
+			"Authorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", pod, token)
 		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -283,16 +295,18 @@ func TestProxyRefusesLocalAddresses(t *testing.T) {
 
 func refusesLocalAddresses(a API) {
 	t := a.t
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := a.reg.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	for _, ip := range []string{"127.0.0.1", "127.88.0.9", "169.254.169.254", "::1"} {
-		_, err := a.reg.Update(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(), func(cur client.Object) (client.Object, error) {
-			next := cur.DeepCopyObject().(*corev1.Pod)
-			next.Status.PodIPs = []corev1.PodIP{{IP: ip}}
-			return next, nil
-		})
+		_, err := a.reg.Update(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "p"}.Status(),
+			func(cur client.Object) (client.Object, error) {
+				next := cur.DeepCopyObject().(*corev1.Pod)
+				next.Status.PodIPs = []corev1.PodIP{{IP: ip}}
+				return next, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,8 @@ const roleOf = `{"metadata":{"name":"%s"},"rules":[{"apiGroups":[""],"resources"
 func bindingTo(name, role, user string) string {
 	kind, role, _ := strings.Cut(role, "/")
 	return fmt.Sprintf(
-		`{"metadata":{"name":"%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"%s","name":"%s"},"subjects":[{"kind":"User","name":"%s"}]}`,
+		`{"metadata":{"name":"%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"%s","name":"%s"},`+
+			`"subjects":[{"kind":"User","name":"%s"}]}`,
 		name, kind, role, user)
 }
 
@@ -95,12 +96,15 @@ func TestEscalation(t *testing.T) {
 	a.until(201, "POST", rbacRoles, fmt.Sprintf(roleOf, "mine", "pods", `get","list`), asJSON, joe)
 	for name, c := range map[string]struct{ method, path, body, says string }{
 		"a role with more": {"POST", rbacRoles, fmt.Sprintf(roleOf, "more", "secrets", `get","list`),
-			"roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"joe\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n" +
+			"roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"joe\" (groups=[\"system:authenticated\"]) is " +
+				"attempting to grant RBAC permissions not currently held:\n" +
 				`{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}`},
-		"a role that grows":      {"PATCH", rbacRoles + "/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "not currently held"},
-		"a binding to more":      {"POST", rbacBindings, bindingTo("b", "Role/secrets", "joe"), "not currently held"},
-		"a binding to the admin": {"POST", rbacBindings, bindingTo("b", "ClusterRole/cluster-admin", "joe"), "not currently held"},
-		"a binding to nothing":   {"POST", rbacBindings, bindingTo("b", "Role/none", "joe"), `roles.rbac.authorization.k8s.io "none" not found`},
+		"a role that grows": {"PATCH", rbacRoles + "/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "not currently held"},
+		"a binding to more": {"POST", rbacBindings, bindingTo("b", "Role/secrets", "joe"), "not currently held"},
+		"a binding to the admin": {"POST", rbacBindings, bindingTo("b", "ClusterRole/cluster-admin", "joe"),
+			"not currently held"},
+		"a binding to nothing": {"POST", rbacBindings, bindingTo("b", "Role/none", "joe"),
+			`roles.rbac.authorization.k8s.io "none" not found`},
 	} {
 		_, out := a.read(c.method, c.path, c.body, "Content-Type: application/merge-patch+json", joe)
 		if c.method == "POST" {
@@ -119,7 +123,8 @@ func TestEscalation(t *testing.T) {
 		{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles"],"verbs":["escalate"],"resourceNames":["mine"]}]}`, asJSON)
 	a.until(201, "POST", rbacBindings, bindingTo("joe2", "Role/lifter", "joe"), asJSON)
 	a.until(201, "POST", rbacBindings, bindingTo("to-secrets", "Role/secrets", "jack"), asJSON, joe)
-	a.until(200, "PATCH", rbacRoles+"/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "Content-Type: application/merge-patch+json", joe)
+	a.until(200, "PATCH", rbacRoles+"/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"),
+		"Content-Type: application/merge-patch+json", joe)
 }
 
 // An agent can only write its own objects.
@@ -127,16 +132,23 @@ func TestNodeRestriction(t *testing.T) {
 	t.Parallel()
 	a := serveRBAC(t)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		`{"metadata":{"name":"agents"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"system:node"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
-	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"drivers"},"rules":[{"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],"verbs":["create"]}]}`, asJSON)
+		`{"metadata":{"name":"agents"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
+			`"name":"system:node"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
+	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"metadata":{"name":"drivers"},"rules":[{"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],`+
+			`"verbs":["create"]}]}`, asJSON)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		`{"metadata":{"name":"drivers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"drivers"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
+		`{"metadata":{"name":"drivers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
+			`"name":"drivers"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
 	agent := "Authorization: Bearer system:node:n1+system:nodes"
 	node := `{"metadata":{"name":"%s"%s}}`
 	devices := `{"metadata":{"name":"%s"},"spec":{"driver":"d","pool":{"name":"p","resourceSliceCount":1},%s}}`
 	a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(node, "n1", ""), asJSON, agent)
 	for _, n := range []string{"n1", "n2"} {
-		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`, `"spec":{"nodeName":"`+n+`","volumes":[{"name":"c","projected":{"sources":[{"podCertificate":{"signerName":"example.com/s","keyType":"ED25519","keyPath":"k"}}]}}],`, 1), asJSON)
+		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`,
+			`"spec":{"nodeName":"`+n+
+				`","volumes":[{"name":"c","projected":{"sources":[{"podCertificate":{"signerName":"example.com/s",`+
+				`"keyType":"ED25519","keyPath":"k"}}]}}],`, 1), asJSON)
 	}
 	uid := func(path string) string {
 		_, out := a.read("GET", path, "")
@@ -144,11 +156,13 @@ func TestNodeRestriction(t *testing.T) {
 	}
 	podUID := func(name string) string { return uid(pods + "/" + name) }
 	asks := "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests"
-	ask := fmt.Sprintf(`{"metadata":{"generateName":"r-"},"spec":{"podName":%%q,"signerName":%%q,"podUID":%%q,"nodeName":"n1","nodeUID":%q,"serviceAccountName":"default","serviceAccountUID":%q,"stubPKCS10Request":%q}}`,
+	ask := fmt.Sprintf(`{"metadata":{"generateName":"r-"},"spec":{"podName":%%q,"signerName":%%q,"podUID":%%q,`+
+		`"nodeName":"n1","nodeUID":%q,"serviceAccountName":"default","serviceAccountUID":%q,"stubPKCS10Request":%q}}`,
 		uid("/api/v1/nodes/n1"), uid("/api/v1/namespaces/default/serviceaccounts/default"), stubRequest(t))
 	status := `{"status":{"phase":"Running"}}`
 	claims := "/api/v1/namespaces/default/persistentvolumeclaims"
-	a.until(201, "POST", claims, `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`, asJSON)
+	a.until(201, "POST", claims, `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],`+
+		`"resources":{"requests":{"storage":"1Gi"}}}}`, asJSON)
 	csiNode := `{"metadata":{"name":"%s"},"spec":{"drivers":[]}}`
 	lease := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	merge := "Content-Type: application/merge-patch+json"
@@ -157,32 +171,51 @@ func TestNodeRestriction(t *testing.T) {
 		code                    int
 		says                    string
 	}{
-		"another node":            {"POST", "/api/v1/nodes", fmt.Sprintf(node, "n2", ""), asJSON, 403, `node "n1" is not allowed to modify node "n2"`},
-		"its taints":              {"PATCH", "/api/v1/nodes/n1", `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`, merge, 403, "not allowed to modify taints"},
-		"the cluster's labels":    {"PATCH", "/api/v1/nodes/n1", `{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`, merge, 403, "node-restriction.kubernetes.io/x"},
-		"its own labels":          {"PATCH", "/api/v1/nodes/n1", `{"metadata":{"labels":{"acme.com/x":"y","kubernetes.io/hostname":"n1"}}}`, merge, 200, ""},
-		"a pod's status":          {"PATCH", pods + "/on-n1/status", status, merge, 200, ""},
-		"another's pod's status":  {"PATCH", pods + "/on-n2/status", status, merge, 403, "with spec.nodeName set to itself"},
-		"a pod's labels":          {"PATCH", pods + "/on-n1/status", `{"metadata":{"labels":{"x":"y"}}}`, merge, 403, "cannot update labels"},
-		"a pod that is no mirror": {"POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 403, "mirror pods"},
-		"a mirror": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`, `"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}`, 1),
+		"another node": {"POST", "/api/v1/nodes", fmt.Sprintf(node, "n2", ""), asJSON, 403,
+			`node "n1" is not allowed to modify node "n2"`},
+		"its taints": {"PATCH", "/api/v1/nodes/n1", `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`,
+			merge, 403, "not allowed to modify taints"},
+		"the cluster's labels": {"PATCH", "/api/v1/nodes/n1",
+			`{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`, merge, 403, "node-restriction.kubernetes.io/x"},
+		"its own labels": {"PATCH", "/api/v1/nodes/n1",
+			`{"metadata":{"labels":{"acme.com/x":"y","kubernetes.io/hostname":"n1"}}}`, merge, 200, ""},
+		"a pod's status":         {"PATCH", pods + "/on-n1/status", status, merge, 200, ""},
+		"another's pod's status": {"PATCH", pods + "/on-n2/status", status, merge, 403, "with spec.nodeName set to itself"},
+		"a pod's labels": {"PATCH", pods + "/on-n1/status", `{"metadata":{"labels":{"x":"y"}}}`, merge, 403,
+			"cannot update labels"},
+		"a pod that is no mirror": {"POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON,
+			403, "mirror pods"},
+		"a mirror": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`,
+			`"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}`, 1),
 			`"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 201, ""},
-		"another's pod":                {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
-		"its lease":                    {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
-		"a claim's size":               {"PATCH", claims + "/c/status", `{"status":{"capacity":{"storage":"1Gi"},"conditions":[{"type":"FileSystemResizePending","status":"True"}],"allocatedResources":{"storage":"1Gi"}}}`, merge, 200, ""},
-		"a claim's phase":              {"PATCH", claims + "/c/status", `{"status":{"phase":"Lost"}}`, merge, 403, "other than status.quantity and status.conditions"},
-		"a claim's labels":             {"PATCH", claims + "/c/status", `{"metadata":{"labels":{"a":"b"}}}`, merge, 403, "other than status.quantity and status.conditions"},
-		"its CSINode":                  {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n1"), asJSON, 201, ""},
-		"another's CSINode":            {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n2"), asJSON, 403, "same name as the requesting node"},
-		"another's lease":              {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
-		"a slice of its devices":       {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "a", `"nodeName":"n1"`), asJSON, 201, ""},
-		"another's devices":            {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "b", `"nodeName":"n2"`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
-		"devices of all nodes":         {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "c", `"allNodes":true`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
-		"a certificate":                {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", podUID("on-n1")), asJSON, 201, ""},
-		"a certificate nobody wants":   {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/t", podUID("on-n1")), asJSON, 403, `pod "on-n1" does not have a certificate of signer "example.com/t" in its volumes`},
-		"a certificate of another UID": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", "x"), asJSON, 403, `spec.podUID is "x"`},
-		"another node's certificate":   {"POST", asks, fmt.Sprintf(ask, "on-n2", "example.com/s", podUID("on-n2")), asJSON, 403, `the node of the pod is "n2", expected "n1"`},
-		"a lease elsewhere":            {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1), `{"metadata":{"name":"n1"}}`, asJSON, 403, "kube-node-lease"},
+		"another's pod": {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
+		"its lease":     {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
+		"a claim's size": {"PATCH", claims + "/c/status",
+			`{"status":{"capacity":{"storage":"1Gi"},"conditions":[{"type":"FileSystemResizePending","status":"True"}],` +
+				`"allocatedResources":{"storage":"1Gi"}}}`, merge, 200, ""},
+		"a claim's phase": {"PATCH", claims + "/c/status", `{"status":{"phase":"Lost"}}`, merge, 403,
+			"other than status.quantity and status.conditions"},
+		"a claim's labels": {"PATCH", claims + "/c/status", `{"metadata":{"labels":{"a":"b"}}}`, merge, 403,
+			"other than status.quantity and status.conditions"},
+		"its CSINode": {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n1"), asJSON, 201, ""},
+		"another's CSINode": {"POST", "/apis/storage.k8s.io/v1/csinodes", fmt.Sprintf(csiNode, "n2"), asJSON, 403,
+			"same name as the requesting node"},
+		"another's lease": {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
+		"a slice of its devices": {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "a",
+			`"nodeName":"n1"`), asJSON, 201, ""},
+		"another's devices": {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "b",
+			`"nodeName":"n2"`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
+		"devices of all nodes": {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "c",
+			`"allNodes":true`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
+		"a certificate": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", podUID("on-n1")), asJSON, 201, ""},
+		"a certificate nobody wants": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/t", podUID("on-n1")), asJSON,
+			403, `pod "on-n1" does not have a certificate of signer "example.com/t" in its volumes`},
+		"a certificate of another UID": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", "x"), asJSON, 403,
+			`spec.podUID is "x"`},
+		"another node's certificate": {"POST", asks, fmt.Sprintf(ask, "on-n2", "example.com/s", podUID("on-n2")), asJSON,
+			403, `the node of the pod is "n2", expected "n1"`},
+		"a lease elsewhere": {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1),
+			`{"metadata":{"name":"n1"}}`, asJSON, 403, "kube-node-lease"},
 	} {
 		code, out := a.read(c.method, c.path, c.body, c.typ, agent)
 		if message, _ := out["message"].(string); code != c.code || !strings.Contains(message, c.says) {
@@ -213,7 +246,8 @@ func TestNodesReadOnlyTheirObjects(t *testing.T) {
 	for _, n := range []string{"n1", "n2"} {
 		a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q}}`, n), asJSON)
 		a.until(201, "POST", "/api/v1/namespaces/default/secrets", fmt.Sprintf(`{"metadata":{"name":"of-%s"}}`, n), asJSON)
-		a.until(201, "POST", pods, fmt.Sprintf(`{"metadata":{"name":"on-%s"},"spec":{"nodeName":%[1]q,"containers":[{"name":"c","image":"i","envFrom":[{"secretRef":{"name":"of-%[1]s"}}]}]}}`, n), asJSON)
+		a.until(201, "POST", pods, fmt.Sprintf(`{"metadata":{"name":"on-%s"},"spec":{"nodeName":%[1]q,`+
+			`"containers":[{"name":"c","image":"i","envFrom":[{"secretRef":{"name":"of-%[1]s"}}]}]}}`, n), asJSON)
 	}
 	const none = "no relationship found between node 'n1' and this object"
 	for path, says := range map[string]string{
@@ -248,7 +282,8 @@ func TestNodesReadOnlyTheirObjects(t *testing.T) {
 		`{"requirements":[{"key":"spec.nodeName","operator":"NotIn","values":["n1"]}]}`: false,
 		`null`: false,
 	} {
-		_, out := a.read("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", fmt.Sprintf(review, selector), asJSON, agent)
+		_, out := a.read("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", fmt.Sprintf(review, selector),
+			asJSON, agent)
 		if got := out["status"].(map[string]any)["allowed"]; got != want {
 			t.Errorf("review with %s: %v", selector, out)
 		}

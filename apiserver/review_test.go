@@ -39,24 +39,38 @@ func TestReviews(t *testing.T) {
 			`RBAC: allowed by RoleBinding "b/default" of Role "reader" to User "joe"`},
 		"may I not": {joe, mayReview + "selfsubjectaccessreviews",
 			`{"spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`, 201, "status.allowed", "false"},
-		"may I a path":        {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/api"}}}`, 201, "status.allowed", "true"},
-		"nothing asked":       {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "reason", "Invalid"},
-		"two things asked":    {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `,"nonResourceAttributes":{"verb":"get"}}}`, 422, "reason", "Invalid"},
-		"named question":      {joe, mayReview + "selfsubjectaccessreviews", `{"metadata":{"name":"x"},"spec":{` + get + `}}`, 422, "reason", "Invalid"},
-		"others are no ask":   {joe, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"x"}}`, 403, "reason", "Forbidden"},
-		"may joe":             {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201, "status.allowed", "true"},
-		"may jack":            {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"jack"}}`, 201, "status.allowed", "false"},
-		"may the masters":     {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"groups":["system:masters"]}}`, 201, "status.allowed", "true"},
-		"without user":        {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `}}`, 422, "reason", "Invalid"},
-		"may joe here":        {admin, mayReview + "namespaces/default/localsubjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201, "status.allowed", "true"},
-		"may joe elsewhere":   {admin, mayReview + "namespaces/kube-system/localsubjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 422, "reason", "Invalid"},
-		"what may I":          {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, 201, "status.resourceRules", "resources:[pods] verbs:[get]"},
+		"may I a path": {joe, mayReview + "selfsubjectaccessreviews",
+			`{"spec":{"nonResourceAttributes":{"verb":"get","path":"/api"}}}`, 201, "status.allowed", "true"},
+		"nothing asked": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "reason", "Invalid"},
+		"two things asked": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get +
+			`,"nonResourceAttributes":{"verb":"get"}}}`, 422, "reason", "Invalid"},
+		"named question": {joe, mayReview + "selfsubjectaccessreviews", `{"metadata":{"name":"x"},"spec":{` + get + `}}`,
+			422, "reason", "Invalid"},
+		"others are no ask": {joe, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"x"}}`, 403, "reason",
+			"Forbidden"},
+		"may joe": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201,
+			"status.allowed", "true"},
+		"may jack": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"jack"}}`, 201,
+			"status.allowed", "false"},
+		"may the masters": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get +
+			`,"groups":["system:masters"]}}`, 201, "status.allowed", "true"},
+		"without user": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `}}`, 422, "reason", "Invalid"},
+		"may joe here": {admin, mayReview + "namespaces/default/localsubjectaccessreviews", `{"spec":{` + get +
+			`,"user":"joe"}}`, 201, "status.allowed", "true"},
+		"may joe elsewhere": {admin, mayReview + "namespaces/kube-system/localsubjectaccessreviews", `{"spec":{` + get +
+			`,"user":"joe"}}`, 422, "reason", "Invalid"},
+		"what may I": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, 201,
+			"status.resourceRules", "resources:[pods] verbs:[get]"},
 		"what may I anywhere": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
-		"who am I":            {joe, whoReview + "selfsubjectreviews", `{}`, 201, "status.userInfo", "map[groups:[dev system:authenticated] username:joe]"},
-		"whose token":         {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack+ops"}}`, 201, "status.user", "map[groups:[ops system:authenticated] username:jack]"},
-		"a token is known":    {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack"}}`, 201, "status.authenticated", "true"},
-		"not for them":        {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack","audiences":["vault"]}}`, 201, "status.authenticated", "<nil>"},
-		"no token":            {admin, whoReview + "tokenreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
+		"who am I": {joe, whoReview + "selfsubjectreviews", `{}`, 201, "status.userInfo",
+			"map[groups:[dev system:authenticated] username:joe]"},
+		"whose token": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack+ops"}}`, 201, "status.user",
+			"map[groups:[ops system:authenticated] username:jack]"},
+		"a token is known": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack"}}`, 201, "status.authenticated",
+			"true"},
+		"not for them": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack","audiences":["vault"]}}`, 201,
+			"status.authenticated", "<nil>"},
+		"no token": {admin, whoReview + "tokenreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
 	} {
 		code, out := a.read("POST", c.path, c.body, asJSON, c.who)
 		if got := at(out, c.at); code != c.code || !strings.Contains(got, c.want) {
@@ -72,7 +86,8 @@ func TestComponentStatuses(t *testing.T) {
 	if got := fmt.Sprint(len(list["items"].([]any))); got != "3" {
 		t.Errorf("%s components", got)
 	}
-	if code, one := a.read("GET", "/api/v1/componentstatuses/scheduler", ""); code != 200 || !strings.Contains(fmt.Sprint(one["conditions"]), "Healthy") {
+	if code, one := a.read("GET", "/api/v1/componentstatuses/scheduler", ""); code != 200 ||
+		!strings.Contains(fmt.Sprint(one["conditions"]), "Healthy") {
 		t.Errorf("%d %v", code, one)
 	}
 	_, broken := a.read("GET", "/api/v1/componentstatuses/controller-manager", "")

@@ -150,10 +150,12 @@ func newObject(reg *registry.Registry) func(schema.GroupVersionResource, string)
 }
 
 const (
-	pods   = "/api/v1/namespaces/default/pods"
-	sets   = "/apis/apps/v1/namespaces/default/replicasets"
-	podA   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
-	rs     = `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web"},"spec":{"replicas":%d,"selector":{"matchLabels":{"app":"%s"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+	pods = "/api/v1/namespaces/default/pods"
+	sets = "/apis/apps/v1/namespaces/default/replicasets"
+	podA = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	rs   = `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web"},"spec":{"replicas":%d,` +
+		`"selector":{"matchLabels":{"app":"%s"}},"template":{"metadata":{"labels":{"app":"web"}},` +
+		`"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
 	asJSON = "Content-Type: application/json"
 )
 
@@ -170,48 +172,69 @@ func TestGarbage(t *testing.T) {
 		reason             string
 		says               string
 	}{
-		"bad JSON":               {"POST", pods, `{"kind":`, nil, 400, "BadRequest", "JSON"},
-		"wrong kind":             {"POST", pods, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`, nil, 400, "BadRequest", "ConfigMap"},
-		"wrong type":             {"POST", pods, strings.Replace(podA, `"a"`, `7`, 1), nil, 400, "BadRequest", "name"},
-		"unknown namespace":      {"POST", "/api/v1/namespaces/none/pods", podA, nil, 404, "NotFound", `namespaces "none" not found`},
-		"namespace mismatch":     {"POST", pods, strings.Replace(podA, `"name":"a"`, `"name":"x","namespace":"kube-system"`, 1), nil, 400, "BadRequest", "does not match the namespace"},
-		"name not DNS-1123":      {"POST", pods, strings.Replace(podA, `"a"`, `"No_Good"`, 1), nil, 422, "Invalid", "metadata.name"},
-		"no containers":          {"POST", pods, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":{}}`, nil, 422, "Invalid", "spec.containers: Required value"},
-		"negative replicas":      {"POST", sets, fmt.Sprintf(rs, -1, "web"), nil, 422, "Invalid", "spec.replicas: Invalid value: -1"},
-		"selector mismatch":      {"POST", sets, fmt.Sprintf(rs, 1, "other"), nil, 422, "Invalid", "spec.template.metadata.labels"},
-		"body too large":         {"POST", pods, strings.Repeat("x", 4<<20), nil, 413, "RequestEntityTooLarge", "limit"},
-		"wrong token":            {"GET", pods, "", []string{"Authorization: Bearer wrong"}, 401, "Unauthorized", "Unauthorized"},
-		"unknown path":           {"GET", "/api/v1/unicorns", "", nil, 404, "NotFound", "could not find"},
-		"unknown group":          {"GET", "/apis/zoo/v1/unicorns", "", nil, 404, "NotFound", "could not find"},
-		"unknown name":           {"GET", pods + "/none", "", nil, 404, "NotFound", `pods "none" not found`},
-		"wrong method":           {"PUT", pods, podA, nil, 405, "MethodNotAllowed", ""},
-		"exists":                 {"POST", pods, podA, nil, 409, "AlreadyExists", `"a" already exists`},
-		"unknown media type":     {"POST", pods, podA, []string{"Content-Type: text/html"}, 415, "UnsupportedMediaType", "text/html"},
-		"unknown patch type":     {"PATCH", pods + "/a", "{}", []string{"Content-Type: application/x"}, 415, "UnsupportedMediaType", "strategic"},
-		"not acceptable":         {"GET", pods, "", []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
-		"strict":                 {"POST", pods + "?fieldValidation=Strict", strings.Replace(podA, `"image"`, `"imagine":"x","image"`, 1), nil, 400, "BadRequest", `unknown field "spec.containers[0].imagine"`},
-		"patch no JSON":          {"PATCH", pods + "/a", `[`, []string{"Content-Type: application/merge-patch+json"}, 400, "BadRequest", "patch"},
-		"patch null":             {"PATCH", pods + "/a", `null`, []string{"Content-Type: application/strategic-merge-patch+json"}, 400, "BadRequest", ""},
-		"patch test fails":       {"PATCH", pods + "/a", `[{"op":"test","path":"/metadata/name","value":"b"}]`, []string{"Content-Type: application/json-patch+json"}, 422, "Invalid", "test"},
-		"patch name":             {"PATCH", pods + "/a", `{"metadata":{"name":"b"}}`, []string{"Content-Type: application/merge-patch+json"}, 400, "BadRequest", "does not match"},
-		"immutable spec":         {"PATCH", pods + "/a", `{"spec":{"nodeName":"x"}}`, []string{"Content-Type: application/merge-patch+json"}, 422, "Invalid", "spec: Forbidden"},
-		"stale":                  {"PATCH", pods + "/a", `{"metadata":{"resourceVersion":"1"}}`, []string{"Content-Type: application/merge-patch+json"}, 409, "Conflict", "modified"},
-		"label selector":         {"GET", pods + "?labelSelector=a%3D%3D%3D", "", nil, 400, "BadRequest", ""},
-		"field selector":         {"GET", pods + "?fieldSelector=spec.color%3Dred", "", nil, 400, "BadRequest", "spec.color"},
-		"watch in the future":    {"GET", pods + "?watch=1&resourceVersion=99999999", "", nil, 504, "Timeout", "Too large resource version"},
-		"revision no number":     {"GET", pods + "?watch=1&resourceVersion=x", "", nil, 400, "BadRequest", "resourceVersion"},
-		"dry run":                {"POST", pods + "?dryRun=Some", podA, nil, 422, "Invalid", "dryRun"},
-		"grace no number":        {"DELETE", pods + "/a?gracePeriodSeconds=x", "", nil, 400, "BadRequest", "gracePeriodSeconds"},
-		"exec of no node":        {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "does not have a host"},
-		"not acceptable write":   {"POST", pods, strings.Replace(podA, `"a"`, `"b"`, 1), []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
+		"bad JSON": {"POST", pods, `{"kind":`, nil, 400, "BadRequest", "JSON"},
+		"wrong kind": {"POST", pods, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`, nil, 400,
+			"BadRequest", "ConfigMap"},
+		"wrong type": {"POST", pods, strings.Replace(podA, `"a"`, `7`, 1), nil, 400, "BadRequest", "name"},
+		"unknown namespace": {"POST", "/api/v1/namespaces/none/pods", podA, nil, 404, "NotFound",
+			`namespaces "none" not found`},
+		"namespace mismatch": {"POST", pods, strings.Replace(podA, `"name":"a"`, `"name":"x","namespace":"kube-system"`,
+			1), nil, 400, "BadRequest", "does not match the namespace"},
+		"name not DNS-1123": {"POST", pods, strings.Replace(podA, `"a"`, `"No_Good"`, 1), nil, 422, "Invalid",
+			"metadata.name"},
+		"no containers": {"POST", pods, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":{}}`, nil,
+			422, "Invalid", "spec.containers: Required value"},
+		"negative replicas": {"POST", sets, fmt.Sprintf(rs, -1, "web"), nil, 422, "Invalid",
+			"spec.replicas: Invalid value: -1"},
+		"selector mismatch": {"POST", sets, fmt.Sprintf(rs, 1, "other"), nil, 422, "Invalid",
+			"spec.template.metadata.labels"},
+		"body too large": {"POST", pods, strings.Repeat("x", 4<<20), nil, 413, "RequestEntityTooLarge", "limit"},
+		"wrong token":    {"GET", pods, "", []string{"Authorization: Bearer wrong"}, 401, "Unauthorized", "Unauthorized"},
+		"unknown path":   {"GET", "/api/v1/unicorns", "", nil, 404, "NotFound", "could not find"},
+		"unknown group":  {"GET", "/apis/zoo/v1/unicorns", "", nil, 404, "NotFound", "could not find"},
+		"unknown name":   {"GET", pods + "/none", "", nil, 404, "NotFound", `pods "none" not found`},
+		"wrong method":   {"PUT", pods, podA, nil, 405, "MethodNotAllowed", ""},
+		"exists":         {"POST", pods, podA, nil, 409, "AlreadyExists", `"a" already exists`},
+		"unknown media type": {"POST", pods, podA, []string{"Content-Type: text/html"}, 415, "UnsupportedMediaType",
+			"text/html"},
+		"unknown patch type": {"PATCH", pods + "/a", "{}", []string{"Content-Type: application/x"}, 415,
+			"UnsupportedMediaType", "strategic"},
+		"not acceptable": {"GET", pods, "", []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
+		"strict": {"POST", pods + "?fieldValidation=Strict", strings.Replace(podA, `"image"`,
+			`"imagine":"x","image"`, 1), nil, 400, "BadRequest", `unknown field "spec.containers[0].imagine"`},
+		"patch no JSON": {"PATCH", pods + "/a", `[`, []string{"Content-Type: application/merge-patch+json"}, 400,
+			"BadRequest", "patch"},
+		"patch null": {"PATCH", pods + "/a", `null`,
+			[]string{"Content-Type: application/strategic-merge-patch+json"}, 400, "BadRequest", ""},
+		"patch test fails": {"PATCH", pods + "/a", `[{"op":"test","path":"/metadata/name","value":"b"}]`,
+			[]string{"Content-Type: application/json-patch+json"}, 422, "Invalid", "test"},
+		"patch name": {"PATCH", pods + "/a", `{"metadata":{"name":"b"}}`,
+			[]string{"Content-Type: application/merge-patch+json"}, 400, "BadRequest", "does not match"},
+		"immutable spec": {"PATCH", pods + "/a", `{"spec":{"nodeName":"x"}}`,
+			[]string{"Content-Type: application/merge-patch+json"}, 422, "Invalid", "spec: Forbidden"},
+		"stale": {"PATCH", pods + "/a", `{"metadata":{"resourceVersion":"1"}}`,
+			[]string{"Content-Type: application/merge-patch+json"}, 409, "Conflict", "modified"},
+		"label selector": {"GET", pods + "?labelSelector=a%3D%3D%3D", "", nil, 400, "BadRequest", ""},
+		"field selector": {"GET", pods + "?fieldSelector=spec.color%3Dred", "", nil, 400, "BadRequest", "spec.color"},
+		"watch in the future": {"GET", pods + "?watch=1&resourceVersion=99999999", "", nil, 504, "Timeout",
+			"Too large resource version"},
+		"revision no number": {"GET", pods + "?watch=1&resourceVersion=x", "", nil, 400, "BadRequest", "resourceVersion"},
+		"dry run":            {"POST", pods + "?dryRun=Some", podA, nil, 422, "Invalid", "dryRun"},
+		"grace no number":    {"DELETE", pods + "/a?gracePeriodSeconds=x", "", nil, 400, "BadRequest", "gracePeriodSeconds"},
+		"exec of no node":    {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "does not have a host"},
+		"not acceptable write": {"POST", pods, strings.Replace(podA, `"a"`, `"b"`, 1), []string{"Accept: image/png"}, 406,
+			"NotAcceptable", "accepted"},
 		"not acceptable delete":  {"DELETE", pods + "/a", "", []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
 		"query does not parse":   {"DELETE", pods + "?labelSelector=%zz", "", nil, 400, "BadRequest", "query"},
 		"query cut at semicolon": {"DELETE", pods + "?labelSelector=a;b", "", nil, 400, "BadRequest", "query"},
-		"two documents":          {"POST", pods, "metadata: {name: x}\n---\nmetadata: {name: y}\n", []string{"Content-Type: application/yaml"}, 400, "BadRequest", "several documents"},
-		"namespace of all":       {"DELETE", "/api/v1/namespaces/default", "", nil, 403, "Forbidden", "may not be deleted"},
-		"all namespaces":         {"DELETE", "/api/v1/namespaces", "", nil, 405, "MethodNotAllowed", ""},
-		"binding to nothing":     {"POST", pods + "/a/binding", `{"target":{"kind":"Node"}}`, nil, 422, "Invalid", "target.name: Required value"},
-		"protobuf cut off":       {"POST", pods, "k8s\x00\x0a\xff", []string{"Content-Type: application/vnd.kubernetes.protobuf"}, 400, "BadRequest", "protobuf"},
+		"two documents": {"POST", pods, "metadata: {name: x}\n---\nmetadata: {name: y}\n",
+			[]string{"Content-Type: application/yaml"}, 400, "BadRequest", "several documents"},
+		"namespace of all": {"DELETE", "/api/v1/namespaces/default", "", nil, 403, "Forbidden", "may not be deleted"},
+		"all namespaces":   {"DELETE", "/api/v1/namespaces", "", nil, 405, "MethodNotAllowed", ""},
+		"binding to nothing": {"POST", pods + "/a/binding", `{"target":{"kind":"Node"}}`, nil, 422, "Invalid",
+			"target.name: Required value"},
+		"protobuf cut off": {"POST", pods, "k8s\x00\x0a\xff",
+			[]string{"Content-Type: application/vnd.kubernetes.protobuf"}, 400, "BadRequest", "protobuf"},
 		"delete of another kind": {"DELETE", pods + "/a", podA, nil, 400, "BadRequest", "DeleteOptions"},
 		"a name with a slash":    {"GET", pods + "/..%2f..%2fa", "", nil, 404, "NotFound", `pods "../../a" not found`},
 		"invented method":        {"BREW", pods, "", nil, 405, "MethodNotAllowed", ""},
@@ -234,7 +257,8 @@ func TestGarbage(t *testing.T) {
 
 func TestInvalidNamesItsFields(t *testing.T) {
 	t.Parallel()
-	_, status := serve(t).read("POST", pods, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":{"containers":[{"name":"c"}]}}`)
+	_, status := serve(t).read("POST", pods,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"},"spec":{"containers":[{"name":"c"}]}}`)
 	causes := status["details"].(map[string]any)["causes"].([]any)
 	if len(causes) != 1 || causes[0].(map[string]any)["field"] != "spec.containers[0].image" {
 		t.Errorf("causes %v", causes)
@@ -268,7 +292,8 @@ func TestPatches(t *testing.T) {
 func TestUnknownFieldsWarn(t *testing.T) {
 	t.Parallel()
 	resp := serve(t).do("POST", pods, strings.Replace(podA, `"image"`, `"imagine":"x","image"`, 1), asJSON)
-	if w := resp.Header.Get("Warning"); resp.StatusCode != http.StatusCreated || !strings.Contains(w, `unknown field \"spec.containers[0].imagine\"`) {
+	if w := resp.Header.Get("Warning"); resp.StatusCode != http.StatusCreated || !strings.Contains(w,
+		`unknown field \"spec.containers[0].imagine\"`) {
 		t.Errorf("%d, Warning %q", resp.StatusCode, w)
 	}
 }
@@ -276,7 +301,8 @@ func TestUnknownFieldsWarn(t *testing.T) {
 func TestYAMLBodyAndAnswer(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	resp := a.do("POST", "/api/v1/namespaces/default/configmaps", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {k: v}\n",
+	resp := a.do("POST", "/api/v1/namespaces/default/configmaps",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {k: v}\n",
 		"Content-Type: application/yaml", "Accept: application/yaml")
 	data, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusCreated || !strings.Contains(string(data), "data:\n  k: v\n") {
@@ -359,11 +385,13 @@ func TestWatchTooOldIsGone(t *testing.T) {
 	a := serve(t)
 	_, first := a.read("POST", pods, podA)
 	for i := range 400 {
-		a.read("PATCH", pods+"/a", fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, i), "Content-Type: application/merge-patch+json")
+		a.read("PATCH", pods+"/a", fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, i),
+			"Content-Type: application/merge-patch+json")
 	}
 	rv := first["metadata"].(map[string]any)["resourceVersion"].(string)
 	resp := a.do("GET", pods+"?watch=1&resourceVersion="+rv, "")
-	if events := readBody(t, resp); resp.StatusCode != http.StatusOK || !strings.HasPrefix(events, `{"type":"ERROR","object":{"kind":"Status"`) || !strings.Contains(events, `"code":410`) {
+	if events := readBody(t, resp); resp.StatusCode != http.StatusOK || !strings.HasPrefix(events,
+		`{"type":"ERROR","object":{"kind":"Status"`) || !strings.Contains(events, `"code":410`) {
 		t.Errorf("%d %s", resp.StatusCode, events)
 	}
 }
@@ -399,13 +427,15 @@ func TestStatusOfNamespaces(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	for path, kind := range map[string]string{
-		"/api/v1/namespaces/default/status": "Namespace", "/api/v1/namespaces/default": "Namespace", "/api/v1/namespaces/default/configmaps": "ConfigMapList",
+		"/api/v1/namespaces/default/status": "Namespace", "/api/v1/namespaces/default": "Namespace",
+		"/api/v1/namespaces/default/configmaps": "ConfigMapList",
 	} {
 		if code, out := a.read("GET", path, ""); code != 200 || out["kind"] != kind {
 			t.Errorf("%s: %d %v", path, code, out)
 		}
 	}
-	if code, out := a.read("PATCH", "/api/v1/namespaces/default/status", `{"status":{"conditions":[{"type":"X","status":"True"}]}}`,
+	if code, out := a.read("PATCH", "/api/v1/namespaces/default/status",
+		`{"status":{"conditions":[{"type":"X","status":"True"}]}}`,
 		"Content-Type: application/merge-patch+json"); code != 200 {
 		t.Errorf("%d %v", code, out)
 	}

@@ -99,7 +99,10 @@ func attaching(t *testing.T) API {
 		}
 	}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: reg, Authenticator: auth.Token(token, auth.Admin), Node: func(string) (client.Node, error) { return node, nil }})
+		Registry: reg, Authenticator: auth.Token(token, auth.Admin), Node: func(string) (client.Node, error) {
+			return node,
+				nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +148,10 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 		ws := a.socket(path, signedIn, "binary.k8s.io")
 		_, _ = io.ReadAll(ws) // ends
 		want := fmt.Sprintf("monopod_panics_total{part=\"request\"} %d\n", i+1)
-		if !harness.Eventually(harness.Bound, func() bool { return strings.Contains(readBody(t, a.do("GET", "/metrics", "")), want) }) {
+		if !harness.Eventually(harness.Bound, func() bool {
+			return strings.Contains(readBody(t, a.do("GET", "/metrics", "")),
+				want)
+		}) {
 			t.Errorf("%s: no %q", path, want)
 		}
 	}
@@ -170,7 +176,8 @@ func TestPanicOfAWatchIsContained(t *testing.T) {
 		t.Error("the response was not cut off")
 	}
 	metrics := readBody(t, a.do("GET", "/metrics", ""))
-	for _, want := range []string{`monopod_panics_total{part="request"} 1`, `apiserver_longrunning_requests{resource="pods",subresource="",verb="WATCH"} 0`} {
+	for _, want := range []string{`monopod_panics_total{part="request"} 1`,
+		`apiserver_longrunning_requests{resource="pods",subresource="",verb="WATCH"} 0`} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("no %s", want)
 		}
@@ -182,7 +189,8 @@ func TestAttachToEndedContainer(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)
 	for name, want := range map[string]string{"young": "said on Stdout, said on Stderr", "old": ", "} {
-		ws := a.socket("/api/v1/namespaces/default/pods/"+name+"/attach?stdout=true&stderr=true", signedIn, "v4.channel.k8s.io")
+		ws := a.socket("/api/v1/namespaces/default/pods/"+name+"/attach?stdout=true&stderr=true", signedIn,
+			"v4.channel.k8s.io")
 		var out [256]string
 		for {
 			var data []byte
@@ -206,9 +214,11 @@ func TestLogOverAWebSocket(t *testing.T) {
 			t.Errorf("%s: %q, %v", protocol, data, err)
 		}
 	}
-	resp := a.do("GET", "/api/v1/namespaces/default/pods/old/log", "", upgrading, "Upgrade: websocket", "Sec-WebSocket-Protocol: other",
+	resp := a.do("GET", "/api/v1/namespaces/default/pods/old/log", "", upgrading, "Upgrade: websocket",
+		"Sec-WebSocket-Protocol: other",
 		"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: MDEyMzQ1Njc4OTAxMjM0NQ==")
-	if text := readBody(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "base64.binary.k8s.io") {
+	if text := readBody(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text,
+		"base64.binary.k8s.io") {
 		t.Errorf("an unknown subprotocol: %d %s", resp.StatusCode, text)
 	}
 }

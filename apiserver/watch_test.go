@@ -144,7 +144,8 @@ func TestWatchBeginsInItsVersion(t *testing.T) {
 	a := serve(t)
 	const scalers = "/namespaces/default/horizontalpodautoscalers"
 	a.read("POST", "/apis/autoscaling/v2"+scalers,
-		`{"metadata":{"name":"a"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"}}}`)
+		`{"metadata":{"name":"a"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment",`+
+			`"name":"a"}}}`)
 	var message string
 	if err := websocket.Message.Receive(a.socket("/apis/autoscaling/v1"+scalers+"?watch=1&timeoutSeconds=2"),
 		&message); err != nil {

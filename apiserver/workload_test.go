@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	podTemplate = `"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"%s","containers":[{"name":"c","image":"d"%s}]}}`
-	inApps      = "/apis/apps/v1/namespaces/default/"
-	inBatch     = "/apis/batch/v1/namespaces/default/"
+	podTemplate = `"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"%s","containers":[{"name":"c",` +
+		`"image":"d"%s}]}}`
+	inApps  = "/apis/apps/v1/namespaces/default/"
+	inBatch = "/apis/batch/v1/namespaces/default/"
 )
 
 // keeper is the body of a controller that keeps pods running, and runner of one that runs them to completion.
@@ -129,7 +130,8 @@ func TestTemplatesWarn(t *testing.T) {
 		return slices.DeleteFunc(resp.Header.Values("Warning"),
 			func(w string) bool { return strings.Contains(w, "is only stored") })
 	}
-	want := `299 - "spec.template.spec.containers[0].env[1]: hides previous definition of \"x\", which may be dropped when using apply"`
+	want := `299 - "spec.template.spec.containers[0].env[1]: hides previous definition of \"x\", ` +
+		`which may be dropped when using apply"`
 	if got := warnings("POST", inApps+"deployments", keeper("w", "", twice)); len(got) != 1 || got[0] != want {
 		t.Errorf("got %q", got)
 	}
@@ -150,7 +152,8 @@ func TestAutoscalersInBothVersions(t *testing.T) {
 	a := serve(t)
 	v1, v2 := "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
 		"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
-	body := `{"metadata":{"name":"h"},"spec":{"maxReplicas":4,"targetCPUUtilizationPercentage":30,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
+	body := `{"metadata":{"name":"h"},"spec":{"maxReplicas":4,"targetCPUUtilizationPercentage":30,` +
+		`"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
 	if code, got := a.read("POST", v1, body); code != 201 || got["apiVersion"] != "autoscaling/v1" {
 		t.Fatalf("%d %v", code, got)
 	}

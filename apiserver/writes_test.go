@@ -19,7 +19,9 @@ func TestWritesAsUpstream(t *testing.T) {
 		merge  = "Content-Type: application/merge-patch+json"
 		yaml   = "Content-Type: application/yaml"
 		apply  = "Content-Type: application/apply-patch+yaml"
-		inKube = `{metadata: {name: gadgets.x.k8s.io, annotations: {A}}, spec: {group: x.k8s.io, scope: Namespaced, names: {plural: gadgets, singular: gadget, kind: Gadget, listKind: GadgetList}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`
+		inKube = `{metadata: {name: gadgets.x.k8s.io, annotations: {A}}, spec: {group: x.k8s.io, scope: Namespaced, ` +
+			`names: {plural: gadgets, singular: gadget, kind: Gadget, listKind: GadgetList}, versions: [{name: v1, ` +
+			`served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`
 	)
 	gadgets := func(annotation string) string { return strings.Replace(inKube, "A", annotation, 1) }
 	for _, c := range []struct {
@@ -58,21 +60,27 @@ func TestWritesAsUpstream(t *testing.T) {
 			422, "must not contain dots", "", yaml},
 
 		{"another server for a built-in group", "POST", "/apis/apiregistration.k8s.io/v1/apiservices",
-			`{metadata: {name: v1.apps}, spec: {group: apps, version: v1, service: {name: a, namespace: b}, groupPriorityMinimum: 1, versionPriority: 1}}`, 422, "spec.service: Forbidden: apps/v1 is built in: no other server can serve it", "", yaml},
+			`{metadata: {name: v1.apps}, spec: {group: apps, version: v1, service: {name: a, namespace: b}, ` +
+				`groupPriorityMinimum: 1, versionPriority: 1}}`, 422,
+			"spec.service: Forbidden: apps/v1 is built in: no other server can serve it", "", yaml},
 		{"for one that users may install", "POST", "/apis/apiregistration.k8s.io/v1/apiservices",
-			`{metadata: {name: v1beta1.metrics.k8s.io}, spec: {group: metrics.k8s.io, version: v1beta1, service: {name: a, namespace: b}, groupPriorityMinimum: 1, versionPriority: 1}}`, 201, `"service":{`, "", yaml},
+			`{metadata: {name: v1beta1.metrics.k8s.io}, spec: {group: metrics.k8s.io, version: v1beta1, service: {name: a, ` +
+				`namespace: b}, groupPriorityMinimum: 1, versionPriority: 1}}`, 201, `"service":{`, "", yaml},
 
 		{"a mode of an emptyDir", "POST", pods,
 			`{metadata: {name: mode}, spec: {volumes: [{name: v, emptyDir: {mode: 448}}], containers: [{name: c, image: i}]}}`,
 			201, `"emptyDir":{}`, "448", yaml},
 		{"two sources of a volume", "POST", pods,
-			`{metadata: {name: two}, spec: {volumes: [{name: v, emptyDir: {}, hostPath: {path: /a}}], containers: [{name: c, image: i}]}}`, 422, "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type", "emptyDir: Forbidden", yaml},
+			`{metadata: {name: two}, spec: {volumes: [{name: v, emptyDir: {}, hostPath: {path: /a}}], containers: [{name: c, ` +
+				`image: i}]}}`, 422, "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
+			"emptyDir: Forbidden", yaml},
 		{"a pod with scheduling gates", "POST", pods,
 			`{metadata: {name: gated}, spec: {schedulingGates: [{name: a}], containers: [{name: c, image: i}]}}`, 201,
 			`"lastTransitionTime":"2`, `"lastTransitionTime":null`, yaml},
 
 		{"a wrong type", "POST", in + "/services", `{metadata: {name: a}, spec: {ports: {port: 80}}}`, 400,
-			`Service in version \"v1\" cannot be handled as a Service: json: cannot unmarshal object into Go struct field ServiceSpec.spec.ports of type []v1.ServicePort`, "", yaml},
+			`Service in version \"v1\" cannot be handled as a Service: json: cannot unmarshal object into Go struct field ` +
+				`ServiceSpec.spec.ports of type []v1.ServicePort`, "", yaml},
 		{"a wrong type in an update", "PUT", pods + "/mode",
 			`{kind: Pod, apiVersion: v1, metadata: {name: mode}, spec: {containers: 3}}`, 400,
 			`Pod in version \"v1\" cannot be handled as a Pod: json: cannot unmarshal number`, "", yaml},

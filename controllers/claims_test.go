@@ -37,7 +37,8 @@ func TestPodWakesTheControllerOfClaims(t *testing.T) {
 				for _, e := range apitest.List[*corev1.Event](api, "default") {
 					said = append(said, e.Reason+": "+e.Message)
 				}
-				const want = `FailedResourceClaimCreation: PodResourceClaim gpu: resource claim template "absent": resourceclaimtemplates.resource.k8s.io "absent" not found`
+				const want = `FailedResourceClaimCreation: PodResourceClaim gpu: resource claim template "absent": ` +
+					`resourceclaimtemplates.resource.k8s.io "absent" not found`
 				if len(said) != 1 || said[0] != want {
 					t.Errorf("events %q", said)
 				}

@@ -115,7 +115,8 @@ func nodeDies(t *testing.T, end func(*deadNode), left string) {
 	template := func(app string) corev1.PodTemplateSpec {
 		t := appTemplate(app)
 		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname,
-			WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+			WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
 		return t
 	}
 	selector := func(app string) *metav1.LabelSelector {
@@ -127,13 +128,15 @@ func nodeDies(t *testing.T, end func(*deadNode), left string) {
 		&appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta("web"),
 			Spec: appsv1.DeploymentSpec{Replicas: new(int32(4)), Selector: selector("web"), Template: template("web")}},
 		&appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("db"),
-			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(2)), ServiceName: "db", Selector: selector("db"), Template: template("db"), PodManagementPolicy: appsv1.ParallelPodManagement}},
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(2)), ServiceName: "db", Selector: selector("db"),
+				Template: template("db"), PodManagementPolicy: appsv1.ParallelPodManagement}},
 		&appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: meta("agent"),
 			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent")}},
 		&batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta("task"),
 			Spec: batchv1.JobSpec{Completions: new(int32(2)), Parallelism: new(int32(2)), Template: task}},
 		&corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta("web"),
-			Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt(80)}}}},
+			Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "web"},
+				Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt(80)}}}},
 	)
 	expect := func(when string, want ...string) {
 		t.Helper()

@@ -24,8 +24,9 @@ func benchService(name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": name}, ClusterIP: corev1.ClusterIPNone, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(8080)}},
+			Selector: map[string]string{"app": name}, ClusterIP: corev1.ClusterIPNone,
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(8080)}},
 		},
 	}
 }
@@ -41,7 +42,8 @@ func benchPod(service string, i int) *corev1.Pod {
 func becomeReady(ctx context.Context, c client.Client, p *corev1.Pod, ip string) error {
 	_, err := client.Update(ctx, c, p, "status", func(p *corev1.Pod) error {
 		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.Now()}}
 		return nil
 	})
 	return err
@@ -191,7 +193,8 @@ func serviceLatency(b *testing.B, cluster func(*testing.B) client.Client) {
 			})
 			latency = append(latency, time.Since(began))
 
-			bare := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bare-" + name}, AddressType: discoveryv1.AddressTypeIPv4}
+			bare := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bare-" + name},
+				AddressType: discoveryv1.AddressTypeIPv4}
 			began = time.Now()
 			if _, err := c.Create(b.Context(), bare); err != nil {
 				b.Fatal(err)

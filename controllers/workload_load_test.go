@@ -34,7 +34,8 @@ func wantedFor(load int64) int32 {
 func byCPU() []autoscalingv2.MetricSpec {
 	return []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
 		Resource: &autoscalingv2.ResourceMetricSource{
-			Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(perPod, resource.DecimalSI)},
+			Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: resource.NewMilliQuantity(perPod, resource.DecimalSI)},
 		}}}
 }
 
@@ -53,7 +54,8 @@ func (d *deletions) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	var out []client.Object
 	for _, p := range ready {
 		share := resource.NewMilliQuantity(d.load.Load()/int64(len(ready)), resource.DecimalSI)
-		out = append(out, &metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Timestamp: metav1.Now(), Window: metav1.Duration{Duration: time.Second},
+		out = append(out, &metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+			Timestamp: metav1.Now(), Window: metav1.Duration{Duration: time.Second},
 			Containers: []metrics.ContainerMetrics{{Name: "c", Usage: corev1.ResourceList{corev1.ResourceCPU: *share}}}})
 	}
 	return out, "", err
@@ -79,13 +81,15 @@ func (w *town) sleepy() {
 	since := time.Now()
 	apitest.Settle(time.Duration(w.rng.IntN(600)) * time.Second)
 	for _, job := range apitest.List[*batchv1.Job](w.API, "default") {
-		if owner := metav1.GetControllerOf(job); owner != nil && owner.Kind == "CronJob" && job.CreationTimestamp.After(since) {
+		if owner := metav1.GetControllerOf(job); owner != nil && owner.Kind == "CronJob" &&
+			job.CreationTimestamp.After(since) {
 			w.T.Errorf("the suspended CronJob started %s, after %q", job.Name, w.said)
 		}
 	}
 	suspend(false)
 	s := apitest.Existing[*batchv1.CronJob](w.API, "default", "cron").Status
-	if at := time.Now().Truncate(cronPeriod); len(s.Active) == 0 && (s.LastScheduleTime == nil || s.LastScheduleTime.Time.Before(at)) && time.Since(w.began) > 2*cronPeriod {
+	if at := time.Now().Truncate(cronPeriod); len(s.Active) == 0 && (s.LastScheduleTime == nil ||
+		s.LastScheduleTime.Time.Before(at)) && time.Since(w.began) > 2*cronPeriod {
 		w.T.Errorf("the resumed CronJob did not start at %v: %+v, after %q", at, s, w.said)
 	}
 }
@@ -98,7 +102,8 @@ func (w *town) scaledByLoad() {
 	d := apitest.Existing[*appsv1.Deployment](w.API, "default", "web")
 	if n, want := *d.Spec.Replicas, wantedFor(w.link.load.Load()); n != 0 && n != want {
 		hpa := apitest.Existing[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", "web")
-		w.T.Errorf("web has %d pods for a load of %d, want %d: %+v, after %q", n, w.link.load.Load(), want, hpa.Status, w.said)
+		w.T.Errorf("web has %d pods for a load of %d, want %d: %+v, after %q", n, w.link.load.Load(), want, hpa.Status,
+			w.said)
 	}
 }
 

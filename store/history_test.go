@@ -47,11 +47,15 @@ func TestHistoriesHoldLittleMemory(t *testing.T) {
 	pod := func() *corev1.Pod {
 		container := corev1.Container{Name: "c", Image: "registry.example.com/shop/web:1",
 			TerminationMessagePath: "/dev/termination-log",
-			Env:                    []corev1.EnvVar{{Name: "COLOR", Value: "blue"}}, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP}}}
-		return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "pod-template-hash": "5f6d8"}},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{container, container}, NodeName: "node", Tolerations: make([]corev1.Toleration, 2)}}
+			Env:                    []corev1.EnvVar{{Name: "COLOR", Value: "blue"}},
+			Ports:                  []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP}}}
+		return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "pod-template-hash": "5f6d8"}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{container, container}, NodeName: "node",
+				Tolerations: make([]corev1.Toleration, 2)}}
 	}
-	fields := `{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:name":{}}}}}`
+	fields := `{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},` +
+		`"f:image":{},"f:name":{}}}}}`
 	for name, fresh := range map[string]func() store.Object{
 		"a text": func() store.Object {
 			return &corev1.ConfigMap{Data: map[string]string{"k": strings.Repeat("x", 100_000)}}
@@ -62,12 +66,14 @@ func TestHistoriesHoldLittleMemory(t *testing.T) {
 		"managed fields": func() store.Object {
 			p := pod()
 			for i := range 3 {
-				p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: fmt.Sprint("manager-", i), FieldsV1: metav1.NewFieldsV1(strings.Clone(fields))})
+				p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: fmt.Sprint("manager-", i),
+					FieldsV1: metav1.NewFieldsV1(strings.Clone(fields))})
 			}
 			return p
 		},
 		"empty values": func() store.Object {
-			return &networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{Ingress: make([]networkingv1.NetworkPolicyIngressRule, 5000)}}
+			return &networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{Ingress: make(
+				[]networkingv1.NetworkPolicyIngressRule, 5000)}}
 		},
 		"tolerations": func() store.Object { p := pod(); p.Spec.Tolerations = make([]corev1.Toleration, 2000); return p },
 	} {
@@ -132,7 +138,8 @@ func TestSeldomChangesKeepTheirHistory(t *testing.T) {
 		resource string
 		rev      int64
 		want     error
-	}{{"nodes", first, nil}, {"pods", first, store.ErrExpired}, {"pods", last, store.ErrExpired}, {"pods", last + 1, nil}} {
+	}{{"nodes", first, nil}, {"pods", first, store.ErrExpired}, {"pods", last, store.ErrExpired},
+		{"pods", last + 1, nil}} {
 		ch, err := storetest.Watch(t.Context(), s, store.Selector{Resource: c.resource}, c.rev)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s after %d: %v, want %v", c.resource, c.rev, err, c.want)

@@ -15,7 +15,8 @@ func TestPath(t *testing.T) {
 		"pods": "pods", "configmaps": "configmaps", "secrets": "secrets", "serviceaccounts": "serviceaccounts",
 		"services": "services/specs", "endpoints": "services/endpoints", "endpointslices": "endpointslices",
 		"replicationcontrollers": "controllers", "podtemplates": "podtemplates",
-		"deployments": "deployments", "replicasets": "replicasets", "daemonsets": "daemonsets", "statefulsets": "statefulsets",
+		"deployments": "deployments", "replicasets": "replicasets", "daemonsets": "daemonsets",
+		"statefulsets":        "statefulsets",
 		"controllerrevisions": "controllerrevisions", "jobs": "jobs", "cronjobs": "cronjobs",
 		"limitranges": "limitranges", "resourcequotas": "resourcequotas", "persistentvolumeclaims": "persistentvolumeclaims",
 		"ingresses": "ingress", "networkpolicies": "networkpolicies", "poddisruptionbudgets": "poddisruptionbudgets",
@@ -27,9 +28,11 @@ func TestPath(t *testing.T) {
 	}
 	for resource, dir := range map[string]string{
 		// not namespaced
-		"namespaces": "namespaces", "nodes": "minions", "persistentvolumes": "persistentvolumes", "storageclasses": "storageclasses",
+		"namespaces": "namespaces", "nodes": "minions", "persistentvolumes": "persistentvolumes",
+		"storageclasses": "storageclasses",
 		"ingressclasses": "ingressclasses", "clusterroles": "clusterroles", "clusterrolebindings": "clusterrolebindings",
-		"priorityclasses": "priorityclasses", "runtimeclasses": "runtimeclasses", "csidrivers": "csidrivers", "csinodes": "csinodes",
+		"priorityclasses": "priorityclasses", "runtimeclasses": "runtimeclasses", "csidrivers": "csidrivers",
+		"csinodes":          "csinodes",
 		"volumeattachments": "volumeattachments", "certificatesigningrequests": "certificatesigningrequests",
 		"validatingwebhookconfigurations":                "validatingwebhookconfigurations",
 		"customresourcedefinitions.apiextensions.k8s.io": "apiextensions.k8s.io/customresourcedefinitions",
@@ -57,8 +60,10 @@ func TestParsePathRefuses(t *testing.T) {
 	for _, path := range []string{
 		"", "/registry", "/registry/", "/registry/pods", "/registry/pods/", "/registry/pods//a", "/registry/pods/a/",
 		"/registry/pods/a/b/c", "/registry/services/default/a", "/registry/services/specs", "/registry/nodes/a",
-		"/registry/services/other/a/b", "/registry/endpoints/a/b", "/registry/ingresses/a/b", "/registry/replicationcontrollers/a/b",
-		"/registry/example.com", "/registry/example.com/", "/registry/example.com//a", "/registry/example.com/widgets", "/registry//a",
+		"/registry/services/other/a/b", "/registry/endpoints/a/b", "/registry/ingresses/a/b",
+		"/registry/replicationcontrollers/a/b",
+		"/registry/example.com", "/registry/example.com/", "/registry/example.com//a", "/registry/example.com/widgets",
+		"/registry//a",
 		"registry/pods/a/b", "/elsewhere/pods/a/b", "compact_rev_key",
 	} {
 		if key, ok := store.ParsePath(path); ok {

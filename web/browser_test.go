@@ -174,7 +174,8 @@ func (p page) visit(hash string) {
 // press clicks the button or link with this text within an element.
 func (p page) press(within, text string) {
 	p.t.Helper()
-	p.sees(`[...document.querySelectorAll("%[1]s button, %[1]s a")].filter((b) => b.textContent.trim() === %[2]q && !b.disabled && b.checkVisibility()).slice(0, 1).map((b) => b.click() || true)[0]`, within, text)
+	p.sees(`[...document.querySelectorAll("%[1]s button, %[1]s a")].filter((b) => b.textContent.trim() === %[2]q && `+
+		`!b.disabled && b.checkVisibility()).slice(0, 1).map((b) => b.click() || true)[0]`, within, text)
 }
 
 // key presses keys on the page.
@@ -188,7 +189,8 @@ func (p page) put(selector, value string) {
 	p.t.Helper()
 	p.sees(`document.querySelector(%q)`, selector)
 	p.value(fmt.Sprintf(
-		`{const f = document.querySelector(%q); f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); f.dispatchEvent(new Event("change", {bubbles: true})); true}`, selector, value))
+		`{const f = document.querySelector(%q); f.value = %q; f.dispatchEvent(new Event("input", `+
+			`{bubbles: true})); f.dispatchEvent(new Event("change", {bubbles: true})); true}`, selector, value))
 }
 
 // enter signs in, from the sign-in form to a list.

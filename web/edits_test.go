@@ -72,7 +72,8 @@ func (p page) edits(a *api) {
 	p.press(".tools", "Read again")
 	p.changes("image: web:3", "image: web:4", "replicas: 2", "replicas: 2\n  minReadySeconds: 3")
 	p.press(".body", "Review changes")
-	p.sees(`%s === '.spec.template.spec.containers[name="web"].image belongs to "flux", which applies it and may set it again'`, text(".conflicts"))
+	p.sees(`%s === '.spec.template.spec.containers[name="web"].image belongs to "flux", `+
+		`which applies it and may set it again'`, text(".conflicts"))
 	p.press(".review", "Take over these fields")
 	p.press(".review", "Apply and take over")
 	p.sees(`%s === "Applied."`, text(".review"))
@@ -112,7 +113,8 @@ func (p page) changes(pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		p.sees(`document.querySelector(".editor")?.value.includes(%q)`, pairs[i])
 		p.value(fmt.Sprintf(
-			`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event("input")); true}`, pairs[i], pairs[i+1]))
+			`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, `+
+				`%q); e.dispatchEvent(new Event("input")); true}`, pairs[i], pairs[i+1]))
 	}
 }
 

@@ -77,9 +77,13 @@ func (b *box) restart(t *testing.T) {
 	}
 }
 
-const workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: default}\nspec:\n  replicas: 2\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      - {name: web, image: \"monopod.local/web:1\", ports: [{containerPort: 8080}]}\n"
+const workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: default}\nspec:\n" +
+	"  replicas: 2\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n" +
+	"      containers:\n      - {name: web, image: \"monopod.local/web:1\", ports: [{containerPort: 8080}]}\n"
 
-const crashing = "apiVersion: v1\nkind: Pod\nmetadata: {name: shop, namespace: default, labels: {app: shop}}\nspec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [do, echo, first, words, then, exit, \"3\"]}\n"
+const crashing = "apiVersion: v1\nkind: Pod\nmetadata: {name: shop, namespace: default, labels: {app: shop}}\n" +
+	"spec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [do, echo, first, words, then, exit, " +
+	"\"3\"]}\n"
 
 // hostile is a pod that writes markup and sequences of a terminal, and a container that says who it is.
 const hostile = `apiVersion: v1
@@ -100,7 +104,9 @@ spec:
     args: [do, echo, the, second, speaks, then, sleep, 10h]
 `
 
-const cronJob = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly, namespace: default}\nspec:\n  schedule: 0 3 1 1 *\n  jobTemplate:\n    spec:\n      template:\n        spec:\n          restartPolicy: Never\n          containers:\n          - {name: c, image: \"monopod.local/web:1\", args: [echo, done]}\n"
+const cronJob = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly, namespace: default}\nspec:\n" +
+	"  schedule: 0 3 1 1 *\n  jobTemplate:\n    spec:\n      template:\n        spec:\n          restartPolicy: Never\n" +
+	"          containers:\n          - {name: c, image: \"monopod.local/web:1\", args: [echo, done]}\n"
 
 // A monopod with pods, on the fake runtime: what the page does needs a node.
 func TestPageOfMachine(t *testing.T) {
@@ -191,7 +197,8 @@ func (p page) debugContainer(*box) {
 	p.press("main", "Debug container")
 	p.sees(`/^Connected to debug-/.test(%s)`, text(".body .hint"))
 	p.press(".tabs", "Overview")
-	p.sees(`[...document.querySelectorAll("[data-container]")].some((c) => c.dataset.container.startsWith("debug-") && c.innerText.includes("Running"))`)
+	p.sees(`[...document.querySelectorAll("[data-container]")].some((c) => c.dataset.container.startsWith("debug-") && ` +
+		`c.innerText.includes("Running"))`)
 }
 
 // ports shows the answer of a port through the API's proxy.
@@ -219,7 +226,8 @@ func (p page) logs(*box) {
 	p.sees(`document.querySelectorAll("[data-container]").length === 2 && !%s.includes("Waiting")`,
 		text("[data-section=Containers]"))
 	p.press(".tabs", "Logs")
-	p.sees(`%s.includes("app <img src=x onerror=document.title='broken'> red javascript:alert(1)") && %[1]s.includes("second the second speaks")`, text(".log"))
+	p.sees(`%s.includes("app <img src=x onerror=document.title='broken'> red javascript:alert(1)") && `+
+		`%[1]s.includes("second the second speaks")`, text(".log"))
 	p.click("[name=times]")
 	p.sees(`/^\d{4}-\d\d-\d\dT/.test(%s)`, text(".log"))
 	p.click("[name=wrap]")
@@ -316,7 +324,8 @@ func (p page) drain(b *box) {
 	p.press(".bar", "Drain")
 	p.sees(`%s.includes("shop") && %[1]s.includes("hostile") && !%[1]s.includes("web-")`, text("dialog .warning"))
 	p.value(api + `("PATCH", "/scale", '{"spec": {"replicas": 3}}')`)
-	p.sees(`((d) => d.status.observedGeneration === d.metadata.generation && d.status.updatedReplicas === 3 && d.status.readyReplicas === 3)(%s("GET", ""))`, api)
+	p.sees(`((d) => d.status.observedGeneration === d.metadata.generation && d.status.updatedReplicas === 3 && `+
+		`d.status.readyReplicas === 3)(%s("GET", ""))`, api)
 	p.press("dialog", "Drain")
 	p.sees(`!document.querySelector("dialog") && %s.includes("Cordoned")`, text("[data-section=Conditions]"))
 	p.visit("#/pods")

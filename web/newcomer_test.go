@@ -5,7 +5,9 @@ import (
 )
 
 // kiosk is a Deployment that works until somebody breaks it.
-const kiosk = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: kiosk, namespace: default}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: kiosk}}\n  template:\n    metadata: {labels: {app: kiosk}}\n    spec:\n      containers:\n      - {name: web, image: \"monopod.local/web:1\", args: [sleep, 10h]}\n"
+const kiosk = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: kiosk, namespace: default}\nspec:\n" +
+	"  replicas: 1\n  selector: {matchLabels: {app: kiosk}}\n  template:\n    metadata: {labels: {app: kiosk}}\n" +
+	"    spec:\n      containers:\n      - {name: web, image: \"monopod.local/web:1\", args: [sleep, 10h]}\n"
 
 // newcomer breaks a Deployment in five ways, reads on the page why it does not work, and mends it there: by returning
 // to a revision, by editing its YAML, and by removing what denies its pods.
@@ -27,7 +29,8 @@ func (p page) newcomer(*box) {
 		"- do\n        - echo\n        - unknown\n        - flag\n        - then\n        - exit\n        - \"2\"")
 	p.visit("#/pods?q=label%3Aapp%3Dkiosk")
 	p.sees(`document.querySelector("td.c-status [data-mood=bad]")`)
-	p.value(`location.hash = document.querySelector("td.c-status [data-mood=bad]").closest("tr").querySelector("th a").getAttribute("href") || true`)
+	p.value(`location.hash = document.querySelector("td.c-status [data-mood=bad]").closest("tr").querySelector("th ` +
+		`a").getAttribute("href") || true`)
 	p.sees(`%s?.includes('its last line is "unknown flag"')`, text("[data-section=Why]"))
 	p.value(`document.querySelector("[data-section=Why] .todo a").click() || true`)
 	p.sees(`%s.trim() === "unknown flag" && document.querySelector("[name=previous]").checked`, text(".log"))
@@ -81,7 +84,8 @@ func (p page) edit(hash, old, with string) {
 	p.visit(hash + "/yaml")
 	p.sees(`document.querySelector(".editor")?.value.includes(%q)`, old)
 	p.value(fmt.Sprintf(
-		`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event("input")); true}`, old, with))
+		`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, `+
+			`%q); e.dispatchEvent(new Event("input")); true}`, old, with))
 	p.press(".body", "Review changes")
 	p.press(".review", "Apply")
 	p.sees(`%s === "Applied."`, text(".review"))

@@ -125,7 +125,8 @@ func (p page) pods(a *api) {
 	p.sees(`%s === "CrashLoopBackOff"`, cell("web-2", ".c-status"))
 	p.sees(`%s === "2"`, text(".count"))
 	p.press("thead", "Status") // ascending, then descending
-	p.sees(`document.querySelector("tbody th").innerText === "web-2" && document.querySelector("th[aria-sort=ascending]").innerText.includes("Status")`)
+	p.sees(`document.querySelector("tbody th").innerText === "web-2" && ` +
+		`document.querySelector("th[aria-sort=ascending]").innerText.includes("Status")`)
 	p.press("thead", "Status")
 	p.sees(`document.querySelector("tbody th").innerText === "web-1" && location.hash.includes("sort=Status%%2Cdown")`)
 }
@@ -140,8 +141,11 @@ func (p page) object(a *api) {
 	pod = create(p.t, a, pod)
 	_, err := client.Update(p.t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: "c", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 1m20s"}},
-			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", FinishedAt: metav1.Now()}},
+			Name: "c", RestartCount: 4,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+				Message: "back-off 1m20s"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137,
+				Reason: "OOMKilled", FinishedAt: metav1.Now()}},
 		}}
 		return nil
 	})
@@ -151,14 +155,16 @@ func (p page) object(a *api) {
 	p.visit("#/pods/default/crashed")
 	p.sees(`%s === "crashed" && %s.includes("CrashLoopBackOff")`, text("#title"), text(".state"))
 	p.sees(`%s.includes("OOMKilled")`, text(".why .sentence"))
-	p.sees(`%s.includes("exit code 137, SIGKILL: it used more memory than its limit (OOMKilled)")`, text("[data-section=Containers]"))
+	p.sees(`%s.includes("exit code 137, SIGKILL: it used more memory than its limit (OOMKilled)")`,
+		text("[data-section=Containers]"))
 	p.sees(`%s.includes("Last end") && %[1]s.includes("monopod.local/web:1")`, text("[data-section=Containers]"))
 	p.sees(`%s.includes("Container ended") && %[1]s.includes("Pod created")`, text("[data-section=Timeline]"))
 	p.sees(`%s.includes("<b>blue</b>")`, text("[data-section=Environment]"))
 	p.sees(`document.querySelector("a[href='#/replicasets.apps/default/web']")?.innerText === "ReplicaSet web"`)
 	p.press(".bar", "Delete")
 	p.sees(`document.querySelector("dialog")`)
-	p.value(`document.querySelector(".crumb a").click() || true`) // as the browser's own button, which a dialog does not cover
+	// as the browser's own button, which a dialog does not cover
+	p.value(`document.querySelector(".crumb a").click() || true`)
 	p.sees(`!document.querySelector("dialog") && %s`, row("web-1"))
 	a.remove(p.t, "crashed")
 	p.visit("#/pods/default/no-such-pod")
@@ -238,7 +244,8 @@ func (p page) events(a *api) {
 	create(p.t, a, event("e2", "Warning", "<i>Failed</i>", "newer", markup, now))
 	p.visit("#/events")
 	p.sees(`document.querySelector("tbody tr .c-message")?.innerText === %q`, markup)
-	p.sees(`document.querySelector("tbody tr .c-reason").innerText === "<i>Failed</i>" && document.querySelector("tbody tr .c-type").innerText === "Warning"`)
+	p.sees(`document.querySelector("tbody tr .c-reason").innerText === "<i>Failed</i>" && ` +
+		`document.querySelector("tbody tr .c-type").innerText === "Warning"`)
 	p.sees(`document.querySelector("tbody tr a[href='#/pods/default/newer']")?.innerText === "pod/newer"`)
 	pod := podNamed("odd")
 	pod.Annotations = map[string]string{"note": markup}
@@ -247,7 +254,8 @@ func (p page) events(a *api) {
 	p.sees(`%s.includes("<b>ErrImagePull</b>")`, text(".state"))
 	p.sees(`%s.includes(%q)`, text("[data-section=Containers]"), markup)
 	p.sees(`%s.includes(%q)`, text("[data-section=Details]"), markup)
-	if p.value(`document.title.includes("broken") || document.querySelectorAll("main img, main b, main i, main script").length > 0`) == true {
+	if p.value(`document.title.includes("broken") || document.querySelectorAll("main img, main b, main i, `+
+		`main script").length > 0`) == true {
 		p.t.Error("markup in data was rendered as markup of the page")
 	}
 }
@@ -314,12 +322,14 @@ func (p page) keyboard(a *api) {
 	p.put("dialog [name=text]", "cgroup_enable") // is in the documents only
 	p.sees(`%s?.includes("raspberry-pi.md") && document.querySelectorAll("dialog dt").length === 0`, text(".documents"))
 	p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
-	p.sees(`[...document.querySelectorAll(".documents details[open] code")].some((c) => c.innerText === "cgroup_enable=memory cgroup_memory=1")`)
+	p.sees(`[...document.querySelectorAll(".documents details[open] code")].some((c) => c.innerText === ` +
+		`"cgroup_enable=memory cgroup_memory=1")`)
 	p.put("dialog [name=text]", "StateRestored event") // a link leads to the section that it names, and back
 	p.sees(`%s?.includes("troubleshooting.md")`, text(".documents"))
 	p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
 	p.press(".documents", "When the disk fails")
-	p.sees(`[...document.querySelectorAll(".documents details")].map((d) => d.open + d.querySelector("strong").innerText).join().startsWith("trueThe state › When the disk fails")`)
+	p.sees(`[...document.querySelectorAll(".documents details")].map((d) => d.open + ` +
+		`d.querySelector("strong").innerText).join().startsWith("trueThe state › When the disk fails")`)
 	p.press(".documents", "Back to what was found")
 	p.sees(`%s?.includes("troubleshooting.md")`, text(".documents"))
 	p.put("dialog [name=text]", "xyzzy") // is in no document
@@ -339,9 +349,11 @@ func (p page) keyboard(a *api) {
 func (p page) yaml(a *api) {
 	p.visit("#/create")
 	p.sees(`document.querySelector(".editor")`)
-	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\ndata:\n  sky: blue\n  grass: green\n---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n")
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\ndata:\n  sky: blue\n  grass: green\n"+
+		"---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n")
 	p.press("main", "Check")
-	p.sees(`%s.includes("would be created") && %[1]s.includes("no kind Nonsense") && %[1]s.includes("1 of 2 are refused")`, text(".review"))
+	p.sees(`%s.includes("would be created") && %[1]s.includes("no kind Nonsense") && %[1]s.includes("1 of 2 are refused")`,
+		text(".review"))
 	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colors}\ndata: {sky: blue, grass: green}\n")
 	p.press("main", "Check")
 	p.press(".review", "Create it")
@@ -358,9 +370,11 @@ func (p page) yaml(a *api) {
 
 	p.press(".tabs", "YAML")
 	p.sees(`document.querySelector(".editor")?.value.includes("sky: blue")`)
-	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\n  namespace: default\ndata:\n  sky: grey\n  grass: green\n")
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\n  namespace: default\ndata:\n"+
+		"  sky: grey\n  grass: green\n")
 	p.press(".body", "Review changes")
-	p.sees(`%s.includes("- data") === false && document.querySelector(".diff del")?.innerText.includes("sky: blue") && document.querySelector(".diff ins")?.innerText.includes("sky: grey")`, text(".diff"))
+	p.sees(`%s.includes("- data") === false && document.querySelector(".diff del")?.innerText.includes("sky: blue") && `+
+		`document.querySelector(".diff ins")?.innerText.includes("sky: grey")`, text(".diff"))
 	if got()["sky"] != "blue" {
 		p.t.Error("the dry run changed the object")
 	}
@@ -371,7 +385,10 @@ func (p page) yaml(a *api) {
 	}
 
 	// Another manager owns what it applied.
-	p.value(`fetch("/api/v1/namespaces/default/configmaps/colors?fieldManager=other&force=true", {method: "PATCH", headers: {Authorization: "Bearer " + sessionStorage.getItem("monopod-token"), "Content-Type": "application/apply-patch+yaml"}, body: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\ndata:\n  sky: red\n"}).then((r) => window.applied = r.status) && true`)
+	p.value(`fetch("/api/v1/namespaces/default/configmaps/colors?fieldManager=other&force=true", {method: "PATCH", ` +
+		`headers: {Authorization: "Bearer " + sessionStorage.getItem("monopod-token"), ` +
+		`"Content-Type": "application/apply-patch+yaml"}, body: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ` +
+		`colors\ndata:\n  sky: red\n"}).then((r) => window.applied = r.status) && true`)
 	p.sees(`window.applied === 200 && %s.includes("changed since")`, text(".tools"))
 	p.press(".body", "Review changes")
 	p.sees(`%s === "The server would change nothing."`, text(".review"))

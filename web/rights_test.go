@@ -43,7 +43,8 @@ func TestRights(t *testing.T) {
 	const buttons = `[...document.querySelectorAll(".bar button")].filter((b) => b.checkVisibility()).length`
 	p.sees(buttons + ` === 0 && ![...document.querySelectorAll(".tabs a")].some((a) => a.textContent === "Logs")`)
 	p.press(".tabs", "YAML")
-	p.sees(`document.querySelector(".editor")?.readOnly && ![...document.querySelectorAll("main button")].some((b) => b.textContent === "Review changes")`)
+	p.sees(`document.querySelector(".editor")?.readOnly && ![...document.querySelectorAll("main button")].some((b) => ` +
+		`b.textContent === "Review changes")`)
 
 	// A role in one namespace shows buttons there.
 	p.click("#sign-out")
@@ -109,7 +110,8 @@ func (a *api) allows(t *testing.T, r *rbacv1.PolicyRule, namespace string) bool 
 	t.Helper()
 	resource, subresource, _ := strings.Cut(r.Resources[0], "/")
 	body := fmt.Sprintf(
-		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,`+
+			`"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
 		r.Verbs[0], r.APIGroups[0], resource, subresource, namespace)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+
 		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(body))

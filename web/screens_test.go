@@ -49,13 +49,15 @@ func common() []look {
 		{name: "review", ready: `document.querySelector(".diff")`, open: func(p page) {
 			p.visit("#/deployments.apps/default/web/yaml")
 			p.sees(`document.querySelector(".editor")?.value.includes("terminationGracePeriodSeconds: 30")`)
-			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 20"); true}`)
+			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("terminationGracePeriodSeconds: ` +
+				`30", "terminationGracePeriodSeconds: 20"); true}`)
 			p.press(".body", "Review changes")
 		}},
 		{name: "conflict", ready: `document.querySelector(".conflicts")`, open: func(p page) {
 			p.visit("#/deployments.apps/default/owned/yaml")
 			p.sees(`document.querySelector(".editor")?.value.includes("name: owned")`)
-			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("replicas: 2", "replicas: 3"); true}`)
+			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("replicas: 2", ` +
+				`"replicas: 3"); true}`)
 			p.press(".body", "Review changes")
 		}},
 		{name: "crash loop", hash: "#/deployments.apps/default/owned",
@@ -66,12 +68,14 @@ func common() []look {
 		{name: "deployment", hash: "#/deployments.apps/default/web", ready: text(".state") + `?.includes("ready")`},
 		{name: "revisions", hash: "#/deployments.apps/default/web/revisions", ready: `document.querySelector(".beside")`},
 		{name: "node", hash: "#/nodes/-/greenhouse-01",
-			ready: `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images table") && ` + text("[data-section=Server]")},
+			ready: `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images ` +
+				`table") && ` + text("[data-section=Server]")},
 		{name: "secret", hash: "#/secrets/default/door", ready: text("[data-section=Data]") + `?.includes("password")`},
 		{name: "create", hash: "#/create", ready: `document.querySelector(".drop")`},
 		{name: "missing", hash: "#/nosuchkind", ready: `document.querySelector(".empty")`},
 		{name: "help",
-			ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`, open: func(p page) {
+			ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`,
+			open: func(p page) {
 				p.visit("#/pods")
 				p.click("#help")
 				p.put("dialog [name=text]", "imagepullbackoff")
@@ -83,7 +87,9 @@ func common() []look {
 			p.sees(`%s === "sick"`, text("#title"))
 			p.press(".bar", "Delete")
 		}},
-		{name: "menu", ready: `document.querySelector("#nav a[data-kind='nodes.']")?.checkVisibility() && document.elementFromPoint(40, 20)?.closest(".top")`, open: func(p page) { // the menu does not cover its button
+		// the menu does not cover its button
+		{name: "menu", ready: `document.querySelector("#nav a[data-kind='nodes.']")?.checkVisibility() && ` +
+			`document.elementFromPoint(40, 20)?.closest(".top")`, open: func(p page) {
 			p.visit("#/pods")
 			p.sees(rows + ` >= 2`)
 			p.value(`{const m = document.querySelector("#menu"); if (m.checkVisibility()) m.click(); true}`)
@@ -94,11 +100,12 @@ func common() []look {
 // dialogs are those of actions.
 func dialogs(b *box) []look {
 	ask := func(name, hash, button, ready string) look {
-		return look{name: name, ready: `document.querySelector("dialog [data-go]") && ` + ready, rare: true, open: func(p page) {
-			p.visit(hash)
-			p.sees(`%s === %q`, text("#title"), path.Base(hash))
-			p.press(".bar", button)
-		}}
+		return look{name: name, ready: `document.querySelector("dialog [data-go]") && ` + ready, rare: true,
+			open: func(p page) {
+				p.visit(hash)
+				p.sees(`%s === %q`, text("#title"), path.Base(hash))
+				p.press(".bar", button)
+			}}
 	}
 	return []look{
 		ask("scale", "#/deployments.apps/default/web", "Scale", `document.querySelector("dialog [name=replicas]")`),
@@ -116,7 +123,9 @@ func dialogs(b *box) []look {
 }
 
 // long is an object whose names are as long as they may be, and a text without a space.
-var long = strings.ReplaceAll(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NAME", "namespace": "default", "labels": {"LABEL/LABEL": "LABEL"}, "annotations": {"note": "NAMENAMENAMENAME"}}, "data": {"NAME": "NAMENAMENAME"}}`, "LABEL", strings.Repeat("l", 63))
+var long = strings.ReplaceAll(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NAME", `+
+	`"namespace": "default", "labels": {"LABEL/LABEL": "LABEL"}, "annotations": {"note": "NAMENAMENAMENAME"}}, `+
+	`"data": {"NAME": "NAMENAMENAME"}}`, "LABEL", strings.Repeat("l", 63))
 
 // states are screens that somebody sees in a state of the page, the node or an object.
 func states(b *box) []look {
@@ -134,23 +143,26 @@ func states(b *box) []look {
 	}
 	name := strings.Repeat("n", 253)
 	return []look{
-		{name: "refused", ready: text("#sign-in-error") + `?.startsWith("Monopod does not know")`, rare: true, leave: func(p page) { p.enter(b.token) }, open: func(p page) {
-			p.click("#sign-out")
-			p.fill("#token", "wrong")
-			p.click("#sign-in button")
-		}},
-		{name: "view", ready: text(".empty") + `?.includes("not allowed")`, rare: true, leave: in(b.token), open: func(p page) {
-			in(b.view)(p)
-			p.visit("#/secrets")
-		}},
+		{name: "refused", ready: text("#sign-in-error") + `?.startsWith("Monopod does not know")`, rare: true,
+			leave: func(p page) { p.enter(b.token) }, open: func(p page) {
+				p.click("#sign-out")
+				p.fill("#token", "wrong")
+				p.click("#sign-in button")
+			}},
+		{name: "view", ready: text(".empty") + `?.includes("not allowed")`, rare: true, leave: in(b.token),
+			open: func(p page) {
+				in(b.view)(p)
+				p.visit("#/secrets")
+			}},
 		{name: "viewed pod", ready: text("[data-section=Why]"), rare: true, leave: in(b.token), open: func(p page) {
 			in(b.view)(p)
 			p.visit("#/pods/default/sick")
 		}},
-		{name: "gone", ready: text("#link-text") + `?.includes("does not answer")`, rare: true, open: link(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}), leave: func(p page) {
-			link(nil)(p)
-			p.sees(`%s === "Live"`, text("#link-text"))
-		}},
+		{name: "gone", ready: text("#link-text") + `?.includes("does not answer")`, rare: true,
+			open: link(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}), leave: func(p page) {
+				link(nil)(p)
+				p.sees(`%s === "Live"`, text("#link-text"))
+			}},
 		{name: "none", hash: "#/ingresses.networking.k8s.io", ready: `document.querySelector(".empty")`, rare: true},
 		{name: "no match", hash: "#/pods?q=nothing-is-called-so", ready: `document.querySelector(".empty")`, rare: true},
 		{name: "long list", hash: "#/configmaps", ready: row(name), rare: true},
@@ -168,26 +180,34 @@ func states(b *box) []look {
 			p.value(`location.hash = document.querySelector("tbody th a").getAttribute("href")`)
 			p.press("[data-section=Ports]", "Send GET")
 		}},
-		{name: "cordoned", ready: text("[data-section=Conditions]") + `?.includes("Cordoned")`, rare: true, open: func(p page) {
-			p.visit("#/nodes/-/greenhouse-01")
-			p.press(".bar", "Cordon")
-		}, leave: func(p page) { p.press(".bar", "Uncordon") }},
+		{name: "cordoned", ready: text("[data-section=Conditions]") + `?.includes("Cordoned")`, rare: true,
+			open: func(p page) {
+				p.visit("#/nodes/-/greenhouse-01")
+				p.press(".bar", "Cordon")
+			}, leave: func(p page) { p.press(".bar", "Uncordon") }},
 		{name: "checked", ready: `document.querySelector(".review .error")`, rare: true, open: func(p page) {
 			p.visit("#/create")
-			p.put(".editor", kiosk+"---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: empty}\nspec: {containers: []}\n")
+			p.put(".editor", kiosk+"---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n---\napiVersion: v1\n"+
+				"kind: Pod\nmetadata: {name: empty}\nspec: {containers: []}\n")
 			p.press("main", "Check")
 		}},
 	}
 }
 
-const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: default, labels: {app: sick, team: greenhouse}}\nspec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"], env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
+const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: default, labels: {app: sick, " +
+	"team: greenhouse}}\nspec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"], " +
+	"env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, " +
+	"mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
 
 // owned is a Deployment that crashes, and that another manager than the page applies.
-const owned = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: owned, namespace: default}\nspec:\n  replicas: 2\n  selector: {matchLabels: {app: owned}}\n  template:\n    metadata: {labels: {app: owned}}\n    spec:\n      containers:\n      - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"]}\n"
+const owned = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: owned, namespace: default}\nspec:\n" +
+	"  replicas: 2\n  selector: {matchLabels: {app: owned}}\n  template:\n    metadata: {labels: {app: owned}}\n" +
+	"    spec:\n      containers:\n      - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"]}\n"
 
 func (b *box) own(t *testing.T) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://x/apis/apps/v1/namespaces/default/deployments/owned?fieldManager=another-program-with-a-name-that-is-longer-than-a-phone-is-wide", strings.NewReader(owned))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch,
+		"http://x/apis/apps/v1/namespaces/default/deployments/owned?fieldManager=another-program-with-a-name-that-is-longer-than-a-phone-is-wide", strings.NewReader(owned))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,10 +230,12 @@ func (p page) screens(b *box) {
 	p.apply(sick, "Pod sick")
 	p.request("ann")
 	p.apply(strings.ReplaceAll(long, "NAME", strings.Repeat("n", 253)), "ConfigMap "+strings.Repeat("n", 253))
-	p.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: door, namespace: default}\nstringData: {password: hunter2}\n", "Secret door")
+	p.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: door, namespace: default}\nstringData: {password: hunter2}\n",
+		"Secret door")
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
-			params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"}}}
+			params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+				Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"}}}
 			if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, params); err != nil {
 				p.t.Fatal(err)
 			}
@@ -253,12 +275,16 @@ func (p page) screen(axe string, s look, file string) {
 		}
 	}
 	if wide := p.value(`document.documentElement.scrollWidth - innerWidth`); wide.(float64) > 0 {
-		p.t.Errorf("%v pixels wider than the window: %v", wide, p.value(`[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && e.checkVisibility()).slice(0, 5).map((e) => e.outerHTML.slice(0, 150)).join("\n")`))
+		p.t.Errorf("%v pixels wider than the window: %v", wide,
+			p.value(`[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 `+
+				`&& e.checkVisibility()).slice(0, 5).map((e) => e.outerHTML.slice(0, 150)).join("\n")`))
 	}
 	if p.value(`typeof axe`) == "undefined" {
 		p.value(axe + `; true`)
 	}
-	p.value(`(window.found = null, axe.run(document, {resultTypes: ["violations"]}).then((r) => window.found = JSON.stringify(r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + v.help + ": " + n.html.slice(0, 200) + " " + (n.any[0]?.message ?? "")))), (err) => window.found = JSON.stringify([String(err)])), true)`)
+	p.value(`(window.found = null, axe.run(document, {resultTypes: ["violations"]}).then((r) => window.found = ` +
+		`JSON.stringify(r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + v.help + ": " + n.html.slice(0, ` +
+		`200) + " " + (n.any[0]?.message ?? "")))), (err) => window.found = JSON.stringify([String(err)])), true)`)
 	p.sees(`window.found`)
 	var found []string
 	if err := json.Unmarshal([]byte(p.value(`window.found`).(string)), &found); err != nil {
@@ -267,7 +293,8 @@ func (p page) screen(axe string, s look, file string) {
 	for _, v := range found {
 		p.t.Error(v)
 	}
-	p.value(`{document.querySelector("dialog")?.close(); const m = document.querySelector("#menu[aria-expanded=true]"); if (m) m.click(); true}`)
+	p.value(`{document.querySelector("dialog")?.close(); const m = ` +
+		`document.querySelector("#menu[aria-expanded=true]"); if (m) m.click(); true}`)
 	if s.leave != nil {
 		s.leave(p)
 	}

@@ -107,7 +107,8 @@ func flagValue(flags []string, name, value string) string {
 func (c *installOptions) check(ctx context.Context, flags []string) error {
 	cfg := check.Config{
 		DataDir: c.at(flagValue(flags, "--data-dir", c.dataDir)), Runtime: flagValue(flags, "--runtime", "containerd"),
-		Options: containerd.Options{Containerd: flagValue(flags, "--containerd", "auto")}, Clock: check.Clock{Now: c.clock.Now()},
+		Options: containerd.Options{Containerd: flagValue(flags, "--containerd", "auto")},
+		Clock:   check.Clock{Now: c.clock.Now()},
 	}
 	var missing []string
 	for _, r := range check.Of(check.Collect(ctx, cfg)) {

@@ -149,7 +149,8 @@ func newBox(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	b := &box{t: t, installer: &installer{
-		service: systemd(), root: root, program: "/usr/local/bin/monopod", dataDir: "/data", timeout: 20 * time.Second, settle: 30 * time.Millisecond, clock: clock.RealClock{},
+		service: systemd(), root: root, program: "/usr/local/bin/monopod", dataDir: "/data", timeout: 20 * time.Second,
+		settle: 30 * time.Millisecond, clock: clock.RealClock{},
 	}}
 	b.installer.out = &b.out
 	t.Cleanup(func() {

@@ -85,15 +85,17 @@ func TestReachable(t *testing.T) {
 func TestNeedsTheServer(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
-		"get pods": true, "logs web": true, "": false, "get --help": false, "version": false, "create configmap x --dry-run=client": false,
-		"get pods --kubeconfig=/x": false, "get pods -s https://x": false, "get pods --server https://x": false,
+		"get pods": true, "logs web": true, "": false, "get --help": false, "version": false,
+		"create configmap x --dry-run=client": false,
+		"get pods --kubeconfig=/x":            false, "get pods -s https://x": false, "get pods --server https://x": false,
 	} {
 		args := strings.Fields(line)
 		if got := needsServer(args) && !namesServer(nil, args); got != want {
 			t.Errorf("%s: %t", line, got)
 		}
 	}
-	for env, want := range map[string]bool{"KUBECONFIG=/x": true, "KUBECONFIG=": false, "KUBERNETES_SERVICE_HOST=10.0.0.1": true, "A=KUBECONFIG=x": false} {
+	for env, want := range map[string]bool{"KUBECONFIG=/x": true, "KUBECONFIG=": false,
+		"KUBERNETES_SERVICE_HOST=10.0.0.1": true, "A=KUBECONFIG=x": false} {
 		if got := namesServer([]string{env}, nil); got != want {
 			t.Errorf("%s: %t", env, got)
 		}

@@ -27,8 +27,9 @@ func serveStatus(t *testing.T, answers map[string]string) string {
 func TestStatusExitCode(t *testing.T) {
 	t.Parallel()
 	answers := map[string]string{
-		"/monopod/status": `{"version": "v1", "kubernetes": "v1.37.2", "pid": 7, "address": "https://127.0.0.1:6443", "dataDir": "/d", "state": {"kind": "etcd"}}`,
-		"/monopod/certs":  `[]`, "/readyz": "[+]ping ok\nreadyz check passed\n", "/api/v1/pods": `{}`,
+		"/monopod/status": `{"version": "v1", "kubernetes": "v1.37.2", "pid": 7, "address": "https://127.0.0.1:6443", ` +
+			`"dataDir": "/d", "state": {"kind": "etcd"}}`,
+		"/monopod/certs": `[]`, "/readyz": "[+]ping ok\nreadyz check passed\n", "/api/v1/pods": `{}`,
 		"/api/v1/nodes": `{"items": [{"metadata": {"name": "box"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}`,
 	}
 	for name, c := range map[string]struct {
@@ -36,7 +37,8 @@ func TestStatusExitCode(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"ready":     {"[+]ping ok\nreadyz check passed\n", 0, "Monopod v1 is ready.\n\n  address   https://127.0.0.1:6443 (Kubernetes v1.37.2)\n"},
+		"ready": {"[+]ping ok\nreadyz check passed\n", 0,
+			"Monopod v1 is ready.\n\n  address   https://127.0.0.1:6443 (Kubernetes v1.37.2)\n"},
 		"not ready": {"[-]etcd failed: no answer\nreadyz check failed\n", 1, "Monopod v1 is NOT ready.\n"},
 	} {
 		answers["/readyz"] = c.health

@@ -15,8 +15,9 @@ import (
 
 const (
 	nothing = `{"problems": []}`
-	broken  = `{"problems": [{"kind": "Deployment", "namespace": "shop", "name": "web", "sentence": "It crashes.", "evidence": ["log: x"], "do": "Fix it."}], "more": 1, "hidden": ["secrets"]}`
-	pod     = `{"sentence": "It waits.", "evidence": [], "do": "Wait."}`
+	broken  = `{"problems": [{"kind": "Deployment", "namespace": "shop", "name": "web", "sentence": "It crashes.", ` +
+		`"evidence": ["log: x"], "do": "Fix it."}], "more": 1, "hidden": ["secrets"]}`
+	pod = `{"sentence": "It waits.", "evidence": [], "do": "Wait."}`
 )
 
 // Without an object the exit code shows whether something is wrong; --wait repeats the check until nothing is wrong, or
@@ -31,7 +32,8 @@ func TestWhyExitCode(t *testing.T) {
 	}{
 		"nothing wrong": {[]string{nothing}, "", 0, "Nothing is known to be wrong.\n"},
 		"wrong": {[]string{broken}, "", 1,
-			"deployment/web -n shop\n  It crashes.\n  What to do: Fix it.\n\nand 1 object that may be wrong, too\nnot known: secrets\n\nThe evidence: monopod why KIND/NAME -n NAMESPACE\n"},
+			"deployment/web -n shop\n  It crashes.\n  What to do: Fix it.\n\nand 1 object that may be wrong, too\n" +
+				"not known: secrets\n\nThe evidence: monopod why KIND/NAME -n NAMESPACE\n"},
 		"as JSON":        {[]string{broken}, "-o json", 1, `"sentence": "It crashes."`},
 		"waits":          {[]string{broken, nothing}, "--wait", 0, "Nothing is known to be wrong.\n"},
 		"waits too long": {[]string{broken}, "--wait --timeout 1ms", 1, "deployment/web -n shop"},

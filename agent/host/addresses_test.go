@@ -64,7 +64,8 @@ func TestAddressesFollowTheMachine(t *testing.T) {
 				"addr del 192.0.2.1/24 dev eth0; addr add 198.51.100.7/24 dev eth0; route add default via 198.51.100.254",
 				"198.51.100.7 2001:db8::1"},
 			{"a second address, and a second uplink",
-				"addr add 198.51.100.8/24 dev eth0; link add eth1 type bridge; link set eth1 up; addr add 203.0.113.1/24 dev eth1; route add default via 203.0.113.254 metric 1", ""},
+				"addr add 198.51.100.8/24 dev eth0; link add eth1 type bridge; link set eth1 up; addr add 203.0.113.1/24 dev " +
+					"eth1; route add default via 203.0.113.254 metric 1", ""},
 			{"only the second uplink", "link set eth0 down; link set eth0 up; addr del 198.51.100.7/24 dev eth0",
 				"203.0.113.1 2001:db8::1"},
 		} {
@@ -95,7 +96,8 @@ func TestLostAddressStays(t *testing.T) {
 	onMachine(t, func(run func(command string)) {
 		families := []corev1.IPFamily{corev1.IPv4Protocol}
 		for command := range strings.SplitSeq(
-			"link add mp-x type bridge; link add eth0 type bridge; link set eth0 up; addr add 192.0.2.1/24 dev eth0; route add default via 192.0.2.254", "; ") {
+			"link add mp-x type bridge; link add eth0 type bridge; link set eth0 up; addr add 192.0.2.1/24 dev eth0; route "+
+				"add default via 192.0.2.254", "; ") {
 			run(command)
 		}
 		old := IPs(families)

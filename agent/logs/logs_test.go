@@ -37,16 +37,17 @@ func TestRead(t *testing.T) {
 		o    logs.Options
 		want string
 	}{
-		"all":        {logs.Options{Tail: -1, Limit: -1}, "one\ntwo\nthree\n\nfive\n"},
-		"tail 0":     {logs.Options{Tail: 0, Limit: -1}, ""},
-		"tail 1":     {logs.Options{Tail: 1, Limit: -1}, "five\n"},
-		"tail 3":     {logs.Options{Tail: 3, Limit: -1}, "three\n\nfive\n"},
-		"tail 99":    {logs.Options{Tail: 99, Limit: -1}, "one\ntwo\nthree\n\nfive\n"},
-		"since":      {logs.Options{Tail: -1, Limit: -1, Since: second(4)}, "\nfive\n"},
-		"stderr":     {logs.Options{Tail: -1, Limit: -1, Stream: "stderr"}, "two\n"},
-		"limit":      {logs.Options{Tail: -1, Limit: 6}, "one\ntw"},
-		"limit 0":    {logs.Options{Tail: -1, Limit: 0}, ""},
-		"timestamps": {logs.Options{Tail: 3, Limit: -1, Timestamps: true}, "2026-01-01T00:00:03.000000000Z three\n2026-01-01T00:00:04.000000000Z \n2026-01-01T00:00:05.000000000Z five\n"},
+		"all":     {logs.Options{Tail: -1, Limit: -1}, "one\ntwo\nthree\n\nfive\n"},
+		"tail 0":  {logs.Options{Tail: 0, Limit: -1}, ""},
+		"tail 1":  {logs.Options{Tail: 1, Limit: -1}, "five\n"},
+		"tail 3":  {logs.Options{Tail: 3, Limit: -1}, "three\n\nfive\n"},
+		"tail 99": {logs.Options{Tail: 99, Limit: -1}, "one\ntwo\nthree\n\nfive\n"},
+		"since":   {logs.Options{Tail: -1, Limit: -1, Since: second(4)}, "\nfive\n"},
+		"stderr":  {logs.Options{Tail: -1, Limit: -1, Stream: "stderr"}, "two\n"},
+		"limit":   {logs.Options{Tail: -1, Limit: 6}, "one\ntw"},
+		"limit 0": {logs.Options{Tail: -1, Limit: 0}, ""},
+		"timestamps": {logs.Options{Tail: 3, Limit: -1, Timestamps: true},
+			"2026-01-01T00:00:03.000000000Z three\n2026-01-01T00:00:04.000000000Z \n2026-01-01T00:00:05.000000000Z five\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -136,7 +136,8 @@ func TestReadAcrossFiles(t *testing.T) {
 	cut(t, logs.DefaultRotation(), path, 0, record(4, "stdout", "P", "fo")+record(4, "stdout", "F", "ur")+
 		record(5, "stdout", "F", "five"))
 	for tail, want := range map[int64]string{
-		-1: "one\ntwo\nthree\nfour\nfive\n", 0: "", 1: "five\n", 2: "four\nfive\n", 3: "three\nfour\nfive\n", 5: "one\ntwo\nthree\nfour\nfive\n", 9: "one\ntwo\nthree\nfour\nfive\n",
+		-1: "one\ntwo\nthree\nfour\nfive\n", 0: "", 1: "five\n", 2: "four\nfive\n", 3: "three\nfour\nfive\n",
+		5: "one\ntwo\nthree\nfour\nfive\n", 9: "one\ntwo\nthree\nfour\nfive\n",
 	} {
 		if got := unrotated(t, path, tail); got != want {
 			t.Errorf("tail %d: %q", tail, got)
@@ -182,12 +183,13 @@ func TestFollowAcrossFiles(t *testing.T) {
 func TestRotationFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"":                                   "<nil>",
-		"--container-log-max-size=1Gi":       "<nil>",
-		"--container-log-max-size=-1":        "<nil>",
-		"--container-log-max-files=1":        "--container-log-max-files must be at least 2, got 1",
-		"--container-log-max-size=0":         "--container-log-max-size must not be 0; a negative value disables rotation",
-		"--container-log-max-size=much":      `invalid argument "much" for "--container-log-max-size" flag: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`,
+		"":                             "<nil>",
+		"--container-log-max-size=1Gi": "<nil>",
+		"--container-log-max-size=-1":  "<nil>",
+		"--container-log-max-files=1":  "--container-log-max-files must be at least 2, got 1",
+		"--container-log-max-size=0":   "--container-log-max-size must not be 0; a negative value disables rotation",
+		"--container-log-max-size=much": `invalid argument "much" for "--container-log-max-size" flag: quantities ` +
+			`must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`,
 		"--container-log-monitor-interval=0": "--container-log-monitor-interval must be positive, got 0s",
 	} {
 		var r logs.Rotation

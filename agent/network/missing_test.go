@@ -47,16 +47,19 @@ func TestKernelWithoutNftables(t *testing.T) {
 				t.Error("a reconcile without nftables succeeded: it is not repeated")
 			}
 			want := "the addresses of Services are not forwarded, and NetworkPolicies are not applied"
-			if err := n.Check(); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "the kernel (5.6 or later) needs nftables") {
+			if err := n.Check(); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(),
+				"the kernel (5.6 or later) needs nftables") {
 				t.Errorf("the check says %v, want %q", err, want)
 			}
 		}
 		reconcile()
 		n.policies.onNamespace(nil, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
-		n.policies.onPod(nil, &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.88.0.2"}}}})
+		n.policies.onPod(nil, &corev1.Pod{ObjectMeta: meta,
+			Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.88.0.2"}}}})
 		n.policies.onPolicy(nil, &networkingv1.NetworkPolicy{ObjectMeta: meta})
 		reconcile()
-		a, ok := r.zone.Answer(mdns.Question{Name: "web.default.svc.cluster.local.", Qtype: mdns.TypeA, Qclass: mdns.ClassINET})
+		a, ok := r.zone.Answer(mdns.Question{Name: "web.default.svc.cluster.local.", Qtype: mdns.TypeA,
+			Qclass: mdns.ClassINET})
 		if !ok || len(a.Records) != 1 || !strings.HasSuffix(a.Records[0].String(), "10.96.0.5") {
 			t.Errorf("the name of the Service: %v, %t", a, ok)
 		}

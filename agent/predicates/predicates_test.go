@@ -45,10 +45,11 @@ func TestHandlers(t *testing.T) {
 		others []*corev1.Pod
 		reason string // empty: it is admitted
 	}{
-		"its node":            {predicates.NodeName, pod(""), nil, ""},
-		"another node":        {predicates.NodeName, &corev1.Pod{}, nil, "NodeName"},
-		"no affinity":         {predicates.Affinity, pod(""), nil, ""},
-		"another disk":        {predicates.Affinity, with(pod(""), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), nil, "NodeAffinity"},
+		"its node":     {predicates.NodeName, pod(""), nil, ""},
+		"another node": {predicates.NodeName, &corev1.Pod{}, nil, "NodeName"},
+		"no affinity":  {predicates.Affinity, pod(""), nil, ""},
+		"another disk": {predicates.Affinity,
+			with(pod(""), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), nil, "NodeAffinity"},
 		"NoExecute":           {predicates.Taints, pod(""), nil, "TaintToleration"},
 		"NoExecute tolerated": {predicates.Taints, with(pod(""), tolerating), nil, ""},
 		"port free":           {predicates.Ports, pod("", bound("10.0.0.1")), []*corev1.Pod{pod("", bound("10.0.0.2"))}, ""},

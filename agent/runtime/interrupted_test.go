@@ -26,7 +26,8 @@ func TestErrors(t *testing.T) {
 		{err: status.Error(codes.Unavailable, "error reading from server: EOF"), lost: true, broken: true},
 		{err: fmt.Errorf("start: %w",
 			status.Error(codes.Unavailable,
-				`connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"`)), lost: true, broken: true},
+				`connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: `+
+					`connection refused"`)), lost: true, broken: true},
 		{err: errors.Join(status.Error(codes.Unavailable, "closing transport due to: connection error"), errors.New("other")),
 			lost: true, broken: true},
 		{err: status.Error(codes.Unavailable,
@@ -51,12 +52,15 @@ func TestRecorded(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]bool{
 		"": false,
-		`failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "/none": stat /none: no such file or directory`:                        false,
-		"failed to create containerd task: task 4dd9c1e2: already exists: unknown":                                                                                             true,
-		"failed to start containerd task \"4dd9c1e2\": context canceled":                                                                                                       true,
-		"failed to create containerd task: failed to start shim: start failed: : signal: killed: unknown":                                                                      true,
-		"failed to create containerd task: failed to create shim task: failed to start io pipe copy: unable to copy pipes: open io/4dd9c1e2-stdout: no such file or directory": true,
-		"failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: signal: killed":                                          false,
+		`failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "/none": stat ` +
+			`/none: no such file or directory`: false,
+		"failed to create containerd task: task 4dd9c1e2: already exists: unknown":                        true,
+		"failed to start containerd task \"4dd9c1e2\": context canceled":                                  true,
+		"failed to create containerd task: failed to start shim: start failed: : signal: killed: unknown": true,
+		"failed to create containerd task: failed to create shim task: failed to start io pipe copy: unable to copy " +
+			"pipes: open io/4dd9c1e2-stdout: no such file or directory": true,
+		"failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: " +
+			"signal: killed": false,
 	} {
 		if got := runtime.Recorded(message); got != want {
 			t.Errorf("%q: %v", message, got)

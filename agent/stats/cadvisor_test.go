@@ -24,23 +24,35 @@ import (
 var kernels = map[string]map[string]string{
 	"v2": {
 		"cgroup.controllers": "cpu memory pids io",
-		"%s/cpu.stat":        "usage_usec 9000000\n", "%s/cpu.max": "max 100000\n", "%s/memory.current": "900\n", "%s/memory.stat": "inactive_file 100\n", "%s/memory.events": "oom_kill 1\n",
+		"%s/cpu.stat":        "usage_usec 9000000\n", "%s/cpu.max": "max 100000\n", "%s/memory.current": "900\n",
+		"%s/memory.stat": "inactive_file 100\n", "%s/memory.events": "oom_kill 1\n",
 		"%s/s1/cpu.stat": "usage_usec 1000000\n", "%s/s1/cpu.max": "max 100000\n",
-		"%s/c1/cpu.stat": "usage_usec 8000000\nnr_periods 70\nnr_throttled 30\nthrottled_usec 4000000\n", "%s/c1/cpu.max": "20000 100000\n",
+		"%s/c1/cpu.stat":       "usage_usec 8000000\nnr_periods 70\nnr_throttled 30\nthrottled_usec 4000000\n",
+		"%s/c1/cpu.max":        "20000 100000\n",
 		"%s/c1/memory.current": "800\n", "%s/c1/memory.stat": "anon 400\nfile 300\nfile_mapped 50\ninactive_file 100\npgfault 5\npgmajfault 6\n",
-		"%s/c1/memory.swap.current": "8\n", "%s/c1/memory.peak": "1100\n", "%s/c1/memory.events": "max 2\noom_kill 1\n", "%s/c1/memory.max": "4096\n", "%s/c1/memory.min": "0\n", "%s/c1/memory.swap.max": "max\n",
-		"%s/c1/pids.current": "3\n", "%s/c1/pids.max": "max\n", "%s/c1/cgroup.procs": "41\n42\n", "%s/c1/io.stat": "999:0 rbytes=10 wbytes=20 rios=1 wios=2\n",
+		"%s/c1/memory.swap.current": "8\n", "%s/c1/memory.peak": "1100\n", "%s/c1/memory.events": "max 2\noom_kill 1\n",
+		"%s/c1/memory.max": "4096\n", "%s/c1/memory.min": "0\n", "%s/c1/memory.swap.max": "max\n",
+		"%s/c1/pids.current": "3\n", "%s/c1/pids.max": "max\n", "%s/c1/cgroup.procs": "41\n42\n",
+		"%s/c1/io.stat": "999:0 rbytes=10 wbytes=20 rios=1 wios=2\n",
 	},
 	"v1": {
-		"cpuacct/%s/cpuacct.usage": "9000000000\n", "cpu/%s/cpu.cfs_quota_us": "-1\n", "memory/%s/memory.usage_in_bytes": "900\n", "memory/%s/memory.stat": "total_inactive_file 100\n", "memory/%s/memory.oom_control": "oom_kill 0\n",
-		"cpuacct/%s/s1/cpuacct.usage": "1000000000\n", "cpu/%s/s1/cpu.cfs_quota_us": "-1\n",
-		"cpuacct/%s/c1/cpuacct.usage": "8000000000\n", "cpu/%s/c1/cpu.stat": "nr_periods 70\nnr_throttled 30\nthrottled_time 4000000000\n",
-		"cpu/%s/c1/cpu.cfs_quota_us": "20000\n", "cpu/%s/c1/cpu.cfs_period_us": "100000\n", "cpu/%s/c1/cpu.shares": "102\n",
-		"memory/%s/c1/memory.usage_in_bytes": "800\n", "memory/%s/c1/memory.max_usage_in_bytes": "1100\n", "memory/%s/c1/memory.failcnt": "2\n", "memory/%s/c1/memory.limit_in_bytes": "4096\n",
-		"memory/%s/c1/memory.soft_limit_in_bytes": "9223372036854771712\n", "memory/%s/c1/memory.memsw.limit_in_bytes": "9223372036854771712\n",
-		"memory/%s/c1/memory.stat":        "total_rss 400\ntotal_cache 300\ntotal_mapped_file 50\ntotal_swap 8\ntotal_inactive_file 100\ntotal_pgfault 5\ntotal_pgmajfault 6\n",
-		"memory/%s/c1/memory.oom_control": "oom_kill 1\n", "memory/%s/c1/cgroup.procs": "41\n42\n", "pids/%s/c1/pids.current": "3\n", "pids/%s/c1/pids.max": "max\n",
-		"blkio/%s/c1/blkio.throttle.io_service_bytes_recursive": "999:0 Read 10\n999:0 Write 20\nTotal 30\n", "blkio/%s/c1/blkio.throttle.io_serviced_recursive": "999:0 Read 1\n999:0 Write 2\nTotal 3\n",
+		"cpuacct/%s/cpuacct.usage": "9000000000\n", "cpu/%s/cpu.cfs_quota_us": "-1\n",
+		"memory/%s/memory.usage_in_bytes": "900\n", "memory/%s/memory.stat": "total_inactive_file 100\n",
+		"memory/%s/memory.oom_control": "oom_kill 0\n",
+		"cpuacct/%s/s1/cpuacct.usage":  "1000000000\n", "cpu/%s/s1/cpu.cfs_quota_us": "-1\n",
+		"cpuacct/%s/c1/cpuacct.usage": "8000000000\n",
+		"cpu/%s/c1/cpu.stat":          "nr_periods 70\nnr_throttled 30\nthrottled_time 4000000000\n",
+		"cpu/%s/c1/cpu.cfs_quota_us":  "20000\n", "cpu/%s/c1/cpu.cfs_period_us": "100000\n", "cpu/%s/c1/cpu.shares": "102\n",
+		"memory/%s/c1/memory.usage_in_bytes": "800\n", "memory/%s/c1/memory.max_usage_in_bytes": "1100\n",
+		"memory/%s/c1/memory.failcnt": "2\n", "memory/%s/c1/memory.limit_in_bytes": "4096\n",
+		"memory/%s/c1/memory.soft_limit_in_bytes":  "9223372036854771712\n",
+		"memory/%s/c1/memory.memsw.limit_in_bytes": "9223372036854771712\n",
+		"memory/%s/c1/memory.stat": "total_rss 400\ntotal_cache 300\ntotal_mapped_file 50\ntotal_swap 8\n" +
+			"total_inactive_file 100\ntotal_pgfault 5\ntotal_pgmajfault 6\n",
+		"memory/%s/c1/memory.oom_control": "oom_kill 1\n", "memory/%s/c1/cgroup.procs": "41\n42\n",
+		"pids/%s/c1/pids.current": "3\n", "pids/%s/c1/pids.max": "max\n",
+		"blkio/%s/c1/blkio.throttle.io_service_bytes_recursive": "999:0 Read 10\n999:0 Write 20\nTotal 30\n",
+		"blkio/%s/c1/blkio.throttle.io_serviced_recursive":      "999:0 Read 1\n999:0 Write 2\nTotal 3\n",
 	},
 }
 
@@ -116,22 +128,37 @@ func TestCadvisor(t *testing.T) {
 	inside := `id="` + dir + `/c1",image="web:1",name="c1",namespace="default",pod="a"}`
 	in := `container="c",` + inside
 	want := []string{
-		`container_cpu_usage_seconds_total{container="",cpu="total",id="` + dir + `",image="",name="",namespace="default",pod="a"} 9`,
-		`container_cpu_usage_seconds_total{container="",cpu="total",id="` + dir + `/s1",image="pause:1",name="s1",namespace="default",pod="a"} 1`,
+		`container_cpu_usage_seconds_total{container="",cpu="total",id="` + dir +
+			`",image="",name="",namespace="default",pod="a"} 9`,
+		`container_cpu_usage_seconds_total{container="",cpu="total",id="` + dir +
+			`/s1",image="pause:1",name="s1",namespace="default",pod="a"} 1`,
 		`container_cpu_usage_seconds_total{container="c",cpu="total",` + inside + ` 8`,
-		`container_memory_working_set_bytes{` + whole + ` 800`, `container_start_time_seconds{` + whole + ` 900`, `container_start_time_seconds{` + sandbox + ` 950`,
-		`container_cpu_cfs_periods_total{` + in + ` 70`, `container_cpu_cfs_throttled_periods_total{` + in + ` 30`, `container_cpu_cfs_throttled_seconds_total{` + in + ` 4`,
-		`container_spec_cpu_period{` + in + ` 100000`, `container_spec_cpu_quota{` + in + ` 20000`, `container_spec_cpu_shares{` + in + ` 102`,
-		`container_memory_usage_bytes{` + in + ` 800`, `container_memory_working_set_bytes{` + in + ` 700`, `container_memory_rss{` + in + ` 400`, `container_memory_cache{` + in + ` 300`,
-		`container_memory_swap{` + in + ` 8`, `container_memory_mapped_file{` + in + ` 50`, `container_memory_max_usage_bytes{` + in + ` 1100`, `container_memory_failcnt{` + in + ` 2`,
-		`container_memory_failures_total{container="c",failure_type="pgmajfault",id="` + dir + `/c1",image="web:1",name="c1",namespace="default",pod="a",scope="hierarchy"} 6`,
-		`container_spec_memory_limit_bytes{` + in + ` 4096`, `container_spec_memory_reservation_limit_bytes{` + in + ` 0`, `container_spec_memory_swap_limit_bytes{` + in + ` 0`,
-		`container_oom_events_total{` + in + ` 1`, `container_processes{` + in + ` 2`, `container_threads{` + in + ` 3`, `container_threads_max{` + in + ` 0`,
+		`container_memory_working_set_bytes{` + whole + ` 800`, `container_start_time_seconds{` + whole + ` 900`,
+		`container_start_time_seconds{` + sandbox + ` 950`,
+		`container_cpu_cfs_periods_total{` + in + ` 70`, `container_cpu_cfs_throttled_periods_total{` + in + ` 30`,
+		`container_cpu_cfs_throttled_seconds_total{` + in + ` 4`,
+		`container_spec_cpu_period{` + in + ` 100000`, `container_spec_cpu_quota{` + in + ` 20000`,
+		`container_spec_cpu_shares{` + in + ` 102`,
+		`container_memory_usage_bytes{` + in + ` 800`, `container_memory_working_set_bytes{` + in + ` 700`,
+		`container_memory_rss{` + in + ` 400`, `container_memory_cache{` + in + ` 300`,
+		`container_memory_swap{` + in + ` 8`, `container_memory_mapped_file{` + in + ` 50`,
+		`container_memory_max_usage_bytes{` + in + ` 1100`, `container_memory_failcnt{` + in + ` 2`,
+		`container_memory_failures_total{container="c",failure_type="pgmajfault",id="` + dir +
+			`/c1",image="web:1",name="c1",namespace="default",pod="a",scope="hierarchy"} 6`,
+		`container_spec_memory_limit_bytes{` + in + ` 4096`, `container_spec_memory_reservation_limit_bytes{` + in + ` 0`,
+		`container_spec_memory_swap_limit_bytes{` + in + ` 0`,
+		`container_oom_events_total{` + in + ` 1`, `container_processes{` + in + ` 2`, `container_threads{` + in + ` 3`,
+		`container_threads_max{` + in + ` 0`,
 		`container_start_time_seconds{` + in + ` 1000`, `container_last_seen{` + in + ` `,
-		`container_fs_reads_bytes_total{container="c",device="999:0",` + inside + ` 10`, `container_fs_writes_bytes_total{container="c",device="999:0",` + inside + ` 20`,
-		`container_fs_reads_total{container="c",device="999:0",` + inside + ` 1`, `container_fs_writes_total{container="c",device="999:0",` + inside + ` 2`,
-		`container_memory_usage_bytes{container="",id="/",image="",name="",namespace="",pod=""} `, `container_fs_limit_bytes{container="",device="`,
-		"machine_cpu_cores{boot_id=", "machine_memory_bytes{boot_id=", `cadvisor_version_info{cadvisorRevision="",cadvisorVersion="",dockerVersion="",kernelVersion="`, "container_scrape_error 0",
+		`container_fs_reads_bytes_total{container="c",device="999:0",` + inside + ` 10`,
+		`container_fs_writes_bytes_total{container="c",device="999:0",` + inside + ` 20`,
+		`container_fs_reads_total{container="c",device="999:0",` + inside + ` 1`,
+		`container_fs_writes_total{container="c",device="999:0",` + inside + ` 2`,
+		`container_memory_usage_bytes{container="",id="/",image="",name="",namespace="",pod=""} `,
+		`container_fs_limit_bytes{container="",device="`,
+		"machine_cpu_cores{boot_id=", "machine_memory_bytes{boot_id=",
+		`cadvisor_version_info{cadvisorRevision="",cadvisorVersion="",dockerVersion="",kernelVersion="`,
+		"container_scrape_error 0",
 	}
 	for version := range kernels {
 		t.Run(version, func(t *testing.T) {
@@ -144,7 +171,8 @@ func TestCadvisor(t *testing.T) {
 				}
 			}
 			for _, line := range []string{ // unknown values, and limits that are not enforced
-				`container_cpu_cfs_periods_total{container="",`, `container_spec_cpu_quota{container="",`, `container_oom_events_total{` + whole, `name="ended"`,
+				`container_cpu_cfs_periods_total{container="",`, `container_spec_cpu_quota{container="",`,
+				`container_oom_events_total{` + whole, `name="ended"`,
 			} {
 				if strings.Contains(body, line) {
 					t.Errorf("%s in\n%s", line, body)
@@ -177,8 +205,10 @@ func TestStalls(t *testing.T) {
 		}
 		body := scrape(t, m, []stats.Pod{pod})
 		for _, line := range []string{
-			`container_pressure_io_waiting_seconds_total{container="c",id="/m/kubepods/burstable/podu-1/c1",image="web:1",name="c1",namespace="default",pod="a"} 4`,
-			`container_pressure_memory_stalled_seconds_total{container="",id="/m/kubepods/burstable/podu-1",image="",name="",namespace="default",pod="a"} 3`,
+			`container_pressure_io_waiting_seconds_total{container="c",id="/m/kubepods/burstable/podu-1/c1",image="web:1",` +
+				`name="c1",namespace="default",pod="a"} 4`,
+			`container_pressure_memory_stalled_seconds_total{container="",id="/m/kubepods/burstable/podu-1",image="",name="",` +
+				`namespace="default",pod="a"} 3`,
 		} {
 			if strings.Contains(body, "\n"+line) != (version == "v2") {
 				t.Errorf("%s: %s in\n%s", version, line, body)
@@ -215,7 +245,8 @@ func TestCadvisorNetwork(t *testing.T) {
 		pod := measuredPod()
 		pod.Spec.HostNetwork = host
 		body := scrape(t, mounted(t, "v2", pod.Pod), []stats.Pod{pod})
-		for _, name := range []string{"receive_bytes", "receive_packets", "receive_packets_dropped", "receive_errors", "transmit_bytes", "transmit_packets", "transmit_packets_dropped", "transmit_errors"} {
+		for _, name := range []string{"receive_bytes", "receive_packets", "receive_packets_dropped", "receive_errors",
+			"transmit_bytes", "transmit_packets", "transmit_packets_dropped", "transmit_errors"} {
 			has := 0
 			for line := range strings.Lines(body) {
 				if strings.HasPrefix(

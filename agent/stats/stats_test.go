@@ -184,9 +184,12 @@ func TestForPrometheus(t *testing.T) {
 	t.Parallel()
 	s, _ := source(t, &runtime{began: map[string]time.Time{"a/c": time.Now()}})
 	for path, want := range map[string][]string{
-		"/metrics/resource": {`container_memory_working_set_bytes{container="c",namespace="default",pod="a"} 5.24288e+06`, "resource_scrape_error 0", "node_memory_working_set_bytes "},
-		"/metrics/cadvisor": {`container_memory_working_set_bytes{container="c",id="poda/a/c",image="",name="a/c",namespace="default",pod="a"} 5.24288e+06`, "machine_cpu_cores{", `container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""}`},
-		"/stats/summary":    {`"nodeName":"n1"`, `"podRef":{"name":"a","namespace":"default"`},
+		"/metrics/resource": {`container_memory_working_set_bytes{container="c",namespace="default",pod="a"} 5.24288e+06`,
+			"resource_scrape_error 0", "node_memory_working_set_bytes "},
+		"/metrics/cadvisor": {`container_memory_working_set_bytes{container="c",id="poda/a/c",image="",name="a/c",` +
+			`namespace="default",pod="a"} 5.24288e+06`, "machine_cpu_cores{",
+			`container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""}`},
+		"/stats/summary": {`"nodeName":"n1"`, `"podRef":{"name":"a","namespace":"default"`},
 	} {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
@@ -204,10 +207,12 @@ func TestContainersWithoutStartTimeReportNone(t *testing.T) {
 		t,
 		&runtime{began: map[string]time.Time{"a/began": time.Unix(1000, 0), "a/not": {}, "a/zero": time.Unix(0, 0)}},
 	)
-	for path, id := range map[string]string{"/metrics/resource": "", "/metrics/cadvisor": `id="poda/a/began",image="",name="a/began",`} {
+	for path, id := range map[string]string{"/metrics/resource": "",
+		"/metrics/cadvisor": `id="poda/a/began",image="",name="a/began",`} {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
-		body, want := w.Body.String(), `container_start_time_seconds{container="began",`+id+`namespace="default",pod="a"} 1000`+"\n"
+		body, want := w.Body.String(), `container_start_time_seconds{container="began",`+id+
+			`namespace="default",pod="a"} 1000`+"\n"
 		if !strings.Contains(body, want) ||
 			strings.Count(
 				body,

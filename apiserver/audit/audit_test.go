@@ -86,18 +86,21 @@ rules:
 
 func TestStagesAndManagedFieldsAreOmittable(t *testing.T) {
 	t.Parallel()
-	p, err := audit.ParsePolicy([]byte(head + "omitStages: [RequestReceived]\nomitManagedFields: true\nrules: [{level: RequestResponse}]"))
+	p, err := audit.ParsePolicy([]byte(head + "omitStages: [RequestReceived]\nomitManagedFields: true\n" +
+		"rules: [{level: RequestResponse}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	r := audit.New(&out, p, clock.RealClock{}, zap.NewNop()).Begin(auth.Attributes{Resource: "pods"}, audit.Caller{ID: "me"})
+	r := audit.New(&out, p, clock.RealClock{}, zap.NewNop()).Begin(auth.Attributes{Resource: "pods"},
+		audit.Caller{ID: "me"})
 	r.Sent([]byte(`{"metadata":{"name":"a","managedFields":[{}]}}`))
 	r.Answered([]byte(`{"items":[{"metadata":{"name":"b","managedFields":[{}]}}]}`))
 	r.Ended(200)
 	got := out.String()
 	if strings.Count(got, "\n") != 1 || !strings.Contains(got, `"requestObject":{"metadata":{"name":"a"}}`) ||
-		!strings.Contains(got, `"responseObject":{"items":[{"metadata":{"name":"b"}}]}`) || !strings.Contains(got, `"auditID":"me","stage":"ResponseComplete"`) {
+		!strings.Contains(got, `"responseObject":{"items":[{"metadata":{"name":"b"}}]}`) || !strings.Contains(got,
+		`"auditID":"me","stage":"ResponseComplete"`) {
 		t.Error(got)
 	}
 }
@@ -137,7 +140,8 @@ func TestOptions(t *testing.T) {
 }
 
 func FuzzPolicy(f *testing.F) {
-	f.Add([]byte(head+"rules: [{level: Metadata, resources: [{group: '', resources: ['*/x', 'a/*', '*']}]}]"), "pods", "log", "/a")
+	f.Add([]byte(head+"rules: [{level: Metadata, resources: [{group: '', resources: ['*/x', 'a/*', '*']}]}]"), "pods",
+		"log", "/a")
 	f.Add([]byte(head+"rules: [{level: None, nonResourceURLs: ['*']}]"), "", "", "/")
 	f.Fuzz(func(_ *testing.T, policy []byte, resource, sub, path string) {
 		p, err := audit.ParsePolicy(policy)

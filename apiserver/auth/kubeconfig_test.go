@@ -34,7 +34,8 @@ func TestKubeconfigOfUserIsKept(t *testing.T) {
 	// As kubectl config set-context --current --namespace=web, rename-context, set-cluster other and a comment.
 	users := "# mine\n" + strings.NewReplacer(
 		"    cluster: monopod\n    user: admin\n  name: monopod\n",
-		"    cluster: monopod\n    namespace: web\n    user: admin\n  name: box\n- context: {cluster: other, user: me}\n  name: other\n",
+		"    cluster: monopod\n    namespace: web\n    user: admin\n  name: box\n- context: {cluster: other, user: me}\n"+
+			"  name: other\n",
 		"clusters:\n", "clusters:\n- cluster: {server: https://other}\n  name: other\n", "current-context: monopod",
 		"current-context: box").Replace(first)
 	if err := os.WriteFile(path, []byte(users), 0o600); err != nil {

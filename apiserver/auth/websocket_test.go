@@ -21,17 +21,20 @@ func TestTakeSocketToken(t *testing.T) {
 		"none": {asked: []string{"v5.channel.k8s.io"}, left: "v5.channel.k8s.io"},
 		"first": {asked: []string{at + "czNjcmV0, v4.channel.k8s.io,v5.channel.k8s.io"}, bearer: "s3cret",
 			left: "v4.channel.k8s.io,v5.channel.k8s.io"},
-		"last, other header":   {asked: []string{"binary.k8s.io", at + "czNjcmV0"}, bearer: "s3cret", left: "binary.k8s.io"},
-		"alphabet of URLs":     {asked: []string{at + "fn5-Pz8_,x"}, bearer: "~~~???", left: "x"},
-		"with a header":        {authorization: "Bearer other", asked: []string{at + "czNjcmV0,x"}, bearer: "other", left: "x"},
-		"alone":                {asked: []string{at + "czNjcmV0"}, err: "missing additional subprotocol"},
-		"two":                  {asked: []string{at + "YQ," + at + "Yg,x"}, err: "multiple base64.bearer.authorization tokens specified"},
-		"padded":               {asked: []string{at + "YQ==,x"}, err: "invalid base64.bearer.authorization token encoding"},
-		"empty":                {asked: []string{at + ",x"}, err: "invalid base64.bearer.authorization token encoding"},
-		"no text":              {asked: []string{at + "_w,x"}, err: "invalid base64.bearer.authorization token encoding"},
-		"another upgrade":      {upgrade: "SPDY/3.1", asked: []string{at + "czNjcmV0,x"}, left: at + "czNjcmV0,x"},
-		"upgrade in any case":  {upgrade: "WebSocket", asked: []string{at + "czNjcmV0,x"}, bearer: "s3cret", left: "x"},
-		"one that looks alike": {asked: []string{"base64.bearer.authorization.k8s.io.YQ,x"}, left: "base64.bearer.authorization.k8s.io.YQ,x"},
+		"last, other header": {asked: []string{"binary.k8s.io", at + "czNjcmV0"}, bearer: "s3cret", left: "binary.k8s.io"},
+		"alphabet of URLs":   {asked: []string{at + "fn5-Pz8_,x"}, bearer: "~~~???", left: "x"},
+		"with a header": {authorization: "Bearer other", asked: []string{at + "czNjcmV0,x"}, bearer: "other",
+			left: "x"},
+		"alone": {asked: []string{at + "czNjcmV0"}, err: "missing additional subprotocol"},
+		"two": {asked: []string{at + "YQ," + at + "Yg,x"},
+			err: "multiple base64.bearer.authorization tokens specified"},
+		"padded":              {asked: []string{at + "YQ==,x"}, err: "invalid base64.bearer.authorization token encoding"},
+		"empty":               {asked: []string{at + ",x"}, err: "invalid base64.bearer.authorization token encoding"},
+		"no text":             {asked: []string{at + "_w,x"}, err: "invalid base64.bearer.authorization token encoding"},
+		"another upgrade":     {upgrade: "SPDY/3.1", asked: []string{at + "czNjcmV0,x"}, left: at + "czNjcmV0,x"},
+		"upgrade in any case": {upgrade: "WebSocket", asked: []string{at + "czNjcmV0,x"}, bearer: "s3cret", left: "x"},
+		"one that looks alike": {asked: []string{"base64.bearer.authorization.k8s.io.YQ,x"},
+			left: "base64.bearer.authorization.k8s.io.YQ,x"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Connection", "keep-alive, Upgrade")
@@ -52,7 +55,8 @@ func TestTakeSocketToken(t *testing.T) {
 			}
 			continue
 		}
-		if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","); err != nil || auth.Bearer(r) != c.bearer || left != c.left {
+		if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","); err != nil || auth.Bearer(r) != c.bearer ||
+			left != c.left {
 			t.Errorf("%s: bearer %q, left %q, %v", name, auth.Bearer(r), left, err)
 		}
 	}

@@ -74,7 +74,8 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"d6426869": `"aGk="`, "f93e00": "1.5", "fa40200000": "2.5", "f93c00": "1", "f6": "null", "f9c000": "-2", "9f01ff": "[1]",
+		"d6426869": `"aGk="`, "f93e00": "1.5", "fa40200000": "2.5", "f93c00": "1", "f6": "null", "f9c000": "-2",
+		"9f01ff": "[1]",
 	} {
 		data, _ := hex.DecodeString(text)
 		if got, err := codec.ToJSON(data); err != nil || string(got) != want {
@@ -91,7 +92,8 @@ func TestRefused(t *testing.T) {
 // A document takes no more memory than its weight, whatever it contains.
 func TestWeight(t *testing.T) {
 	const length = 256 << 10
-	for _, item := range []string{"80", "a0", "a14080", "814100", "00", "40", "a0c0", "5f40ff", "9fff", "bfff", "bf4000ff", "a24000410000", "4100", "4300003c"} {
+	for _, item := range []string{"80", "a0", "a14080", "814100", "00", "40", "a0c0", "5f40ff", "9fff", "bfff", "bf4000ff",
+		"a24000410000", "4100", "4300003c"} {
 		each, err := hex.DecodeString(item)
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +118,8 @@ func TestWeight(t *testing.T) {
 
 // Whatever a client sends is an error or JSON that comes back as it is.
 func FuzzToJSON(f *testing.F) {
-	for _, seed := range []string{"a1416101", "82f5f6", "d9d9f7a0", "fb3ff8000000000000", "d6426869", "9f00ff", "9bffffffffffffffff"} {
+	for _, seed := range []string{"a1416101", "82f5f6", "d9d9f7a0", "fb3ff8000000000000", "d6426869", "9f00ff",
+		"9bffffffffffffffff"} {
 		data, err := hex.DecodeString(seed)
 		if err != nil {
 			f.Fatal(err)

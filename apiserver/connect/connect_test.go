@@ -336,7 +336,8 @@ func TestReader(t *testing.T) {
 			<-ctx.Done()
 		})
 	})
-	for protocol, want := range map[string]string{"": "a line", "binary.k8s.io": "a line", "base64.binary.k8s.io": "YSBsaW5l"} {
+	for protocol, want := range map[string]string{"": "a line", "binary.k8s.io": "a line",
+		"base64.binary.k8s.io": "YSBsaW5l"} {
 		var asked []string
 		if protocol != "" {
 			asked = []string{protocol}

@@ -148,7 +148,8 @@ func TestDanglingFollowsTheLevel(t *testing.T) {
 			c.Errorf("without the level: %s %s", status, reason)
 		}
 		pl := &level{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-			Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}}}
+			Type:    flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}}}
 		if _, err := c.Create(c.Context(), pl); err != nil {
 			c.Fatal(err)
 		}

@@ -34,15 +34,23 @@ func TestDefaultsClassify(t *testing.T) {
 		"admin": {Request{User: auth.Admin, Verb: "create", Resource: "pods", Namespace: "a"}, "exempt exempt"},
 		"probe": {Request{User: auth.User{Name: auth.Anonymous, Groups: []string{auth.Unauthenticated}},
 			Verb: "get", Path: "/healthz"}, "probes exempt"},
-		"node's lease":      {Request{User: node, Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease"}, "system-node-high node-high"},
-		"node's status":     {Request{User: node, Verb: "patch", Resource: "nodes", Subresource: "status"}, "system-node-high node-high"},
-		"node's pods":       {Request{User: node, Verb: "list", Resource: "pods"}, "system-nodes system"},
-		"scheduler's lease": {Request{User: user("system:kube-scheduler"), Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"}, "system-leader-election leader-election"},
-		"scheduler":         {Request{User: user("system:kube-scheduler"), Verb: "create", Resource: "pods", Subresource: "binding", Namespace: "a"}, "kube-scheduler workload-high"},
-		"controller":        {Request{User: user("system:serviceaccount:kube-system:job-controller"), Verb: "get", Resource: "pods", Namespace: "a"}, "kube-system-service-accounts workload-high"},
-		"account":           {Request{User: user("system:serviceaccount:a:b", "system:serviceaccounts"), Verb: "get", Resource: "pods", Namespace: "a"}, "service-accounts workload-low"},
-		"account of a namespace that begins alike": {Request{User: user("system:serviceaccount:kube-system2:b", "system:serviceaccounts"), Verb: "get", Resource: "pods", Namespace: "a"}, "service-accounts workload-low"},
-		"user":              {Request{User: user("u"), Verb: "list", Resource: "secrets", Namespace: "a"}, "global-default global-default"},
+		"node's lease": {Request{User: node, Verb: "update", Group: "coordination.k8s.io", Resource: "leases",
+			Namespace: "kube-node-lease"}, "system-node-high node-high"},
+		"node's status": {Request{User: node, Verb: "patch", Resource: "nodes", Subresource: "status"},
+			"system-node-high node-high"},
+		"node's pods": {Request{User: node, Verb: "list", Resource: "pods"}, "system-nodes system"},
+		"scheduler's lease": {Request{User: user("system:kube-scheduler"), Verb: "update", Group: "coordination.k8s.io",
+			Resource: "leases", Namespace: "kube-system"}, "system-leader-election leader-election"},
+		"scheduler": {Request{User: user("system:kube-scheduler"), Verb: "create", Resource: "pods",
+			Subresource: "binding", Namespace: "a"}, "kube-scheduler workload-high"},
+		"controller": {Request{User: user("system:serviceaccount:kube-system:job-controller"), Verb: "get",
+			Resource: "pods", Namespace: "a"}, "kube-system-service-accounts workload-high"},
+		"account": {Request{User: user("system:serviceaccount:a:b", "system:serviceaccounts"), Verb: "get",
+			Resource: "pods", Namespace: "a"}, "service-accounts workload-low"},
+		"account of a namespace that begins alike": {Request{User: user("system:serviceaccount:kube-system2:b",
+			"system:serviceaccounts"), Verb: "get", Resource: "pods", Namespace: "a"}, "service-accounts workload-low"},
+		"user": {Request{User: user("u"), Verb: "list", Resource: "secrets", Namespace: "a"},
+			"global-default global-default"},
 		"path":              {Request{User: user("u"), Verb: "get", Path: "/metrics"}, "global-default global-default"},
 		"without any group": {Request{User: auth.User{Name: "u"}, Verb: "get", Path: "/metrics"}, "catch-all catch-all"},
 	} {
@@ -57,8 +65,9 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	rule := func(resources, verbs, groups, namespaces []string, cluster bool) flowcontrolv1.PolicyRulesWithSubjects {
 		return flowcontrolv1.PolicyRulesWithSubjects{
-			Subjects:      []flowcontrolv1.Subject{{Kind: "User", User: &flowcontrolv1.UserSubject{Name: "*"}}},
-			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: verbs, APIGroups: groups, Resources: resources, Namespaces: namespaces, ClusterScope: cluster}},
+			Subjects: []flowcontrolv1.Subject{{Kind: "User", User: &flowcontrolv1.UserSubject{Name: "*"}}},
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: verbs, APIGroups: groups, Resources: resources,
+				Namespaces: namespaces, ClusterScope: cluster}},
 		}
 	}
 	paths := func(urls ...string) flowcontrolv1.PolicyRulesWithSubjects {
@@ -74,16 +83,19 @@ func TestRules(t *testing.T) {
 		r    Request
 		want bool
 	}{
-		"all":                            {rule(all, all, all, all, false), pods, true},
-		"another resource":               {rule([]string{"secrets"}, all, all, all, false), pods, false},
-		"another verb":                   {rule(all, []string{"list"}, all, all, false), pods, false},
-		"another group":                  {rule(all, all, []string{"apps"}, all, false), pods, false},
-		"another namespace":              {rule(all, all, all, []string{"b"}, true), pods, false},
-		"cluster":                        {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods"}, false},
-		"cluster scope":                  {rule(all, all, all, nil, true), Request{Verb: "get", Resource: "pods"}, true},
-		"subresource":                    {rule([]string{"pods/log"}, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
-		"subresource of all":             {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
-		"resource, not subresource":      {rule([]string{"pods"}, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, false},
+		"all":               {rule(all, all, all, all, false), pods, true},
+		"another resource":  {rule([]string{"secrets"}, all, all, all, false), pods, false},
+		"another verb":      {rule(all, []string{"list"}, all, all, false), pods, false},
+		"another group":     {rule(all, all, []string{"apps"}, all, false), pods, false},
+		"another namespace": {rule(all, all, all, []string{"b"}, true), pods, false},
+		"cluster":           {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods"}, false},
+		"cluster scope":     {rule(all, all, all, nil, true), Request{Verb: "get", Resource: "pods"}, true},
+		"subresource": {rule([]string{"pods/log"}, all, all, all, false),
+			Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
+		"subresource of all": {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods",
+			Subresource: "log", Namespace: "a"}, true},
+		"resource, not subresource": {rule([]string{"pods"}, all, all, all, false),
+			Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, false},
 		"path":                           {paths("/a"), Request{Verb: "get", Path: "/a"}, true},
 		"below a path":                   {paths("/a/*"), Request{Verb: "get", Path: "/a/b"}, true},
 		"a path with the same beginning": {paths("/a/*"), Request{Verb: "get", Path: "/ab"}, false},
@@ -102,11 +114,13 @@ func TestShares(t *testing.T) {
 	NewDispatcher(DispatcherConfig{Seats: 600, Metrics: reg})
 	text := scraped(reg)
 	for level, want := range map[string][2]int{ // nominal, lower
-		"catch-all": {13, 13}, "exempt": {0, 0}, "global-default": {49, 24}, "leader-election": {25, 25}, "node-high": {98, 73},
-		"system": {74, 50}, "workload-high": {98, 49}, "workload-low": {245, 24},
+		"catch-all": {13, 13}, "exempt": {0, 0}, "global-default": {49, 24}, "leader-election": {25, 25},
+		"node-high": {98, 73},
+		"system":    {74, 50}, "workload-high": {98, 49}, "workload-low": {245, 24},
 	} {
 		for i, name := range []string{"nominal", "lower"} {
-			if line := fmt.Sprintf("apiserver_flowcontrol_%s_limit_seats{priority_level=%q} %d\n", name, level, want[i]); !strings.Contains(text, line) {
+			if line := fmt.Sprintf("apiserver_flowcontrol_%s_limit_seats{priority_level=%q} %d\n", name, level,
+				want[i]); !strings.Contains(text, line) {
 				t.Errorf("no %s", line)
 			}
 		}
@@ -143,7 +157,8 @@ func one(queuing *flowcontrolv1.QueuingConfiguration) (*Dispatcher, *prometheus.
 		Spec:       flowcontrolv1.FlowSchemaSpec{PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "gone"}, MatchingPrecedence: 1},
 	}}, []*flowcontrolv1.PriorityLevelConfiguration{{
 		ObjectMeta: metav1.ObjectMeta{Name: "l", UID: "level"},
-		Spec:       flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{LimitResponse: response}},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{LimitResponse: response}},
 	}})
 	return d, reg
 }
@@ -153,7 +168,8 @@ func TestRejects(t *testing.T) {
 	d, reg := one(nil)
 	h := http.Header{}
 	ticket := d.Enter(t.Context(), h, &Request{User: user("a"), Verb: "get", Path: "/x"})
-	if ticket == nil || h.Get("X-Kubernetes-PF-FlowSchema-UID") != "schema" || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != "level" {
+	if ticket == nil || h.Get("X-Kubernetes-PF-FlowSchema-UID") != "schema" ||
+		h.Get("X-Kubernetes-PF-PriorityLevel-UID") != "level" {
 		t.Fatalf("%v %v", ticket, h)
 	}
 	if d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}) != nil {
@@ -192,7 +208,8 @@ func TestDumps(t *testing.T) {
 		d, reg := one(&flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 5})
 		ticket := d.Enter(t.Context(), nil, &Request{User: user("a"), Verb: "get", Path: "/x"})
 		ctx, cancel := context.WithCancel(t.Context())
-		for _, r := range []Request{{User: user("b"), Verb: "get", Path: "/one"}, {User: user("b\nc"), Verb: "put", Path: "/two"}} {
+		for _, r := range []Request{{User: user("b"), Verb: "get", Path: "/one"}, {User: user("b\nc"), Verb: "put",
+			Path: "/two"}} {
 			go d.Enter(ctx, nil, &r)
 			synctest.Wait()
 		}
@@ -202,12 +219,15 @@ func TestDumps(t *testing.T) {
 			d.Dumps()[path](w, httptest.NewRequest(http.MethodGet, path+"?"+query, nil))
 			return strings.Join(strings.FieldsFunc(w.Body.String(), func(r rune) bool { return r == ' ' }), "")
 		}
-		admin := d.Enter(t.Context(), nil, &Request{User: user("c", auth.Masters), Verb: "list", Path: "/api/v1/nodes", Version: "v1", Resource: "nodes"})
+		admin := d.Enter(t.Context(), nil, &Request{User: user("c", auth.Masters), Verb: "list", Path: "/api/v1/nodes",
+			Version: "v1", Resource: "nodes"})
 		for name, want := range map[string]string{
 			"dump_priority_levels": "l,1,false,false,2,1,1,0,0,0\n",
 			"dump_queues":          "l,-1,0,1,1,0.00000000ss,0,0,0.00000000ss\nl,0,2,0,0,0.00000000ss,2,2,0.00000000ss\n",
-			"dump_requests": "exempt,exempt,-1,-1,,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z\n" + "l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n" +
-				"l,s,0,1,bc,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n" + "l,s,-1,-1,a,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z\n",
+			"dump_requests": "exempt,exempt,-1,-1,,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z\n" +
+				"l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n" +
+				"l,s,0,1,bc,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n" +
+				"l,s,-1,-1,a,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z\n",
 			"dump_requests?includeRequestDetails=1": "exempt,exempt,-1,-1,,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z,c,list,/api/v1/nodes,,,v1,nodes,\n" +
 				"l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z,b,get,/one,,,,,\n",
 		} {
@@ -217,11 +237,14 @@ func TestDumps(t *testing.T) {
 		}
 		time.Sleep(time.Second / 2)
 		for _, want := range []string{
-			`request_dispatch_no_accommodation_total{flow_schema="s",priority_level="l"} 2`, `current_inqueue_seats{flow_schema="s",priority_level="l"} 2`,
+			`request_dispatch_no_accommodation_total{flow_schema="s",priority_level="l"} 2`,
+			`current_inqueue_seats{flow_schema="s",priority_level="l"} 2`,
 			`request_queue_length_after_enqueue_sum{flow_schema="s",priority_level="l"} 3`,
-			`priority_level_seat_utilization_count{phase="executing",priority_level="l"} 5e+08`, `priority_level_seat_utilization_sum{phase="executing",priority_level="l"} 5e+08`,
+			`priority_level_seat_utilization_count{phase="executing",priority_level="l"} 5e+08`,
+			`priority_level_seat_utilization_sum{phase="executing",priority_level="l"} 5e+08`,
 			`priority_level_seat_utilization_bucket{phase="executing",priority_level="l",le="0.99"} 0`,
-			`demand_seats_sum{priority_level="l"} 1.5e+09`, `demand_seats_bucket{priority_level="l",le="2.8"} 0`, `demand_seats_bucket{priority_level="l",le="4"} 5e+08`,
+			`demand_seats_sum{priority_level="l"} 1.5e+09`, `demand_seats_bucket{priority_level="l",le="2.8"} 0`,
+			`demand_seats_bucket{priority_level="l",le="4"} 5e+08`,
 		} {
 			if !strings.Contains(scraped(reg), want) {
 				t.Errorf("no %s in %s", want, scraped(reg))
@@ -241,7 +264,8 @@ func TestDumps(t *testing.T) {
 			t.Errorf("requests that have ended: %s", got)
 		}
 		for _, reason := range []string{`"time-out"} 1`, `"cancelled"} 2`} {
-			if want := `rejected_requests_total{flow_schema="s",priority_level="l",reason=` + reason; !strings.Contains(scraped(reg), want) {
+			if want := `rejected_requests_total{flow_schema="s",priority_level="l",reason=` +
+				reason; !strings.Contains(scraped(reg), want) {
 				t.Errorf("no %s", want)
 			}
 		}

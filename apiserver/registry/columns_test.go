@@ -58,13 +58,17 @@ func TestPrintRows(t *testing.T) {
 	meta := "metadata: {name: x, creationTimestamp: '" + hour + "'}\n"
 	for _, c := range []struct{ kind, obj, want string }{
 		{"Pod", meta +
-			"spec: {nodeName: n1, readinessGates: [{conditionType: a}, {conditionType: b}], containers: [{name: a}]}\nstatus: {phase: Running, podIP: 1.2.3.4, podIPs: [{ip: 1.2.3.5}], conditions: [{type: a, status: 'True'}]}",
+			"spec: {nodeName: n1, readinessGates: [{conditionType: a}, {conditionType: b}], containers: [{name: a}]}\n" +
+			"status: {phase: Running, podIP: 1.2.3.4, podIPs: [{ip: 1.2.3.5}], conditions: [{type: a, status: 'True'}]}",
 			"x|0/1|Running|0|60m|1.2.3.5|n1|<none>|1/2"},
 		{"Pod", "{metadata: {name: x}}", "x|0/0||0|<unknown>|<none>|<none>|<none>|<none>"},
 		{"ReplicaSet", meta +
-			"spec: {replicas: 3, selector: {matchLabels: {a: b}}, template: {spec: {containers: [{name: c, image: d}, {name: e, image: f}]}}}\nstatus: {replicas: 2, readyReplicas: 1}",
+			"spec: {replicas: 3, selector: {matchLabels: {a: b}}, template: {spec: {containers: [{name: c, image: d}, " +
+			"{name: e, image: f}]}}}\nstatus: {replicas: 2, readyReplicas: 1}",
 			"x|3|2|1|60m|c,e|d,f|a=b"},
-		{"Node", "metadata: {name: x, labels: {node-role.kubernetes.io/edge: '', kubernetes.io/role: box}}\nspec: {unschedulable: true}\nstatus: {nodeInfo: {kubeletVersion: v1}, addresses: [{type: InternalIP, address: 1.2.3.4}], conditions: [{type: Ready, status: 'True'}]}",
+		{"Node", "metadata: {name: x, labels: {node-role.kubernetes.io/edge: '', kubernetes.io/role: box}}\n" +
+			"spec: {unschedulable: true}\nstatus: {nodeInfo: {kubeletVersion: v1}, addresses: [{type: InternalIP, " +
+			"address: 1.2.3.4}], conditions: [{type: Ready, status: 'True'}]}",
 			"x|Ready,SchedulingDisabled|box,edge|<unknown>|v1|1.2.3.4|<none>|<unknown>|<unknown>|<unknown>"},
 		{"Node", "status: {conditions: [{type: Ready, status: Unknown}]}",
 			"|NotReady|<none>|<unknown>||<none>|<none>|<unknown>|<unknown>|<unknown>"},
@@ -79,7 +83,8 @@ func TestPrintRows(t *testing.T) {
 	} {
 		if c.kind == "Event" {
 			c.obj = "{metadata: {name: x}, lastTimestamp: '" + hour +
-				"', type: Normal, reason: Pulled, involvedObject: {kind: Pod, name: p, fieldPath: f}, source: {component: agent, host: n1}, message: ' hi '}"
+				"', type: Normal, reason: Pulled, involvedObject: {kind: Pod, name: p, fieldPath: f}, " +
+				"source: {component: agent, host: n1}, message: ' hi '}"
 			c.want = "60m|Normal|Pulled|pod/p|f|agent, n1|hi|<unknown>|1|x"
 		}
 		r := resourceOf(t, c.kind)

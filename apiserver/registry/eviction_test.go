@@ -117,14 +117,18 @@ func TestEviction(t *testing.T) {
 		"allowed":            {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1)}, 0, ""},
 		"none left": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
 			"The disruption budget b needs 3 healthy pods and has 2 currently"},
-		"none left, sync failed":   {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, failed)}, 429, "The disruption budget b does not allow evicting pods currently because it failed sync: no scale"},
-		"not seen yet":             {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1, unseen)}, 429, "The disruption budget b is still being processed by the server."},
-		"two budgets":              {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)}, 500, ""},
-		"pending":                  {corev1.PodPending, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 0, ""},
-		"failed":                   {corev1.PodFailed, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 0, ""},
-		"not ready, none left":     {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429, "needs 3 healthy pods"},
-		"not ready, always":        {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, always)}, 0, ""},
-		"not ready, others enough": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, enough)}, 0, ""},
+		"none left, sync failed": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, failed)}, 429,
+			"The disruption budget b does not allow evicting pods currently because it failed sync: no scale"},
+		"not seen yet": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1, unseen)}, 429,
+			"The disruption budget b is still being processed by the server."},
+		"two budgets": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)}, 500, ""},
+		"pending":     {corev1.PodPending, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 0, ""},
+		"failed":      {corev1.PodFailed, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 0, ""},
+		"not ready, none left": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
+			"needs 3 healthy pods"},
+		"not ready, always": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, always)}, 0, ""},
+		"not ready, others enough": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, enough)}, 0,
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +168,8 @@ func wantStatus(t *testing.T, err error, code int32, cause string) {
 	}
 	if code == http.StatusTooManyRequests {
 		d := api.Status().Details
-		if d == nil || len(d.Causes) != 1 || d.Causes[0].Type != policyv1.DisruptionBudgetCause || !strings.Contains(d.Causes[0].Message, cause) {
+		if d == nil || len(d.Causes) != 1 || d.Causes[0].Type != policyv1.DisruptionBudgetCause ||
+			!strings.Contains(d.Causes[0].Message, cause) {
 			t.Errorf("details %+v, want %s", d, cause)
 		}
 	}
@@ -181,7 +186,8 @@ func TestEvictionUsesBudget(t *testing.T) {
 		}
 		return obj.(*policyv1.PodDisruptionBudget)
 	}
-	if err := evict(t, r, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil || read().Status.DisruptionsAllowed != 1 {
+	if err := evict(t, r, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil ||
+		read().Status.DisruptionsAllowed != 1 {
 		t.Errorf("a dry run: %v, %+v", err, read().Status)
 	}
 	err := evict(t, r, &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("another")})

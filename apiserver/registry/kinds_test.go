@@ -14,14 +14,16 @@ import (
 	"monopod/store"
 )
 
-const webSet = `{metadata: {name: x, labels: {own: label}}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
+const webSet = `{metadata: {name: x, labels: {own: label}}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, ` +
+	`template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
 
 func TestCreation(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, obj, want string }{
 		{"ReplicaSet", webSet, ""},
 		{"ReplicaSet", `{}`,
-			"spec.selector: Required value\nspec.template.metadata.labels: Invalid value\nspec.template.spec.containers: Required value"},
+			"spec.selector: Required value\nspec.template.metadata.labels: Invalid value\n" +
+				"spec.template.spec.containers: Required value"},
 		{"ReplicaSet", strings.Replace(webSet, "replicas: 2", "replicas: -1, minReadySeconds: -1", 1),
 			"spec.replicas: Invalid value\nspec.minReadySeconds: Invalid value"},
 		{"ReplicaSet", strings.Replace(webSet, "labels: {a: b}", "labels: {a: c}", 1),
@@ -59,15 +61,19 @@ func TestCreation(t *testing.T) {
 		{"PriorityClass", `{metadata: {name: system-node-critical}, value: 2000001000}`, ""},
 		{"Namespace", `{metadata: {name: a}}`, ""},
 		{"Namespace", `{metadata: {name: a}, spec: {finalizers: [nodomain]}}`, "spec.finalizers[0]: Invalid value"},
-		{"Node", `{spec: {podCIDR: 10.0.0.0/24, taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoExecute}]}, status: {capacity: {cpu: 1, pods: 110}}}`, ""},
-		{"Node", `{spec: {podCIDRs: [x], taints: [{effect: Never}, {key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}, status: {capacity: {cpu: -1}, allocatable: {}}}`,
-			"spec.taints[0].key: Invalid value\nspec.taints[0].key: Invalid value\nspec.taints[0].effect: Unsupported value\nspec.taints[2]: Duplicate value\nspec.podCIDRs[0]: Invalid value\nstatus.capacity[cpu]: Invalid value"},
+		{"Node", `{spec: {podCIDR: 10.0.0.0/24, taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoExecute}]}, ` +
+			`status: {capacity: {cpu: 1, pods: 110}}}`, ""},
+		{"Node", `{spec: {podCIDRs: [x], taints: [{effect: Never}, {key: a, effect: NoSchedule}, {key: a, ` +
+			`effect: NoSchedule}]}, status: {capacity: {cpu: -1}, allocatable: {}}}`,
+			"spec.taints[0].key: Invalid value\nspec.taints[0].key: Invalid value\nspec.taints[0].effect: Unsupported value\n" +
+				"spec.taints[2]: Duplicate value\nspec.podCIDRs[0]: Invalid value\nstatus.capacity[cpu]: Invalid value"},
 		{"Event", `{metadata: {namespace: a}, involvedObject: {namespace: a}}`, ""},
 		{"Event", `{metadata: {namespace: default}, involvedObject: {kind: Node}}`, ""},
 		{"Event", `{metadata: {namespace: a}, involvedObject: {namespace: b}}`, "involvedObject.namespace: Invalid value"},
 		{"Event", `{metadata: {namespace: a}, involvedObject: {kind: Node}}`, "involvedObject.namespace: Invalid value"},
 		{"Event", `{metadata: {namespace: a}, involvedObject: {namespace: a}, eventTime: "2026-01-01T00:00:00.000000Z"}`,
-			"reportingComponent: Required value\nreportingComponent: Invalid value\nreportingComponent: Invalid value\nreportingInstance: Required value\naction: Required value\nreason: Required value"},
+			"reportingComponent: Required value\nreportingComponent: Invalid value\nreportingComponent: Invalid value\n" +
+				"reportingInstance: Required value\naction: Required value\nreason: Required value"},
 	} {
 		name := c.kind + " " + c.obj[:min(len(c.obj), 80)]
 		t.Run(name, func(t *testing.T) {

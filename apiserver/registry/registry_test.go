@@ -95,7 +95,8 @@ func TestPanicInWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Create(t.Context(), &corev1.Event{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: "a"},
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p"},
 	}); err != nil {
 		t.Fatal(err)
@@ -107,7 +108,8 @@ func TestPanicInWatch(t *testing.T) {
 		t.Errorf("it goes on with %+v", ev)
 	}
 	families, err := metrics.Gather()
-	if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 || families[0].Metric[0].Label[0].GetValue() != "watch" {
+	if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 ||
+		families[0].Metric[0].Label[0].GetValue() != "watch" {
 		t.Errorf("metrics: %v, %v", families, err)
 	}
 }
@@ -116,17 +118,21 @@ func TestPanicInWatch(t *testing.T) {
 func TestTimesOfOurOwnWriters(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	made, err := r.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}, Spec: batchv1.JobSpec{
-		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}})
+	made, err := r.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"},
+		Spec: batchv1.JobSpec{
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+				Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := metav1.NewTime(time.Date(2026, 11, 26, 1, 2, 3, 456, time.UTC))
-	job, err := client.Update(t.Context(), r, made.(*batchv1.Job), "status", func(j *batchv1.Job) error { j.Status.StartTime = &at; return nil })
+	job, err := client.Update(t.Context(), r, made.(*batchv1.Job), "status",
+		func(j *batchv1.Job) error { j.Status.StartTime = &at; return nil })
 	if err != nil || !job.Status.StartTime.Equal(new(at.Rfc3339Copy())) {
 		t.Fatalf("%v, started %v", err, job.Status.StartTime)
 	}
-	if _, err := client.Update(t.Context(), r, job, "status", func(j *batchv1.Job) error { j.Status.StartTime = new(at.Rfc3339Copy()); return nil }); err != nil {
+	if _, err := client.Update(t.Context(), r, job, "status",
+		func(j *batchv1.Job) error { j.Status.StartTime = new(at.Rfc3339Copy()); return nil }); err != nil {
 		t.Error(err)
 	}
 }

@@ -150,14 +150,17 @@ func TestEventsOfBothVersions(t *testing.T) {
 	r := open(t)
 	at := metav1.NewMicroTime(metav1.Now().Time)
 	old := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, InvolvedObject: corev1.ObjectReference{Namespace: "default", Kind: "Pod", Name: "p"},
-		Reason: "why", Message: "text", Type: "Normal", EventTime: at, ReportingController: "example.com/c", ReportingInstance: "i", Action: "a",
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "e"},
+		InvolvedObject: corev1.ObjectReference{Namespace: "default", Kind: "Pod", Name: "p"},
+		Reason:         "why", Message: "text", Type: "Normal", EventTime: at, ReportingController: "example.com/c",
+		ReportingInstance: "i", Action: "a",
 	}
 	if _, err := r.Create(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	ref := client.Ref{Resource: client.NewEvents, Namespace: "default", Name: "e"}
-	if shown, err := r.Get(t.Context(), ref); err != nil || shown.GetObjectKind().GroupVersionKind().Group != "events.k8s.io" {
+	if shown, err := r.Get(t.Context(), ref); err != nil ||
+		shown.GetObjectKind().GroupVersionKind().Group != "events.k8s.io" {
 		t.Fatalf("got %+v, %v", shown, err)
 	}
 }

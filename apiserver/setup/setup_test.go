@@ -53,7 +53,8 @@ func watch(t *testing.T, a *API) {
 		t.Fatal(err)
 	}
 	made, err := a.Registry.Create(t.Context(), &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"a": "b"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: "a", Labels: map[string]string{"a": "b"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,8 @@ func TestMetricsOfAnotherServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- a.Aggregation(follow.Deps{Client: a.Registry, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}).Run(ctx)
+		done <- a.Aggregation(follow.Deps{Client: a.Registry, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}).Run(
+			ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -142,9 +144,11 @@ func TestMetricsOfAnotherServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	service := &apiservice.Service{TypeMeta: metav1.TypeMeta{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"}, ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"}}
+	service := &apiservice.Service{TypeMeta: metav1.TypeMeta{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"},
+		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"}}
 	service.Spec.Group, service.Spec.Version, service.Spec.GroupPriorityMinimum, service.Spec.VersionPriority = "metrics.k8s.io", "v1beta1", 100, 100
-	service.Spec.InsecureSkipTLSVerify, service.Spec.Service = true, &apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server"}
+	service.Spec.InsecureSkipTLSVerify, service.Spec.Service = true,
+		&apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server"}
 	if _, err := a.Registry.Create(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}

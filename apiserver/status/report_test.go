@@ -44,27 +44,40 @@ func TestOf(t *testing.T) {
 		notReady bool
 		warnings []string
 	}{
-		"all is well":              {func(*Facts) {}, false, nil},
-		"a failed check":           {func(f *Facts) { f.Health = "[+]ping ok\n[-]state failed: disk full\nreadyz check failed\n" }, true, []string{"The check state failed: disk full."}},
-		"a degraded check":         {func(f *Facts) { f.Health = "[!]network degraded: no rules\n" }, false, []string{"The check network degraded: no rules."}},
-		"no node":                  {func(f *Facts) { f.Nodes = nil }, true, []string{"No node is registered yet."}},
-		"no node is wanted":        {func(f *Facts) { f.Nodes, f.Process.Runtime = nil, "none" }, false, nil},
-		"a node that is not ready": {func(f *Facts) { f.Nodes = []corev1.Node{node(corev1.ConditionFalse)} }, true, []string{"Node box is not ready: m (R)."}},
+		"all is well": {func(*Facts) {}, false, nil},
+		"a failed check": {func(f *Facts) {
+			f.Health = "[+]ping ok\n[-]state failed: disk full\n" +
+				"readyz check failed\n"
+		}, true, []string{"The check state failed: disk full."}},
+		"a degraded check": {func(f *Facts) { f.Health = "[!]network degraded: no rules\n" }, false,
+			[]string{"The check network degraded: no rules."}},
+		"no node":           {func(f *Facts) { f.Nodes = nil }, true, []string{"No node is registered yet."}},
+		"no node is wanted": {func(f *Facts) { f.Nodes, f.Process.Runtime = nil, "none" }, false, nil},
+		"a node that is not ready": {func(f *Facts) { f.Nodes = []corev1.Node{node(corev1.ConditionFalse)} }, true,
+			[]string{"Node box is not ready: m (R)."}},
 		"pressure": {func(f *Facts) {
-			f.Nodes = []corev1.Node{node(corev1.ConditionTrue, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue, Reason: "Low"})}
+			f.Nodes = []corev1.Node{node(corev1.ConditionTrue, corev1.NodeCondition{Type: corev1.NodeMemoryPressure,
+				Status: corev1.ConditionTrue, Reason: "Low"})}
 		}, false, []string{"Node box has the condition MemoryPressure: Low."}},
-		"a cordon":          {func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true }, false, []string{"Node box takes no new pods: kubectl uncordon box"}},
-		"a full disk":       {func(f *Facts) { f.Process.DataDir, f.Process.Disk = "/d", &Disk{Free: 1 << 20, Total: 1 << 30} }, false, []string{"Only 1.0 MiB of 1.0 GiB are free for /d."}},
+		"a cordon": {func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true }, false,
+			[]string{"Node box takes no new pods: kubectl uncordon box"}},
+		"a full disk": {func(f *Facts) {
+			f.Process.DataDir, f.Process.Disk = "/d",
+				&Disk{Free: 1 << 20, Total: 1 << 30}
+		}, false, []string{"Only 1.0 MiB of 1.0 GiB are free for /d."}},
 		"a disk with space": {func(f *Facts) { f.Process.Disk = &Disk{Free: 1 << 29, Total: 1 << 30} }, false, nil},
 		"certificates": {func(f *Facts) {
 			f.Certificates = []auth.Certificate{{Name: "server", NotAfter: now.Add(time.Hour)}, {Name: "admin", NotAfter: now}}
-		}, false, []string{"The certificate server expires on 2026-11-24: monopod certs rotate", "The certificate admin expired on 2026-11-24: monopod certs rotate"}},
+		}, false, []string{"The certificate server expires on 2026-11-24: monopod certs rotate",
+			"The certificate admin expired on 2026-11-24: monopod certs rotate"}},
 		"pods": {func(f *Facts) {
-			f.Pods = []corev1.Pod{pod("starts", "ContainerCreating", corev1.PodPending), pod("crashes", "CrashLoopBackOff", corev1.PodRunning), pod("over", "CrashLoopBackOff", corev1.PodFailed)}
+			f.Pods = []corev1.Pod{pod("starts", "ContainerCreating", corev1.PodPending), pod("crashes", "CrashLoopBackOff",
+				corev1.PodRunning), pod("over", "CrashLoopBackOff", corev1.PodFailed)}
 		}, false, []string{"Pod default/crashes: container c, CrashLoopBackOff. Ask: monopod why pod/crashes -n default"}},
 		"no room": {func(f *Facts) {
 			p := pod("large", "", corev1.PodPending)
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes"}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+				Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes"}}
 			f.Pods = []corev1.Pod{p}
 		}, false, []string{"Pod default/large: 0/1 nodes (Unschedulable). Ask: monopod why pod/large -n default"}},
 	} {
@@ -84,7 +97,8 @@ func TestManyPodsAreOneScreen(t *testing.T) {
 		f.Pods = append(f.Pods, pod(fmt.Sprintf("p%02d", n), "ErrImagePull", corev1.PodPending))
 	}
 	got := Of(f)
-	if len(got.Warnings) != maxPods+1 || !strings.HasPrefix(got.Warnings[maxPods], "7 pods more cannot run") || got.Nodes[0].Pods != 12 || got.Pods["Pending"] != 12 {
+	if len(got.Warnings) != maxPods+1 || !strings.HasPrefix(got.Warnings[maxPods], "7 pods more cannot run") ||
+		got.Nodes[0].Pods != 12 || got.Pods["Pending"] != 12 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -20,8 +20,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bootstrap returns a token that is valid for signing and expires after in; 0: never.
 func bootstrap(id string, in time.Duration) *corev1.Secret {
 	s := &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: tokenPrefix + id}, Type: tokenType,
-		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte(id + "0123456789"), "usage-bootstrap-signing": []byte("true")},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+			Name: tokenPrefix + id}, Type: tokenType,
+		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte(id + "0123456789"),
+			"usage-bootstrap-signing": []byte("true")},
 	}
 	if in != 0 {
 		s.Data["expiration"] = []byte(time.Now().Add(in).UTC().Format(time.RFC3339))
@@ -41,7 +43,8 @@ func TestTokensExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Create(bootstrap("before", -time.Hour), bootstrap("hour00", time.Hour), bootstrap("day000", 24*time.Hour), bootstrap("never0", 0))
+		api.Create(bootstrap("before", -time.Hour), bootstrap("hour00", time.Hour), bootstrap("day000", 24*time.Hour),
+			bootstrap("never0", 0))
 		other := bootstrap("opaque", -time.Hour)
 		other.Type = corev1.SecretTypeOpaque
 		elsewhere := bootstrap("elsewh", -time.Hour)
@@ -90,8 +93,9 @@ func TestClusterInfoIsSigned(t *testing.T) {
 		misnamed.Data["token-id"] = []byte("plain0")
 		api.Create(bootstrap("first0", 0), bootstrap("hour00", time.Hour), unsigned, misnamed)
 		api.Run(NewSigner(api.Deps()))
-		info := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: infoName},
-			Data: map[string]string{infoKey: "clusters: []", "note": "mine", infoSigns + "gone00": "old"}}
+		info := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: infoName},
+			Data:       map[string]string{infoKey: "clusters: []", "note": "mine", infoSigns + "gone00": "old"}}
 		api.Create(info)
 		keys := func() string {
 			synctest.Wait()
@@ -132,8 +136,10 @@ func TestClusterInfoIsSigned(t *testing.T) {
 // The values of upstream's own test (pkg/controller/bootstrap/jws_test.go).
 func TestSignature(t *testing.T) {
 	t.Parallel()
-	got, err := token{"joshua", "my voice is my passcode"}.sign("Hello from the other side. I must have called a thousand times.")
-	if want := "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"; err != nil || got != want {
+	got, err := token{"joshua", "my voice is my passcode"}.sign(
+		"Hello from the other side. I must have called a thousand times.")
+	if want := "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"; err != nil ||
+		got != want {
 		t.Errorf("%s, %v", got, err)
 	}
 }

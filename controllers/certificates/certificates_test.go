@@ -40,10 +40,12 @@ func asked(t *testing.T, name, signer string, x x509.CertificateRequest, change 
 		t.Fatal(err)
 	}
 	r := &request{
-		TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: signer, Username: "system:node:n",
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: signer,
+			Username: "system:node:n",
+			Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature},
 		},
 	}
 	for _, f := range change {
@@ -76,7 +78,8 @@ func authority(t *testing.T) Sign {
 
 func decide(api *apitest.API, r *request, t certificatesv1.RequestConditionType) {
 	apitest.Change(api, r, "approval", func(r *request) {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: t, Status: corev1.ConditionTrue})
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: t,
+			Status: corev1.ConditionTrue})
 	})
 	synctest.Wait()
 }
@@ -105,23 +108,34 @@ func TestApproving(t *testing.T) {
 		allowed []string
 		want    string
 	}{
-		"its own":                 {asked(t, "r", kubelet, node("system:node:n")), []string{"selfnodeclient"}, "Approved AutoApproved"},
-		"its own, not permitted":  {asked(t, "r", kubelet, node("system:node:n")), nil, ""},
-		"another node's":          {asked(t, "r", kubelet, node("system:node:m")), []string{"selfnodeclient"}, ""},
-		"any node's":              {asked(t, "r", kubelet, node("system:node:m")), []string{"nodeclient"}, "Approved AutoApproved"},
-		"not a node's":            {asked(t, "r", kubelet, node("n")), []string{"nodeclient", "selfnodeclient"}, ""},
-		"another signer":          {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, node("system:node:n")), []string{"nodeclient", "selfnodeclient"}, ""},
-		"for serving":             {asked(t, "r", kubelet, node("system:node:n"), with(certificatesv1.UsageServerAuth, certificatesv1.UsageDigitalSignature)), []string{"nodeclient", "selfnodeclient"}, ""},
-		"key encipherment, too":   {asked(t, "r", kubelet, node("system:node:n"), with(certificatesv1.UsageKeyEncipherment, certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature)), []string{"selfnodeclient"}, "Approved AutoApproved"},
-		"without client auth":     {asked(t, "r", kubelet, node("system:node:n"), with(certificatesv1.UsageDigitalSignature)), []string{"selfnodeclient"}, ""},
-		"with another subject":    {asked(t, "r", kubelet, x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes", "system:masters"}}}), []string{"nodeclient", "selfnodeclient"}, ""},
-		"with an alternative one": {asked(t, "r", kubelet, x509.CertificateRequest{Subject: node("system:node:n").Subject, DNSNames: []string{"a"}}), []string{"nodeclient", "selfnodeclient"}, ""},
+		"its own": {asked(t, "r", kubelet, node("system:node:n")), []string{"selfnodeclient"},
+			"Approved AutoApproved"},
+		"its own, not permitted": {asked(t, "r", kubelet, node("system:node:n")), nil, ""},
+		"another node's":         {asked(t, "r", kubelet, node("system:node:m")), []string{"selfnodeclient"}, ""},
+		"any node's": {asked(t, "r", kubelet, node("system:node:m")), []string{"nodeclient"},
+			"Approved AutoApproved"},
+		"not a node's": {asked(t, "r", kubelet, node("n")), []string{"nodeclient", "selfnodeclient"}, ""},
+		"another signer": {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, node("system:node:n")),
+			[]string{"nodeclient", "selfnodeclient"}, ""},
+		"for serving": {asked(t, "r", kubelet, node("system:node:n"), with(certificatesv1.UsageServerAuth,
+			certificatesv1.UsageDigitalSignature)), []string{"nodeclient", "selfnodeclient"}, ""},
+		"key encipherment, too": {asked(t, "r", kubelet, node("system:node:n"), with(certificatesv1.UsageKeyEncipherment,
+			certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature)), []string{"selfnodeclient"},
+			"Approved AutoApproved"},
+		"without client auth": {asked(t, "r", kubelet, node("system:node:n"), with(certificatesv1.UsageDigitalSignature)),
+			[]string{"selfnodeclient"}, ""},
+		"with another subject": {asked(t, "r", kubelet,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes",
+				"system:masters"}}}), []string{"nodeclient", "selfnodeclient"}, ""},
+		"with an alternative one": {asked(t, "r", kubelet, x509.CertificateRequest{Subject: node("system:node:n").Subject,
+			DNSNames: []string{"a"}}), []string{"nodeclient", "selfnodeclient"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				api := apitest.New(t)
-				api.Run(NewApproving(api.Deps(), func(_ context.Context, by *certificatesv1.CertificateSigningRequestSpec, subresource string) (bool, error) {
+				api.Run(NewApproving(api.Deps(), func(_ context.Context, by *certificatesv1.CertificateSigningRequestSpec,
+					subresource string) (bool, error) {
 					return by.Username == "system:node:n" && slices.Contains(c.allowed, subresource), nil
 				}))
 				api.Create(c.r)
@@ -144,15 +158,19 @@ func TestSigning(t *testing.T) {
 		r    *request
 		want string
 	}{
-		"client":                       {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, jane), "Approved, issued"},
-		"client with another usage":    {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, jane, serving), failed},
-		"client without its usage":     {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, jane, with(certificatesv1.UsageDigitalSignature)), failed},
-		"node":                         {asked(t, "r", certificatesv1.KubeAPIServerClientKubeletSignerName, node("system:node:n")), "Approved, issued"},
+		"client":                    {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, jane), "Approved, issued"},
+		"client with another usage": {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, jane, serving), failed},
+		"client without its usage": {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, jane,
+			with(certificatesv1.UsageDigitalSignature)), failed},
+		"node": {asked(t, "r", certificatesv1.KubeAPIServerClientKubeletSignerName,
+			node("system:node:n")), "Approved, issued"},
 		"node of another organization": {asked(t, "r", certificatesv1.KubeAPIServerClientKubeletSignerName, jane), failed},
 		"node with an address":         {asked(t, "r", certificatesv1.KubeAPIServerClientKubeletSignerName, ip), failed},
-		"serving":                      {asked(t, "r", certificatesv1.KubeletServingSignerName, ip, serving), "Approved, issued"},
-		"serving without an address":   {asked(t, "r", certificatesv1.KubeletServingSignerName, node("system:node:n"), serving), failed},
-		"another signer":               {asked(t, "r", "example.com/signer", jane), "Approved"},
+		"serving": {asked(t, "r", certificatesv1.KubeletServingSignerName, ip, serving),
+			"Approved, issued"},
+		"serving without an address": {asked(t, "r", certificatesv1.KubeletServingSignerName, node("system:node:n"),
+			serving), failed},
+		"another signer": {asked(t, "r", "example.com/signer", jane), "Approved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,7 +199,9 @@ func TestIssued(t *testing.T) {
 		api.Run(NewSigning(api.Deps(), authority(t), 24*time.Hour))
 		for seconds, want := range map[int32]time.Duration{0: 24 * time.Hour, 3600: time.Hour, 48 * 3600: 24 * time.Hour} {
 			name := fmt.Sprint("r", seconds)
-			r := asked(t, name, certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs"}}, DNSNames: []string{"a.b"}})
+			r := asked(t, name, certificatesv1.KubeAPIServerClientSignerName,
+				x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs"}},
+					DNSNames: []string{"a.b"}})
 			if seconds > 0 {
 				r.Spec.ExpirationSeconds = &seconds
 			}
@@ -196,12 +216,14 @@ func TestIssued(t *testing.T) {
 			if left := time.Until(x.NotAfter).Round(time.Minute); left != want {
 				t.Errorf("%d s: valid for %s, want %s", seconds, left, want)
 			}
-			if x.Subject.CommonName != "jane" || !slices.Equal(x.DNSNames, []string{"a.b"}) || !slices.Equal(x.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || x.IsCA {
+			if x.Subject.CommonName != "jane" || !slices.Equal(x.DNSNames, []string{"a.b"}) || !slices.Equal(x.ExtKeyUsage,
+				[]x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || x.IsCA {
 				t.Errorf("issued: %+v", x)
 			}
 		}
 		// A denied request gets no certificate, and a decided one is not changed.
-		r := asked(t, "denied", certificatesv1.KubeAPIServerClientSignerName, x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}})
+		r := asked(t, "denied", certificatesv1.KubeAPIServerClientSignerName,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}})
 		api.Create(r)
 		decide(api, r, certificatesv1.CertificateDenied)
 		if got := state(api, "denied"); got != "Denied" {
@@ -226,8 +248,10 @@ func TestPodCleaning(t *testing.T) {
 		}
 		for _, after := range []time.Duration{0, 10 * time.Minute} {
 			time.Sleep(after)
-			api.Create(&certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("r", int(after.Minutes()))}, Spec: certificatesv1.PodCertificateRequestSpec{
-				SignerName: "example.com/s", PodName: "p", PodUID: "u", ServiceAccountName: "sa", ServiceAccountUID: "u", NodeName: "n", NodeUID: "u", StubPKCS10Request: stub}})
+			api.Create(&certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+				Name: fmt.Sprint("r", int(after.Minutes()))}, Spec: certificatesv1.PodCertificateRequestSpec{
+				SignerName: "example.com/s", PodName: "p", PodUID: "u", ServiceAccountName: "sa", ServiceAccountUID: "u",
+				NodeName: "n", NodeUID: "u", StubPKCS10Request: stub}})
 		}
 		for _, step := range []struct {
 			after time.Duration
@@ -250,7 +274,8 @@ func TestCleaning(t *testing.T) {
 		for _, name := range []string{"pending", "approved", "denied", "failed", "late"} {
 			api.Create(asked(t, name, "example.com/signer", x509.CertificateRequest{}))
 		}
-		for name, life := range map[string]time.Duration{"issued": time.Hour * 30, "expires": 30 * time.Minute} { // approved late, which is after the end of one
+		// approved late, which is after the end of one
+		for name, life := range map[string]time.Duration{"issued": time.Hour * 30, "expires": 30 * time.Minute} {
 			api.Create(asked(t, name, "example.com/signer", x509.CertificateRequest{}))
 			r, _ := apitest.Get[*request](api, "", name)
 			decide(api, r, certificatesv1.CertificateApproved)
@@ -268,7 +293,9 @@ func TestCleaning(t *testing.T) {
 		decide(api, get("approved"), certificatesv1.CertificateApproved)
 		decide(api, get("denied"), certificatesv1.CertificateDenied)
 		apitest.Change(api, get("failed"), "status", func(r *request) {
-			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue})
+			r.Status.Conditions = append(r.Status.Conditions,
+				certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed,
+					Status: corev1.ConditionTrue})
 		})
 		there := func() string {
 			var out []string

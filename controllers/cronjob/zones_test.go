@@ -20,8 +20,10 @@ func TestTransitions(t *testing.T) {
 		schedule, zone, day string
 		want                string // the starts of 26 hours from midnight UTC on
 	}{
-		"Berlin, spring, every hour":        {"0 * * * *", "Europe/Berlin", "2026-03-29", "00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
-		"Berlin, autumn, every hour":        {"0 * * * *", "Europe/Berlin", "2026-10-25", "00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
+		"Berlin, spring, every hour": {"0 * * * *", "Europe/Berlin", "2026-03-29",
+			"00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
+		"Berlin, autumn, every hour": {"0 * * * *", "Europe/Berlin", "2026-10-25",
+			"00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
 		"Berlin, spring, before":            {"0 1 * * *", "Europe/Berlin", "2026-03-29", "00 23"},
 		"Berlin, spring, the missing hour":  {"0 2 * * *", "Europe/Berlin", "2026-03-29", "24"},
 		"Berlin, spring, after":             {"0 3 * * *", "Europe/Berlin", "2026-03-29", "01 25"},
@@ -29,8 +31,10 @@ func TestTransitions(t *testing.T) {
 		"Berlin, autumn, after":             {"0 3 * * *", "Europe/Berlin", "2026-10-25", "02 26"},
 		"New York, spring, missing":         {"0 2 * * *", "America/New_York", "2026-03-08", ""},
 		"New York, autumn, twice":           {"0 1 * * *", "America/New_York", "2026-11-01", "05 06"},
-		"half an hour, Lord Howe":           {"0 * * * *", "Australia/Lord_Howe", "2026-10-03", "00:30 01:30 02:30 03:30 04:30 05:30 06:30 07:30 08:30 09:30 10:30 11:30 12:30 13:30 14:30 16 17 18 19 20 21 22 23 24 25 26"},
-		"midnight in Kathmandu":             {"0 0 * * *", "Asia/Kathmandu", "2026-01-01", "18:15"},
+		"half an hour, Lord Howe": {"0 * * * *", "Australia/Lord_Howe", "2026-10-03",
+			"00:30 01:30 02:30 03:30 04:30 05:30 06:30 07:30 08:30 09:30 10:30 11:30 12:30 13:30 14:30 16 17 18 19 20 21 22 " +
+				"23 24 25 26"},
+		"midnight in Kathmandu": {"0 0 * * *", "Asia/Kathmandu", "2026-01-01", "18:15"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cj := hourly(onSchedule(c.schedule))
@@ -206,7 +210,8 @@ func TestDeletedCronJob(t *testing.T) {
 		c.API.Delete(hourly(), metav1.DeletePropagationBackground)
 		apitest.Settle(3 * time.Hour)
 		c.want("none is started", "1/01:00")
-		if got := apitest.List[*batchv1.Job](c.API, "default")[0].OwnerReferences; len(got) != 1 || got[0].Kind != "CronJob" || !*got[0].BlockOwnerDeletion {
+		if got := apitest.List[*batchv1.Job](c.API, "default")[0].OwnerReferences; len(got) != 1 ||
+			got[0].Kind != "CronJob" || !*got[0].BlockOwnerDeletion {
 			t.Errorf("owners %+v", got)
 		}
 	})

@@ -184,7 +184,8 @@ func TestDeletion(t *testing.T) {
 			t.Fatal(len(objs), err)
 		}
 		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) ||
-			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
+			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is `+
+				`terminating` {
 			t.Error(err)
 		}
 		_, err = a.Client.Update(t.Context(), client.Ref{Resource: widgets, Namespace: "default", Name: "held"},
@@ -328,7 +329,8 @@ func TestAnObjectDoesNotOutliveItsDefinition(t *testing.T) {
 		ending.DeletionTimestamp = new(metav1.Now())
 		put(t, a, at, ending)
 		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) ||
-			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
+			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is `+
+				`terminating` {
 			t.Errorf("while it ends: %v", err)
 		}
 		remove(t, a, at)

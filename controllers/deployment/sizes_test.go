@@ -71,16 +71,22 @@ func TestGrown(t *testing.T) {
 		old  []*appsv1.ReplicaSet
 		want int32
 	}{
-		"first":                           {web(10, rolling("2", "2")), nil, nil, 10},
-		"first with old ones":             {web(10, rolling("2", "2")), nil, []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},
-		"grows into the room":             {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 6},
-		"no further than asked for":       {web(10, rolling("9", "2")), sized("n", 8, 8, 0), []*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 10},
-		"no room":                         {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},
-		"too many":                        {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 12, 12, 12)}, 2},
-		"old pods are not deleted yet":    {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 6, 9, 9)}, 3},
-		"larger than asked for":           {web(3, rolling("2", "2")), sized("n", 8, 8, 0), []*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 3},
-		"an old one may still create":     {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{behind(sized("a", 6, 0, 0))}, 2},
-		"the new one may":                 {web(10, rolling("2", "2")), behind(sized("n", 2, 0, 0)), []*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 6},
+		"first":               {web(10, rolling("2", "2")), nil, nil, 10},
+		"first with old ones": {web(10, rolling("2", "2")), nil, []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},
+		"grows into the room": {web(10, rolling("2", "2")), sized("n", 2, 2, 0),
+			[]*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 6},
+		"no further than asked for": {web(10, rolling("9", "2")), sized("n", 8, 8, 0),
+			[]*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 10},
+		"no room":  {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},
+		"too many": {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 12, 12, 12)}, 2},
+		"old pods are not deleted yet": {web(10, rolling("2", "2")), sized("n", 2, 2, 0),
+			[]*appsv1.ReplicaSet{sized("a", 6, 9, 9)}, 3},
+		"larger than asked for": {web(3, rolling("2", "2")), sized("n", 8, 8, 0),
+			[]*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 3},
+		"an old one may still create": {web(10, rolling("2", "2")), sized("n", 2, 2, 0),
+			[]*appsv1.ReplicaSet{behind(sized("a", 6, 0, 0))}, 2},
+		"the new one may": {web(10, rolling("2", "2")), behind(sized("n", 2, 0, 0)),
+			[]*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 6},
 		"all at once if nothing is there": {web(10, recreating), nil, nil, 10},
 	} {
 		if got := grown(c.d, c.new, c.old); got != c.want {
@@ -97,16 +103,21 @@ func TestShrunk(t *testing.T) {
 		old  []*appsv1.ReplicaSet
 		want []int32
 	}{
-		"as many as may be unavailable":      {sized("n", 3, 3, 0), []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, []int32{8}},
-		"the new ones are not available":     {sized("n", 5, 5, 0), []*appsv1.ReplicaSet{sized("a", 8, 8, 8)}, []int32{8}},
-		"one is":                             {sized("n", 5, 5, 1), []*appsv1.ReplicaSet{sized("a", 8, 8, 8)}, []int32{7}},
-		"an old one has failed":              {sized("n", 5, 5, 0), []*appsv1.ReplicaSet{sized("a", 8, 8, 7)}, []int32{8}}, // else 7 would be left of 8
-		"old ones that failed go first":      {sized("n", 5, 5, 5), []*appsv1.ReplicaSet{sized("a", 4, 4, 4), sized("b", 4, 4, 0)}, []int32{3, 0}},
-		"the oldest first":                   {sized("n", 6, 6, 6), []*appsv1.ReplicaSet{sized("a", 3, 3, 3), sized("b", 4, 4, 4)}, []int32{0, 2}},
-		"a status that is behind":            {sized("n", 5, 5, 5), []*appsv1.ReplicaSet{sized("a", 8, 10, 10)}, []int32{3}},
-		"a new one that shrinks":             {sized("n", 3, 5, 5), []*appsv1.ReplicaSet{sized("a", 8, 8, 8)}, []int32{5}},
-		"all are available":                  {sized("n", 10, 10, 10), []*appsv1.ReplicaSet{sized("a", 1, 1, 1), sized("b", 2, 2, 2)}, []int32{0, 0}},
-		"rolled over: the new one is empty":  {sized("n", 0, 0, 0), []*appsv1.ReplicaSet{sized("a", 8, 8, 8), sized("b", 5, 5, 0)}, []int32{8, 0}},
+		"as many as may be unavailable":  {sized("n", 3, 3, 0), []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, []int32{8}},
+		"the new ones are not available": {sized("n", 5, 5, 0), []*appsv1.ReplicaSet{sized("a", 8, 8, 8)}, []int32{8}},
+		"one is":                         {sized("n", 5, 5, 1), []*appsv1.ReplicaSet{sized("a", 8, 8, 8)}, []int32{7}},
+		// else 7 would be left of 8
+		"an old one has failed": {sized("n", 5, 5, 0), []*appsv1.ReplicaSet{sized("a", 8, 8, 7)}, []int32{8}},
+		"old ones that failed go first": {sized("n", 5, 5, 5), []*appsv1.ReplicaSet{sized("a", 4, 4, 4),
+			sized("b", 4, 4, 0)}, []int32{3, 0}},
+		"the oldest first": {sized("n", 6, 6, 6), []*appsv1.ReplicaSet{sized("a", 3, 3, 3),
+			sized("b", 4, 4, 4)}, []int32{0, 2}},
+		"a status that is behind": {sized("n", 5, 5, 5), []*appsv1.ReplicaSet{sized("a", 8, 10, 10)}, []int32{3}},
+		"a new one that shrinks":  {sized("n", 3, 5, 5), []*appsv1.ReplicaSet{sized("a", 8, 8, 8)}, []int32{5}},
+		"all are available": {sized("n", 10, 10, 10), []*appsv1.ReplicaSet{sized("a", 1, 1, 1),
+			sized("b", 2, 2, 2)}, []int32{0, 0}},
+		"rolled over: the new one is empty": {sized("n", 0, 0, 0), []*appsv1.ReplicaSet{sized("a", 8, 8, 8),
+			sized("b", 5, 5, 0)}, []int32{8, 0}},
 		"nothing is available, and may go":   {sized("n", 3, 3, 0), []*appsv1.ReplicaSet{sized("a", 10, 10, 0)}, []int32{8}},
 		"more available than are wanted":     {sized("n", 0, 0, 0), []*appsv1.ReplicaSet{sized("a", 13, 13, 13)}, []int32{8}},
 		"a new one without an old one":       {sized("n", 3, 3, 0), nil, []int32{}},
@@ -182,7 +193,8 @@ func TestProportional(t *testing.T) {
 func TestRevisions(t *testing.T) {
 	t.Parallel()
 	d := web(1)
-	d.Annotations = map[string]string{"a": "b", "kubernetes.io/change-cause": "why", revisionAnnotation: "9", historyAnnotation: "9",
+	d.Annotations = map[string]string{"a": "b", "kubernetes.io/change-cause": "why", revisionAnnotation: "9",
+		historyAnnotation:         "9",
 		desiredReplicasAnnotation: "9", maxReplicasAnnotation: "9", corev1.LastAppliedConfigAnnotation: "{}"}
 	check := func(what string, had map[string]string, revision int64, want map[string]string) {
 		t.Helper()
@@ -193,10 +205,14 @@ func TestRevisions(t *testing.T) {
 		}
 	}
 	check("new", nil, 1, map[string]string{revisionAnnotation: "1"})
-	check("the latest", map[string]string{revisionAnnotation: "3", "own": "x"}, 3, map[string]string{revisionAnnotation: "3", "own": "x"})
-	check("later ones are gone", map[string]string{revisionAnnotation: "30"}, 4, map[string]string{revisionAnnotation: "30"})
-	check("back again", map[string]string{revisionAnnotation: "9"}, 10, map[string]string{revisionAnnotation: "10", historyAnnotation: "9"})
-	check("and again", map[string]string{revisionAnnotation: "10", historyAnnotation: "1,9"}, 12, map[string]string{revisionAnnotation: "12", historyAnnotation: "1,9,10"})
+	check("the latest", map[string]string{revisionAnnotation: "3", "own": "x"}, 3,
+		map[string]string{revisionAnnotation: "3", "own": "x"})
+	check("later ones are gone", map[string]string{revisionAnnotation: "30"}, 4,
+		map[string]string{revisionAnnotation: "30"})
+	check("back again", map[string]string{revisionAnnotation: "9"}, 10, map[string]string{revisionAnnotation: "10",
+		historyAnnotation: "9"})
+	check("and again", map[string]string{revisionAnnotation: "10", historyAnnotation: "1,9"}, 12,
+		map[string]string{revisionAnnotation: "12", historyAnnotation: "1,9,10"})
 	check("damaged", map[string]string{revisionAnnotation: "x"}, 2, map[string]string{revisionAnnotation: "x"})
 
 	history := ""

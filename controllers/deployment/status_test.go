@@ -33,22 +33,32 @@ func TestProgress(t *testing.T) {
 			reasonCreated, 59 * time.Second},
 		"new pods": {reasonCreated, time.Second, counts(0, 4, 4, 4), counts(1, 5, 4, 4), false,
 			reasonUpdated, time.Minute},
-		"fewer old pods":                     {reasonUpdated, time.Second, counts(1, 5, 4, 4), counts(1, 4, 3, 3), false, reasonUpdated, time.Minute},
-		"more are ready":                     {reasonUpdated, time.Second, counts(1, 4, 3, 3), counts(1, 4, 4, 3), false, reasonUpdated, time.Minute},
-		"more are available":                 {reasonUpdated, time.Second, counts(1, 4, 4, 3), counts(1, 4, 4, 4), false, reasonUpdated, time.Minute},
-		"no progress":                        {reasonUpdated, 59 * time.Second, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonUpdated, time.Second},
-		"for too long":                       {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonTimedOut, 0},
-		"fewer are ready, for too long":      {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 2, 2), false, reasonTimedOut, 0},
-		"timed out":                          {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonTimedOut, 0},
-		"timed out, then a pod":              {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(2, 4, 4, 4), false, reasonUpdated, time.Minute},
-		"complete":                           {reasonUpdated, time.Second, counts(4, 5, 5, 5), counts(4, 4, 4, 4), false, reasonAvailable, 0},
-		"complete after the deadline":        {reasonTimedOut, time.Hour, counts(4, 4, 4, 3), counts(4, 4, 4, 4), false, reasonAvailable, 0},
-		"pods fail after it":                 {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(4, 4, 0, 0), false, reasonAvailable, 0},
-		"and recover":                        {reasonAvailable, time.Hour, counts(4, 4, 0, 0), counts(4, 4, 4, 4), false, reasonAvailable, 0},
-		"rolled back long after it":          {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(0, 4, 4, 4), false, reasonAvailable, 0},
-		"could not be created, for too long": {reasonCreateError, time.Hour, counts(0, 4, 4, 4), counts(0, 4, 4, 4), false, reasonTimedOut, 0},
-		"resumed":                            {reasonResumed, time.Second, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonResumed, 59 * time.Second},
-		"paused":                             {reasonPaused, time.Hour, counts(1, 4, 4, 4), counts(1, 4, 4, 4), true, reasonPaused, 0},
+		"fewer old pods": {reasonUpdated, time.Second, counts(1, 5, 4, 4), counts(1, 4, 3, 3), false,
+			reasonUpdated, time.Minute},
+		"more are ready": {reasonUpdated, time.Second, counts(1, 4, 3, 3), counts(1, 4, 4, 3), false,
+			reasonUpdated, time.Minute},
+		"more are available": {reasonUpdated, time.Second, counts(1, 4, 4, 3), counts(1, 4, 4, 4), false,
+			reasonUpdated, time.Minute},
+		"no progress": {reasonUpdated, 59 * time.Second, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false,
+			reasonUpdated, time.Second},
+		"for too long": {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonTimedOut, 0},
+		"fewer are ready, for too long": {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 2, 2), false,
+			reasonTimedOut, 0},
+		"timed out": {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonTimedOut, 0},
+		"timed out, then a pod": {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(2, 4, 4, 4), false,
+			reasonUpdated, time.Minute},
+		"complete": {reasonUpdated, time.Second, counts(4, 5, 5, 5), counts(4, 4, 4, 4), false, reasonAvailable, 0},
+		"complete after the deadline": {reasonTimedOut, time.Hour, counts(4, 4, 4, 3), counts(4, 4, 4, 4), false,
+			reasonAvailable, 0},
+		"pods fail after it": {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(4, 4, 0, 0), false, reasonAvailable, 0},
+		"and recover":        {reasonAvailable, time.Hour, counts(4, 4, 0, 0), counts(4, 4, 4, 4), false, reasonAvailable, 0},
+		"rolled back long after it": {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(0, 4, 4, 4), false,
+			reasonAvailable, 0},
+		"could not be created, for too long": {reasonCreateError, time.Hour, counts(0, 4, 4, 4), counts(0, 4, 4, 4), false,
+			reasonTimedOut, 0},
+		"resumed": {reasonResumed, time.Second, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false,
+			reasonResumed, 59 * time.Second},
+		"paused": {reasonPaused, time.Hour, counts(1, 4, 4, 4), counts(1, 4, 4, 4), true, reasonPaused, 0},
 	} {
 		d := web(4)
 		d.Spec.ProgressDeadlineSeconds, d.Spec.Paused = new(int32(60)), c.paused
@@ -58,7 +68,8 @@ func TestProgress(t *testing.T) {
 			if c.was == reasonTimedOut {
 				status = corev1.ConditionFalse
 			}
-			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: c.was, LastUpdateTime: at, LastTransitionTime: at}}
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status,
+				Reason: c.was, LastUpdateTime: at, LastTransitionTime: at}}
 		}
 		ro := newRollout(d, nil)
 		c.to.Conditions = ro.d.Status.Conditions
@@ -73,10 +84,12 @@ func TestProgress(t *testing.T) {
 		if got.Reason != c.want {
 			t.Errorf("%s: %q, want %q", name, got.Reason, c.want)
 		}
-		if moved := got.LastUpdateTime.Time.Equal(noon); moved != (c.want != c.was || c.want == reasonUpdated && c.again == time.Minute) {
+		if moved := got.LastUpdateTime.Time.Equal(noon); moved != (c.want != c.was || c.want == reasonUpdated &&
+			c.again == time.Minute) {
 			t.Errorf("%s: updated at %v", name, got.LastUpdateTime)
 		}
-		if kept := got.LastTransitionTime.Time.Equal(noon.Add(-c.since)); c.was != "" && kept != (c.was == reasonTimedOut == (c.want == reasonTimedOut)) {
+		if kept := got.LastTransitionTime.Time.Equal(noon.Add(-c.since)); c.was != "" &&
+			kept != (c.was == reasonTimedOut == (c.want == reasonTimedOut)) {
 			t.Errorf("%s: transition at %v", name, got.LastTransitionTime)
 		}
 		if again := untilDeadline(ro.d, noon); again != c.again {

@@ -97,9 +97,12 @@ func TestTaintsEvict(t *testing.T) {
 		"tolerated": {taint: "NoExecute", rule: "NoExecute", device: "g-1",
 			tolerations: []resourcev1.DeviceToleration{exists("NoExecute", nil)}},
 		"all effects tolerated": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("", nil)}},
-		"another tolerated":     {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoSchedule", nil)}, now: true},
-		"tolerated for a while": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(30)), exists("NoExecute", seconds(60))}, later: true},
-		"tolerated for longer":  {rule: "NoExecute", device: "g-1", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(90))}},
+		"another tolerated": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoSchedule", nil)},
+			now: true},
+		"tolerated for a while": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoExecute",
+			seconds(30)), exists("NoExecute", seconds(60))}, later: true},
+		"tolerated for longer": {rule: "NoExecute", device: "g-1",
+			tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(90))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,13 +164,15 @@ func TestConditionOfRules(t *testing.T) {
 		api.Create(slice("s", 1), rule("None", "g-1"))
 		expect := func(when string, status metav1.ConditionStatus, reason, message string) {
 			t.Helper()
-			c := meta.FindStatusCondition(apitest.Existing[*resourcev1.DeviceTaintRule](api, "", "r").Status.Conditions, "EvictionInProgress")
+			c := meta.FindStatusCondition(apitest.Existing[*resourcev1.DeviceTaintRule](api, "", "r").Status.Conditions,
+				"EvictionInProgress")
 			if c == nil || c.Status != status || c.Reason != reason || !strings.Contains(c.Message, message) {
 				t.Errorf("%s: %+v", when, c)
 			}
 		}
 		apitest.Settle(time.Second)
-		expect("no effect", "False", "NoEffect", "1 published device and 1 allocated device match. With the effect NoExecute, 1 pod in 1 namespace")
+		expect("no effect", "False", "NoEffect",
+			"1 published device and 1 allocated device match. With the effect NoExecute, 1 pod in 1 namespace")
 		apitest.Change(api, rule("", ""), "", func(r *resourcev1.DeviceTaintRule) { r.Spec.Taint.Effect = "NoExecute" })
 		apitest.Settle(time.Second)
 		expect("evicting", "True", "PodsPendingEviction", "1 pod in 1 namespace")

@@ -81,34 +81,58 @@ func TestBudgets(t *testing.T) {
 	}{
 		"no pods":                           {least("1"), func(*apitest.API) {}, "0/1 of 0, 0", ""},
 		"a number of pods without an owner": {least("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/1 of 3, 2", ""},
-		"a share of pods without an owner":  {least("50%"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0", "UnmanagedPods"},
-		"at most, of pods without an owner": {most("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0", "UnmanagedPods"},
-		"more than there may be":            {least("10"), func(api *apitest.API) { pods(api, 3, nil) }, "3/10 of 3, 0", ""},
-		"a share of a scale":                {least("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) }, "3/3 of 5, 0", ""},
-		"at most, and pods are missing":     {most("2"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) }, "3/3 of 5, 0", ""},
-		"at most a share, rounded up":       {most("30%"), func(api *apitest.API) { pods(api, 7, set(api, "x", 7)) }, "7/4 of 7, 3", ""},
-		"none may go":                       {most("0"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/2 of 2, 0", ""},
-		"all may go":                        {most("100%"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/0 of 2, 2", ""},
+		"a share of pods without an owner": {least("50%"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
+			"UnmanagedPods"},
+		"at most, of pods without an owner": {most("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
+			"UnmanagedPods"},
+		"more than there may be": {least("10"), func(api *apitest.API) { pods(api, 3, nil) }, "3/10 of 3, 0", ""},
+		"a share of a scale": {least("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) }, "3/3 of 5, 0",
+			""},
+		"at most, and pods are missing": {most("2"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) },
+			"3/3 of 5, 0", ""},
+		"at most a share, rounded up": {most("30%"), func(api *apitest.API) { pods(api, 7, set(api, "x", 7)) },
+			"7/4 of 7, 3", ""},
+		"none may go": {most("0"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/2 of 2, 0", ""},
+		"all may go":  {most("100%"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/0 of 2, 2", ""},
 		"scaled meanwhile": {most("1"), func(api *apitest.API) {
 			pods(api, 4, set(api, "x", 4))
 			apitest.Change(api, replicaSet("x", 0), "", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = new(int32(2)) })
 			api.EndPod(owned("p0", "a")) // a change of a pod wakes the budget, one of the scale does not, as upstream
 		}, "3/1 of 2, 2", ""},
-		"two owners":            {most("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 3)); pods(api, 1, set(api, "y", 5)) }, "4/4 of 8, 0", ""},
-		"some without an owner": {most("1"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)); pods(api, 1, nil) }, "3/1 of 2, 2", "UnmanagedPods"},
+		"two owners": {most("50%"), func(api *apitest.API) {
+			pods(api, 3, set(api, "x", 3))
+			pods(api, 1,
+				set(api, "y", 5))
+		}, "4/4 of 8, 0", ""},
+		"some without an owner": {most("1"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)); pods(api, 1, nil) },
+			"3/1 of 2, 2", "UnmanagedPods"},
 		"a Deployment's ReplicaSets count once": {most("1"), func(api *apitest.API) {
-			d := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"},
-				Spec: appsv1.DeploymentSpec{Replicas: new(int32(4)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, Template: replicaSet("a", 0).Spec.Template}}
+			d := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"},
+				Spec: appsv1.DeploymentSpec{Replicas: new(int32(4)),
+					Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, Template: replicaSet("a",
+						0).Spec.Template}}
 			api.Create(d)
-			ref := *metav1.NewControllerRef(apitest.Existing[*appsv1.Deployment](api, "default", "d"), appsv1.SchemeGroupVersion.WithKind("Deployment"))
+			ref := *metav1.NewControllerRef(apitest.Existing[*appsv1.Deployment](api, "default", "d"),
+				appsv1.SchemeGroupVersion.WithKind("Deployment"))
 			pods(api, 2, set(api, "old", 3, ref))
 			pods(api, 2, set(api, "new", 2, ref))
 		}, "4/3 of 4, 1", ""},
-		"a custom kind with a scale":         {most("1"), func(api *apitest.API) { pods(api, 5, refs("example.com/v1", "Widget", "w", "widget")) }, "5/4 of 5, 1", ""},
-		"an owner that was replaced":         {most("1"), func(api *apitest.API) { set(api, "x", 3); pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "0/0 of 0, 0", "CalculateExpectedPodCountFailed"},
-		"an owner that is gone":              {most("1"), func(api *apitest.API) { pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "0/0 of 0, 0", "CalculateExpectedPodCountFailed"},
-		"an owner that is gone, by a number": {least("1"), func(api *apitest.API) { pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "3/1 of 3, 2", ""},
-		"an owner of an unknown kind":        {most("1"), func(api *apitest.API) { pods(api, 3, refs("example.com/v1", "Gadget", "g", "g")) }, "0/0 of 0, 0", "CalculateExpectedPodCountFailed"},
+		"a custom kind with a scale": {most("1"),
+			func(api *apitest.API) { pods(api, 5, refs("example.com/v1", "Widget", "w", "widget")) }, "5/4 of 5, 1", ""},
+		"an owner that was replaced": {most("1"), func(api *apitest.API) {
+			set(api, "x", 3)
+			pods(api, 3,
+				refs("apps/v1", "ReplicaSet", "x", "former"))
+		}, "0/0 of 0, 0", "CalculateExpectedPodCountFailed"},
+		"an owner that is gone": {most("1"),
+			func(api *apitest.API) { pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "0/0 of 0, 0",
+			"CalculateExpectedPodCountFailed"},
+		"an owner that is gone, by a number": {least("1"),
+			func(api *apitest.API) { pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "3/1 of 3, 2", ""},
+		"an owner of an unknown kind": {most("1"),
+			func(api *apitest.API) { pods(api, 3, refs("example.com/v1", "Gadget", "g", "g")) }, "0/0 of 0, 0",
+			"CalculateExpectedPodCountFailed"},
 		"pods that are deleted or not ready": {least("1"), func(api *apitest.API) {
 			pods(api, 4, nil)
 			api.Phase(owned("p0", "a"), corev1.PodRunning, false)
@@ -137,7 +161,8 @@ func TestBudgets(t *testing.T) {
 				synctest.Wait()
 				b := apitest.Existing[*policyv1.PodDisruptionBudget](api, "default", "a")
 				s := b.Status
-				if got := fmt.Sprintf("%d/%d of %d, %d", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed); got != c.want {
+				if got := fmt.Sprintf("%d/%d of %d, %d", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods,
+					s.DisruptionsAllowed); got != c.want {
 					t.Errorf("%s, want %s", got, c.want)
 				}
 				reason := policyv1.InsufficientPodsReason
@@ -147,7 +172,8 @@ func TestBudgets(t *testing.T) {
 				case c.event == "CalculateExpectedPodCountFailed":
 					reason = policyv1.SyncFailedReason
 				}
-				if d := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); d == nil || d.Reason != reason || d.ObservedGeneration != b.Generation || s.ObservedGeneration != b.Generation {
+				if d := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); d == nil ||
+					d.Reason != reason || d.ObservedGeneration != b.Generation || s.ObservedGeneration != b.Generation {
 					t.Errorf("conditions %+v, want %s", s.Conditions, reason)
 				}
 				events := api.Events.Count()

@@ -69,7 +69,8 @@ func TestSettle(t *testing.T) {
 		pod("leaving", true, true), pod("stays", true, false)}
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
 	b.Status.DisruptedPods = map[string]metav1.Time{
-		"c": metav1.NewTime(now.Add(-time.Minute)), "leaving": metav1.NewTime(now), "gone": metav1.NewTime(now), "stays": metav1.NewTime(now.Add(-deletionTimeout)),
+		"c": metav1.NewTime(now.Add(-time.Minute)), "leaving": metav1.NewTime(now), "gone": metav1.NewTime(now),
+		"stays": metav1.NewTime(now.Add(-deletionTimeout)),
 	}
 	late := overdue(b, pods, now)
 	if len(late) != 1 || late[0].Name != "stays" {
@@ -77,14 +78,16 @@ func TestSettle(t *testing.T) {
 	}
 	again := setStatus(b, pods, demand{expected: 6, healthy: 2}, now)
 	s := b.Status
-	if again.Round(time.Second) != time.Minute || len(s.DisruptedPods) != 1 || s.CurrentHealthy != 3 || s.DesiredHealthy != 2 || s.ExpectedPods != 6 || s.DisruptionsAllowed != 1 || s.ObservedGeneration != 3 {
+	if again.Round(time.Second) != time.Minute || len(s.DisruptedPods) != 1 || s.CurrentHealthy != 3 ||
+		s.DesiredHealthy != 2 || s.ExpectedPods != 6 || s.DisruptionsAllowed != 1 || s.ObservedGeneration != 3 {
 		t.Errorf("again %v, %+v", again, s)
 	}
 	if !meta.IsStatusConditionTrue(s.Conditions, policyv1.DisruptionAllowedCondition) {
 		t.Errorf("conditions %+v", s.Conditions)
 	}
 	setStatus(b, nil, demand{}, now)
-	if b.Status.DisruptionsAllowed != 0 || meta.IsStatusConditionTrue(b.Status.Conditions, policyv1.DisruptionAllowedCondition) {
+	if b.Status.DisruptionsAllowed != 0 || meta.IsStatusConditionTrue(b.Status.Conditions,
+		policyv1.DisruptionAllowedCondition) {
 		t.Errorf("no pods to protect: %+v", b.Status)
 	}
 }
@@ -104,9 +107,11 @@ func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-		}},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			}},
 	}
 }
 
@@ -140,7 +145,8 @@ func TestBudgetsFollowTheirPods(t *testing.T) {
 		api.Create(replicaSet("web", 4))
 		rs, _ := apitest.Get[*appsv1.ReplicaSet](api, "default", "web")
 		owner := metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-		api.Create(budget("web", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = new(intstr.FromString("25%")) }))
+		api.Create(budget("web",
+			func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = new(intstr.FromString("25%")) }))
 		if s := status("web"); s.DisruptionsAllowed != 0 || s.ExpectedPods != 0 {
 			t.Errorf("without pods: %+v", s)
 		}
@@ -148,16 +154,18 @@ func TestBudgetsFollowTheirPods(t *testing.T) {
 			api.Create(owned(name, "web", owner))
 			api.Phase(owned(name, "web"), corev1.PodRunning, true)
 		}
-		if s := status("web"); s.DisruptionsAllowed != 1 || s.ExpectedPods != 4 || s.DesiredHealthy != 3 || s.CurrentHealthy != 4 {
+		if s := status("web"); s.DisruptionsAllowed != 1 || s.ExpectedPods != 4 || s.DesiredHealthy != 3 ||
+			s.CurrentHealthy != 4 {
 			t.Errorf("four of four: %+v", s)
 		}
 		api.Phase(owned("a", "web"), corev1.PodRunning, false)
 		if s := status("web"); s.DisruptionsAllowed != 0 || s.CurrentHealthy != 3 {
 			t.Errorf("three of four: %+v", s)
 		}
-		apitest.Change(api, budget("web", func(*policyv1.PodDisruptionBudgetSpec) {}), "", func(b *policyv1.PodDisruptionBudget) {
-			b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, new(intstr.FromInt32(1))
-		})
+		apitest.Change(api, budget("web", func(*policyv1.PodDisruptionBudgetSpec) {}), "",
+			func(b *policyv1.PodDisruptionBudget) {
+				b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, new(intstr.FromInt32(1))
+			})
 		if s := status("web"); s.DisruptionsAllowed != 2 || s.DesiredHealthy != 1 {
 			t.Errorf("one is enough: %+v", s)
 		}
@@ -177,9 +185,11 @@ func TestPodsWithoutScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Events.Watch()
-		api.Create(owned("alone", "alone"), owned("job", "job", &metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "u", Controller: new(true)}))
+		api.Create(owned("alone", "alone"), owned("job", "job", &metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job",
+			Name: "j", UID: "u", Controller: new(true)}))
 		api.Create(budget("alone", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = new(intstr.FromInt32(1)) }))
-		api.Create(budget("job", func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = new(intstr.FromString("10%")) }))
+		api.Create(budget("job",
+			func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = new(intstr.FromString("10%")) }))
 		api.Run(New(api.Deps(), &api.Events, apitest.Kinds()))
 		apitest.Settle(time.Second)
 		events := api.Events.Count()
@@ -188,7 +198,8 @@ func TestPodsWithoutScale(t *testing.T) {
 		}
 		b, _ := apitest.Get[*policyv1.PodDisruptionBudget](api, "default", "job")
 		c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
-		if c == nil || c.Reason != policyv1.SyncFailedReason || c.Message != "batch/v1 Job does not implement the scale subresource" {
+		if c == nil || c.Reason != policyv1.SyncFailedReason ||
+			c.Message != "batch/v1 Job does not implement the scale subresource" {
 			t.Errorf("condition %+v", c)
 		}
 		if b.Status.ObservedGeneration != 0 || c != nil && c.ObservedGeneration != 0 {

@@ -21,8 +21,10 @@ func service(change ...func(*corev1.Service)) *corev1.Service {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": "web"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, ClusterIP: corev1.ClusterIPNone,
-			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(8080)}},
+			Selector: map[string]string{"app": "web"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			ClusterIP: corev1.ClusterIPNone,
+			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80,
+				TargetPort: intstr.FromInt32(8080)}},
 		},
 	}
 	for _, f := range change {
@@ -79,7 +81,8 @@ func shown(subsets []corev1.EndpointSubset) string {
 func TestSubsets(t *testing.T) {
 	t.Parallel()
 	two := func(s *corev1.Service) {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("admin")})
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP,
+			TargetPort: intstr.FromString("admin")})
 	}
 	admin := func(n int32) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -90,7 +93,8 @@ func TestSubsets(t *testing.T) {
 	ending := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
 	finished := func(phase corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = phase } }
 	other := func(s *corev1.Service) {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(53)})
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53,
+			TargetPort: intstr.FromInt32(53)})
 		s.Spec.Ports[0].AppProtocol = new("kubernetes.io/ws")
 	}
 	families := func(all ...corev1.IPFamily) func(*corev1.Service) {
@@ -105,24 +109,40 @@ func TestSubsets(t *testing.T) {
 	}{
 		{"none", service(), nil, ""},
 		{"sorted", service(), []*corev1.Pod{pod("b", "10.0.0.2"), pod("a", "10.0.0.1")}, "10.0.0.1 10.0.0.2 http:8080"},
-		{"not ready", service(), []*corev1.Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.2", unready)}, "10.0.0.1 !10.0.0.2 http:8080"},
-		{"published although not ready", service(published), []*corev1.Pod{pod("b", "10.0.0.2", unready)}, "10.0.0.2 http:8080"},
+		{"not ready", service(), []*corev1.Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.2", unready)},
+			"10.0.0.1 !10.0.0.2 http:8080"},
+		{"published although not ready", service(published), []*corev1.Pod{pod("b", "10.0.0.2", unready)},
+			"10.0.0.2 http:8080"},
 		{"terminating", service(), []*corev1.Pod{pod("a", "10.0.0.1", ending)}, ""},
-		{"published although terminating", service(published), []*corev1.Pod{pod("a", "10.0.0.1", ending)}, "10.0.0.1 http:8080"},
-		{"the same ports", service(two), []*corev1.Pod{pod("a", "10.0.0.1", admin(90)), pod("b", "10.0.0.2", admin(90))}, "10.0.0.1 10.0.0.2 admin:90 http:8080"},
-		{"a port with two numbers", service(two), []*corev1.Pod{pod("a", "10.0.0.1", admin(90)), pod("b", "10.0.0.2", admin(91))},
+		{"published although terminating", service(published), []*corev1.Pod{pod("a", "10.0.0.1", ending)},
+			"10.0.0.1 http:8080"},
+		{"the same ports", service(two), []*corev1.Pod{pod("a", "10.0.0.1", admin(90)), pod("b", "10.0.0.2", admin(90))},
+			"10.0.0.1 10.0.0.2 admin:90 http:8080"},
+		{"a port with two numbers", service(two), []*corev1.Pod{pod("a", "10.0.0.1", admin(90)),
+			pod("b", "10.0.0.2", admin(91))},
 			"10.0.0.1 admin:90; 10.0.0.2 admin:91; 10.0.0.1 10.0.0.2 http:8080"},
-		{"a port that one pod lacks", service(two), []*corev1.Pod{pod("a", "10.0.0.1", admin(90)), pod("b", "10.0.0.2")}, "10.0.0.1 admin:90; 10.0.0.1 10.0.0.2 http:8080"},
-		{"two pods with one address", service(), []*corev1.Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.1", unready)}, "10.0.0.1 !10.0.0.1 http:8080"},
-		{"without ports", service(func(s *corev1.Service) { s.Spec.Ports = nil }), []*corev1.Pod{pod("a", "10.0.0.1")}, "10.0.0.1"},
+		{"a port that one pod lacks", service(two), []*corev1.Pod{pod("a", "10.0.0.1", admin(90)), pod("b", "10.0.0.2")},
+			"10.0.0.1 admin:90; 10.0.0.1 10.0.0.2 http:8080"},
+		{"two pods with one address", service(), []*corev1.Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.1", unready)},
+			"10.0.0.1 !10.0.0.1 http:8080"},
+		{"without ports", service(func(s *corev1.Service) { s.Spec.Ports = nil }), []*corev1.Pod{pod("a", "10.0.0.1")},
+			"10.0.0.1"},
 		{"another family", service(), []*corev1.Pod{pod("a", "fd00::1")}, ""},
-		{"of two families the first", service(families(corev1.IPv6Protocol, corev1.IPv4Protocol)), []*corev1.Pod{pod("a", "10.0.0.1", both)}, "fd00::1 http:8080"},
+		{"of two families the first", service(families(corev1.IPv6Protocol, corev1.IPv4Protocol)),
+			[]*corev1.Pod{pod("a", "10.0.0.1", both)}, "fd00::1 http:8080"},
 		{"succeeded", service(), []*corev1.Pod{pod("a", "10.0.0.1", finished(corev1.PodSucceeded))}, ""},
-		{"failed, and published although not ready", service(published), []*corev1.Pod{pod("a", "10.0.0.1", finished(corev1.PodFailed))}, ""},
-		{"no address yet", service(published), []*corev1.Pod{pod("a", "", func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "", nil })}, ""},
-		{"another protocol and an appProtocol", service(other), []*corev1.Pod{pod("a", "10.0.0.1")}, "10.0.0.1 dns:53/UDP http:8080=kubernetes.io/ws"},
-		{"a host name in another domain", service(), []*corev1.Pod{pod("a", "10.0.0.1", func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "-a", "other" })}, "10.0.0.1 http:8080"},
-		{"a host name", service(), []*corev1.Pod{pod("a", "10.0.0.1", func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "-a", "web" })}, "10.0.0.1-a http:8080"},
+		{"failed, and published although not ready", service(published),
+			[]*corev1.Pod{pod("a", "10.0.0.1", finished(corev1.PodFailed))}, ""},
+		{"no address yet", service(published),
+			[]*corev1.Pod{pod("a", "", func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "", nil })}, ""},
+		{"another protocol and an appProtocol", service(other), []*corev1.Pod{pod("a", "10.0.0.1")},
+			"10.0.0.1 dns:53/UDP http:8080=kubernetes.io/ws"},
+		{"a host name in another domain", service(),
+			[]*corev1.Pod{pod("a", "10.0.0.1", func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "-a", "other" })},
+			"10.0.0.1 http:8080"},
+		{"a host name", service(),
+			[]*corev1.Pod{pod("a", "10.0.0.1", func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "-a", "web" })},
+			"10.0.0.1-a http:8080"},
 	} {
 		if got := shown(subsetsOf(c.service, c.pods)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -146,7 +166,8 @@ func TestTruncate(t *testing.T) {
 	} {
 		var subsets []corev1.EndpointSubset
 		for i := range c.ready {
-			subsets = append(subsets, corev1.EndpointSubset{Addresses: addresses(c.ready[i]), NotReadyAddresses: addresses(c.notReady[i])})
+			subsets = append(subsets, corev1.EndpointSubset{Addresses: addresses(c.ready[i]),
+				NotReadyAddresses: addresses(c.notReady[i])})
 		}
 		truncated := truncate(subsets)
 		var ready, notReady []int
@@ -182,8 +203,10 @@ func TestEndpoints(t *testing.T) {
 		api.Create(service(func(s *corev1.Service) { s.Labels = map[string]string{"team": "a"} }))
 		synctest.Wait()
 		e, ok := apitest.Get[*corev1.Endpoints](api, "default", "web")
-		want := map[string]string{"team": "a", "service.kubernetes.io/headless": "", "endpoints.kubernetes.io/managed-by": "endpoint-controller"}
-		if diff := cmp.Diff(want, e.Labels); !ok || diff != "" || len(e.Subsets) != 0 || e.Annotations[corev1.EndpointsLastChangeTriggerTime] == "" {
+		want := map[string]string{"team": "a", "service.kubernetes.io/headless": "",
+			"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+		if diff := cmp.Diff(want, e.Labels); !ok || diff != "" || len(e.Subsets) != 0 ||
+			e.Annotations[corev1.EndpointsLastChangeTriggerTime] == "" {
 			t.Errorf("%s %+v", diff, e)
 		}
 		add(api, "a", "10.0.0.1")
@@ -193,7 +216,8 @@ func TestEndpoints(t *testing.T) {
 			t.Error(got)
 		}
 		a, _ := apitest.Get[*corev1.Pod](api, "default", "a")
-		address := corev1.EndpointAddress{IP: "10.0.0.1", NodeName: new("n"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a", UID: a.UID}}
+		address := corev1.EndpointAddress{IP: "10.0.0.1", NodeName: new("n"), TargetRef: &corev1.ObjectReference{Kind: "Pod",
+			Namespace: "default", Name: "a", UID: a.UID}}
 		if diff := cmp.Diff(address, e.Subsets[0].Addresses[0]); diff != "" {
 			t.Error(diff)
 		}

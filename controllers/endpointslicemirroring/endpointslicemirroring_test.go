@@ -30,7 +30,8 @@ func endpoints(change ...func(*corev1.Endpoints)) *corev1.Endpoints {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
 		Subsets: []corev1.EndpointSubset{{
-			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "10.0.0.2", Hostname: "second"}},
+			Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "10.0.0.2",
+				Hostname: "second"}},
 			Ports: []corev1.EndpointPort{{Name: "sql", Port: 5432, Protocol: corev1.ProtocolTCP}},
 		}},
 	}
@@ -81,14 +82,18 @@ func TestMirror(t *testing.T) {
 	}{
 		{"without a selector", service(nil), endpoints(), nil, usual},
 		{"with a selector", service(map[string]string{"a": "b"}), endpoints(), nil, nil},
-		{"with the label", service(nil), endpoints(func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }), nil, nil},
-		{"for leader election", service(nil), endpoints(func(e *corev1.Endpoints) { e.Annotations = map[string]string{leaderElection: "x"} }), nil, nil},
+		{"with the label", service(nil),
+			endpoints(func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }), nil,
+			nil},
+		{"for leader election", service(nil),
+			endpoints(func(e *corev1.Endpoints) { e.Annotations = map[string]string{leaderElection: "x"} }), nil, nil},
 		{"two families", service(nil), endpoints(func(e *corev1.Endpoints) {
 			e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{IP: "fd00::1"})
 		}), nil, []string{usual[0], "IPv6 sql:5432 fd00::1"}},
 		{"two subsets", service(nil), endpoints(func(e *corev1.Endpoints) {
 			e.Subsets = append(e.Subsets, corev1.EndpointSubset{
-				Addresses: []corev1.EndpointAddress{{IP: "10.0.0.3"}}, Ports: []corev1.EndpointPort{{Name: "sql", Port: 5433, Protocol: corev1.ProtocolTCP}},
+				Addresses: []corev1.EndpointAddress{{IP: "10.0.0.3"}}, Ports: []corev1.EndpointPort{{Name: "sql", Port: 5433,
+					Protocol: corev1.ProtocolTCP}},
 			})
 		}), nil, []string{usual[0], "IPv4 sql:5433 10.0.0.3"}},
 		{"more addresses than the maximum, ready ones first", service(nil), endpoints(func(e *corev1.Endpoints) {
@@ -96,9 +101,11 @@ func TestMirror(t *testing.T) {
 				e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{IP: fmt.Sprint("10.0.1.", i)})
 			}
 		}), nil, []string{"IPv4 sql:5432 10.0.0.1 10.0.1.0 10.0.1.1"}},
-		{"an address is removed", service(nil), endpoints(), change(func(e *corev1.Endpoints) { e.Subsets[0].NotReadyAddresses = nil }), []string{"IPv4 sql:5432 10.0.0.1"}},
+		{"an address is removed", service(nil), endpoints(),
+			change(func(e *corev1.Endpoints) { e.Subsets[0].NotReadyAddresses = nil }), []string{"IPv4 sql:5432 10.0.0.1"}},
 		{"all are removed", service(nil), endpoints(), change(func(e *corev1.Endpoints) { e.Subsets = nil }), nil},
-		{"the label is added", service(nil), endpoints(), change(func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }), nil},
+		{"the label is added", service(nil), endpoints(),
+			change(func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }), nil},
 		{"a selector is added", service(nil), endpoints(), func(api *apitest.API) {
 			apitest.Change(api, service(nil), "", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"a": "b"} })
 		}, nil},
@@ -147,21 +154,26 @@ func TestMetadata(t *testing.T) {
 		api.Run(controller)
 		api.Create(service(nil), endpoints(func(e *corev1.Endpoints) {
 			e.Labels = map[string]string{"team": "a"}
-			e.Subsets[0].Addresses[0].NodeName, e.Subsets[0].Addresses[0].TargetRef = new("n"), &corev1.ObjectReference{Kind: "Pod", Name: "p"}
+			e.Subsets[0].Addresses[0].NodeName, e.Subsets[0].Addresses[0].TargetRef = new("n"),
+				&corev1.ObjectReference{Kind: "Pod", Name: "p"}
 			e.Subsets[0].Ports[0].AppProtocol = new("example.com/sql")
-			e.Annotations = map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}", corev1.EndpointsLastChangeTriggerTime: "t"}
+			e.Annotations = map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}",
+				corev1.EndpointsLastChangeTriggerTime: "t"}
 		}))
 		synctest.Wait()
 		slice := apitest.List[*discoveryv1.EndpointSlice](api, "default")[0]
-		labels := map[string]string{"team": "a", "kubernetes.io/service-name": "db", "endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"}
+		labels := map[string]string{"team": "a", "kubernetes.io/service-name": "db",
+			"endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"}
 		if diff := cmp.Diff(labels, slice.Labels) + cmp.Diff(map[string]string{"note": "x"}, slice.Annotations); diff != "" {
 			t.Error(diff)
 		}
-		if e, p := slice.Endpoints[0], slice.Ports[0]; e.NodeName == nil || *e.NodeName != "n" || e.TargetRef == nil || e.TargetRef.Name != "p" ||
+		if e, p := slice.Endpoints[0], slice.Ports[0]; e.NodeName == nil || *e.NodeName != "n" || e.TargetRef == nil ||
+			e.TargetRef.Name != "p" ||
 			p.AppProtocol == nil || *p.AppProtocol != "example.com/sql" || *p.Protocol != corev1.ProtocolTCP {
 			t.Errorf("endpoint %+v at %+v", e, p)
 		}
-		if ref := slice.OwnerReferences[0]; ref.Kind != "Endpoints" || ref.Name != "db" || !strings.HasPrefix(slice.Name, "db-") {
+		if ref := slice.OwnerReferences[0]; ref.Kind != "Endpoints" || ref.Name != "db" || !strings.HasPrefix(slice.Name,
+			"db-") {
 			t.Errorf("%+v", slice.ObjectMeta)
 		}
 		if got := api.Events.Count()["TooManyAddressesToMirror"]; got == 0 {
@@ -174,7 +186,8 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%+v", after.ObjectMeta)
 		}
 		revision := after.ResourceVersion
-		apitest.Change(api, endpoints(), "", func(e *corev1.Endpoints) { e.Annotations[corev1.EndpointsLastChangeTriggerTime] = "u" })
+		apitest.Change(api, endpoints(), "",
+			func(e *corev1.Endpoints) { e.Annotations[corev1.EndpointsLastChangeTriggerTime] = "u" })
 		apitest.Settle(time.Second)
 		if after := apitest.List[*discoveryv1.EndpointSlice](api, "default")[0]; after.ResourceVersion != revision {
 			t.Error("an annotation that is not mirrored was written")

@@ -59,7 +59,8 @@ func TestForeignClaimIsRejected(t *testing.T) {
 		api.Events.Watch()
 		api.Run(New(api.Deps(), &api.Events))
 		api.Create(&corev1.PersistentVolumeClaim{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p-scratch"}, Spec: spec()}, apitest.Pod("default", "p", scratch))
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p-scratch"}, Spec: spec()}, apitest.Pod("default", "p",
+			scratch))
 		synctest.Wait()
 		if n := api.Events.Count(); n["FailedBinding"] == 0 {
 			t.Errorf("events %v", n)

@@ -32,7 +32,8 @@ func own(api *apitest.API, owner, obj client.Object) {
 		next := cur.DeepCopyObject().(client.Object)
 		gvk := owner.GetObjectKind().GroupVersionKind()
 		next.SetOwnerReferences(append(next.GetOwnerReferences(), metav1.OwnerReference{
-			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: owner.GetName(), UID: stored.GetUID(), BlockOwnerDeletion: new(true),
+			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: owner.GetName(), UID: stored.GetUID(),
+			BlockOwnerDeletion: new(true),
 		}))
 		return next, nil
 	})
@@ -95,7 +96,8 @@ func TestOwnerCycleWaitsForOthers(t *testing.T) {
 		held.Finalizers = []string{"example.com/hold"}
 		api.Create(held)
 		synctest.Wait()
-		api.Delete(member(0), metav1.DeletePropagationForeground) // first: m0 would lose its owner above while m3 is none that waits
+		// first: m0 would lose its owner above while m3 is none that waits
+		api.Delete(member(0), metav1.DeletePropagationForeground)
 		api.Delete(configMap(api, "above"), metav1.DeletePropagationForeground)
 		apitest.Settle(time.Minute)
 		if got := left(api); got != "above held m0 m1 m3 m2 " {
@@ -139,8 +141,10 @@ func TestOwnerInAnotherNamespace(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
-		own(api, configMap(api, "a"), &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
+		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
+		own(api, configMap(api, "a"), &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
 		synctest.Wait()
 		if n := len(apitest.List[*corev1.ConfigMap](api, "kube-public")); n != 0 {
 			t.Errorf("%d left of those whose owner is elsewhere", n)

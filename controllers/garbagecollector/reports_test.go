@@ -43,13 +43,17 @@ func TestInvalidOwners(t *testing.T) {
 		stays            bool
 		report           string // empty: none
 	}{
-		"in another namespace":                 {"v1", "ConfigMap", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public"}}, "", false, reported("ConfigMap")},
-		"of a cluster-scoped object":           {"v1", "ConfigMap", &rbacv1.ClusterRole{}, "", true, reported("ConfigMap")},
-		"of an unknown kind":                   {"example.com/v1", "Widget", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}, uid, true, ""},
+		"in another namespace": {"v1", "ConfigMap",
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public"}}, "", false, reported("ConfigMap")},
+		"of a cluster-scoped object": {"v1", "ConfigMap", &rbacv1.ClusterRole{}, "", true, reported("ConfigMap")},
+		"of an unknown kind": {"example.com/v1", "Widget",
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}, uid, true, ""},
 		"of an unknown kind and cluster scope": {"example.com/v1", "Widget", &rbacv1.ClusterRole{}, uid, true, ""},
-		"absent":                               {"v1", "ConfigMap", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}, uid, false, ""},
-		"absent, of a cluster-scoped object":   {"v1", "ConfigMap", &rbacv1.ClusterRole{}, uid, true, ""},
-		"cluster-scoped and absent":            {"v1", "Node", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}, uid, false, ""},
+		"absent": {"v1", "ConfigMap",
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}, uid, false, ""},
+		"absent, of a cluster-scoped object": {"v1", "ConfigMap", &rbacv1.ClusterRole{}, uid, true, ""},
+		"cluster-scoped and absent": {"v1", "Node",
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}, uid, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +77,8 @@ func TestInvalidOwners(t *testing.T) {
 				if c.report != "" {
 					want = 1
 				}
-				if len(events.texts) != want || want == 1 && events.texts[0] != fmt.Sprintf(c.report, c.child.GetNamespace(), owner.UID) {
+				if len(events.texts) != want || want == 1 && events.texts[0] != fmt.Sprintf(c.report, c.child.GetNamespace(),
+					owner.UID) {
 					t.Errorf("events: %q", events.texts)
 				}
 			})

@@ -89,9 +89,11 @@ func start(t *testing.T) *world {
 func deployment(name string) *appsv1.Deployment {
 	set := map[string]string{"app": name}
 	return &appsv1.Deployment{
-		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: set}, Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: set}, Spec: apitest.Pod("", "").Spec}},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: set},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: set}, Spec: apitest.Pod("", "").Spec}},
 	}
 }
 
@@ -103,13 +105,15 @@ func (w *world) pods(app string, n int) {
 		})
 		w.Create(p)
 		w.Phase(p, corev1.PodRunning, true)
-		apitest.Change(w.API, p, "status", func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(time.Now().Add(-time.Hour))) })
+		apitest.Change(w.API, p, "status",
+			func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(time.Now().Add(-time.Hour))) })
 	}
 }
 
 func autoscaler(name, kind, target string) *autoscalingv2.HorizontalPodAutoscaler {
 	return &autoscalingv2.HorizontalPodAutoscaler{
-		TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: kind, Name: target},
 			MaxReplicas:    10, Metrics: []autoscalingv2.MetricSpec{cpuAt(50)}},
@@ -142,7 +146,8 @@ func TestScales(t *testing.T) {
 		w.Create(autoscaler("web", "Deployment", "web"))
 		synctest.Wait()
 		hpa, is := w.is("web")
-		if is != "ReadyForNewScale ValidMetricFound !DesiredWithinRange" || hpa.Status.DesiredReplicas != 2 || *hpa.Status.CurrentMetrics[0].Resource.Current.AverageUtilization != 50 {
+		if is != "ReadyForNewScale ValidMetricFound !DesiredWithinRange" || hpa.Status.DesiredReplicas != 2 ||
+			*hpa.Status.CurrentMetrics[0].Resource.Current.AverageUtilization != 50 {
 			t.Fatalf("%s: %+v", is, hpa.Status)
 		}
 
@@ -156,7 +161,8 @@ func TestScales(t *testing.T) {
 		w.measured.cpu.Store(100)
 		apitest.Settle(15 * time.Second)
 		hpa, is = w.is("web")
-		if w.replicas() != 4 || is != "SucceededRescale ValidMetricFound !DesiredWithinRange" || hpa.Status.LastScaleTime == nil {
+		if w.replicas() != 4 || is != "SucceededRescale ValidMetricFound !DesiredWithinRange" ||
+			hpa.Status.LastScaleTime == nil {
 			t.Errorf("%d replicas, %s", w.replicas(), is)
 		}
 		if e := w.Events.Count(); e["SuccessfulRescale"] != 1 || len(e) != 1 {
@@ -227,7 +233,8 @@ func TestTargets(t *testing.T) {
 			synctest.Wait()
 			hpa, is := w.is("a")
 			_, message := reasonOf(&hpa.Status, autoscalingv2.AbleToScale)
-			if is != "!FailedGetScale" || !strings.Contains(message, "the HPA controller was unable to get the target's current scale: ") || !strings.Contains(message, c.message) {
+			if is != "!FailedGetScale" || !strings.Contains(message,
+				"the HPA controller was unable to get the target's current scale: ") || !strings.Contains(message, c.message) {
 				t.Errorf("%s %s: %s %q", c.kind, c.name, is, message)
 			}
 			w.Delete(a, "")
@@ -264,7 +271,8 @@ func TestTargetChangesMeanwhile(t *testing.T) {
 		w := start(t)
 		w.measured.cpu.Store(100)
 		relabel := func() {
-			apitest.Change(w.API, deployment("web"), "", func(d *appsv1.Deployment) { d.Annotations = map[string]string{"at": fmt.Sprint(w.Store.Revision())} })
+			apitest.Change(w.API, deployment("web"), "",
+				func(d *appsv1.Deployment) { d.Annotations = map[string]string{"at": fmt.Sprint(w.Store.Revision())} })
 		}
 		check := func(when string, replicas int32, able string, events map[string]int) {
 			t.Helper()
@@ -323,7 +331,8 @@ func TestAmbiguousSelector(t *testing.T) {
 func TestSelectorsFindPods(t *testing.T) {
 	t.Parallel()
 	x := newSelectors()
-	for name, s := range map[string]string{"app": "app=web", "in": "app in (web)", "any": "app", "other": "app=other", "two": "app=web,tier=front"} {
+	for name, s := range map[string]string{"app": "app=web", "in": "app in (web)", "any": "app", "other": "app=other",
+		"two": "app=web,tier=front"} {
 		parsed, err := labels.Parse(s)
 		if err != nil {
 			t.Fatal(err)
@@ -332,12 +341,14 @@ func TestSelectorsFindPods(t *testing.T) {
 		x.put(follow.Key{Namespace: "elsewhere", Name: name}, parsed)
 	}
 	find := func(set map[string]string) string {
-		return fmt.Sprint(names(x.selecting([]*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: set}}})))
+		return fmt.Sprint(names(
+			x.selecting([]*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: set}}})))
 	}
 	if got := find(map[string]string{"app": "web"}); got != "[{any default} {app default} {in default}]" {
 		t.Error(got)
 	}
-	if got := find(map[string]string{"app": "web", "tier": "front"}); got != "[{any default} {app default} {in default} {two default}]" {
+	if got := find(map[string]string{"app": "web",
+		"tier": "front"}); got != "[{any default} {app default} {in default} {two default}]" {
 		t.Error(got)
 	}
 	for key := range x.of {
@@ -351,7 +362,8 @@ func TestSelectorsFindPods(t *testing.T) {
 func TestOnlyNoticeableChangesAreWritten(t *testing.T) {
 	t.Parallel()
 	status := func(name corev1.ResourceName, percent int32, value string) *autoscalingv2.HorizontalPodAutoscalerStatus {
-		s := &autoscalingv2.ResourceMetricStatus{Name: name, Current: autoscalingv2.MetricValueStatus{AverageValue: new(resource.MustParse(value))}}
+		s := &autoscalingv2.ResourceMetricStatus{Name: name,
+			Current: autoscalingv2.MetricValueStatus{AverageValue: new(resource.MustParse(value))}}
 		if percent >= 0 {
 			s.Current.AverageUtilization = &percent
 		}
@@ -370,7 +382,8 @@ func TestOnlyNoticeableChangesAreWritten(t *testing.T) {
 		"more":                {memory, status("memory", -1, "50Mi"), status("memory", -1, "52Mi"), true},
 		"less":                {memory, status("memory", -1, "50Mi"), status("memory", -1, "48Mi"), true},
 		"no value yet":        {share, &autoscalingv2.HorizontalPodAutoscalerStatus{}, status("cpu", 5, "50m"), true},
-		"no value":            {share, status("cpu", 5, "50m"), &autoscalingv2.HorizontalPodAutoscalerStatus{CurrentMetrics: make([]autoscalingv2.MetricStatus, 1)}, true},
+		"no value": {share, status("cpu", 5, "50m"),
+			&autoscalingv2.HorizontalPodAutoscalerStatus{CurrentMetrics: make([]autoscalingv2.MetricStatus, 1)}, true},
 		"a condition": {share, status("cpu", 5, "50m"), func() *autoscalingv2.HorizontalPodAutoscalerStatus {
 			s := status("cpu", 5, "50m")
 			s.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.AbleToScale}}

@@ -32,16 +32,30 @@ func TestPodFailurePolicy(t *testing.T) {
 			"0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
 		"Count": {[]func(*batchv1.Job){limited(1),
 			ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7))}, "1 active, 0+1"},
-		"Count to the limit":         {[]func(*batchv1.Job){limited(0), ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7))}, "0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
-		"Count before FailJob":       {[]func(*batchv1.Job){limited(1), ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7), onExit(batchv1.PodFailurePolicyActionFailJob, in, 7))}, "1 active, 0+1"},
-		"Ignore":                     {[]func(*batchv1.Job){limited(0), ruled(onExit(batchv1.PodFailurePolicyActionIgnore, in, 7))}, "1 active, 0+0"},
-		"FailJob":                    {[]func(*batchv1.Job){limited(5), ruled(onExit(batchv1.PodFailurePolicyActionFailJob, in, 7))}, "0 active, 0+1, FailureTarget PodFailurePolicy, Failed PodFailurePolicy"},
-		"no rule matches":            {[]func(*batchv1.Job){limited(1), ruled(onExit(batchv1.PodFailurePolicyActionFailJob, in, 8))}, "1 active, 0+1"},
-		"FailIndex":                  {[]func(*batchv1.Job){sized(2, 2), withIndexes, perIndex(5), ruled(onExit(batchv1.PodFailurePolicyActionFailIndex, in, 7))}, "1 active, 0+1, lost 0"},
-		"FailIndex of the last":      {[]func(*batchv1.Job){sized(1, 1), withIndexes, perIndex(5), ruled(onExit(batchv1.PodFailurePolicyActionFailIndex, in, 7))}, "0 active, 0+1, lost 0, FailureTarget FailedIndexes, Failed FailedIndexes"},
-		"FailIndex beyond the limit": {[]func(*batchv1.Job){sized(3, 3), withIndexes, perIndex(5), func(job *batchv1.Job) { job.Spec.MaxFailedIndexes = new(int32(0)) }, ruled(onExit(batchv1.PodFailurePolicyActionFailIndex, in, 7))}, "0 active, 0+3, lost 0, FailureTarget MaxFailedIndexesExceeded, Failed MaxFailedIndexesExceeded"},
-		"Ignore, per index":          {[]func(*batchv1.Job){sized(1, 1), withIndexes, perIndex(0), ruled(onExit(batchv1.PodFailurePolicyActionIgnore, in, 7))}, "1 active, 0+0"},
-		"FailJob, per index":         {[]func(*batchv1.Job){sized(2, 2), withIndexes, perIndex(5), ruled(onExit(batchv1.PodFailurePolicyActionFailJob, in, 7))}, "0 active, 0+2, FailureTarget PodFailurePolicy, Failed PodFailurePolicy"},
+		"Count to the limit": {[]func(*batchv1.Job){limited(0), ruled(onExit(batchv1.PodFailurePolicyActionCount, in,
+			7))}, "0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
+		"Count before FailJob": {[]func(*batchv1.Job){limited(1), ruled(onExit(batchv1.PodFailurePolicyActionCount, in,
+			7), onExit(batchv1.PodFailurePolicyActionFailJob, in, 7))}, "1 active, 0+1"},
+		"Ignore": {[]func(*batchv1.Job){limited(0), ruled(onExit(batchv1.PodFailurePolicyActionIgnore, in,
+			7))}, "1 active, 0+0"},
+		"FailJob": {[]func(*batchv1.Job){limited(5), ruled(onExit(batchv1.PodFailurePolicyActionFailJob,
+			in, 7))}, "0 active, 0+1, FailureTarget PodFailurePolicy, Failed PodFailurePolicy"},
+		"no rule matches": {[]func(*batchv1.Job){limited(1), ruled(onExit(batchv1.PodFailurePolicyActionFailJob,
+			in, 8))}, "1 active, 0+1"},
+		"FailIndex": {[]func(*batchv1.Job){sized(2, 2), withIndexes, perIndex(5),
+			ruled(onExit(batchv1.PodFailurePolicyActionFailIndex, in, 7))}, "1 active, 0+1, lost 0"},
+		"FailIndex of the last": {[]func(*batchv1.Job){sized(1, 1), withIndexes, perIndex(5),
+			ruled(onExit(batchv1.PodFailurePolicyActionFailIndex, in, 7))},
+			"0 active, 0+1, lost 0, FailureTarget FailedIndexes, Failed FailedIndexes"},
+		"FailIndex beyond the limit": {[]func(*batchv1.Job){sized(3, 3), withIndexes, perIndex(5),
+			func(job *batchv1.Job) { job.Spec.MaxFailedIndexes = new(int32(0)) },
+			ruled(onExit(batchv1.PodFailurePolicyActionFailIndex, in, 7))},
+			"0 active, 0+3, lost 0, FailureTarget MaxFailedIndexesExceeded, Failed MaxFailedIndexesExceeded"},
+		"Ignore, per index": {[]func(*batchv1.Job){sized(1, 1), withIndexes, perIndex(0),
+			ruled(onExit(batchv1.PodFailurePolicyActionIgnore, in, 7))}, "1 active, 0+0"},
+		"FailJob, per index": {[]func(*batchv1.Job){sized(2, 2), withIndexes, perIndex(5),
+			ruled(onExit(batchv1.PodFailurePolicyActionFailJob, in, 7))},
+			"0 active, 0+2, FailureTarget PodFailurePolicy, Failed PodFailurePolicy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, cl cluster) {
@@ -62,7 +76,8 @@ func TestDisruptedPod(t *testing.T) {
 		c.bind()
 		evicted := c.running()[0]
 		apitest.Change(c.API, evicted, "status", func(p *corev1.Pod) {
-			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget,
+				Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
 		})
 		c.API.Delete(evicted, "")
 		apitest.Settle(time.Minute)
@@ -81,7 +96,8 @@ func TestDisruptedPod(t *testing.T) {
 // time, while others do not wait.
 func TestIndexesInheritFailures(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.create(sized(2, 2), withIndexes, perIndex(9), ruled(onExit(batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyOnExitCodesOpIn, 7)))
+		c.create(sized(2, 2), withIndexes, perIndex(9), ruled(onExit(batchv1.PodFailurePolicyActionIgnore,
+			batchv1.PodFailurePolicyOnExitCodesOpIn, 7)))
 		for i, step := range []struct {
 			code             int32
 			counted, ignored string
@@ -96,7 +112,8 @@ func TestIndexesInheritFailures(t *testing.T) {
 				t.Fatalf("attempt %d is missing: %s", i+2, c.state())
 			}
 			a := c.running()[0].Annotations
-			if a[batchv1.JobIndexFailureCountAnnotation] != step.counted || a[batchv1.JobIndexIgnoredFailureCountAnnotation] != step.ignored {
+			if a[batchv1.JobIndexFailureCountAnnotation] != step.counted ||
+				a[batchv1.JobIndexIgnoredFailureCountAnnotation] != step.ignored {
 				t.Errorf("attempt %d: annotations %v", i+2, a)
 			}
 		}
@@ -125,19 +142,25 @@ func TestPerIndexHasNoCommonLimit(t *testing.T) {
 func TestSuccessPolicies(t *testing.T) {
 	rule := func(indexes *string, count *int32) func(*batchv1.Job) {
 		return func(job *batchv1.Job) {
-			job.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: indexes, SucceededCount: count}}}
+			job.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: indexes,
+				SucceededCount: count}}}
 		}
 	}
 	for name, c := range map[string]struct {
 		change []func(*batchv1.Job)
 		want   string // after index 0 has failed, 1 and 3 have succeeded
 	}{
-		"count":           {[]func(*batchv1.Job){rule(nil, new(int32(2)))}, "0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
-		"indexes":         {[]func(*batchv1.Job){rule(new("1,3"), nil)}, "0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
-		"count of":        {[]func(*batchv1.Job){rule(new("2-4"), new(int32(1)))}, "0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
-		"not enough":      {[]func(*batchv1.Job){rule(nil, new(int32(3)))}, "2 active, 2+1, done 1,3, lost 0"},
-		"a lost index":    {[]func(*batchv1.Job){rule(new("0,1"), nil)}, "2 active, 2+1, done 1,3, lost 0"},
-		"too many losses": {[]func(*batchv1.Job){rule(nil, new(int32(1))), func(job *batchv1.Job) { job.Spec.MaxFailedIndexes = new(int32(0)) }}, "0 active, 0+5, lost 0, FailureTarget MaxFailedIndexesExceeded, Failed MaxFailedIndexesExceeded"},
+		"count": {[]func(*batchv1.Job){rule(nil, new(int32(2)))},
+			"0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
+		"indexes": {[]func(*batchv1.Job){rule(new("1,3"), nil)},
+			"0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
+		"count of": {[]func(*batchv1.Job){rule(new("2-4"), new(int32(1)))},
+			"0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
+		"not enough":   {[]func(*batchv1.Job){rule(nil, new(int32(3)))}, "2 active, 2+1, done 1,3, lost 0"},
+		"a lost index": {[]func(*batchv1.Job){rule(new("0,1"), nil)}, "2 active, 2+1, done 1,3, lost 0"},
+		"too many losses": {[]func(*batchv1.Job){rule(nil, new(int32(1))),
+			func(job *batchv1.Job) { job.Spec.MaxFailedIndexes = new(int32(0)) }},
+			"0 active, 0+5, lost 0, FailureTarget MaxFailedIndexesExceeded, Failed MaxFailedIndexesExceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, cl cluster) {
@@ -167,10 +190,13 @@ func TestLimitsChange(t *testing.T) {
 		change func(*batchv1.Job)
 		want   string // 20 s after the start, with a failed pod
 	}{
-		"shorter deadline": {nil, func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(5)) }, "0 active, 0+1, FailureTarget DeadlineExceeded, Failed DeadlineExceeded"},
-		"longer deadline":  {[]func(*batchv1.Job){func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(15)) }}, func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(60)) }, "1 active, 0+1"},
-		"endless":          {nil, func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(1 << 40)) }, "1 active, 0+1"},
-		"lower limit":      {nil, limited(0), "0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
+		"shorter deadline": {nil, func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(5)) },
+			"0 active, 0+1, FailureTarget DeadlineExceeded, Failed DeadlineExceeded"},
+		"longer deadline": {[]func(*batchv1.Job){func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(15)) }},
+			func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(60)) }, "1 active, 0+1"},
+		"endless": {nil, func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(1 << 40)) },
+			"1 active, 0+1"},
+		"lower limit": {nil, limited(0), "0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, cl cluster) {
@@ -213,7 +239,8 @@ func TestSuspendedCondition(t *testing.T) {
 			t.Helper()
 			for _, cond := range c.job().Status.Conditions {
 				if cond.Type == batchv1.JobSuspended {
-					if cond.Status != status || cond.Reason != reason || cond.Message != message || cond.LastTransitionTime.IsZero() || cond.LastProbeTime.IsZero() {
+					if cond.Status != status || cond.Reason != reason || cond.Message != message || cond.LastTransitionTime.IsZero() ||
+						cond.LastProbeTime.IsZero() {
 						t.Errorf("%s: %+v", what, cond)
 					}
 					return
@@ -270,13 +297,17 @@ func TestTooManySucceededPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		labels := map[string]string{"app": "task"}
 		for i := range 2 {
-			orphan := apitest.Pod("default", fmt.Sprint("orphan-", i), func(p *corev1.Pod) { p.Labels, p.Spec.RestartPolicy = labels, corev1.RestartPolicyNever })
+			orphan := apitest.Pod("default", fmt.Sprint("orphan-", i), func(p *corev1.Pod) {
+				p.Labels,
+					p.Spec.RestartPolicy = labels, corev1.RestartPolicyNever
+			})
 			c.Create(orphan)
 			apitest.Change(c.API, orphan, "status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 		}
 		apitest.Settle(time.Second)
 		c.create(sized(1, 1), func(job *batchv1.Job) {
-			job.Spec.ManualSelector, job.Spec.Selector, job.Spec.Template.Labels = new(true), &metav1.LabelSelector{MatchLabels: labels}, labels
+			job.Spec.ManualSelector, job.Spec.Selector, job.Spec.Template.Labels = new(true),
+				&metav1.LabelSelector{MatchLabels: labels}, labels
 		})
 		c.want("done", "0 active, 2+0"+complete)
 		if got := c.Events.Count(); got["TooManySucceededPods"] != 1 || got["Completed"] != 1 {

@@ -63,16 +63,20 @@ func TestMatchFailure(t *testing.T) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{exitedWith(4)}
 		}, batchv1.PodFailurePolicyActionFailJob,
 			"Container c for pod default/p failed with exit code 4 matching FailJob rule at index 1"},
-		"the named container":           {side(2), batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
-		"a container of another name":   {exiting(2), "", ""},
-		"the named one, behind another": {func(p *corev1.Pod) { exiting(2)(p); side(2)(p) }, batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
-		"the named one succeeded":       {func(p *corev1.Pod) { exiting(2)(p); side(0)(p) }, "", ""},
+		"the named container": {side(2), batchv1.PodFailurePolicyActionFailJob,
+			"Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
+		"a container of another name": {exiting(2), "", ""},
+		"the named one, behind another": {func(p *corev1.Pod) { exiting(2)(p); side(2)(p) },
+			batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching " +
+				"FailJob rule at index 3"},
+		"the named one succeeded": {func(p *corev1.Pod) { exiting(2)(p); side(0)(p) }, "", ""},
 		"a condition that is not the case": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse}}
 		}, "", ""},
 	} {
 		st := &syncState{job: task(ruled(rules...))}
-		if message, action := st.matchFailure(apitest.Pod("default", "p", c.change)); message != c.message || action != c.action {
+		if message, action := st.matchFailure(apitest.Pod("default", "p", c.change)); message != c.message ||
+			action != c.action {
 			t.Errorf("%s: %s %q, want %s %q", name, action, message, c.action, c.message)
 		}
 	}
@@ -88,13 +92,17 @@ func TestSuccessMessage(t *testing.T) {
 		done   []int32
 		want   string
 	}{
-		"no policy":             {nil, []int32{1}, ""},
-		"count":                 {list(batchv1.SuccessPolicyRule{SucceededCount: new(int32(2))}), []int32{1, 5}, "Matched rules at index 0"},
-		"count is not reached":  {list(batchv1.SuccessPolicyRule{SucceededCount: new(int32(3))}), []int32{1, 5}, ""},
-		"indexes":               {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1,2,5")}), []int32{0, 1, 2, 5}, "Matched rules at index 0"},
-		"an index is missing":   {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-5")}), []int32{1, 2, 3, 5}, ""},
-		"enough of the indexes": {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-5"), SucceededCount: new(int32(2))}), []int32{0, 2, 5}, "Matched rules at index 0"},
-		"the second rule":       {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("9")}, batchv1.SuccessPolicyRule{SucceededCount: new(int32(1))}), []int32{0}, "Matched rules at index 1"},
+		"no policy": {nil, []int32{1}, ""},
+		"count": {list(batchv1.SuccessPolicyRule{SucceededCount: new(int32(2))}), []int32{1, 5},
+			"Matched rules at index 0"},
+		"count is not reached": {list(batchv1.SuccessPolicyRule{SucceededCount: new(int32(3))}), []int32{1, 5}, ""},
+		"indexes": {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1,2,5")}), []int32{0, 1, 2, 5},
+			"Matched rules at index 0"},
+		"an index is missing": {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-5")}), []int32{1, 2, 3, 5}, ""},
+		"enough of the indexes": {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-5"),
+			SucceededCount: new(int32(2))}), []int32{0, 2, 5}, "Matched rules at index 0"},
+		"the second rule": {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("9")},
+			batchv1.SuccessPolicyRule{SucceededCount: new(int32(1))}), []int32{0}, "Matched rules at index 1"},
 	} {
 		if got := successMessage(c.policy, batch.IndexesOf(c.done...)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -143,7 +151,8 @@ func TestMaxFailedIndexes(t *testing.T) {
 		c.end(0, corev1.PodFailed)
 		c.want("one may fail", "3 active, 0+1, lost 0")
 		c.end(2, corev1.PodFailed)
-		c.want("two may not", "0 active, 0+4, lost 0,2, FailureTarget MaxFailedIndexesExceeded, Failed MaxFailedIndexesExceeded")
+		c.want("two may not", "0 active, 0+4, lost 0,2, FailureTarget MaxFailedIndexesExceeded, "+
+			"Failed MaxFailedIndexesExceeded")
 	})
 }
 

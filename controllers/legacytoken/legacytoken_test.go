@@ -72,13 +72,14 @@ func TestUnusedTokens(t *testing.T) {
 		invalid, gone int
 	}{
 		// Tracking begins with the day after the date in the ConfigMap.
-		"never used":                                {false, nil, 3, 3 + 3},
-		"created by a user":                         {true, nil, -1, -1},
-		"used before":                               {false, map[string]string{lastUsed: date(start, -100)}, 3, 3 + 3},
-		"used later":                                {false, map[string]string{lastUsed: date(start, 2)}, 5, 5 + 3},
-		"its last use is not a date":                {false, map[string]string{lastUsed: "yesterday"}, -1, -1},
-		"invalid since long ago":                    {false, map[string]string{invalidSince: date(start, -1000)}, -1, 3},
-		"invalid, and used since then":              {false, map[string]string{invalidSince: date(start, -1000), lastUsed: date(start, 2)}, -1, 5},
+		"never used":                 {false, nil, 3, 3 + 3},
+		"created by a user":          {true, nil, -1, -1},
+		"used before":                {false, map[string]string{lastUsed: date(start, -100)}, 3, 3 + 3},
+		"used later":                 {false, map[string]string{lastUsed: date(start, 2)}, 5, 5 + 3},
+		"its last use is not a date": {false, map[string]string{lastUsed: "yesterday"}, -1, -1},
+		"invalid since long ago":     {false, map[string]string{invalidSince: date(start, -1000)}, -1, 3},
+		"invalid, and used since then": {false, map[string]string{invalidSince: date(start, -1000),
+			lastUsed: date(start, 2)}, -1, 5},
 		"invalid since something other than a date": {false, map[string]string{invalidSince: "ever"}, 3, 3 + 3},
 		"created by a user, and a label":            {true, map[string]string{invalidSince: date(start, -1000)}, -1, -1},
 		"created by a user and used once":           {true, map[string]string{lastUsed: date(start, -1000)}, -1, -1},
@@ -122,7 +123,9 @@ func TestUsedTokens(t *testing.T) {
 		},
 		"env": func(s *corev1.PodSpec) {
 			s.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
-			s.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: refer, Key: "token"}}}}
+			s.Containers[0].Env = []corev1.EnvVar{{Name: "A",
+				ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: refer,
+					Key: "token"}}}}
 		},
 		"envFrom": func(s *corev1.PodSpec) {
 			s.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
@@ -155,7 +158,10 @@ func TestUsedTokens(t *testing.T) {
 				}
 				// Uses of an invalid token are recorded, too, and delay the deletion.
 				apitest.Settle(day)
-				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) { s.Labels[lastUsed] = time.Now().UTC().Format(time.DateOnly) })
+				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) {
+					s.Labels[lastUsed] = time.Now().UTC().Format(
+						time.DateOnly)
+				})
 				apitest.Settle(period)
 				if got := w.is(); got == "gone" {
 					t.Error("gone")
@@ -203,7 +209,10 @@ func TestTracking(t *testing.T) {
 			t.Error(got)
 		}
 		// An administrator has changed the date.
-		apitest.Change(w.API, cm, "", func(cm *corev1.ConfigMap) { cm.Data = map[string]string{trackingKey: date(w.start, -500)} })
+		apitest.Change(w.API, cm, "", func(cm *corev1.ConfigMap) {
+			cm.Data = map[string]string{trackingKey: date(w.start,
+				-500)}
+		})
 		if got := w.is(); got != date(w.start, 2) {
 			t.Error(got)
 		}

@@ -155,7 +155,8 @@ func TestWaitsForFinalizers(t *testing.T) {
 			corev1.NamespaceDeletionGVParsingFailure: "False ParsedGroupVersions: All legacy kube types successfully parsed",
 			corev1.NamespaceDeletionContentFailure:   "False ContentDeleted: All content successfully deleted, may be waiting on finalization",
 			corev1.NamespaceContentRemaining:         "True SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances",
-			corev1.NamespaceFinalizersRemaining:      "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/keep in 1 resource instances",
+			corev1.NamespaceFinalizersRemaining: "True SomeFinalizersRemain: Some content in the namespace has " +
+				"finalizers remaining: example.com/keep in 1 resource instances",
 		} {
 			if conditions[condition] != want {
 				t.Errorf("%s: %s", condition, conditions[condition])

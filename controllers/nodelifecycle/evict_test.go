@@ -100,7 +100,8 @@ func TestNoExecuteTaints(t *testing.T) {
 		zones []string
 		steps []step
 	}{
-		"a single node is never tainted": {[]string{"a"}, []step{{unknown, []int{0}, time.Hour, "-"}, {no, []int{0}, time.Hour, "-"}}},
+		"a single node is never tainted": {[]string{"a"}, []step{{unknown, []int{0}, time.Hour, "-"},
+			{no, []int{0}, time.Hour, "-"}}},
 		"one of two": {[]string{"a", "a"}, []step{
 			{unknown, []int{1}, 0, "-u"},
 			{no, []int{1}, 0, "-n"}, // swapped at once
@@ -124,7 +125,8 @@ func TestNoExecuteTaints(t *testing.T) {
 			{unknown, []int{0}, time.Hour, "--"},
 			{yes, []int{0}, 0, "-u"},
 		}},
-		"all nodes of one zone fail": {[]string{"a", "a", "b"}, []step{{unknown, []int{0, 1}, 0, "u--"}, {"", nil, 10 * time.Second, "uu-"}}},
+		"all nodes of one zone fail": {[]string{"a", "a", "b"}, []step{{unknown, []int{0, 1}, 0, "u--"},
+			{"", nil, 10 * time.Second, "uu-"}}},
 		"nodes that do not count": {[]string{"a", "a!", "a!", "a!", "a"}, []step{
 			{unknown, []int{1, 2, 3}, 0, "-u---"},
 			{"", nil, 20 * time.Second, "-uuu-"},
@@ -175,7 +177,8 @@ func TestPodsOfSilentNode(t *testing.T) {
 			apitest.Settle(20 * time.Second)
 			api.Ready("other", corev1.ConditionTrue)
 		}
-		for name, want := range map[string]bool{"ready-n": false, "starting-n": false, "ready-other": true, "starting-other": false} {
+		for name, want := range map[string]bool{"ready-n": false, "starting-n": false, "ready-other": true,
+			"starting-other": false} {
 			p := apitest.Existing[*corev1.Pod](api, "default", name)
 			if podstate.Ready(p) != want {
 				t.Errorf("%s: %+v", name, p.Status.Conditions)

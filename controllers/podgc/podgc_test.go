@@ -122,24 +122,36 @@ func TestCollects(t *testing.T) {
 	}{
 		"runs": {"n", corev1.PodRunning, false, corev1.ConditionTrue, nil, "",
 			corev1.PodRunning},
-		"finished, below the threshold":            {"n", corev1.PodSucceeded, false, corev1.ConditionTrue, nil, "", corev1.PodSucceeded},
-		"pending, without a node":                  {"", corev1.PodPending, false, corev1.ConditionTrue, nil, "", corev1.PodPending},
-		"terminating, without a node":              {"", corev1.PodPending, true, corev1.ConditionTrue, nil, reasonUnscheduled, corev1.PodFailed},
-		"terminating":                              {"n", corev1.PodRunning, true, corev1.ConditionTrue, nil, "", corev1.PodRunning},
-		"terminating on a node that is not ready":  {"n", corev1.PodRunning, true, corev1.ConditionUnknown, nil, "", corev1.PodRunning},
-		"terminating on a node out of service":     {"n", corev1.PodRunning, true, corev1.ConditionUnknown, []corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
-		"and one that says it is not ready":        {"n", corev1.PodRunning, true, corev1.ConditionFalse, []corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
-		"out of service, but ready":                {"n", corev1.PodRunning, true, corev1.ConditionTrue, []corev1.Taint{out}, "", corev1.PodRunning},
-		"out of service, but not terminating":      {"n", corev1.PodRunning, false, corev1.ConditionUnknown, []corev1.Taint{out}, "", corev1.PodRunning},
-		"terminating on a node with another taint": {"n", corev1.PodRunning, true, corev1.ConditionUnknown, []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}, "", corev1.PodRunning},
-		"orphaned":                 {"gone", corev1.PodRunning, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
-		"orphaned and pending":     {"gone", corev1.PodPending, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
-		"orphaned and terminating": {"gone", corev1.PodRunning, true, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
-		"orphaned and finished keeps what it achieved": {"gone", corev1.PodSucceeded, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodSucceeded},
+		"finished, below the threshold": {"n", corev1.PodSucceeded, false, corev1.ConditionTrue, nil, "",
+			corev1.PodSucceeded},
+		"pending, without a node": {"", corev1.PodPending, false, corev1.ConditionTrue, nil, "", corev1.PodPending},
+		"terminating, without a node": {"", corev1.PodPending, true, corev1.ConditionTrue, nil,
+			reasonUnscheduled, corev1.PodFailed},
+		"terminating": {"n", corev1.PodRunning, true, corev1.ConditionTrue, nil, "", corev1.PodRunning},
+		"terminating on a node that is not ready": {"n", corev1.PodRunning, true, corev1.ConditionUnknown, nil, "",
+			corev1.PodRunning},
+		"terminating on a node out of service": {"n", corev1.PodRunning, true, corev1.ConditionUnknown,
+			[]corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
+		"and one that says it is not ready": {"n", corev1.PodRunning, true, corev1.ConditionFalse, []corev1.Taint{out},
+			reasonOutOfService, corev1.PodFailed},
+		"out of service, but ready": {"n", corev1.PodRunning, true, corev1.ConditionTrue, []corev1.Taint{out},
+			"", corev1.PodRunning},
+		"out of service, but not terminating": {"n", corev1.PodRunning, false, corev1.ConditionUnknown,
+			[]corev1.Taint{out}, "", corev1.PodRunning},
+		"terminating on a node with another taint": {"n", corev1.PodRunning, true, corev1.ConditionUnknown,
+			[]corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}, "", corev1.PodRunning},
+		"orphaned": {"gone", corev1.PodRunning, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
+		"orphaned and pending": {"gone", corev1.PodPending, false, corev1.ConditionTrue, nil, reasonOrphaned,
+			corev1.PodFailed},
+		"orphaned and terminating": {"gone", corev1.PodRunning, true, corev1.ConditionTrue, nil, reasonOrphaned,
+			corev1.PodFailed},
+		"orphaned and finished keeps what it achieved": {"gone", corev1.PodSucceeded, false, corev1.ConditionTrue, nil,
+			reasonOrphaned, corev1.PodSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, 1, func(t *testing.T, api *apitest.API, c *Controller) {
-				p := apitest.Pod("default", "p", onNode(tc.node), func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} })
+				p := apitest.Pod("default", "p", onNode(tc.node),
+					func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} })
 				api.Create(p)
 				api.Phase(p, tc.phase, false)
 				if tc.deleting {
@@ -156,7 +168,8 @@ func TestCollects(t *testing.T) {
 				if deleted := p.DeletionTimestamp != nil && *p.DeletionGracePeriodSeconds == 0; deleted != (tc.reason != "") {
 					t.Errorf("deleted without grace period: %v", deleted)
 				}
-				if got := podstate.Condition(p, corev1.DisruptionTarget) != nil; got != (tc.reason == reasonOrphaned && tc.want == corev1.PodFailed) {
+				if got := podstate.Condition(p, corev1.DisruptionTarget) != nil; got != (tc.reason == reasonOrphaned &&
+					tc.want == corev1.PodFailed) {
 					t.Errorf("condition: %v", p.Status.Conditions)
 				}
 				want := ""

@@ -124,7 +124,8 @@ func TestVolumeStaysWhileBound(t *testing.T) {
 			return &corev1.PersistentVolume{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: corev1.PersistentVolumeSpec{
-					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")},
+					AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Capacity:               corev1.ResourceList{"storage": resource.MustParse("1Gi")},
 					PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}},
 				},
 			}
@@ -161,7 +162,8 @@ func TestAttributesClassStaysWhileNamed(t *testing.T) {
 		api := apitest.New(t)
 		class := func(name string) *storagev1.VolumeAttributesClass {
 			return &storagev1.VolumeAttributesClass{
-				TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttributesClass"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+				TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttributesClass"},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
 				DriverName: "example.com", Parameters: map[string]string{"iops": "1"},
 			}
 		}
@@ -177,7 +179,8 @@ func TestAttributesClassStaysWhileNamed(t *testing.T) {
 		api.Create(class("named"), class("free"), c)
 		for _, name := range []string{"early", "named", "free"} {
 			synctest.Wait()
-			if is := apitest.Existing[*storagev1.VolumeAttributesClass](api, "", name); !slices.Contains(is.Finalizers, claim.AttributesProtection) {
+			if is := apitest.Existing[*storagev1.VolumeAttributesClass](api, "", name); !slices.Contains(is.Finalizers,
+				claim.AttributesProtection) {
 				t.Errorf("%s has the finalizers %v", name, is.Finalizers)
 			}
 			api.Delete(class(name), "")

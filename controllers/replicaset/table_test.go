@@ -165,8 +165,9 @@ func TestReplicaSets(t *testing.T) {
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 			})
 		}, "=x"}, {sets(1, "a"), "a=x"}},
-		"two with one selector: each has its own":  {{sets(2, "a", "b"), "a=2 new b=2 new"}, {scaleTo("a", 0), "a= b=2 new"}},
-		"an orphan that both select has one owner": {{add("x", "", ""), "=x"}, {sets(1, "a"), "a=x"}, {sets(1, "b"), "a=x b=1 new"}},
+		"two with one selector: each has its own": {{sets(2, "a", "b"), "a=2 new b=2 new"}, {scaleTo("a", 0), "a= b=2 new"}},
+		"an orphan that both select has one owner": {{add("x", "", ""), "=x"}, {sets(1, "a"), "a=x"},
+			{sets(1, "b"), "a=x b=1 new"}},
 		"a pod without the label is released, replaced, and not adopted back": {
 			{sets(1, "a"), "a=1 new"},
 			{func(c *cluster) {
@@ -186,7 +187,8 @@ func TestReplicaSets(t *testing.T) {
 			{sets(1, "a"), "=x a=1 new"},
 		},
 		"a terminating pod is replaced before it has ended": {
-			{add("x", "", "n"), "=x"}, {sets(1, "a"), "a=x"}, {func(c *cluster) { c.Delete(apitest.Pod("default", "x"), "") }, "a=-x,1 new"},
+			{add("x", "", "n"), "=x"}, {sets(1, "a"), "a=x"}, {func(c *cluster) { c.Delete(apitest.Pod("default", "x"), "") },
+				"a=-x,1 new"},
 			{func(c *cluster) { c.EndPods("default") }, "a=1 new"},
 		},
 		"while it is deleted in the foreground it creates, adopts and releases nothing": {
@@ -199,7 +201,8 @@ func TestReplicaSets(t *testing.T) {
 		},
 		"another one of the same name takes over orphans": {
 			{sets(2, "a"), "a=2 new"},
-			{func(c *cluster) { c.Delete(replicaSet("a", 0), metav1.DeletePropagationOrphan) }, "a=2 new"}, // no garbage collector here
+			// no garbage collector here
+			{func(c *cluster) { c.Delete(replicaSet("a", 0), metav1.DeletePropagationOrphan) }, "a=2 new"},
 			{func(c *cluster) {
 				for _, p := range pods(c.API) {
 					apitest.Change(c.API, p, "", func(p *corev1.Pod) { p.OwnerReferences = nil })
@@ -209,7 +212,8 @@ func TestReplicaSets(t *testing.T) {
 			{sets(3, "a"), "a=3 new"},
 		},
 		"what it could not create it creates later": {
-			{func(c *cluster) { c.fail(forbidden) }, ""}, {sets(3, "a"), "a="}, {func(c *cluster) { c.heal(); apitest.Settle(time.Minute) }, "a=3 new"},
+			{func(c *cluster) { c.fail(forbidden) }, ""}, {sets(3, "a"), "a="},
+			{func(c *cluster) { c.heal(); apitest.Settle(time.Minute) }, "a=3 new"},
 		},
 		"what it could not delete it deletes later": {
 			{sets(3, "a"), "a=3 new"}, {func(c *cluster) { c.fail(forbidden) }, "a=3 new"}, {scaleTo("a", 1), "a=3 new"},
@@ -217,7 +221,8 @@ func TestReplicaSets(t *testing.T) {
 		},
 		// The order of deletion, where it depends on more than the pod.
 		"the pod on the node with most pods of the Deployment goes, though it is older": {
-			{add("x", "", "n1"), "=x"}, {func(c *cluster) { apitest.Settle(time.Hour) }, "=x"}, {add("y", "", "n2"), "=x,y"}, {sets(2, "a"), "a=x,y"},
+			{add("x", "", "n1"), "=x"}, {func(c *cluster) { apitest.Settle(time.Hour) }, "=x"}, {add("y", "", "n2"), "=x,y"},
+			{sets(2, "a"), "a=x,y"},
 			{func(c *cluster) {
 				c.add("z", "", "n1", func(p *corev1.Pod) { p.Labels["app"] = "b" })
 				c.Create(replicaSet("b", 1))
@@ -225,7 +230,8 @@ func TestReplicaSets(t *testing.T) {
 			{func(c *cluster) {
 				for _, name := range []string{"a", "b"} {
 					c.set(name, func(rs *appsv1.ReplicaSet) {
-						rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "d", Controller: new(true)}}
+						rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "d",
+							Controller: new(true)}}
 					})
 				}
 			}, "a=x,y b=z"}, {scaleTo("a", 1), "a=-x,y b=z"},
@@ -258,7 +264,8 @@ func TestFailures(t *testing.T) {
 			if reason == "" && len(got) == 0 {
 				return
 			}
-			if len(got) != 1 || got[0].Type != appsv1.ReplicaSetReplicaFailure || got[0].Status != corev1.ConditionTrue || got[0].Reason != reason || got[0].Message != message {
+			if len(got) != 1 || got[0].Type != appsv1.ReplicaSetReplicaFailure || got[0].Status != corev1.ConditionTrue ||
+				got[0].Reason != reason || got[0].Message != message {
 				t.Errorf("%s: %+v", when, got)
 			}
 			if events := c.Events.Count(); events[reason] == 0 || len(events) != 1 {

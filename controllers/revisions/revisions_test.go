@@ -20,7 +20,8 @@ func daemon(name string) *appsv1.DaemonSet {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
 			Annotations: map[string]string{"kubernetes.io/change-cause": "first"}},
 		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: at}, Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: at}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}},
+			ObjectMeta: metav1.ObjectMeta{Labels: at},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}},
 		}},
 	}
 }
@@ -36,7 +37,8 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	api := apitest.New(t)
 	api.Create(daemon("d"))
-	r := &fixture{API: api, keeper: revisions.Keeper{Client: api.Client, Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), HashLabel: "hash"}}
+	r := &fixture{API: api, keeper: revisions.Keeper{Client: api.Client,
+		Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), HashLabel: "hash"}}
 	r.template = r.owner().Spec.Template.DeepCopy()
 	return r
 }
@@ -55,7 +57,8 @@ func (r *fixture) sync(image string, known []*appsv1.ControllerRevision) revisio
 	r.T.Helper()
 	r.template.Spec.Containers[0].Image = image
 	h, err := r.keeper.Sync(r.T.Context(), revisions.Owner{
-		Object: r.owner(), Selector: labels.SelectorFromSet(labels.Set{"app": "d"}), Template: r.template, Collisions: r.collisions,
+		Object: r.owner(), Selector: labels.SelectorFromSet(labels.Set{"app": "d"}), Template: r.template,
+		Collisions: r.collisions,
 	}, known)
 	if err != nil {
 		r.T.Fatal(err)
@@ -68,7 +71,8 @@ func TestRevisionsAreNumbered(t *testing.T) {
 	r := newFixture(t)
 	first := r.sync("v1", r.all()).Current
 	hash := first.Labels["hash"]
-	if first.Revision != 1 || hash == "" || first.Name != "d-"+hash || first.Labels["app"] != "d" || first.Annotations["kubernetes.io/change-cause"] != "first" || !metav1.IsControlledBy(first, r.owner()) {
+	if first.Revision != 1 || hash == "" || first.Name != "d-"+hash || first.Labels["app"] != "d" ||
+		first.Annotations["kubernetes.io/change-cause"] != "first" || !metav1.IsControlledBy(first, r.owner()) {
 		t.Errorf("the first revision is %+v", first)
 	}
 	if again := r.sync("v1", r.all()).Current; again.ResourceVersion != first.ResourceVersion {
@@ -79,7 +83,8 @@ func TestRevisionsAreNumbered(t *testing.T) {
 	}
 	r.sync("v2", r.all())
 	h := r.sync("v3", r.all())
-	if h.Current.Revision != 3 || len(h.Others) != 2 || h.Others[0].Revision != 1 || h.Others[1].Revision != 2 || h.Collisions != nil {
+	if h.Current.Revision != 3 || len(h.Others) != 2 || h.Others[0].Revision != 1 || h.Others[1].Revision != 2 ||
+		h.Collisions != nil {
 		t.Errorf("history %+v", h)
 	}
 	back := r.sync("v1", r.all())
@@ -98,7 +103,8 @@ func TestNameCollisionsUseNextName(t *testing.T) {
 	mine := r.sync("v1", nil).Current
 	r.Delete(mine, "")
 	mine = mine.DeepCopy()
-	mine.ResourceVersion, mine.UID, mine.OwnerReferences = "", "", []metav1.OwnerReference{{APIVersion: "v1", Kind: "Other", Name: "o", UID: "o", Controller: new(true)}}
+	mine.ResourceVersion, mine.UID, mine.OwnerReferences = "", "",
+		[]metav1.OwnerReference{{APIVersion: "v1", Kind: "Other", Name: "o", UID: "o", Controller: new(true)}}
 	r.Create(mine)
 	h := r.sync("v1", r.all())
 	if h.Collisions == nil || *h.Collisions != 1 || h.Current.Name == mine.Name {

@@ -90,10 +90,14 @@ func placed(api *apitest.API, pod string) string {
 }
 
 const (
-	small = "{name: small, attributes: {size: {int: 1}, vendor.example.com/card: {string: a}}, capacity: {memory: {value: 1Gi}}}"
-	large = "{name: large, attributes: {size: {int: 8}, vendor.example.com/card: {string: a}}, capacity: {memory: {value: 80Gi}}}"
-	other = "{name: other, attributes: {size: {int: 8}, vendor.example.com/card: {string: b}}, capacity: {memory: {value: 80Gi}}}"
-	sick  = "{name: sick, attributes: {size: {int: 9}}, taints: [{key: d.example.com/sick, value: 'yes', effect: NoSchedule}]}"
+	small = "{name: small, attributes: {size: {int: 1}, vendor.example.com/card: {string: a}}, " +
+		"capacity: {memory: {value: 1Gi}}}"
+	large = "{name: large, attributes: {size: {int: 8}, vendor.example.com/card: {string: a}}, " +
+		"capacity: {memory: {value: 80Gi}}}"
+	other = "{name: other, attributes: {size: {int: 8}, vendor.example.com/card: {string: b}}, " +
+		"capacity: {memory: {value: 80Gi}}}"
+	sick = "{name: sick, attributes: {size: {int: 9}}, taints: [{key: d.example.com/sick, value: 'yes', " +
+		"effect: NoSchedule}]}"
 )
 
 func TestDevicesOfClaims(t *testing.T) {
@@ -109,27 +113,41 @@ func TestDevicesOfClaims(t *testing.T) {
 		claim, want string // a part of what is said of a pod without a node
 		devices     []string
 	}{
-		"the first":              {claim: one, want: "r=small for p"},
-		"by attribute":           {claim: selected(`device.attributes["d.example.com"].size > 4`), want: "r=large for p"},
-		"by qualified attribute": {claim: selected(`device.attributes["vendor.example.com"].card == "b"`), want: "r=other for p"},
-		"by capacity":            {claim: selected(`device.capacity["d.example.com"].memory.isGreaterThan(quantity("2Gi"))`), want: "r=large for p"},
-		"of another driver":      {claim: selected(`device.driver == "e.example.com"`), want: cannot},
-		"missing attribute":      {claim: selected(`device.attributes["d.example.com"].color == "red"`), want: "no such key: color"},
-		"by class":               {claim: "requests: [{name: r, exactly: {deviceClassName: big}}]", want: "r=large for p"},
-		"unknown class":          {claim: "requests: [{name: r, exactly: {deviceClassName: none}}]", want: "request r: device class none does not exist"},
-		"two":                    {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 2}}]", want: "r=large r=small for p"},
-		"too many":               {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 4}}]", want: cannot},
-		"all":                    {claim: "requests: [{name: r, exactly: {deviceClassName: any, allocationMode: All}}]", devices: []string{small, large}, want: "r=large r=small for p"},
-		"all, none":              {claim: "requests: [{name: r, exactly: {deviceClassName: big, allocationMode: All}}]", devices: []string{small}, want: cannot},
-		"two requests":           {claim: "requests: [{name: r, exactly: {deviceClassName: any}}, {name: s, exactly: {deviceClassName: big}}]", want: "r=small s=large for p"},
-		"first alternative":      {claim: "requests: [{name: r, firstAvailable: [{name: big, deviceClassName: big}, {name: any, deviceClassName: any}]}]", want: "r/big=large for p"},
-		"second alternative":     {claim: "requests: [{name: r, firstAvailable: [{name: big, deviceClassName: big, count: 3}, {name: any, deviceClassName: any}]}]", want: "r/any=small for p"},
-		"same attribute":         {claim: "requests: [{name: r, exactly: {deviceClassName: big, count: 2}}], constraints: [{matchAttribute: vendor.example.com/card}]", want: cannot},
-		"same attribute, found":  {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 2}}], constraints: [{matchAttribute: vendor.example.com/card}]", want: "r=large r=small for p"},
-		"tainted":                {claim: one, devices: []string{sick}, want: cannot},
-		"tolerated":              {claim: "requests: [{name: r, exactly: {deviceClassName: any, tolerations: [{operator: Exists}]}}]", devices: []string{sick}, want: "r=sick for p"},
-		"toleration of another":  {claim: "requests: [{name: r, exactly: {deviceClassName: any, tolerations: [{key: d.example.com/hot, operator: Exists}]}}]", devices: []string{sick}, want: cannot},
-		"no devices":             {claim: one, devices: []string{}, want: cannot},
+		"the first":    {claim: one, want: "r=small for p"},
+		"by attribute": {claim: selected(`device.attributes["d.example.com"].size > 4`), want: "r=large for p"},
+		"by qualified attribute": {claim: selected(`device.attributes["vendor.example.com"].card == "b"`),
+			want: "r=other for p"},
+		"by capacity": {claim: selected(`device.capacity["d.example.com"].memory.isGreaterThan(quantity("2Gi"))`),
+			want: "r=large for p"},
+		"of another driver": {claim: selected(`device.driver == "e.example.com"`), want: cannot},
+		"missing attribute": {claim: selected(`device.attributes["d.example.com"].color == "red"`),
+			want: "no such key: color"},
+		"by class": {claim: "requests: [{name: r, exactly: {deviceClassName: big}}]", want: "r=large for p"},
+		"unknown class": {claim: "requests: [{name: r, exactly: {deviceClassName: none}}]",
+			want: "request r: device class none does not exist"},
+		"two": {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 2}}]",
+			want: "r=large r=small for p"},
+		"too many": {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 4}}]", want: cannot},
+		"all": {claim: "requests: [{name: r, exactly: {deviceClassName: any, allocationMode: All}}]",
+			devices: []string{small, large}, want: "r=large r=small for p"},
+		"all, none": {claim: "requests: [{name: r, exactly: {deviceClassName: big, allocationMode: All}}]",
+			devices: []string{small}, want: cannot},
+		"two requests": {claim: "requests: [{name: r, exactly: {deviceClassName: any}}, {name: s, " +
+			"exactly: {deviceClassName: big}}]", want: "r=small s=large for p"},
+		"first alternative": {claim: "requests: [{name: r, firstAvailable: [{name: big, deviceClassName: big}, " +
+			"{name: any, deviceClassName: any}]}]", want: "r/big=large for p"},
+		"second alternative": {claim: "requests: [{name: r, firstAvailable: [{name: big, deviceClassName: big, " +
+			"count: 3}, {name: any, deviceClassName: any}]}]", want: "r/any=small for p"},
+		"same attribute": {claim: "requests: [{name: r, exactly: {deviceClassName: big, count: 2}}], " +
+			"constraints: [{matchAttribute: vendor.example.com/card}]", want: cannot},
+		"same attribute, found": {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 2}}], " +
+			"constraints: [{matchAttribute: vendor.example.com/card}]", want: "r=large r=small for p"},
+		"tainted": {claim: one, devices: []string{sick}, want: cannot},
+		"tolerated": {claim: "requests: [{name: r, exactly: {deviceClassName: any, " +
+			"tolerations: [{operator: Exists}]}}]", devices: []string{sick}, want: "r=sick for p"},
+		"toleration of another": {claim: "requests: [{name: r, exactly: {deviceClassName: any, " +
+			"tolerations: [{key: d.example.com/hot, operator: Exists}]}}]", devices: []string{sick}, want: cannot},
+		"no devices": {claim: one, devices: []string{}, want: cannot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +159,8 @@ func TestDevicesOfClaims(t *testing.T) {
 				}
 				api.Create(deviceClass(t, "any", "selectors: [{cel: {expression: 'device.driver == \"d.example.com\"'}}]"),
 					deviceClass(t, "big", "selectors: [{cel: {expression: 'device.attributes[\"d.example.com\"].size > 4'}}]"),
-					slice(t, "n1", strings.Join(c.devices, ",")), deviceClaim(t, "c", c.claim), apitest.Pod("default", "p", claiming("c")))
+					slice(t, "n1", strings.Join(c.devices, ",")), deviceClaim(t, "c", c.claim), apitest.Pod("default", "p",
+						claiming("c")))
 				api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 				if where := placed(api, "p"); where == "n1" {
 					if got := has(api, "c"); got != c.want {
@@ -161,8 +180,10 @@ func TestRulesTaintDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		addNodes(api, "n1")
-		rule := object(t, &resourcev1.DeviceTaintRule{}, "DeviceTaintRule", "r", "deviceSelector: {device: small}, taint: {key: k, effect: NoExecute}")
-		api.Create(deviceClass(t, "any", ""), slice(t, "n1", small), rule, deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
+		rule := object(t, &resourcev1.DeviceTaintRule{}, "DeviceTaintRule", "r",
+			"deviceSelector: {device: small}, taint: {key: k, effect: NoExecute}")
+		api.Create(deviceClass(t, "any", ""), slice(t, "n1", small), rule,
+			deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
 			apitest.Pod("default", "p", claiming("c")))
 		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 		if got := placed(api, "p"); !strings.Contains(got, "cannot allocate all claims") {
@@ -196,7 +217,8 @@ func TestPodWaitsForADevice(t *testing.T) {
 		if a, b := has(api, first), has(api, second); a != "r=small for "+first || b != "" {
 			t.Fatalf("%q, %q", a, b)
 		}
-		apitest.Change(api, deviceClaim(t, first, one), "status", func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} })
+		apitest.Change(api, deviceClaim(t, first, one), "status",
+			func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} })
 		apitest.Settle(backoffs)
 		if got := placed(api, second) + " " + has(api, second); got != "n1 r=small for "+second {
 			t.Errorf("%q", got)
@@ -247,7 +269,8 @@ func TestChangesThatPodsWithClaimsWaitFor(t *testing.T) {
 			func(t *testing.T) []client.Object {
 				half := slice(t, "n1", small)
 				half.Spec.Pool.ResourceSliceCount = 2
-				return []client.Object{deviceClaim(t, "c", strings.Replace(one, "any", "any, allocationMode: All", 1)), deviceClass(t, "any", ""), half}
+				return []client.Object{deviceClaim(t, "c", strings.Replace(one, "any", "any, allocationMode: All", 1)),
+					deviceClass(t, "any", ""), half}
 			},
 			"asks for all devices, but resource pool d.example.com/n1 is currently being updated",
 			func(t *testing.T, api *apitest.API) {
@@ -284,7 +307,8 @@ func TestPodsShareAClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		addNodes(api, "a", "b", "c")
-		api.Create(deviceClass(t, "any", ""), slice(t, "b", small), deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
+		api.Create(deviceClass(t, "any", ""), slice(t, "b", small),
+			deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
 			apitest.Pod("default", "p", claiming("c")), apitest.Pod("default", "q", claiming("c")))
 		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 		apitest.Settle(backoffs)
@@ -308,7 +332,8 @@ func TestPodWaitsForTheClaimOfItsTemplate(t *testing.T) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("t")}}
 		}))
 		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
-		if got := placed(api, "p"); !strings.Contains(got, `waiting for resource claim controller to create the resourceclaim for pod claim "gpu"`) {
+		if got := placed(api, "p"); !strings.Contains(got,
+			`waiting for resource claim controller to create the resourceclaim for pod claim "gpu"`) {
 			t.Fatalf("%q", got)
 		}
 		if n := api.Events.Count(); n["FailedScheduling"] != 0 {
@@ -316,7 +341,8 @@ func TestPodWaitsForTheClaimOfItsTemplate(t *testing.T) {
 		}
 		made := deviceClaim(t, "made", "requests: [{name: r, exactly: {deviceClassName: any}}]")
 		pod := apitest.Existing[*corev1.Pod](api, "default", "p")
-		made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+		made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod,
+			corev1.SchemeGroupVersion.WithKind("Pod"))}
 		api.Create(made)
 		apitest.Change(api, pod, "status", func(p *corev1.Pod) {
 			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: new("made")}}
@@ -338,7 +364,8 @@ func TestDevicesOfAnotherNodeAreGivenBack(t *testing.T) {
 		api.Create(deviceClass(t, "any", ""), slice(t, "n1", small), deviceClaim(t, "c", one))
 		apitest.Change(api, deviceClaim(t, "c", one), "status", func(c *resourcev1.ResourceClaim) {
 			c.Status.Allocation = &resourcev1.AllocationResult{
-				Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d.example.com", Pool: "old", Device: "old"}}},
+				Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r",
+					Driver: "d.example.com", Pool: "old", Device: "old"}}},
 				NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 					{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"old"}}}}}},
 			}
@@ -367,7 +394,8 @@ func TestDevicesAreNeverGivenTwice(t *testing.T) {
 		api.Create(deviceClass(t, "any", ""), slice(t, "n1", strings.Join(list, ",")))
 		for i := range pods {
 			name := fmt.Sprintf("p%d", i)
-			api.Create(deviceClaim(t, name, "requests: [{name: r, exactly: {deviceClassName: any}}]"), apitest.Pod("default", name, claiming(name)))
+			api.Create(deviceClaim(t, name, "requests: [{name: r, exactly: {deviceClassName: any}}]"),
+				apitest.Pod("default", name, claiming(name)))
 		}
 		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 		for range pods / devices {
@@ -389,7 +417,8 @@ func TestDevicesAreNeverGivenTwice(t *testing.T) {
 			for _, name := range used {
 				api.EndPod(apitest.Existing[*corev1.Pod](api, "default", name))
 				api.Delete(apitest.Existing[*resourcev1.ResourceClaim](api, "default", name), "")
-				apitest.Change(api, deviceClaim(t, name, ""), "status", func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} })
+				apitest.Change(api, deviceClaim(t, name, ""), "status",
+					func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} })
 				apitest.Change(api, deviceClaim(t, name, ""), "", func(c *resourcev1.ResourceClaim) { c.Finalizers = nil })
 			}
 		}

@@ -50,12 +50,16 @@ func TestExtendedResourcesFromDevices(t *testing.T) {
 	}{
 		"by name": {pod: []func(*corev1.Pod){wanting(gpu, 2)}, where: "n1",
 			has: "c:example.com/gpu=container-0-request-0 container-0-request-0=large container-0-request-0=small for p"},
-		"by the class's name": {pod: []func(*corev1.Pod){wanting("deviceclass.resource.kubernetes.io/any", 1)}, where: "n1", has: "c:deviceclass.resource.kubernetes.io/any=container-0-request-0 container-0-request-0=small for p"},
-		"of the newest class": {pod: []func(*corev1.Pod){wanting("example.com/twice", 1)}, where: "n1", has: "c:example.com/twice=container-0-request-0 container-0-request-0=large for p"},
-		"with a claim":        {pod: []func(*corev1.Pod){claiming("c"), wanting(gpu, 1)}, where: "n1", has: "c:example.com/gpu=container-0-request-0 container-0-request-0=large for p"},
-		"too many":            {pod: []func(*corev1.Pod){wanting(gpu, 4)}, where: "cannot allocate all claims", has: "none"},
-		"of no class":         {pod: []func(*corev1.Pod){wanting("example.com/fpga", 1)}, where: "Insufficient example.com/fpga", has: "none"},
-		"from a plugin":       {pod: []func(*corev1.Pod){wanting("example.com/plugged", 1)}, where: "n1", has: "none"},
+		"by the class's name": {pod: []func(*corev1.Pod){wanting("deviceclass.resource.kubernetes.io/any", 1)}, where: "n1",
+			has: "c:deviceclass.resource.kubernetes.io/any=container-0-request-0 container-0-request-0=small for p"},
+		"of the newest class": {pod: []func(*corev1.Pod){wanting("example.com/twice", 1)}, where: "n1",
+			has: "c:example.com/twice=container-0-request-0 container-0-request-0=large for p"},
+		"with a claim": {pod: []func(*corev1.Pod){claiming("c"), wanting(gpu, 1)}, where: "n1",
+			has: "c:example.com/gpu=container-0-request-0 container-0-request-0=large for p"},
+		"too many": {pod: []func(*corev1.Pod){wanting(gpu, 4)}, where: "cannot allocate all claims", has: "none"},
+		"of no class": {pod: []func(*corev1.Pod){wanting("example.com/fpga", 1)},
+			where: "Insufficient example.com/fpga", has: "none"},
+		"from a plugin": {pod: []func(*corev1.Pod){wanting("example.com/plugged", 1)}, where: "n1", has: "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,10 +70,12 @@ func TestExtendedResourcesFromDevices(t *testing.T) {
 					n.Status.Allocatable["example.com/plugged"] = resource.MustParse("1")
 				})
 				api.Create(deviceClass(t, "any", "extendedResourceName: "+gpu), slice(t, "n1", small+","+large),
-					deviceClass(t, "a", "extendedResourceName: example.com/twice"), deviceClass(t, "plugged", "extendedResourceName: example.com/plugged"),
+					deviceClass(t, "a", "extendedResourceName: example.com/twice"), deviceClass(t, "plugged",
+						"extendedResourceName: example.com/plugged"),
 					deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"))
 				time.Sleep(time.Minute)
-				api.Create(deviceClass(t, "b", `extendedResourceName: example.com/twice, selectors: [{cel: {expression: 'device.attributes["d.example.com"].size > 4'}}]`),
+				api.Create(deviceClass(t, "b", `extendedResourceName: example.com/twice, `+
+					`selectors: [{cel: {expression: 'device.attributes["d.example.com"].size > 4'}}]`),
 					apitest.Pod("default", "p", c.pod...))
 				api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 				if got := placed(api, "p"); !strings.Contains(got, c.where) {
@@ -92,7 +98,8 @@ func TestClaimsForExtendedResourcesAreReplaced(t *testing.T) {
 		api.Create(slice(t, "n1", small), apitest.Pod("default", "p", wanting("example.com/gpu", 1)))
 		stale := deviceClaim(t, "stale", "requests: [{name: r, exactly: {deviceClassName: any}}]")
 		stale.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
-		stale.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(apitest.Existing[*corev1.Pod](api, "default", "p"), corev1.SchemeGroupVersion.WithKind("Pod"))}
+		stale.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(apitest.Existing[*corev1.Pod](api, "default",
+			"p"), corev1.SchemeGroupVersion.WithKind("Pod"))}
 		api.Create(stale)
 		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 		if got := placed(api, "p"); !strings.Contains(got, "Insufficient example.com/gpu") {
@@ -100,7 +107,8 @@ func TestClaimsForExtendedResourcesAreReplaced(t *testing.T) {
 		}
 		api.Create(deviceClass(t, "any", "extendedResourceName: example.com/gpu"))
 		apitest.Settle(backoffs)
-		if got := placed(api, "p") + " " + special(api, "p"); got != "n1 c:example.com/gpu=container-0-request-0 container-0-request-0=small for p" {
+		if got := placed(api, "p") + " " + special(api, "p"); got != "n1 c:example.com/gpu=container-0-request-0 "+
+			"container-0-request-0=small for p" {
 			t.Errorf("%q", got)
 		}
 		if _, ok := apitest.Get[*resourcev1.ResourceClaim](api, "default", "stale"); ok {
@@ -116,11 +124,13 @@ const (
 
 // report writes a condition of the device that a claim has.
 func report(api *apitest.API, claim, condition string) {
-	apitest.Change(api, apitest.Existing[*resourcev1.ResourceClaim](api, "default", claim), "status", func(c *resourcev1.ResourceClaim) {
-		r := c.Status.Allocation.Devices.Results[0]
-		c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: r.Driver, Pool: r.Pool, Device: r.Device, Conditions: []metav1.Condition{
-			{Type: "d.example.com/" + condition, Status: "True", Reason: "Done", LastTransitionTime: metav1.Now()}}}}
-	})
+	apitest.Change(api, apitest.Existing[*resourcev1.ResourceClaim](api, "default", claim), "status",
+		func(c *resourcev1.ResourceClaim) {
+			r := c.Status.Allocation.Devices.Results[0]
+			c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: r.Driver, Pool: r.Pool, Device: r.Device,
+				Conditions: []metav1.Condition{
+					{Type: "d.example.com/" + condition, Status: "True", Reason: "Done", LastTransitionTime: metav1.Now()}}}}
+		})
 }
 
 // A pod is bound when its device is ready. If that fails or takes too long, the device is deallocated.
@@ -136,7 +146,8 @@ func TestPodWaitsUntilItsDeviceIsReady(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := apitest.New(t)
 				addNodes(api, "n1")
-				api.Create(deviceClass(t, "any", ""), slice(t, "n1", slow), deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
+				api.Create(deviceClass(t, "any", ""), slice(t, "n1", slow),
+					deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
 					apitest.Pod("default", "p", claiming("c")))
 				api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 				apitest.Settle(5 * time.Minute)
@@ -146,7 +157,10 @@ func TestPodWaitsUntilItsDeviceIsReady(t *testing.T) {
 				want := "n1 r=slow for p"
 				act(api, func() {
 					want = "n1 r=small for p"
-					apitest.Change(api, slice(t, "n1", slow), "", func(s *resourcev1.ResourceSlice) { s.Spec.Devices = slice(t, "n1", small).Spec.Devices })
+					apitest.Change(api, slice(t, "n1", slow), "", func(s *resourcev1.ResourceSlice) {
+						s.Spec.Devices = slice(t, "n1",
+							small).Spec.Devices
+					})
 				})
 				apitest.Settle(2 * backoffs)
 				if got := placed(api, "p") + " " + has(api, "c"); got != want {
@@ -163,7 +177,8 @@ func TestWaitForADeviceGoesOnAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		addNodes(api, "n1")
-		api.Create(deviceClass(t, "any", "extendedResourceName: example.com/gpu"), slice(t, "n1", slower), apitest.Pod("default", "p", wanting("example.com/gpu", 1)))
+		api.Create(deviceClass(t, "any", "extendedResourceName: example.com/gpu"), slice(t, "n1", slower),
+			apitest.Pod("default", "p", wanting("example.com/gpu", 1)))
 		c := apitest.Must(New(api.Deps(), &api.Events, Config{}))
 		restart := api.Restarting(func() follow.Controller { return c })
 		apitest.Settle(time.Second)
@@ -173,7 +188,8 @@ func TestWaitForADeviceGoesOnAfterARestart(t *testing.T) {
 		if got := placed(api, "p") + special(api, "p"); got != before || !strings.HasSuffix(got, "=slower for p") {
 			t.Fatalf("%q, before %q", got, before)
 		}
-		report(api, apitest.Existing[*corev1.Pod](api, "default", "p").Status.ExtendedResourceClaimStatus.ResourceClaimName, "ready")
+		report(api, apitest.Existing[*corev1.Pod](api, "default", "p").Status.ExtendedResourceClaimStatus.ResourceClaimName,
+			"ready")
 		apitest.Settle(time.Second)
 		if got := placed(api, "p"); got != "n1" {
 			t.Errorf("%q", got)
@@ -203,17 +219,20 @@ func TestRequestsOfContainers(t *testing.T) {
 				c.Name, c.RestartPolicy, c.Resources = name, policy, one.Spec.Containers[0].Resources
 				return c
 			}
-			p.Spec.InitContainers = []corev1.Container{of("small", 1, nil), of("large", 5, nil), of("side", 1, &always), of("larger", 4, nil)}
+			p.Spec.InitContainers = []corev1.Container{of("small", 1, nil), of("large", 5, nil), of("side", 1, &always),
+				of("larger", 4, nil)}
 		}))
 		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
 		const r = ":example.com/gpu=container-"
-		want := []string{"side" + r + "2-request-0", "c" + r + "4-request-0", "small" + r + "2-request-0", "large" + r + "2-request-0", "large" + r + "4-request-0",
+		want := []string{"side" + r + "2-request-0", "c" + r + "4-request-0", "small" + r + "2-request-0", "large" + r +
+			"2-request-0", "large" + r + "4-request-0",
 			"large" + r + "1-request-0", "larger" + r + "4-request-0", "larger" + r + "1-request-0"}
 		got := strings.Fields(special(api, "p"))
 		if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 			t.Errorf("%q", got)
 		}
-		if n := len(apitest.List[*resourcev1.ResourceClaim](api, "")[0].Status.Allocation.Devices.Results); n != 5 { // 1, 2 and 2 more for two init containers
+		// 1, 2 and 2 more for two init containers
+		if n := len(apitest.List[*resourcev1.ResourceClaim](api, "")[0].Status.Allocation.Devices.Results); n != 5 {
 			t.Errorf("%d devices", n)
 		}
 	})

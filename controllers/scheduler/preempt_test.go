@@ -104,7 +104,8 @@ func TestPreemptorWaitsForItsVictims(t *testing.T) {
 		if deleting(api, "a") == deleting(api, "b") {
 			t.Errorf("deleting a: %t, b: %t; one is enough", deleting(api, "a"), deleting(api, "b"))
 		}
-		want := "0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to a terminating pod on the nominated node."
+		want := "0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to a terminating pod on the " +
+			"nominated node."
 		if why := whyNot(api, "p"); why != want {
 			t.Errorf("message %q", why)
 		}

@@ -93,26 +93,37 @@ func TestFind(t *testing.T) {
 		budgets []*policyv1.PodDisruptionBudget
 		want    string
 	}{
-		"one victim is enough":                   {[]string{"a: x 1 5 | y 1 5"}, "p 9 5", nil, "a: y"},
-		"the least important of a node":          {[]string{"a: x 3 5 | y 1 5"}, "p 9 5", nil, "a: y"},
-		"the younger of two":                     {[]string{"a: old 1 5 - 50 | new 1 5 - 5"}, "p 9 5", nil, "a: new"},
-		"as many as needed":                      {[]string{"a: x 1 4 | y 2 4 | z 3 2"}, "p 9 8", nil, "a: y x"},
-		"a large one instead of small ones":      {[]string{"a: x 1 6 | y 1 2 - 3 | z 1 2 - 4"}, "p 9 6", nil, "a: x"},
-		"none of the same priority":              {[]string{"a: x 9 10"}, "p 9 5", nil, "0/1 nodes are available: 1 No preemption victims found for incoming pod."},
-		"not enough even without them":           {[]string{"a: x 1 5 | y 9 5"}, "p 9 8", nil, "0/1 nodes are available: 1 Insufficient cpu."},
-		"more than the node has":                 {[]string{"a: x 1 5"}, "p 9 11", nil, "0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
-		"reasons by node":                        {[]string{"a: x 9 10", "b: y 1 5 | z 9 5"}, "p 9 8", nil, "0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod."},
-		"1 fewest budgets violated":              {[]string{"a: x 1 10 kept", "b: y 5 10"}, "p 9 5", []*policyv1.PodDisruptionBudget{budget("kept", 0)}, "b: y"},
-		"1 a budget that allows it":              {[]string{"a: x 1 10 kept", "b: y 5 10"}, "p 9 5", []*policyv1.PodDisruptionBudget{budget("kept", 1)}, "a: x"},
-		"1 a budget that allows one of two":      {[]string{"a: x 1 5 kept | y 1 5 kept", "b: z 5 10"}, "p 9 10", []*policyv1.PodDisruptionBudget{budget("kept", 1)}, "b: z"},
-		"1 if all violate, the other rules":      {[]string{"a: x 1 10 kept", "b: y 5 10 kept"}, "p 9 5", []*policyv1.PodDisruptionBudget{budget("kept", 0)}, "a: x"},
-		"1 a protected pod stays if it can":      {[]string{"a: x 1 5 kept | y 5 5"}, "p 9 5", []*policyv1.PodDisruptionBudget{budget("kept", 0)}, "a: y"},
-		"2 the lowest highest priority":          {[]string{"a: x 5 10", "b: y 4 5 | z 4 5"}, "p 9 10", nil, "b: y z"},
-		"3 the smallest sum of priorities":       {[]string{"a: x 5 5 | y 4 5", "b: v 5 5 | w 3 5"}, "p 9 10", nil, "b: v w"},
-		"3 a negative priority counts, too":      {[]string{"a: x -1 5 | y -1 5", "b: z -1 10"}, "p 9 10", nil, "b: z"},
-		"4 fewest victims":                       {[]string{"a: x 5 4 | y -2147483648 3 | z -2147483648 3", "b: v 5 5 | w -2147483648 5"}, "p 9 10", nil, "b: v w"},
-		"5 the victims that started last":        {[]string{"a: x 5 10 - 50", "b: y 5 10 - 5"}, "p 9 10", nil, "b: y"},
-		"5 only those of the highest priority":   {[]string{"a: x 5 5 - 5 | y 4 5 - 90", "b: v 5 5 - 50 | w 4 5 - 1"}, "p 9 10", nil, "a: x y"},
+		"one victim is enough":              {[]string{"a: x 1 5 | y 1 5"}, "p 9 5", nil, "a: y"},
+		"the least important of a node":     {[]string{"a: x 3 5 | y 1 5"}, "p 9 5", nil, "a: y"},
+		"the younger of two":                {[]string{"a: old 1 5 - 50 | new 1 5 - 5"}, "p 9 5", nil, "a: new"},
+		"as many as needed":                 {[]string{"a: x 1 4 | y 2 4 | z 3 2"}, "p 9 8", nil, "a: y x"},
+		"a large one instead of small ones": {[]string{"a: x 1 6 | y 1 2 - 3 | z 1 2 - 4"}, "p 9 6", nil, "a: x"},
+		"none of the same priority": {[]string{"a: x 9 10"}, "p 9 5", nil,
+			"0/1 nodes are available: 1 No preemption victims found for incoming pod."},
+		"not enough even without them": {[]string{"a: x 1 5 | y 9 5"}, "p 9 8", nil,
+			"0/1 nodes are available: 1 Insufficient cpu."},
+		"more than the node has": {[]string{"a: x 1 5"}, "p 9 11", nil,
+			"0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
+		"reasons by node": {[]string{"a: x 9 10", "b: y 1 5 | z 9 5"}, "p 9 8", nil,
+			"0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod."},
+		"1 fewest budgets violated": {[]string{"a: x 1 10 kept", "b: y 5 10"}, "p 9 5",
+			[]*policyv1.PodDisruptionBudget{budget("kept", 0)}, "b: y"},
+		"1 a budget that allows it": {[]string{"a: x 1 10 kept", "b: y 5 10"}, "p 9 5",
+			[]*policyv1.PodDisruptionBudget{budget("kept", 1)}, "a: x"},
+		"1 a budget that allows one of two": {[]string{"a: x 1 5 kept | y 1 5 kept", "b: z 5 10"}, "p 9 10",
+			[]*policyv1.PodDisruptionBudget{budget("kept", 1)}, "b: z"},
+		"1 if all violate, the other rules": {[]string{"a: x 1 10 kept", "b: y 5 10 kept"}, "p 9 5",
+			[]*policyv1.PodDisruptionBudget{budget("kept", 0)}, "a: x"},
+		"1 a protected pod stays if it can": {[]string{"a: x 1 5 kept | y 5 5"}, "p 9 5",
+			[]*policyv1.PodDisruptionBudget{budget("kept", 0)}, "a: y"},
+		"2 the lowest highest priority":     {[]string{"a: x 5 10", "b: y 4 5 | z 4 5"}, "p 9 10", nil, "b: y z"},
+		"3 the smallest sum of priorities":  {[]string{"a: x 5 5 | y 4 5", "b: v 5 5 | w 3 5"}, "p 9 10", nil, "b: v w"},
+		"3 a negative priority counts, too": {[]string{"a: x -1 5 | y -1 5", "b: z -1 10"}, "p 9 10", nil, "b: z"},
+		"4 fewest victims": {[]string{"a: x 5 4 | y -2147483648 3 | z -2147483648 3",
+			"b: v 5 5 | w -2147483648 5"}, "p 9 10", nil, "b: v w"},
+		"5 the victims that started last": {[]string{"a: x 5 10 - 50", "b: y 5 10 - 5"}, "p 9 10", nil, "b: y"},
+		"5 only those of the highest priority": {[]string{"a: x 5 5 - 5 | y 4 5 - 90", "b: v 5 5 - 50 | w 4 5 - 1"},
+			"p 9 10", nil, "a: x y"},
 		"a node with room needs no victim":       {[]string{"a: x 1 10", "b"}, "p 9 5", nil, "fits on b"},
 		"no nodes that preemption does not help": {[]string{"a: x 1 10", "b: y 2 1"}, "p 9 10", nil, "a: x"},
 	} {
@@ -145,7 +156,9 @@ func TestVictimsOfOtherRules(t *testing.T) {
 		t.Errorf("host port: %q", got)
 	}
 	selecting := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "b"} }
-	if got := find(nodes("a: x 1 10", "b: y 9 10"), pod("p 9 5", selecting)); got != "0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling." {
+	if got := find(nodes("a: x 1 10", "b: y 9 10"),
+		pod("p 9 5", selecting)); got != "0/2 nodes are available: 1 No preemption victims found for incoming pod, "+
+		"1 Preemption is not helpful for scheduling." {
 		t.Errorf("selector: %q", got)
 	}
 }
@@ -153,12 +166,14 @@ func TestVictimsOfOtherRules(t *testing.T) {
 func TestIneligible(t *testing.T) {
 	t.Parallel()
 	never := corev1.PreemptNever
-	if got := find(nodes("a: x 1 10"), pod("p 9 5", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = &never })); got != whyNever {
+	if got := find(nodes("a: x 1 10"),
+		pod("p 9 5", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = &never })); got != whyNever {
 		t.Errorf("policy Never: %q", got)
 	}
 	leaving := func(p *corev1.Pod) {
 		p.DeletionTimestamp = new(metav1.Now())
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+			Reason: corev1.PodReasonPreemptionByScheduler}}
 	}
 	all := nodes("a", "b: y 1 10")
 	all.Add(cluster.NewPod(pod("x 1 10", leaving)), "a")

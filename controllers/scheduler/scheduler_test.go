@@ -106,7 +106,8 @@ func TestNeverOvercommitsAndUsesFreedResources(t *testing.T) {
 				why = podstate.Condition(p, corev1.PodScheduled).Message
 			}
 		}
-		if why != "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod." {
+		if why != "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption "+
+			"victims found for incoming pod." {
 			t.Errorf("message %q", why)
 		}
 		before := api.Store.Revision()
@@ -147,7 +148,8 @@ func TestNotReadyNodeBecomesReady(t *testing.T) {
 		synctest.Wait()
 		p, _ := apitest.Get[*corev1.Pod](api, "default", "p")
 		if c := podstate.Condition(p, corev1.PodScheduled); c == nil ||
-			c.Message != "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
+			c.Message != "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: 0/1 nodes are available: "+
+				"1 Preemption is not helpful for scheduling." {
 			t.Errorf("condition %+v", c)
 		}
 		api.Ready("n", corev1.ConditionTrue)

@@ -42,7 +42,8 @@ func localVolume(name, class, node string) *corev1.PersistentVolume {
 			Capacity:               corev1.ResourceList{"storage": resource.MustParse("1Gi")},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/x/" + name}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn,
+					Values: []string{node}}}}}}},
 		},
 	}
 }
@@ -60,7 +61,8 @@ func bindTo(api *apitest.API, name, volume string) {
 		c.Spec.VolumeName = volume
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, claim.BindCompleted, "yes")
 	})
-	apitest.Change(api, newClaim(name, ""), "status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+	apitest.Change(api, newClaim(name, ""), "status",
+		func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
 	synctest.Wait()
 }
 
@@ -94,12 +96,15 @@ func whyNot(api *apitest.API, name string) string {
 func TestWaitsForItsClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "n")
-		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate), apitest.Pod("default", "p", using("c")))
-		if why := whyNot(api, "p"); why != `0/1 nodes are available: persistentvolumeclaim "c" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.` {
+		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate), apitest.Pod("default", "p",
+			using("c")))
+		if why := whyNot(api, "p"); why != `0/1 nodes are available: persistentvolumeclaim "c" not found. preemption: 0/1 `+
+			`nodes are available: 1 Preemption is not helpful for scheduling.` {
 			t.Errorf("without the claim: %q", why)
 		}
 		api.Create(newClaim("c", "now"))
-		if why := whyNot(api, "p"); why != "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
+		if why := whyNot(api, "p"); why != "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. "+
+			"preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
 			t.Errorf("with an unbound claim: %q", why)
 		}
 		api.Create(localVolume("v", "now", "n"))
@@ -115,7 +120,8 @@ func TestFollowsItsVolume(t *testing.T) {
 		addNodes(api, "a", "b", "c")
 		api.Create(localVolume("v", "", "b"), newClaim("c", ""))
 		bindTo(api, "c", "v")
-		api.Create(apitest.Pod("default", "p", using("c")), apitest.Pod("default", "torn", using("c"), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "a"} }))
+		api.Create(apitest.Pod("default", "p", using("c")), apitest.Pod("default", "torn", using("c"),
+			func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "a"} }))
 		synctest.Wait()
 		if node := nodeOf(api, "p"); node != "b" {
 			t.Errorf("on %q, its volume is on b", node)
@@ -130,13 +136,15 @@ func TestSelectsNodeOfWaitingClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
 		api.Create(newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "later"),
-			apitest.Pod("default", "p", using("c"), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "b"} }, wants("cpu", "3")))
+			apitest.Pod("default", "p", using("c"), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "b"} },
+				wants("cpu", "3")))
 		synctest.Wait()
 		c, _ := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", "c")
 		if at := c.Annotations[claim.SelectedNode]; at != "b" || nodeOf(api, "p") != "" {
 			t.Fatalf("claim for node %q, pod on %q", at, nodeOf(api, "p"))
 		}
-		api.Create(apitest.Pod("default", "greedy", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "b"} }, wants("cpu", "3")))
+		api.Create(apitest.Pod("default", "greedy",
+			func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "b"} }, wants("cpu", "3")))
 		if why := whyNot(api, "greedy"); !strings.Contains(why, "Insufficient cpu") {
 			t.Errorf("the reservation of a pod that waits for its volume was lost: %q", why)
 		}
@@ -214,7 +222,8 @@ func TestReservationEndsWithoutVolume(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a")
 		api.Create(newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "later"),
-			apitest.Pod("default", "p", using("c"), wants("cpu", "3")), apitest.Pod("default", "q", wants("cpu", "3"), func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x"}} }))
+			apitest.Pod("default", "p", using("c"), wants("cpu", "3")), apitest.Pod("default", "q", wants("cpu", "3"),
+				func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x"}} }))
 		apitest.Settle(cluster.BindTime / 2)
 		apitest.Change(api, apitest.Pod("default", "q"), "", func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
 		synctest.Wait()
@@ -233,9 +242,11 @@ func TestWaitingClaimGetsExistingVolume(t *testing.T) {
 		addNodes(api, "a", "b")
 		for _, name := range []string{"v", "w"} {
 			api.Create(localVolume(name, "hand", "b"))
-			apitest.Change(api, localVolume(name, "", ""), "status", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeAvailable })
+			apitest.Change(api, localVolume(name, "", ""), "status",
+				func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeAvailable })
 		}
-		api.Create(newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "hand"), newClaim("d", "hand"), newClaim("e", "hand"),
+		api.Create(newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "hand"),
+			newClaim("d", "hand"), newClaim("e", "hand"),
 			apitest.Pod("default", "p", using("c", "d")), apitest.Pod("default", "q", using("e")))
 		synctest.Wait()
 		claims := map[string]bool{}
@@ -260,7 +271,8 @@ func TestChosenVolumes(t *testing.T) {
 		add := func(i int) {
 			name := fmt.Sprint("v", i)
 			api.Create(localVolume(name, "hand", "b"))
-			apitest.Change(api, localVolume(name, "", ""), "status", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeAvailable })
+			apitest.Change(api, localVolume(name, "", ""), "status",
+				func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeAvailable })
 		}
 		for i := range volumes {
 			add(i)
@@ -309,7 +321,8 @@ func TestOnePodAlone(t *testing.T) {
 		api.Create(apitest.Pod("default", "first", using("c")))
 		synctest.Wait()
 		api.Create(apitest.Pod("default", "second", using("c")))
-		if why := whyNot(api, "second"); nodeOf(api, "first") != "a" || !strings.Contains(why, "ReadWriteOncePod access mode") {
+		if why := whyNot(api, "second"); nodeOf(api, "first") != "a" || !strings.Contains(why,
+			"ReadWriteOncePod access mode") {
 			t.Errorf("first on %q, second: %q", nodeOf(api, "first"), why)
 		}
 		api.Phase(apitest.Pod("default", "first"), corev1.PodSucceeded, false)
@@ -324,17 +337,21 @@ func TestUnusableClaims(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a")
 		api.Create(newClaim("lost", ""), newClaim("leaving", ""), newClaim("gone", ""), newClaim("owned-x", ""))
-		apitest.Change(api, newClaim("lost", ""), "status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })
+		apitest.Change(api, newClaim("lost", ""), "status",
+			func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })
 		api.Delete(newClaim("leaving", ""), "")
 		bindTo(api, "gone", "nothing")
 		owned := apitest.Pod("default", "owned", func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "x", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: newClaim("", "").Spec}}}}}
+			p.Spec.Volumes = []corev1.Volume{{Name: "x",
+				VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+					VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: newClaim("", "").Spec}}}}}
 		})
-		api.Create(apitest.Pod("default", "p-lost", using("lost")), apitest.Pod("default", "p-leaving", using("leaving")), apitest.Pod("default", "p-gone", using("gone")), owned)
+		api.Create(apitest.Pod("default", "p-lost", using("lost")), apitest.Pod("default", "p-leaving", using("leaving")),
+			apitest.Pod("default", "p-gone", using("gone")), owned)
 		for pod, want := range map[string]string{
 			"p-lost": "bound to non-existent persistentvolume", "p-leaving": `persistentvolumeclaim "leaving" is being deleted`,
-			"p-gone": "bound to non-existent pv(s)", "owned": "PVC default/owned-x was not created for pod default/owned (pod is not owner)",
+			"p-gone": "bound to non-existent pv(s)",
+			"owned":  "PVC default/owned-x was not created for pod default/owned (pod is not owner)",
 		} {
 			if why := whyNot(api, pod); !strings.Contains(why, want) {
 				t.Errorf("%s: %q", pod, why)

@@ -90,8 +90,12 @@ func TestSecretsFollowTheirAccounts(t *testing.T) {
 			t.Error("it does not say whose token it holds")
 		}
 		for what, spoil := range map[string]func(*corev1.Secret){
-			"token": func(s *corev1.Secret) { delete(s.Data, "token") }, "namespace": func(s *corev1.Secret) { delete(s.Data, "namespace") },
-			"ca.crt": func(s *corev1.Secret) { s.Data["ca.crt"] = []byte("former") }, "UID": func(s *corev1.Secret) { delete(s.Annotations, corev1.ServiceAccountUIDKey) },
+			"token": func(s *corev1.Secret) { delete(s.Data, "token") }, "namespace": func(s *corev1.Secret) {
+				delete(s.Data,
+					"namespace")
+			},
+			"ca.crt": func(s *corev1.Secret) { s.Data["ca.crt"] = []byte("former") },
+			"UID":    func(s *corev1.Secret) { delete(s.Annotations, corev1.ServiceAccountUIDKey) },
 		} {
 			apitest.Change(api, secret("s", "robot"), "", spoil)
 			synctest.Wait()

@@ -22,8 +22,9 @@ func balancer(name string, ips string, change ...func(*corev1.Service)) *corev1.
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.Unix(int64(name[0]), 0)},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
+			Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
 		},
 	}
 	for ip := range strings.FieldsSeq(ips) {
@@ -62,31 +63,52 @@ func TestChoose(t *testing.T) {
 		want    string
 		problem string
 	}{
-		"the nodes":                           {s: balancer("b", ""), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
-		"of both families":                    {s: balancer("b", "", dual("RequireDualStack")), nodes: nodes, want: nodes},
-		"no node":                             {s: balancer("b", ""), problem: "no node has an address"},
-		"the node that is asked for":          {s: balancer("b", "", asks("192.0.2.2")), nodes: nodes, want: "192.0.2.2"},
-		"an address that no node has":         {s: balancer("b", "", asks("192.0.2.9")), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
-		"a port that is taken":                {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "192.0.2.1")}, nodes: nodes, problem: "port 80/TCP of the node's address belongs to the Service default/c"},
-		"a port that a younger one has, too":  {s: balancer("b", "192.0.2.1"), others: []*corev1.Service{balancer("c", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
-		"a port that an older one has, too":   {s: balancer("b", "192.0.2.1"), others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1", problem: "belongs to the Service default/a"},
-		"another port":                        {s: balancer("b", "", port(81)), others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
-		"another protocol":                    {s: balancer("b", "", protocol(corev1.ProtocolUDP)), others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
-		"a pool":                              {s: balancer("b", ""), nodes: nodes, pool: "198.51.100.0/30", want: "198.51.100.0"},
-		"a pool that has the node's address":  {s: balancer("b", ""), nodes: "198.51.100.0", pool: "198.51.100.0/30", want: "198.51.100.1"},
-		"what is free of a pool":              {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/30", want: "198.51.100.1"},
-		"the second range":                    {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/32,203.0.113.0/32", want: "203.0.113.0"},
-		"a full pool":                         {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/32", problem: "no IPv4 address of --load-balancer-pool is free"},
-		"what it has":                         {s: balancer("b", "198.51.100.3"), pool: "198.51.100.0/30", want: "198.51.100.3"},
-		"not what it has of another pool":     {s: balancer("b", "203.0.113.3"), pool: "198.51.100.0/30", want: "198.51.100.0"},
-		"what two have: the older one":        {s: balancer("b", "198.51.100.3"), others: []*corev1.Service{balancer("c", "198.51.100.3")}, pool: "198.51.100.0/30", want: "198.51.100.3"},
-		"what two have: the younger one":      {s: balancer("b", "198.51.100.3"), others: []*corev1.Service{balancer("a", "198.51.100.3")}, pool: "198.51.100.0/30", want: "198.51.100.0"},
-		"the address that is asked for":       {s: balancer("b", "198.51.100.1", asks("198.51.100.2")), pool: "198.51.100.0/30", want: "198.51.100.2"},
-		"one outside of the pool":             {s: balancer("b", "", asks("192.0.2.1")), pool: "198.51.100.0/30", problem: "loadBalancerIP 192.0.2.1 is not in --load-balancer-pool"},
-		"one that is taken":                   {s: balancer("b", "", asks("198.51.100.2")), others: []*corev1.Service{balancer("c", "198.51.100.2")}, pool: "198.51.100.0/30", problem: "belongs to the Service default/c"},
-		"both families of a pool":             {s: balancer("b", "", dual("RequireDualStack")), pool: "198.51.100.0/30,2001:db8:1::/64", want: "198.51.100.0 2001:db8:1::"},
-		"a pool that lacks a required family": {s: balancer("b", "", dual("RequireDualStack")), pool: "198.51.100.0/30", want: "198.51.100.0", problem: "no IPv6 address"},
-		"a pool that lacks a family":          {s: balancer("b", "", dual("PreferDualStack")), pool: "198.51.100.0/30", want: "198.51.100.0"},
+		"the nodes":                   {s: balancer("b", ""), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
+		"of both families":            {s: balancer("b", "", dual("RequireDualStack")), nodes: nodes, want: nodes},
+		"no node":                     {s: balancer("b", ""), problem: "no node has an address"},
+		"the node that is asked for":  {s: balancer("b", "", asks("192.0.2.2")), nodes: nodes, want: "192.0.2.2"},
+		"an address that no node has": {s: balancer("b", "", asks("192.0.2.9")), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
+		"a port that is taken": {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "192.0.2.1")},
+			nodes: nodes, problem: "port 80/TCP of the node's address belongs to the Service default/c"},
+		"a port that a younger one has, too": {s: balancer("b", "192.0.2.1"),
+			others: []*corev1.Service{balancer("c", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
+		"a port that an older one has, too": {s: balancer("b", "192.0.2.1"),
+			others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1",
+			problem: "belongs to the Service default/a"},
+		"another port": {s: balancer("b", "", port(81)),
+			others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
+		"another protocol": {s: balancer("b", "", protocol(corev1.ProtocolUDP)),
+			others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
+		"a pool": {s: balancer("b", ""), nodes: nodes, pool: "198.51.100.0/30", want: "198.51.100.0"},
+		"a pool that has the node's address": {s: balancer("b", ""), nodes: "198.51.100.0", pool: "198.51.100.0/30",
+			want: "198.51.100.1"},
+		"what is free of a pool": {s: balancer("b", ""),
+			others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/30", want: "198.51.100.1"},
+		"the second range": {s: balancer("b", ""),
+			others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/32,203.0.113.0/32",
+			want: "203.0.113.0"},
+		"a full pool": {s: balancer("b", ""),
+			others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/32",
+			problem: "no IPv4 address of --load-balancer-pool is free"},
+		"what it has":                     {s: balancer("b", "198.51.100.3"), pool: "198.51.100.0/30", want: "198.51.100.3"},
+		"not what it has of another pool": {s: balancer("b", "203.0.113.3"), pool: "198.51.100.0/30", want: "198.51.100.0"},
+		"what two have: the older one": {s: balancer("b", "198.51.100.3"),
+			others: []*corev1.Service{balancer("c", "198.51.100.3")}, pool: "198.51.100.0/30", want: "198.51.100.3"},
+		"what two have: the younger one": {s: balancer("b", "198.51.100.3"),
+			others: []*corev1.Service{balancer("a", "198.51.100.3")}, pool: "198.51.100.0/30", want: "198.51.100.0"},
+		"the address that is asked for": {s: balancer("b", "198.51.100.1", asks("198.51.100.2")),
+			pool: "198.51.100.0/30", want: "198.51.100.2"},
+		"one outside of the pool": {s: balancer("b", "", asks("192.0.2.1")), pool: "198.51.100.0/30",
+			problem: "loadBalancerIP 192.0.2.1 is not in --load-balancer-pool"},
+		"one that is taken": {s: balancer("b", "", asks("198.51.100.2")),
+			others: []*corev1.Service{balancer("c", "198.51.100.2")}, pool: "198.51.100.0/30",
+			problem: "belongs to the Service default/c"},
+		"both families of a pool": {s: balancer("b", "", dual("RequireDualStack")),
+			pool: "198.51.100.0/30,2001:db8:1::/64", want: "198.51.100.0 2001:db8:1::"},
+		"a pool that lacks a required family": {s: balancer("b", "", dual("RequireDualStack")), pool: "198.51.100.0/30",
+			want: "198.51.100.0", problem: "no IPv6 address"},
+		"a pool that lacks a family": {s: balancer("b", "", dual("PreferDualStack")), pool: "198.51.100.0/30",
+			want: "198.51.100.0"},
 	} {
 		pool, err := ParsePool(c.pool)
 		if err != nil {
@@ -110,7 +132,8 @@ func TestChoose(t *testing.T) {
 func TestParsePool(t *testing.T) {
 	t.Parallel()
 	for text, fails := range map[string]bool{
-		"": false, "192.0.2.0/28, 2001:db8::/64": false, "192.0.2.0": true, "192.0.2.1/28": true, "127.0.0.0/8": true, "192.0.2.0/28,192.0.2.0/29": true, "x": true,
+		"": false, "192.0.2.0/28, 2001:db8::/64": false, "192.0.2.0": true, "192.0.2.1/28": true, "127.0.0.0/8": true,
+		"192.0.2.0/28,192.0.2.0/29": true, "x": true,
 	} {
 		if _, err := ParsePool(text); fails != (err != nil) {
 			t.Errorf("%q: %v", text, err)
@@ -162,7 +185,8 @@ func TestNodes(t *testing.T) {
 		api.Create(node)
 		at := func(ip string) {
 			apitest.Change(api, node, "status", func(n *corev1.Node) {
-				n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "one"}, {Type: corev1.NodeInternalIP, Address: ip}}
+				n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "one"}, {Type: corev1.NodeInternalIP,
+					Address: ip}}
 			})
 		}
 		at("192.0.2.1")
@@ -170,7 +194,8 @@ func TestNodes(t *testing.T) {
 		at("192.0.2.2")
 		has(t, api, "a", "192.0.2.2", "UpdatedLoadBalancer")
 
-		api.Create(balancer("b", ""), balancer("c", "", func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") }))
+		api.Create(balancer("b", ""),
+			balancer("c", "", func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") }))
 		has(t, api, "c", "", "SyncLoadBalancerFailed") // of b
 		has(t, api, "b", "")
 		a, _ := apitest.Get[*corev1.Service](api, "default", "a")
@@ -193,7 +218,8 @@ func TestPool(t *testing.T) {
 		apitest.Change(api, a, "", func(s *corev1.Service) { s.Finalizers = []string{finalizer, "example.com/other"} })
 		has(t, api, "a", "198.51.100.7")
 		api.Delete(a, "")
-		has(t, api, "b", "198.51.100.7", "DeletingLoadBalancer", "DeletedLoadBalancer", "EnsuringLoadBalancer", "EnsuredLoadBalancer")
+		has(t, api, "b", "198.51.100.7", "DeletingLoadBalancer", "DeletedLoadBalancer", "EnsuringLoadBalancer",
+			"EnsuredLoadBalancer")
 		if a, ok := apitest.Get[*corev1.Service](api, "default", "a"); !ok || len(a.Finalizers) != 1 {
 			t.Errorf("finalizers of others are kept: %v %v", ok, a.Finalizers)
 		}

@@ -149,19 +149,23 @@ func TestWhatWakes(t *testing.T) {
 		change func(*corev1.Pod)
 		wakes  bool
 	}{
-		"readiness":         {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
-		"address":           {func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.2"}} }, true},
-		"deletion":          {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, true},
-		"end":               {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
-		"host name":         {func(p *corev1.Pod) { p.Spec.Hostname = "h" }, true},
-		"labels it needs":   {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, true},
-		"more labels":       {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web", "a": "b"} }, false},
-		"annotations":       {func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} }, false},
-		"another condition": {func(p *corev1.Pod) { p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "x"}) }, false},
-		"restarts":          {func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} }, false},
+		"readiness":       {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
+		"address":         {func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.2"}} }, true},
+		"deletion":        {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, true},
+		"end":             {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
+		"host name":       {func(p *corev1.Pod) { p.Spec.Hostname = "h" }, true},
+		"labels it needs": {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, true},
+		"more labels":     {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web", "a": "b"} }, false},
+		"annotations":     {func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} }, false},
+		"another condition": {func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions,
+				corev1.PodCondition{Type: "x"})
+		}, false},
+		"restarts": {func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} }, false},
 	} {
 		x := NewIndex()
-		x.OnService(nil, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}})
+		x.OnService(nil, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}}})
 		if got := x.OnPod(nil, base); len(got) != 1 {
 			t.Fatal(got)
 		}

@@ -36,7 +36,8 @@ func group(endpoints string) Group {
 		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80)), Protocol: new(corev1.ProtocolTCP)}}}
 	for _, c := range endpoints {
 		g.Endpoints = append(g.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{strings.ToLower(string(c))}, Conditions: discoveryv1.EndpointConditions{Ready: new(strings.ToLower(string(c)) == string(c))},
+			Addresses:  []string{strings.ToLower(string(c))},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(strings.ToLower(string(c)) == string(c))},
 		})
 	}
 	return g
@@ -100,15 +101,18 @@ func TestPlan(t *testing.T) {
 	} {
 		p := Make(owner(), c.existing, []Group{group(c.want)}, Options{Max: 4})
 		if list(p.Create) != c.create || list(p.Update) != c.update || list(p.Delete) != c.delete {
-			t.Errorf("%s: create %q, update %q, delete %q; want %q, %q, %q", c.name, list(p.Create), list(p.Update), list(p.Delete), c.create, c.update, c.delete)
+			t.Errorf("%s: create %q, update %q, delete %q; want %q, %q, %q", c.name, list(p.Create), list(p.Update),
+				list(p.Delete), c.create, c.update, c.delete)
 		}
 	}
 }
 
 func TestLabels(t *testing.T) {
 	t.Parallel()
-	own := map[string]string{"a": "b", discoveryv1.LabelManagedBy: "somebody", discoveryv1.LabelServiceName: "another", corev1.IsHeadlessService: "x"}
-	if got := fmt.Sprint(Labels(own, "web", "me", false)); got != "map[a:b endpointslice.kubernetes.io/managed-by:me kubernetes.io/service-name:web]" {
+	own := map[string]string{"a": "b", discoveryv1.LabelManagedBy: "somebody", discoveryv1.LabelServiceName: "another",
+		corev1.IsHeadlessService: "x"}
+	if got := fmt.Sprint(Labels(own, "web", "me",
+		false)); got != "map[a:b endpointslice.kubernetes.io/managed-by:me kubernetes.io/service-name:web]" {
 		t.Error(got)
 	}
 	if got := Labels(own, "web", "me", true)[corev1.IsHeadlessService]; got != "" {

@@ -170,10 +170,13 @@ func TestRetentionPolicies(t *testing.T) {
 		whenDeleted, whenScaled          appsv1.PersistentVolumeClaimRetentionPolicyType
 		created, scaling, scaled, atLast string
 	}{
-		"Retain Retain": {keep, keep, "data-db-0 data-db-1", "data-db-0 data-db-1", "data-db-0 data-db-1", "data-db-0 data-db-1"},
+		"Retain Retain": {keep, keep, "data-db-0 data-db-1", "data-db-0 data-db-1", "data-db-0 data-db-1",
+			"data-db-0 data-db-1"},
 		"Retain Delete": {keep, remove, "data-db-0 data-db-1", "data-db-0 data-db-1<Pod", "data-db-0", "data-db-0"},
-		"Delete Retain": {remove, keep, "data-db-0<StatefulSet data-db-1<StatefulSet", "data-db-0<StatefulSet data-db-1<StatefulSet", "data-db-0<StatefulSet data-db-1<StatefulSet", ""},
-		"Delete Delete": {remove, remove, "data-db-0<StatefulSet data-db-1<StatefulSet", "data-db-0<StatefulSet data-db-1<Pod", "data-db-0<StatefulSet", ""},
+		"Delete Retain": {remove, keep, "data-db-0<StatefulSet data-db-1<StatefulSet",
+			"data-db-0<StatefulSet data-db-1<StatefulSet", "data-db-0<StatefulSet data-db-1<StatefulSet", ""},
+		"Delete Delete": {remove, remove, "data-db-0<StatefulSet data-db-1<StatefulSet",
+			"data-db-0<StatefulSet data-db-1<Pod", "data-db-0<StatefulSet", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, c cluster) {

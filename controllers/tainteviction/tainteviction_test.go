@@ -64,14 +64,15 @@ func TestEvictions(t *testing.T) {
 		tolerations []corev1.Toleration
 		after       int
 	}{
-		"not tolerated":              {[]corev1.Taint{a}, nil, 0},
-		"NoSchedule":                 {[]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, nil, -1},
-		"tolerated":                  {[]corev1.Taint{a}, []corev1.Toleration{toleration("a")}, -1},
-		"every taint tolerated":      {[]corev1.Taint{a, b}, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, -1},
-		"for a time":                 {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30)}, 30},
-		"for no time":                {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 0)}, 0},
-		"for a negative time":        {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", -5)}, 0},
-		"the shortest time counts":   {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a", 30), toleration("b", 10)}, 10},
+		"not tolerated":         {[]corev1.Taint{a}, nil, 0},
+		"NoSchedule":            {[]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, nil, -1},
+		"tolerated":             {[]corev1.Taint{a}, []corev1.Toleration{toleration("a")}, -1},
+		"every taint tolerated": {[]corev1.Taint{a, b}, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, -1},
+		"for a time":            {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30)}, 30},
+		"for no time":           {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 0)}, 0},
+		"for a negative time":   {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", -5)}, 0},
+		"the shortest time counts": {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a", 30), toleration("b", 10)},
+			10},
 		"one for a time, one always": {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a"), toleration("b", 10)}, 10},
 		"one is not tolerated":       {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a")}, 0},
 		"the first match counts":     {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30), toleration("a", 10)}, 30},

@@ -99,7 +99,8 @@ func TestSecretsAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"state.db": "0600", "admin.kubeconfig": "0600", "config.json": "0600", "pki": "0700", "images": "0700", "manifests": "0700",
+		"state.db": "0600", "admin.kubeconfig": "0600", "config.json": "0600", "pki": "0700", "images": "0700",
+		"manifests": "0700",
 		"snapshots": "0700", "logs": "0755", "link": "0644",
 	} {
 		if got := modeOf(t, filepath.Join(dir, name)); got != want {

@@ -123,11 +123,13 @@ var (
 		`[{"op":"test","path":"/metadata/name","value":"x"}]`, `[{"op":"copy","from":"/metadata","path":"/data"}]`,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"target"},"data":{"k":"x"}}`,
 		`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
-		`{"metadata":{"name":"a"},"spec":{"replicas":2,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+		`{"metadata":{"name":"a"},"spec":{"replicas":2,"selector":{"matchLabels":{"a":"b"}},` +
+			`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 		`{"metadata":{"name":"c"},"spec":{"ports":[{"port":80}]}}`, `{"spec":{"replicas":-1}}`,
 		`{"preconditions":{"uid":"x"}}`, `{"propagationPolicy":"Foreground","gracePeriodSeconds":0}`, `{"dryRun":["All"]}`,
 		`{"metadata":{"name":"target"},"spec":{"items":[{},{"ports":null}],"color":"red","replicas":1,"x":1}}`,
-		`{"spec":{"set":["a","a"],"keyed":[{"name":"a"},{"name":"a"}],"map":{"a":1}},"status":{"conditions":[{"type":"Ready","status":"True"}]}}`,
+		`{"spec":{"set":["a","a"],"keyed":[{"name":"a"},{"name":"a"}],"map":{"a":1}},` +
+			`"status":{"conditions":[{"type":"Ready","status":"True"}]}}`,
 		`{"target":{"kind":"Node","name":"nowhere"},"metadata":{"name":"a"}}`,
 		`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, `{"spec":{"overhead":{"cpu":"1e99999999"}}}`,
 	}

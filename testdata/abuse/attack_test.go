@@ -100,7 +100,8 @@ func connect(ctx context.Context, address string) (net.Conn, error) {
 		}
 		return err
 	}}
-	conn, err := (&tls.Dialer{NetDialer: &small, Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}).DialContext(ctx, "tcp", address)
+	conn, err := (&tls.Dialer{NetDialer: &small, Config: &tls.Config{InsecureSkipVerify: true,
+		NextProtos: []string{"h2"}}}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +189,10 @@ func TestAttacksWithoutCredentials(t *testing.T) {
 		}
 	}
 	var after rest
-	if !harness.Eventually(2*time.Minute, func() bool { return s.count(ctx, &after) == nil && after.fds <= before.fds+5 }) {
+	if !harness.Eventually(2*time.Minute, func() bool {
+		return s.count(ctx, &after) == nil &&
+			after.fds <= before.fds+5
+	}) {
 		t.Errorf("%.0f files are open, %.0f were", after.fds, before.fds)
 	}
 	if _, err := s.want(ctx, http.MethodPut, maps+"/a", `{"metadata":{"name":"a"},"data":{"k":"v"}}`); err != nil {

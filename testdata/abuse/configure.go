@@ -123,16 +123,22 @@ func (a *abuser) client(manner string) string {
 
 // customKind is a kind of two versions, which a webhook converts.
 func (a *abuser) customKind(name string) configuration {
-	const schema = `"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"n":{"type":"integer","default":1}},` +
-		`"x-kubernetes-validations":[{"rule":"self.n < 100"},{"rule":"!has(oldSelf.n) || self.n >= oldSelf.n"}]},"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}},` +
-		`"subresources":{"status":{},"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}},"additionalPrinterColumns":[{"name":"N","type":"integer","jsonPath":".spec.n"},{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}]`
+	const schema = `"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object",` +
+		`"x-kubernetes-preserve-unknown-fields":true,"properties":{"n":{"type":"integer","default":1}},` +
+		`"x-kubernetes-validations":[{"rule":"self.n < 100"},{"rule":"!has(oldSelf.n) || self.n >= ` +
+		`oldSelf.n"}]},"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}},` +
+		`"subresources":{"status":{},"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}},` +
+		`"additionalPrinterColumns":[{"name":"N","type":"integer","jsonPath":".spec.n"},{"name":"Age","type":"date",` +
+		`"jsonPath":".metadata.creationTimestamp"}]`
 	conversion := `{"strategy":"None"}`
 	if a.rand.IntN(5) > 0 {
 		conversion = `{"strategy":"Webhook","webhook":{"clientConfig":` + a.client(one(a, manners...)) +
 			`,"conversionReviewVersions":["v1"]}}`
 	}
 	body := fmt.Sprintf(
-		`"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":%q,"kind":"Cfg%s","listKind":"Cfg%[2]sList"},"conversion":%s,"versions":[{"name":"v1","served":true,"storage":true,%s},{"name":"v2","served":true,"storage":false,%[4]s}]}`,
+		`"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":%q,"kind":"Cfg%s","listKind":"Cfg%[2]sList"},`+
+			`"conversion":%s,"versions":[{"name":"v1","served":true,"storage":true,%s},{"name":"v2","served":true,`+
+			`"storage":false,%[4]s}]}`,
 		name, strings.TrimPrefix(name, "cfg-"), conversion, schema)
 	kind := "Cfg" + strings.TrimPrefix(name, "cfg-")
 	c := configuration{objects: []object{{definitions, name + ".abuse.io", body}}, wait: 20 * time.Millisecond}
@@ -149,7 +155,8 @@ func (a *abuser) customKind(name string) configuration {
 
 // matching returns the constraints of what a configuration of admission is about: objects of the uses.
 func matching(name string) (rules, selectors string) {
-	return `[{"apiGroups":["","abuse.io"],"apiVersions":["*"],"operations":["*"],"resources":["configmaps","configmaps/*","things","pods"]}]`,
+	return `[{"apiGroups":["","abuse.io"],"apiVersions":["*"],"operations":["*"],"resources":["configmaps",` +
+			`"configmaps/*","things","pods"]}]`,
 		`"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"` + namespace +
 			`"}},"objectSelector":{"matchLabels":{"abuse":"` + name + `"}}`
 }
@@ -168,7 +175,8 @@ func (a *abuser) webhook(name string) configuration {
 	condition := one(a, "", "", `"matchConditions":[{"name":"c","expression":"object.metadata.name != 'x'"}],`,
 		`"matchConditions":[{"name":"c","expression":"object.data.none == 'x'"}],`)
 	body := fmt.Sprintf(
-		`"webhooks":[{"name":"a.abuse.io","clientConfig":%s,"rules":%s,%s,%s"sideEffects":"None","timeoutSeconds":1,"admissionReviewVersions":["v1"],"failurePolicy":%q}]`,
+		`"webhooks":[{"name":"a.abuse.io","clientConfig":%s,"rules":%s,%s,%s"sideEffects":"None","timeoutSeconds":1,`+
+			`"admissionReviewVersions":["v1"],"failurePolicy":%q}]`,
 		a.client(one(a, manners...)), rules, selectors, condition, one(a, "Fail", "Ignore"))
 	return configuration{objects: []object{{registrations + one(a, "validating", "mutating") + "webhookconfigurations",
 		name, body}}, uses: a.admitted(name), wait: 20 * time.Millisecond}
@@ -178,10 +186,12 @@ func (a *abuser) webhook(name string) configuration {
 var expressions = []string{
 	"true", "object.metadata.name.size() > 0", "object.data.none == 'x'", "1 / 0 == 1", "dyn(object).x.y.z",
 	"variables.v > 1", "variables.w", "params.data.k == 'v'",
-	"[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, [1,2,3,4,5,6,7,8,9].all(g, a+b+c+d+e+f+g > 0)))))))",
+	"[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, " +
+		"[1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, [1,2,3,4,5,6,7,8,9].all(g, a+b+c+d+e+f+g > 0)))))))",
 	"object.metadata.labels.all(k, object.metadata.labels.all(l, k.matches('(a*)*b') || l.size() > 0))",
 	"authorizer.group('').resource('pods').namespace('abuse').check('get').allowed()",
-	"[1,2,3].map(a, [1,2,3].map(b, 'x'.replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx'))).size() > 0",
+	"[1,2,3].map(a, [1,2,3].map(b, 'x'.replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', " +
+		"'xxxxxxxxxx'))).size() > 0",
 	"quantity('1e99999999').isGreaterThan(quantity('1'))",
 	"object.data.k.replace('', object.data.k).replace('', object.data.k).size() > 0",
 	"'%.1000000000f'.format([1.0]).size() > 0",
@@ -198,7 +208,11 @@ var expressions = []string{
 func (a *abuser) validating(name string) configuration {
 	rules, selectors := matching(name)
 	body := fmt.Sprintf(
-		`"spec":{"failurePolicy":%q,%s"matchConstraints":{"resourceRules":%s,%s},"variables":[{"name":"v","expression":"object.metadata.labels.size()"},{"name":"w","expression":"variables.v > 0 && %s"}],"validations":[{"expression":%q,"messageExpression":"'bad: ' + string(object.metadata.name)"},{"expression":%q}],"auditAnnotations":[{"key":"a","valueExpression":"string(object.metadata.name)"}]}`,
+		`"spec":{"failurePolicy":%q,%s"matchConstraints":{"resourceRules":%s,%s},"variables":[{"name":"v",`+
+			`"expression":"object.metadata.labels.size()"},{"name":"w","expression":"variables.v > 0 && `+
+			`%s"}],"validations":[{"expression":%q,"messageExpression":"'bad: ' + `+
+			`string(object.metadata.name)"},{"expression":%q}],"auditAnnotations":[{"key":"a",`+
+			`"valueExpression":"string(object.metadata.name)"}]}`,
 		one(a, "Fail", "Ignore"), one(a, "", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`), rules, selectors,
 		one(a, "true", "1 > 0", "variables.v > 2"), one(a, expressions...), one(a, expressions...))
 	return a.policy(name, "validating", body, one(a, `["Deny"]`, `["Warn","Audit"]`, `["Audit"]`))
@@ -206,16 +220,24 @@ func (a *abuser) validating(name string) configuration {
 
 // mutations grow objects, change what they must not, or fail.
 var mutations = []string{
-	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{labels: {\"x\": \"y\"}}}"}}`,
-	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{name: \"other\"}}"}}`,
-	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {\"k\": object.data.k + object.data.k}}"}}`,
-	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{spec: Object.spec{set: [\"a\", \"a\"], items: [Object.spec.items{}]}}"}}`,
-	`{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"add\", path: \"/data/k\", value: object.data.k + \"x\"}]"}}`,
+	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{labels: ` +
+		`{\"x\": \"y\"}}}"}}`,
+	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{name: ` +
+		`\"other\"}}"}}`,
+	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {\"k\": object.data.k + ` +
+		`object.data.k}}"}}`,
+	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{spec: Object.spec{set: [\"a\", ` +
+		`\"a\"], items: [Object.spec.items{}]}}"}}`,
+	`{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"add\", path: \"/data/k\", ` +
+		`value: object.data.k + \"x\"}]"}}`,
 	`{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"remove\", path: \"/metadata\"}]"}}`,
-	`{"patchType":"JSONPatch","jsonPatch":{"expression":"lists.range(9000).map(i, JSONPatch{op: \"copy\", from: \"/data\", path: \"/data/k\"})"}}`,
-	`{"patchType":"JSONPatch","jsonPatch":{"expression":"lists.range(9000).map(i, JSONPatch{op: \"add\", path: \"/metadata/annotations/\" + string(i), value: \"xxxxxxxxxxxxxxxxxxxxxxxx\"})"}}`,
+	`{"patchType":"JSONPatch","jsonPatch":{"expression":"lists.range(9000).map(i, JSONPatch{op: \"copy\", ` +
+		`from: \"/data\", path: \"/data/k\"})"}}`,
+	`{"patchType":"JSONPatch","jsonPatch":{"expression":"lists.range(9000).map(i, JSONPatch{op: \"add\", ` +
+		`path: \"/metadata/annotations/\" + string(i), value: \"xxxxxxxxxxxxxxxxxxxxxxxx\"})"}}`,
 	`{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"replace\", path: \"\", value: dyn([])}]"}}`,
-	`{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"test\", path: \"/kind\", value: 1}, JSONPatch{op: \"add\", path: \"/metadata/finalizers\", value: [jsonpatch.escapeKey(\"a/b\")]}]"}}`,
+	`{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"test\", path: \"/kind\", value: 1}, ` +
+		`JSONPatch{op: \"add\", path: \"/metadata/finalizers\", value: [jsonpatch.escapeKey(\"a/b\")]}]"}}`,
 	`{"patchType":"JSONPatch","jsonPatch":{"expression":"1"}}`, `{"patchType":"JSONPatch"}`, `{}`,
 }
 
@@ -223,7 +245,8 @@ var mutations = []string{
 func (a *abuser) mutating(name string) configuration {
 	rules, selectors := matching(name)
 	body := fmt.Sprintf(
-		`"spec":{"failurePolicy":%q,"reinvocationPolicy":%q,"matchConstraints":{"resourceRules":%s,%s},"matchConditions":[{"name":"c","expression":%q}],"mutations":[%s,%s]}`,
+		`"spec":{"failurePolicy":%q,"reinvocationPolicy":%q,"matchConstraints":{"resourceRules":%s,%s},`+
+			`"matchConditions":[{"name":"c","expression":%q}],"mutations":[%s,%s]}`,
 		one(a, "Fail", "Ignore"), one(a, "Never", "IfNeeded"),
 		strings.Replace(rules, `["*"],"resources"`, `["CREATE","UPDATE"],"resources"`, 1), selectors,
 		one(a, "true", one(a, expressions...)), one(a, mutations...), one(a, mutations...))
@@ -249,7 +272,9 @@ func (a *abuser) policy(name, how, body, actions string) configuration {
 func (a *abuser) aggregated(name string) configuration {
 	group := one(a, manners...) + "-" + name + ".abuse.io"
 	body := fmt.Sprintf(
-		`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":%d,"versionPriority":10,"insecureSkipTLSVerify":true,"service":{"namespace":"abuse","name":"adversary","port":%s}}`, group, 1+a.rand.IntN(20000), a.server.adversary.port)
+		`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":%d,"versionPriority":10,"insecureSkipTLSVerify":true,`+
+			`"service":{"namespace":"abuse","name":"adversary","port":%s}}`, group, 1+a.rand.IntN(20000),
+		a.server.adversary.port)
 	collection := "/apis/" + group + "/v1/namespaces/" + namespace + "/things"
 	uses := append(about(a, collection, group+"/v1", "Thing", name, `"spec":{}`),
 		use{"GET", "/apis", "", one(a, accepts...), ""}, use{"GET", "/apis/" + group, "", one(a, accepts...), ""},
@@ -271,7 +296,9 @@ func (a *abuser) flow(name string) configuration {
 			`{"type":"Queue","queuing":{"queues":64,"handSize":8,"queueLengthLimit":50}}`,
 			`{"type":"Queue","queuing":{"queues":10000000,"handSize":10000000,"queueLengthLimit":2000000000}}`))
 	schema := fmt.Sprintf(
-		`"spec":{"matchingPrecedence":%d,"priorityLevelConfiguration":{"name":%q},%s"rules":[{"subjects":[{"kind":"ServiceAccount","serviceAccount":{"namespace":"abuse","name":"other"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}`,
+		`"spec":{"matchingPrecedence":%d,"priorityLevelConfiguration":{"name":%q},`+
+			`%s"rules":[{"subjects":[{"kind":"ServiceAccount","serviceAccount":{"namespace":"abuse","name":"other"}}],`+
+			`"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}`,
 		1+a.rand.IntN(10000), name, one(a, "", `"distinguisherMethod":{"type":"ByUser"},`,
 			`"distinguisherMethod":{"type":"ByNamespace"},`))
 	return configuration{objects: []object{{flows + "prioritylevelconfigurations", name, level},
@@ -287,7 +314,11 @@ func (a *abuser) trust(name string) configuration {
 		one(a, certificate, strings.Repeat(certificate, 500), "x",
 			"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""))
 	pod := fmt.Sprintf(
-		`"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"monopod.local/web:1","volumeMounts":[{"name":"v","mountPath":"/v"}]}],"volumes":[{"name":"v","projected":{"sources":[{"clusterTrustBundle":{"path":"ca","name":%q,"optional":%s}},{"clusterTrustBundle":{"path":"cas","signerName":"abuse.io/x","labelSelector":{},"optional":true}}]}}]}`, name, one(a, "true", "false"))
+		`"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"monopod.local/web:1",`+
+			`"volumeMounts":[{"name":"v","mountPath":"/v"}]}],"volumes":[{"name":"v",`+
+			`"projected":{"sources":[{"clusterTrustBundle":{"path":"ca","name":%q,"optional":%s}},`+
+			`{"clusterTrustBundle":{"path":"cas","signerName":"abuse.io/x","labelSelector":{},"optional":true}}]}}]}`, name,
+		one(a, "true", "false"))
 	return configuration{objects: []object{{nsPath + "/pods", name, pod},
 		{bundles, one(a, name, "abuse.io:x:"+name), body}}, wait: 50 * time.Millisecond,
 		uses: []use{{"GET", bundles, "", one(a, accepts...), ""}, {"GET", nsPath + "/pods/" + name + "/log", "", "", ""},
@@ -298,14 +329,19 @@ func (a *abuser) trust(name string) configuration {
 // scaled is a HorizontalPodAutoscaler of a Deployment.
 func (a *abuser) scaled(name string) configuration {
 	deployment := fmt.Sprintf(
-		`"spec":{"replicas":1,"selector":{"matchLabels":{"a":%q}},"template":{"metadata":{"labels":{"a":%[1]q}},"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"monopod.local/web:1","resources":{"requests":{"cpu":"1m"}}}]}}}`, name)
+		`"spec":{"replicas":1,"selector":{"matchLabels":{"a":%q}},"template":{"metadata":{"labels":{"a":%[1]q}},`+
+			`"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"monopod.local/web:1",`+
+			`"resources":{"requests":{"cpu":"1m"}}}]}}}`, name)
 	metric := one(a,
 		`{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":1}}}`,
 		`{"type":"External","external":{"metric":{"name":"x"},"target":{"type":"Value","value":"1e99999999"}}}`,
 		`{"type":"Pods","pods":{"metric":{"name":"x"},"target":{"type":"AverageValue","averageValue":"-1"}}}`,
-		`{"type":"ContainerResource","containerResource":{"name":"memory","container":"c","target":{"type":"AverageValue","averageValue":"1"}}}`, `{}`)
+		`{"type":"ContainerResource","containerResource":{"name":"memory","container":"c","target":{"type":"AverageValue",`+
+			`"averageValue":"1"}}}`, `{}`)
 	body := fmt.Sprintf(
-		`"spec":{"minReplicas":%d,"maxReplicas":%d,"scaleTargetRef":{"apiVersion":"apps/v1","kind":%q,"name":%q},"metrics":[%s],"behavior":{"scaleUp":{"stabilizationWindowSeconds":0,"policies":[{"type":"Percent","value":%d,"periodSeconds":1}]}}}`,
+		`"spec":{"minReplicas":%d,"maxReplicas":%d,"scaleTargetRef":{"apiVersion":"apps/v1","kind":%q,"name":%q},`+
+			`"metrics":[%s],"behavior":{"scaleUp":{"stabilizationWindowSeconds":0,"policies":[{"type":"Percent","value":%d,`+
+			`"periodSeconds":1}]}}}`,
 		a.rand.IntN(3), one(a, 0, 1, 3), one(a, "Deployment", "Deployment", "Thing", "Nothing"), name, metric,
 		one(a, 1, 100, 2147483647))
 	return configuration{objects: []object{{deployments, name, deployment}, {scalers, name, body}},
@@ -322,13 +358,16 @@ func (a *abuser) network(name string) configuration {
 		one(a, `{"podSelector":{"matchLabels":{"a":"b"}}},`, `{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}},`,
 			`{"ipBlock":{"cidr":"0.0.0.0/99"}},`, `{"namespaceSelector":{}},`), a.rand.IntN(2000)) + `{"podSelector":{}}`
 	policy := fmt.Sprintf(
-		`"spec":{"podSelector":{},"policyTypes":["Ingress","Egress"],"ingress":[{"from":[%s],"ports":[{"port":%s},{"port":1,"endPort":65535}]}]}`, peers, one(a, "80", `"web"`, "-1", `"A_B"`))
+		`"spec":{"podSelector":{},"policyTypes":["Ingress","Egress"],"ingress":[{"from":[%s],"ports":[{"port":%s},`+
+			`{"port":1,"endPort":65535}]}]}`, peers, one(a, "80", `"web"`, "-1", `"A_B"`))
 	class := `"spec":{"controller":"monopod.io/ingress"}`
 	path := fmt.Sprintf(`{"path":%q,"pathType":%q,"backend":{"service":{"name":%q,"port":{"number":%d}}}}`,
 		one(a, "/", "/a/../b", "x", "/(a*)*b", "/"+strings.Repeat("a/", 1000)),
 		one(a, "Prefix", "Exact", "ImplementationSpecific"), one(a, "c", "adversary", "none"), one(a, 80, 0, 443))
 	ingress := fmt.Sprintf(
-		`"spec":{"ingressClassName":%q,"tls":[{"hosts":["*.abuse.io"],"secretName":"none"}],"rules":[{"host":%q,"http":{"paths":[%s%s]}}]}`, name, one(a, "a.abuse.io", "*.abuse.io", "", "1.2.3.4", "A_B"), strings.Repeat(path+",", a.rand.IntN(300)), path)
+		`"spec":{"ingressClassName":%q,"tls":[{"hosts":["*.abuse.io"],"secretName":"none"}],"rules":[{"host":%q,`+
+			`"http":{"paths":[%s%s]}}]}`, name, one(a, "a.abuse.io", "*.abuse.io", "", "1.2.3.4", "A_B"),
+		strings.Repeat(path+",", a.rand.IntN(300)), path)
 	objects := one(a, []object{{nsNetworks + "networkpolicies", name, policy}},
 		[]object{{networks + "ingressclasses", name, class}, {nsNetworks + "ingresses", name, ingress}})
 	at := objects[len(objects)-1]

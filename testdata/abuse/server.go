@@ -89,7 +89,8 @@ func listener(socket string) (pid int, err error) {
 
 func newUser(name, token string) user {
 	return user{name: name, token: token, http: &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: 5 * time.Second,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true,
+		IdleConnTimeout: 5 * time.Second,
 	}}}
 }
 
@@ -139,21 +140,26 @@ func (s *server) prepare(ctx context.Context) ([]user, error) {
 		return nil, err
 	}
 	for _, c := range []struct{ name, binding string }{
-		{"editor", `{"metadata":{"name":"editor"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"editor"},{"kind":"ServiceAccount","namespace":"abuse","name":"other"}]}`},
+		{"editor", `{"metadata":{"name":"editor"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",` +
+			`"name":"edit"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"editor"},` +
+			`{"kind":"ServiceAccount","namespace":"abuse","name":"other"}]}`},
 		{"other", ""},
-		{"viewer", `{"metadata":{"name":"viewer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"viewer"}]}`},
+		{"viewer", `{"metadata":{"name":"viewer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",` +
+			`"name":"view"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"viewer"}]}`},
 		{"nobody", ""},
 	} {
 		token, err := s.account(ctx, c.name)
 		if err == nil && c.binding != "" {
-			_, err = s.want(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", c.binding)
+			_, err = s.want(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings",
+				c.binding)
 		}
 		if err != nil {
 			return nil, err
 		}
 		users = append(users, newUser(c.name, token))
 	}
-	if _, err = s.want(ctx, http.MethodPost, nsPath+"/configmaps", `{"metadata":{"name":"target"},"data":{"k":"v"}}`); err != nil {
+	if _, err = s.want(ctx, http.MethodPost, nsPath+"/configmaps",
+		`{"metadata":{"name":"target"},"data":{"k":"v"}}`); err != nil {
 		return nil, err
 	}
 	return users, s.define(ctx)
@@ -163,15 +169,18 @@ func (s *server) prepare(ctx context.Context) ([]user, error) {
 // may also try to configure the cluster, in dry runs.
 func (s *server) define(ctx context.Context) error {
 	for path, body := range map[string]string{
-		hostile.DefinitionsPath:                                  hostile.Definition,
-		"/apis/rbac.authorization.k8s.io/v1/clusterroles":        `{"metadata":{"name":"things","labels":{"rbac.authorization.k8s.io/aggregate-to-edit":"true"}},"rules":[{"apiGroups":["abuse.io"],"resources":["*"],"verbs":["*"]}]}`,
-		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": `{"metadata":{"name":"configurer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"configurer"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"editor"}]}`,
+		hostile.DefinitionsPath:                           hostile.Definition,
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles": `{"metadata":{"name":"things","labels":{"rbac.authorization.k8s.io/aggregate-to-edit":"true"}},"rules":[{"apiGroups":["abuse.io"],"resources":["*"],"verbs":["*"]}]}`,
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": `{"metadata":{"name":"configurer"},` +
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"configurer"},` +
+			`"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"editor"}]}`,
 	} {
 		if _, err := s.want(ctx, http.MethodPost, path, body); err != nil {
 			return err
 		}
 	}
-	const role = `{"metadata":{"name":"configurer"},"rules":[{"apiGroups":["apiextensions.k8s.io","admissionregistration.k8s.io"],"resources":["*"],"verbs":["create"]}]}`
+	const role = `{"metadata":{"name":"configurer"},"rules":[{"apiGroups":["apiextensions.k8s.io",` +
+		`"admissionregistration.k8s.io"],"resources":["*"],"verbs":["create"]}]}`
 	if _, err := s.want(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role); err != nil {
 		return err
 	}
@@ -203,7 +212,8 @@ func (s *server) account(ctx context.Context, name string) (string, error) {
 	if _, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts", `{"metadata":{"name":"`+name+`"}}`); err != nil {
 		return "", err
 	}
-	data, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts/"+name+"/token", `{"spec":{"expirationSeconds":86400}}`)
+	data, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts/"+name+"/token",
+		`{"spec":{"expirationSeconds":86400}}`)
 	if err != nil {
 		return "", err
 	}
@@ -225,7 +235,8 @@ func (s *server) release(ctx context.Context, list []byte) error {
 		if err != nil {
 			return err
 		}
-		if _, _, err := s.do(ctx, s.admin, http.MethodPatch, definitions+"/"+item.Name, "application/merge-patch+json", patch); err != nil {
+		if _, _, err := s.do(ctx, s.admin, http.MethodPatch, definitions+"/"+item.Name, "application/merge-patch+json",
+			patch); err != nil {
 			return err
 		}
 	}
@@ -269,7 +280,8 @@ func (s *server) cleanUp(ctx context.Context) error {
 		}
 		for _, item := range list.Items {
 			if len(item.Metadata.Finalizers) > 0 {
-				if _, _, err := s.do(ctx, s.admin, http.MethodPatch, resource+"/"+item.Metadata.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)); err != nil {
+				if _, _, err := s.do(ctx, s.admin, http.MethodPatch, resource+"/"+item.Metadata.Name,
+					"application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)); err != nil {
 					return err
 				}
 			}
@@ -302,7 +314,8 @@ type rest struct {
 }
 
 func (r rest) String() string {
-	return fmt.Sprintf("RSS %.1f MB, %.0f goroutines, %.0f files, %.0f watches and streams, %.2f %% CPU", r.rss/1e6, r.goroutines, r.fds, r.open, r.cpu)
+	return fmt.Sprintf("RSS %.1f MB, %.0f goroutines, %.0f files, %.0f watches and streams, %.2f %% CPU", r.rss/1e6,
+		r.goroutines, r.fds, r.open, r.cpu)
 }
 
 // restTime is how long CPU is measured.

@@ -33,7 +33,8 @@ var streams = []string{
 // running makes the target of streams run, in case another request has deleted it.
 func (a *abuser) running(ctx context.Context) {
 	a.send(ctx, a.users[0], "POST", nsPath+"/pods", "application/json",
-		[]byte(`{"metadata":{"name":"target"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"monopod.local/web:1","stdin":true}]}}`))
+		[]byte(`{"metadata":{"name":"target"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c",`+
+			`"image":"monopod.local/web:1","stdin":true}]}}`))
 }
 
 // upgrade opens a WebSocket or a SPDY connection, sends something, and hangs up.
@@ -54,7 +55,8 @@ func (a *abuser) upgrade(ctx context.Context) {
 		protocol = "Sec-WebSocket-Protocol: " + p + "\r\nX-Stream-Protocol-Version: " + p + "\r\n"
 	}
 	fmt.Fprintf(conn,
-		"%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n",
+		"%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n",
 		one(a, "GET", "GET", "POST"), path, u.token, one(a, "websocket", "websocket", "websocket", "SPDY/3.1", "x"), key,
 		protocol)
 	answer := make([]byte, 4096)

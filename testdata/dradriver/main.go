@@ -56,7 +56,8 @@ func run(ctx context.Context) error {
 	}
 	d := driver.New(driver.Config{
 		Health: reports(ctx, *node, *count),
-		Dir:    filepath.Join(*data, "plugins_registry"), Name: *name, CDI: filepath.Join(*data, "cdi"), Old: *old, Devices: func(ctx context.Context, namespace, claim string) (string, []driver.Device, error) {
+		Dir:    filepath.Join(*data, "plugins_registry"), Name: *name, CDI: filepath.Join(*data, "cdi"), Old: *old,
+		Devices: func(ctx context.Context, namespace, claim string) (string, []driver.Device, error) {
 			return api.devices(ctx, *name, namespace, claim)
 		},
 		Refuse: func(call, claim string) error {
@@ -101,7 +102,8 @@ func slice(driver, node string, count int) *resourcev1.ResourceSlice {
 	s := &resourcev1.ResourceSlice{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
 		ObjectMeta: metav1.ObjectMeta{Name: node + "-" + driver},
-		Spec:       resourcev1.ResourceSliceSpec{Driver: driver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}},
+		Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node,
+			Generation: 1, ResourceSliceCount: 1}},
 	}
 	for i := range count {
 		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{
@@ -116,7 +118,8 @@ func slice(driver, node string, count int) *resourcev1.ResourceSlice {
 type api struct{ http.Client }
 
 func newAPI(socket string) *api {
-	return &api{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &api{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}}
 }
@@ -137,7 +140,8 @@ func (a *api) publish(ctx context.Context, s *resourcev1.ResourceSlice) error {
 }
 
 // devices returns what a claim was given of a driver.
-func (a *api) devices(ctx context.Context, name, namespace, claim string) (pool string, out []driver.Device, err error) {
+func (a *api) devices(ctx context.Context, name, namespace, claim string) (pool string, out []driver.Device,
+	err error) {
 	var c resourcev1.ResourceClaim
 	if err := a.call(ctx, http.MethodGet, "namespaces/"+namespace+"/resourceclaims/"+claim, nil, &c); err != nil {
 		return "", nil, err

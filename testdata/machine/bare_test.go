@@ -145,7 +145,8 @@ func (m *bare) begin(t *testing.T) {
 
 // inside returns a command that runs on the machine, without environment.
 func (m *bare) inside(args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"-t", firstChild(m.machine.Process.Pid), "-m", "-n", "-p", "-u", "-i"}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"-t", firstChild(m.machine.Process.Pid), "-m", "-n", "-p", "-u", "-i"},
+		args...)...)
 	cmd.Env = []string{}
 	return cmd
 }
@@ -245,7 +246,8 @@ func (m *bare) nothingLeft(t *testing.T) {
 		"find RUN -not -type d":                          "",
 		"grep DATA/ /proc/INIT/mounts":                   "",
 	} {
-		words := strings.Fields(strings.NewReplacer("INIT", init, "DATA", m.data(), "RUN", filepath.Join(m.dir, "run")).Replace(command))
+		words := strings.Fields(strings.NewReplacer("INIT", init, "DATA", m.data(), "RUN",
+			filepath.Join(m.dir, "run")).Replace(command))
 		if out, _ := exec.Command(words[0], words[1:]...).CombinedOutput(); string(out) != want {
 			t.Errorf("after reset, %s prints %s, want %q", words, out, want)
 		}

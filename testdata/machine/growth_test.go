@@ -32,9 +32,11 @@ var growing = []struct {
 	{name: "pod-elsewhere", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/pods",
 		body: podElsewhere},
 	{name: "pod-here", sizes: []int{100, 500}, flags: []string{"--max-pods=1000"}, path: "/api/v1/namespaces/default/pods",
-		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"web"}]}}`},
+		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},` +
+			`"spec":{"containers":[{"name":"c","image":"web"}]}}`},
 	{name: "service", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/services",
-		body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s%d"},"spec":{"selector":{"app":"s%[1]d"},"ports":[{"port":80}]}}`},
+		body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s%d"},"spec":{"selector":{"app":"s%[1]d"},` +
+			`"ports":[{"port":80}]}}`},
 	{name: "definition", sizes: []int{300}, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		body: definition()},
 	{name: "watch", sizes: []int{100, 1_000}, path: watched},
@@ -43,7 +45,8 @@ var growing = []struct {
 }
 
 // podElsewhere is a pod of a node that is not there.
-const podElsewhere = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"nodeName":"elsewhere","containers":[{"name":"c","image":"web"}]}}`
+const podElsewhere = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},` +
+	`"spec":{"nodeName":"elsewhere","containers":[{"name":"c","image":"web"}]}}`
 
 // definition has a schema of some 10 KB: 100 fields, each with a description.
 func definition() string {

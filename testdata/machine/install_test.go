@@ -36,7 +36,8 @@ func TestInstall(t *testing.T) {
 	install := []string{"/usr/local/bin/monopod", "install", "--program=" + program, "--", "--node-name=node1",
 		"--eviction-hard=memory.available<50Mi"}
 	if out := m.run(t, install...); !regexp.MustCompile(
-		`(?s)installed /opt/monopod/monopod\nwrote /etc/systemd/system/monopod.service\nready after .*starts with the machine \(systemd\)\n$`).MatchString(out) {
+		`(?s)installed /opt/monopod/monopod\nwrote /etc/systemd/system/monopod.service\nready after .*starts with the ` +
+			`machine \(systemd\)\n$`).MatchString(out) {
 		t.Errorf("install: %s", out)
 	}
 	if code, text := m.Get("/readyz"); code != http.StatusOK {

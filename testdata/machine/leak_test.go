@@ -180,18 +180,23 @@ func shapes() (ready, others []corev1.PodSpec) {
 			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}}},
 	}
 	for _, v := range volumes.Volumes {
-		volumes.Containers[0].VolumeMounts = append(volumes.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+		volumes.Containers[0].VolumeMounts = append(volumes.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name,
+			MountPath: "/" + v.Name})
 	}
 	inits := one()
 	inits.InitContainers = []corev1.Container{
 		{Name: "i", Image: "monopod.local/web:1", Args: []string{"exit", "0"}},
-		{Name: "s", Image: "monopod.local/web:1", Args: []string{"sleep", "1h"}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+		{Name: "s", Image: "monopod.local/web:1", Args: []string{"sleep", "1h"},
+			RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
 	}
 	limited := one()
-	limited.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("100m")}
+	limited.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("64Mi"),
+		"cpu": resource.MustParse("100m")}
 	probed := one()
-	probed.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "echo"}}}}
-	probed.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 10, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
+	probed.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1,
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "echo"}}}}
+	probed.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 10,
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
 	hooked := one()
 	run := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "sleep", "20ms"}}}
 	hooked.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: run, PreStop: run}
@@ -225,14 +230,16 @@ func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 		time.Sleep(time.Duration(r.IntN(150)) * time.Millisecond)
 	case 1:
 		if calm {
-			if now := s.await(t, name, isReady); slices.ContainsFunc(slices.Concat(now.Status.InitContainerStatuses, now.Status.ContainerStatuses), s.restarted) {
+			if now := s.await(t, name, isReady); slices.ContainsFunc(slices.Concat(now.Status.InitContainerStatuses,
+				now.Status.ContainerStatuses), s.restarted) {
 				t.Errorf("%s was restarted on its way to ready: %s", name, describe(now))
 			}
 		}
 	case 2:
 		time.Sleep(time.Duration(r.IntN(600)) * time.Millisecond)
 	}
-	s.insist(t, http.MethodDelete, podPath+"/"+name, metav1.DeleteOptions{GracePeriodSeconds: new(int64([]int{0, 0, 1, 1, 2}[r.IntN(5)]))})
+	s.insist(t, http.MethodDelete, podPath+"/"+name,
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64([]int{0, 0, 1, 1, 2}[r.IntN(5)]))})
 	began := time.Now()
 	s.await(t, name, isGone)
 	if took := time.Since(began); took > unhurried {
@@ -247,7 +254,8 @@ const unhurried = 5 * time.Second
 // container, the next one may adopt the container, and kill it a moment later together with the rest of that start.
 func (s *server) restarted(c corev1.ContainerStatus) bool {
 	end := c.LastTerminationState.Terminated
-	killed := s.crashes && c.RestartCount == 1 && end != nil && end.ExitCode == 137 && end.FinishedAt.Sub(end.StartedAt.Time) <= time.Second
+	killed := s.crashes && c.RestartCount == 1 && end != nil && end.ExitCode == 137 &&
+		end.FinishedAt.Sub(end.StartedAt.Time) <= time.Second
 	return c.RestartCount > 0 && !killed
 }
 
@@ -262,7 +270,8 @@ func (s *server) insist(t testing.TB, method, path string, in any) {
 	harness.Eventually(20*time.Second, func() bool {
 		var code int
 		code, err = s.call(method, path, in, nil)
-		if code == http.StatusConflict && method == http.MethodPost || code == http.StatusNotFound && method == http.MethodDelete {
+		if code == http.StatusConflict && method == http.MethodPost || code == http.StatusNotFound &&
+			method == http.MethodDelete {
 			err = nil
 		}
 		return code != 0

@@ -297,11 +297,14 @@ func (s *server) createScaled(t *testing.T) {
 		autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2",
 			Kind: "HorizontalPodAutoscaler"}, ObjectMeta: metav1.ObjectMeta{Name: "auto"},
 			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 1,
-				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "auto"}}})
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+					Name: "auto"}}})
 	job := oneJob(0)
 	job.Spec.Completions, job.Spec.Parallelism, job.Spec.Template.Labels = nil, nil, map[string]string{"app": "tick"}
-	s.insist(t, http.MethodPost, cronPath, batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: "tick"},
-		Spec: batchv1.CronJobSpec{Schedule: "* * * * *", SuccessfulJobsHistoryLimit: new(int32(1000)), JobTemplate: batchv1.JobTemplateSpec{Spec: job.Spec}}})
+	s.insist(t, http.MethodPost, cronPath, batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1",
+		Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: "tick"},
+		Spec: batchv1.CronJobSpec{Schedule: "* * * * *", SuccessfulJobsHistoryLimit: new(int32(1000)),
+			JobTemplate: batchv1.JobTemplateSpec{Spec: job.Spec}}})
 }
 
 // scale makes the autoscaler want as many pods as a round asks for.
@@ -327,7 +330,8 @@ func (s *server) scaled(t *testing.T, round int) {
 				t.Fatal(err)
 			}
 		}
-		return d.Status.Replicas == want && d.Status.AvailableReplicas == want && len(s.podsOf(t, "auto")) == int(want) && h.Status.CurrentReplicas == want
+		return d.Status.Replicas == want && d.Status.AvailableReplicas == want && len(s.podsOf(t, "auto")) == int(want) &&
+			h.Status.CurrentReplicas == want
 	}) {
 		t.Fatalf("round %d: %d pods are not there: %+v %+v", round, want, d.Status, h.Status)
 	}
@@ -399,7 +403,8 @@ func TestKilledDuringRollouts(t *testing.T) {
 // over and moves them. When the node is back, its former pods end.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
-	flags := []string{"--store=" + etcdtest.Start(t), "--node-monitor-grace-period=20s", "--default-unreachable-toleration-seconds=1"}
+	flags := []string{"--store=" + etcdtest.Start(t), "--node-monitor-grace-period=20s",
+		"--default-unreachable-toleration-seconds=1"}
 	servers := []*server{sandboxed(t, "node1", flags...), sandboxed(t, "node2", flags...)}
 	for _, s := range servers {
 		s.begin(t)
@@ -413,7 +418,10 @@ func TestDeadNode(t *testing.T) {
 			case p.Spec.NodeName != node:
 			case p.DeletionTimestamp != nil:
 				deleted++
-			case slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }):
+			case slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady &&
+					c.Status == corev1.ConditionTrue
+			}):
 				ready++
 			}
 		}
@@ -429,7 +437,8 @@ func TestDeadNode(t *testing.T) {
 			second, _ := on("node2")
 			return first > 0 && second > 0 && first+second == replicas
 		}},
-		{"the dead node's pods are not ready", func() { dead.End(syscall.SIGKILL) }, func() bool { ready, _ := on("node1"); return ready == 0 }},
+		{"the dead node's pods are not ready", func() { dead.End(syscall.SIGKILL) },
+			func() bool { ready, _ := on("node1"); return ready == 0 }},
 		{"they run on the other node", func() {}, func() bool {
 			_, deleted := on("node1")
 			ready, _ := on("node2")

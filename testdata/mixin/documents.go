@@ -43,7 +43,8 @@ func dashboard(file string) (board, error) {
 
 // checkAlerts checks that every metric of the documents' alerts exists, and that no alert fires in a healthy cluster.
 func (q *querier) checkAlerts(ctx context.Context, file string) (int, error) {
-	groups, errs := rulefmt.ParseFile(file, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	groups, errs := rulefmt.ParseFile(file, false, model.UTF8Validation, parser.NewParser(parser.Options{}),
+		slog.New(slog.DiscardHandler))
 	if len(errs) > 0 {
 		return 0, fmt.Errorf("%s: %w", filepath.Base(file), errs[0])
 	}

@@ -63,7 +63,8 @@ func run(ctx context.Context, tokenFile, docs string) error {
 		return err
 	}
 	q := &querier{db: db, now: now, engine: promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: parser.NewParser(parser.Options{}),
+		MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+		Parser: parser.NewParser(parser.Options{}),
 	})}
 	for _, r := range rules {
 		v, err := q.ask(ctx, r.expr)
@@ -126,7 +127,8 @@ type querier struct {
 }
 
 func (q *querier) ask(ctx context.Context, expr string) (promql.Vector, error) {
-	expr = strings.NewReplacer("$__rate_interval", "2m", "$cluster", "", "$namespace", "default", "$node", "node1", "$instance", ".*", "$pod", "web-.*", "$type", ".*", "$workload", "web").Replace(expr)
+	expr = strings.NewReplacer("$__rate_interval", "2m", "$cluster", "", "$namespace", "default", "$node", "node1",
+		"$instance", ".*", "$pod", "web-.*", "$type", ".*", "$workload", "web").Replace(expr)
 	query, err := q.engine.NewInstantQuery(ctx, q.db, promql.NewPrometheusQueryOpts(false, 0, nil), expr, q.now)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", expr, err)

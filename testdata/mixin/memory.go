@@ -64,7 +64,8 @@ type memoryQuerier struct {
 }
 
 // Select implements storage.Querier.
-func (q memoryQuerier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (q memoryQuerier) Select(_ context.Context, _ bool, _ *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
 	set := &seriesSet{}
 	for _, s := range q.series {
 		if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.labels.Get(m.Name)) }) {
@@ -85,12 +86,14 @@ func (q memoryQuerier) Select(_ context.Context, _ bool, _ *storage.SelectHints,
 }
 
 // LabelValues implements storage.LabelQuerier.
-func (memoryQuerier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (memoryQuerier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string,
+	annotations.Annotations, error) {
 	return nil, nil, nil
 }
 
 // LabelNames implements storage.LabelQuerier.
-func (memoryQuerier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (memoryQuerier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string,
+	annotations.Annotations, error) {
 	return nil, nil, nil
 }
 

@@ -44,8 +44,10 @@ func newCluster(ctx context.Context, tokenFile string) (*cluster, error) {
 		return nil, errors.New("kube-root-ca.crt has no certificate")
 	}
 	return &cluster{
-		node: fmt.Sprintf("https://127.0.0.1:%d", node.Status.DaemonEndpoints.KubeletEndpoint.Port), token: strings.TrimSpace(string(token)),
-		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "node1"}}},
+		node:  fmt.Sprintf("https://127.0.0.1:%d", node.Status.DaemonEndpoints.KubeletEndpoint.Port),
+		token: strings.TrimSpace(string(token)),
+		client: &http.Client{Timeout: 30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "node1"}}},
 	}, nil
 }
 
@@ -72,7 +74,8 @@ func get(ctx context.Context, into any, args ...string) error {
 // work sends every kind of request, and makes pods use CPU and the network, so that rates are not empty.
 func (c *cluster) work(ctx context.Context) error {
 	commands := [][]string{
-		{"get", "pods", "-A"}, {"create", "configmap", "written"}, {"annotate", "configmap", "written", "a=b"}, {"get", "configmap", "written"}, {"delete", "configmap", "written"},
+		{"get", "pods", "-A"}, {"create", "configmap", "written"}, {"annotate", "configmap", "written", "a=b"},
+		{"get", "configmap", "written"}, {"delete", "configmap", "written"},
 	}
 	var pods object
 	if err := get(ctx, &pods, "pods", "-l", "app=web"); err != nil {
@@ -100,12 +103,14 @@ func (c *cluster) scrape(ctx context.Context, db *memory, at time.Time) error {
 	if err := expose(db, at, api, "job", "apiserver", "instance", "api"); err != nil {
 		return err
 	}
-	for path, job := range map[string]string{"/metrics": "kubelet", "/metrics/cadvisor": "cadvisor", "/metrics/resource": "resource", "/metrics/probes": "probes"} {
+	for path, job := range map[string]string{"/metrics": "kubelet", "/metrics/cadvisor": "cadvisor",
+		"/metrics/resource": "resource", "/metrics/probes": "probes"} {
 		text, err := c.ask(ctx, path)
 		if err != nil {
 			return err
 		}
-		if err := expose(db, at, text, "job", job, "metrics_path", path, "instance", "node1:10250", "node", "node1"); err != nil {
+		if err := expose(db, at, text, "job", job, "metrics_path", path, "instance", "node1:10250", "node",
+			"node1"); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}

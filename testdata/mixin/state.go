@@ -47,22 +47,26 @@ func (o object) owner() (kind, name string) {
 // stateMetrics adds the series of kube-state-metrics that the dashboards need.
 func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 	add := func(name string, value float64, of ...string) {
-		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "kube-state-metrics", "instance", "state"}, of...)...), at, value)
+		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "kube-state-metrics", "instance", "state"},
+			of...)...), at, value)
 	}
 	var pods, nodes, sets, claims object
-	for kind, into := range map[string]*object{"pods": &pods, "nodes": &nodes, "replicasets": &sets, "persistentvolumeclaims": &claims} {
+	for kind, into := range map[string]*object{"pods": &pods, "nodes": &nodes, "replicasets": &sets,
+		"persistentvolumeclaims": &claims} {
 		if err := get(ctx, into, kind, "-A"); err != nil {
 			return err
 		}
 	}
 	for _, n := range nodes.Items {
 		for resource, unit := range map[string]string{"cpu": "core", "memory": "byte", "pods": "integer"} {
-			add("kube_node_status_allocatable", quantity(n.Status.Allocatable[resource]), "node", n.Metadata.Name, "resource", resource, "unit", unit)
+			add("kube_node_status_allocatable", quantity(n.Status.Allocatable[resource]), "node", n.Metadata.Name, "resource",
+				resource, "unit", unit)
 		}
 	}
 	for _, s := range sets.Items {
 		kind, owner := s.owner()
-		add("kube_replicaset_owner", 1, "namespace", s.Metadata.Namespace, "replicaset", s.Metadata.Name, "owner_kind", kind, "owner_name", owner)
+		add("kube_replicaset_owner", 1, "namespace", s.Metadata.Namespace, "replicaset", s.Metadata.Name, "owner_kind", kind,
+			"owner_name", owner)
 	}
 	for _, c := range claims.Items {
 		add("kube_persistentvolumeclaim_info", 1, "namespace", c.Metadata.Namespace, "persistentvolumeclaim", c.Metadata.Name)
@@ -70,13 +74,16 @@ func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 	for _, p := range pods.Items {
 		kind, owner := p.owner()
 		of := []string{"namespace", p.Metadata.Namespace, "pod", p.Metadata.Name, "uid", p.Metadata.UID}
-		add("kube_pod_info", 1, append(of, "node", p.Spec.NodeName, "pod_ip", p.Status.PodIP, "created_by_kind", kind, "created_by_name", owner)...)
+		add("kube_pod_info", 1, append(of, "node", p.Spec.NodeName, "pod_ip", p.Status.PodIP, "created_by_kind", kind,
+			"created_by_name", owner)...)
 		add("kube_pod_owner", 1, append(of, "owner_kind", kind, "owner_name", owner)...)
 		add("kube_pod_status_phase", 1, append(of, "phase", p.Status.Phase)...)
 		for _, c := range p.Spec.Containers {
-			for name, list := range map[string]map[string]string{"requests": c.Resources.Requests, "limits": c.Resources.Limits} {
+			for name, list := range map[string]map[string]string{"requests": c.Resources.Requests,
+				"limits": c.Resources.Limits} {
 				for resource, q := range list {
-					add("kube_pod_container_resource_"+name, quantity(q), append(of, "node", p.Spec.NodeName, "container", c.Name, "resource", resource)...)
+					add("kube_pod_container_resource_"+name, quantity(q), append(of, "node", p.Spec.NodeName, "container", c.Name,
+						"resource", resource)...)
 				}
 			}
 		}
@@ -100,7 +107,8 @@ func quantity(q string) float64 {
 // nodeExporter adds the usage of the machine's CPUs and memory.
 func nodeExporter(db *memory, at time.Time) error {
 	add := func(name string, value float64, of ...string) {
-		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "node-exporter", "instance", "node1:9100", "node", "node1"}, of...)...), at, value)
+		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "node-exporter", "instance", "node1:9100",
+			"node", "node1"}, of...)...), at, value)
 	}
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -84,7 +84,8 @@ func TestCommandsAreRun(t *testing.T) {
 					t.Skip("not run:", reason[1])
 				})
 			default:
-				t.Errorf("%s: block %d is marked %q: mark commands as sh, or as sh (REASON) if no test can run them, and others with their language or as text", page, i/2+1, info)
+				t.Errorf("%s: block %d is marked %q: mark commands as sh, or as sh (REASON) if no test can run them, "+
+					"and others with their language or as text", page, i/2+1, info)
 			}
 		}
 	}

@@ -266,7 +266,8 @@ var ofServices = []mistake{
 		want: []string{"cannot read the new program", "TMP/none", "check the path"}},
 	{command: "upgrade TMP/junk --root=TMP/installed",
 		want: []string{"TMP/junk is not a monopod program for this machine", "is it executable"}},
-	{command: "upgrade /bin/true --root=TMP/installed", want: []string{"/bin/true is not a monopod program for this machine"}},
+	{command: "upgrade /bin/true --root=TMP/installed",
+		want: []string{"/bin/true is not a monopod program for this machine"}},
 	{command: "rollback --root=TMP/installed", want: []string{"there is no previous program"}},
 	{command: "uninstall --root=TMP/foreign", want: []string{"/etc/init.d/monopod does not run monopod serve"}},
 	{command: "install --root=TMP/machine --force -- --bogus",
@@ -335,7 +336,8 @@ func newMistaken(t *testing.T) *mistaken {
 	w.tmp = tmp
 	var errs []error
 	for name, text := range map[string]string{
-		"junk": "junk\n", "nothing": "", "typo.yaml": "api-server: {lissten: x}\n", "broken.yaml": ": : {\n", "empty/.keep": "",
+		"junk": "junk\n", "nothing": "", "typo.yaml": "api-server: {lissten: x}\n", "broken.yaml": ": : {\n",
+		"empty/.keep":             "",
 		"machine/sbin/openrc-run": "", "installed/sbin/openrc-run": "", "foreign/sbin/openrc-run": "",
 		"installed/etc/init.d/monopod": "command=\"/monopod\"\ncommand_args=\"serve\"\n", "installed/monopod": "old",
 		"foreign/etc/init.d/monopod": "command=\"/bin/true\"\ncommand_args=\"\"\n",
@@ -354,7 +356,8 @@ func newMistaken(t *testing.T) *mistaken {
 	}
 	t.Cleanup(func() { l.Close() })
 	w.names = strings.NewReplacer("DATA", running.Dir, "STOPPED", stopped.Dir, "TMP", tmp, "PORT", l.Addr().String())
-	if out, err := exec.Command(w.program, "images", "pull", "app:1", "--data-dir", running.Dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command(w.program, "images", "pull", "app:1", "--data-dir",
+		running.Dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return w

@@ -79,7 +79,8 @@ func TestMetricsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := harness.NewServer(b.Monopod(harness.Plain), dir, "--node-name=node1", "--runtime=fake", "--eviction-hard=memory.available<100Mi")
+	s := harness.NewServer(b.Monopod(harness.Plain), dir, "--node-name=node1", "--runtime=fake",
+		"--eviction-hard=memory.available<100Mi")
 	t.Cleanup(func() {
 		s.CleanUp(false)
 		os.RemoveAll(dir)

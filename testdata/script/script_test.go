@@ -121,7 +121,8 @@ func (b programs) runScripts(t *testing.T, dir string, over world) {
 		Setup:     func(env *testscript.Env) error { return b.setup(env, over) },
 		Condition: func(name string) (bool, error) { return condition(name, over.runtime) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl, "etcd": startEtcd,
+			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl,
+			"etcd":     startEtcd,
 			"registry": askRegistry, "why": explained,
 		},
 	})
@@ -190,7 +191,8 @@ var containerdVersion = sync.OnceValues(func() (string, error) {
 
 func TestCan(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]string{"1.6.20": "", "v2.0.5": "cdi userns", "v2.1.4": "cdi images userns", "v2.2.0": "cdi images imagefolders userns"} {
+	for version, want := range map[string]string{"1.6.20": "", "v2.0.5": "cdi userns", "v2.1.4": "cdi images userns",
+		"v2.2.0": "cdi images imagefolders userns"} {
 		var got []string
 		for _, name := range []string{"cdi", "images", "imagefolders", "userns"} {
 			if ok, err := can(name, &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: version}); ok {
@@ -219,7 +221,8 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	}
 	monopod := b.Monopod(over.monopod)
 	s := &harness.Server{Dir: dir}
-	env.Values[programsKey{}], env.Values[serverKey{}], env.Values[othersKey{}], env.Values[registryKey{}] = b, s, map[string]*harness.Server{}, &registryOf{}
+	env.Values[programsKey{}], env.Values[serverKey{}], env.Values[othersKey{}], env.Values[registryKey{}] = b, s,
+		map[string]*harness.Server{}, &registryOf{}
 	env.Values[testKey{}] = env.T()
 	env.Setenv("RUNTIME", over.runtime)
 	env.Setenv("DATA", dir)
@@ -237,7 +240,8 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	}
 	env.Setenv("SAMPLE", sample)
 	env.Setenv("DOCS", docs)
-	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(),
+		os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() { // after the cleanups of the script's commands, so that what they started has ended
 		atRest := atRest(env.T(), s)

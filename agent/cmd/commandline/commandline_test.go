@@ -91,7 +91,8 @@ func TestUsageOfMisusedCommands(t *testing.T) {
 		"serve --force": "monopod: unknown flag: --force; usage: program serve [flags]; see program serve --help\n",
 		"none":          `monopod: unknown command "none" for "program"; usage: program; see program --help` + "\n",
 		"serve":         "monopod: it failed\n",
-		"images bogus":  `monopod: unknown command "bogus" for "program images"; usage: program images COMMAND; see program images --help` + "\n",
+		"images bogus": `monopod: unknown command "bogus" for "program images"; usage: program images COMMAND; see ` +
+			`program images --help` + "\n",
 	} {
 		root := program(&part{}, nil, func(*cobra.Command) error { return errors.New("it failed") })
 		images := &cobra.Command{Use: "images"}
@@ -113,12 +114,13 @@ func TestErrorsOfTheMachine(t *testing.T) {
 	t.Parallel()
 	open := func(err error) error { return &os.PathError{Op: "open", Path: "/x", Err: err} }
 	for want, err := range map[string]error{
-		"open /x: no space left on device; free space there, or choose another disk": errors.Join(open(syscall.ENOSPC), open(syscall.ENOSPC)),
-		"open /x: permission denied; run it as root, or as the owner of the file":    open(syscall.EACCES),
-		"open /x: permission denied: choose a folder":                                fmt.Errorf("%w: choose a folder", open(syscall.EACCES)),
-		"open /x: no such file or directory; check the path":                         open(syscall.ENOENT),
-		`number "x": invalid syntax`:                                                 errors.New(`number "x": strconv.ParseInt: parsing "x": invalid syntax`),
-		"it lacks:\n  a\n  b":                                                        errors.New("it lacks:\n  a\n  b"),
+		"open /x: no space left on device; free space there, or choose another disk": errors.Join(open(syscall.ENOSPC),
+			open(syscall.ENOSPC)),
+		"open /x: permission denied; run it as root, or as the owner of the file": open(syscall.EACCES),
+		"open /x: permission denied: choose a folder":                             fmt.Errorf("%w: choose a folder", open(syscall.EACCES)),
+		"open /x: no such file or directory; check the path":                      open(syscall.ENOENT),
+		`number "x": invalid syntax`:                                              errors.New(`number "x": strconv.ParseInt: parsing "x": invalid syntax`),
+		"it lacks:\n  a\n  b":                                                     errors.New("it lacks:\n  a\n  b"),
 	} {
 		var out bytes.Buffer
 		Fail(&out, program(&part{}, nil, nil), err)
@@ -175,7 +177,8 @@ func TestHelpInGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := -1
-	for _, want := range []string{"Serve.\n", "First flags:", "--address", "--name", "Second flags:", "--data-dir", "Other flags:", "--help"} {
+	for _, want := range []string{"Serve.\n", "First flags:", "--address", "--name", "Second flags:", "--data-dir",
+		"Other flags:", "--help"} {
 		at := strings.Index(out.String(), want)
 		if at <= last {
 			t.Errorf("%s is at %d, after %d:\n%s", want, at, last, &out)
@@ -273,7 +276,8 @@ func TestGreeting(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	greeting(&out, "127.0.0.1:6443", "/data")
-	for _, want := range []string{"export KUBECONFIG=/data/admin.kubeconfig\n", "kubectl get pods", "https://127.0.0.1:6443/", "/data/pki/admin.token"} {
+	for _, want := range []string{"export KUBECONFIG=/data/admin.kubeconfig\n", "kubectl get pods",
+		"https://127.0.0.1:6443/", "/data/pki/admin.token"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in %s", want, &out)
 		}

@@ -86,17 +86,18 @@ func TestBadFiles(t *testing.T) {
 		"unknown section":   {"pods: {}", `line 1: unknown section "pods"; known: api-server, pod`},
 		"section, no flags": {"pod: 3", "line 1: section pod must be a mapping"},
 		"unknown key":       {"pod:\n  max-podz: 3", `line 2: unknown key "max-podz"; monopod config prints all of them`},
-		"other section":     {"pod:\n  serialize: true", `line 2: unknown key "serialize"; it belongs to section "api-server"`},
-		"the file itself":   {"api-server:\n  config: x", `line 2: unknown key "config"`},
-		"help":              {"other: {help: true}", `unknown section "other"`},
-		"bad value":         {"pod:\n  max-pods: many", `line 2: invalid argument "many" for "--max-pods" flag`},
-		"twice":             {"pod:\n  max-pods: 1\n  max-pods: 2", `line 3: "max-pods" is set twice`},
-		"section twice":     {"pod: {}\npod: {}", `line 2: "pod" is set twice`},
-		"nested":            {"pod:\n  controllers: [[a]]", "line 2: controllers: an item of the list must be a plain value"},
-		"alias":             {"api-server: &a {}\npod: *a", "line 2: section pod must be a mapping"},
-		"two documents":     {"pod: {}\n---\npod: {}", "it contains several documents"},
-		"two mistakes":      {"pod: {x: 1, y: 2}", "unknown key \"y\""},
-		"too large":         {strings.Repeat("#", maxFile+1), "it is larger than 1048576 bytes"},
+		"other section": {"pod:\n  serialize: true",
+			`line 2: unknown key "serialize"; it belongs to section "api-server"`},
+		"the file itself": {"api-server:\n  config: x", `line 2: unknown key "config"`},
+		"help":            {"other: {help: true}", `unknown section "other"`},
+		"bad value":       {"pod:\n  max-pods: many", `line 2: invalid argument "many" for "--max-pods" flag`},
+		"twice":           {"pod:\n  max-pods: 1\n  max-pods: 2", `line 3: "max-pods" is set twice`},
+		"section twice":   {"pod: {}\npod: {}", `line 2: "pod" is set twice`},
+		"nested":          {"pod:\n  controllers: [[a]]", "line 2: controllers: an item of the list must be a plain value"},
+		"alias":           {"api-server: &a {}\npod: *a", "line 2: section pod must be a mapping"},
+		"two documents":   {"pod: {}\n---\npod: {}", "it contains several documents"},
+		"two mistakes":    {"pod: {x: 1, y: 2}", "unknown key \"y\""},
+		"too large":       {strings.Repeat("#", maxFile+1), "it is larger than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +118,8 @@ func TestBadFiles(t *testing.T) {
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	var s settings
-	if err := s.load(t, "pod: {data-dir: 'yes: #', controllers: [], options: {a: 1, b: 2}, max-pods: 3}", nil); err != nil {
+	if err := s.load(t, "pod: {data-dir: 'yes: #', controllers: [], options: {a: 1, b: 2}, max-pods: 3}",
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]settings{"defaults": {}, "set": s} {

@@ -60,7 +60,8 @@ func TestTranslate(t *testing.T) {
 		},
 		"a folder without a certificate": {args: []string{"--cert-dir=/nowhere"}, flags: []string{"--listen=0.0.0.0:6443"}},
 		"flags without effect": {
-			args: []string{"--feature-gates=A=true", "", "--v", "4", "--enable-aggregator-routing"}, flags: []string{"--listen=0.0.0.0:6443"},
+			args:    []string{"--feature-gates=A=true", "", "--v", "4", "--enable-aggregator-routing"},
+			flags:   []string{"--listen=0.0.0.0:6443"},
 			ignored: []string{"feature-gates", "enable-aggregator-routing"},
 		},
 		"no flag": {args: []string{"serve"}, problem: `unexpected argument "serve"`},
@@ -125,7 +126,8 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- runEtcd(ctx, []string{"--data-dir=/x", "--listen-client-urls=http://" + at}) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
-	for path, want := range map[string]string{"/health": `{"health":"true","reason":""}`, "/v3/kv/range": "this etcd only answers /health: kube-apiserver of monopod keeps the state itself\n"} {
+	for path, want := range map[string]string{"/health": `{"health":"true","reason":""}`,
+		"/v3/kv/range": "this etcd only answers /health: kube-apiserver of monopod keeps the state itself\n"} {
 		var resp *http.Response
 		for resp == nil {
 			if resp, err = client.Get("http://" + at + path); err != nil && len(ended) > 0 {

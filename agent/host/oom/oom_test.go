@@ -37,15 +37,19 @@ func TestParser(t *testing.T) {
 		records []string
 		want    []Kill
 	}{
-		"the machine":        {[]string{machine, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
-		"others in between":  {[]string{machine, "6,9,9,-;eth0: link up\n", killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
+		"the machine": {[]string{machine, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
+		"others in between": {[]string{machine, "6,9,9,-;eth0: link up\n", killed},
+			[]Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
 		"processors' memory": {[]string{cpuset, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a"}}},
 		"a limit":            {[]string{limit, killed7}, []Kill{byLimit}},
 		"its whole group":    {[]string{limit, killed7, killed8}, []Kill{byLimit, {Process: "sh", PID: 8}}},
-		"both":               {[]string{machine, killed, limit, killed7}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}, byLimit}},
-		"without a summary":  {[]string{killed7}, []Kill{{Process: "we,pid=b", PID: 7}}},
-		"an old kernel":      {[]string{old, choose, oldKill, killed8}, []Kill{{Process: "sh", PID: 9, Cgroup: "/p/c2"}, {Process: "sh", PID: 8}}},
-		"nothing of all":     {[]string{"", ";", "no record", "1,1,1,-;oom-kill:constraint=", "1,1,1,-;Killed process x", "1,1,1,-;oom-kill:constraint=A,task_memcg=/a,task=b,pid=c"}, nil},
+		"both": {[]string{machine, killed, limit, killed7},
+			[]Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}, byLimit}},
+		"without a summary": {[]string{killed7}, []Kill{{Process: "we,pid=b", PID: 7}}},
+		"an old kernel": {[]string{old, choose, oldKill, killed8}, []Kill{{Process: "sh", PID: 9, Cgroup: "/p/c2"},
+			{Process: "sh", PID: 8}}},
+		"nothing of all": {[]string{"", ";", "no record", "1,1,1,-;oom-kill:constraint=", "1,1,1,-;Killed process x",
+			"1,1,1,-;oom-kill:constraint=A,task_memcg=/a,task=b,pid=c"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +69,8 @@ func TestParser(t *testing.T) {
 
 func TestString(t *testing.T) {
 	t.Parallel()
-	if got := (Kill{Process: "stress", PID: 42}).String(); got != "System OOM encountered, victim process: stress, pid: 42" {
+	if got := (Kill{Process: "stress",
+		PID: 42}).String(); got != "System OOM encountered, victim process: stress, pid: 42" {
 		t.Error(got)
 	}
 }

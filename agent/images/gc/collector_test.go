@@ -67,7 +67,8 @@ func (p pod) Garbage() (gc.Pod, bool) {
 func (w *world) collector(t *testing.T, known bool, pods ...pod) *gc.Collector {
 	t.Helper()
 	c, err := gc.New(gc.Deps{
-		Runtime: w, Node: w, Clock: clocktesting.NewFakeClock(time.Now()), Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
+		Runtime: w, Node: w, Clock: clocktesting.NewFakeClock(time.Now()), Log: zap.NewNop(),
+		Metrics: prometheus.NewRegistry(),
 		Pods: func() map[types.UID]gc.RunningPod {
 			out := map[types.UID]gc.RunningPod{}
 			for _, p := range pods {
@@ -96,11 +97,13 @@ func TestDeadContainers(t *testing.T) {
 		pods       []pod
 		gone, news string
 	}{
-		"one of a living pod stays":         {pods: []pod{{uid: "a", known: true}}, gone: "a0", news: "a0 swept"},
-		"none of one that has ended":        {pods: []pod{{uid: "a", known: true, over: true}}, gone: "a0 a1", news: "a0 a1 swept"},
+		"one of a living pod stays": {pods: []pod{{uid: "a", known: true}}, gone: "a0", news: "a0 swept"},
+		"none of one that has ended": {pods: []pod{{uid: "a", known: true, over: true}}, gone: "a0 a1",
+			news: "a0 a1 swept"},
 		"not of one of which nothing known": {pods: []pod{{uid: "a"}}, news: "swept"},
 		"nothing before all pods are known": {unknown: true, pods: []pod{{uid: "a", known: true}}},
-		"one that is stuck holds up none":   {stuck: "a0", pods: []pod{{uid: "a", known: true}, {uid: "b", known: true}}, gone: "b0", news: "b0 swept"},
+		"one that is stuck holds up none": {stuck: "a0", pods: []pod{{uid: "a", known: true}, {uid: "b", known: true}},
+			gone: "b0", news: "b0 swept"},
 	} {
 		w := &world{stuck: c.stuck}
 		err := w.collector(t, !c.unknown, c.pods...).DeadContainers(t.Context())

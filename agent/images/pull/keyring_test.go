@@ -76,12 +76,16 @@ func TestForms(t *testing.T) {
 		"user and password": {text: `{"auths":{"r.io":{"username":"u","password":"p"}}}`, users: "u"},
 		"auth counts":       {text: `{"auths":{"r.io":{"username":"x","password":"y","auth":"dTpw"}}}`, users: "u"},
 		"unpadded":          {text: `{"auths":{"r.io":{"auth":"dTpwOnc"}}}`, users: "u"},
-		"helpers":           {text: `{"auths":{"r.io":{"auth":"dTpw"}},"credsStore":"desktop","credHelpers":{"r.io":"ecr-login"},"HttpHeaders":{"a":"b"}}`, users: "u"},
-		"only helpers":      {text: `{"credHelpers":{"r.io":"ecr-login"}}`},
-		"the longest first": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a/b":{"auth":"djpw"},"r.io/a":{"auth":"dzpw"}}}`, users: "v w u"},
-		"one is broken":     {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a":{"auth":"%%%"}}}`, users: "u", fails: "credentials for r.io/a: auth is not the base64 of user:password"},
-		"no colon":          {text: `{"auths":{"r.io":{"auth":"dXA="}}}`, fails: "credentials for r.io: auth is not the base64 of user:password"},
-		"no JSON":           {text: `{`, fails: "unexpected end of JSON input"},
+		"helpers": {text: `{"auths":{"r.io":{"auth":"dTpw"}},"credsStore":"desktop",` +
+			`"credHelpers":{"r.io":"ecr-login"},"HttpHeaders":{"a":"b"}}`, users: "u"},
+		"only helpers": {text: `{"credHelpers":{"r.io":"ecr-login"}}`},
+		"the longest first": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a/b":{"auth":"djpw"},"r.io/a":{"auth":"dzpw"}}}`,
+			users: "v w u"},
+		"one is broken": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a":{"auth":"%%%"}}}`, users: "u",
+			fails: "credentials for r.io/a: auth is not the base64 of user:password"},
+		"no colon": {text: `{"auths":{"r.io":{"auth":"dXA="}}}`,
+			fails: "credentials for r.io: auth is not the base64 of user:password"},
+		"no JSON": {text: `{`, fails: "unexpected end of JSON input"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -63,7 +63,8 @@ func TestArrived(t *testing.T) {
 		}
 		arrived := 0
 		NewImporter(PreloadConfig{
-			Dir: dir, Record: filepath.Join(dir, "imported.json"), Runtime: runtime, Clock: clock.RealClock{}, Log: zap.NewNop(), Arrived: func() { arrived++ },
+			Dir: dir, Record: filepath.Join(dir, "imported.json"), Runtime: runtime, Clock: clock.RealClock{}, Log: zap.NewNop(),
+			Arrived:  func() { arrived++ },
 			Imported: func([]string, error) {}, Failed: func(message string) { t.Errorf("failed: %s", message) },
 		}).importAll(t.Context())
 		if runtime.imports != start.imports || arrived != start.arrived {
@@ -96,10 +97,15 @@ func TestFailed(t *testing.T) {
 	var told []string
 	results := map[bool]int{}
 	i := NewImporter(PreloadConfig{
-		Dir: dir, Record: filepath.Join(dir, "imported.json"), Runtime: runtime, Clock: clock.RealClock{}, Log: zap.NewNop(), Arrived: func() {},
-		Imported: func(_ []string, err error) { results[err == nil]++ }, Failed: func(message string) { told = append(told, message) },
+		Dir: dir, Record: filepath.Join(dir, "imported.json"), Runtime: runtime, Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Arrived:  func() {},
+		Imported: func(_ []string, err error) { results[err == nil]++ }, Failed: func(message string) {
+			told = append(told,
+				message)
+		},
 	})
-	for _, change := range []func(){func() {}, func() {}, func() { delete(runtime.bad, "a.tar") }, func() { _ = os.Remove(filepath.Join(dir, "c.tar")) }} {
+	for _, change := range []func(){func() {}, func() {}, func() { delete(runtime.bad, "a.tar") },
+		func() { _ = os.Remove(filepath.Join(dir, "c.tar")) }} {
 		change()
 		i.importAll(t.Context())
 	}

@@ -133,11 +133,15 @@ func TestCredentials(t *testing.T) {
 		"pod's": {image: "reg.example.com/a:1",
 			secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong", "?"),
 				pullSecret("reg.example.com/a", "right", "secret")}, users: "right"},
-		"node's":           {image: "reg.example.com/a:1", users: "node"},
-		"pod's, then node": {image: "reg.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong", "?")}, users: "wrong,node"},
-		"another's":        {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "u", "secret")}, users: "", fails: "denied"},
-		"unreadable":       {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("else.example.com", "u", "secret"), {Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{")}}}, users: "u"},
-		"only unreadable": {image: "else.example.com/a:1", secrets: []*corev1.Secret{{Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{")}}}, users: "",
+		"node's": {image: "reg.example.com/a:1", users: "node"},
+		"pod's, then node": {image: "reg.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong",
+			"?")}, users: "wrong,node"},
+		"another's": {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "u",
+			"secret")}, users: "", fails: "denied"},
+		"unreadable": {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("else.example.com", "u",
+			"secret"), {Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{")}}}, users: "u"},
+		"only unreadable": {image: "else.example.com/a:1",
+			secrets: []*corev1.Secret{{Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{")}}}, users: "",
 			fails: "[denied, image pull secret /: unexpected end of JSON input]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +206,8 @@ func TestWords(t *testing.T) {
 			`Warning ErrImageNeverPull: Container image "other" is not present with pull policy of Never`,
 			`Warning Failed: Error: ErrImageNeverPull`,
 			`! Container image "other" is not present with pull policy of Never`,
-			`Warning InspectFailed: Failed to apply default image tag "UPPER:case": couldn't parse image name "UPPER:case": invalid reference format: repository name (library/UPPER) must be lowercase`,
+			`Warning InspectFailed: Failed to apply default image tag "UPPER:case": couldn't parse image name "UPPER:case": ` +
+				`invalid reference format: repository name (library/UPPER) must be lowercase`,
 			`Warning Failed: Error: InvalidImageName`,
 			`! InvalidImageName`,
 		}
@@ -240,7 +245,8 @@ func TestPulls(t *testing.T) {
 				}
 			})
 		}
-		for _, want := range []string{"[web:1]", "[db:1 web:1]", "[db:1 web:1]", "[db:1 web:1]", "[db:1 web:1]", "[web:1]", "[]"} {
+		for _, want := range []string{"[web:1]", "[db:1 web:1]", "[db:1 web:1]", "[db:1 web:1]", "[db:1 web:1]", "[web:1]",
+			"[]"} {
 			time.Sleep(240 * time.Millisecond)
 			if got := fmt.Sprint(p.Pulls()); got != want {
 				t.Errorf("%s, want %s", got, want)

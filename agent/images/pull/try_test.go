@@ -21,12 +21,16 @@ func TestTry(t *testing.T) {
 		why    Error
 		pull   bool // when it is still missing
 	}{
-		"never looked for":         {before: func(*Try) {}, pull: true},
-		"being pulled":             {before: func(t *Try) { t.Missing() }, waits: true},
-		"pulled again":             {before: func(t *Try) { t.Failed(denied, start); t.Missing() }, waits: true, why: Error{Reason: ReasonPull, Message: "denied"}},
-		"failed":                   {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 5 * time.Second, waits: true, why: Error{ReasonPull, "denied", 15 * time.Second}, pull: true},
-		"failed long ago":          {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 20 * time.Second, pull: true},
-		"failed in other words":    {before: func(t *Try) { t.Pulled(errors.New("odd"), start) }, waits: true, why: Error{ReasonPull, "odd", 10 * time.Second}, pull: true},
+		"never looked for": {before: func(*Try) {}, pull: true},
+		"being pulled":     {before: func(t *Try) { t.Missing() }, waits: true},
+		"pulled again": {before: func(t *Try) { t.Failed(denied, start); t.Missing() }, waits: true,
+			why: Error{Reason: ReasonPull, Message: "denied"}},
+		"failed": {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 5 * time.Second,
+			waits: true, why: Error{ReasonPull, "denied", 15 * time.Second}, pull: true},
+		"failed long ago": {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 20 * time.Second,
+			pull: true},
+		"failed in other words": {before: func(t *Try) { t.Pulled(errors.New("odd"), start) }, waits: true,
+			why: Error{ReasonPull, "odd", 10 * time.Second}, pull: true},
 		"cut off":                  {before: func(t *Try) { t.Missing(); t.Pulled(lost, start) }, pull: true},
 		"imported meanwhile":       {before: func(t *Try) { t.Missing(); t.Again() }},
 		"imported after it failed": {before: func(t *Try) { t.Failed(denied, start); t.Again() }, pull: true},

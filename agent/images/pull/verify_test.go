@@ -74,15 +74,21 @@ func TestWhoMayUsePulledImages(t *testing.T) {
 		"preloaded, no secret":            {image: "preloaded:1", may: true},
 		"interrupted pull, no secret":     {image: "docker.io/library/interrupted:1"},
 		"the same under a short name":     {image: "interrupted:1"},
-		"NeverVerify":                     {image: private, flags: []string{"--image-pull-credentials-verification-policy=NeverVerify"}, may: true},
-		"AlwaysVerify, preloaded":         {image: "preloaded:1", flags: []string{"--image-pull-credentials-verification-policy=AlwaysVerify"}},
-		"AlwaysVerify, public":            {image: public, flags: []string{"--image-pull-credentials-verification-policy=AlwaysVerify"}, may: true},
+		"NeverVerify": {image: private,
+			flags: []string{"--image-pull-credentials-verification-policy=NeverVerify"}, may: true},
+		"AlwaysVerify, preloaded": {image: "preloaded:1",
+			flags: []string{"--image-pull-credentials-verification-policy=AlwaysVerify"}},
+		"AlwaysVerify, public": {image: public,
+			flags: []string{"--image-pull-credentials-verification-policy=AlwaysVerify"}, may: true},
 		"allowlist, name": {image: private, may: true,
-			flags: []string{"--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages", "--preloaded-images-verification-allowlist=reg.example.com/a"}},
+			flags: []string{"--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages",
+				"--preloaded-images-verification-allowlist=reg.example.com/a"}},
 		"allowlist, prefix": {image: private, may: true,
-			flags: []string{"--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages", "--preloaded-images-verification-allowlist=x,reg.example.com/*"}},
+			flags: []string{"--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages",
+				"--preloaded-images-verification-allowlist=x,reg.example.com/*"}},
 		"allowlist, preloaded but not listed": {image: "preloaded:1",
-			flags: []string{"--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages", "--preloaded-images-verification-allowlist=reg.example.com/*"}},
+			flags: []string{"--image-pull-credentials-verification-policy=NeverVerifyAllowlistedImages",
+				"--preloaded-images-verification-allowlist=reg.example.com/*"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +98,8 @@ func TestWhoMayUsePulledImages(t *testing.T) {
 				there: map[string]string{private: "secret", public: ""},
 			}
 			before := puller(t, dir, r)
-			for _, q := range []pull.Request{asks(private, corev1.PullIfNotPresent, regcred), asks(public, corev1.PullIfNotPresent)} {
+			for _, q := range []pull.Request{asks(private, corev1.PullIfNotPresent, regcred),
+				asks(public, corev1.PullIfNotPresent)} {
 				if img, err := before.Pull(t.Context(), q); err != nil || img == nil {
 					t.Fatal(img, err)
 				}
@@ -133,7 +140,8 @@ func interrupt(t *testing.T, dir string, r *registry) {
 	if left, _ := os.ReadDir(filepath.Join(dir, "pulling")); len(left) != 0 {
 		t.Fatalf("%d records of pulls that failed", len(left))
 	}
-	if err := errors.Join(os.Remove(filepath.Join(dir, "pulling")), os.Rename(filepath.Join(dir, "copy"), filepath.Join(dir, "pulling"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, "pulling")), os.Rename(filepath.Join(dir, "copy"),
+		filepath.Join(dir, "pulling"))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -227,8 +235,10 @@ func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 func TestVerificationFlags(t *testing.T) {
 	t.Parallel()
 	for _, c := range []pull.Verification{
-		{Policy: "Sometimes"}, {Listed: []string{"a"}}, {Policy: pull.VerifyNotListed, Listed: []string{"a*"}}, {Policy: pull.VerifyNotListed, Listed: []string{"/*"}},
-		{Policy: pull.VerifyNotListed, Listed: []string{"a:1"}}, {Policy: pull.VerifyNotListed, Listed: []string{" a"}}, {Policy: pull.VerifyNotListed, Listed: []string{""}},
+		{Policy: "Sometimes"}, {Listed: []string{"a"}}, {Policy: pull.VerifyNotListed, Listed: []string{"a*"}},
+		{Policy: pull.VerifyNotListed, Listed: []string{"/*"}},
+		{Policy: pull.VerifyNotListed, Listed: []string{"a:1"}}, {Policy: pull.VerifyNotListed, Listed: []string{" a"}},
+		{Policy: pull.VerifyNotListed, Listed: []string{""}},
 	} {
 		if err := c.Check(); err == nil {
 			t.Errorf("accepted: %+v", c)

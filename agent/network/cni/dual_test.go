@@ -130,7 +130,8 @@ func TestPodsHaveAddressesOfBothFamilies(t *testing.T) {
 		})
 		far.inside(func() {
 			expect(t, "another machine", map[string]string{
-				"203.0.113.1:18080": "203.0.113.2", "[2001:db8::1]:18080": "2001:db8::2", "[2001:db8::1]:18081": "2001:db8::2", "203.0.113.1:18082": "203.0.113.2",
+				"203.0.113.1:18080": "203.0.113.2", "[2001:db8::1]:18080": "2001:db8::2", "[2001:db8::1]:18081": "2001:db8::2",
+				"203.0.113.1:18082": "203.0.113.2",
 			})
 			for _, closed := range []string{"203.0.113.1:18081", "[2001:db8::1]:18082"} {
 				if from, err := get(closed); err == nil {
@@ -168,7 +169,8 @@ func TestOnlyIPv6(t *testing.T) {
 		gw := n.Gateways()[0].String()
 		expect(t, "host", map[string]string{at(p.ip, 8080): gw, "[" + gw + "]:18080": gw})
 		q := newPod(t, n, "six-b")
-		if out, err := q.run("ADD", rules.Port{HostPort: 80, ContainerPort: 80, HostIP: "127.0.0.1"}); err == nil || !strings.Contains(out, "no address of the family") {
+		if out, err := q.run("ADD", rules.Port{HostPort: 80, ContainerPort: 80, HostIP: "127.0.0.1"}); err == nil ||
+			!strings.Contains(out, "no address of the family") {
 			t.Errorf("a host port of IPv4 for a pod of IPv6: %v, %s", err, out)
 		}
 		if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 {
@@ -210,11 +212,13 @@ func TestReconcileAfterACrash(t *testing.T) {
 		}
 		netns.DeleteNamed(filepath.Base(gone.path))
 		for _, ip := range rebooted.ips { // as an earlier boot left it
-			if err := os.WriteFile(n.pool().File(ip), []byte(`{"container":"x","netns":"`+rebooted.path+`","boot":"earlier","ports":true}`), 0o600); err != nil {
+			if err := os.WriteFile(n.pool().File(ip), []byte(`{"container":"x","netns":"`+rebooted.path+
+				`","boot":"earlier","ports":true}`), 0o600); err != nil {
 				t.Error(err)
 			}
 		}
-		again, err := Prepare(Config{Dir: n.Dir, ID: "test", Executable: "/proc/self/exe", Services: ranges, Log: zaptest.NewLogger(t)})
+		again, err := Prepare(Config{Dir: n.Dir, ID: "test", Executable: "/proc/self/exe", Services: ranges,
+			Log: zaptest.NewLogger(t)})
 		if err != nil || !cmp.Equal(again.Subnets, n.Subnets, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
 			t.Errorf("%+v, %v; want %s again", again, err, n.Subnets)
 		}

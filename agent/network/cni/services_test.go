@@ -266,7 +266,8 @@ func TestPodsAreOutsideOfTheRanges(t *testing.T) {
 	if got := (ipam.Plan{ID: "abc", Taken: []netip.Prefix{first}}).Choose()[0]; got.Overlaps(first) {
 		t.Errorf("pods in %s, Services in %s", got, first)
 	}
-	if got := ipam.WithoutPods([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 ||
+	if got := ipam.WithoutPods([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(
+		got) != 2 ||
 		strings.Contains(got[0].String(), "/8") {
 		t.Errorf("%v is refused to pods in %s", got, first)
 	}

@@ -154,7 +154,8 @@ func TestGoResolver(t *testing.T) {
 	}}
 	for name, want := range map[string]string{
 		"web.default.svc.cluster.local.": "10.96.0.5 fd96::5", "set.default.svc.cluster.local.": "10.88.0.2 10.88.0.3",
-		"outside.default.svc.cluster.local.": "192.0.2.80", "alias.default.svc.cluster.local.": "10.96.0.5 fd96::5", "www.example.com.": "192.0.2.80",
+		"outside.default.svc.cluster.local.": "192.0.2.80", "alias.default.svc.cluster.local.": "10.96.0.5 fd96::5",
+		"www.example.com.": "192.0.2.80",
 	} {
 		got, err := r.LookupHost(t.Context(), name)
 		slices.Sort(got)
@@ -162,13 +163,16 @@ func TestGoResolver(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %s", name, got, err, want)
 		}
 	}
-	if _, err := r.LookupHost(t.Context(), "absent.default.svc.cluster.local."); err == nil || !strings.Contains(err.Error(), "no such host") {
+	if _, err := r.LookupHost(t.Context(), "absent.default.svc.cluster.local."); err == nil ||
+		!strings.Contains(err.Error(), "no such host") {
 		t.Errorf("absent: %v", err)
 	}
-	if _, srv, err := r.LookupSRV(t.Context(), "http", "tcp", "set.default.svc.cluster.local."); err != nil || len(srv) != 2 || srv[0].Port != 8080 {
+	if _, srv, err := r.LookupSRV(t.Context(), "http", "tcp", "set.default.svc.cluster.local."); err != nil ||
+		len(srv) != 2 || srv[0].Port != 8080 {
 		t.Errorf("SRV: %v, %v", srv, err)
 	}
-	if names, err := r.LookupAddr(t.Context(), "10.96.0.5"); err != nil || !slices.Equal(names, []string{"web.default.svc.cluster.local."}) {
+	if names, err := r.LookupAddr(t.Context(), "10.96.0.5"); err != nil || !slices.Equal(names,
+		[]string{"web.default.svc.cluster.local."}) {
 		t.Errorf("PTR: %v, %v", names, err)
 	}
 }
@@ -187,9 +191,11 @@ func ask(t testing.TB, at, network, name string, typ uint16) *dns.Msg {
 func TestNegativeAnswersHaveTTL(t *testing.T) {
 	t.Parallel()
 	at := start(t, zone(services()))
-	for name, code := range map[string]int{"absent.default.svc.cluster.local.": dns.RcodeNameError, "set.default.svc.cluster.local.": dns.RcodeSuccess} {
+	for name, code := range map[string]int{"absent.default.svc.cluster.local.": dns.RcodeNameError,
+		"set.default.svc.cluster.local.": dns.RcodeSuccess} {
 		m := ask(t, at, "udp", name, dns.TypeAAAA)
-		if m.Rcode != code || len(m.Answer) > 0 || len(m.Ns) != 1 || m.Ns[0].Header().Rrtype != dns.TypeSOA || m.Ns[0].Header().Ttl != ttl || !m.Authoritative {
+		if m.Rcode != code || len(m.Answer) > 0 || len(m.Ns) != 1 || m.Ns[0].Header().Rrtype != dns.TypeSOA ||
+			m.Ns[0].Header().Ttl != ttl || !m.Authoritative {
 			t.Errorf("%s: %v", name, m)
 		}
 	}
@@ -234,7 +240,8 @@ func TestOtherNamesAreCached(t *testing.T) {
 		name  string
 		code  int
 		asked int32
-	}{{"there.example.", dns.RcodeSuccess, 1}, {"absent.example.", dns.RcodeNameError, 1}, {"at-once.example.", dns.RcodeSuccess, 3}} {
+	}{{"there.example.", dns.RcodeSuccess, 1}, {"absent.example.", dns.RcodeNameError, 1},
+		{"at-once.example.", dns.RcodeSuccess, 3}} {
 		before := asked.Load()
 		for range 3 {
 			if m := ask(t, at, "udp", c.name, dns.TypeA); m.Rcode != c.code || m.Question[0].Name != c.name {
@@ -279,7 +286,10 @@ func TestOfflineFailsAtOnce(t *testing.T) {
 func TestSecondResolverIsTried(t *testing.T) {
 	t.Parallel()
 	broken, _ := upstream(t, func(_ dns.Question, m *dns.Msg) { m.Rcode = dns.RcodeServerFailure })
-	good, _ := upstream(t, func(q dns.Question, m *dns.Msg) { m.Answer = append(m.Answer, record(q.Name+" 60 IN A 192.0.2.80")) })
+	good, _ := upstream(t, func(q dns.Question, m *dns.Msg) {
+		m.Answer = append(m.Answer,
+			record(q.Name+" 60 IN A 192.0.2.80"))
+	})
 	at := start(t, zone(services()), broken, good)
 	if m := ask(t, at, "udp", "there.example.", dns.TypeA); len(m.Answer) != 1 {
 		t.Error(m)
@@ -290,7 +300,8 @@ func TestResolversOfTheNode(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	now := time.Unix(0, 0)
-	read := Resolvers(file, func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("10.96.0.10")} }, func(string) (time.Time, error) { return now, nil })
+	read := Resolvers(file, func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("10.96.0.10")} },
+		func(string) (time.Time, error) { return now, nil })
 	write := func(text string) {
 		now = now.Add(time.Second)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

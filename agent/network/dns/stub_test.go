@@ -66,8 +66,9 @@ func TestStubsFlag(t *testing.T) {
 		t.Error(got)
 	}
 	for text, want := range map[string]string{
-		"a.example": "must be ZONE=ADDRESS", "=10.0.0.1": "zone", "b_c.example=10.0.0.1": "zone", "A.example.=10.0.0.1": "repeated",
-		"b.example=": "neither", "b.example=host": "neither", "b.example=10.0.0.1:x": "neither",
+		"a.example": "must be ZONE=ADDRESS", "=10.0.0.1": "zone", "b_c.example=10.0.0.1": "zone",
+		"A.example.=10.0.0.1": "repeated",
+		"b.example=":          "neither", "b.example=host": "neither", "b.example=10.0.0.1:x": "neither",
 	} {
 		if err := s.Set(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -54,17 +54,22 @@ func services() cluster {
 			corev1.ServiceSpec{ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd96::5"}, Ports: ports})},
 		key("set"): {named("set", corev1.ServiceSpec{ClusterIP: none, Ports: ports}),
 			[]*discoveryv1.EndpointSlice{endpoints}},
-		key("six"):      {named("six", corev1.ServiceSpec{ClusterIP: none, Ports: ports}), []*discoveryv1.EndpointSlice{six}},
-		key("early"):    {named("early", corev1.ServiceSpec{ClusterIP: none, Ports: ports, PublishNotReadyAddresses: true}), []*discoveryv1.EndpointSlice{endpoints}},
-		key("empty"):    {svc: named("empty", corev1.ServiceSpec{ClusterIP: none, Ports: ports})},
-		key("outside"):  {svc: named("outside", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "www.example.com"})},
-		key("alias"):    {svc: named("alias", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "web.default.svc.cluster.local"})},
-		key("circular"): {svc: named("circular", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "circular.default.svc.cluster.local"})},
+		key("six"): {named("six", corev1.ServiceSpec{ClusterIP: none, Ports: ports}), []*discoveryv1.EndpointSlice{six}},
+		key("early"): {named("early", corev1.ServiceSpec{ClusterIP: none, Ports: ports, PublishNotReadyAddresses: true}),
+			[]*discoveryv1.EndpointSlice{endpoints}},
+		key("empty"): {svc: named("empty", corev1.ServiceSpec{ClusterIP: none, Ports: ports})},
+		key("outside"): {svc: named("outside", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+			ExternalName: "www.example.com"})},
+		key("alias"): {svc: named("alias", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+			ExternalName: "web.default.svc.cluster.local"})},
+		key("circular"): {svc: named("circular", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+			ExternalName: "circular.default.svc.cluster.local"})},
 	}
 }
 
 func zone(c cluster) *Zone {
-	z := NewZone("cluster.local", c, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.88.0.0/24")})
+	z := NewZone("cluster.local", c, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"),
+		netip.MustParsePrefix("10.88.0.0/24")})
 	for key := range c {
 		z.Changed(key)
 	}
@@ -112,11 +117,13 @@ func TestNamesOfTheCluster(t *testing.T) {
 		{"10-88-0-3.set.default.svc", dns.TypeA, "10.88.0.3"},
 		{"starting.set.default.svc", dns.TypeA, missing},
 		{"starting.early.default.svc", dns.TypeA, "10.88.0.4"},
-		{"_http._tcp.set.default.svc", dns.TypeSRV, "0 100 8080 10-88-0-3.set.default.svc.cluster.local., 0 100 8080 one.set.default.svc.cluster.local."},
+		{"_http._tcp.set.default.svc", dns.TypeSRV,
+			"0 100 8080 10-88-0-3.set.default.svc.cluster.local., 0 100 8080 one.set.default.svc.cluster.local."},
 		{"empty.default.svc", dns.TypeA, missing},
 		{"six.default.svc", dns.TypeAAAA, "fd88::2, fd88::3"},
 		{"one.six.default.svc", dns.TypeAAAA, "fd88::2"},
-		{"_http._tcp.six.default.svc", dns.TypeSRV, "0 100 8080 fd88--3.six.default.svc.cluster.local., 0 100 8080 one.six.default.svc.cluster.local."},
+		{"_http._tcp.six.default.svc", dns.TypeSRV,
+			"0 100 8080 fd88--3.six.default.svc.cluster.local., 0 100 8080 one.six.default.svc.cluster.local."},
 
 		{"outside.default.svc", dns.TypeA, "www.example.com."},
 		{"10-88-0-9.default.pod", dns.TypeA, "10.88.0.9"},
@@ -181,14 +188,16 @@ func TestNamesOfAddresses(t *testing.T) {
 	}
 	expect(map[string]string{
 		"10.96.0.5": "web.default.svc.cluster.local.", "fd96::5": "web.default.svc.cluster.local.", "10.96.0.6": "NXDOMAIN",
-		"10.88.0.2": "one.early.default.svc.cluster.local., one.set.default.svc.cluster.local.", "10.88.0.3": "NXDOMAIN", "192.0.2.1": "not ours",
-		"fd88::2": "one.six.default.svc.cluster.local.", "fd88::3": "not ours",
+		"10.88.0.2": "one.early.default.svc.cluster.local., one.set.default.svc.cluster.local.", "10.88.0.3": "NXDOMAIN",
+		"192.0.2.1": "not ours",
+		"fd88::2":   "one.six.default.svc.cluster.local.", "fd88::3": "not ours",
 	})
 	for _, gone := range []string{"web", "early"} {
 		delete(c, key(gone))
 		z.Changed(key(gone))
 	}
-	expect(map[string]string{"10.96.0.5": "NXDOMAIN", "fd96::5": "not ours", "10.88.0.2": "one.set.default.svc.cluster.local."})
+	expect(map[string]string{"10.96.0.5": "NXDOMAIN", "fd96::5": "not ours",
+		"10.88.0.2": "one.set.default.svc.cluster.local."})
 	clear(c)
 	for _, gone := range []string{"set", "six", "empty", "outside", "alias", "circular"} {
 		z.Changed(key(gone))

@@ -199,9 +199,13 @@ func slice(service string, ready []string, ending ...string) *discoveryv1.Endpoi
 func simple(name, host, to string) *networkingv1.Ingress {
 	return &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: networkingv1.IngressSpec{
-			IngressClassName: new(ClassName), Rules: []networkingv1.IngressRule{{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypePrefix), Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: to, Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
-			}}}},
+			IngressClassName: new(ClassName),
+			Rules: []networkingv1.IngressRule{{Host: host,
+				IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+					Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypePrefix),
+						Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: to,
+							Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
+				}}}},
 		}}
 }
 
@@ -212,7 +216,8 @@ func pairOf(t testing.TB, name string, ends time.Time, hosts ...string) *corev1.
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: hosts, NotBefore: time.Unix(0, 0), NotAfter: ends}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: hosts,
+		NotBefore: time.Unix(0, 0), NotAfter: ends}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +255,8 @@ func send(c *http.Client, r *http.Request) string {
 // shown returns the certificate that a client gets for a host.
 func shown(t testing.TB, port int32, host string) *x509.Certificate {
 	t.Helper()
-	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{ServerName: host, InsecureSkipVerify: true})
+	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{ServerName: host,
+		InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +271,8 @@ func TestController(t *testing.T) {
 	c.start(Config{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Node: "n", MaxBody: "1Mi"})
 	until(t, "the class", func() bool {
 		class, err := client.Get[*networkingv1.IngressClass](t.Context(), c.Registry, "", ClassName)
-		return err == nil && class.Spec.Controller == ControllerName && class.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
+		return err == nil && class.Spec.Controller == ControllerName &&
+			class.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
 	})
 	c.pod("10.0.0.1:8080", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "one") })
 	c.pod("10.0.0.2:8080", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "two") })
@@ -279,8 +286,12 @@ func TestController(t *testing.T) {
 	web := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer web.CloseIdleConnections()
 
-	until(t, "a redirect of a host with a certificate", func() bool { return strings.HasPrefix(ask(t, web, http1, "a.com"), "308") })
-	secure := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	until(t, "a redirect of a host with a certificate", func() bool {
+		return strings.HasPrefix(ask(t, web, http1, "a.com"),
+			"308")
+	})
+	secure := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer secure.CloseIdleConnections()
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/", https), nil)
 	r.Host = "a.com"
@@ -289,13 +300,15 @@ func TestController(t *testing.T) {
 	} else {
 		resp.Body.Close()
 	}
-	if got := ask(t, web, http1, "other.com"); !strings.HasPrefix(got, "404") || len(c.ingress("other").Status.LoadBalancer.Ingress) > 0 {
+	if got := ask(t, web, http1, "other.com"); !strings.HasPrefix(got, "404") ||
+		len(c.ingress("other").Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("another class: %s", got)
 	}
 
 	// Certificates: by name, renewed, and none.
 	before := shown(t, https, "a.com")
-	if before.VerifyHostname("a.com") != nil || shown(t, https, "x.b.com").VerifyHostname("x.b.com") != nil || shown(t, https, "A.com").SerialNumber.Cmp(before.SerialNumber) != 0 {
+	if before.VerifyHostname("a.com") != nil || shown(t, https, "x.b.com").VerifyHostname("x.b.com") != nil ||
+		shown(t, https, "A.com").SerialNumber.Cmp(before.SerialNumber) != 0 {
 		t.Errorf("certificate of %v", before.DNSNames)
 	}
 	if self := shown(t, https, "none.com"); !slices.Equal(self.DNSNames, []string{"ingress.local"}) {
@@ -303,14 +316,18 @@ func TestController(t *testing.T) {
 	}
 	renewed := pairOf(t, "pair", time.Now().Add(time.Hour), "a.com", "*.b.com")
 	edit(c, renewed, func(s *corev1.Secret) { s.Data = renewed.Data })
-	until(t, "the renewed certificate", func() bool { return shown(t, https, "a.com").SerialNumber.Cmp(before.SerialNumber) != 0 })
+	until(t, "the renewed certificate",
+		func() bool { return shown(t, https, "a.com").SerialNumber.Cmp(before.SerialNumber) != 0 })
 
 	// A host with TLS stays one when its Secret is gone: clients get the default certificate, and plain HTTP is redirected
 	// to it.
 	if _, err := c.Delete(t.Context(), client.RefOf(renewed), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the default certificate", func() bool { return slices.Equal(shown(t, https, "a.com").DNSNames, []string{"ingress.local"}) })
+	until(t, "the default certificate", func() bool {
+		return slices.Equal(shown(t, https, "a.com").DNSNames,
+			[]string{"ingress.local"})
+	})
 	if got := ask(t, web, http1, "a.com"); !strings.HasPrefix(got, "308") {
 		t.Errorf("plain HTTP to a host whose Secret is gone: %s", got)
 	}
@@ -342,19 +359,24 @@ func TestEvents(t *testing.T) {
 	c := newCluster(t)
 	c.start(Config{HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Node: "n"})
 	missing := simple("missing", "a.com", "gone")
-	missing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"a.com"}, SecretName: "gone"}, {Hosts: []string{"b.com"}, SecretName: "broken"}, {Hosts: []string{"c.com"}, SecretName: "foreign"}, {Hosts: []string{"d.com"}, SecretName: "old"}}
+	missing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"a.com"}, SecretName: "gone"}, {Hosts: []string{"b.com"},
+		SecretName: "broken"}, {Hosts: []string{"c.com"}, SecretName: "foreign"}, {Hosts: []string{"d.com"},
+		SecretName: "old"}}
 	port := simple("port", "p.com", "web")
 	port.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Number = 99
 	elsewhere := pairOf(t, "gone", time.Now().Add(time.Hour), "a.com") // which is no other namespace's to use
 	elsewhere.Namespace = "elsewhere"
-	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, elsewhere, missing, port, service("web"), simple("late", "l.com", "late"), simple("twice", "p.com", "web"),
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "broken"}, Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}},
+	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, elsewhere, missing, port, service("web"),
+		simple("late", "l.com", "late"), simple("twice", "p.com", "web"),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "broken"},
+			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}},
 		pairOf(t, "foreign", time.Now().Add(time.Hour), "other.com"), pairOf(t, "old", time.Unix(1e9, 0), "d.com"))
 	c.ports("late")
 	c.create(service("late")) // within the time in which nothing is reported
 	want := []string{
 		`missing BadBackend Service "gone" does not exist`,
-		`missing BadCertificate Secret "broken": failed to find any PEM data in certificate input; clients get the default certificate`,
+		`missing BadCertificate Secret "broken": failed to find any PEM data in certificate input; clients get the ` +
+			`default certificate`,
 		`missing BadCertificate Secret "gone": it does not exist; clients get the default certificate`,
 		`missing BadCertificate the certificate in Secret "foreign" is not for the host c.com`,
 		`missing BadCertificate the certificate in Secret "old" has expired on 2001-09-09`,
@@ -369,7 +391,8 @@ func TestEvents(t *testing.T) {
 		}
 		got = nil
 		for _, e := range events {
-			if e.Source.Component != "ingress-controller" || e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != "Ingress" || e.Count != 1 {
+			if e.Source.Component != "ingress-controller" || e.Type != corev1.EventTypeWarning ||
+				e.InvolvedObject.Kind != "Ingress" || e.Count != 1 {
 				t.Errorf("%+v", e)
 			}
 			got = append(got, e.InvolvedObject.Name+" "+e.Reason+" "+e.Message)
@@ -405,7 +428,8 @@ func TestTwoNodes(t *testing.T) {
 	if c.ingress("shared").ResourceVersion != before || !slices.Equal(addresses(), []string{"192.0.2.1", "192.0.2.2"}) {
 		t.Error("they write one after the other without an end")
 	}
-	if _, err := c.Delete(t.Context(), client.Ref{Resource: client.Nodes, Name: "two"}, metav1.DeleteOptions{}); err != nil {
+	if _, err := c.Delete(t.Context(), client.Ref{Resource: client.Nodes, Name: "two"},
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	edit(c, simple("shared", "", ""), func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("other") })
@@ -453,7 +477,8 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 				if i%2 == 0 {
 					method, body = http.MethodPost, "hello"
 				}
-				r, _ := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://127.0.0.1:%d/", port), strings.NewReader(body))
+				r, _ := http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://127.0.0.1:%d/", port),
+					strings.NewReader(body))
 				r.Host = "a.com"
 				if got := send(web, r); got != fmt.Sprint("200 ok", len(body)) {
 					failed.Add(1)
@@ -500,7 +525,8 @@ func TestPortInUse(t *testing.T) {
 	defer l.Close()
 	c := newCluster(t)
 	metrics, _ := follow.NewMetrics(nil)
-	ctrl := New(follow.Deps{Client: c.Registry, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics}, Config{HTTP: "127.0.0.1:0", HTTPS: l.Addr().String(), Node: "n"})
+	ctrl := New(follow.Deps{Client: c.Registry, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
+		Config{HTTP: "127.0.0.1:0", HTTPS: l.Addr().String(), Node: "n"})
 	if err := ctrl.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Error(err)
 	}

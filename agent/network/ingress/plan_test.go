@@ -44,8 +44,9 @@ func TestPlan(t *testing.T) {
 				host("*.b.com", "/i", "ImplementationSpecific", web) + `]}`},
 			"a.com =/e web:80 0, a.com /p api:http 0, *.b.com /i web:80 0", "",
 		},
-		"no path is every path": {[]string{`spec: {rules: [` + host("", "", "ImplementationSpecific", web) + `]}`}, " / web:80 0", ""},
-		"default backend":       {[]string{`spec: {defaultBackend: ` + web + `}`}, "  web:80 0", ""},
+		"no path is every path": {[]string{`spec: {rules: [` + host("", "", "ImplementationSpecific", web) + `]}`},
+			" / web:80 0", ""},
+		"default backend": {[]string{`spec: {defaultBackend: ` + web + `}`}, "  web:80 0", ""},
 		"default backend with rules": {
 			[]string{`spec: {defaultBackend: ` + web + `, rules: [` + host("a.com", "/p", "Prefix", api) + `]}`},
 			"a.com /p api:http 0, a.com  web:80 0,   web:80 0", "",
@@ -55,8 +56,10 @@ func TestPlan(t *testing.T) {
 		},
 		"a rule without paths and default backend": {[]string{`spec: {rules: [{host: a.com}]}`}, "", ""},
 		"two for the same path": {
-			[]string{`spec: {rules: [` + host("a.com", "/p", "Prefix", web) + `]}`, `spec: {rules: [` + host("a.com", "/p/", "Prefix", api) + `]}`},
-			"a.com /p web:80 0, a.com /p/ api:http 1", `1 PathTaken Ingress "default/0" already serves path /p/ of a.com, which this Ingress repeats`,
+			[]string{`spec: {rules: [` + host("a.com", "/p", "Prefix", web) + `]}`, `spec: {rules: [` + host("a.com", "/p/",
+				"Prefix", api) + `]}`},
+			"a.com /p web:80 0, a.com /p/ api:http 1",
+			`1 PathTaken Ingress "default/0" already serves path /p/ of a.com, which this Ingress repeats`,
 		},
 		"the same twice in one": {
 			[]string{`spec: {rules: [` + host("a.com", "/p", "Prefix", web) + `, ` + host("a.com", "/p", "Prefix", web) + `]}`},
@@ -71,12 +74,14 @@ func TestPlan(t *testing.T) {
 			"", "0 UnsupportedBackend backends that are not Services are not supported; path / of every host is not served",
 		},
 		"annotations": {
-			[]string{`{metadata: {annotations: {monopod.io/ssl-redirect: maybe, nginx.ingress.kubernetes.io/rewrite-target: /, example.com/other: x}}, spec: {defaultBackend: ` + web + `}}`},
+			[]string{`{metadata: {annotations: {monopod.io/ssl-redirect: maybe, ` +
+				`nginx.ingress.kubernetes.io/rewrite-target: /, example.com/other: x}}, spec: {defaultBackend: ` + web + `}}`},
 			"  web:80 0", "0 InvalidAnnotation annotation monopod.io/ssl-redirect must be true or false, got \"maybe\"\n" +
 				"0 InvalidAnnotation annotation nginx.ingress.kubernetes.io/rewrite-target has no effect",
 		},
 		"a protocol by annotation": {
-			[]string{`{metadata: {annotations: {nginx.ingress.kubernetes.io/backend-protocol: grpc}}, spec: {defaultBackend: ` + web + `}}`}, "  web:80 GRPC 0", "",
+			[]string{`{metadata: {annotations: {nginx.ingress.kubernetes.io/backend-protocol: grpc}}, spec: {defaultBackend: ` +
+				web + `}}`}, "  web:80 GRPC 0", "",
 		},
 	} {
 		var list []*networkingv1.Ingress
@@ -112,7 +117,8 @@ func TestPlan(t *testing.T) {
 
 func TestCertificatesOfAPlan(t *testing.T) {
 	t.Parallel()
-	const text = `spec: {defaultBackend: {service: {name: web, port: {number: 80}}}, tls: [{secretName: s, hosts: [a.com]}, {secretName: all}, {hosts: [c.com]}], rules: [{host: a.com}, {host: b.com}]}`
+	const text = `spec: {defaultBackend: {service: {name: web, port: {number: 80}}}, tls: [{secretName: s, ` +
+		`hosts: [a.com]}, {secretName: all}, {hosts: [c.com]}], rules: [{host: a.com}, {host: b.com}]}`
 	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, true)
 	var got []string
 	for _, c := range p.certs {
@@ -122,7 +128,8 @@ func TestCertificatesOfAPlan(t *testing.T) {
 		t.Errorf("got %v, want %s", got, want)
 	}
 	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, false)
-	if list := p.problems[follow.Key{Namespace: "default", Name: "i"}]; len(p.certs) > 0 || len(list) != 1 || list[0].reason != "NoHTTPS" {
+	if list := p.problems[follow.Key{Namespace: "default", Name: "i"}]; len(p.certs) > 0 || len(list) != 1 ||
+		list[0].reason != "NoHTTPS" {
 		t.Errorf("without HTTPS: %v %v", p.certs, list)
 	}
 }
@@ -132,7 +139,8 @@ func TestClasses(t *testing.T) {
 	class := func(controller string) *networkingv1.IngressClass {
 		return &networkingv1.IngressClass{Spec: networkingv1.IngressClassSpec{Controller: controller}}
 	}
-	known := classes{"monopod": class(ControllerName), "second": class(ControllerName), "nginx": class("k8s.io/ingress-nginx")}
+	known := classes{"monopod": class(ControllerName), "second": class(ControllerName),
+		"nginx": class("k8s.io/ingress-nginx")}
 	named := func(name string) string { return "spec: {ingressClassName: " + name + "}" }
 	annotated := func(name string) string {
 		return "metadata: {annotations: {kubernetes.io/ingress.class: " + name + "}}"
@@ -146,7 +154,8 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%s: served %v", text, got)
 		}
 	}
-	if !(classes{}).serve(ing(t, "i", 0, named(ClassName))) || (classes{ClassName: class("other.io/x")}).serve(ing(t, "i", 0, named(ClassName))) {
+	if !(classes{}).serve(ing(t, "i", 0, named(ClassName))) || (classes{ClassName: class("other.io/x")}).serve(ing(t, "i",
+		0, named(ClassName))) {
 		t.Error("the name of our class counts where there is no class, and only there")
 	}
 }
@@ -160,7 +169,8 @@ func TestStatusOf(t *testing.T) {
 		return all
 	}
 	for _, c := range []struct{ has, own, others, want string }{
-		{"", "1", "", "1"}, {"1", "1", "", "1"}, {"9", "1", "", "1"}, {"2", "1", "2 3", "1 2"}, {"1 2", "1", "2", "1 2"}, {"1 2", "2", "1 2", "1 2"},
+		{"", "1", "", "1"}, {"1", "1", "", "1"}, {"9", "1", "", "1"}, {"2", "1", "2 3", "1 2"}, {"1 2", "1", "2", "1 2"},
+		{"1 2", "2", "1 2", "1 2"},
 		{"1 2", "", "2", "2"}, {"1", "", "", ""}, {"5", "1 2", "", "1 2"}, {"", "1 1", "", "1"},
 	} {
 		number := func(text string) []string {
@@ -175,7 +185,8 @@ func TestStatusOf(t *testing.T) {
 			t.Errorf("%+v: %s", c, diff)
 		}
 	}
-	if got := statusOf(nil, []string{"box.example.com"}, nil, nil); got[0].Hostname != "box.example.com" || got[0].IP != "" {
+	if got := statusOf(nil, []string{"box.example.com"}, nil, nil); got[0].Hostname != "box.example.com" ||
+		got[0].IP != "" {
 		t.Errorf("a host name: %+v", got)
 	}
 }
@@ -183,7 +194,8 @@ func TestStatusOf(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]Config{
-		"":                            {HTTP: ":80", HTTPS: "[::1]:443", StatusAddresses: []string{"10.0.0.1", "box.example.com"}, DefaultCertificate: "a/b", MaxBody: "1Gi", TrustedProxies: []string{"10.0.0.0/8", "::1"}},
+		"": {HTTP: ":80", HTTPS: "[::1]:443", StatusAddresses: []string{"10.0.0.1",
+			"box.example.com"}, DefaultCertificate: "a/b", MaxBody: "1Gi", TrustedProxies: []string{"10.0.0.0/8", "::1"}},
 		"--ingress:":                  {HTTP: "80"},
 		"--ingress-https:":            {HTTPS: ":many"},
 		"--ingress-status-address:":   {StatusAddresses: []string{"-"}},

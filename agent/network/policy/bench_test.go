@@ -22,7 +22,8 @@ func BenchmarkLabel(b *testing.B) {
 		}
 		for i := range 20 {
 			c.SetPolicy(key("one", fmt.Sprint(i)), policyOf(b, "one", fmt.Sprint(i), fmt.Sprintf(
-				"{podSelector: {matchLabels: {app: '%d'}}, ingress: [{from: [{podSelector: {matchLabels: {role: caller}}}], ports: [{port: web}]}]}", i)))
+				"{podSelector: {matchLabels: {app: '%d'}}, ingress: [{from: [{podSelector: {matchLabels: {role: caller}}}], "+
+					"ports: [{port: web}]}]}", i)))
 		}
 		c.sync(b)
 		var took [2][]time.Duration // the label comes, and goes

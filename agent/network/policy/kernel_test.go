@@ -144,25 +144,48 @@ func testPolicies(t *testing.T, c *cluster) {
 		"none": {nil, "a b", "a>a b>a c>a d>a node>a out>a a>b b>b c>b d>b node>b out>b"},
 		"none to a": {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b",
 			"a>a node>a a>b b>b c>b d>b node>b out>b"},
-		"none to all":             {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c", "a>a node>a b>b node>b a>c b>c c>c d>c node>c out>c"},
-		"none from all":           {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c", "a>a c>a d>a node>a out>a c>c d>c node>c out>c"},
-		"everybody to all":        {[]string{"{podSelector: {}, ingress: [{}]}"}, "a", "a>a b>a c>a d>a node>a out>a"},
-		"of the namespace":        {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}"}, "a", "a>a b>a node>a"},
-		"of all namespaces":       {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}"}, "a", "a>a b>a c>a d>a node>a"},
-		"of a namespace":          {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}}]}]}"}, "a b", "a>a c>a d>a node>a b>b c>b d>b node>b"},
-		"some of a namespace":     {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}, podSelector: {matchLabels: {app: a}}}]}]}"}, "a", "a>a c>a node>a"},
-		"either":                  {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}}, {podSelector: {matchLabels: {app: b}}}]}]}"}, "a", "a>a b>a c>a d>a node>a"},
-		"a block":                 {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, {ipBlock: {cidr: '2001:db8::/32'}}]}]}"}, "a", "a>a node>a out>a"},
-		"a block without":         {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [203.0.113.0/30, 10.88.0.3/32]}}, {ipBlock: {cidr: '::/0', except: ['2001:db8::2/128', 'fd88::3/128']}}]}]}"}, "a", "a>a c>a d>a node>a"},
-		"a port":                  {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80}]}]}"}, "a", "a>a b>a:80/tcp c>a:80/tcp d>a:80/tcp node>a out>a:80/tcp"},
-		"ports":                   {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80, protocol: UDP}, {port: 1, endPort: 80}]}]}"}, "a", "a>a b>a:80 c>a:80 d>a:80 node>a out>a:80"},
-		"a protocol":              {[]string{"{podSelector: {}, ingress: [{ports: [{protocol: UDP}]}]}"}, "a", "a>a b>a:80/udp c>a:80/udp d>a:80/udp b>a:81/udp c>a:81/udp d>a:81/udp node>a out>a:80/udp out>a:81/udp"},
-		"ports by name":           {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: web}, {port: dns, protocol: UDP}, {port: dns}]}]}"}, "a", "a>a b>a:80/tcp b>a:81/udp node>a"},
-		"from a to c":             {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: a}}}], ports: [{port: web}]}]}"}, "b c d", "b>b c>b d>b node>b out>b a>c:80/tcp b>c c>c d>c node>c out>c b>d c>d d>d node>d out>d"},
-		"from a to the outside":   {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 203.0.113.2/32}}, {ipBlock: {cidr: '2001:db8::2/128'}}]}]}"}, "b out node", "b>b c>b d>b node>b out>b a>out b>out c>out d>out node>out a>node b>node c>node d>node"},
-		"several":                 {[]string{"{podSelector: {}}", "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}", "{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{ipBlock: {cidr: 10.88.0.4/32}}, {ipBlock: {cidr: 'fd88::4/128'}}]}]}"}, "a b", "a>a b>a c>a node>a b>b node>b"},
-		"both ends must agree":    {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{}]}", "{podSelector: {matchLabels: {app: b}}, ingress: [{from: [{podSelector: {matchLabels: {app: c}}}]}]}"}, "b d", "b>b node>b a>d b>d c>d d>d node>d out>d"},
-		"labels by an expression": {[]string{"{podSelector: {matchExpressions: [{key: app, operator: In, values: [a, x]}]}, ingress: [{from: [{podSelector: {matchExpressions: [{key: app, operator: Exists}]}}]}]}"}, "a", "a>a b>a node>a"},
+		"none to all": {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c",
+			"a>a node>a b>b node>b a>c b>c c>c d>c node>c out>c"},
+		"none from all": {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c",
+			"a>a c>a d>a node>a out>a c>c d>c node>c out>c"},
+		"everybody to all": {[]string{"{podSelector: {}, ingress: [{}]}"}, "a", "a>a b>a c>a d>a node>a out>a"},
+		"of the namespace": {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}"}, "a", "a>a b>a node>a"},
+		"of all namespaces": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}"}, "a",
+			"a>a b>a c>a d>a node>a"},
+		"of a namespace": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
+			"{team: x}}}]}]}"}, "a b", "a>a c>a d>a node>a b>b c>b d>b node>b"},
+		"some of a namespace": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
+			"{team: x}}, podSelector: {matchLabels: {app: a}}}]}]}"}, "a", "a>a c>a node>a"},
+		"either": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
+			"{team: x}}}, {podSelector: {matchLabels: {app: b}}}]}]}"}, "a", "a>a b>a c>a d>a node>a"},
+		"a block": {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
+			"{ipBlock: {cidr: '2001:db8::/32'}}]}]}"}, "a", "a>a node>a out>a"},
+		"a block without": {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, " +
+			"except: [203.0.113.0/30, 10.88.0.3/32]}}, {ipBlock: {cidr: '::/0', except: ['2001:db8::2/128', 'fd88::3/128']}}]}]}"}, "a", "a>a c>a d>a node>a"},
+		"a port": {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80}]}]}"}, "a",
+			"a>a b>a:80/tcp c>a:80/tcp d>a:80/tcp node>a out>a:80/tcp"},
+		"ports": {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80, protocol: UDP}, {port: 1, " +
+			"endPort: 80}]}]}"}, "a", "a>a b>a:80 c>a:80 d>a:80 node>a out>a:80"},
+		"a protocol": {[]string{"{podSelector: {}, ingress: [{ports: [{protocol: UDP}]}]}"}, "a",
+			"a>a b>a:80/udp c>a:80/udp d>a:80/udp b>a:81/udp c>a:81/udp d>a:81/udp node>a out>a:80/udp out>a:81/udp"},
+		"ports by name": {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}], " +
+			"ports: [{port: web}, {port: dns, protocol: UDP}, {port: dns}]}]}"}, "a", "a>a b>a:80/tcp b>a:81/udp node>a"},
+		"from a to c": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], " +
+			"egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: a}}}], ports: [{port: web}]}]}"}, "b c d",
+			"b>b c>b d>b node>b out>b a>c:80/tcp b>c c>c d>c node>c out>c b>d c>d d>d node>d out>d"},
+		"from a to the outside": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], " +
+			"egress: [{to: [{ipBlock: {cidr: 203.0.113.2/32}}, {ipBlock: {cidr: '2001:db8::2/128'}}]}]}"}, "b out node",
+			"b>b c>b d>b node>b out>b a>out b>out c>out d>out node>out a>node b>node c>node d>node"},
+		"several": {[]string{"{podSelector: {}}",
+			"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}",
+			"{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{ipBlock: {cidr: 10.88.0.4/32}}, " +
+				"{ipBlock: {cidr: 'fd88::4/128'}}]}]}"}, "a b", "a>a b>a c>a node>a b>b node>b"},
+		"both ends must agree": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{}]}",
+			"{podSelector: {matchLabels: {app: b}}, ingress: [{from: [{podSelector: {matchLabels: {app: c}}}]}]}"}, "b d",
+			"b>b node>b a>d b>d c>d d>d node>d out>d"},
+		"labels by an expression": {[]string{"{podSelector: {matchExpressions: [{key: app, operator: In, values: [a, " +
+			"x]}]}, ingress: [{from: [{podSelector: {matchExpressions: [{key: app, operator: Exists}]}}]}]}"}, "a",
+			"a>a b>a node>a"},
 	} {
 		for i, spec := range test.policies {
 			c.SetPolicy(key("one", fmt.Sprint(i)), policyOf(t, "one", fmt.Sprint(i), spec))
@@ -185,7 +208,8 @@ func testPolicies(t *testing.T, c *cluster) {
 							network = "udp"
 						}
 						for _, allowed := range strings.Fields(test.allowed) {
-							p.Want = p.Want || allowed == path || allowed == fmt.Sprintf("%s:%d", path, port) || allowed == fmt.Sprintf("%s:%d/%s", path, port, network)
+							p.Want = p.Want || allowed == path || allowed == fmt.Sprintf("%s:%d", path, port) ||
+								allowed == fmt.Sprintf("%s:%d/%s", path, port, network)
 						}
 						all = append(all, p)
 					}
@@ -243,8 +267,12 @@ func testServices(t *testing.T, c *cluster) {
 	}{
 		{"no policy", "", []*networktest.Node{c.Pods[0], c.Pods[1], c.Pods[2], c.Outside, c.Host}},
 		{"from one", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}]}]}", []*networktest.Node{c.Pods[0], c.Pods[1], c.Host}},
-		{"from outside", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, {ipBlock: {cidr: '2001:db8::/64'}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}", []*networktest.Node{c.Pods[0], c.Host, c.Outside}},
-		{"from two of them out", "{podSelector: {matchExpressions: [{key: app, operator: In, values: ['1', '2']}]}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: '2'}}}]}]}", []*networktest.Node{c.Pods[0], c.Host, c.Outside}},
+		{"from outside", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
+			"{ipBlock: {cidr: '2001:db8::/64'}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}",
+			[]*networktest.Node{c.Pods[0], c.Host, c.Outside}},
+		{"from two of them out", "{podSelector: {matchExpressions: [{key: app, operator: In, values: ['1', '2']}]}, " +
+			"policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: '2'}}}]}]}", []*networktest.Node{c.Pods[0],
+			c.Host, c.Outside}},
 	} {
 		c.apply(t, "one", "p", step.spec)
 		var all []networktest.Probe
@@ -267,7 +295,8 @@ func testServices(t *testing.T, c *cluster) {
 			if answer.OK != p.Want {
 				t.Errorf("%s: %s: answered %v", step.name, p, answer.OK)
 			}
-			if own := p.From.IP.String() + p.From.IP6.String(); p.UDP && answer.OK && p.From != c.Pods[0] && p.From != c.Host && !strings.Contains(own, answer.From) {
+			if own := p.From.IP.String() + p.From.IP6.String(); p.UDP && answer.OK && p.From != c.Pods[0] && p.From != c.Host &&
+				!strings.Contains(own, answer.From) {
 				t.Errorf("%s: %s: the endpoint sees the client as %s", step.name, p, answer.From)
 			}
 		}
@@ -275,13 +304,15 @@ func testServices(t *testing.T, c *cluster) {
 }
 
 func newProxy() *service.Proxy {
-	return service.New(service.Config{Table: "monopod-test-services", Node: service.Node{Name: "here"}, Bridge: networktest.Bridge, Families: families})
+	return service.New(service.Config{Table: "monopod-test-services", Node: service.Node{Name: "here"},
+		Bridge: networktest.Bridge, Families: families})
 }
 
 // serviceAddresses are those of the Service i: its cluster IPs and a port of the node.
 func serviceAddresses(i int) []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, text := range []string{fmt.Sprintf("10.96.0.%d:80", 10+i), fmt.Sprintf("[fd96::%x]:80", 10+i), fmt.Sprintf("203.0.113.1:%d", 30080+i), fmt.Sprintf("[2001:db8::1]:%d", 30080+i)} {
+	for _, text := range []string{fmt.Sprintf("10.96.0.%d:80", 10+i), fmt.Sprintf("[fd96::%x]:80", 10+i),
+		fmt.Sprintf("203.0.113.1:%d", 30080+i), fmt.Sprintf("[2001:db8::1]:%d", 30080+i)} {
 		out = append(out, netip.MustParseAddrPort(text))
 	}
 	return out
@@ -293,8 +324,10 @@ func setService(t testing.TB, proxy *service.Proxy, i int, port int32, pods ...*
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, ClusterIP: fmt.Sprintf("10.96.0.%d", 10+i), ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", 10+i), fmt.Sprintf("fd96::%x", 10+i)},
-			Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, NodePort: 30080 + int32(i)}, {Name: "udp", Port: 80, NodePort: 30080 + int32(i), Protocol: corev1.ProtocolUDP}},
+			Type: corev1.ServiceTypeNodePort, ClusterIP: fmt.Sprintf("10.96.0.%d", 10+i),
+			ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", 10+i), fmt.Sprintf("fd96::%x", 10+i)},
+			Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, NodePort: 30080 + int32(i)},
+				{Name: "udp", Port: 80, NodePort: 30080 + int32(i), Protocol: corev1.ProtocolUDP}},
 		},
 	}
 	var slices []*discoveryv1.EndpointSlice
@@ -307,7 +340,8 @@ func setService(t testing.TB, proxy *service.Proxy, i int, port int32, pods ...*
 			if family == corev1.IPv6Protocol {
 				ip = p.IP6
 			}
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip.String()}, NodeName: new("here")})
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip.String()},
+				NodeName: new("here")})
 		}
 		slices = append(slices, slice)
 	}
@@ -334,8 +368,11 @@ func TestARestartChangesNothing(t *testing.T) {
 			for i := range c.Pods {
 				again.pod(i, "one", fmt.Sprintf("app=%d", i))
 			}
-			again.apply(t, "one", "p", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}, {ipBlock: {cidr: 203.0.113.0/24, except: [203.0.113.4/30]}}], ports: [{port: web}, {port: 1, endPort: 79}, {protocol: SCTP}]}, {}]}")
-			again.apply(t, "one", "q", "{podSelector: {}, policyTypes: [Egress, Ingress], egress: [{to: [{namespaceSelector: {}}, {ipBlock: {cidr: '0.0.0.0/0'}}, {ipBlock: {cidr: '::/0'}}]}]}")
+			again.apply(t, "one", "p", "{podSelector: {matchLabels: {app: '0'}}, "+
+				"ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}, {ipBlock: {cidr: 203.0.113.0/24, "+
+				"except: [203.0.113.4/30]}}], ports: [{port: web}, {port: 1, endPort: 79}, {protocol: SCTP}]}, {}]}")
+			again.apply(t, "one", "q", "{podSelector: {}, policyTypes: [Egress, Ingress], "+
+				"egress: [{to: [{namespaceSelector: {}}, {ipBlock: {cidr: '0.0.0.0/0'}}, {ipBlock: {cidr: '::/0'}}]}]}")
 		}
 		know(c.Enforcer)
 		before := ruleset(t)
@@ -350,8 +387,11 @@ func TestARestartChangesNothing(t *testing.T) {
 		for i := range c.Pods {
 			again.pod(i, "one", fmt.Sprintf("app=%d", i))
 		}
-		second.SetPolicy(key("one", "q"), policyOf(t, "one", "q", "{podSelector: {}, policyTypes: [Egress, Ingress], egress: [{to: [{namespaceSelector: {}}, {ipBlock: {cidr: '0.0.0.0/0'}}, {ipBlock: {cidr: '::/0'}}]}]}"))
-		second.SetPolicy(key("one", "p"), policyOf(t, "one", "p", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}, {ipBlock: {cidr: 203.0.113.0/24, except: [203.0.113.4/30]}}], ports: [{port: web}, {port: 1, endPort: 79}, {protocol: SCTP}]}, {}]}"))
+		second.SetPolicy(key("one", "q"), policyOf(t, "one", "q", "{podSelector: {}, policyTypes: [Egress, Ingress], "+
+			"egress: [{to: [{namespaceSelector: {}}, {ipBlock: {cidr: '0.0.0.0/0'}}, {ipBlock: {cidr: '::/0'}}]}]}"))
+		second.SetPolicy(key("one", "p"), policyOf(t, "one", "p", "{podSelector: {matchLabels: {app: '0'}}, "+
+			"ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}, {ipBlock: {cidr: 203.0.113.0/24, "+
+			"except: [203.0.113.4/30]}}], ports: [{port: web}, {port: 1, endPort: 79}, {protocol: SCTP}]}, {}]}"))
 		again.sync(t)
 		if after := ruleset(t); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)

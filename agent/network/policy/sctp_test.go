@@ -40,7 +40,8 @@ func TestSCTP(t *testing.T) {
 				"{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{protocol: SCTP, port: 80}, {port: 81}]}]}")
 			arrives("ingress of port 80", 80, 81, 80)
 			c.apply(t, "one", "p",
-				"{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{ports: [{protocol: SCTP, port: 82, endPort: 84}, {port: 81}]}]}")
+				"{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{ports: [{protocol: SCTP, "+
+					"port: 82, endPort: 84}, {port: 81}]}]}")
 			arrives("egress to the ports 82 to 84", 83, 81, 85, 83)
 			c.apply(t, "one", "p", "")
 			arrives("without the policy", 81, 81)

@@ -189,7 +189,8 @@ func connect(to netip.AddrPort) error {
 	var info *unix.TCPInfo
 	var failed error
 	if err := raw.Control(
-		func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }); err != nil || failed != nil {
+		func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }); err != nil ||
+		failed != nil {
 		return errors.Join(err, failed)
 	}
 	if info.Total_retrans > 0 {

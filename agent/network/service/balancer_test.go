@@ -108,9 +108,11 @@ func TestSources(t *testing.T) {
 		"none": {},
 		"nested": {ranges: []string{"10.1.0.0/16", " 10.0.0.0/8", "192.0.2.1/32", "10.0.0.0/8"},
 			guarded: true, want: "10.0.0.0/8 192.0.2.1/32"},
-		"the other family":       {ranges: []string{"fd00::/8"}, guarded: true},
-		"the annotation":         {annotation: "192.0.2.0/24, 198.51.100.0/24", guarded: true, want: "192.0.2.0/24 198.51.100.0/24"},
-		"the field goes first":   {ranges: []string{"10.0.0.0/8"}, annotation: "192.0.2.0/24", guarded: true, want: "10.0.0.0/8"},
+		"the other family": {ranges: []string{"fd00::/8"}, guarded: true},
+		"the annotation": {annotation: "192.0.2.0/24, 198.51.100.0/24", guarded: true,
+			want: "192.0.2.0/24 198.51.100.0/24"},
+		"the field goes first": {ranges: []string{"10.0.0.0/8"}, annotation: "192.0.2.0/24", guarded: true,
+			want: "10.0.0.0/8"},
 		"not written as a range": {ranges: []string{"10.1.2.3/8"}, guarded: true, want: "10.0.0.0/8"},
 	} {
 		svc := balancedService(nil, c.ranges...)
@@ -147,17 +149,25 @@ func TestHints(t *testing.T) {
 		all   []candidate
 		want  []int // indexes
 	}{
-		"the zone's":                         {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "", "b"), hint(true, "", "b", "a")}, want: []int{0, 2}},
-		"the node's go before the zone's":    {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "there", "a")}, want: []int{0}},
-		"the zone's if none is for the node": {zone: "a", all: []candidate{hint(true, "other", "a"), hint(true, "there", "b")}, want: []int{0}},
-		"the zone's if a node is missing":    {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "", "a")}, want: []int{0, 1}},
-		"all if a hint is missing":           {zone: "a", all: []candidate{hint(true, "", "a"), {ready: true}}, want: []int{0, 1}},
-		"all if a zone is missing":           {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "")}, want: []int{0, 1}},
-		"all if none is for the zone":        {zone: "c", all: []candidate{hint(true, "", "a"), hint(true, "", "b")}, want: []int{0, 1}},
-		"all if the node has no zone":        {all: []candidate{hint(true, "", "a"), hint(true, "", "b")}, want: []int{0, 1}},
-		"those that are not ready count not": {zone: "a", all: []candidate{hint(true, "", "a"), {terminating: true}, hint(true, "", "b")}, want: []int{0}},
-		"terminating ones have no zone":      {zone: "a", all: []candidate{hint(false, "", "a"), hint(false, "", "b")}, want: []int{0, 1}},
-		"not for the policy Local":           {zone: "a", local: true, all: []candidate{hint(true, "", "b"), hint(true, "", "a")}, want: []int{0, 1}},
+		"the zone's": {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "", "b"),
+			hint(true, "", "b", "a")}, want: []int{0, 2}},
+		"the node's go before the zone's": {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "there", "a")},
+			want: []int{0}},
+		"the zone's if none is for the node": {zone: "a", all: []candidate{hint(true, "other", "a"),
+			hint(true, "there", "b")}, want: []int{0}},
+		"the zone's if a node is missing": {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "", "a")},
+			want: []int{0, 1}},
+		"all if a hint is missing": {zone: "a", all: []candidate{hint(true, "", "a"), {ready: true}}, want: []int{0, 1}},
+		"all if a zone is missing": {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "")}, want: []int{0, 1}},
+		"all if none is for the zone": {zone: "c", all: []candidate{hint(true, "", "a"), hint(true, "", "b")},
+			want: []int{0, 1}},
+		"all if the node has no zone": {all: []candidate{hint(true, "", "a"), hint(true, "", "b")}, want: []int{0, 1}},
+		"those that are not ready count not": {zone: "a", all: []candidate{hint(true, "", "a"), {terminating: true},
+			hint(true, "", "b")}, want: []int{0}},
+		"terminating ones have no zone": {zone: "a", all: []candidate{hint(false, "", "a"), hint(false, "", "b")},
+			want: []int{0, 1}},
+		"not for the policy Local": {zone: "a", local: true, all: []candidate{hint(true, "", "b"),
+			hint(true, "", "a")}, want: []int{0, 1}},
 	} {
 		for i := range c.all {
 			c.all[i].Endpoint = endpointOf(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), true)

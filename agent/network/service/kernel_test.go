@@ -28,8 +28,10 @@ func service(change ...func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd96::5"}, ExternalIPs: []string{"192.0.2.7"},
-			Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, NodePort: 30080}, {Name: "udp", Port: 80, NodePort: 30080, Protocol: corev1.ProtocolUDP}},
+			Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd96::5"},
+			ExternalIPs: []string{"192.0.2.7"},
+			Ports: []corev1.ServicePort{{Name: "tcp", Port: 80, NodePort: 30080}, {Name: "udp", Port: 80, NodePort: 30080,
+				Protocol: corev1.ProtocolUDP}},
 		},
 	}
 	for _, f := range change {
@@ -49,7 +51,8 @@ func endpointSlices(local []string, remote ...string) []*discoveryv1.EndpointSli
 		all = append(all, &discoveryv1.EndpointSlice{
 			AddressType: family,
 			Ports: []discoveryv1.EndpointPort{
-				{Name: new("tcp"), Port: new(int32(8080))}, {Name: new("udp"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolUDP)},
+				{Name: new("tcp"), Port: new(int32(8080))}, {Name: new("udp"), Port: new(int32(8080)),
+					Protocol: new(corev1.ProtocolUDP)},
 			},
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}, NodeName: node}},
 		})
@@ -85,7 +88,8 @@ func TestClientsReachEndpoints(t *testing.T) {
 		if got, err := w.self().ask("tcp", "[::1]:30080"); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("the node to its NodePort at ::1: %q, %v, want it refused", got, err)
 		}
-		for from, client := range map[string]*node{"another pod": b, "the endpoint itself": a, "the node": w.self(), "another machine": w.outside} {
+		for from, client := range map[string]*node{"another pod": b, "the endpoint itself": a, "the node": w.self(),
+			"another machine": w.outside} {
 			addresses := []string{"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"}
 			if from == "the node" {
 				addresses = append(addresses, "127.0.0.1:30080", "10.88.0.1:30080")
@@ -117,7 +121,8 @@ func TestInstancesShareAMachine(t *testing.T) {
 		}
 		theirs := w.as(another)
 		theirs.serve("theirs", 8080)
-		other := New(Config{Table: tableName + "-other", Node: Node{Name: "here"}, Bridge: "br-other", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop()})
+		other := New(Config{Table: tableName + "-other", Node: Node{Name: "here"}, Bridge: "br-other", Bridges: "br",
+			Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop()})
 		clusterIP := func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }
 		for _, step := range []struct{ ours, theirs bool }{{true, true}, {true, false}, {false, true}} {
 			endpoints := func(p *node, has bool) []*discoveryv1.EndpointSlice {
@@ -234,7 +239,8 @@ func (w *world) ruleset() string {
 func TestRulesAreTheSameAfterARestart(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
-		if out, err := exec.Command("nft", "add table ip foreign; add chain ip foreign x; add rule ip foreign x drop").CombinedOutput(); err != nil {
+		if out, err := exec.Command("nft",
+			"add table ip foreign; add chain ip foreign x; add rule ip foreign x drop").CombinedOutput(); err != nil {
 			t.Skipf("nft: %v %s", err, out)
 		}
 		foreign := w.ruleset()

@@ -80,14 +80,17 @@ tcp 10.96.0.5:2 -> 10.88.0.2:102
 tcp 10.96.0.5:4 -> reject`,
 		},
 		"ready ones": {
-			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", yes), at("10.88.0.3", no), at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
+			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", yes), at("10.88.0.3", no),
+				at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
 		},
 		"terminating ones if there are no others": {
-			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, no, yes), at("10.88.0.3", no), at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.4:8080",
+			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, no, yes), at("10.88.0.3", no),
+				at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.4:8080",
 		},
 		"none": {change: single, want: "tcp 10.96.0.5:80 -> reject"},
 		"an endpoint twice": {
-			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, yes, yes), at("10.88.0.2"), at("10.88.0.2")}, want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
+			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, yes, yes), at("10.88.0.2"), at("10.88.0.2")},
+			want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
 		},
 		"local from outside": {
 			change: func(s *corev1.Service) {
@@ -102,7 +105,8 @@ tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
 		},
 		"local from outside, and all are": {
 			change: func(s *corev1.Service) {
-				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1], nil
+				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal,
+					s.Spec.Ports[:1], nil
 			},
 			endpoints: []discoveryv1.Endpoint{at("10.88.0.2")},
 			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080
@@ -110,7 +114,8 @@ tcp 10.96.0.5:80 -> 10.88.0.2:8080`,
 		},
 		"local from outside, and none is": {
 			change: func(s *corev1.Service) {
-				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1], nil
+				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal,
+					s.Spec.Ports[:1], nil
 			},
 			endpoints: []discoveryv1.Endpoint{on("there", "10.89.0.2")},
 			want: `inside tcp 0.0.0.0:30080 -> 10.89.0.2:8080
@@ -121,22 +126,32 @@ tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 			change:    func(s *corev1.Service) { single(s); s.Spec.InternalTrafficPolicy = &local },
 			endpoints: []discoveryv1.Endpoint{on("there", "10.89.0.2")}, want: "tcp 10.96.0.5:80 -> drop",
 		},
-		"headless":            {change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
-		"no address yet":      {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }},
-		"an external name":    {change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
-		"another proxy's":     {change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
-		"headless by a label": {change: func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }},
-		"another family":      {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd96::5", []string{"fd96::5"} }},
+		"headless":         {change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
+		"no address yet":   {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }},
+		"an external name": {change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
+		"another proxy's":  {change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
+		"headless by a label": {change: func(
+			s *corev1.Service) {
+			s.Labels = map[string]string{corev1.IsHeadlessService: ""}
+		}},
+		"another family": {change: func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd96::5",
+				[]string{"fd96::5"}
+		}},
 	} {
-		slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints, Ports: []discoveryv1.EndpointPort{
-			{Name: new("tcp"), Port: new(int32(8080))}, {Port: new(int32(8080))}, {Name: new("c")},
-			{Name: new("a"), Port: new(int32(101))}, {Name: new("b"), Port: new(int32(102))},
-			{Name: new("a"), Port: new(int32(103)), Protocol: new(corev1.ProtocolSCTP)},
-		}}
-		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
+		slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints,
+			Ports: []discoveryv1.EndpointPort{
+				{Name: new("tcp"), Port: new(int32(8080))}, {Port: new(int32(8080))}, {Name: new("c")},
+				{Name: new("a"), Port: new(int32(101))}, {Name: new("b"), Port: new(int32(102))},
+				{Name: new("a"), Port: new(int32(103)), Protocol: new(corev1.ProtocolSCTP)},
+			}}
+		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6,
+			Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
 		headless := slice.DeepCopy() // by its label, so that proxies pass over it
-		headless.Labels, headless.Endpoints = map[string]string{corev1.IsHeadlessService: ""}, []discoveryv1.Endpoint{at("10.88.0.99")}
-		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other, headless}, corev1.IPv4Protocol, Node{Name: "here"}))
+		headless.Labels, headless.Endpoints = map[string]string{corev1.IsHeadlessService: ""},
+			[]discoveryv1.Endpoint{at("10.88.0.99")}
+		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other, headless}, corev1.IPv4Protocol,
+			Node{Name: "here"}))
 		if got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)
 		}
@@ -177,7 +192,8 @@ func TestFlowsOfRemovedEndpoints(t *testing.T) {
 		endpoints []string
 		search    bool
 	}{
-		{[]string{"10.0.0.1"}, true}, {[]string{"10.0.0.1", "10.0.0.2"}, false}, {[]string{"10.0.0.1", "10.0.0.2"}, false}, {[]string{"10.0.0.2"}, true},
+		{[]string{"10.0.0.1"}, true}, {[]string{"10.0.0.1", "10.0.0.2"}, false}, {[]string{"10.0.0.1", "10.0.0.2"}, false},
+		{[]string{"10.0.0.2"}, true},
 		{nil, true}, {[]string{"10.0.0.2"}, true},
 	} {
 		clear(tbl.udp)
@@ -193,7 +209,8 @@ func TestFlowsOfRemovedEndpoints(t *testing.T) {
 func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
 	t.Parallel()
 	svc := service(func(s *corev1.Service) {
-		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, 31000
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer,
+			corev1.ServiceExternalTrafficPolicyLocal, 31000
 	})
 	slice := endpointSlices([]string{"10.0.0.1"})[0]
 	slice.Endpoints = append(slice.Endpoints, on("there", "10.0.0.2"), at("10.0.0.3", new(false), new(true), new(true)))

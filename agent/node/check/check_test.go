@@ -20,7 +20,8 @@ import (
 func fit() Facts {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	return Facts{
-		Containers: true, Child: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64", Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true, Stalls: true,
+		Containers: true, Child: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64",
+		Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true, Stalls: true,
 		Clock: Clock{Now: now, Built: now.Add(-time.Hour), Synchronized: true},
 		Disk: host.Amount{
 			Total: 10 << 30,
@@ -65,35 +66,53 @@ func TestWhatIsMissing(t *testing.T) {
 		found   string // a part of it
 		remedy  string
 	}{
-		"an old kernel":       {func(f *Facts) { f.Kernel = "4.18.0" }, "kernel", Warning, "Linux 4.18.0", "upgrade"},
-		"no kernel":           {func(f *Facts) { f.Kernel = "" }, "kernel", Warning, "4.19", "upgrade"},
-		"little memory":       {func(f *Facts) { f.Memory.Free = 90 << 20 }, "memory", Warning, "90 MiB of 1.0 GiB available", "--eviction-hard"},
-		"unknown memory":      {func(f *Facts) { f.MemoryErr = errors.New("no /proc") }, "memory", Warning, "no /proc", "mount"},
-		"a full disk":         {func(f *Facts) { f.Disk.Free = 50 << 20 }, "disk", Missing, "50 MiB of 10 GiB free on /data", "--data-dir"},
+		"an old kernel": {func(f *Facts) { f.Kernel = "4.18.0" }, "kernel", Warning, "Linux 4.18.0", "upgrade"},
+		"no kernel":     {func(f *Facts) { f.Kernel = "" }, "kernel", Warning, "4.19", "upgrade"},
+		"little memory": {func(f *Facts) { f.Memory.Free = 90 << 20 }, "memory", Warning, "90 MiB of 1.0 GiB available",
+			"--eviction-hard"},
+		"unknown memory": {func(f *Facts) { f.MemoryErr = errors.New("no /proc") }, "memory", Warning, "no /proc", "mount"},
+		"a full disk": {func(f *Facts) { f.Disk.Free = 50 << 20 }, "disk", Missing, "50 MiB of 10 GiB free on /data",
+			"--data-dir"},
 		"an almost full disk": {func(f *Facts) { f.Disk.Free = 900 << 20 }, "disk", Warning, "below 10 %", "--eviction-hard"},
 		"no inodes":           {func(f *Facts) { f.Inodes.Free = 9 }, "disk", Warning, "9 of 1000 inodes", "remove files"},
 		"no disk":             {func(f *Facts) { f.DiskErr = unix.EIO }, "disk", Missing, "input/output error", "--data-dir"},
-		"a clock in the past": {func(f *Facts) { f.Clock.Now = time.Unix(0, 0) }, "clock", Warning, "1970-01-01 00:00 UTC, which is before", "set the clock"},
-		"a clock on its own":  {func(f *Facts) { f.Clock.Synchronized = false }, "clock", Warning, "not synchronized", "timedatectl"},
-		"a port in use":       {func(f *Facts) { f.Ports[0].Err = unix.EADDRINUSE }, "port", Missing, "cannot listen on 127.0.0.1:6443: address already in use", "--listen"},
-		"no cgroups":          {func(f *Facts) { f.Cgroups = Cgroups{} }, "cgroups", Missing, "none", "mount -t cgroup2"},
-		"no modprobe":         {func(f *Facts) { f.SetUp = errors.New("load veth.ko: exec format error") }, "setup", Warning, "load veth.ko", "kernel"},
-		"a Raspberry Pi":      {func(f *Facts) { f.Cgroups = Cgroups{2, []string{"cpu", "pids"}} }, "cgroups", Warning, "version 2 without memory", "cgroup_enable=memory"},
-		"no pids":             {func(f *Facts) { f.Cgroups = Cgroups{1, []string{"cpu", "memory"}} }, "cgroups", Warning, "version 1 without pids", "kernel"},
-		"no overlay":          {func(f *Facts) { f.Overlay = unix.ENODEV }, "overlay", Warning, "/data (no such device)", "modprobe overlay"},
-		"no bridge":           {func(f *Facts) { f.Bridge = unix.EOPNOTSUPP }, "network", Missing, "operation not supported", "modprobe bridge veth"},
-		"no nftables":         {func(f *Facts) { f.Nftables = unix.EPROTONOSUPPORT }, "nftables", Warning, "protocol not supported", "modprobe nf_tables"},
-		"no hosts":            {func(f *Facts) { f.Hosts = unix.ENOENT }, "hosts", Warning, "no /etc/hosts", "> /etc/hosts"},
-		"no seccomp":          {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
-		"no id-mapped mounts": {func(f *Facts) { f.Users = unix.EINVAL }, "usernamespaces", Warning, "/data (invalid argument)", "Linux 6.3"},
-		"no PSI":              {func(f *Facts) { f.Stalls = false }, "pressure", Warning, "does not measure", "psi=1"},
-		"swap on cgroup v1":   {func(f *Facts) { f.Swap, f.Cgroups.Version = 1<<30, 1 }, "swap", Warning, "1.0 GiB", "cgroup v2"},
-		"an old containerd":   {func(f *Facts) { f.Containerd.Version = "containerd 1.6.20~ds1 1.6.20" }, "imagevolumes", Warning, "cannot mount images", "upgrade"},
-		"no containerd":       {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} }, "containerd", Missing, "not installed", "apt-get install"},
+		"a clock in the past": {func(f *Facts) { f.Clock.Now = time.Unix(0, 0) }, "clock", Warning,
+			"1970-01-01 00:00 UTC, which is before", "set the clock"},
+		"a clock on its own": {func(f *Facts) { f.Clock.Synchronized = false }, "clock", Warning, "not synchronized",
+			"timedatectl"},
+		"a port in use": {func(f *Facts) { f.Ports[0].Err = unix.EADDRINUSE }, "port", Missing,
+			"cannot listen on 127.0.0.1:6443: address already in use", "--listen"},
+		"no cgroups": {func(f *Facts) { f.Cgroups = Cgroups{} }, "cgroups", Missing, "none", "mount -t cgroup2"},
+		"no modprobe": {func(f *Facts) { f.SetUp = errors.New("load veth.ko: exec format error") }, "setup", Warning,
+			"load veth.ko", "kernel"},
+		"a Raspberry Pi": {func(f *Facts) { f.Cgroups = Cgroups{2, []string{"cpu", "pids"}} }, "cgroups", Warning,
+			"version 2 without memory", "cgroup_enable=memory"},
+		"no pids": {func(f *Facts) { f.Cgroups = Cgroups{1, []string{"cpu", "memory"}} }, "cgroups", Warning,
+			"version 1 without pids", "kernel"},
+		"no overlay": {func(f *Facts) { f.Overlay = unix.ENODEV }, "overlay", Warning, "/data (no such device)",
+			"modprobe overlay"},
+		"no bridge": {func(f *Facts) { f.Bridge = unix.EOPNOTSUPP }, "network", Missing, "operation not supported",
+			"modprobe bridge veth"},
+		"no nftables": {func(f *Facts) { f.Nftables = unix.EPROTONOSUPPORT }, "nftables", Warning,
+			"protocol not supported", "modprobe nf_tables"},
+		"no hosts":   {func(f *Facts) { f.Hosts = unix.ENOENT }, "hosts", Warning, "no /etc/hosts", "> /etc/hosts"},
+		"no seccomp": {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
+		"no id-mapped mounts": {func(f *Facts) { f.Users = unix.EINVAL }, "usernamespaces", Warning,
+			"/data (invalid argument)", "Linux 6.3"},
+		"no PSI": {func(f *Facts) { f.Stalls = false }, "pressure", Warning, "does not measure", "psi=1"},
+		"swap on cgroup v1": {func(f *Facts) { f.Swap, f.Cgroups.Version = 1<<30, 1 }, "swap", Warning, "1.0 GiB",
+			"cgroup v2"},
+		"an old containerd": {func(f *Facts) { f.Containerd.Version = "containerd 1.6.20~ds1 1.6.20" }, "imagevolumes",
+			Warning, "cannot mount images", "upgrade"},
+		"no containerd": {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} },
+			"containerd", Missing, "not installed", "apt-get install"},
 		"no runc": {func(f *Facts) {
 			f.Runc, f.CrunErr = Program{Err: errors.New("runc is not installed")}, exec.ErrNotFound
 		}, "runc", Missing, "not installed", "apt-get install"},
-		"a containerd that died": {func(f *Facts) { f.Child, f.Socket, f.SocketError = false, "/run/c.sock", unix.ECONNREFUSED }, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
+		"a containerd that died": {func(f *Facts) {
+			f.Child, f.Socket, f.SocketError = false, "/run/c.sock",
+				unix.ECONNREFUSED
+		}, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
 	} {
 		f := fit()
 		c.change(&f)
@@ -105,7 +124,8 @@ func TestWhatIsMissing(t *testing.T) {
 			switch {
 			case r.Name != c.name && r.Verdict != OK:
 				t.Errorf("%s: %+v, too", what, r)
-			case r.Name == c.name && (r.Verdict != c.verdict || !strings.Contains(r.Found, c.found) || !strings.Contains(r.Remedy, c.remedy)):
+			case r.Name == c.name && (r.Verdict != c.verdict || !strings.Contains(r.Found, c.found) ||
+				!strings.Contains(r.Remedy, c.remedy)):
 				t.Errorf("%s: %+v", what, r)
 			}
 		}
@@ -134,15 +154,17 @@ func TestCgroupsOfMachines(t *testing.T) {
 		text  string
 		want  Cgroups
 	}{
-		"v2":     {[]string{"cgroup.controllers"}, "cpuset cpu memory\n", Cgroups{2, []string{"cpuset", "cpu", "memory"}}},
-		"v1":     {[]string{"cpu/cgroup.procs", "pids/cgroup.procs"}, "", Cgroups{1, []string{"cpu", "pids"}}},
-		"hybrid": {[]string{"cpu/cgroup.procs", "unified/cgroup.controllers"}, "memory\n", Cgroups{1, []string{"cpu", "memory"}}},
-		"none":   {nil, "", Cgroups{}},
+		"v2": {[]string{"cgroup.controllers"}, "cpuset cpu memory\n", Cgroups{2, []string{"cpuset", "cpu", "memory"}}},
+		"v1": {[]string{"cpu/cgroup.procs", "pids/cgroup.procs"}, "", Cgroups{1, []string{"cpu", "pids"}}},
+		"hybrid": {[]string{"cpu/cgroup.procs", "unified/cgroup.controllers"}, "memory\n",
+			Cgroups{1, []string{"cpu", "memory"}}},
+		"none": {nil, "", Cgroups{}},
 	} {
 		root := t.TempDir()
 		for _, file := range c.files {
 			path := filepath.Join(root, "sys/fs/cgroup", file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.text), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(c.text),
+				0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}

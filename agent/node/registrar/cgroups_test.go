@@ -33,7 +33,8 @@ func TestShortageIsReportedWhileItLasts(t *testing.T) {
 		Pressure:     func() []corev1.NodeConditionType { return nil },
 		ShuttingDown: func() bool { return false },
 		Needs:        func() error { return nil },
-	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
+	}, Config{NodeName: "n1", HostIPs: func() []string { return nil },
+		Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

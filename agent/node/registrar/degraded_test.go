@@ -22,7 +22,8 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 		Pressure:     func() []corev1.NodeConditionType { return nil },
 		ShuttingDown: func() bool { return false },
 		Needs:        func() error { return nil },
-	}, Config{NodeName: "n1", HostIPs: func() []string { return ips }, Network: func(context.Context) error { return degraded }})
+	}, Config{NodeName: "n1", HostIPs: func() []string { return ips },
+		Network: func(context.Context) error { return degraded }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestNotReadyWithoutWhatEveryPodNeeds(t *testing.T) {
 		Pressure:     func() []corev1.NodeConditionType { return nil },
 		ShuttingDown: func() bool { return false },
 		Needs:        func() error { return errors.New("no control groups are mounted: run mount") },
-	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
+	}, Config{NodeName: "n1", HostIPs: func() []string { return nil },
+		Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,8 @@ func TestProblems(t *testing.T) {
 		Pressure:     func() []corev1.NodeConditionType { return nil },
 		ShuttingDown: func() bool { return false },
 		Needs:        func() error { return nil },
-	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
+	}, Config{NodeName: "n1", HostIPs: func() []string { return nil },
+		Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func TestWritesOnlyRelevantChanges(t *testing.T) {
 		change func(*corev1.NodeStatus)
 		same   bool
 	}{
-		"a heartbeat": {func(s *corev1.NodeStatus) { s.Conditions[0].LastHeartbeatTime = metav1.NewTime(at.Add(time.Hour)) }, true},
+		"a heartbeat": {func(s *corev1.NodeStatus) { s.Conditions[0].LastHeartbeatTime = metav1.NewTime(at.Add(time.Hour)) },
+			true},
 		"a condition": {func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionFalse }, false},
 		"an image":    {func(s *corev1.NodeStatus) { s.Images = []corev1.ContainerImage{{Names: []string{"a"}}} }, false},
 		"cgroups of pods lack": {func(s *corev1.NodeStatus) {

@@ -219,10 +219,12 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	n, at, _ := newNode(t, nil)
 	for path, want := range map[string]any{
-		"/exec/default/p/c?command=ls&command=-l&output=1&error=1&tty=1": corev1.PodExecOptions{Container: "c", Command: []string{"ls", "-l"}, Stdout: true, TTY: true},
-		"/exec/default/p/u/c?command=cat&input=1":                        corev1.PodExecOptions{Container: "c", Command: []string{"cat"}, Stdin: true},
-		"/attach/default/p/c?output=1&error=1":                           corev1.PodAttachOptions{Container: "c", Stdout: true, Stderr: true},
-		"/portForward/default/p?port=80,81&port=82":                      corev1.PodPortForwardOptions{Ports: []int32{80, 81, 82}},
+		"/exec/default/p/c?command=ls&command=-l&output=1&error=1&tty=1": corev1.PodExecOptions{Container: "c",
+			Command: []string{"ls", "-l"}, Stdout: true, TTY: true},
+		"/exec/default/p/u/c?command=cat&input=1": corev1.PodExecOptions{Container: "c",
+			Command: []string{"cat"}, Stdin: true},
+		"/attach/default/p/c?output=1&error=1":      corev1.PodAttachOptions{Container: "c", Stdout: true, Stderr: true},
+		"/portForward/default/p?port=80,81&port=82": corev1.PodPortForwardOptions{Ports: []int32{80, 81, 82}},
 	} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
 		if err != nil {
@@ -246,7 +248,8 @@ func TestLogFolder(t *testing.T) {
 	t.Parallel()
 	_, at, dir := newNode(t, nil)
 	logs := filepath.Join(dir, "logs")
-	for path, text := range map[string]string{"secret": "outside", "logs/pods/a/0.log": "inside", "logsx/0.log": "outside"} {
+	for path, text := range map[string]string{"secret": "outside", "logs/pods/a/0.log": "inside",
+		"logsx/0.log": "outside"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +259,8 @@ func TestLogFolder(t *testing.T) {
 	}
 	for name, to := range map[string]string{
 		"whole": logs + "/pods/a/0.log", "relative": "pods/a/0.log",
-		"out": dir + "/secret", "up": "../secret", "sibling": dir + "/logsx/0.log", "dots": logs + "/../secret", "folder": dir, "root": "/",
+		"out": dir + "/secret", "up": "../secret", "sibling": dir + "/logsx/0.log", "dots": logs + "/../secret",
+		"folder": dir, "root": "/",
 	} {
 		if err := os.Symlink(to, filepath.Join(logs, name)); err != nil {
 			t.Fatal(err)
@@ -278,7 +282,8 @@ func TestLogFolder(t *testing.T) {
 		"/logs/..%2fsecret":           "4",
 		"/logs/pods/..%2f..%2fsecret": "4",
 		"/logs/pipe":                  "404 ",
-		"/logs/out":                   "404 ", "/logs/up": "404 ", "/logs/sibling": "404 ", "/logs/dots": "404 ", "/logs/folder/secret": "404 ", "/logs/root/etc/passwd": "404 ",
+		"/logs/out":                   "404 ", "/logs/up": "404 ", "/logs/sibling": "404 ", "/logs/dots": "404 ",
+		"/logs/folder/secret": "404 ", "/logs/root/etc/passwd": "404 ",
 	} {
 		if got := ask(t, "GET", at+path); !strings.HasPrefix(got, want) || strings.Contains(got, "outside") {
 			t.Errorf("%s: got %q, want %q", path, got, want)

@@ -128,14 +128,19 @@ func TestLogs(t *testing.T) {
 		change func(*corev1.Pod)
 		want   string // of the log, or of the error
 	}{
-		"the newest":                       {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
-		"the one before":                   {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
-		"no one before":                    {has: []status.Container{instance(1, status.Running)}, opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
-		"ended, and to start again":        {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
-		"init container that starts again": {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: initializing, want: "first\n"},
-		"not started":                      {has: []status.Container{instance(1, status.Created)}, want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
-		"waits":                            {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
-		"no such container":                {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
+		"the newest": {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
+		"the one before": {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)},
+			opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
+		"no one before": {has: []status.Container{instance(1, status.Running)},
+			opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
+		"ended, and to start again": {has: []status.Container{instance(1, status.Exited)},
+			opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
+		"init container that starts again": {has: []status.Container{instance(1, status.Exited)},
+			opts: corev1.PodLogOptions{Previous: true}, change: initializing, want: "first\n"},
+		"not started": {has: []status.Container{instance(1, status.Created)},
+			want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
+		"waits":             {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
+		"no such container": {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +170,8 @@ func TestFollowEndsWithTheContainer(t *testing.T) {
 	w := newWorld(t, instance(1, status.Exited))
 	w.written(1, "all there is")
 	var got strings.Builder
-	if err := w.streams().Logs(t.Context(), pod(), &corev1.PodLogOptions{Container: "c", Follow: true}, &got); err != nil ||
+	if err := w.streams().Logs(t.Context(), pod(), &corev1.PodLogOptions{Container: "c", Follow: true},
+		&got); err != nil ||
 		got.String() != "all there is\n" {
 		t.Errorf("got %q, %v", got.String(), err)
 	}

@@ -87,7 +87,8 @@ func BenchmarkManagers(b *testing.B) {
 		for i := range managers {
 			managers[i] = &probe.Manager{Caller: probe.Caller{Exec: &container{}}, Clock: clock.RealClock{}}
 			one := target(&corev1.Container{LivenessProbe: &corev1.Probe{
-				ProbeHandler: *all[[]string{"exec", "http", "tcp"}[i%3]], PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1}})
+				ProbeHandler: *all[[]string{"exec", "http", "tcp"}[i%3]], PeriodSeconds: 1, TimeoutSeconds: 1,
+				FailureThreshold: 1}})
 			one.Host, one.Adopted = "127.0.0.1", true // spread over the period
 			managers[i].Add(b.Context(), one)
 		}

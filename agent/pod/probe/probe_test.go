@@ -207,7 +207,8 @@ func TestGRPC(t *testing.T) {
 	h.GRPC.Port = int32(port)
 	fails(
 		"a server without the protocol",
-		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
+		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service "+
+			"grpc.health.v1.Health",
 	)
 }
 

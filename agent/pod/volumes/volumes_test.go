@@ -46,14 +46,18 @@ func TestPrepare(t *testing.T) {
 	var events []string
 	clock, p, made := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{}, 0
 	s := volumes.New(&volumes.Node{
-		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration, error) { made++ },
+		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration,
+			error) {
+			made++
+		},
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(_, _, reason, format string, args ...any) {
 		events = append(events, reason+": "+fmt.Sprintf(format, args...))
 	}})
 	pod := &corev1.Pod{
 		Spec: corev1.PodSpec{
 			Containers: users,
-			Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			Volumes: []corev1.Volume{{Name: "v",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
 	}
 	prepare := func(starting bool) error { return s.Prepare(t.Context(), env.Facts{Pod: pod}, starting, false) }
@@ -89,10 +93,13 @@ func TestUnboundClaim(t *testing.T) {
 	events := 0
 	clock, p := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{err: claims.ErrUnbound}
 	s := volumes.New(&volumes.Node{
-		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration, error) {},
+		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration,
+			error) {
+		},
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) { events++ }})
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: users, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: users,
+		Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
 	for _, c := range []struct {
 		after  time.Duration
 		events int
@@ -115,8 +122,9 @@ func TestFailedRefresh(t *testing.T) {
 		Claims: p, Observe: func(string, time.Duration, error) { made++ },
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}})
 	token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: users, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}}}}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: users,
+		Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}}}}}}
 	for i, c := range []struct {
 		stale bool
 		err   error

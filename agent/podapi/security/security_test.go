@@ -100,17 +100,20 @@ func TestSysctls(t *testing.T) {
 		net, ipc bool
 		want     string // of the refusal; empty: none
 	}{
-		"safe":                  {sysctl: "net.ipv4.tcp_syncookies"},
-		"safe with slashes":     {sysctl: "net/ipv4/tcp_syncookies"},
-		"safe, host's network":  {sysctl: "net.ipv4.tcp_syncookies", net: true, want: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
-		"safe, host's IPC":      {sysctl: "kernel.shm_rmid_forced", ipc: true, want: "not allowed with host IPC enabled"},
-		"unsafe":                {sysctl: "net.core.somaxconn", want: `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
+		"safe":              {sysctl: "net.ipv4.tcp_syncookies"},
+		"safe with slashes": {sysctl: "net/ipv4/tcp_syncookies"},
+		"safe, host's network": {sysctl: "net.ipv4.tcp_syncookies", net: true,
+			want: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
+		"safe, host's IPC": {sysctl: "kernel.shm_rmid_forced", ipc: true, want: "not allowed with host IPC enabled"},
+		"unsafe": {sysctl: "net.core.somaxconn",
+			want: `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
 		"unsafe, allowed":       {sysctl: "net.core.somaxconn", unsafe: []string{"net.core.somaxconn"}},
 		"unsafe, by a pattern":  {sysctl: "net.core.somaxconn", unsafe: []string{"net.*"}},
 		"pattern of another":    {sysctl: "kernel.msgmax", unsafe: []string{"kernel.shm*", "net.*"}, want: "not allowlisted"},
 		"pattern without a dot": {sysctl: "kernel.msgmax", unsafe: []string{"kernel.msg*"}},
-		"pattern, host's IPC":   {sysctl: "kernel.msgmax", unsafe: []string{"kernel.msg*"}, ipc: true, want: "not allowed with host IPC enabled"},
-		"not of a namespace":    {sysctl: "vm.swappiness", unsafe: []string{"net.*"}, want: "not allowlisted"},
+		"pattern, host's IPC": {sysctl: "kernel.msgmax", unsafe: []string{"kernel.msg*"}, ipc: true,
+			want: "not allowed with host IPC enabled"},
+		"not of a namespace": {sysctl: "vm.swappiness", unsafe: []string{"net.*"}, want: "not allowlisted"},
 	} {
 		p := pod()
 		p.Spec.HostNetwork, p.Spec.HostIPC = c.net, c.ipc
@@ -130,8 +133,10 @@ func TestSysctls(t *testing.T) {
 func TestSysctlFlag(t *testing.T) {
 	t.Parallel()
 	for s, ok := range map[string]bool{
-		"kernel.sem": true, "net.*": true, "net*": true, "fs.mqueue.*": true, "kernel.shm*": true, "net/ipv4/ip_forward": true,
-		"vm.swappiness": false, "kernel.*": false, "*": false, "Net.x": false, "": false, "net.*.x": false, strings.Repeat("a", 300): false,
+		"kernel.sem": true, "net.*": true, "net*": true, "fs.mqueue.*": true, "kernel.shm*": true,
+		"net/ipv4/ip_forward": true,
+		"vm.swappiness":       false, "kernel.*": false, "*": false, "Net.x": false, "": false, "net.*.x": false,
+		strings.Repeat("a", 300): false,
 	} {
 		p := security.Policy{UnsafeSysctls: []string{s}}
 		if err := p.Check(); (err == nil) != ok ||
@@ -159,21 +164,24 @@ func TestAppArmor(t *testing.T) {
 		old            string // annotation; empty: none
 		want           string // of the refusal; empty: none
 	}{
-		"nothing asked, none there":    {},
-		"unconfined, none there":       {pod: free, container: free},
-		"none there":                   {container: byRuntime, want: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
-		"none there, of the pod":       {pod: byRuntime, want: "not enabled"},
-		"none there, old":              {old: "runtime/default", want: "not enabled"},
-		"container overrides":          {pod: byRuntime, container: free},
-		"old overrides the pod":        {pod: byRuntime, old: "unconfined"},
-		"off":                          {files: map[string]string{"sys/module/apparmor/parameters/enabled": "N\n"}, pod: byRuntime, want: "not enabled"},
-		"on":                           {files: on, pod: byRuntime},
-		"loaded":                       {files: on, container: local("mine")},
-		"loaded, old":                  {files: on, old: "localhost/mine"},
-		"not loaded":                   {files: on, container: local("other"), want: `profile "other" is not loaded`},
-		"old of no known form":         {files: on, old: "strict", want: `invalid AppArmor profile name: "strict"`},
-		"old of no name":               {files: on, old: "localhost/", want: "invalid AppArmor profile name"},
-		"profiles that cannot be read": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "Y"}, container: local("other")},
+		"nothing asked, none there": {},
+		"unconfined, none there":    {pod: free, container: free},
+		"none there": {container: byRuntime,
+			want: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
+		"none there, of the pod": {pod: byRuntime, want: "not enabled"},
+		"none there, old":        {old: "runtime/default", want: "not enabled"},
+		"container overrides":    {pod: byRuntime, container: free},
+		"old overrides the pod":  {pod: byRuntime, old: "unconfined"},
+		"off": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "N\n"},
+			pod: byRuntime, want: "not enabled"},
+		"on":                   {files: on, pod: byRuntime},
+		"loaded":               {files: on, container: local("mine")},
+		"loaded, old":          {files: on, old: "localhost/mine"},
+		"not loaded":           {files: on, container: local("other"), want: `profile "other" is not loaded`},
+		"old of no known form": {files: on, old: "strict", want: `invalid AppArmor profile name: "strict"`},
+		"old of no name":       {files: on, old: "localhost/", want: "invalid AppArmor profile name"},
+		"profiles that cannot be read": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "Y"},
+			container: local("other")},
 	} {
 		p := pod()
 		p.Spec.SecurityContext.AppArmorProfile, p.Spec.Containers[0].SecurityContext.AppArmorProfile = c.pod, c.container

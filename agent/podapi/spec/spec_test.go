@@ -99,13 +99,14 @@ func TestResources(t *testing.T) {
 		priority                                         *int32
 		shares, quota, memory, oom                       int64
 	}{
-		"nothing":      {shares: 2, oom: 1000},
-		"cpu":          {cpuRequest: "500m", cpuLimit: "1500m", shares: 512, quota: 150000, oom: 999},
-		"limit only":   {cpuLimit: "250m", shares: 256, quota: 25000, oom: 999},
-		"tiny":         {cpuRequest: "1m", cpuLimit: "1m", shares: 2, quota: 1000, oom: 999},
-		"memory":       {memoryRequest: "250Mi", memoryLimit: "500Mi", shares: 2, memory: 500 << 20, oom: 750},
-		"most":         {memoryRequest: "1000Mi", shares: 2, oom: 2},
-		"guaranteed":   {cpuRequest: "1", cpuLimit: "1", memoryRequest: "1Mi", memoryLimit: "1Mi", shares: 1024, quota: 100000, memory: 1 << 20, oom: -997},
+		"nothing":    {shares: 2, oom: 1000},
+		"cpu":        {cpuRequest: "500m", cpuLimit: "1500m", shares: 512, quota: 150000, oom: 999},
+		"limit only": {cpuLimit: "250m", shares: 256, quota: 25000, oom: 999},
+		"tiny":       {cpuRequest: "1m", cpuLimit: "1m", shares: 2, quota: 1000, oom: 999},
+		"memory":     {memoryRequest: "250Mi", memoryLimit: "500Mi", shares: 2, memory: 500 << 20, oom: 750},
+		"most":       {memoryRequest: "1000Mi", shares: 2, oom: 2},
+		"guaranteed": {cpuRequest: "1", cpuLimit: "1", memoryRequest: "1Mi", memoryLimit: "1Mi", shares: 1024,
+			quota: 100000, memory: 1 << 20, oom: -997},
 		"node-critcal": {priority: new(int32(2000001000)), shares: 2, oom: -997},
 	} {
 		p := pod()
@@ -270,7 +271,8 @@ func TestSecurity(t *testing.T) {
 			LocalhostProfile: new("../../etc/x.json"),
 		},
 	}
-	if sc = spec.Container(p, c, spec.ContainerOptions{SeccompDir: "/data/seccomp"}).Linux.SecurityContext; sc.Seccomp.LocalhostRef != "/data/seccomp/etc/x.json" {
+	if sc = spec.Container(p, c,
+		spec.ContainerOptions{SeccompDir: "/data/seccomp"}).Linux.SecurityContext; sc.Seccomp.LocalhostRef != "/data/seccomp/etc/x.json" {
 		t.Errorf("seccomp: %+v", sc.Seccomp)
 	}
 }
@@ -285,9 +287,10 @@ func TestDNS(t *testing.T) {
 		config  *corev1.PodDNSConfig
 		want    string
 	}{
-		"default":       {corev1.DNSDefault, cluster, nil, "1.1.1.1|a.example b.example|ndots:2 rotate"},
-		"no cluster":    {corev1.DNSClusterFirst, spec.Cluster{}, nil, "1.1.1.1|a.example b.example|ndots:2 rotate"},
-		"cluster first": {corev1.DNSClusterFirst, cluster, nil, "10.0.0.10|default.svc.cluster.local svc.cluster.local cluster.local a.example b.example|ndots:5"},
+		"default":    {corev1.DNSDefault, cluster, nil, "1.1.1.1|a.example b.example|ndots:2 rotate"},
+		"no cluster": {corev1.DNSClusterFirst, spec.Cluster{}, nil, "1.1.1.1|a.example b.example|ndots:2 rotate"},
+		"cluster first": {corev1.DNSClusterFirst, cluster, nil,
+			"10.0.0.10|default.svc.cluster.local svc.cluster.local cluster.local a.example b.example|ndots:5"},
 		"none": {corev1.DNSNone, cluster, &corev1.PodDNSConfig{
 			Nameservers: []string{"9.9.9.9"}, Searches: []string{"x"}, Options: []corev1.PodDNSConfigOption{{Name: "edns0"}},
 		}, "9.9.9.9|x|edns0"},
@@ -315,9 +318,11 @@ func TestResolversOfTheNode(t *testing.T) {
 	for _, c := range []struct{ file, behind, own, host string }{
 		{"", "", "", ""},
 		{"nameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "192.0.2.1", "192.0.2.1"},
-		{"nameserver 127.0.0.53\noptions edns0 trust-ad\n", "nameserver 192.0.2.2\nnameserver 2001:db8::2\n", "192.0.2.2 2001:db8::2", "127.0.0.53"},
+		{"nameserver 127.0.0.53\noptions edns0 trust-ad\n", "nameserver 192.0.2.2\nnameserver 2001:db8::2\n",
+			"192.0.2.2 2001:db8::2", "127.0.0.53"},
 		{"nameserver ::1\n", "nameserver 192.0.2.2\n", "192.0.2.2", "::1"},
-		{"nameserver 127.0.0.1\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.1 192.0.2.1", "127.0.0.1 192.0.2.1"},
+		{"nameserver 127.0.0.1\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.1 192.0.2.1",
+			"127.0.0.1 192.0.2.1"},
 		{"nameserver 127.0.0.53\n", "# no network\n", "127.0.0.53", "127.0.0.53"},
 	} {
 		for name, text := range map[string]string{r.File: c.file, r.Upstream: c.behind} {
@@ -349,9 +354,10 @@ func TestHosts(t *testing.T) {
 		spec corev1.PodSpec
 		want string
 	}{
-		"a pod":             {corev1.PodSpec{}, own + "10.0.0.2\tweb\nfd00::2\tweb\n"},
-		"with aliases":      {corev1.PodSpec{HostAliases: list}, own + "10.0.0.2\tweb\nfd00::2\tweb\n" + aliases},
-		"with a subdomain":  {corev1.PodSpec{Subdomain: "s"}, own + "10.0.0.2\tweb.s.default.svc.c.l\tweb\nfd00::2\tweb.s.default.svc.c.l\tweb\n"},
+		"a pod":        {corev1.PodSpec{}, own + "10.0.0.2\tweb\nfd00::2\tweb\n"},
+		"with aliases": {corev1.PodSpec{HostAliases: list}, own + "10.0.0.2\tweb\nfd00::2\tweb\n" + aliases},
+		"with a subdomain": {corev1.PodSpec{Subdomain: "s"},
+			own + "10.0.0.2\tweb.s.default.svc.c.l\tweb\nfd00::2\tweb.s.default.svc.c.l\tweb\n"},
 		"the node's":        {corev1.PodSpec{HostNetwork: true, Subdomain: "s"}, ofNode},
 		"the node's, alias": {corev1.PodSpec{HostNetwork: true, HostAliases: list}, ofNode + aliases},
 	} {
@@ -372,14 +378,16 @@ func TestHostname(t *testing.T) {
 		want   string
 		hosts  string
 	}{
-		"the pod's name":   {corev1.PodSpec{}, "c.l", "web", "web"},
-		"its own":          {corev1.PodSpec{Hostname: "h"}, "c.l", "h", "h"},
-		"cut":              {corev1.PodSpec{Hostname: long}, "c.l", long[:62], long[:62]},
-		"subdomain":        {corev1.PodSpec{Hostname: "h", Subdomain: "s"}, "c.l", "h", "h.s.default.svc.c.l\th"},
-		"full":             {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "h.s.default.svc.c.l", "h.s.default.svc.c.l\th"},
-		"full, no domain":  {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
-		"full, no sub":     {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
-		"override":         {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l", "o.example", "o.example"},
+		"the pod's name": {corev1.PodSpec{}, "c.l", "web", "web"},
+		"its own":        {corev1.PodSpec{Hostname: "h"}, "c.l", "h", "h"},
+		"cut":            {corev1.PodSpec{Hostname: long}, "c.l", long[:62], long[:62]},
+		"subdomain":      {corev1.PodSpec{Hostname: "h", Subdomain: "s"}, "c.l", "h", "h.s.default.svc.c.l\th"},
+		"full": {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l",
+			"h.s.default.svc.c.l", "h.s.default.svc.c.l\th"},
+		"full, no domain": {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
+		"full, no sub":    {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
+		"override": {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l",
+			"o.example", "o.example"},
 		"the node's":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
 		"the node's, full": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
 	} {

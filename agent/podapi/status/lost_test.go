@@ -23,13 +23,16 @@ func TestConcluded(t *testing.T) {
 		seen        *status.Observed
 		init, other []string
 	}{
-		"volumes never came":           {pod(always, "a", "b"), &status.Observed{}, nil, []string{lost, lost}},
-		"with init containers":         {withInit(pod(always, "a"), one, two), &status.Observed{}, []string{lost, waits}, []string{waits}},
-		"with a sidecar":               {withInit(pod(always, "a"), side), seen(), []string{lost}, []string{waits}},
-		"created and never started":    {pod(always, "a", "b"), seen(created), nil, []string{lost, lost}},
-		"one ran, the other did not":   {pod(always, "a", "b"), seen(exited("a", 0, 1)), nil, []string{ended, lost}},
-		"an init container failed":     {withInit(pod(never, "a"), one, two), seen(exited("i", 0, 1)), []string{ended, waits}, []string{waits}},
-		"its predecessor is forgotten": {withInit(pod(never, "a"), one, two), seen(exited("j", 0, 1)), []string{lost, ended}, []string{waits}},
+		"volumes never came": {pod(always, "a", "b"), &status.Observed{}, nil, []string{lost, lost}},
+		"with init containers": {withInit(pod(always, "a"), one, two), &status.Observed{}, []string{lost, waits},
+			[]string{waits}},
+		"with a sidecar":             {withInit(pod(always, "a"), side), seen(), []string{lost}, []string{waits}},
+		"created and never started":  {pod(always, "a", "b"), seen(created), nil, []string{lost, lost}},
+		"one ran, the other did not": {pod(always, "a", "b"), seen(exited("a", 0, 1)), nil, []string{ended, lost}},
+		"an init container failed": {withInit(pod(never, "a"), one, two), seen(exited("i", 0, 1)), []string{ended, waits},
+			[]string{waits}},
+		"its predecessor is forgotten": {withInit(pod(never, "a"), one, two), seen(exited("j", 0, 1)), []string{lost, ended},
+			[]string{waits}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +64,8 @@ func TestConcluded(t *testing.T) {
 			if !apiequality.Semantic.DeepEqual(&got, &again) {
 				t.Errorf("different the next time:\n%+v\n%+v", got, again)
 			}
-			if want := corev1.ConditionStatus(map[bool]string{true: "True", false: "False"}[len(c.pod.Spec.InitContainers) == 0]); initialized != want {
+			if want := corev1.ConditionStatus(map[bool]string{true: "True",
+				false: "False"}[len(c.pod.Spec.InitContainers) == 0]); initialized != want {
 				t.Errorf("Initialized is %s", initialized)
 			}
 		})
@@ -99,7 +103,8 @@ func TestFinishedAtImpliesStartedAt(t *testing.T) {
 	for _, p := range []*corev1.Pod{pod(always, "a"), withInit(pod(always, "b"), corev1.Container{Name: "a"})} {
 		got := status.Of(status.Input{Pod: p, Observed: seen(c, older), Now: at(5)})
 		list := slices.Concat(got.InitContainerStatuses, got.ContainerStatuses)
-		for _, end := range []*corev1.ContainerStateTerminated{list[0].State.Terminated, list[0].LastTerminationState.Terminated} {
+		for _, end := range []*corev1.ContainerStateTerminated{list[0].State.Terminated,
+			list[0].LastTerminationState.Terminated} {
 			if end.StartedAt.IsZero() || !end.StartedAt.Equal(&end.FinishedAt) {
 				t.Errorf("from %v to %v", end.StartedAt, end.FinishedAt)
 			}

@@ -50,12 +50,15 @@ func TestResourcesOfThePod(t *testing.T) {
 	}{
 		"nothing": {phase: corev1.PodRunning},
 		"new": {
-			first: new(requirements("cpu=100m memory=64Mi "+extended, "memory=128Mi "+extended)), second: new(requirements("cpu=50m", "")),
-			requests: "cpu=150m example.com/gpu=1 memory=64Mi", limits: "example.com/gpu=1 memory=128Mi", allocated: "cpu=150m example.com/gpu=1 memory=64Mi",
+			first:    new(requirements("cpu=100m memory=64Mi "+extended, "memory=128Mi "+extended)),
+			second:   new(requirements("cpu=50m", "")),
+			requests: "cpu=150m example.com/gpu=1 memory=64Mi", limits: "example.com/gpu=1 memory=128Mi",
+			allocated: "cpu=150m example.com/gpu=1 memory=64Mi",
 		},
 		"running": {
-			phase: corev1.PodRunning,
-			first: new(requirements("cpu=100m memory=64Mi "+extended, "cpu=1 memory=128Mi "+extended)), second: new(requirements("cpu=50m", "cpu=1")),
+			phase:    corev1.PodRunning,
+			first:    new(requirements("cpu=100m memory=64Mi "+extended, "cpu=1 memory=128Mi "+extended)),
+			second:   new(requirements("cpu=50m", "cpu=1")),
 			requests: "cpu=150m memory=64Mi", limits: "cpu=2", allocated: "cpu=150m example.com/gpu=1 memory=64Mi",
 		},
 		"the least CPU": {phase: corev1.PodRunning, first: new(requirements("cpu=2m", "")), allocated: "cpu=2m"},
@@ -64,11 +67,13 @@ func TestResourcesOfThePod(t *testing.T) {
 			requests: "cpu=1", limits: "cpu=1", allocated: "cpu=1",
 		},
 		"resized": {
-			phase: corev1.PodRunning, first: new(requirements("cpu=2", "")), old: new(requirements("cpu=1", "")), resize: &status.Resize{Type: corev1.PodResizeInProgress},
+			phase: corev1.PodRunning, first: new(requirements("cpu=2", "")), old: new(requirements("cpu=1", "")),
+			resize:   &status.Resize{Type: corev1.PodResizeInProgress},
 			requests: "cpu=1", allocated: "cpu=2",
 		},
 		"not resized": {
-			phase: corev1.PodRunning, first: new(requirements("cpu=1", "")), old: new(requirements("cpu=1", "")), resize: &status.Resize{Type: corev1.PodResizePending},
+			phase: corev1.PodRunning, first: new(requirements("cpu=1", "")), old: new(requirements("cpu=1", "")),
+			resize:   &status.Resize{Type: corev1.PodResizePending},
 			requests: "cpu=1", allocated: "cpu=1",
 		},
 		"of the pod itself": {
@@ -76,7 +81,8 @@ func TestResourcesOfThePod(t *testing.T) {
 			requests: "cpu=1 memory=64Mi", limits: "cpu=2", allocated: "cpu=1 memory=64Mi",
 		},
 		"of the pod itself, resized": {
-			phase: corev1.PodRunning, itself: new(requirements("cpu=1", "cpu=2")), level: new(requirements("cpu=500m", "cpu=1")), resize: &status.Resize{Type: corev1.PodResizeInProgress},
+			phase: corev1.PodRunning, itself: new(requirements("cpu=1", "cpu=2")), level: new(requirements("cpu=500m", "cpu=1")),
+			resize:   &status.Resize{Type: corev1.PodResizeInProgress},
 			requests: "cpu=500m", limits: "cpu=1", allocated: "cpu=1",
 		},
 	} {
@@ -96,7 +102,8 @@ func TestResourcesOfThePod(t *testing.T) {
 			got := status.Of(
 				status.Input{Pod: p, Observed: containers, Resize: c.resize, PodLevelResources: c.level, Now: at(0)},
 			)
-			if r, l, a := written(got.Resources.Requests), written(got.Resources.Limits), written(got.AllocatedResources); r != c.requests ||
+			if r, l, a := written(got.Resources.Requests), written(got.Resources.Limits),
+				written(got.AllocatedResources); r != c.requests ||
 				l != c.limits ||
 				a != c.allocated {
 				t.Errorf("requests %q, limits %q, allocated %q", r, l, a)

@@ -67,21 +67,27 @@ func TestPhase(t *testing.T) {
 		"one of two runs": {pod: pod(always, "a", "b"), seen: seen(running("a", 0)), want: corev1.PodPending},
 		"all run": {pod: pod(always, "a", "b"), seen: seen(running("a", 0), running("b", 0)),
 			want: corev1.PodRunning},
-		"crashed, will restart":     {pod: pod(always, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodRunning},
-		"crash loop":                {pod: pod(always, "a"), seen: seen(exited("a", 0, 1)), waiting: map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff"}}, want: corev1.PodRunning},
-		"never, succeeded":          {pod: pod(never, "a"), seen: seen(exited("a", 0, 0)), want: corev1.PodSucceeded},
-		"never, failed":             {pod: pod(never, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodFailed},
-		"never, one still runs":     {pod: pod(never, "a", "b"), seen: seen(exited("a", 0, 1), running("b", 0)), want: corev1.PodRunning},
-		"on failure, succeeded":     {pod: pod(onFailure, "a"), seen: seen(exited("a", 0, 0)), want: corev1.PodSucceeded},
-		"on failure, failed":        {pod: pod(onFailure, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodRunning},
-		"deleted, succeeded":        {pod: pod(always, "a"), seen: seen(exited("a", 0, 0)), terminal: true, want: corev1.PodSucceeded},
-		"deleted, killed":           {pod: pod(always, "a"), seen: seen(exited("a", 0, 137)), terminal: true, want: corev1.PodFailed},
-		"deleted before it started": {pod: pod(always, "a"), seen: &status.Observed{}, terminal: true, want: corev1.PodFailed},
-		"init runs":                 {pod: withInit(pod(always, "a"), one), seen: seen(running("i", 0)), want: corev1.PodPending},
-		"init done":                 {pod: withInit(pod(always, "a"), one), seen: seen(exited("i", 0, 0), running("a", 0)), want: corev1.PodRunning},
-		"init failed":               {pod: withInit(pod(never, "a"), one), seen: seen(exited("i", 0, 1)), want: corev1.PodFailed},
-		"init failed, again":        {pod: withInit(pod(always, "a"), one), seen: seen(exited("i", 0, 1)), want: corev1.PodPending},
-		"sidecar up":                {pod: withInit(pod(always, "a"), side), seen: seen(running("i", 0), running("a", 0)), want: corev1.PodRunning},
+		"crashed, will restart": {pod: pod(always, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodRunning},
+		"crash loop": {pod: pod(always, "a"), seen: seen(exited("a", 0, 1)),
+			waiting: map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff"}}, want: corev1.PodRunning},
+		"never, succeeded": {pod: pod(never, "a"), seen: seen(exited("a", 0, 0)), want: corev1.PodSucceeded},
+		"never, failed":    {pod: pod(never, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodFailed},
+		"never, one still runs": {pod: pod(never, "a", "b"), seen: seen(exited("a", 0, 1), running("b", 0)),
+			want: corev1.PodRunning},
+		"on failure, succeeded": {pod: pod(onFailure, "a"), seen: seen(exited("a", 0, 0)), want: corev1.PodSucceeded},
+		"on failure, failed":    {pod: pod(onFailure, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodRunning},
+		"deleted, succeeded": {pod: pod(always, "a"), seen: seen(exited("a", 0, 0)), terminal: true,
+			want: corev1.PodSucceeded},
+		"deleted, killed": {pod: pod(always, "a"), seen: seen(exited("a", 0, 137)), terminal: true, want: corev1.PodFailed},
+		"deleted before it started": {pod: pod(always, "a"), seen: &status.Observed{}, terminal: true,
+			want: corev1.PodFailed},
+		"init runs": {pod: withInit(pod(always, "a"), one), seen: seen(running("i", 0)), want: corev1.PodPending},
+		"init done": {pod: withInit(pod(always, "a"), one), seen: seen(exited("i", 0, 0), running("a", 0)),
+			want: corev1.PodRunning},
+		"init failed":        {pod: withInit(pod(never, "a"), one), seen: seen(exited("i", 0, 1)), want: corev1.PodFailed},
+		"init failed, again": {pod: withInit(pod(always, "a"), one), seen: seen(exited("i", 0, 1)), want: corev1.PodPending},
+		"sidecar up": {pod: withInit(pod(always, "a"), side), seen: seen(running("i", 0), running("a", 0)),
+			want: corev1.PodRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +186,8 @@ func TestReadinessGates(t *testing.T) {
 	}
 	s := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	c := status.Condition(s.Conditions, corev1.PodReady)
-	const want = `the status of pod readiness gate "example.com/b" is not "True", but False, corresponding condition of pod readiness gate "example.com/c" does not exist.`
+	const want = `the status of pod readiness gate "example.com/b" is not "True", but False, ` +
+		`corresponding condition of pod readiness gate "example.com/c" does not exist.`
 	if c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != want {
 		t.Errorf("%+v, want %s", c, want)
 	}

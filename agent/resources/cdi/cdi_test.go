@@ -34,15 +34,16 @@ devices:
 		}
 	}
 	for names, want := range map[string]string{
-		"":                                    "[] [] [] 0",
-		"example.com/gpu=0":                   "[GPU=0 EMPTY= ALL=1] [/dev/gpu0:/dev/gpu0:rwm /dev/null:/dev/ctl:r] [] 0",
-		"example.com/gpu=0 example.com/gpu=1": "[GPU=0 EMPTY= ALL=1] [/dev/gpu0:/dev/gpu0:rwm /dev/null:/dev/ctl:r] [/lib/x:/x:true:PROPAGATION_HOST_TO_CONTAINER] 0",
-		"example.com/gpu=2":                   "[NEW=1] [] [] 0",
-		"example.com/gpu=9":                   `unresolvable CDI device "example.com/gpu=9"`,
-		"example.com/nic=0":                   `unresolvable CDI device "example.com/nic=0"`,
-		"gpu0":                                "not a qualified name",
-		"example.com/gpu=hooked":              "needs hooks, which only containerd 2.0 and later can add",
-		"example.com/gpu=tmp":                 "mounts tmpfs",
+		"":                  "[] [] [] 0",
+		"example.com/gpu=0": "[GPU=0 EMPTY= ALL=1] [/dev/gpu0:/dev/gpu0:rwm /dev/null:/dev/ctl:r] [] 0",
+		"example.com/gpu=0 example.com/gpu=1": "[GPU=0 EMPTY= ALL=1] [/dev/gpu0:/dev/gpu0:rwm /dev/null:/dev/ctl:r] " +
+			"[/lib/x:/x:true:PROPAGATION_HOST_TO_CONTAINER] 0",
+		"example.com/gpu=2":      "[NEW=1] [] [] 0",
+		"example.com/gpu=9":      `unresolvable CDI device "example.com/gpu=9"`,
+		"example.com/nic=0":      `unresolvable CDI device "example.com/nic=0"`,
+		"gpu0":                   "not a qualified name",
+		"example.com/gpu=hooked": "needs hooks, which only containerd 2.0 and later can add",
+		"example.com/gpu=tmp":    "mounts tmpfs",
 	} {
 		var a spec.Allotment
 		for _, name := range strings.Fields(names) {

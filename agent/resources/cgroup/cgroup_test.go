@@ -48,7 +48,8 @@ func TestParent(t *testing.T) {
 	plain := cgroup.New(cgroup.Config{Mount: t.TempDir(), Root: "monopod-1"})
 	slices := cgroup.New(cgroup.Config{Mount: t.TempDir(), Root: "monopod-1", Units: &units{}})
 	for qos, want := range map[corev1.PodQOSClass][2]string{
-		corev1.PodQOSGuaranteed: {"/monopod-1/kubepods/podu-1", "/monopod_1.slice/monopod_1-kubepods.slice/monopod_1-kubepods-podu_1.slice"},
+		corev1.PodQOSGuaranteed: {"/monopod-1/kubepods/podu-1",
+			"/monopod_1.slice/monopod_1-kubepods.slice/monopod_1-kubepods-podu_1.slice"},
 		corev1.PodQOSBurstable: {"/monopod-1/kubepods/burstable/podu-1",
 			"/monopod_1.slice/monopod_1-kubepods.slice/monopod_1-kubepods-burstable.slice/monopod_1-kubepods-burstable-podu_1.slice"},
 		corev1.PodQOSBestEffort: {"/monopod-1/kubepods/besteffort/podu-1",
@@ -172,7 +173,8 @@ func TestMissingControllersAreReportedIfNeeded(t *testing.T) {
 	}{
 		"nothing missed": {pod(corev1.PodQOSBestEffort, ""), -1, ""},
 		"processes":      {pod(corev1.PodQOSBestEffort, ""), 9, "the kernel has no cgroup controller pids here"},
-		"all":            {pod(corev1.PodQOSGuaranteed, "1/1Mi/hugepages-2Mi=2Mi"), 9, "the kernel has no cgroup controller memory, pids, hugetlb here"},
+		"all": {pod(corev1.PodQOSGuaranteed, "1/1Mi/hugepages-2Mi=2Mi"), 9,
+			"the kernel has no cgroup controller memory, pids, hugetlb here"},
 	} {
 		for kind, dir := range map[string]string{"v1": tree(t, "", "cpu"), "v2": tree(t, "cpu")} {
 			m := cgroup.New(cgroup.Config{Mount: dir, Root: "r", MaxPIDs: c.pids, HugePages: []int64{2 << 20}})

@@ -23,7 +23,8 @@ func TestFillWaits(t *testing.T) {
 	if err := os.Symlink(filepath.Join(late, "max"), filepath.Join(pod, "hugetlb.64KB.max")); err != nil {
 		t.Fatal(err)
 	}
-	first, second := filepath.Join(root, "cgroup.subtree_control"), filepath.Join(root, "kubepods", "cgroup.subtree_control")
+	first, second := filepath.Join(root, "cgroup.subtree_control"), filepath.Join(root, "kubepods",
+		"cgroup.subtree_control")
 	for _, fifo := range []string{first, second} {
 		if err := unix.Mkfifo(fifo, 0o644); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,8 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	systemd := ""
 	if _, err := os.Lstat("/run/systemd/system"); err != nil {
-		systemd = "--cgroup-driver: systemd is not the init system of this machine (/run/systemd/system does not exist); use cgroupfs"
+		systemd = "--cgroup-driver: systemd is not the init system of this machine (/run/systemd/system does not exist); " +
+			"use cgroupfs"
 	}
 	for flag, want := range map[string]string{
 		"--pod-max-pids=7":                              "",

@@ -166,8 +166,10 @@ func (p *peer) job(conn net.Conn, call *godbus.Message, unit string) {
 	p.send(conn, call, []any{job})
 	signal := &godbus.Message{Type: godbus.TypeSignal, Body: []any{p.jobs, job, unit, p.result},
 		Headers: map[godbus.HeaderField]godbus.Variant{
-			godbus.FieldPath: godbus.MakeVariant(godbus.ObjectPath("/org/freedesktop/systemd1")), godbus.FieldInterface: godbus.MakeVariant("org.freedesktop.systemd1.Manager"),
-			godbus.FieldMember: godbus.MakeVariant("JobRemoved"), godbus.FieldSignature: godbus.MakeVariant(godbus.SignatureOf(signal(p.jobs, job, unit, p.result)...)),
+			godbus.FieldPath:      godbus.MakeVariant(godbus.ObjectPath("/org/freedesktop/systemd1")),
+			godbus.FieldInterface: godbus.MakeVariant("org.freedesktop.systemd1.Manager"),
+			godbus.FieldMember:    godbus.MakeVariant("JobRemoved"),
+			godbus.FieldSignature: godbus.MakeVariant(godbus.SignatureOf(signal(p.jobs, job, unit, p.result)...)),
 		}}
 	for _, c := range p.conns {
 		p.write(c, signal)
@@ -187,7 +189,8 @@ func (p *peer) fail(conn net.Conn, call *godbus.Message, name string) {
 }
 
 func reply(kind godbus.Type, call *godbus.Message, body []any) *godbus.Message {
-	m := &godbus.Message{Type: kind, Body: body, Headers: map[godbus.HeaderField]godbus.Variant{godbus.FieldReplySerial: godbus.MakeVariant(call.Serial())}}
+	m := &godbus.Message{Type: kind, Body: body,
+		Headers: map[godbus.HeaderField]godbus.Variant{godbus.FieldReplySerial: godbus.MakeVariant(call.Serial())}}
 	if len(body) > 0 {
 		m.Headers[godbus.FieldSignature] = godbus.MakeVariant(godbus.SignatureOf(body...))
 	}
@@ -243,7 +246,8 @@ func TestSystemdSlices(t *testing.T) {
 	if err := m.Set("a-c.slice", []cgroup.Property{{Name: "CPUWeight", Value: uint64(17)}}); err != nil {
 		t.Error(err)
 	}
-	if b, c := p.property("a-b.slice", "MemoryMax"), p.property("a-c.slice", "CPUWeight"); b != uint64(3<<20) || c != uint64(17) {
+	if b, c := p.property("a-b.slice", "MemoryMax"), p.property("a-c.slice", "CPUWeight"); b != uint64(3<<20) ||
+		c != uint64(17) {
 		t.Errorf("MemoryMax %v, CPUWeight %v", b, c)
 	}
 	if err := m.Set("none.slice", nil); err == nil || !strings.Contains(err.Error(), "systemd: set none.slice: ") {

@@ -50,7 +50,8 @@ func TestUsage(t *testing.T) {
 	} {
 		root := t.TempDir()
 		put(t, root, files)
-		if got, err := cgroup.New(cgroup.Config{Mount: root, Root: "m"}).Usage(pod(corev1.PodQOSBurstable)); err != nil || got != want {
+		if got, err := cgroup.New(cgroup.Config{Mount: root, Root: "m"}).Usage(pod(corev1.PodQOSBurstable)); err != nil ||
+			got != want {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		if got, err := cgroup.New(cgroup.Config{Mount: root, Root: "m"}).Usage(pod(corev1.PodQOSBestEffort)); err == nil {

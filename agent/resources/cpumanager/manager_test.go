@@ -177,7 +177,8 @@ func TestFullCores(t *testing.T) {
 		want string
 	}{
 		{guaranteed("a", "c1"), "SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2"},
-		{guaranteed("b", "c8"), "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested CPUs = 8, CPUs per core = 2"},
+		{guaranteed("b", "c8"), "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, " +
+			"requested CPUs = 8, CPUs per core = 2"},
 	} {
 		err := b.admit(c.pod)
 		if err == nil || err.Error() != c.want {
@@ -238,7 +239,8 @@ func TestHints(t *testing.T) {
 		{"both", nil, server, nil, guaranteed("x", "c10"), "0,1*"},
 		{"would fit on one if that were empty", nil, server, []string{"c8"}, guaranteed("x", "c8"), ""},
 		{"too much", nil, server, nil, guaranteed("x", "c16"), ""},
-		{"sockets", []string{"align-by-socket"}, split, []string{"c1"}, guaranteed("x", "c2"), "1* 2* 3* 0,1* 0,2 1,2 0,3 1,3 2,3* 0,1,2 0,1,3 0,2,3 1,2,3 0,1,2,3"},
+		{"sockets", []string{"align-by-socket"}, split, []string{"c1"}, guaranteed("x", "c2"),
+			"1* 2* 3* 0,1* 0,2 1,2 0,3 1,3 2,3* 0,1,2 0,1,3 0,2,3 1,2,3 0,1,2,3"},
 	} {
 		b := newBench(t, c.shape, c.options...)
 		if c.taken != nil {
@@ -246,7 +248,8 @@ func TestHints(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for scope, hints := range map[string]map[string][]topology.Hint{"container": b.m.Hints(c.pod, &c.pod.Spec.Containers[0]), "pod": b.m.PodHints(c.pod)} {
+		for scope, hints := range map[string]map[string][]topology.Hint{"container": b.m.Hints(c.pod,
+			&c.pod.Spec.Containers[0]), "pod": b.m.PodHints(c.pod)} {
 			if got := words(hints["cpu"]); got != c.want {
 				t.Errorf("%s, %s: %s, want %s", c.name, scope, got, c.want)
 			}
@@ -309,7 +312,8 @@ func TestRestart(t *testing.T) {
 		t.Errorf("an existing pod has no CPUs; lost: %v", b.m.Lost())
 	}
 	text, err := os.ReadFile(b.file)
-	if err != nil || !strings.HasPrefix(string(text), `{"policyName":"static","defaultCpuSet":"`) || !strings.Contains(string(text), `"entries":{"b":{"c1":"`) {
+	if err != nil || !strings.HasPrefix(string(text), `{"policyName":"static","defaultCpuSet":"`) ||
+		!strings.Contains(string(text), `"entries":{"b":{"c1":"`) {
 		t.Errorf("error %v, file %s", err, text)
 	}
 }
@@ -325,7 +329,8 @@ func TestDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string][]byte{"torn": good[:len(good)/2], "empty": nil, "changed": []byte(strings.Replace(string(good), "1,5", "1,6", 1))}
+	files := map[string][]byte{"torn": good[:len(good)/2], "empty": nil,
+		"changed": []byte(strings.Replace(string(good), "1,5", "1,6", 1))}
 	maps.Copy(files, map[string][]byte{
 		"reserved":       b.written("static", map[string]string{"a": "0"}),
 		"not there":      b.written("static", map[string]string{"a": "9"}),
@@ -366,7 +371,8 @@ func TestRecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start()
-	odd := topology.Container{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.cpus": "0-99"}}
+	odd := topology.Container{Pod: "odd", Container: "c",
+		Annotations: map[string]string{"io.monopod.container.cpus": "0-99"}}
 	b.m.Recover(slices.Concat(second, first, topologytest.As("thief", first), []topology.Container{odd}))
 	b.start() // it is in the file again
 	b.shares(shared)
@@ -415,8 +421,10 @@ func TestNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := cpumanager.New(cpumanager.Deps{
-			Machine: laptop.Machine(t), ReservedCPUs: cpus, Reserved: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(c.amount)},
-			File: checkpoint.File(filepath.Join(t.TempDir(), "f")), Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Changed: func() {},
+			Machine: laptop.Machine(t), ReservedCPUs: cpus,
+			Reserved: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(c.amount)},
+			File:     checkpoint.File(filepath.Join(t.TempDir(), "f")), Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
+			Changed: func() {},
 		}, cpumanager.Config{Policy: cpumanager.Static})
 		switch {
 		case c.want != "":
@@ -445,7 +453,8 @@ func TestCheck(t *testing.T) {
 		{"Static", "", "none", `--cpu-manager-policy must be none or static, got "Static"`},
 		{"none", "full-pcpus-only", "none", "policy none has no options"},
 		{"static", "full", "none", `unknown option "full"; known: align-by-socket, distribute-cpus-across-cores,`},
-		{"static", "full-pcpus-only distribute-cpus-across-cores", "none", "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"},
+		{"static", "full-pcpus-only distribute-cpus-across-cores", "none",
+			"full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"},
 		{"static", "align-by-socket", "single-numa-node", "align-by-socket and --topology-manager-policy=single-numa-node"},
 	} {
 		cfg := cpumanager.Config{Policy: c.policy, Options: map[string]string{}, Period: 1}

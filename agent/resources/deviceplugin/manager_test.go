@@ -66,7 +66,8 @@ func inBubble(t *testing.T, test func(b *bench)) {
 func (b *bench) start() {
 	b.Helper()
 	m, err := New(Config{
-		Dir: b.dir, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Nodes: topology.NewNodes(0, 1),
+		Dir: b.dir, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
+		Nodes:  topology.NewNodes(0, 1),
 		Listen: b.sockets.Listen, Dial: b.sockets.Dial,
 		Changed: func(pods []types.UID) {
 			b.mu.Lock()
@@ -186,7 +187,8 @@ func TestDevicesAppearAndDisappear(t *testing.T) {
 		sick[0].Health = api.Unhealthy
 		p.Set(sick)
 		b.has(2, 1)
-		want := map[string][]corev1.ResourceStatus{"a": {{Name: res, Resources: []corev1.ResourceHealth{{ResourceID: "d1", Health: corev1.ResourceHealthStatusUnhealthy}}}}}
+		want := map[string][]corev1.ResourceStatus{"a": {{Name: res, Resources: []corev1.ResourceHealth{{ResourceID: "d1",
+			Health: corev1.ResourceHealthStatusUnhealthy}}}}}
 		if got := b.Health("u1"); !cmp.Equal(got, want) {
 			t.Errorf("health: %s", cmp.Diff(want, got))
 		}
@@ -227,20 +229,25 @@ func TestRegisterRefuses(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, _ := b.plug(plugin.Config{Devices: plugin.Devices("d1")})
 		for want, req := range map[string]*api.RegisterRequest{
-			`requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]`: {Version: "v1alpha", Endpoint: "x", ResourceName: res},
-			`the ResourceName "cpu" is invalid`:                       {Version: "v1beta1", Endpoint: "x", ResourceName: "cpu"},
-			`the ResourceName "x.kubernetes.io/cpu" is invalid`:       {Version: "v1beta1", Endpoint: "x", ResourceName: "x.kubernetes.io/cpu"},
-			`the ResourceName "requests.example.com/a" is invalid`:    {Version: "v1beta1", Endpoint: "x", ResourceName: "requests.example.com/a"},
-			`the endpoint "../x" is not the name of a socket in`:      {Version: "v1beta1", Endpoint: "../x", ResourceName: res},
-			`the endpoint "kubelet.sock" is not the name of a socket`: {Version: "v1beta1", Endpoint: "kubelet.sock", ResourceName: res},
-			`choose a shorter --data-dir`:                             {Version: "v1beta1", Endpoint: strings.Repeat("x", 100), ResourceName: res},
+			`requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]`: {Version: "v1alpha",
+				Endpoint: "x", ResourceName: res},
+			`the ResourceName "cpu" is invalid`: {Version: "v1beta1", Endpoint: "x", ResourceName: "cpu"},
+			`the ResourceName "x.kubernetes.io/cpu" is invalid`: {Version: "v1beta1", Endpoint: "x",
+				ResourceName: "x.kubernetes.io/cpu"},
+			`the ResourceName "requests.example.com/a" is invalid`: {Version: "v1beta1", Endpoint: "x",
+				ResourceName: "requests.example.com/a"},
+			`the endpoint "../x" is not the name of a socket in`: {Version: "v1beta1", Endpoint: "../x", ResourceName: res},
+			`the endpoint "kubelet.sock" is not the name of a socket`: {Version: "v1beta1", Endpoint: "kubelet.sock",
+				ResourceName: res},
+			`choose a shorter --data-dir`: {Version: "v1beta1", Endpoint: strings.Repeat("x", 100), ResourceName: res},
 		} {
 			err := p.RegisterAs(b.Context(), req)
 			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: %v", req, err)
 			}
 		}
-		if err := p.RegisterAs(b.Context(), &api.RegisterRequest{Version: "v1beta1", Endpoint: "none.sock", ResourceName: "example.com/other"}); err == nil {
+		if err := p.RegisterAs(b.Context(), &api.RegisterRequest{Version: "v1beta1", Endpoint: "none.sock",
+			ResourceName: "example.com/other"}); err == nil {
 			t.Error("registered without a socket")
 		}
 		if c, _ := b.Capacity(); len(c) != 1 {
@@ -347,7 +354,8 @@ func until(t *testing.T, ok func() bool) {
 
 func TestLongPath(t *testing.T) {
 	t.Parallel()
-	m, err := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 100)), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry()})
+	m, err := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 100)), Clock: clock.RealClock{},
+		Log: zap.NewNop(), Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

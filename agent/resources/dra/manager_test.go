@@ -215,11 +215,15 @@ func TestClaimsThatCannotBePrepared(t *testing.T) {
 		driver *sample.Config
 		want   string
 	}{
-		"no claim":      {func(*world) {}, &sample.Config{}, "fetch ResourceClaim c: not found"},
-		"not allocated": {func(w *world) { w.give("c", p).Status.Allocation = nil }, &sample.Config{}, "ResourceClaim c has no devices yet"},
-		"not reserved":  {func(w *world) { w.give("c", pod("q", "c", "")) }, &sample.Config{}, "pod p(uid-p) is not allowed to use resource claim c(uid-c)"},
-		"no driver":     {func(w *world) { w.give("c", p) }, nil, "prepare dynamic resources: DRA driver gpu.example.com is not registered"},
-		"refused": {func(w *world) { w.give("c", p) }, &sample.Config{Refuse: func(string, string) error { return errors.New("too hot") }},
+		"no claim": {func(*world) {}, &sample.Config{}, "fetch ResourceClaim c: not found"},
+		"not allocated": {func(w *world) { w.give("c", p).Status.Allocation = nil }, &sample.Config{},
+			"ResourceClaim c has no devices yet"},
+		"not reserved": {func(w *world) { w.give("c", pod("q", "c", "")) }, &sample.Config{},
+			"pod p(uid-p) is not allowed to use resource claim c(uid-c)"},
+		"no driver": {func(w *world) { w.give("c", p) }, nil,
+			"prepare dynamic resources: DRA driver gpu.example.com is not registered"},
+		"refused": {func(w *world) { w.give("c", p) },
+			&sample.Config{Refuse: func(string, string) error { return errors.New("too hot") }},
 			"NodePrepareResources of DRA driver gpu.example.com failed for claim c: too hot"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -337,7 +341,8 @@ func TestSlicesOfDriversThatAreGone(t *testing.T) {
 		slice := func(driver string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.slices[driver] = &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourcev1.ResourceSliceSpec{Driver: driver}}
+			w.slices[driver] = &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: driver},
+				Spec: resourcev1.ResourceSliceSpec{Driver: driver}}
 		}
 		has := func() string {
 			synctest.Wait()

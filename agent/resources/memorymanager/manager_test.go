@@ -123,18 +123,27 @@ func TestAllocate(t *testing.T) {
 	anywhere, one, both := topology.Hint{}, topology.Hint{Nodes: topology.NewNodes(1), Preferred: true},
 		topology.Hint{Nodes: topology.NewNodes(0, 1)}
 	for name, steps := range map[string][]step{
-		"the first node that has room": {{guaranteed("a", "c2Gi"), anywhere, "c2Gi=0"}, {guaranteed("b", "c2Gi"), anywhere, "c2Gi=1"}, {guaranteed("c", "c2Gi"), anywhere, "c2Gi=1"},
-			{guaranteed("d", "c2Gi"), anywhere, "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"}},
-		"where the hint says":           {{guaranteed("a", "c2Gi"), one, "c2Gi=1"}},
-		"more than a node has":          {{guaranteed("a", "c6Gi"), anywhere, "c6Gi=0,1"}, {guaranteed("b", "c1Gi"), both, "c1Gi=0,1"}, {guaranteed("c", "c1Mi"), anywhere, "no NUMA nodes with enough memory"}},
-		"not with those on one":         {{guaranteed("a", "c1Gi"), anywhere, "c1Gi=0"}, {guaranteed("b", "c5Gi"), anywhere, "no NUMA nodes with enough memory"}},
-		"the hint has too little":       {{guaranteed("a", "c6Gi"), topology.Hint{Nodes: 1}, "c6Gi=0,1"}},
-		"and nothing to add":            {{guaranteed("a", "c3Gi"), anywhere, "c3Gi=0"}, {guaranteed("b", "c2Gi"), topology.Hint{Nodes: 1}, "failed to find NUMA nodes to extend the current topology hint"}},
-		"a worse placement is rejected": {{guaranteed("a", "c3584Mi"), topology.Hint{Nodes: 1, Preferred: true}, "failed to find the extended preferred hint"}},
-		"huge pages":                    {{guaranteed("a", "c1Gi+32Mi"), anywhere, "c1Gi+32Mi=0"}, {guaranteed("b", "c1Gi+2Mi"), anywhere, "c1Gi+2Mi=1"}},
-		"init containers before":        {{guaranteed("a", "i3Gi", "c2Gi"), anywhere, "i3Gi=0 c2Gi=0"}, {guaranteed("b", "c1Gi"), anywhere, "c1Gi=1"}},
-		"one after the other":           {{guaranteed("a", "i2Gi", "i3Gi", "c1Gi", "c2Gi"), anywhere, "i2Gi=0 i3Gi=0 c1Gi=0 c2Gi=0"}},
-		"with sidecars":                 {{guaranteed("a", "s1Gi", "i2Gi", "c2Gi"), anywhere, "s1Gi=0 i2Gi=0 c2Gi=0"}, {guaranteed("b", "c1Mi"), anywhere, "c1Mi=1"}},
+		"the first node that has room": {{guaranteed("a", "c2Gi"), anywhere, "c2Gi=0"}, {guaranteed("b", "c2Gi"), anywhere,
+			"c2Gi=1"}, {guaranteed("c", "c2Gi"), anywhere, "c2Gi=1"},
+			{guaranteed("d", "c2Gi"), anywhere, "[memorymanager] failed to get the default NUMA affinity, " +
+				"no NUMA nodes with enough memory is available"}},
+		"where the hint says": {{guaranteed("a", "c2Gi"), one, "c2Gi=1"}},
+		"more than a node has": {{guaranteed("a", "c6Gi"), anywhere, "c6Gi=0,1"}, {guaranteed("b", "c1Gi"), both,
+			"c1Gi=0,1"}, {guaranteed("c", "c1Mi"), anywhere, "no NUMA nodes with enough memory"}},
+		"not with those on one": {{guaranteed("a", "c1Gi"), anywhere, "c1Gi=0"}, {guaranteed("b", "c5Gi"), anywhere,
+			"no NUMA nodes with enough memory"}},
+		"the hint has too little": {{guaranteed("a", "c6Gi"), topology.Hint{Nodes: 1}, "c6Gi=0,1"}},
+		"and nothing to add": {{guaranteed("a", "c3Gi"), anywhere, "c3Gi=0"}, {guaranteed("b", "c2Gi"),
+			topology.Hint{Nodes: 1}, "failed to find NUMA nodes to extend the current topology hint"}},
+		"a worse placement is rejected": {{guaranteed("a", "c3584Mi"), topology.Hint{Nodes: 1, Preferred: true},
+			"failed to find the extended preferred hint"}},
+		"huge pages": {{guaranteed("a", "c1Gi+32Mi"), anywhere, "c1Gi+32Mi=0"},
+			{guaranteed("b", "c1Gi+2Mi"), anywhere, "c1Gi+2Mi=1"}},
+		"init containers before": {{guaranteed("a", "i3Gi", "c2Gi"), anywhere, "i3Gi=0 c2Gi=0"},
+			{guaranteed("b", "c1Gi"), anywhere, "c1Gi=1"}},
+		"one after the other": {{guaranteed("a", "i2Gi", "i3Gi", "c1Gi", "c2Gi"), anywhere, "i2Gi=0 i3Gi=0 c1Gi=0 c2Gi=0"}},
+		"with sidecars": {{guaranteed("a", "s1Gi", "i2Gi", "c2Gi"), anywhere, "s1Gi=0 i2Gi=0 c2Gi=0"},
+			{guaranteed("b", "c1Mi"), anywhere, "c1Mi=1"}},
 	} {
 		b := newBench(t)
 		for _, s := range steps {
@@ -229,7 +238,8 @@ func TestRestart(t *testing.T) {
 	text, err := os.ReadFile(b.file)
 	for _, part := range []string{
 		`{"policyName":"Static","machineState":{"0":{"numberOfAssignments":2,"memoryMap":{`,
-		`"memory":{"total":4294967296,"systemReserved":1073741824,"allocatable":3221225472,"reserved":3221225472,"free":0}},"cells":[0]}`,
+		`"memory":{"total":4294967296,"systemReserved":1073741824,"allocatable":3221225472,"reserved":3221225472,` +
+			`"free":0}},"cells":[0]}`,
 		`"entries":{"a":{"c2Gi":[{"numaAffinity":[0],"type":"memory","size":2147483648}]`,
 	} {
 		if err != nil || !strings.Contains(string(text), part) {
@@ -267,12 +277,14 @@ func TestDamaged(t *testing.T) {
 		return text
 	}
 	for name, text := range map[string][]byte{
-		"torn": good[:len(good)/2], "empty": nil, "changed": []byte(strings.Replace(string(good), "2147483648", "2147483649", 1)),
+		"torn": good[:len(good)/2], "empty": nil, "changed": []byte(strings.Replace(string(good), "2147483648", "2147483649",
+			1)),
 		"another policy": written("None"),
 		"no such node":   written("Static", block{"numaAffinity": []int{2}, "type": "memory", "size": 1}),
 		"no node":        written("Static", block{"numaAffinity": []int{}, "type": "memory", "size": 1}),
 		"too much":       written("Static", block{"numaAffinity": []int{0}, "type": "memory", "size": 4 << 30}),
-		"two sets":       written("Static", block{"numaAffinity": []int{0}, "type": "memory", "size": 1}, block{"numaAffinity": []int{0, 1}, "type": "memory", "size": 1}),
+		"two sets": written("Static", block{"numaAffinity": []int{0}, "type": "memory", "size": 1},
+			block{"numaAffinity": []int{0, 1}, "type": "memory", "size": 1}),
 	} {
 		if err := os.WriteFile(b.file, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -301,7 +313,8 @@ func TestRecovered(t *testing.T) {
 	b.start()
 	made := slices.Concat(second, first, topologytest.As("more", first))
 	for _, odd := range []string{"{", `[{"numaAffinity":[7],"type":"memory","size":1}]`} {
-		made = append(made, topology.Container{Pod: "odd", Container: "c", Annotations: map[string]string{"io.monopod.container.memory": odd}})
+		made = append(made, topology.Container{Pod: "odd", Container: "c",
+			Annotations: map[string]string{"io.monopod.container.memory": odd}})
 	}
 	b.m.Recover(made)
 	b.start() // it is in the file again
@@ -332,7 +345,8 @@ func TestFlags(t *testing.T) {
 		{"--reserved-memory=0:memory=1Gi,memory=1Gi", "memory is given twice"},
 		{"--reserved-memory=0:memory=1Gi;0:memory=1Gi", "node 0 is given twice"},
 	} {
-		if _, err := flags(strings.Fields(c.args)...); c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
+		if _, err := flags(strings.Fields(c.args)...); c.want == "" && err != nil || c.want != "" &&
+			!strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%q: error %v, want %q", c.args, err, c.want)
 		}
 	}
@@ -343,11 +357,14 @@ func TestReservations(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct{ reserved, whole, want string }{
 		{"0:memory=512Mi;1:memory=512Mi", "1Gi", ""},
-		{"0:memory=1Gi", "1124Mi", `the total amount "1Gi" of type "memory" is not equal to the value "1124Mi" determined by Node Allocatable feature`},
+		{"0:memory=1Gi", "1124Mi", `the total amount "1Gi" of type "memory" is not equal to the value "1124Mi" determined ` +
+			`by Node Allocatable feature`},
 		{"0:memory=1Gi;2:memory=1Gi", "2Gi", "this machine has no NUMA node 2"},
-		{"0:memory=1Gi,hugepages-2Mi=2Mi", "1Gi", `the total amount "2Mi" of type "hugepages-2Mi" is not equal to the value "0"`},
+		{"0:memory=1Gi,hugepages-2Mi=2Mi", "1Gi",
+			`the total amount "2Mi" of type "hugepages-2Mi" is not equal to the value "0"`},
 	} {
-		if _, err := b.open(c.reserved, c.whole); c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
+		if _, err := b.open(c.reserved, c.whole); c.want == "" && err != nil || c.want != "" &&
+			!strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%+v: error %v", c, err)
 		}
 	}

@@ -70,7 +70,8 @@ func TestReadLittle(t *testing.T) {
 func TestReadBroken(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"cpu/online": "x", "node/online": "x", "node/node1/cpulist": "x", "cpu/cpu0/topology/core_cpus_list": "x", "cpu/cpu0/topology/physical_package_id": "x",
+		"cpu/online": "x", "node/online": "x", "node/node1/cpulist": "x", "cpu/cpu0/topology/core_cpus_list": "x",
+		"cpu/cpu0/topology/physical_package_id": "x",
 	} {
 		sys := numatest.Shape{Sockets: 1, Nodes: 2, Cores: 1, Threads: 1}.Tree(t)
 		if err := os.WriteFile(filepath.Join(sys, "devices", "system", name), []byte(text), 0o644); err != nil {

@@ -44,7 +44,8 @@ func (o Options) Socket() string {
 // Check returns an error if --containerd has no meaning.
 func (o Options) Check() error {
 	if s := o.Socket(); s != "" && !filepath.IsAbs(s) {
-		return fmt.Errorf("--containerd must be auto, bundled, path:DIR or the absolute path of a socket, got %q", o.Containerd)
+		return fmt.Errorf("--containerd must be auto, bundled, path:DIR or the absolute path of a socket, got %q",
+			o.Containerd)
 	}
 	if dir, ok := strings.CutPrefix(o.Containerd, folder); ok && !filepath.IsAbs(dir) {
 		return fmt.Errorf("--containerd=path:DIR must be an absolute path, got %q", dir)

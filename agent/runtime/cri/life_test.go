@@ -249,7 +249,8 @@ func TestSandboxesAreConfined(t *testing.T) {
 		"shared": api.NamespaceMode_POD, "host": api.NamespaceMode_NODE} {
 		config := n.sandboxConfig(name)
 		config.Linux.SecurityContext = &api.LinuxSandboxSecurityContext{
-			NamespaceOptions: &api.NamespaceOption{Pid: pid}, Seccomp: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
+			NamespaceOptions: &api.NamespaceOption{Pid: pid},
+			Seccomp:          &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
 		}
 		id, err := n.runtime.RunPodSandbox(t.Context(), config, "")
 		if err != nil {

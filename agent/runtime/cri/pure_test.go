@@ -119,7 +119,8 @@ func TestKnown(t *testing.T) {
 
 func TestPresent(t *testing.T) {
 	t.Parallel()
-	if ignoreNotFound(status.Error(codes.NotFound, "x")) != nil || ignoreNotFound(errors.New("x")) == nil || ignoreNotFound(nil) != nil {
+	if ignoreNotFound(status.Error(codes.NotFound, "x")) != nil || ignoreNotFound(errors.New("x")) == nil ||
+		ignoreNotFound(nil) != nil {
 		t.Error("only NotFound is no error")
 	}
 }

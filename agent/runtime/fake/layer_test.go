@@ -96,8 +96,9 @@ func TestTreeOfLinkBelow(t *testing.T) {
 func TestTreeOfInvalidImages(t *testing.T) {
 	t.Parallel()
 	for want, l := range map[string]Layer{
-		"at most 1048576 bytes":    nil,
-		"image broken: ":           Layer("no archive of anything, but long enough to be looked at" + strings.Repeat("x", 512)),
+		"at most 1048576 bytes": nil,
+		"image broken: ": Layer("no archive of anything, but long enough to be looked at" + strings.Repeat("x",
+			512)),
 		"a hard link to etc/a":     relink(t),
 		"more than 16777216 bytes": pack(t, slices.Repeat([]string{"x"}, maxUnpacked/1024)...),
 	} {

@@ -71,7 +71,8 @@ func TestArgs(t *testing.T) {
 func TestExitCodeOfAPod(t *testing.T) {
 	t.Parallel()
 	c := &container{
-		image: &storedImage{placeholder: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}, config: &cri.ContainerConfig{Command: []string{"./migrate"}},
+		image:   &storedImage{placeholder: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}},
+		config:  &cri.ContainerConfig{Command: []string{"./migrate"}},
 		sandbox: &sandbox{config: &cri.PodSandboxConfig{Annotations: map[string]string{ExitCode: "7"}}},
 	}
 	if got, err := c.args(); strings.Join(got, " ") != "exit 7" || err != nil {

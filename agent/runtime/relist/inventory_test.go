@@ -114,12 +114,17 @@ func TestMatches(t *testing.T) {
 	}{
 		"all": {&status.Observed{Sandboxes: sandbox(true),
 			Containers: has(status.Running, status.Exited, "c")}, true},
-		"nothing":             {nil, false},
-		"a dead sandbox":      {&status.Observed{Sandboxes: sandbox(false), Containers: has(status.Running, status.Exited, "c")}, false},
-		"one that has ended":  {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Exited, status.Exited, "c")}, false},
-		"one that runs":       {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Running, "c")}, false},
-		"another container":   {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Exited, "d")}, false},
-		"one container fewer": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Exited, "c")[:2]}, false},
+		"nothing": {nil, false},
+		"a dead sandbox": {&status.Observed{Sandboxes: sandbox(false), Containers: has(status.Running, status.Exited,
+			"c")}, false},
+		"one that has ended": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Exited, status.Exited,
+			"c")}, false},
+		"one that runs": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Running,
+			"c")}, false},
+		"another container": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Exited,
+			"d")}, false},
+		"one container fewer": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Exited,
+			"c")[:2]}, false},
 	} {
 		if got := held.Matches(c.seen); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -140,8 +145,9 @@ func TestReconcile(t *testing.T) {
 		},
 	}
 	next := status.Observed{
-		Sandboxes:  []status.Sandbox{{ID: "s"}, {ID: "new"}},
-		Containers: []status.Container{{ID: "a", State: status.Running}, {ID: "b", State: status.Exited, ExitCode: 1}, {ID: "new"}},
+		Sandboxes: []status.Sandbox{{ID: "s"}, {ID: "new"}},
+		Containers: []status.Container{{ID: "a", State: status.Running}, {ID: "b", State: status.Exited, ExitCode: 1},
+			{ID: "new"}},
 	}
 	relist.Reconcile(&next, &known)
 	if a := next.Containers[0]; a.State != status.Exited || a.ExitCode != 3 || a.Message != "why" {

@@ -29,7 +29,9 @@ func TestFolderUnreadableAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := static.NewSource(static.Deps{
-			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: noEvents{}, RestoreStatuses: func(context.Context, []*corev1.Pod) {}, Failed: func(string) {},
+			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: noEvents{}, RestoreStatuses: func(context.Context,
+				[]*corev1.Pod) {
+			}, Failed: func(string) {},
 			Notify: func(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil },
 		}, static.Config{Path: path, Node: "node1"})
 		done := make(chan struct{})

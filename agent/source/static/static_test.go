@@ -96,17 +96,21 @@ func TestOneFile(t *testing.T) {
 			"aliases expand to more than"},
 		"nested": {of("x: " + strings.Repeat("[", 300) + strings.Repeat("]", 300)),
 			"must not be nested more than 256 levels deep"},
-		"not valid":    {of("restartPolicy: bad"), "spec.restartPolicy: bad"},
-		"account":      {of("serviceAccountName: x"), "static pods may not reference serviceaccounts"},
-		"pull secret":  {of("imagePullSecrets: [{name: x}]"), "static pods may not reference secrets"},
-		"claim":        {of("resourceClaims: [{name: x}]"), "static pods may not reference resourceclaims"},
-		"configMap":    {of("volumes: [{name: v, configMap: {name: x}}]"), "static pods may not reference configmaps"},
-		"secret":       {of("volumes: [{name: v, secret: {secretName: x}}]"), "static pods may not reference secrets"},
-		"volume claim": {of("volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]"), "static pods may not reference persistentvolumeclaims"},
-		"token":        {of("volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: x}}]}}]"), "static pods may not reference serviceaccounts"},
-		"hostPath":     {of("volumes: [{name: v, hostPath: {path: /}}]"), "default/a-node1"},
-		"env":          {head + "spec: {initContainers: [{name: c, env: [{name: x, valueFrom: {configMapKeyRef: {name: x, key: k}}}]}]}", "static pods may not reference configmaps"},
-		"envFrom":      {head + "spec: {containers: [{name: c, envFrom: [{secretRef: {name: x}}]}]}", "static pods may not reference secrets"},
+		"not valid":   {of("restartPolicy: bad"), "spec.restartPolicy: bad"},
+		"account":     {of("serviceAccountName: x"), "static pods may not reference serviceaccounts"},
+		"pull secret": {of("imagePullSecrets: [{name: x}]"), "static pods may not reference secrets"},
+		"claim":       {of("resourceClaims: [{name: x}]"), "static pods may not reference resourceclaims"},
+		"configMap":   {of("volumes: [{name: v, configMap: {name: x}}]"), "static pods may not reference configmaps"},
+		"secret":      {of("volumes: [{name: v, secret: {secretName: x}}]"), "static pods may not reference secrets"},
+		"volume claim": {of("volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]"),
+			"static pods may not reference persistentvolumeclaims"},
+		"token": {of("volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: x}}]}}]"),
+			"static pods may not reference serviceaccounts"},
+		"hostPath": {of("volumes: [{name: v, hostPath: {path: /}}]"), "default/a-node1"},
+		"env": {head + "spec: {initContainers: [{name: c, env: [{name: x, valueFrom: {configMapKeyRef: {name: x, " +
+			"key: k}}}]}]}", "static pods may not reference configmaps"},
+		"envFrom": {head + "spec: {containers: [{name: c, envFrom: [{secretRef: {name: x}}]}]}",
+			"static pods may not reference secrets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +131,8 @@ func TestWhichFiles(t *testing.T) {
 	f := newFolder(t)
 	pod := func(name string) string { return strings.Replace(good, "name: a", "name: "+name, 1) }
 	for file, name := range map[string]string{
-		"a.yaml": "a", "b.yml": "b", "c.json": "c", ".d.yaml": "d", "e.yaml~": "e", ".f.yaml.swp": "f", "g": "g", "#h.yaml#": "h",
+		"a.yaml": "a", "b.yml": "b", "c.json": "c", ".d.yaml": "d", "e.yaml~": "e", ".f.yaml.swp": "f", "g": "g",
+		"#h.yaml#": "h",
 	} {
 		f.write(file, pod(name))
 	}
@@ -199,12 +204,14 @@ func TestIdentity(t *testing.T) {
 		file, text string
 		same       bool
 	}{
-		"read again":        {"a.yaml", good, true},
-		"said otherwise":    {"a.yaml", strings.Replace(good, "{name: a}", "\n  name: a", 1), true},
-		"from the API":      {"a.yaml", strings.Replace(good, "{name: a}", "{name: a, uid: x, resourceVersion: '7', annotations: {kubernetes.io/config.mirror: y}}", 1), true},
-		"moved":             {"b.yaml", good, false},
-		"edited":            {"a.yaml", strings.Replace(good, "image: i", "image: j", 1), false},
-		"edited, given UID": {"a.yaml", strings.NewReplacer("image: i", "image: j", "{name: a}", "{name: a, uid: "+string(first)+"}").Replace(good), false},
+		"read again":     {"a.yaml", good, true},
+		"said otherwise": {"a.yaml", strings.Replace(good, "{name: a}", "\n  name: a", 1), true},
+		"from the API": {"a.yaml", strings.Replace(good, "{name: a}",
+			"{name: a, uid: x, resourceVersion: '7', annotations: {kubernetes.io/config.mirror: y}}", 1), true},
+		"moved":  {"b.yaml", good, false},
+		"edited": {"a.yaml", strings.Replace(good, "image: i", "image: j", 1), false},
+		"edited, given UID": {"a.yaml", strings.NewReplacer("image: i", "image: j", "{name: a}", "{name: a, uid: "+
+			string(first)+"}").Replace(good), false},
 	} {
 		if got := uid(c.file, c.text); (got == first) != c.same || len(got) != 32 {
 			t.Errorf("%s: UID %s, the first %s", name, got, first)
@@ -287,7 +294,8 @@ func TestFailed(t *testing.T) {
 		{func() { f.write("a.yaml", good) }, nil},
 		{func() { f.write("b.yaml", "foo: [") }, []string{"b.yaml: cannot be read"}},
 		{func() {}, []string{"b.yaml: cannot be read"}},
-		{func() { f.write("c.yaml", good) }, []string{"b.yaml: cannot be read", "c.yaml: pod default/web-node1 is already defined by a.yaml"}},
+		{func() { f.write("c.yaml", good) }, []string{"b.yaml: cannot be read",
+			"c.yaml: pod default/web-node1 is already defined by a.yaml"}},
 		{func() { _ = os.Remove(filepath.Join(f.Path, "a.yaml")) }, []string{"b.yaml: cannot be read"}},
 		{func() { f.write("b.yaml", strings.ReplaceAll(good, "web", "other")) }, nil},
 	} {

@@ -66,7 +66,8 @@ func (a *api) end(typ, chain string, now time.Time) {
 }
 
 // setup returns a Keeper over an API, and what asks for the pod's only certificate.
-func setup(t *testing.T) (k *credentials.Certificates, a *api, clk *clocktesting.FakePassiveClock, get func() (string, error), events *[]string) {
+func setup(t *testing.T) (k *credentials.Certificates, a *api, clk *clocktesting.FakePassiveClock,
+	get func() (string, error), events *[]string) {
 	t.Helper()
 	a, clk, events = &api{}, clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), new([]string)
 	k = credentials.NewCertificates(a, clk, "n",

@@ -125,7 +125,8 @@ func TestVolumeWaitsForItsAttachment(t *testing.T) {
 		answer(func(s *storagev1.VolumeAttachmentStatus) {
 			s.AttachError = &storagev1.VolumeError{Message: "no such disk"}
 		})
-		if _, err := m.SetUp(w.Context(), v); !errors.Is(err, ErrAttaching) || !strings.Contains(err.Error(), "no such disk") {
+		if _, err := m.SetUp(w.Context(), v); !errors.Is(err, ErrAttaching) || !strings.Contains(err.Error(),
+			"no such disk") {
 			w.Error(err)
 		}
 		answer(func(s *storagev1.VolumeAttachmentStatus) {
@@ -423,7 +424,8 @@ func TestExpansion(t *testing.T) {
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeName: "pv",
 				StorageClassName: new(""),
-				Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}}}}
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(
+					"1Gi")}}}}
 		w.create(claim)
 		v := w.volume("a", func(pv *corev1.PersistentVolume) {
 			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "c"}

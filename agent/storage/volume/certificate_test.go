@@ -23,10 +23,11 @@ func TestPodCertificate(t *testing.T) {
 		}}
 	facts := podWith(
 		corev1.Volume{Name: "v",
-			VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o644)), Sources: []corev1.VolumeProjection{
-				{PodCertificate: &corev1.PodCertificateProjection{SignerName: "a", CredentialBundlePath: "a/bundle.pem"}},
-				{PodCertificate: &corev1.PodCertificateProjection{SignerName: "b", KeyPath: "key", CertificateChainPath: "chain"}},
-			}}}})
+			VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o644)),
+				Sources: []corev1.VolumeProjection{
+					{PodCertificate: &corev1.PodCertificateProjection{SignerName: "a", CredentialBundlePath: "a/bundle.pem"}},
+					{PodCertificate: &corev1.PodCertificateProjection{SignerName: "b", KeyPath: "key", CertificateChainPath: "chain"}},
+				}}}})
 	facts.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(os.Getgid()))}
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil {
@@ -40,7 +41,8 @@ func TestPodCertificate(t *testing.T) {
 	if info, err := os.Stat(paths["v"] + "/key"); err != nil || info.Mode().Perm()&0o007 != 0 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if len(m.mounted) != 1 || asked[volume.Source{Volume: "v"}] != "a" || asked[volume.Source{Volume: "v", Index: 1}] != "b" {
+	if len(m.mounted) != 1 || asked[volume.Source{Volume: "v"}] != "a" ||
+		asked[volume.Source{Volume: "v", Index: 1}] != "b" {
 		t.Errorf("mounted %v, asked %v", m.mounted, asked)
 	}
 	if _, err := (&volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}).Prepare(t.Context(), facts); err == nil {

@@ -66,18 +66,23 @@ func TestPathOfClaim(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want string // a path, or part of an error
 	}{
-		"local":               {pv: onDisk(localAt(dir), files), want: dir},
-		"local by a link":     {pv: onDisk(localAt(link), files), want: dir},
-		"local, missing":      {pv: onDisk(localAt(dir+"/none"), files), want: "does not exist"},
-		"local, a file":       {pv: onDisk(localAt(dir+"/file"), files), want: "is neither a folder nor a block device"},
-		"local, no block":     {pv: onDisk(localAt("/dev/null"), files), want: "is neither a folder nor a block device"},
-		"hostPath":            {pv: onDisk(hostAt(dir, corev1.HostPathDirectory), files), want: dir},
-		"hostPath, wrong":     {pv: onDisk(hostAt(dir+"/file", corev1.HostPathDirectory), files), want: "hostPath type check failed"},
-		"block, no device":    {pv: onDisk(localAt(dir), device), pod: asDevice, want: "is not a block device"},
-		"block, mounted":      {pv: onDisk(localAt(dir), device), want: "has volumeMode Block, but is specified in volumeMounts"},
-		"folder, as device":   {pv: onDisk(localAt(dir), files), pod: asDevice, want: "has volumeMode Filesystem, but is specified in volumeDevices"},
-		"somewhere else":      {pv: onDisk(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, files), want: "PersistentVolumes of type nfs are not supported by this node"},
-		"somewhere, a device": {pv: onDisk(corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}}, device), pod: asDevice, want: "PersistentVolumes of type fc are not supported by this node"},
+		"local":           {pv: onDisk(localAt(dir), files), want: dir},
+		"local by a link": {pv: onDisk(localAt(link), files), want: dir},
+		"local, missing":  {pv: onDisk(localAt(dir+"/none"), files), want: "does not exist"},
+		"local, a file":   {pv: onDisk(localAt(dir+"/file"), files), want: "is neither a folder nor a block device"},
+		"local, no block": {pv: onDisk(localAt("/dev/null"), files), want: "is neither a folder nor a block device"},
+		"hostPath":        {pv: onDisk(hostAt(dir, corev1.HostPathDirectory), files), want: dir},
+		"hostPath, wrong": {pv: onDisk(hostAt(dir+"/file", corev1.HostPathDirectory), files),
+			want: "hostPath type check failed"},
+		"block, no device": {pv: onDisk(localAt(dir), device), pod: asDevice, want: "is not a block device"},
+		"block, mounted": {pv: onDisk(localAt(dir), device),
+			want: "has volumeMode Block, but is specified in volumeMounts"},
+		"folder, as device": {pv: onDisk(localAt(dir), files), pod: asDevice,
+			want: "has volumeMode Filesystem, but is specified in volumeDevices"},
+		"somewhere else": {pv: onDisk(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, files),
+			want: "PersistentVolumes of type nfs are not supported by this node"},
+		"somewhere, a device": {pv: onDisk(corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}}, device),
+			pod: asDevice, want: "PersistentVolumes of type fc are not supported by this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,10 +26,14 @@ func TestFilesOfGroup(t *testing.T) {
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: src}
 	facts := withGroup(podWith(
 		corev1.Volume{Name: "c",
-			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
-		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
-		corev1.Volume{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41)),
-			Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{Items: items}}}}}},
+			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items,
+				DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
+		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items,
+			DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
+		corev1.Volume{Name: "p",
+			VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o600)),
+				DefaultUser: new(int64(41)),
+				Sources:     []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{Items: items}}}}}},
 	), new(int64(4711)))
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil {
@@ -70,7 +74,8 @@ func TestImmutable(t *testing.T) {
 	}
 	var known volume.Immutable
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: known.Over(src)}
-	facts := podWith(configMapVolume(), corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
+	facts := podWith(configMapVolume(),
+		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
 	for range 2 {
 		paths, err := set.Prepare(t.Context(), facts)
 		if err != nil || read(t, paths["v"]+"/a") != "1" || read(t, paths["s"]+"/a") != "1" {
@@ -92,14 +97,20 @@ func TestMissingKeys(t *testing.T) {
 		source corev1.VolumeSource
 		want   string
 	}{
-		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}, "configmap references non-existent config key: k"},
+		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}},
+			"configmap references non-existent config key: k"},
 		{corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items}}, "references non-existent secret key: k"},
-		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items}}), "configmap references non-existent config key: k"},
+		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items}}),
+			"configmap references non-existent config key: k"},
 		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items, Optional: new(true)}}), ""},
-		{source(corev1.VolumeProjection{Secret: &corev1.SecretProjection{Items: items}}), "references non-existent secret key: k"},
-		{source(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Path: "ca"}}), "ClusterTrustBundles are not supported"},
-		{source(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}), "podCertificate is not supported"},
-		{corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, "no volume plugin matched: volumes of type nfs are not supported by this node"},
+		{source(corev1.VolumeProjection{Secret: &corev1.SecretProjection{Items: items}}),
+			"references non-existent secret key: k"},
+		{source(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Path: "ca"}}),
+			"ClusterTrustBundles are not supported"},
+		{source(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}),
+			"podCertificate is not supported"},
+		{corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}},
+			"no volume plugin matched: volumes of type nfs are not supported by this node"},
 		{corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, "volumes of type gitRepo"},
 		{corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{}}, "volumes of type flexVolume"},
 		{corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, "volumes of CSI drivers are not supported here"},
@@ -107,7 +118,8 @@ func TestMissingKeys(t *testing.T) {
 		{corev1.VolumeSource{}, "the volume has no type"},
 	} {
 		_, err := set.Prepare(t.Context(), podWith(corev1.Volume{Name: "v", VolumeSource: c.source}))
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : `) || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(),
+			`MountVolume.SetUp failed for volume "v" : `) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}

@@ -47,7 +47,8 @@ func mounting(volume string) []corev1.VolumeMount {
 // A volume that no container uses is not set up, whatever it lacks.
 func TestUnusedVolume(t *testing.T) {
 	t.Parallel()
-	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "none"}}})
+	facts := podWith(corev1.Volume{Name: "v",
+		VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "none"}}})
 	facts.Pod.Spec.Containers[0].VolumeMounts = nil
 	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}}
 	if paths, err := set.Prepare(t.Context(), facts); err != nil || len(paths) > 0 {

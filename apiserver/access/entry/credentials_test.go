@@ -129,7 +129,8 @@ func comesIn(t *testing.T, a *Entry, dir, when string) {
 func TestCertificatesFollowTheClock(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]time.Time{
-		"now": may, "1970": time.Unix(100, 0), "2015": time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC), "far ahead": may.Add(60 * year), "after the authority's end": may.Add(150 * year),
+		"now": may, "1970": time.Unix(100, 0), "2015": time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC),
+		"far ahead": may.Add(60 * year), "after the authority's end": may.Add(150 * year),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,7 +199,8 @@ func TestRotate(t *testing.T) {
 	if a.current.Load().serving == serving {
 		t.Error("the server's certificate is the old one")
 	}
-	if all := a.Certificates(); len(all) != 3 || all[1].Name != "admin" || !strings.Contains(all[1].Subject, auth.Admin.Name) {
+	if all := a.Certificates(); len(all) != 3 || all[1].Name != "admin" || !strings.Contains(all[1].Subject,
+		auth.Admin.Name) {
 		t.Errorf("%+v", all)
 	}
 }
@@ -220,7 +222,8 @@ func TestNewAuthority(t *testing.T) {
 	if a.authority == nil || now.pair.Leaf.Equal(before.pair.Leaf) || strings.Count(string(a.CA), "BEGIN") != 2 {
 		t.Errorf("authority: %s", a.CA)
 	}
-	chain := x509.VerifyOptions{Roots: a.authority.Pool(), CurrentTime: may, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	chain := x509.VerifyOptions{Roots: a.authority.Pool(), CurrentTime: may,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := before.pair.Leaf.Verify(chain); err != nil {
 		t.Errorf("what the old authority signed: %v", err)
 	}
@@ -239,7 +242,8 @@ func TestTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, ok := a.Authenticator().Authenticate(&http.Request{Header: http.Header{"Authorization": {"Bearer " + strings.TrimSpace(string(data))}}})
+		u, ok := a.Authenticator().Authenticate(
+			&http.Request{Header: http.Header{"Authorization": {"Bearer " + strings.TrimSpace(string(data))}}})
 		if got := u.Name + " [" + strings.Join(u.Groups, " ") + "]"; !ok || got != want {
 			t.Errorf("%s: %s", file, got)
 		}

@@ -54,7 +54,8 @@ func TestCertificateIsValidForService(t *testing.T) {
 func TestAdvertised(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"127.0.0.1:6443": "127.0.0.1:6443", "192.0.2.1:1": "192.0.2.1:1", "[::ffff:192.0.2.1]:1": "192.0.2.1:1", "[2001:db8::1]:6443": "[2001:db8::1]:6443",
+		"127.0.0.1:6443": "127.0.0.1:6443", "192.0.2.1:1": "192.0.2.1:1", "[::ffff:192.0.2.1]:1": "192.0.2.1:1",
+		"[2001:db8::1]:6443": "[2001:db8::1]:6443",
 	} {
 		if got, err := (&Entry{Address: address}).Advertised(); err != nil || got.String() != want {
 			t.Errorf("%s: %s, %v, want %s", address, got, err, want)
@@ -104,13 +105,15 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 	roots.AppendCertsFromPEM(a.CA)
 	_, port, _ := net.SplitHostPort(a.Address)
 	dial := func(to, name string) error {
-		conn, err := tls.Dial("tcp", net.JoinHostPort(to, port), &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12})
+		conn, err := tls.Dial("tcp", net.JoinHostPort(to, port), &tls.Config{RootCAs: roots, ServerName: name,
+			MinVersion: tls.VersionTLS12})
 		if err == nil {
 			err = conn.Close()
 		}
 		return err
 	}
-	names := []string{"127.0.0.1", "localhost", "n1", "box.example.com", "192.0.2.7", "kubernetes.default.svc", "first.example.com"}
+	names := []string{"127.0.0.1", "localhost", "n1", "box.example.com", "192.0.2.7", "kubernetes.default.svc",
+		"first.example.com"}
 	for _, name := range append(names, interfaceAddresses()...) {
 		if err := dial("127.0.0.1", name); err != nil {
 			t.Errorf("%s: %v", name, err)

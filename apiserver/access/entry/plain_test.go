@@ -34,10 +34,12 @@ func TestPlainHTTP(t *testing.T) {
 		code     int
 		location string
 	}{
-		"a page":         {"GET / HTTP/1.1\r\nHost: box:6443\r\n\r\n", 308, "https://box:6443/"},
-		"with a query":   {"GET /api/v1/pods?limit=5&labelSelector=a%3Db HTTP/1.1\r\nHost: 192.0.2.1:6443\r\n\r\n", 308, "https://192.0.2.1:6443/api/v1/pods?limit=5&labelSelector=a%3Db"},
+		"a page": {"GET / HTTP/1.1\r\nHost: box:6443\r\n\r\n", 308, "https://box:6443/"},
+		"with a query": {"GET /api/v1/pods?limit=5&labelSelector=a%3Db HTTP/1.1\r\nHost: 192.0.2.1:6443\r\n\r\n", 308,
+			"https://192.0.2.1:6443/api/v1/pods?limit=5&labelSelector=a%3Db"},
 		"without a host": {"GET /x HTTP/1.0\r\n\r\n", 308, "https://" + at + "/x"},
-		"a write":        {"POST /api/v1/pods HTTP/1.1\r\nHost: box\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("x", 9000), 308, "https://box/api/v1/pods"},
+		"a write": {"POST /api/v1/pods HTTP/1.1\r\nHost: box\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("x",
+			9000), 308, "https://box/api/v1/pods"},
 		"a proxy's form": {"GET http://box/healthz HTTP/1.1\r\nHost: box\r\n\r\n", 308, "https://box/healthz"},
 		"two slashes":    {"GET //evil.example/x HTTP/1.1\r\nHost: box\r\n\r\n", 308, "https://box//evil.example/x"},
 		"a head":         {"HEAD / HTTP/1.1\r\nHost: box\r\n\r\n", 308, "https://box/"},
@@ -70,7 +72,8 @@ func TestPlainHTTP(t *testing.T) {
 			}
 			body, err := io.ReadAll(resp.Body)
 			if resp.StatusCode != c.code || resp.Header.Get("Location") != c.location || err != nil || !resp.Close {
-				t.Errorf("got %d %q %v (close %t), want %d %q", resp.StatusCode, resp.Header.Get("Location"), err, resp.Close, c.code, c.location)
+				t.Errorf("got %d %q %v (close %t), want %d %q", resp.StatusCode, resp.Header.Get("Location"), err, resp.Close,
+					c.code, c.location)
 			}
 			if c.code == 308 && method != "HEAD" && !strings.Contains(string(body), c.location) {
 				t.Errorf("the text is %q", body)

@@ -123,7 +123,8 @@ func TestGivenFilesAreChecked(t *testing.T) {
 	for want, s := range map[string]Serving{
 		"--tls-cert-file and --tls-private-key-file: set both or neither": {CertFile: good.CertFile},
 		"--tls-cert-file: open /nowhere: no such file or directory":       {CertFile: "/nowhere", KeyFile: good.KeyFile},
-		"--tls-cert-file: tls: private key does not match public key":     {CertFile: good.ClientCAFile, KeyFile: good.KeyFile},
+		"--tls-cert-file: tls: private key does not match public key": {CertFile: good.ClientCAFile,
+			KeyFile: good.KeyFile},
 		"--client-ca-file: open /nowhere: no such file or directory":      {ClientCAFile: "/nowhere"},
 		"--client-ca-file: " + good.KeyFile + " contains no certificates": {ClientCAFile: good.KeyFile},
 	} {

@@ -29,8 +29,10 @@ func pod(name, on string, spec corev1.PodSpec) *corev1.Pod {
 
 func deviceSlice(name, node string) *resourcev1.ResourceSlice {
 	return &resourcev1.ResourceSlice{
-		TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"}, ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: resourcev1.ResourceSliceSpec{Driver: "d", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.ResourceSliceSpec{Driver: "d", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node,
+			ResourceSliceCount: 1}},
 	}
 }
 
@@ -75,7 +77,8 @@ func TestAuthorize(t *testing.T) {
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 	for _, obj := range []client.Object{deviceSlice("own", "n1"), deviceSlice("other", "n2"),
 		disk, csiVolume("vol", "disk"), csiVolume("w", "other"), attached("n1"), attached("n2"),
-		pod("p1", "n1", corev1.PodSpec{Volumes: volumes, ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}}), pod("p2", "n2", corev1.PodSpec{}), mirror} {
+		pod("p1", "n1", corev1.PodSpec{Volumes: volumes, ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu",
+			ResourceClaimName: new("gpu")}}}), pod("p2", "n2", corev1.PodSpec{}), mirror} {
 		if _, err := api.Create(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}
@@ -90,8 +93,9 @@ func TestAuthorize(t *testing.T) {
 	})
 	z := node.Authorizer{Authorizer: roles, Client: api}
 	n1 := auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes, auth.Authenticated}}
-	group := map[string]string{"leases": "coordination.k8s.io", "csinodes": "storage.k8s.io", "volumeattachments": "storage.k8s.io",
-		"resourceclaims": "resource.k8s.io", "resourceslices": "resource.k8s.io"}
+	group := map[string]string{"leases": "coordination.k8s.io", "csinodes": "storage.k8s.io",
+		"volumeattachments": "storage.k8s.io",
+		"resourceclaims":    "resource.k8s.io", "resourceslices": "resource.k8s.io"}
 	for name, c := range map[string]struct {
 		user                            auth.User
 		verb, resource, sub, ns, object string
@@ -154,7 +158,8 @@ func TestAuthorize(t *testing.T) {
 		"one of the group, unnamed": {auth.User{Name: "x", Groups: []string{auth.Nodes}}, "list", "pods", "", "", "", false},
 	} {
 		got, reason, err := z.Authorize(t.Context(), auth.Attributes{
-			User: c.user, Verb: c.verb, Group: group[c.resource], Resource: c.resource, Subresource: c.sub, Namespace: c.ns, Name: c.object})
+			User: c.user, Verb: c.verb, Group: group[c.resource], Resource: c.resource, Subresource: c.sub, Namespace: c.ns,
+			Name: c.object})
 		if err != nil || got != c.want {
 			t.Errorf("%s: %t %q, %v", name, got, reason, err)
 		}
@@ -171,9 +176,11 @@ func TestAuthorize(t *testing.T) {
 			}
 		}
 	}
-	for selector, want := range map[string]bool{"spec.nodeName=n1": true, "spec.nodeName=n1,spec.driver=d": true, "spec.nodeName=n2": false, "spec.driver=d": false} {
+	for selector, want := range map[string]bool{"spec.nodeName=n1": true, "spec.nodeName=n1,spec.driver=d": true,
+		"spec.nodeName=n2": false, "spec.driver=d": false} {
 		for _, verb := range []string{"list", "deletecollection"} {
-			got, reason, err := z.Authorize(t.Context(), auth.Attributes{User: n1, Verb: verb, Group: "resource.k8s.io", Resource: "resourceslices", Fields: fields.ParseSelectorOrDie(selector).Requirements()})
+			got, reason, err := z.Authorize(t.Context(), auth.Attributes{User: n1, Verb: verb, Group: "resource.k8s.io",
+				Resource: "resourceslices", Fields: fields.ParseSelectorOrDie(selector).Requirements()})
 			if err != nil || got != want {
 				t.Errorf("%s of slices where %s: %t %q, %v", verb, selector, got, reason, err)
 			}

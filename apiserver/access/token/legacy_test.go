@@ -80,8 +80,9 @@ func TestTokensInSecrets(t *testing.T) {
 	}
 	// Like upstream, each use counts.
 	want := map[string]float64{
-		"serviceaccount_valid_tokens_total": 2, "serviceaccount_legacy_tokens_total": 5, "serviceaccount_legacy_manual_token_uses_total": 3,
-		"serviceaccount_legacy_auto_token_uses_total": 2, "serviceaccount_invalid_legacy_auto_token_uses_total": 1,
+		"serviceaccount_valid_tokens_total": 2, "serviceaccount_legacy_tokens_total": 5,
+		"serviceaccount_legacy_manual_token_uses_total": 3,
+		"serviceaccount_legacy_auto_token_uses_total":   2, "serviceaccount_invalid_legacy_auto_token_uses_total": 1,
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(c.issuer.Collectors()...)

@@ -149,24 +149,30 @@ func TestTokenEnds(t *testing.T) {
 		do   func(c *cluster)
 		want bool
 	}{
-		"nothing happens":         {do: func(*cluster) {}, want: true},
-		"near its end":            {do: func(c *cluster) { c.clock.Step(time.Hour) }, want: true},
-		"after its end":           {do: func(c *cluster) { c.clock.Step(time.Hour + 2*time.Minute) }},
-		"the clock goes back":     {do: func(c *cluster) { c.clock.SetTime(time.Unix(0, 0)) }, want: true},
-		"the account goes":        {do: func(c *cluster) { c.remove(account("robot")) }},
-		"the account is another":  {do: func(c *cluster) { c.remove(account("robot")); c.create(account("robot")) }},
-		"bound pod is there":      {spec: boundTo("Pod", "p", ""), do: func(*cluster) {}, want: true},
-		"bound pod goes":          {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.remove(pod("p", "", "")) }},
-		"bound pod is another":    {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.remove(pod("p", "", "")); c.create(pod("p", "robot", "n1")) }},
+		"nothing happens":        {do: func(*cluster) {}, want: true},
+		"near its end":           {do: func(c *cluster) { c.clock.Step(time.Hour) }, want: true},
+		"after its end":          {do: func(c *cluster) { c.clock.Step(time.Hour + 2*time.Minute) }},
+		"the clock goes back":    {do: func(c *cluster) { c.clock.SetTime(time.Unix(0, 0)) }, want: true},
+		"the account goes":       {do: func(c *cluster) { c.remove(account("robot")) }},
+		"the account is another": {do: func(c *cluster) { c.remove(account("robot")); c.create(account("robot")) }},
+		"bound pod is there":     {spec: boundTo("Pod", "p", ""), do: func(*cluster) {}, want: true},
+		"bound pod goes":         {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.remove(pod("p", "", "")) }},
+		"bound pod is another": {spec: boundTo("Pod", "p", ""),
+			do: func(c *cluster) { c.remove(pod("p", "", "")); c.create(pod("p", "robot", "n1")) }},
 		"bound pod is on its way": {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.terminate() }, want: true},
-		"bound pod does not end":  {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.terminate(); c.clock.Step(3 * time.Minute) }},
-		"another pod goes":        {do: func(c *cluster) { c.remove(pod("p", "", "")) }, want: true},
-		"a pod's node goes":       {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) }, want: true},
-		"bound node goes":         {spec: boundTo("Node", "n1", ""), do: func(c *cluster) { c.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) }},
-		"bound secret goes":       {spec: boundTo("Secret", "s", ""), do: func(c *cluster) { c.remove(secret("s")) }},
-		"bound secret is there":   {spec: boundTo("Secret", "s", ""), do: func(*cluster) {}, want: true},
-		"for another audience":    {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}, do: func(*cluster) {}},
-		"for us and others":       {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault", auth.Audience}}, do: func(*cluster) {}, want: true},
+		"bound pod does not end": {spec: boundTo("Pod", "p", ""),
+			do: func(c *cluster) { c.terminate(); c.clock.Step(3 * time.Minute) }},
+		"another pod goes": {do: func(c *cluster) { c.remove(pod("p", "", "")) }, want: true},
+		"a pod's node goes": {spec: boundTo("Pod", "p", ""),
+			do: func(c *cluster) { c.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) }, want: true},
+		"bound node goes": {spec: boundTo("Node", "n1", ""),
+			do: func(c *cluster) { c.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) }},
+		"bound secret goes":     {spec: boundTo("Secret", "s", ""), do: func(c *cluster) { c.remove(secret("s")) }},
+		"bound secret is there": {spec: boundTo("Secret", "s", ""), do: func(*cluster) {}, want: true},
+		"for another audience": {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}},
+			do: func(*cluster) {}},
+		"for us and others": {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault", auth.Audience}},
+			do: func(*cluster) {}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,10 +218,11 @@ func TestForged(t *testing.T) {
 	for name, text := range map[string]string{
 		"of another installation": other.token("robot", authenticationv1.TokenRequestSpec{}),
 		"without a signature":     parts[0] + "." + parts[1] + ".",
-		"of other claims":         parts[0] + "." + strings.Split(c.token("robot", authenticationv1.TokenRequestSpec{}), ".")[1] + "." + parts[2],
-		"of no algorithm":         unsigned,
-		"of three words":          "a.b.c",
-		"empty":                   "",
+		"of other claims": parts[0] + "." + strings.Split(c.token("robot", authenticationv1.TokenRequestSpec{}),
+			".")[1] + "." + parts[2],
+		"of no algorithm": unsigned,
+		"of three words":  "a.b.c",
+		"empty":           "",
 	} {
 		if c.known(text) {
 			t.Errorf("a token %s is good", name)
@@ -246,8 +253,9 @@ func TestRefusedRequests(t *testing.T) {
 		spec    authenticationv1.TokenRequestSpec
 		is      func(error) bool
 	}{
-		"too short":            {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))}, apierrors.IsInvalid},
-		"too long":             {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1<<32 + 1))}, apierrors.IsInvalid},
+		"too short": {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))}, apierrors.IsInvalid},
+		"too long": {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1<<32 + 1))},
+			apierrors.IsInvalid},
 		"no such account":      {"none", authenticationv1.TokenRequestSpec{}, apierrors.IsNotFound},
 		"no such pod":          {"robot", boundTo("Pod", "none", ""), apierrors.IsNotFound},
 		"another's pod":        {"robot", boundTo("Pod", "p", ""), apierrors.IsBadRequest},
@@ -300,9 +308,11 @@ func TestBootstrapTokens(t *testing.T) {
 		token  string
 		want   string // groups
 	}{
-		"good":               {func(map[string]string) {}, good, "system:bootstrappers system:authenticated"},
-		"groups":             {func(d map[string]string) { d["auth-extra-groups"] = "system:bootstrappers:a,system:masters" }, good, "system:bootstrappers system:bootstrappers:a system:authenticated"},
-		"not ended":          {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:01Z" }, good, "system:bootstrappers system:authenticated"},
+		"good": {func(map[string]string) {}, good, "system:bootstrappers system:authenticated"},
+		"groups": {func(d map[string]string) { d["auth-extra-groups"] = "system:bootstrappers:a,system:masters" },
+			good, "system:bootstrappers system:bootstrappers:a system:authenticated"},
+		"not ended": {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:01Z" }, good,
+			"system:bootstrappers system:authenticated"},
 		"ended":              {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:00Z" }, good, ""},
 		"end not readable":   {func(d map[string]string) { d["expiration"] = "soon" }, good, ""},
 		"for something else": {func(d map[string]string) { delete(d, "usage-bootstrap-authentication") }, good, ""},
@@ -314,12 +324,14 @@ func TestBootstrapTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cl := newCluster(t)
-			data := map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
+			data := map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
+				"usage-bootstrap-authentication": "true"}
 			c.change(data)
 			cl.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"},
 				Type: "bootstrap.kubernetes.io/token", StringData: data})
 			u, ok := token.Bootstrap(cl, cl.clock).Authenticate(bearer(t.Context(), c.token))
-			if got := strings.Join(u.Groups, " "); got != c.want || ok != (c.want != "") || ok && u.Name != "system:bootstrap:abcdef" {
+			if got := strings.Join(u.Groups, " "); got != c.want || ok != (c.want != "") || ok &&
+				u.Name != "system:bootstrap:abcdef" {
 				t.Errorf("%t %+v", ok, u)
 			}
 		})

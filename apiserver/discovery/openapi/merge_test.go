@@ -120,7 +120,8 @@ func TestMerge(t *testing.T) {
 func TestMergeOfWhatIsNotOpenAPI(t *testing.T) {
 	t.Parallel()
 	with, _ := merged(t,
-		`{"paths":{"/apis/wardle.example.com/v1/bad":{"unknown":{"a":7}},"/apis/wardle.example.com/v1/good":{"get":{"responses":{"200":{"description":"OK"}}}}}}`)
+		`{"paths":{"/apis/wardle.example.com/v1/bad":{"unknown":{"a":7}},`+
+			`"/apis/wardle.example.com/v1/good":{"get":{"responses":{"200":{"description":"OK"}}}}}}`)
 	data, err := with.Protobuf()
 	if err != nil {
 		t.Fatal(err)

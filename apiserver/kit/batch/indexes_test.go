@@ -25,8 +25,9 @@ func TestParse(t *testing.T) {
 		"10":      `[] too large index: "10"`,
 		"2-1":     "[] non-increasing order, previous: 2, current: 1",
 		"3,3":     "[] non-increasing order, previous: 3, current: 3",
-		"1-2-3":   `[] the fragment "1-2-3" violates the requirement that an index interval can have at most two parts separated by '-'`,
-		"x":       `[] cannot convert string to integer for index: "x"`,
+		"1-2-3": `[] the fragment "1-2-3" violates the requirement that an index interval can have at most two parts ` +
+			`separated by '-'`,
+		"x": `[] cannot convert string to integer for index: "x"`,
 	} {
 		list, err := ParseIndexes(text, 10)
 		if got := fmt.Sprint([]Interval(list), " ", err); got != want {

@@ -31,10 +31,11 @@ func TestJSONIsBounded(t *testing.T) {
 			"metadata.managedFields[].fieldsV1.f:a.f:a.f:a.f:a…: Forbidden: must not be nested more than 256 levels deep"},
 		"too deep, unknown": {`{"a":` + nested("[", "]", 300) + `}`, "a[][][][][][][]…: Forbidden"},
 		"a long list":       {`{"spec":{"containers":[` + many("{}", 10_000) + `]}}`, ""},
-		"too long a list":   {`{"spec":{"containers":[` + many("null", 10_001) + `]}}`, "spec.containers: Too many: 10001: must have at most 10000 items"},
-		"escaped":           {`{"sp\u0065c":{"containers":[` + many("{}", 10_001) + `]}}`, "spec.containers: Too many"},
-		"no JSON":           {`{"spec":{"containers":[` + many("{}", 10), ""},
-		"empty":             {``, ""},
+		"too long a list": {`{"spec":{"containers":[` + many("null", 10_001) + `]}}`,
+			"spec.containers: Too many: 10001: must have at most 10000 items"},
+		"escaped": {`{"sp\u0065c":{"containers":[` + many("{}", 10_001) + `]}}`, "spec.containers: Too many"},
+		"no JSON": {`{"spec":{"containers":[` + many("{}", 10), ""},
+		"empty":   {``, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,14 +115,18 @@ func TestWeights(t *testing.T) {
 		text string
 		into func() any
 	}{
-		"a text":           {`{"data":{"k":"` + strings.Repeat("x", 1<<20) + `"}}`, func() any { return &corev1.ConfigMap{} }},
+		"a text": {`{"data":{"k":"` + strings.Repeat("x", 1<<20) + `"}}`,
+			func() any { return &corev1.ConfigMap{} }},
 		"empty containers": {`{"spec":{"containers":[` + many("{}", 9000) + `]}}`, func() any { return &corev1.Pod{} }},
 		"null containers":  {`{"spec":{"containers":[` + many("null", 9000) + `]}}`, func() any { return &corev1.Pod{} }},
-		"managers":         {`{"metadata":{"managedFields":[` + many("{}", 9000) + `]}}`, func() any { return &corev1.Pod{} }},
-		"pointers":         {`{"spec":{"containers":[` + many(`{"livenessProbe":{},"securityContext":{}}`, 2000) + `]}}`, func() any { return &corev1.Pod{} }},
-		"labels":           {`{"metadata":{"labels":{` + strings.Join(labels, ",") + `}}}`, func() any { return &corev1.Pod{} }},
-		"untyped objects":  {`{"a":[` + many(`{"a":1}`, 9000) + `]}`, func() any { return new(any) }},
-		"untyped texts":    {`{"a":[` + many(`"a"`, 9000) + `]}`, func() any { return new(any) }},
+		"managers": {`{"metadata":{"managedFields":[` + many("{}", 9000) + `]}}`,
+			func() any { return &corev1.Pod{} }},
+		"pointers": {`{"spec":{"containers":[` + many(`{"livenessProbe":{},"securityContext":{}}`, 2000) + `]}}`,
+			func() any { return &corev1.Pod{} }},
+		"labels": {`{"metadata":{"labels":{` + strings.Join(labels, ",") + `}}}`,
+			func() any { return &corev1.Pod{} }},
+		"untyped objects": {`{"a":[` + many(`{"a":1}`, 9000) + `]}`, func() any { return new(any) }},
+		"untyped texts":   {`{"a":[` + many(`"a"`, 9000) + `]}`, func() any { return new(any) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w bounded.Weigher
@@ -149,8 +154,9 @@ func TestYAML(t *testing.T) {
 		lol += fmt.Sprintf("%c: &%c [%s]\n", c, c, many(fmt.Sprintf("*%c", c-1), 10))
 	}
 	for name, c := range map[string]struct{ text, want, err string }{
-		"one document":  {"# c\n---\na: 1\n---\n# no more\n", `{"a":1}`, ""},
-		"an alias":      {"a: &a {b: c}\nd: *a\ne: {<<: *a, f: g}\n", `{"a":{"b":"c"},"d":{"b":"c"},"e":{"b":"c","f":"g"}}`, ""},
+		"one document": {"# c\n---\na: 1\n---\n# no more\n", `{"a":1}`, ""},
+		"an alias": {"a: &a {b: c}\nd: *a\ne: {<<: *a, f: g}\n", `{"a":{"b":"c"},"d":{"b":"c"},"e":{"b":"c","f":"g"}}`,
+			""},
 		"no alias":      {"a: x & y\nb: '*a'\n", `{"a":"x \u0026 y","b":"*a"}`, ""},
 		"JSON":          {`{"a":[1,"x"]}`, `{"a":[1,"x"]}`, ""},
 		"two":           {"a: 1\n---\nb: 2\n", "", "several documents"},
@@ -165,7 +171,8 @@ func TestYAML(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := bounded.YAMLToJSON([]byte(c.text))
-			if c.err == "" && (err != nil || string(got) != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			if c.err == "" && (err != nil || string(got) != c.want) || c.err != "" &&
+				(err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("got %.200s, %v", got, err)
 			}
 		})
@@ -198,7 +205,8 @@ func TestYAMLWeights(t *testing.T) {
 
 // All valid JSON is read to its end, unless it is refused, so that its weight is complete.
 func FuzzJSON(f *testing.F) {
-	for _, s := range []string{`{"a":[1,{"b":null}],"c":"\\\"","d":-1.5e3}`, ` [ ] `, `"x"`, `{"spec":{"containers":[{"name":"a"}]}}`} {
+	for _, s := range []string{`{"a":[1,{"b":null}],"c":"\\\"","d":-1.5e3}`, ` [ ] `, `"x"`,
+		`{"spec":{"containers":[{"name":"a"}]}}`} {
 		f.Add(s)
 	}
 	var w bounded.Weigher

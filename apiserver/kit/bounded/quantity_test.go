@@ -23,21 +23,22 @@ func TestCheckJSON(t *testing.T) {
 	}
 	const at = "spec.containers[1].resources.limits[cpu]"
 	for name, c := range map[string]struct{ text, want string }{
-		"usual":              {limits(`"100m"`), ""},
-		"exponent":           {limits(`"1e3"`), ""},
-		"longest exponent":   {limits(`"1e999"`), ""},
-		"long exponent":      {limits(`"1e1000"`), at},
-		"huge":               {limits(`"1e99999999"`), at},
-		"huge, as a number":  {limits(`1E99999999`), at},
-		"negative":           {limits(`"1e-99999999"`), at},
-		"with a sign":        {limits(`"-1.e+99999999"`), at},
-		"no exponent":        {limits(`"` + digits + `"`), at},
-		"escaped":            {limits(`"1\u002e5e99999999"`), at},
-		"escaped e":          {limits(`"1\u006599999999"`), at},
-		"escaped sign":       {limits(`"1e\u002b99999999"`), at},
-		"escaped digits":     {limits(`"1e\u0039\u0039\u0039\u0039\u0039"`), at},
-		"a map of its own":   {`{"spec":{"overhead":{"cpu":"1e99999999"}}}`, "spec.overhead[cpu]"},
-		"behind a pointer":   {`{"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1e99999999"}}]}}`, "spec.volumes[0].emptyDir.sizeLimit"},
+		"usual":             {limits(`"100m"`), ""},
+		"exponent":          {limits(`"1e3"`), ""},
+		"longest exponent":  {limits(`"1e999"`), ""},
+		"long exponent":     {limits(`"1e1000"`), at},
+		"huge":              {limits(`"1e99999999"`), at},
+		"huge, as a number": {limits(`1E99999999`), at},
+		"negative":          {limits(`"1e-99999999"`), at},
+		"with a sign":       {limits(`"-1.e+99999999"`), at},
+		"no exponent":       {limits(`"` + digits + `"`), at},
+		"escaped":           {limits(`"1\u002e5e99999999"`), at},
+		"escaped e":         {limits(`"1\u006599999999"`), at},
+		"escaped sign":      {limits(`"1e\u002b99999999"`), at},
+		"escaped digits":    {limits(`"1e\u0039\u0039\u0039\u0039\u0039"`), at},
+		"a map of its own":  {`{"spec":{"overhead":{"cpu":"1e99999999"}}}`, "spec.overhead[cpu]"},
+		"behind a pointer": {`{"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1e99999999"}}]}}`,
+			"spec.volumes[0].emptyDir.sizeLimit"},
 		"a label":            {`{"metadata":{"labels":{"commit":"12e45678"}}}`, ""},
 		"a name":             {`{"metadata":{"name":"1e99999999"}}`, ""},
 		"an unknown field":   {`{"specs":{"cpu":"1e99999999"}}`, ""},
@@ -81,11 +82,13 @@ func TestCheckProtobuf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ data, want string }{
-		"usual":         {limits("100m"), ""},
-		"huge":          {limits("1e99999999"), "spec.containers.resources.limits"},
-		"a label":       {string(labelled), ""},
-		"huge, bounded": {quantityMessage(2, quantityMessage(1, quantityMessage(2, quantityMessage(3, quantityMessage(2, quantityMessage(1, "1e99999999")))))), ""},
-		"cut off":       {limits("1e99999999")[:20], ""},
+		"usual":   {limits("100m"), ""},
+		"huge":    {limits("1e99999999"), "spec.containers.resources.limits"},
+		"a label": {string(labelled), ""},
+		"huge, bounded": {quantityMessage(2,
+			quantityMessage(1, quantityMessage(2, quantityMessage(3, quantityMessage(2, quantityMessage(1, "1e99999999")))))),
+			""},
+		"cut off": {limits("1e99999999")[:20], ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +97,8 @@ func TestCheckProtobuf(t *testing.T) {
 	}
 	// the messages above are valid
 	var read corev1.Pod
-	if err := read.Unmarshal([]byte(limits("100m"))); err != nil || read.Spec.Containers[0].Resources.Limits.Cpu().String() != "100m" {
+	if err := read.Unmarshal([]byte(limits("100m"))); err != nil ||
+		read.Spec.Containers[0].Resources.Limits.Cpu().String() != "100m" {
 		t.Errorf("the test's own protobuf reads as %v, %v", read.Spec, err)
 	}
 }

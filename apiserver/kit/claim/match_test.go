@@ -22,7 +22,8 @@ func volume(name, size string, change ...func(*corev1.PersistentVolume)) *corev1
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{"storage": resource.MustParse(size)}, AccessModes: []corev1.PersistentVolumeAccessMode{rwo},
+			Capacity:    corev1.ResourceList{"storage": resource.MustParse(size)},
+			AccessModes: []corev1.PersistentVolumeAccessMode{rwo},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable},
 	}
@@ -53,7 +54,8 @@ func labelled(key, value string) func(*corev1.PersistentVolume) {
 func on(node string) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) {
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "host", Operator: corev1.NodeSelectorOpIn,
+				Values: []string{node}}}}}}}
 	}
 }
 
@@ -87,36 +89,49 @@ func TestBest(t *testing.T) {
 		onlyMeant bool
 		want      string
 	}{
-		"none":             {want: ""},
-		"smallest":         {volumes: []*corev1.PersistentVolume{volume("l", "9Gi"), volume("s", "3Gi"), volume("xs", "1Gi")}, want: "s"},
-		"exact":            {volumes: []*corev1.PersistentVolume{volume("l", "9Gi"), volume("x", "2Gi")}, want: "x"},
-		"by name":          {volumes: []*corev1.PersistentVolume{volume("b", "2Gi"), volume("a", "2Gi")}, want: "a"},
-		"fewer modes":      {volumes: []*corev1.PersistentVolume{volume("any", "2Gi", can(rwo, rox, rwx)), volume("one", "9Gi")}, want: "one"},
-		"more modes":       {volumes: []*corev1.PersistentVolume{volume("any", "2Gi", can(rwx, rwo))}, want: "any"},
-		"wrong mode":       {volumes: []*corev1.PersistentVolume{volume("ro", "2Gi", can(rox))}, want: ""},
-		"class":            {volumes: []*corev1.PersistentVolume{volume("x", "2Gi", class("x"))}, want: ""},
-		"block":            {volumes: []*corev1.PersistentVolume{volume("b", "2Gi", block)}, want: ""},
-		"released":         {volumes: []*corev1.PersistentVolume{volume("r", "2Gi", phase(corev1.VolumeReleased))}, want: ""},
-		"not looked at":    {volumes: []*corev1.PersistentVolume{volume("p", "2Gi", phase(corev1.VolumePending))}, want: ""},
-		"leaving":          {volumes: []*corev1.PersistentVolume{volume("d", "2Gi", leaving)}, want: ""},
-		"meant":            {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("m", "9Gi", meantFor("c", ""))}, want: "m"},
-		"meant, pending":   {volumes: []*corev1.PersistentVolume{volume("m", "9Gi", meantFor("c", ""), phase(corev1.VolumePending))}, want: "m"},
-		"meant, class":     {volumes: []*corev1.PersistentVolume{volume("m", "9Gi", meantFor("c", ""), class("x"))}, want: "m"},
-		"meant, too small": {volumes: []*corev1.PersistentVolume{volume("m", "1Gi", meantFor("c", "")), volume("a", "2Gi")}, want: "a"},
-		"older claim's":    {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("c", "old"))}, want: ""},
-		"another's":        {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("d", ""))}, want: ""},
-		"selector":         {claim: selector, volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("s", "9Gi", labelled("disk", "ssd"))}, want: "s"},
-		"only meant":       {volumes: []*corev1.PersistentVolume{volume("a", "2Gi")}, onlyMeant: true, want: ""},
-		"meant of those":   {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("m", "2Gi", meantFor("c", ""))}, onlyMeant: true, want: "m"},
-		"elsewhere":        {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m"))}, node: node, want: ""},
-		"here":             {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m")), volume("b", "9Gi", on("n"))}, node: node, want: "b"},
-		"meant elsewhere":  {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", on("m"), meantFor("c", "")), volume("b", "2Gi")}, node: node, want: ""},
-		"any node":         {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m"))}, want: "a"},
-		"attributes":       {claim: gold, volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("s", "2Gi", attributes("silver")), volume("z", "9Gi", attributes("gold"))}, want: "z"},
-		"its attributes":   {volumes: []*corev1.PersistentVolume{volume("g", "2Gi", attributes("gold"))}, want: ""},
-		"empty attributes": {claim: unset, volumes: []*corev1.PersistentVolume{volume("g", "2Gi", attributes("gold")), volume("n", "9Gi")}, want: "n"},
-		"meant, attribute": {claim: gold, volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("c", "")), volume("g", "9Gi", attributes("gold"))}, want: "g"},
-		"taken":            {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("b", "9Gi")}, taken: map[string]bool{"a": true}, want: "b"},
+		"none": {want: ""},
+		"smallest": {volumes: []*corev1.PersistentVolume{volume("l", "9Gi"), volume("s", "3Gi"), volume("xs", "1Gi")},
+			want: "s"},
+		"exact":   {volumes: []*corev1.PersistentVolume{volume("l", "9Gi"), volume("x", "2Gi")}, want: "x"},
+		"by name": {volumes: []*corev1.PersistentVolume{volume("b", "2Gi"), volume("a", "2Gi")}, want: "a"},
+		"fewer modes": {volumes: []*corev1.PersistentVolume{volume("any", "2Gi", can(rwo, rox, rwx)),
+			volume("one", "9Gi")}, want: "one"},
+		"more modes":    {volumes: []*corev1.PersistentVolume{volume("any", "2Gi", can(rwx, rwo))}, want: "any"},
+		"wrong mode":    {volumes: []*corev1.PersistentVolume{volume("ro", "2Gi", can(rox))}, want: ""},
+		"class":         {volumes: []*corev1.PersistentVolume{volume("x", "2Gi", class("x"))}, want: ""},
+		"block":         {volumes: []*corev1.PersistentVolume{volume("b", "2Gi", block)}, want: ""},
+		"released":      {volumes: []*corev1.PersistentVolume{volume("r", "2Gi", phase(corev1.VolumeReleased))}, want: ""},
+		"not looked at": {volumes: []*corev1.PersistentVolume{volume("p", "2Gi", phase(corev1.VolumePending))}, want: ""},
+		"leaving":       {volumes: []*corev1.PersistentVolume{volume("d", "2Gi", leaving)}, want: ""},
+		"meant": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("m", "9Gi", meantFor("c", ""))},
+			want: "m"},
+		"meant, pending": {volumes: []*corev1.PersistentVolume{volume("m", "9Gi", meantFor("c", ""),
+			phase(corev1.VolumePending))}, want: "m"},
+		"meant, class": {volumes: []*corev1.PersistentVolume{volume("m", "9Gi", meantFor("c", ""), class("x"))}, want: "m"},
+		"meant, too small": {volumes: []*corev1.PersistentVolume{volume("m", "1Gi", meantFor("c", "")), volume("a", "2Gi")},
+			want: "a"},
+		"older claim's": {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("c", "old"))}, want: ""},
+		"another's":     {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("d", ""))}, want: ""},
+		"selector": {claim: selector, volumes: []*corev1.PersistentVolume{volume("a", "2Gi"),
+			volume("s", "9Gi", labelled("disk", "ssd"))}, want: "s"},
+		"only meant": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi")}, onlyMeant: true, want: ""},
+		"meant of those": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("m", "2Gi", meantFor("c", ""))},
+			onlyMeant: true, want: "m"},
+		"elsewhere": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m"))}, node: node, want: ""},
+		"here": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m")), volume("b", "9Gi", on("n"))},
+			node: node, want: "b"},
+		"meant elsewhere": {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", on("m"), meantFor("c", "")),
+			volume("b", "2Gi")}, node: node, want: ""},
+		"any node": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m"))}, want: "a"},
+		"attributes": {claim: gold, volumes: []*corev1.PersistentVolume{volume("a", "2Gi"),
+			volume("s", "2Gi", attributes("silver")), volume("z", "9Gi", attributes("gold"))}, want: "z"},
+		"its attributes": {volumes: []*corev1.PersistentVolume{volume("g", "2Gi", attributes("gold"))}, want: ""},
+		"empty attributes": {claim: unset, volumes: []*corev1.PersistentVolume{volume("g", "2Gi", attributes("gold")),
+			volume("n", "9Gi")}, want: "n"},
+		"meant, attribute": {claim: gold, volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("c", "")),
+			volume("g", "9Gi", attributes("gold"))}, want: "g"},
+		"taken": {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("b", "9Gi")},
+			taken: map[string]bool{"a": true}, want: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +139,8 @@ func TestBest(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "new"},
 				Spec: corev1.PersistentVolumeClaimSpec{
 					AccessModes: []corev1.PersistentVolumeAccessMode{rwo},
-					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("2Gi")}},
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(
+						"2Gi")}},
 				},
 			}
 			if c.claim != nil {

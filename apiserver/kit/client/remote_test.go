@@ -43,7 +43,8 @@ func listOf(revision, next string, names ...string) string {
 		revision, next, strings.Join(items, ","))
 }
 
-const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old","code":410}`
+const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too ` +
+	`old","code":410}`
 
 func TestRemoteList(t *testing.T) {
 	t.Parallel()
@@ -64,26 +65,33 @@ func TestRemoteList(t *testing.T) {
 				}
 				return 200, listOf("7", "x", "a", "b")
 			}},
-		"a server without pages": {page: 1, most: 1 << 20, answer: always(listOf("7", "", "a", "b", "c")), names: "a b c", revision: "7", asked: "[limit=1]"},
-		"expired": {page: 1, names: "a b", revision: "9", asked: "[limit=1 continue=x&limit=1 ]", answer: func(query string) (int, string) {
-			switch query {
-			case "limit=1":
-				return 200, listOf("7", "x", "a")
-			case "":
-				return 200, listOf("9", "", "a", "b")
-			}
-			return 410, expired
-		}},
+		"a server without pages": {page: 1, most: 1 << 20, answer: always(listOf("7", "", "a", "b", "c")), names: "a b c",
+			revision: "7", asked: "[limit=1]"},
+		"expired": {page: 1, names: "a b", revision: "9", asked: "[limit=1 continue=x&limit=1 ]",
+			answer: func(query string) (int, string) {
+				switch query {
+				case "limit=1":
+					return 200, listOf("7", "x", "a")
+				case "":
+					return 200, listOf("9", "", "a", "b")
+				}
+				return 410, expired
+			}},
 		"expired without pages": {answer: func(string) (int, string) { return 410, expired }, err: "too old", asked: "[]"},
-		"within the limit":      {most: int64(len(listOf("7", "", "a"))), answer: always(listOf("7", "", "a")), names: "a", revision: "7", asked: "[]"},
-		"too large":             {most: 30, answer: always(listOf("7", "", "a")), err: "the response of https://other/api/v1/configmaps is larger than 30 bytes", asked: "[]"},
-		"endless": {page: 1, most: 150 << 10, answer: always(listOf("7", "x")), err: "the response of https://other/api/v1/configmaps is larger than 153600 bytes",
+		"within the limit": {most: int64(len(listOf("7", "", "a"))), answer: always(listOf("7", "", "a")), names: "a",
+			revision: "7", asked: "[]"},
+		"too large": {most: 30, answer: always(listOf("7", "", "a")),
+			err: "the response of https://other/api/v1/configmaps is larger than 30 bytes", asked: "[]"},
+		"endless": {page: 1, most: 150 << 10, answer: always(listOf("7", "x")),
+			err:   "the response of https://other/api/v1/configmaps is larger than 153600 bytes",
 			asked: "[limit=1 continue=x&limit=1 continue=x&limit=1]"},
-		"no list":          {answer: always(`[]`), err: "client: [ in a list where { is expected", asked: "[]"},
-		"items of a map":   {answer: always(`{"items":{"a":{}}}`), err: "client: { in a list where [ is expected", asked: "[]"},
-		"the end is cut":   {answer: always(`{"items":[{"metadata":{}}`), err: "client: a list of configmaps: unexpected EOF", asked: "[]"},
-		"another kind":     {answer: always(`{"items":[7]}`), err: "cannot unmarshal number", asked: "[]"},
-		"an error without": {answer: func(string) (int, string) { return 500, "oops" }, err: "GET /api/v1/configmaps", asked: "[]"},
+		"no list":        {answer: always(`[]`), err: "client: [ in a list where { is expected", asked: "[]"},
+		"items of a map": {answer: always(`{"items":{"a":{}}}`), err: "client: { in a list where [ is expected", asked: "[]"},
+		"the end is cut": {answer: always(`{"items":[{"metadata":{}}`), err: "client: a list of configmaps: unexpected EOF",
+			asked: "[]"},
+		"another kind": {answer: always(`{"items":[7]}`), err: "cannot unmarshal number", asked: "[]"},
+		"an error without": {answer: func(string) (int, string) { return 500, "oops" }, err: "GET /api/v1/configmaps",
+			asked: "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

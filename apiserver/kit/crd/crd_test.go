@@ -14,13 +14,31 @@ import (
 
 // awkward are definitions whose schemas, names or annotations contain what looks like a schema of a version.
 var awkward = map[string]string{
-	"one": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.example.com","resourceVersion":"7"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":[` +
-		`{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"description":"says \"a\\\" {{ and \\","type":"object","properties":{"spec":{"type":"object","default":{"a":"}"}}}}},"selectableFields":[{"jsonPath":".spec.a"}]}]},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
-	"several, one without": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.example.com"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":[` +
-		`{"name":"v3","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2","served":true,"storage":false},{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{}}},{"name":"v0","served":true,"storage":false,"schema":{}}]},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
-	"of definitions": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.example.com","annotations":{"last":"{\"openAPIV3Schema\":{\"type\":\"object\"}}"},"managedFields":[{"manager":"m","fieldsV1":{"f:schema":{"f:openAPIV3Schema":{}}}}]},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":[` +
-		`{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"openAPIV3Schema":{"type":"object","properties":{"openAPIV3Schema":{"id":"monopod/0"}}}}}}}]},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
-	"none": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.example.com"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
+	"one": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+		`"metadata":{"name":"a.example.com","resourceVersion":"7"},"spec":{"group":"example.com","names":{"plural":"as",` +
+		`"kind":"A"},"scope":"Cluster","versions":[` +
+		`{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"description":"says \"a\\\" {{ and ` +
+		`\\","type":"object","properties":{"spec":{"type":"object","default":{"a":"}"}}}}},` +
+		`"selectableFields":[{"jsonPath":".spec.a"}]}]},"status":{"conditions":null,"acceptedNames":{"plural":"",` +
+		`"kind":""},"storedVersions":null}}`,
+	"several, one without": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+		`"metadata":{"name":"a.example.com"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},` +
+		`"scope":"Cluster","versions":[` +
+		`{"name":"v3","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2",` +
+		`"served":true,"storage":false},{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{}}},` +
+		`{"name":"v0","served":true,"storage":false,"schema":{}}]},"status":{"conditions":null,` +
+		`"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
+	"of definitions": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+		`"metadata":{"name":"a.example.com","annotations":{"last":"{\"openAPIV3Schema\":{\"type\":\"object\"}}"},` +
+		`"managedFields":[{"manager":"m","fieldsV1":{"f:schema":{"f:openAPIV3Schema":{}}}}]},` +
+		`"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":[` +
+		`{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",` +
+		`"properties":{"openAPIV3Schema":{"type":"object","properties":{"openAPIV3Schema":{"id":"monopod/0"}}}}}}}]},` +
+		`"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
+	"none": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+		`"metadata":{"name":"a.example.com"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},` +
+		`"scope":"Cluster","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},` +
+		`"storedVersions":null}}`,
 }
 
 // What a store loads, and what a client sent and is packed, encodes to the same JSON as the upstream type, and decodes
@@ -81,7 +99,8 @@ func TestLoadForeign(t *testing.T) {
 			t.Errorf("%s: %v\n got %s\nwant %s", name, err, data, text)
 		}
 	}
-	for _, text := range []string{``, `{`, `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"a":"`, `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{`, `[]`} {
+	for _, text := range []string{``, `{`, `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"a":"`,
+		`{"spec":{"versions":[{"schema":{"openAPIV3Schema":{`, `[]`} {
 		if err := new(crd.Definition).Load([]byte(text)); err == nil {
 			t.Errorf("%s was loaded", text)
 		}
@@ -100,9 +119,12 @@ func TestChangePacked(t *testing.T) {
 	if !v.SharesSchemas(def) {
 		t.Error("a copy has schemas of its own")
 	}
-	v.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{v.Spec.Versions[2], v.Spec.Versions[1], v.Spec.Versions[0]}
+	v.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{v.Spec.Versions[2], v.Spec.Versions[1],
+		v.Spec.Versions[0]}
 	v.Spec.Versions[1].Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Description: "new"}}
-	const want = `[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{}}},{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"description":"new"}}},{"name":"v3","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]`
+	const want = `[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{}}},{"name":"v2",` +
+		`"served":true,"storage":false,"schema":{"openAPIV3Schema":{"description":"new"}}},{"name":"v3","served":true,` +
+		`"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]`
 	for range 2 { // also after it is packed again
 		if data, err := json.Marshal(v); err != nil || !strings.Contains(string(data), want) {
 			t.Errorf("%v %s", err, data)

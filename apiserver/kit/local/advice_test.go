@@ -23,26 +23,36 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		path   string
 		want   []string
 	}{
-		"in another namespace": {code: 404, answer: status(404, "NotFound", `"kind":"pods","name":"web-0"`), want: []string{`pods "web-0" not found`, "add --namespace=shop"}},
-		"mistyped":             {code: 404, answer: status(404, "NotFound", `"kind":"pods","name":"web-frotn"`), want: []string{"did you mean web-front --namespace=shop?", "kubectl get pods --all-namespaces"}},
-		"nowhere":              {code: 404, answer: status(404, "NotFound", `"kind":"pods","name":"nobody"`), want: []string{"kubectl get pods --all-namespaces lists"}},
-		"of a group":           {code: 404, answer: status(404, "NotFound", `"group":"apps","kind":"deployments","name":"front"`), want: []string{"add --namespace=shop"}},
-		"of a lost group":      {code: 404, answer: status(404, "NotFound", `"group":"acme.com","kind":"things","name":"x"`), want: []string{"kubectl get things.acme.com --all-namespaces"}},
-		"an image":             {code: 404, answer: status(404, "NotFound", `"kind":"images","name":"r/x:1"`), want: []string{"monopod images ls"}},
-		"wrong token":          {code: 401, answer: status(401, "Unauthorized", ""), want: []string{"not valid any more", "copy admin.kubeconfig again"}},
-		"no rights":            {code: 403, answer: status(403, "Forbidden", ""), want: []string{"kubeconfig of an admin"}},
-		"full disk":            {code: 507, answer: status(507, "InsufficientStorage", ""), want: []string{"free space on the disk"}},
-		"too many requests":    {code: 429, answer: status(429, "TooManyRequests", ""), want: []string{"wait a moment"}},
-		"not ready":            {code: 503, answer: status(503, "ServiceUnavailable", ""), want: []string{"monopod status"}},
-		"wrong version":        {code: 404, answer: "404 page not found", path: "/monopod/why?kind=pod", want: []string{"the server has no /monopod/why: ", "an older one than this program"}},
-		"a proxy's page":       {code: 502, answer: "bad gateway", want: []string{"bad gateway"}},
+		"in another namespace": {code: 404, answer: status(404, "NotFound", `"kind":"pods","name":"web-0"`),
+			want: []string{`pods "web-0" not found`, "add --namespace=shop"}},
+		"mistyped": {code: 404, answer: status(404, "NotFound", `"kind":"pods","name":"web-frotn"`),
+			want: []string{"did you mean web-front --namespace=shop?", "kubectl get pods --all-namespaces"}},
+		"nowhere": {code: 404, answer: status(404, "NotFound", `"kind":"pods","name":"nobody"`),
+			want: []string{"kubectl get pods --all-namespaces lists"}},
+		"of a group": {code: 404, answer: status(404, "NotFound",
+			`"group":"apps","kind":"deployments","name":"front"`), want: []string{"add --namespace=shop"}},
+		"of a lost group": {code: 404, answer: status(404, "NotFound", `"group":"acme.com","kind":"things","name":"x"`),
+			want: []string{"kubectl get things.acme.com --all-namespaces"}},
+		"an image": {code: 404, answer: status(404, "NotFound", `"kind":"images","name":"r/x:1"`),
+			want: []string{"monopod images ls"}},
+		"wrong token": {code: 401, answer: status(401, "Unauthorized", ""), want: []string{"not valid any more",
+			"copy admin.kubeconfig again"}},
+		"no rights": {code: 403, answer: status(403, "Forbidden", ""), want: []string{"kubeconfig of an admin"}},
+		"full disk": {code: 507, answer: status(507, "InsufficientStorage", ""),
+			want: []string{"free space on the disk"}},
+		"too many requests": {code: 429, answer: status(429, "TooManyRequests", ""), want: []string{"wait a moment"}},
+		"not ready":         {code: 503, answer: status(503, "ServiceUnavailable", ""), want: []string{"monopod status"}},
+		"wrong version": {code: 404, answer: "404 page not found", path: "/monopod/why?kind=pod",
+			want: []string{"the server has no /monopod/why: ", "an older one than this program"}},
+		"a proxy's page": {code: 502, answer: "bad gateway", want: []string{"bad gateway"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch r.URL.Path {
 				case "/api/v1/pods":
-					fmt.Fprint(w, `{"items":[{"metadata":{"name":"web-0","namespace":"shop"}},{"metadata":{"name":"web-front","namespace":"shop"}}]}`)
+					fmt.Fprint(w, `{"items":[{"metadata":{"name":"web-0","namespace":"shop"}},{"metadata":{"name":"web-front",`+
+						`"namespace":"shop"}}]}`)
 				case "/apis/apps":
 					fmt.Fprint(w, `{"preferredVersion":{"groupVersion":"apps/v1"}}`)
 				case "/apis/apps/v1/deployments":
@@ -80,7 +90,8 @@ func TestConnectionsThatFailSayWhatToDo(t *testing.T) {
 		url, ca string
 		want    []string
 	}{
-		"no server":          {"https://" + nobody.Addr().String(), ca, []string{"no monopod runs", "monopod serve", "--kubeconfig"}},
+		"no server": {"https://" + nobody.Addr().String(), ca, []string{"no monopod runs", "monopod serve",
+			"--kubeconfig"}},
 		"unknown authority":  {secure.URL, "", []string{"of another installation", "copy admin.kubeconfig again"}},
 		"name not certified": {strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), ca, []string{"--tls-san"}},
 		"not HTTPS":          {strings.Replace(plain.URL, "http:", "https:", 1), ca, []string{"which speaks HTTPS"}},
@@ -129,7 +140,8 @@ func status(code int, reason, details string) string {
 		kind, _, _ = strings.Cut(kind, `"`)
 		message = fmt.Sprintf(`%s \"%s\" not found`, kind, strings.TrimSuffix(name, `"`))
 	}
-	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"%s","reason":"%s","code":%d,"details":{%s}}`, message, reason, code, details)
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"%s","reason":"%s","code":%d,`+
+		`"details":{%s}}`, message, reason, code, details)
 }
 
 func authority(server *httptest.Server) string {
@@ -148,7 +160,9 @@ func kubeconfig(t *testing.T, url, ca string) string {
 		}
 		trust = ", certificate-authority: " + path
 	}
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: a, cluster: {server: %q%s}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {token: t}}]\n", url, trust)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: a\n"+
+		"clusters: [{name: a, cluster: {server: %q%s}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"+
+		"users: [{name: a, user: {token: t}}]\n", url, trust)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,11 @@ func TestFreeOfACgroup(t *testing.T) {
 				"memory.stat": "anon 9\ninactive_file 200\nactive_file 3\n"}, 500, true},
 		"no limit": {cgroup{second: true}, map[string]string{"memory.max": "max\n", "memory.current": "700\n"},
 			0, false},
-		"no limit in version 1": {cgroup{}, map[string]string{"memory.limit_in_bytes": "9223372036854771712\n", "memory.usage_in_bytes": "700\n"}, 0, false},
-		"above its limit":       {cgroup{second: true}, map[string]string{"memory.max": "1000\n", "memory.current": "1100\n", "memory.stat": "anon 9\ninactive_file 0\n"}, 0, true},
-		"without a memory":      {cgroup{}, nil, 0, false},
+		"no limit in version 1": {cgroup{}, map[string]string{"memory.limit_in_bytes": "9223372036854771712\n",
+			"memory.usage_in_bytes": "700\n"}, 0, false},
+		"above its limit": {cgroup{second: true}, map[string]string{"memory.max": "1000\n", "memory.current": "1100\n",
+			"memory.stat": "anon 9\ninactive_file 0\n"}, 0, true},
+		"without a memory": {cgroup{}, nil, 0, false},
 	} {
 		c.group.dir = t.TempDir()
 		for file, text := range c.files {

@@ -47,18 +47,23 @@ func TestOf(t *testing.T) {
 		want     string
 	}{
 		{"pods", pod(
-			`{spec: {containers: [{resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 1Gi}}}, {resources: {requests: {cpu: 500m, example.com/a: 2, hugepages-2Mi: 4Mi}}}]}}`),
-			"count/pods=1 cpu=1500m hugepages-2Mi=4Mi limits.cpu=2 limits.memory=1Gi pods=1 requests.cpu=1500m requests.example.com/a=2 requests.hugepages-2Mi=4Mi"},
+			`{spec: {containers: [{resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 1Gi}}}, ` +
+				`{resources: {requests: {cpu: 500m, example.com/a: 2, hugepages-2Mi: 4Mi}}}]}}`),
+			"count/pods=1 cpu=1500m hugepages-2Mi=4Mi limits.cpu=2 limits.memory=1Gi pods=1 requests.cpu=1500m " +
+				"requests.example.com/a=2 requests.hugepages-2Mi=4Mi"},
 		{"pods", pod(
-			`{spec: {overhead: {cpu: 1}, initContainers: [{resources: {requests: {cpu: 3}}}], containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=4 pods=1 requests.cpu=4"},
+			`{spec: {overhead: {cpu: 1}, initContainers: [{resources: {requests: {cpu: 3}}}], ` +
+				`containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=4 pods=1 requests.cpu=4"},
 		{"pods", pod(`{spec: {containers: [{resources: {requests: {cpu: 1}}}]}, status: {phase: Succeeded}}`),
 			"count/pods=1"},
 		{"pods", pod(`{spec: {resources: {requests: {cpu: 3}}, containers: [{resources: {requests: {cpu: 1}}}]}}`),
 			"count/pods=1 cpu=3 pods=1 requests.cpu=3"},
 		{"pods", pod(
-			`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 2}, resources: {requests: {cpu: 2}}}]}}`), "count/pods=1 cpu=2 pods=1 requests.cpu=2"},
+			`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, ` +
+				`allocatedResources: {cpu: 2}, resources: {requests: {cpu: 2}}}]}}`), "count/pods=1 cpu=2 pods=1 requests.cpu=2"},
 		{"pods", pod(
-			`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 1}, resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=1 pods=1 requests.cpu=1"},
+			`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, ` +
+				`allocatedResources: {cpu: 1}, resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=1 pods=1 requests.cpu=1"},
 		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T11:00:00Z", deletionGracePeriodSeconds: 30}}`),
 			"count/pods=1"},
 		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T12:00:10Z", deletionGracePeriodSeconds: 30}}`),
@@ -73,7 +78,8 @@ func TestOf(t *testing.T) {
 			"count/persistentvolumeclaims=1 persistentvolumeclaims=1 requests.storage=1Gi"},
 		{"persistentvolumeclaims",
 			claim(`{spec: {storageClassName: a, ` + storage + `}, status: {allocatedResources: {storage: 2Gi}}}`),
-			"a.storageclass.storage.k8s.io/persistentvolumeclaims=1 a.storageclass.storage.k8s.io/requests.storage=2Gi count/persistentvolumeclaims=1 persistentvolumeclaims=1 requests.storage=2Gi"},
+			"a.storageclass.storage.k8s.io/persistentvolumeclaims=1 a.storageclass.storage.k8s.io/requests.storage=2Gi " +
+				"count/persistentvolumeclaims=1 persistentvolumeclaims=1 requests.storage=2Gi"},
 		{"secrets", new(corev1.Secret), "count/secrets=1 secrets=1"},
 		{"serviceaccounts", new(corev1.ServiceAccount), "count/serviceaccounts=1"},
 	} {
@@ -119,7 +125,8 @@ func TestNames(t *testing.T) {
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	const effort, deadline = `status: {qosClass: BestEffort}`, `spec: {activeDeadlineSeconds: 5}`
-	const abroad = `spec: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: a, namespaces: [b]}}]}}}`
+	const abroad = `spec: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, ` +
+		`podAffinityTerm: {topologyKey: a, namespaces: [b]}}]}}}`
 	const home = `spec: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: a}]}}}`
 	by := func(operator, values string) string {
 		return `scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: ` + operator + `, values: [` +
@@ -154,7 +161,8 @@ func TestMatches(t *testing.T) {
 	gold := read(t, new(corev1.ResourceQuota),
 		`{spec: {scopeSelector: {matchExpressions: [{scopeName: VolumeAttributesClass, operator: In, values: [gold]}]}}}`)
 	for spec, want := range map[string]bool{
-		`{}`: false, `{spec: {volumeAttributesClassName: gold}}`: true, `{status: {currentVolumeAttributesClassName: gold}}`: true,
+		`{}`: false, `{spec: {volumeAttributesClassName: gold}}`: true,
+		`{status: {currentVolumeAttributesClassName: gold}}`:                      true,
 		`{status: {modifyVolumeStatus: {targetVolumeAttributesClassName: gold}}}`: true,
 	} {
 		if got := Matches(&gold.Spec, read(t, new(corev1.PersistentVolumeClaim), spec)); got != want {
@@ -165,12 +173,14 @@ func TestMatches(t *testing.T) {
 
 func TestMust(t *testing.T) {
 	t.Parallel()
-	const two = `{spec: {initContainers: [{name: i}], containers: [{name: b}, {name: a, resources: {requests: {cpu: 1}}}]}}`
+	const two = `{spec: {initContainers: [{name: i}], containers: [{name: b}, {name: a, ` +
+		`resources: {requests: {cpu: 1}}}]}}`
 	for _, c := range []struct{ hard, pod, want string }{
 		{`{requests.cpu: 1, limits.memory: 1}`, two, "must specify limits.memory for: a,b,i; requests.cpu for: b,i"},
 		{`{pods: 1, requests.ephemeral-storage: 1}`, two, "<nil>"},
 		{`{cpu: 1}`, `{spec: {resources: {requests: {cpu: 1}}, containers: [{name: a}]}}`, "<nil>"},
-		{`{cpu: 1, memory: 1}`, `{spec: {resources: {requests: {cpu: 1}}, containers: [{name: a}]}}`, "must specify memory for: a"},
+		{`{cpu: 1, memory: 1}`, `{spec: {resources: {requests: {cpu: 1}}, containers: [{name: a}]}}`,
+			"must specify memory for: a"},
 	} {
 		q := read(t, new(corev1.ResourceQuota), `{spec: {hard: `+c.hard+`}}`)
 		if got := fmt.Sprint(Must(q.Spec.Hard, read(t, new(corev1.Pod), c.pod))); got != c.want {

@@ -204,11 +204,14 @@ func TestServiceAccount(t *testing.T) {
 		"one named":  {spec: `serviceAccountName: quiet`},
 		"by its old name, which is not there": {spec: `serviceAccount: gone`,
 			refused: `pods "p" is forbidden: error looking up service account tenant/gone: serviceaccount "gone" not found`},
-		"mirror pod":                 {spec: `nodeName: n1`, kind: mirror},
-		"mirror pod with an account": {spec: "nodeName: n1\nserviceAccountName: default", kind: mirror, refused: "a mirror pod may not reference service accounts"},
-		"mirror pod with a secret":   {spec: "nodeName: n1\nvolumes: [{name: s, secret: {secretName: s}}]", kind: mirror, refused: "a mirror pod may not reference secrets"},
+		"mirror pod": {spec: `nodeName: n1`, kind: mirror},
+		"mirror pod with an account": {spec: "nodeName: n1\nserviceAccountName: default", kind: mirror,
+			refused: "a mirror pod may not reference service accounts"},
+		"mirror pod with a secret": {spec: "nodeName: n1\nvolumes: [{name: s, secret: {secretName: s}}]", kind: mirror,
+			refused: "a mirror pod may not reference secrets"},
 		"mirror pod with a secret in its environment": {
-			spec: "nodeName: n1\ncontainers: [{name: c, image: i, envFrom: [{secretRef: {name: s}}]}]", kind: mirror, refused: "a mirror pod may not reference secrets"},
+			spec: "nodeName: n1\ncontainers: [{name: c, image: i, envFrom: [{secretRef: {name: s}}]}]", kind: mirror,
+			refused: "a mirror pod may not reference secrets"},
 		"mirror pod with a token": {
 			spec: "nodeName: n1\nvolumes: [{name: s, projected: {sources: [{serviceAccountToken: {path: t}}]}}]", kind: mirror,
 			refused: "a mirror pod may not use ServiceAccountToken volume projections"},
@@ -243,7 +246,8 @@ func TestServiceAccountOfNewNamespace(t *testing.T) {
 		pod := parse(t, `{}`)
 		pod.Namespace = "fresh"
 		_, err := r.Create(t.Context(), pod.DeepCopy())
-		wantRefusal(t, err, http.StatusForbidden, `error looking up service account fresh/default: serviceaccount "default" not found`)
+		wantRefusal(t, err, http.StatusForbidden,
+			`error looking up service account fresh/default: serviceaccount "default" not found`)
 		go func() {
 			time.Sleep(500 * time.Millisecond)
 			made := account("default")
@@ -268,13 +272,17 @@ func TestCredentialsAreMounted(t *testing.T) {
 		volumes int
 		mounted string
 	}{
-		"by itself":            {"initContainers: [{name: i, image: x}]\ncontainers: [{name: a, image: x}, {name: b, image: x}]", 1, "i a b"},
-		"the pod says no":      {`automountServiceAccountToken: false`, 0, ""},
-		"the account says no":  {`serviceAccountName: quiet`, 0, ""},
-		"the pod wins":         {"serviceAccountName: quiet\nautomountServiceAccountToken: true", 1, "c"},
-		"something else there": {"volumes: [{name: mine, emptyDir: {}}]\ncontainers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}, {name: b, image: x}]", 2, "b"},
-		"all have their own":   {"volumes: [{name: mine, emptyDir: {}}]\ncontainers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}]", 1, ""},
-		"brought along":        {"volumes: [{name: kube-api-access-mine, emptyDir: {}}]\ncontainers: [{name: a, image: x}]", 1, "a"},
+		"by itself": {"initContainers: [{name: i, image: x}]\n" +
+			"containers: [{name: a, image: x}, {name: b, image: x}]", 1, "i a b"},
+		"the pod says no":     {`automountServiceAccountToken: false`, 0, ""},
+		"the account says no": {`serviceAccountName: quiet`, 0, ""},
+		"the pod wins":        {"serviceAccountName: quiet\nautomountServiceAccountToken: true", 1, "c"},
+		"something else there": {"volumes: [{name: mine, emptyDir: {}}]\n" +
+			"containers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}, {name: b, image: x}]", 2,
+			"b"},
+		"all have their own": {"volumes: [{name: mine, emptyDir: {}}]\n" +
+			"containers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}]", 1, ""},
+		"brought along": {"volumes: [{name: kube-api-access-mine, emptyDir: {}}]\ncontainers: [{name: a, image: x}]", 1, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,14 +14,16 @@ import (
 func TestDeviceAdminAccess(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
-	const devices = `devices: {requests: [{name: a, exactly: {deviceClassName: c}}, {name: b, exactly: {deviceClassName: c, adminAccess: true}}]}`
+	const devices = `devices: {requests: [{name: a, exactly: {deviceClassName: c}}, {name: b, ` +
+		`exactly: {deviceClassName: c, adminAccess: true}}]}`
 	claim := func() *resourcev1.ResourceClaim {
 		return object(t, new(resourcev1.ResourceClaim), `{metadata: {name: c}, spec: {`+devices+`}}`)
 	}
 	template := func() *resourcev1.ResourceClaimTemplate {
 		return object(t, new(resourcev1.ResourceClaimTemplate), `{metadata: {name: c}, spec: {spec: {`+devices+`}}}`)
 	}
-	const why = "spec.devices.requests[1].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+	const why = "spec.devices.requests[1].adminAccess: Forbidden: admin access to devices requires the " +
+		"`resource.kubernetes.io/admin-access: true` label on the containing namespace"
 	_, err := r.Create(t.Context(), claim())
 	wantRefusal(t, err, http.StatusUnprocessableEntity, `ResourceClaim.resource.k8s.io "c" is invalid: `+why)
 	_, err = r.Create(t.Context(), template())

@@ -36,14 +36,20 @@ func TestPodSecurity(t *testing.T) {
 		spec          string
 		refused, warn string
 	}{
-		"no labels":              {nil, rootSpec, "", ""},
-		"baseline, privileged":   {levels("enforce", "baseline"), rootSpec, `pods "p" is forbidden: violates PodSecurity "baseline:latest": privileged (container "c" must not set securityContext.privileged=true)`, ""},
-		"baseline, plain":        {levels("enforce", "baseline"), plainSpec, "", ""},
-		"restricted, plain":      {levels("enforce", "restricted", "enforce-version", "v1.24"), plainSpec, `violates PodSecurity "restricted:v1.24": allowPrivilegeEscalation != false (container "c" must set securityContext.allowPrivilegeEscalation=false)`, ""},
-		"restricted, good":       {levels("enforce", "restricted"), restrictedSpec, "", ""},
-		"warn alone":             {levels("warn", "baseline"), rootSpec, "", `would violate PodSecurity "baseline:latest": privileged`},
-		"enforce less than warn": {levels("enforce", "baseline", "warn", "restricted"), plainSpec, "", `would violate PodSecurity "restricted:latest"`},
-		"audit says nothing":     {levels("audit", "restricted"), rootSpec, "", ""},
+		"no labels": {nil, rootSpec, "", ""},
+		"baseline, privileged": {levels("enforce", "baseline"), rootSpec,
+			`pods "p" is forbidden: violates PodSecurity "baseline:latest": privileged (container "c" must not set ` +
+				`securityContext.privileged=true)`, ""},
+		"baseline, plain": {levels("enforce", "baseline"), plainSpec, "", ""},
+		"restricted, plain": {levels("enforce", "restricted", "enforce-version", "v1.24"), plainSpec,
+			`violates PodSecurity "restricted:v1.24": allowPrivilegeEscalation != false (container "c" must set ` +
+				`securityContext.allowPrivilegeEscalation=false)`, ""},
+		"restricted, good": {levels("enforce", "restricted"), restrictedSpec, "", ""},
+		"warn alone": {levels("warn", "baseline"), rootSpec, "",
+			`would violate PodSecurity "baseline:latest": privileged`},
+		"enforce less than warn": {levels("enforce", "baseline", "warn", "restricted"), plainSpec, "",
+			`would violate PodSecurity "restricted:latest"`},
+		"audit says nothing": {levels("audit", "restricted"), rootSpec, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,14 +72,16 @@ func TestPodSecurityOfTemplates(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "rs"},
 		Spec: appsv1.ReplicaSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: parse(t, rootSpec).Spec},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+				Spec: parse(t, rootSpec).Spec},
 		},
 	}
 	ctx, warnings := collecting(t.Context())
 	if _, err := r.Create(ctx, rs); err != nil {
 		t.Fatal(err)
 	}
-	if len(*warnings) != 1 || !strings.HasPrefix((*warnings)[0], `would violate PodSecurity "baseline:latest": privileged`) {
+	if len(*warnings) != 1 || !strings.HasPrefix((*warnings)[0],
+		`would violate PodSecurity "baseline:latest": privileged`) {
 		t.Errorf("warned %q", *warnings)
 	}
 }
@@ -81,8 +89,11 @@ func TestPodSecurityOfTemplates(t *testing.T) {
 func TestPodSecurityLabels(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
-	_, err := r.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bad", Labels: levels("enforce", "strict", "warn-version", "1.2")}})
-	wantRefusal(t, err, http.StatusUnprocessableEntity, `metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "strict": must be one of privileged, baseline, restricted`)
+	_, err := r.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bad", Labels: levels("enforce",
+		"strict", "warn-version", "1.2")}})
+	wantRefusal(t, err, http.StatusUnprocessableEntity,
+		`metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "strict": must be one of privileged, `+
+			`baseline, restricted`)
 	for _, name := range []string{"b", "a", "c"} {
 		pod := parse(t, rootSpec)
 		pod.Name = name
@@ -93,11 +104,12 @@ func TestPodSecurityLabels(t *testing.T) {
 
 	label := func(to map[string]string) []string {
 		ctx, warnings := collecting(registry.DryRun(t.Context()))
-		_, err := r.Update(ctx, client.Ref{Resource: client.Namespaces, Name: "tenant"}, func(cur client.Object) (client.Object, error) {
-			next := cur.DeepCopyObject().(*corev1.Namespace)
-			next.Labels = to
-			return next, nil
-		})
+		_, err := r.Update(ctx, client.Ref{Resource: client.Namespaces, Name: "tenant"},
+			func(cur client.Object) (client.Object, error) {
+				next := cur.DeepCopyObject().(*corev1.Namespace)
+				next.Labels = to
+				return next, nil
+			})
 		if err != nil {
 			t.Error(err)
 		}
@@ -120,20 +132,22 @@ func TestPodSecurityOfUpdates(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, parse(t, rootSpec))
-	if _, err := r.Update(t.Context(), client.Ref{Resource: client.Namespaces, Name: "tenant"}, func(cur client.Object) (client.Object, error) {
-		next := cur.DeepCopyObject().(*corev1.Namespace)
-		next.Labels = levels("enforce", "baseline")
-		return next, nil
-	}); err != nil {
+	if _, err := r.Update(t.Context(), client.Ref{Resource: client.Namespaces, Name: "tenant"},
+		func(cur client.Object) (client.Object, error) {
+			next := cur.DeepCopyObject().(*corev1.Namespace)
+			next.Labels = levels("enforce", "baseline")
+			return next, nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	for image, refused := range map[string]string{"i": "", "other": "violates PodSecurity"} {
-		_, err := r.Update(t.Context(), client.Ref{Resource: client.Pods, Namespace: "tenant", Name: "p"}, func(cur client.Object) (client.Object, error) {
-			next := cur.DeepCopyObject().(*corev1.Pod)
-			next.Labels = map[string]string{"new": image}
-			next.Spec.Containers[0].Image = image
-			return next, nil
-		})
+		_, err := r.Update(t.Context(), client.Ref{Resource: client.Pods, Namespace: "tenant", Name: "p"},
+			func(cur client.Object) (client.Object, error) {
+				next := cur.DeepCopyObject().(*corev1.Pod)
+				next.Labels = map[string]string{"new": image}
+				next.Spec.Containers[0].Image = image
+				return next, nil
+			})
 		wantRefusal(t, err, http.StatusForbidden, refused)
 	}
 }

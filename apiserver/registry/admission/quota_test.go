@@ -60,19 +60,26 @@ func TestQuotaOfPods(t *testing.T) {
 	}{
 		"fits": {[]client.Object{compute.DeepCopy(), podOf(t, "a", one), podOf(t, "b", one)}, ""},
 		"one more": {[]client.Object{compute.DeepCopy(), podOf(t, "a", one), podOf(t, "b", one), podOf(t, "c", one)},
-			`pods "c" is forbidden: exceeded quota: compute, requested: pods=1,requests.cpu=400m, used: pods=2,requests.cpu=800m, limited: pods=2,requests.cpu=1`},
+			`pods "c" is forbidden: exceeded quota: compute, requested: pods=1,requests.cpu=400m, ` +
+				`used: pods=2,requests.cpu=800m, limited: pods=2,requests.cpu=1`},
 		"too big": {[]client.Object{compute.DeepCopy(),
 			podOf(t, "a", `{requests: {cpu: 2}, limits: {memory: 2Gi, cpu: 2}}`)},
-			`exceeded quota: compute, requested: limits.memory=2Gi,requests.cpu=2, used: limits.memory=0,requests.cpu=0, limited: limits.memory=1Gi,requests.cpu=1`},
+			`exceeded quota: compute, requested: limits.memory=2Gi,requests.cpu=2, used: limits.memory=0,requests.cpu=0, ` +
+				`limited: limits.memory=1Gi,requests.cpu=1`},
 		"says none": {[]client.Object{compute.DeepCopy(), podOf(t, "a", `{}`)},
 			`pods "a" is forbidden: failed quota: compute: must specify limits.memory for: c; requests.cpu for: c`},
-		"best effort": {[]client.Object{quotaOf(t, "effort", `{hard: {pods: 1}, scopes: [BestEffort]}`), podOf(t, "a", `{}`), podOf(t, "b", one), podOf(t, "c", `{}`)},
+		"best effort": {[]client.Object{quotaOf(t, "effort", `{hard: {pods: 1}, scopes: [BestEffort]}`), podOf(t, "a", `{}`),
+			podOf(t, "b", one), podOf(t, "c", `{}`)},
 			`exceeded quota: effort, requested: pods=1, used: pods=1, limited: pods=1`},
-		"a device": {[]client.Object{quotaOf(t, "gpus", `{hard: {requests.example.com/gpu: 1}}`), podOf(t, "a", `{limits: {example.com/gpu: 2}}`)},
-			`exceeded quota: gpus, requested: requests.example.com/gpu=2, used: requests.example.com/gpu=0, limited: requests.example.com/gpu=1`},
+		"a device": {[]client.Object{quotaOf(t, "gpus", `{hard: {requests.example.com/gpu: 1}}`),
+			podOf(t, "a", `{limits: {example.com/gpu: 2}}`)},
+			`exceeded quota: gpus, requested: requests.example.com/gpu=2, used: requests.example.com/gpu=0, ` +
+				`limited: requests.example.com/gpu=1`},
 		"all pods": {[]client.Object{quotaOf(t, "all", `{hard: {count/pods: 1}}`), podOf(t, "a", `{}`), podOf(t, "b", `{}`)},
 			`exceeded quota: all, requested: count/pods=1, used: count/pods=1, limited: count/pods=1`},
-		"class by selector": {[]client.Object{quotaOf(t, "none", `{hard: {pods: 0}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: DoesNotExist}]}}`), podOf(t, "a", `{}`)},
+		"class by selector": {[]client.Object{quotaOf(t, "none",
+			`{hard: {pods: 0}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: DoesNotExist}]}}`),
+			podOf(t, "a", `{}`)},
 			`exceeded quota: none, requested: pods=1, used: pods=0, limited: pods=0`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +95,8 @@ func TestQuotaOfEverythingElse(t *testing.T) {
 		return object(t, new(corev1.ConfigMap), `{metadata: {name: `+name+`}}`)
 	}
 	claim := func(name, class, size string) client.Object {
-		return object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: `+name+`}, spec: {storageClassName: `+class+`, accessModes: [ReadWriteOnce], resources: {requests: {storage: `+size+`}}}}`)
+		return object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: `+name+`}, spec: {storageClassName: `+class+
+			`, accessModes: [ReadWriteOnce], resources: {requests: {storage: `+size+`}}}}`)
 	}
 	for name, c := range map[string]struct {
 		objs []client.Object
@@ -102,10 +110,15 @@ func TestQuotaOfEverythingElse(t *testing.T) {
 			`exceeded quota: q, requested: resourcequotas=1, used: resourcequotas=1, limited: resourcequotas=1`},
 		"of another group": {[]client.Object{quotaOf(t, "q", `{hard: {count/roles.rbac.authorization.k8s.io: 0}}`),
 			object(t, new(corev1.Secret), `{metadata: {name: a}}`)}, ""},
-		"storage": {[]client.Object{quotaOf(t, "q", `{hard: {requests.storage: 3Gi}}`), claim("a", "slow", "2Gi"), claim("b", "slow", "2Gi")},
+		"storage": {[]client.Object{quotaOf(t, "q", `{hard: {requests.storage: 3Gi}}`), claim("a", "slow", "2Gi"),
+			claim("b", "slow", "2Gi")},
 			`exceeded quota: q, requested: requests.storage=2Gi, used: requests.storage=2Gi, limited: requests.storage=3Gi`},
-		"storage of a class": {[]client.Object{quotaOf(t, "q", `{hard: {gold.storageclass.storage.k8s.io/persistentvolumeclaims: 1}}`), claim("a", "gold", "1Gi"), claim("b", "slow", "1Gi"), claim("c", "gold", "1Gi")},
-			`exceeded quota: q, requested: gold.storageclass.storage.k8s.io/persistentvolumeclaims=1, used: gold.storageclass.storage.k8s.io/persistentvolumeclaims=1, limited: gold.storageclass.storage.k8s.io/persistentvolumeclaims=1`},
+		"storage of a class": {[]client.Object{quotaOf(t, "q",
+			`{hard: {gold.storageclass.storage.k8s.io/persistentvolumeclaims: 1}}`), claim("a", "gold", "1Gi"),
+			claim("b", "slow", "1Gi"), claim("c", "gold", "1Gi")},
+			`exceeded quota: q, requested: gold.storageclass.storage.k8s.io/persistentvolumeclaims=1, ` +
+				`used: gold.storageclass.storage.k8s.io/persistentvolumeclaims=1, ` +
+				`limited: gold.storageclass.storage.k8s.io/persistentvolumeclaims=1`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,11 +151,13 @@ func TestFailedWriteReleasesQuota(t *testing.T) {
 	r := open(t, nil)
 	mustCreate(t, r, quotaOf(t, "q", `{hard: {configmaps: 2}}`), object(t, new(corev1.ConfigMap), `{metadata: {name: a}}`))
 	for range 3 { // names in use: charged, then rejected by the store
-		if _, err := r.Create(t.Context(), object(t, new(corev1.ConfigMap), `{metadata: {name: a}}`)); !apierrors.IsAlreadyExists(err) {
+		if _, err := r.Create(t.Context(), object(t, new(corev1.ConfigMap),
+			`{metadata: {name: a}}`)); !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.Create(registry.DryRun(t.Context()), object(t, new(corev1.ConfigMap), `{metadata: {name: b}}`)); err != nil {
+	if _, err := r.Create(registry.DryRun(t.Context()), object(t, new(corev1.ConfigMap),
+		`{metadata: {name: b}}`)); err != nil {
 		t.Fatal(err)
 	}
 	mustCreate(t, r, object(t, new(corev1.ConfigMap), `{metadata: {name: b}}`))
@@ -153,11 +168,15 @@ func TestFailedWriteReleasesQuota(t *testing.T) {
 func TestUpdatesAreCharged(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: "p", AllowVolumeExpansion: new(true)}
-	claim := object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: a}, spec: {storageClassName: slow, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: "p",
+		AllowVolumeExpansion: new(true)}
+	claim := object(t, new(corev1.PersistentVolumeClaim),
+		`{metadata: {name: a}, spec: {storageClassName: slow, accessModes: [ReadWriteOnce], `+
+			`resources: {requests: {storage: 1Gi}}}}`)
 	service := object(t, new(corev1.Service), `{metadata: {name: a}, spec: {ports: [{port: 80}, {name: b, port: 81}]}}`)
 	service.Spec.Ports[0].Name = "a"
-	mustCreate(t, r, class, quotaOf(t, "q", `{hard: {requests.storage: 3Gi, services.nodeports: 1}}`), claim.DeepCopy(), service.DeepCopy())
+	mustCreate(t, r, class, quotaOf(t, "q", `{hard: {requests.storage: 3Gi, services.nodeports: 1}}`), claim.DeepCopy(),
+		service.DeepCopy())
 	if _, err := client.Update(t.Context(), r, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
 		c.Status.Phase = corev1.ClaimBound
 		return nil
@@ -166,27 +185,34 @@ func TestUpdatesAreCharged(t *testing.T) {
 	}
 	resize := func(size string) error {
 		_, err := client.Update(t.Context(), r, claim, "", func(c *corev1.PersistentVolumeClaim) error {
-			c.Spec.Resources.Requests = object(t, new(corev1.PersistentVolumeClaim), `{spec: {resources: {requests: {storage: `+size+`}}}}`).Spec.Resources.Requests
+			c.Spec.Resources.Requests = object(t, new(corev1.PersistentVolumeClaim), `{spec: {resources: {requests: {storage: `+
+				size+`}}}}`).Spec.Resources.Requests
 			return nil
 		})
 		return err
 	}
-	wantRefusal(t, resize("4Gi"), http.StatusForbidden, `persistentvolumeclaims "a" is forbidden: exceeded quota: q, requested: requests.storage=3Gi, used: requests.storage=1Gi, limited: requests.storage=3Gi`)
+	wantRefusal(t, resize("4Gi"), http.StatusForbidden,
+		`persistentvolumeclaims "a" is forbidden: exceeded quota: q, requested: requests.storage=3Gi, `+
+			`used: requests.storage=1Gi, limited: requests.storage=3Gi`)
 	wantRefusal(t, resize("3Gi"), 0, "")
 	_, err := client.Update(t.Context(), r, service, "", func(s *corev1.Service) error {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		return nil
 	})
-	wantRefusal(t, err, http.StatusForbidden, `services "a" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, limited: services.nodeports=1`)
+	wantRefusal(t, err, http.StatusForbidden,
+		`services "a" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, `+
+			`limited: services.nodeports=1`)
 }
 
 func TestClaimsExpandOnlyIfClassAllows(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
-	claim := object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: a}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
+	claim := object(t, new(corev1.PersistentVolumeClaim),
+		`{metadata: {name: a}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
 	mustCreate(t, r,
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Provisioner: "p"},
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "p"},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow",
+			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "p"},
 		claim.DeepCopy())
 	stored, err := client.Update(t.Context(), r, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
 		c.Status.Phase = corev1.ClaimBound
@@ -202,7 +228,8 @@ func TestClaimsExpandOnlyIfClassAllows(t *testing.T) {
 		})
 		return err
 	}
-	const refused = `is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize`
+	const refused = `is forbidden: only dynamically provisioned pvc can be resized and the storageclass that ` +
+		`provisions the pvc must support resize`
 	wantRefusal(t, resize("5Gi"), http.StatusForbidden, `persistentvolumeclaims "a" `+refused)
 	if _, err := client.Update(t.Context(), r, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}, "",
 		func(c *storagev1.StorageClass) error { c.AllowVolumeExpansion = new(true); return nil }); err != nil {
@@ -216,8 +243,12 @@ func TestClaimsExpandOnlyIfClassAllows(t *testing.T) {
 	}
 	wantRefusal(t, resize("5Gi"), 0, "")
 	wantRefusal(t, resize("2Gi"), 0, "") // it failed
-	wantRefusal(t, resize("1Gi"), http.StatusUnprocessableEntity, `PersistentVolumeClaim "a" is invalid: spec.resources.requests.storage: Forbidden: field can not be less than status.capacity`)
-	claim = object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: b}, spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
+	wantRefusal(t, resize("1Gi"), http.StatusUnprocessableEntity,
+		`PersistentVolumeClaim "a" is invalid: spec.resources.requests.storage: Forbidden: field can not be less than `+
+			`status.capacity`)
+	claim = object(t, new(corev1.PersistentVolumeClaim),
+		`{metadata: {name: b}, spec: {storageClassName: "", accessModes: [ReadWriteOnce], `+
+			`resources: {requests: {storage: 1Gi}}}}`)
 	mustCreate(t, r, claim.DeepCopy())
 	if _, err := client.Update(t.Context(), r, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
 		c.Status.Phase = corev1.ClaimBound
@@ -258,7 +289,8 @@ func TestConcurrentWritesStayWithinQuota(t *testing.T) {
 		}()
 	}
 	for range 54 { // nothing is stored yet: admitted pods count as pending writes
-		wantRefusal(t, <-answers, http.StatusForbidden, "exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=5, limited: requests.cpu=5")
+		wantRefusal(t, <-answers, http.StatusForbidden,
+			"exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=5, limited: requests.cpu=5")
 	}
 	close(g.gate)
 	for range 10 {
@@ -305,7 +337,9 @@ func TestResizedPodIsCharged(t *testing.T) {
 		return err
 	}
 	wantRefusal(t, resize(`{requests: {cpu: 900m, memory: 1Mi}, limits: {memory: 1Gi}}`), http.StatusForbidden,
-		`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1`)
-	wantRefusal(t, resize(`{requests: {cpu: 800m, memory: 1Mi}, limits: {memory: 2Gi}}`), http.StatusForbidden, `maximum memory usage per Container is 1Gi, but limit is 2Gi`)
+		`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=600m, `+
+			`limited: requests.cpu=1`)
+	wantRefusal(t, resize(`{requests: {cpu: 800m, memory: 1Mi}, limits: {memory: 2Gi}}`), http.StatusForbidden,
+		`maximum memory usage per Container is 1Gi, but limit is 2Gi`)
 	wantRefusal(t, resize(`{requests: {cpu: 800m, memory: 1Mi}, limits: {memory: 1Gi}}`), 0, "")
 }

@@ -28,7 +28,8 @@ func TestRuntimeClass(t *testing.T) {
 		_, err := r.Create(t.Context(), pod(spec))
 		wantRefusal(t, err, http.StatusForbidden, want)
 	}
-	stored, err := r.Create(t.Context(), pod(`runtimeClassName: vm, overhead: {memory: 102400Ki}, nodeSelector: {disk: fast}`))
+	stored, err := r.Create(t.Context(), pod(`runtimeClassName: vm, overhead: {memory: 102400Ki}, `+
+		`nodeSelector: {disk: fast}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,8 @@ func TestRuntimeClass(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"disk": "fast", "vm": "yes"}, got.NodeSelector); diff != "" {
 		t.Error(diff)
 	}
-	if got.Overhead.Memory().String() != "100Mi" || len(got.Tolerations) == 0 || !containsToleration(got.Tolerations, "vm") {
+	if got.Overhead.Memory().String() != "100Mi" || len(got.Tolerations) == 0 || !containsToleration(got.Tolerations,
+		"vm") {
 		t.Errorf("got %+v and %+v", got.Overhead, got.Tolerations)
 	}
 }

@@ -60,7 +60,8 @@ func TestValidation(t *testing.T) {
 		{`[` + rule + `]`, `[]`, "spec.matchConstraints.resourceRules: Required value"},
 		{`[CREATE]`, `[GET]`, "spec.matchConstraints.resourceRules[0].operations[0]: Unsupported value"},
 		{`operations`, `resourceNames: [a, a, ..], operations`,
-			"spec.matchConstraints.resourceRules[0].resourceNames[1]: Duplicate value; spec.matchConstraints.resourceRules[0].resourceNames[2]: Invalid value"},
+			"spec.matchConstraints.resourceRules[0].resourceNames[1]: Duplicate value; " +
+				"spec.matchConstraints.resourceRules[0].resourceNames[2]: Invalid value"},
 		{`{resourceRules`, `{matchPolicy: Odd, resourceRules`, "spec.matchConstraints.matchPolicy: Unsupported value"},
 		{`{resourceRules`, `{namespaceSelector: {matchLabels: {a b: c}}, resourceRules`,
 			"spec.matchConstraints.namespaceSelector.matchLabels: Invalid value"},
@@ -85,13 +86,17 @@ func TestValidation(t *testing.T) {
 			"spec.validations[0].messageExpression: Invalid value"},
 		{`{expression`, `{reason: NotFound, expression`, "spec.validations[0].reason: Unsupported value"},
 		{validations, `matchConditions: [{name: a, expression: "1"}, {expression: ""}], ` + validations,
-			"spec.matchConditions[0].expression: Invalid value; spec.matchConditions[1].expression: Required value; spec.matchConditions[1].name: Required value"},
+			"spec.matchConditions[0].expression: Invalid value; spec.matchConditions[1].expression: Required value; " +
+				"spec.matchConditions[1].name: Required value"},
 		{validations, `variables: [{name: "", expression: ""}, {name: in, expression: "1"}, {name: x, expression: "y"}], ` +
 			validations,
-			"spec.variables[0].name: Required value; spec.variables[0].expression: Required value; spec.variables[1].name: Invalid value; spec.variables[2].expression: Invalid value"},
+			"spec.variables[0].name: Required value; spec.variables[0].expression: Required value; spec.variables[1].name: " +
+				"Invalid value; spec.variables[2].expression: Invalid value"},
 		{validations,
-			`auditAnnotations: [{key: "a b", valueExpression: ""}, {key: c, valueExpression: "1"}, {key: c, valueExpression: "'x'"}]`,
-			"spec.auditAnnotations[0].key: Invalid value; spec.auditAnnotations[0].valueExpression: Required value; spec.auditAnnotations[1].valueExpression: Invalid value; spec.auditAnnotations[2].key: Duplicate value"},
+			`auditAnnotations: [{key: "a b", valueExpression: ""}, {key: c, valueExpression: "1"}, {key: c, ` +
+				`valueExpression: "'x'"}]`,
+			"spec.auditAnnotations[0].key: Invalid value; spec.auditAnnotations[0].valueExpression: Required value; " +
+				"spec.auditAnnotations[1].valueExpression: Invalid value; spec.auditAnnotations[2].key: Duplicate value"},
 		{validations, `auditAnnotations: [{key: a, valueExpression: "'` + strings.Repeat("x", 5*1024) + `'"}]`,
 			"spec.auditAnnotations[0].valueExpression: Required value"},
 		{validations, `auditAnnotations: [` + strings.Repeat(`{key: a, valueExpression: "'x'"}, `, 21) + `]`,
@@ -108,10 +113,13 @@ func TestValidation(t *testing.T) {
 			{`[Deny]`, `[Deny], paramRef: {}`,
 				"spec.paramRef: Required value; spec.paramRef.parameterNotFoundAction: Required value"},
 			{`[Deny]`, `[Deny], paramRef: {name: a/b, selector: {}, parameterNotFoundAction: Odd}`,
-				"spec.paramRef.name: Invalid value; spec.paramRef.name: Forbidden; spec.paramRef.selector: Forbidden; spec.paramRef.parameterNotFoundAction: Unsupported value"},
-			{`[Deny]`, `[Deny], matchResources: {resourceRules: [{operations: [CREATE], apiGroups: [], apiVersions: [v1], resources: [pods]}]}`, "spec.matchResources.resourceRules[0].apiGroups: Required value"},
+				"spec.paramRef.name: Invalid value; spec.paramRef.name: Forbidden; spec.paramRef.selector: Forbidden; " +
+					"spec.paramRef.parameterNotFoundAction: Unsupported value"},
+			{`[Deny]`, `[Deny], matchResources: {resourceRules: [{operations: [CREATE], apiGroups: [], apiVersions: [v1], ` +
+				`resources: [pods]}]}`, "spec.matchResources.resourceRules[0].apiGroups: Required value"},
 		})
-	const mutations = `mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/x', value: object.x}]"}}]`
+	const mutations = `mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/x', ` +
+		`value: object.x}]"}}]`
 	checkAll(t, "MutatingAdmissionPolicy", `{metadata: {name: p}, spec: {matchConstraints: {resourceRules: [`+rule+
 		`]}, reinvocationPolicy: Never, `+mutations+`}}`, [][3]string{
 		{`matchConstraints: {resourceRules: [` + rule + `]}, `, ``, "spec.matchConstraints: Required value"},
@@ -139,7 +147,8 @@ func TestValidation(t *testing.T) {
 		{`{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/x', value: object.x}]"}}`,
 			`{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{x: variables.x}}"}}`,
 			"spec.mutations[0].applyConfiguration.expression: Invalid value"},
-		{mutations, `variables: [{name: x, expression: "1"}], mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{x: variables.x}}"}}]`, ""},
+		{mutations, `variables: [{name: x, expression: "1"}], mutations: [{patchType: ApplyConfiguration, ` +
+			`applyConfiguration: {expression: "Object{spec: Object.spec{x: variables.x}}"}}]`, ""},
 		{mutations, `variables: [{name: x, expression: "y"}], ` + mutations, "spec.variables[0].expression: Invalid value"},
 		{mutations, `matchConditions: [{name: a, expression: "1"}], ` + mutations,
 			"spec.matchConditions[0].expression: Invalid value"},
@@ -149,18 +158,23 @@ func TestValidation(t *testing.T) {
 		{`policyName: p`, `policyName: p, paramRef: {}`,
 			"spec.paramRef: Required value; spec.paramRef.parameterNotFoundAction: Required value"},
 		{`policyName: p`,
-			`policyName: p, matchResources: {resourceRules: [{operations: [DELETE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]}`, "spec.matchResources.resourceRules.operations: Unsupported value"},
+			`policyName: p, matchResources: {resourceRules: [{operations: [DELETE], apiGroups: [""], apiVersions: [v1], ` +
+				`resources: [pods]}]}`, "spec.matchResources.resourceRules.operations: Unsupported value"},
 	})
 	kindtest.CheckColumns(t, Resources(), map[string]string{
-		"ValidatingAdmissionPolicy": "Name|Validations|ParamKind|Age / ", "ValidatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / ",
-		"MutatingAdmissionPolicy": "Name|Mutations|ParamKind|Age / ", "MutatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / ",
-		"MutatingWebhookConfiguration": "Name|Webhooks|Age / ", "ValidatingWebhookConfiguration": "Name|Webhooks|Age / "}, nil)
+		"ValidatingAdmissionPolicy":        "Name|Validations|ParamKind|Age / ",
+		"ValidatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / ",
+		"MutatingAdmissionPolicy":          "Name|Mutations|ParamKind|Age / ",
+		"MutatingAdmissionPolicyBinding":   "Name|PolicyName|ParamRef|Age / ",
+		"MutatingWebhookConfiguration":     "Name|Webhooks|Age / ", "ValidatingWebhookConfiguration": "Name|Webhooks|Age / "},
+		nil)
 }
 
 func TestCells(t *testing.T) {
 	t.Parallel()
 	for want, text := range map[string]string{
-		"<unset>": `{}`, "*/x": `{paramRef: {name: x}}`, "ns/x": `{paramRef: {name: x, namespace: ns}}`, "a=b": `{paramRef: {selector: {matchLabels: {a: b}}}}`,
+		"<unset>": `{}`, "*/x": `{paramRef: {name: x}}`, "ns/x": `{paramRef: {name: x, namespace: ns}}`,
+		"a=b": `{paramRef: {selector: {matchLabels: {a: b}}}}`,
 	} {
 		r := validatingResources()[1]
 		if got := paramRef(kindtest.Create(t, r, `{spec: `+text+`}`).(*binding).Spec.ParamRef); got != want {

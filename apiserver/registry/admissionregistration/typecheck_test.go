@@ -18,9 +18,12 @@ import (
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const (
-		match  = `matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]}, `
-		two    = `matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: [apps, ""], apiVersions: [v1], resources: [deployments, pods]}]}, `
-		all    = `matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}]}, `
+		match = `matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: [apps], apiVersions: [v1], ` +
+			`resources: [deployments]}]}, `
+		two = `matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: [apps, ""], apiVersions: [v1], ` +
+			`resources: [deployments, pods]}]}, `
+		all = `matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], ` +
+			`resources: ["*"]}]}, `
 		params = `paramKind: {apiVersion: v1, kind: ConfigMap}, `
 	)
 	set, err := definitions.Read()
@@ -34,7 +37,8 @@ func TestWarnings(t *testing.T) {
 		spec string
 		want []string // field and a part of the text, for each warning
 	}{
-		{match + `validations: [{expression: "object.spec.replicas < 3 && oldObject.metadata.name != '' && request.operation == 'CREATE' && authorizer.path('/x').check('get').allowed()"}]`, nil},
+		{match + `validations: [{expression: "object.spec.replicas < 3 && oldObject.metadata.name != '' && ` +
+			`request.operation == 'CREATE' && authorizer.path('/x').check('get').allowed()"}]`, nil},
 		{match + `validations: [{expression: "object.replicas < 3"}]`,
 			[]string{"spec.validations[0].expression",
 				"apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'"}},
@@ -44,7 +48,9 @@ func TestWarnings(t *testing.T) {
 			[]string{"spec.validations[1].messageExpression", "undefined field 'name'"}},
 		{match + `validations: [{expression: "object.spec.template.spec.containers.all(c, c.img != '')"}]`,
 			[]string{"spec.validations[0].expression", "undefined field 'img'"}},
-		{match + `variables: [{name: r, expression: "object.spec.replicas"}], validations: [{expression: "variables.r > 1"}, {expression: "variables.r > 'x'"}]`, []string{"spec.validations[1].expression", "no matching overload"}},
+		{match + `variables: [{name: r, expression: "object.spec.replicas"}], ` +
+			`validations: [{expression: "variables.r > 1"}, {expression: "variables.r > 'x'"}]`,
+			[]string{"spec.validations[1].expression", "no matching overload"}},
 		{two + `validations: [{expression: "object.spec.replicas < 3"}]`,
 			[]string{"spec.validations[0].expression", "/v1, Kind=Pod: ERROR"}},
 		{all + `validations: [{expression: "object.nothing == 1"}]`, nil},
@@ -79,7 +85,8 @@ func TestStatus(t *testing.T) {
 	r := registry.New(s, resources, registry.Config{})
 	p := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	if err := yaml.UnmarshalStrict(
-		[]byte(`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [pods]}]}, validations: [{expression: "object.nothing == 1"}]}`), &p.Spec); err != nil {
+		[]byte(`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: [v1], `+
+			`resources: [pods]}]}, validations: [{expression: "object.nothing == 1"}]}`), &p.Spec); err != nil {
 		t.Fatal(err)
 	}
 	want := func(obj client.Object, err error, warnings int, generation int64) {

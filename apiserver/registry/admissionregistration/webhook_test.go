@@ -29,7 +29,8 @@ func TestWebhookDefaults(t *testing.T) {
   sideEffects: null
   timeoutSeconds: 10
 `
-	const object = `{webhooks: [{name: a.example.com, clientConfig: {service: {name: s, namespace: ns}}, rules: [{operations: ["*"], resources: [pods]}]}]}`
+	const object = `{webhooks: [{name: a.example.com, clientConfig: {service: {name: s, namespace: ns}}, ` +
+		`rules: [{operations: ["*"], resources: [pods]}]}]}`
 	fixed := func(s string) string { return "webhooks:\n- " + s[2:] }
 	kindtest.CheckDefaults(t, webhookResources(), []kindtest.Case{
 		{Kind: "ValidatingWebhookConfiguration", Object: object, Want: fixed(rest + rules)},
@@ -80,7 +81,8 @@ func TestWebhookValidation(t *testing.T) {
 			"sideEffects: None, matchConditions: [{name: a, expression: '1'}]",
 			[]string{"webhooks[0].matchConditions[0].expression: Invalid value"}},
 		{"conditions", "sideEffects: None",
-			"sideEffects: None, matchConditions: [{name: a, expression: 'true'}, {name: a, expression: 'object.'}, {expression: ' '}]",
+			"sideEffects: None, matchConditions: [{name: a, expression: 'true'}, {name: a, expression: 'object.'}, " +
+				"{expression: ' '}]",
 			[]string{"webhooks[0].matchConditions[1].expression: Invalid value",
 				"webhooks[0].matchConditions[1].name: Duplicate value",
 				"webhooks[0].matchConditions[2].expression: Required value",

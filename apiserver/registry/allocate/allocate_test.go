@@ -327,7 +327,8 @@ func TestNodePorts(t *testing.T) {
 		t.Errorf("got %v", asked)
 	}
 	none := c.apply("none",
-		`type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{name: a, port: 80}, {name: b, port: 81, nodePort: 30081}]`).Spec.Ports
+		`type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{name: a, port: 80}, {name: b, port: 81, `+
+			`nodePort: 30081}]`).Spec.Ports
 	if none[0].NodePort != 0 || none[1].NodePort != 30081 {
 		t.Errorf("got %v", none)
 	}

@@ -17,8 +17,9 @@ func TestUsageFollows(t *testing.T) {
 	made := func() *corev1.Service {
 		n := random.IntN(20)
 		spec := corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort,
-			ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", n), "fd00::1"},
-			Ports:      []corev1.ServicePort{{NodePort: int32(30000 + n)}, {NodePort: int32(30000 + n)}}, HealthCheckNodePort: int32(31000 + n)}
+			ClusterIPs:          []string{fmt.Sprintf("10.96.0.%d", n), "fd00::1"},
+			Ports:               []corev1.ServicePort{{NodePort: int32(30000 + n)}, {NodePort: int32(30000 + n)}},
+			HealthCheckNodePort: int32(31000 + n)}
 		return &corev1.Service{Spec: spec}
 	}
 	u := newUsage()

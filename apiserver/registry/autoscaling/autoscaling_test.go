@@ -15,7 +15,8 @@ import (
 	"monopod/apiserver/registry/kind/kindtest"
 )
 
-const web = `{metadata: {name: x}, spec: {maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`
+const web = `{metadata: {name: x}, spec: {maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, ` +
+	`name: d}}}`
 
 // versions returns the stored kind and its view.
 func versions() (v2, v1 kind.Resource) {
@@ -52,16 +53,20 @@ func TestBadAutoscalers(t *testing.T) {
 		{"maxReplicas: 5", metric("{type: Weather}"), "spec.metrics[0].type: Unsupported value"},
 		{"maxReplicas: 5", metric("{type: Resource}"), "spec.metrics[0].resource: Required value"},
 		{"maxReplicas: 5",
-			metric("{type: Resource, pods: {metric: {name: a}, target: {type: AverageValue, averageValue: 1}}, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}"), "spec.metrics[0].pods: Forbidden"},
+			metric("{type: Resource, pods: {metric: {name: a}, target: {type: AverageValue, averageValue: 1}}, " +
+				"resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}"), "spec.metrics[0].pods: Forbidden"},
 		{"maxReplicas: 5", metric("{type: Resource, resource: {target: {type: Utilization}}}"),
 			"spec.metrics[0].resource.name: Required value\nspec.metrics[0].resource.target.averageUtilization: Required value"},
 		{"maxReplicas: 5", metric("{type: Resource, resource: {name: cpu, target: {type: Some, averageUtilization: 0}}}"),
-			"spec.metrics[0].resource.target.type: Invalid value\nspec.metrics[0].resource.target.averageUtilization: Invalid value"},
+			"spec.metrics[0].resource.target.type: Invalid value\nspec.metrics[0].resource.target.averageUtilization: " +
+				"Invalid value"},
 		{"maxReplicas: 5",
 			metric("{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 5, averageValue: 0}}}"),
-			"spec.metrics[0].resource.target.averageValue: Invalid value\nspec.metrics[0].resource.target.averageValue: Forbidden"},
+			"spec.metrics[0].resource.target.averageValue: Invalid value\n" +
+				"spec.metrics[0].resource.target.averageValue: Forbidden"},
 		{"maxReplicas: 5",
-			metric("{type: ContainerResource, containerResource: {name: frobs, container: A, target: {type: Utilization, averageUtilization: 5}}}"),
+			metric("{type: ContainerResource, containerResource: {name: frobs, container: A, target: {type: Utilization, " +
+				"averageUtilization: 5}}}"),
 			strings.Repeat("spec.metrics[0].containerResource.name: Invalid value\n", 2) +
 				"spec.metrics[0].containerResource.container: Invalid value"},
 		{"maxReplicas: 5",
@@ -86,7 +91,9 @@ func TestBadAutoscalers(t *testing.T) {
 		{"maxReplicas: 5", up("{selectPolicy: Any}"), "spec.behavior.scaleUp.selectPolicy: Unsupported value"},
 		{"maxReplicas: 5", up("{policies: []}"), "spec.behavior.scaleUp.policies: Required value"},
 		{"maxReplicas: 5", up("{policies: [{type: Nodes, value: 0, periodSeconds: 0}]}"),
-			"spec.behavior.scaleUp.policies[0].type: Unsupported value\nspec.behavior.scaleUp.policies[0].value: Invalid value\nspec.behavior.scaleUp.policies[0].periodSeconds: Invalid value"},
+			"spec.behavior.scaleUp.policies[0].type: Unsupported value\n" +
+				"spec.behavior.scaleUp.policies[0].value: Invalid value\n" +
+				"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value"},
 		{"maxReplicas: 5", up("{policies: [{type: Pods, value: 1, periodSeconds: 1801}]}"),
 			"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value"},
 		{"maxReplicas: 5", up("{tolerance: -1}"), "spec.behavior.scaleUp.tolerance: Invalid value"},
@@ -130,7 +137,8 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("got %+v", a.Spec)
 	}
 	up, down := a.Spec.Behavior.ScaleUp, a.Spec.Behavior.ScaleDown
-	if *up.StabilizationWindowSeconds != 0 || *up.SelectPolicy != "Max" || len(up.Policies) != 2 || down.StabilizationWindowSeconds != nil || len(down.Policies) != 1 {
+	if *up.StabilizationWindowSeconds != 0 || *up.SelectPolicy != "Max" || len(up.Policies) != 2 ||
+		down.StabilizationWindowSeconds != nil || len(down.Policies) != 1 {
 		t.Errorf("got %+v, %+v", up, down)
 	}
 }
@@ -160,7 +168,8 @@ func TestViewKeepsEverything(t *testing.T) {
 		var a autoscalingv2.HorizontalPodAutoscaler
 		decode(t, &a, text)
 		if len(a.Spec.Metrics) == 0 {
-			decode(t, &a, `{spec: {metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]}}`)
+			decode(t, &a, `{spec: {metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, `+
+				`averageUtilization: 80}}}]}}`)
 		}
 		before := a.DeepCopy()
 		back := v1.View.Store(v1.View.Show(&a))
@@ -179,14 +188,17 @@ func TestViewInFields(t *testing.T) {
 	var a autoscalingv2.HorizontalPodAutoscaler
 	decode(t, &a, everything)
 	shown := v1.View.Show(&a).(*autoscalingv1.HorizontalPodAutoscaler)
-	if *shown.Spec.TargetCPUUtilizationPercentage != 50 || *shown.Status.CurrentCPUUtilizationPercentage != 40 || shown.Status.DesiredReplicas != 3 || *shown.Spec.MinReplicas != 2 {
+	if *shown.Spec.TargetCPUUtilizationPercentage != 50 || *shown.Status.CurrentCPUUtilizationPercentage != 40 ||
+		shown.Status.DesiredReplicas != 3 || *shown.Spec.MinReplicas != 2 {
 		t.Errorf("got %+v", shown)
 	}
 	for key, part := range map[string]string{
 		"autoscaling.alpha.kubernetes.io/metrics":         `{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"3","selector":{"matchLabels":{"a":"b"}}}}`,
 		"autoscaling.alpha.kubernetes.io/current-metrics": `"currentAverageUtilization":40`,
 		"autoscaling.alpha.kubernetes.io/conditions":      `"type":"AbleToScale"`,
-		"autoscaling.alpha.kubernetes.io/behavior":        `{"ScaleUp":{"StabilizationWindowSeconds":3,"SelectPolicy":"Min","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":"100m"},"ScaleDown":null}`,
+		"autoscaling.alpha.kubernetes.io/behavior": `{"ScaleUp":{"StabilizationWindowSeconds":3,` +
+			`"SelectPolicy":"Min","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":"100m"},` +
+			`"ScaleDown":null}`,
 		"own": "one",
 	} {
 		if got := shown.Annotations[key]; !strings.Contains(got, part) {
@@ -202,12 +214,15 @@ func TestViewStores(t *testing.T) {
 	for text, want := range map[string]int32{
 		`{spec: {targetCPUUtilizationPercentage: 30}}`: 30,
 		`{spec: {}}`: 80,
-		`{metadata: {annotations: {autoscaling.alpha.kubernetes.io/metrics: "[{", autoscaling.alpha.kubernetes.io/behavior: "3", autoscaling.alpha.kubernetes.io/conditions: "{}", autoscaling.alpha.kubernetes.io/current-metrics: x}}}`: 80,
+		`{metadata: {annotations: {autoscaling.alpha.kubernetes.io/metrics: "[{", ` +
+			`autoscaling.alpha.kubernetes.io/behavior: "3", autoscaling.alpha.kubernetes.io/conditions: "{}", ` +
+			`autoscaling.alpha.kubernetes.io/current-metrics: x}}}`: 80,
 	} {
 		var a autoscalingv1.HorizontalPodAutoscaler
 		decode(t, &a, text)
 		got := v1.View.Store(&a).(*autoscalingv2.HorizontalPodAutoscaler)
-		if len(got.Spec.Metrics) != 1 || *got.Spec.Metrics[0].Resource.Target.AverageUtilization != want || len(got.Annotations) > 0 {
+		if len(got.Spec.Metrics) != 1 || *got.Spec.Metrics[0].Resource.Target.AverageUtilization != want ||
+			len(got.Annotations) > 0 {
 			t.Errorf("%s: got %+v", text, got)
 		}
 	}
@@ -218,8 +233,10 @@ func TestRows(t *testing.T) {
 	v2, v1 := versions()
 	for text, want := range map[string]string{
 		everything: "x|Deployment/d|memory: 1Gi/1Gi, cpu: 6%/60% + 4 more...|2|5|2|<unknown>",
-		"{metadata: {name: x}, spec: {maxReplicas: 1, minReplicas: 0, metrics: [{type: Pods, pods: {metric: {name: m}, target: {averageValue: 3}}}, {type: External, external: {target: {averageValue: 5}}}]}}":             "x|/|<unknown>/3, <unknown>/5 (avg)|0|1|0|<unknown>",
-		"{spec: {minReplicas: 1, metrics: [{type: Object, object: {target: {value: 5}}}, {type: Resource, resource: {name: cpu, target: {}}}]}, status: {currentMetrics: [{type: Object, object: {current: {value: 2}}}]}}": "|/|2/5, cpu: <unknown>/<auto>|1|0|0|<unknown>",
+		"{metadata: {name: x}, spec: {maxReplicas: 1, minReplicas: 0, metrics: [{type: Pods, pods: {metric: {name: m}, " +
+			"target: {averageValue: 3}}}, {type: External, external: {target: {averageValue: 5}}}]}}": "x|/|<unknown>/3, <unknown>/5 (avg)|0|1|0|<unknown>",
+		"{spec: {minReplicas: 1, metrics: [{type: Object, object: {target: {value: 5}}}, {type: Resource, " +
+			"resource: {name: cpu, target: {}}}]}, status: {currentMetrics: [{type: Object, object: {current: {value: 2}}}]}}": "|/|2/5, cpu: <unknown>/<auto>|1|0|0|<unknown>",
 		"{spec: {minReplicas: 1, metrics: [{type: Weather}]}}": "|/|<unknown type>|1|0|0|<unknown>",
 	} {
 		var a autoscalingv2.HorizontalPodAutoscaler
@@ -233,7 +250,8 @@ func TestRows(t *testing.T) {
 	if got := kindtest.Row(t, v1.Columns, v1.View.Show(&a)); got != kindtest.Row(t, v2.Columns, &a) {
 		t.Errorf("the view prints %s", got)
 	}
-	if got := kindtest.Row(t, v2.Columns, new(autoscalingv2.HorizontalPodAutoscaler)); got != "|/|<none>|<unset>|0|0|<unknown>" {
+	if got := kindtest.Row(t, v2.Columns,
+		new(autoscalingv2.HorizontalPodAutoscaler)); got != "|/|<none>|<unset>|0|0|<unknown>" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	job     = `{metadata: {name: x, uid: u}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: d}]}}}}`
-	indexed = `{metadata: {name: x, uid: u}, spec: {completionMode: Indexed, completions: 5, parallelism: 2, backoffLimitPerIndex: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: d}]}}}}`
-	cronJob = `{metadata: {name: x}, spec: {schedule: '*/5 * * * *', jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: d}]}}}}}}`
+	job = `{metadata: {name: x, uid: u}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, ` +
+		`image: d}]}}}}`
+	indexed = `{metadata: {name: x, uid: u}, spec: {completionMode: Indexed, completions: 5, parallelism: 2, ` +
+		`backoffLimitPerIndex: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: d}]}}}}`
+	cronJob = `{metadata: {name: x}, spec: {schedule: '*/5 * * * *', ` +
+		`jobTemplate: {spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: d}]}}}}}}`
 )
 
 // lines splits the expected errors; an empty text means none.
@@ -36,8 +39,10 @@ func TestJobs(t *testing.T) {
 		{job, "", "", ""},
 		{indexed, "", "", ""},
 		{job, "spec: {template",
-			"spec: {parallelism: -1, completions: -1, activeDeadlineSeconds: -1, backoffLimit: -1, ttlSecondsAfterFinished: -1, template",
-			"spec.parallelism: Invalid value\nspec.completions: Invalid value\nspec.activeDeadlineSeconds: Invalid value\nspec.backoffLimit: Invalid value\nspec.ttlSecondsAfterFinished: Invalid value"},
+			"spec: {parallelism: -1, completions: -1, activeDeadlineSeconds: -1, backoffLimit: -1, " +
+				"ttlSecondsAfterFinished: -1, template",
+			"spec.parallelism: Invalid value\nspec.completions: Invalid value\nspec.activeDeadlineSeconds: Invalid value\n" +
+				"spec.backoffLimit: Invalid value\nspec.ttlSecondsAfterFinished: Invalid value"},
 		{job, "restartPolicy: Never, ", "", "spec.template.spec.restartPolicy: Required value"},
 		{job, "Never", "Always", "spec.template.spec.restartPolicy: Required value"},
 		{job, "Never", "Sometimes",
@@ -63,7 +68,8 @@ func TestJobs(t *testing.T) {
 		{job, "template: {spec", "template: {metadata: {labels: {job-name: other}}, spec",
 			"spec.template.metadata.labels[job-name]: Invalid value"},
 		{job, "template: {spec", "template: {metadata: {labels: {batch.kubernetes.io/controller-uid: other}}, spec",
-			"spec.template.metadata.labels[batch.kubernetes.io/controller-uid]: Invalid value\nspec.template.metadata.labels: Invalid value"},
+			"spec.template.metadata.labels[batch.kubernetes.io/controller-uid]: Invalid value\n" +
+				"spec.template.metadata.labels: Invalid value"},
 
 		{indexed, "completions: 5, ", "", "spec.completions: Required value"},
 		{indexed, "parallelism: 2", "parallelism: 100001", "spec.parallelism: Invalid value"},
@@ -99,13 +105,16 @@ func TestJobs(t *testing.T) {
 		{job, "spec: {template", policy("action: Ignore, onPodConditions: [{type: a}], " + onExit),
 			"spec.podFailurePolicy.rules[0]: Invalid value"},
 		{job, "spec: {template", policy("action: Ignore, onPodConditions: [{type: 'a b', status: Maybe}]"),
-			"spec.podFailurePolicy.rules[0].onPodConditions[0].type: Invalid value\nspec.podFailurePolicy.rules[0].onPodConditions[0].status: Unsupported value"},
+			"spec.podFailurePolicy.rules[0].onPodConditions[0].type: Invalid value\n" +
+				"spec.podFailurePolicy.rules[0].onPodConditions[0].status: Unsupported value"},
 		{job, "spec: {template", policy("action: Ignore, onExitCodes: {values: []}"),
-			"spec.podFailurePolicy.rules[0].onExitCodes.operator: Required value\nspec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value"},
+			"spec.podFailurePolicy.rules[0].onExitCodes.operator: Required value\n" +
+				"spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value"},
 		{job, "spec: {template", policy("action: Ignore, onExitCodes: {operator: In, values: [0]}"),
 			"spec.podFailurePolicy.rules[0].onExitCodes.values[0]: Invalid value"},
 		{job, "spec: {template", policy("action: Ignore, onExitCodes: {operator: NotIn, values: [3, 1, 1]}"),
-			"spec.podFailurePolicy.rules[0].onExitCodes.values[2]: Duplicate value\nspec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value"},
+			"spec.podFailurePolicy.rules[0].onExitCodes.values[2]: Duplicate value\n" +
+				"spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value"},
 		{job, "spec: {template", policy("action: Ignore, onExitCodes: {operator: In, values: [1], containerName: other}"),
 			"spec.podFailurePolicy.rules[0].onExitCodes.containerName: Invalid value"},
 		{job, "spec: {template: {spec: {restartPolicy: Never", policy("action: Ignore, "+onExit) +
@@ -145,7 +154,8 @@ func TestCronJobs(t *testing.T) {
 		{"spec: {schedule", zone("Local"), "spec.timeZone: Invalid value"},
 		{"spec: {schedule",
 			"spec: {startingDeadlineSeconds: -1, successfulJobsHistoryLimit: -1, failedJobsHistoryLimit: -1, schedule",
-			"spec.startingDeadlineSeconds: Invalid value\nspec.successfulJobsHistoryLimit: Invalid value\nspec.failedJobsHistoryLimit: Invalid value"},
+			"spec.startingDeadlineSeconds: Invalid value\nspec.successfulJobsHistoryLimit: Invalid value\n" +
+				"spec.failedJobsHistoryLimit: Invalid value"},
 		{"spec: {schedule", "spec: {concurrencyPolicy: Queue, schedule", "spec.concurrencyPolicy: Unsupported value"},
 		{"jobTemplate: {spec: {", "jobTemplate: {spec: {selector: {matchLabels: {a: b}}, manualSelector: true, ",
 			"spec.jobTemplate.spec.selector: Invalid value\nspec.jobTemplate.spec.manualSelector: Unsupported value"},
@@ -171,7 +181,8 @@ func TestJobUpdates(t *testing.T) {
 		{job, "image: d", "image: e", template},
 		{job, "spec: {template", "spec: {completions: 3, template", "spec.completions: Invalid value"},
 		{job, "spec: {template",
-			"spec: {parallelism: 3, completions: 1, suspend: true, backoffLimit: 2, activeDeadlineSeconds: 9, ttlSecondsAfterFinished: 1, template", ""},
+			"spec: {parallelism: 3, completions: 1, suspend: true, backoffLimit: 2, activeDeadlineSeconds: 9, " +
+				"ttlSecondsAfterFinished: 1, template", ""},
 		{job, "spec: {template", "spec: {managedBy: example.com/a, template", "spec.managedBy: Invalid value"},
 		{job, "spec: {template",
 			"spec: {podFailurePolicy: {rules: [{action: Ignore, onExitCodes: {operator: In, values: [1]}}]}, template",
@@ -214,11 +225,14 @@ func TestSuspendedJobsMayChangeScheduling(t *testing.T) {
 	suspended := kindtest.With(t, job, "spec: {template", "spec: {suspend: true, template")
 	moves := map[string]string{
 		"nodeSelector": kindtest.With(t, suspended, "restartPolicy", "nodeSelector: {a: b}, restartPolicy"),
-		"tolerations":  kindtest.With(t, suspended, "restartPolicy", "tolerations: [{key: a, operator: Exists}], restartPolicy"),
-		"gates":        kindtest.With(t, suspended, "restartPolicy", "schedulingGates: [{name: a/b}], restartPolicy"),
+		"tolerations": kindtest.With(t, suspended, "restartPolicy",
+			"tolerations: [{key: a, operator: Exists}], restartPolicy"),
+		"gates": kindtest.With(t, suspended, "restartPolicy", "schedulingGates: [{name: a/b}], restartPolicy"),
 		"affinity": kindtest.With(t, suspended, "restartPolicy",
-			"affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}, restartPolicy"),
-		"labels":    kindtest.With(t, suspended, "template: {spec", "template: {metadata: {labels: {a: b}, annotations: {c: d}}, spec"),
+			"affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "+
+				"[{matchExpressions: [{key: a, operator: Exists}]}]}}}, restartPolicy"),
+		"labels": kindtest.With(t, suspended, "template: {spec",
+			"template: {metadata: {labels: {a: b}, annotations: {c: d}}, spec"),
 		"resources": kindtest.With(t, suspended, "image: d", "image: d, resources: {requests: {cpu: 1}, limits: {cpu: 2}}"),
 		"and start": kindtest.With(t, job, "restartPolicy", "nodeSelector: {a: b}, restartPolicy"),
 	}
@@ -244,7 +258,8 @@ func TestSuspendedJobsMayChangeScheduling(t *testing.T) {
 		}
 	}
 	cur := kindtest.Create(t, r, suspended)
-	kindtest.WantErrors(t, kindtest.Validate(r, update(t, r, cur, kindtest.With(t, suspended, "image: d", "image: e")), cur, ""), "spec.template: Invalid value")
+	kindtest.WantErrors(t, kindtest.Validate(r, update(t, r, cur, kindtest.With(t, suspended, "image: d", "image: e")),
+		cur, ""), "spec.template: Invalid value")
 }
 
 func TestJobStatuses(t *testing.T) {
@@ -253,23 +268,35 @@ func TestJobStatuses(t *testing.T) {
 	const start, end = "startTime: '2026-01-01T10:00:00Z'", "completionTime: '2026-01-01T11:00:00Z'"
 	for _, c := range []struct{ text, old, next, want string }{
 		{job, "{}", "{active: 1, ready: 1, " + start + "}", ""},
-		{job, "{}", "{active: -1, succeeded: -1, failed: -1, terminating: -1}", "status.active: Invalid value\nstatus.succeeded: Invalid value\nstatus.failed: Invalid value\nstatus.terminating: Invalid value\n" +
-			"status.failed: Invalid value\nstatus.succeeded: Invalid value"},
+		{job, "{}", "{active: -1, succeeded: -1, failed: -1, terminating: -1}",
+			"status.active: Invalid value\nstatus.succeeded: Invalid value\nstatus.failed: Invalid value\n" +
+				"status.terminating: Invalid value\n" +
+				"status.failed: Invalid value\nstatus.succeeded: Invalid value"},
 		{job, "{}", "{ready: 1}", "status.ready: Invalid value"},
-		{job, "{}", "{uncountedTerminatedPods: {succeeded: [a, ''], failed: [a]}}", "status.uncountedTerminatedPods.succeeded[1]: Invalid value\nstatus.uncountedTerminatedPods.failed[0]: Duplicate value"},
+		{job, "{}", "{uncountedTerminatedPods: {succeeded: [a, ''], failed: [a]}}",
+			"status.uncountedTerminatedPods.succeeded[1]: Invalid value\nstatus.uncountedTerminatedPods.failed[0]: Duplicate " +
+				"value"},
 		{job, "{}", "{" + start + ", " + end + ", conditions: [" + complete + "]}", ""},
-		{job, "{}", "{conditions: [" + complete + "]}", "status.startTime: Required value\nstatus.completionTime: Required value"},
-		{job, "{}", "{" + start + ", " + end + ", active: 1, terminating: 1, uncountedTerminatedPods: {failed: [a]}, conditions: [" + complete + "]}",
+		{job, "{}", "{conditions: [" + complete + "]}",
+			"status.startTime: Required value\nstatus.completionTime: Required value"},
+		{job, "{}", "{" + start + ", " + end + ", active: 1, terminating: 1, uncountedTerminatedPods: {failed: [a]}, " +
+			"conditions: [" + complete + "]}",
 			"status.active: Invalid value\nstatus.uncountedTerminatedPods: Invalid value\nstatus.terminating: Invalid value"},
 		{job, "{}", "{" + start + ", " + end + "}", "status.completionTime: Invalid value"},
-		{job, "{}", "{startTime: '2026-01-01T12:00:00Z', " + end + ", conditions: [" + complete + "]}", "status.completionTime: Invalid value"},
-		{job, "{" + start + ", " + end + ", conditions: [" + complete + "]}", "{" + start + ", completionTime: '2026-01-01T11:30:00Z', conditions: [" + complete + "]}", "status.completionTime: Invalid value"},
+		{job, "{}", "{startTime: '2026-01-01T12:00:00Z', " + end + ", conditions: [" + complete + "]}",
+			"status.completionTime: Invalid value"},
+		{job, "{" + start + ", " + end + ", conditions: [" + complete + "]}", "{" + start +
+			", completionTime: '2026-01-01T11:30:00Z', conditions: [" + complete + "]}", "status.completionTime: Invalid value"},
 		{job, "{" + start + "}", "{}", "status.startTime: Required value"},
-		{job, "{}", "{" + start + ", " + end + ", conditions: [" + complete + ", {type: Failed, status: 'True'}]}", "status.conditions: Invalid value\nstatus.conditions: Invalid value"},
-		{job, "{}", "{conditions: [{type: SuccessCriteriaMet, status: 'True'}, {type: FailureTarget, status: 'True'}]}", "status.conditions: Invalid value"},
-		{job, "{" + start + ", conditions: [{type: Failed, status: 'True'}]}", "{" + start + "}", "status.conditions: Invalid value"},
+		{job, "{}", "{" + start + ", " + end + ", conditions: [" + complete + ", {type: Failed, status: 'True'}]}",
+			"status.conditions: Invalid value\nstatus.conditions: Invalid value"},
+		{job, "{}", "{conditions: [{type: SuccessCriteriaMet, status: 'True'}, {type: FailureTarget, status: 'True'}]}",
+			"status.conditions: Invalid value"},
+		{job, "{" + start + ", conditions: [{type: Failed, status: 'True'}]}", "{" + start + "}",
+			"status.conditions: Invalid value"},
 		{job, "{conditions: [{type: SuccessCriteriaMet, status: 'True'}]}", "{}", "status.conditions: Invalid value"},
-		{job, "{failed: 2, succeeded: 2}", "{failed: 1, succeeded: 1}", "status.failed: Invalid value\nstatus.succeeded: Invalid value"},
+		{job, "{failed: 2, succeeded: 2}", "{failed: 1, succeeded: 1}",
+			"status.failed: Invalid value\nstatus.succeeded: Invalid value"},
 		{job, "{}", "{completedIndexes: '0'}", "status.completedIndexes: Invalid value"},
 		{job, "{}", "{failedIndexes: '0'}", "status.failedIndexes: Invalid value"},
 		{indexed, "{}", "{completedIndexes: '0,2-4', failedIndexes: '1'}", ""},

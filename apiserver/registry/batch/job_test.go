@@ -41,12 +41,15 @@ func TestJobDefaults(t *testing.T) {
 	if queue.Spec.Completions != nil {
 		t.Errorf("got %+v", queue.Spec)
 	}
-	policy := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template", "spec: {podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: a}]}]}, template")).(*batchv1.Job)
-	if *policy.Spec.PodReplacementPolicy != "Failed" || policy.Spec.PodFailurePolicy.Rules[0].OnPodConditions[0].Status != "True" {
+	policy := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template",
+		"spec: {podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: a}]}]}, template")).(*batchv1.Job)
+	if *policy.Spec.PodReplacementPolicy != "Failed" ||
+		policy.Spec.PodFailurePolicy.Rules[0].OnPodConditions[0].Status != "True" {
 		t.Errorf("got %+v", policy.Spec)
 	}
 	c := kindtest.Create(t, kindtest.Of(t, batch.Resources(), "CronJob"), cronJob).(*batchv1.CronJob)
-	if c.Spec.ConcurrencyPolicy != "Allow" || *c.Spec.Suspend || *c.Spec.SuccessfulJobsHistoryLimit != 3 || *c.Spec.FailedJobsHistoryLimit != 1 || c.Spec.JobTemplate.Spec.BackoffLimit != nil {
+	if c.Spec.ConcurrencyPolicy != "Allow" || *c.Spec.Suspend || *c.Spec.SuccessfulJobsHistoryLimit != 3 ||
+		*c.Spec.FailedJobsHistoryLimit != 1 || c.Spec.JobTemplate.Spec.BackoffLimit != nil {
 		t.Errorf("got %+v", c.Spec)
 	}
 }
@@ -56,7 +59,8 @@ func TestJobsSelectTheirPods(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, batch.Resources(), "Job")
 	j := kindtest.Create(t, r, job).(*batchv1.Job)
-	for key, want := range map[string]string{"job-name": "x", "batch.kubernetes.io/job-name": "x", "controller-uid": "u", "batch.kubernetes.io/controller-uid": "u"} {
+	for key, want := range map[string]string{"job-name": "x", "batch.kubernetes.io/job-name": "x", "controller-uid": "u",
+		"batch.kubernetes.io/controller-uid": "u"} {
 		if j.Spec.Template.Labels[key] != want || j.Labels[key] != want {
 			t.Errorf("label %s: template %q, job %q, want %q", key, j.Spec.Template.Labels[key], j.Labels[key], want)
 		}
@@ -64,7 +68,8 @@ func TestJobsSelectTheirPods(t *testing.T) {
 	if got := metav1.FormatLabelSelector(j.Spec.Selector); got != "batch.kubernetes.io/controller-uid=u" {
 		t.Errorf("got %s", got)
 	}
-	manual := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template: {", "spec: {manualSelector: true, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, ")).(*batchv1.Job)
+	manual := kindtest.Create(t, r, kindtest.With(t, job, "spec: {template: {",
+		"spec: {manualSelector: true, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, ")).(*batchv1.Job)
 	if got := metav1.FormatLabelSelector(manual.Spec.Selector); got != "a=b" || len(manual.Spec.Template.Labels) != 1 {
 		t.Errorf("got %s, %v", got, manual.Spec.Template.Labels)
 	}
@@ -77,12 +82,18 @@ func TestJobRows(t *testing.T) {
 	for _, c := range []struct{ meta, spec, status, want string }{
 		{"name: x", "{}", "{}", "x|Running|0/1||<unknown>|c|d|<none>"},
 		{"name: x", "{completions: 3}", "{succeeded: 1, " + start + "}", "x|Running|1/3|60m|<unknown>|c|d|<none>"},
-		{"name: x", "{parallelism: 3}", "{" + start + ", " + end + ", conditions: [{type: Complete, status: 'True'}]}", "x|Complete|0/1 of 3|30s|<unknown>|c|d|<none>"},
-		{"name: x", "{selector: {matchLabels: {a: b}}}", "{conditions: [{type: FailureTarget, status: 'True'}, {type: Failed, status: 'True'}]}", "x|Failed|0/1||<unknown>|c|d|a=b"},
-		{"name: x, deletionTimestamp: '2026-01-01T11:00:00Z'", "{}", "{conditions: [{type: Suspended, status: 'True'}]}", "x|Terminating|0/1||<unknown>|c|d|<none>"},
+		{"name: x", "{parallelism: 3}", "{" + start + ", " + end + ", conditions: [{type: Complete, status: 'True'}]}",
+			"x|Complete|0/1 of 3|30s|<unknown>|c|d|<none>"},
+		{"name: x", "{selector: {matchLabels: {a: b}}}",
+			"{conditions: [{type: FailureTarget, status: 'True'}, {type: Failed, status: 'True'}]}",
+			"x|Failed|0/1||<unknown>|c|d|a=b"},
+		{"name: x, deletionTimestamp: '2026-01-01T11:00:00Z'", "{}", "{conditions: [{type: Suspended, status: 'True'}]}",
+			"x|Terminating|0/1||<unknown>|c|d|<none>"},
 		{"name: x", "{}", "{conditions: [{type: Suspended, status: 'True'}]}", "x|Suspended|0/1||<unknown>|c|d|<none>"},
-		{"name: x", "{}", "{conditions: [{type: FailureTarget, status: 'True'}]}", "x|FailureTarget|0/1||<unknown>|c|d|<none>"},
-		{"name: x", "{}", "{conditions: [{type: SuccessCriteriaMet, status: 'True'}]}", "x|SuccessCriteriaMet|0/1||<unknown>|c|d|<none>"},
+		{"name: x", "{}", "{conditions: [{type: FailureTarget, status: 'True'}]}",
+			"x|FailureTarget|0/1||<unknown>|c|d|<none>"},
+		{"name: x", "{}", "{conditions: [{type: SuccessCriteriaMet, status: 'True'}]}",
+			"x|SuccessCriteriaMet|0/1||<unknown>|c|d|<none>"},
 		{"name: x", "{}", "{conditions: [{type: Suspended, status: 'False'}]}", "x|Running|0/1||<unknown>|c|d|<none>"},
 	} {
 		var j batchv1.Job
@@ -90,7 +101,8 @@ func TestJobRows(t *testing.T) {
 		if spec != "{" {
 			spec += ", "
 		}
-		decode(t, &j, "{metadata: {"+c.meta+"}, spec: "+spec+"template: {spec: {containers: [{name: c, image: d}]}}}, status: "+c.status+"}")
+		decode(t, &j, "{metadata: {"+c.meta+"}, spec: "+spec+
+			"template: {spec: {containers: [{name: c, image: d}]}}}, status: "+c.status+"}")
 		if got := kindtest.Row(t, kindtest.Of(t, batch.Resources(), "Job").Columns, &j); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
@@ -102,7 +114,9 @@ func TestCronJobRows(t *testing.T) {
 	r := kindtest.Of(t, batch.Resources(), "CronJob")
 	for text, want := range map[string]string{
 		"{}": "||<none>|<unset>|0|<none>|<unknown>|||<none>",
-		"{metadata: {name: x}, spec: {schedule: '@daily', timeZone: UTC, suspend: true, jobTemplate: {spec: {template: {spec: {containers: [{name: c, image: d}]}}}}}, status: {active: [{name: a}], lastScheduleTime: '2026-01-01T11:59:30Z'}}": "x|@daily|UTC|True|1|30s|<unknown>|c|d|<none>",
+		"{metadata: {name: x}, spec: {schedule: '@daily', timeZone: UTC, suspend: true, " +
+			"jobTemplate: {spec: {template: {spec: {containers: [{name: c, image: d}]}}}}}, status: {active: [{name: a}], " +
+			"lastScheduleTime: '2026-01-01T11:59:30Z'}}": "x|@daily|UTC|True|1|30s|<unknown>|c|d|<none>",
 		"{metadata: {name: x}, spec: {suspend: false}}": "x||<none>|False|0|<none>|<unknown>|||<none>",
 	} {
 		var c batchv1.CronJob
@@ -129,15 +143,18 @@ func TestJobFields(t *testing.T) {
 
 func TestBatchWarnings(t *testing.T) {
 	t.Parallel()
-	many := kindtest.With(t, indexed, "completions: 5, parallelism: 2", "completions: 100001, parallelism: 10001, maxFailedIndexes: 1")
+	many := kindtest.With(t, indexed, "completions: 5, parallelism: 2",
+		"completions: 100001, parallelism: 10001, maxFailedIndexes: 1")
 	for _, c := range []struct{ kind, text, want string }{
 		{"Job", job, ""},
 		{"Job", kindtest.With(t, job, "name: x", "name: x.y"), "metadata.name: this is used in Pod names"},
 		{"Job", many, "spec: In Indexed Jobs"},
-		{"Job", kindtest.With(t, job, "image: d", "image: d, resources: {limits: {memory: 100m}}"), "spec.template.spec.containers[0].resources.limits[memory]: fractional"},
+		{"Job", kindtest.With(t, job, "image: d", "image: d, resources: {limits: {memory: 100m}}"),
+			"spec.template.spec.containers[0].resources.limits[memory]: fractional"},
 		{"CronJob", cronJob, ""},
 		{"CronJob", kindtest.With(t, cronJob, "name: x", "name: x.y"), "metadata.name: this is used in Pod names"},
-		{"CronJob", kindtest.With(t, cronJob, "image: d", "image: d, ports: [{containerPort: 80}, {containerPort: 80}]"), "spec.jobTemplate.spec.template.spec.containers[0].ports[1]: duplicate port definition"},
+		{"CronJob", kindtest.With(t, cronJob, "image: d", "image: d, ports: [{containerPort: 80}, {containerPort: 80}]"),
+			"spec.jobTemplate.spec.template.spec.containers[0].ports[1]: duplicate port definition"},
 		{"CronJob", kindtest.With(t, cronJob, "'*/5", "'TZ=UTC */5"), "cannot use TZ or CRON_TZ in spec.schedule"},
 	} {
 		r := kindtest.Of(t, batch.Resources(), c.kind)
@@ -149,7 +166,8 @@ func TestBatchWarnings(t *testing.T) {
 }
 
 func FuzzSchedules(f *testing.F) {
-	for _, s := range []string{"* * * * *", "@every 1h", "TZ=UTC 0 0 * * *", "CRON_TZ=", "@", "TZ=", "*/0 * * * *", "1-0 * * * *"} {
+	for _, s := range []string{"* * * * *", "@every 1h", "TZ=UTC 0 0 * * *", "CRON_TZ=", "@", "TZ=", "*/0 * * * *",
+		"1-0 * * * *"} {
 		f.Add(s, "Europe/Berlin")
 	}
 	f.Fuzz(func(_ *testing.T, schedule, zone string) {

@@ -81,17 +81,24 @@ func TestCreation(t *testing.T) {
 		change func(*request)
 		want   string // part of the error; empty: valid
 	}{
-		"valid":                 {func(*request) {}, ""},
-		"no request":            {func(r *request) { r.Spec.Request = nil }, "PEM block type must be CERTIFICATE REQUEST"},
-		"another block":         {func(r *request) { r.Spec.Request = []byte("-----BEGIN X-----\n-----END X-----\n") }, "PEM block type must be CERTIFICATE REQUEST"},
-		"no usages":             {func(r *request) { r.Spec.Usages = nil }, "spec.usages: Required value"},
-		"an unknown usage":      {func(r *request) { r.Spec.Usages = []certificatesv1.KeyUsage{"cooking"} }, `spec.usages[0]: Unsupported value: "cooking"`},
-		"a usage twice":         {func(r *request) { r.Spec.Usages = append(r.Spec.Usages, r.Spec.Usages...) }, "spec.usages[1]: Duplicate value"},
-		"no signer":             {func(r *request) { r.Spec.SignerName = "" }, "spec.signerName: Required value"},
-		"a signer without path": {func(r *request) { r.Spec.SignerName = "example.com" }, "must be a fully qualified domain and path of the form 'example.com/signer-name'"},
-		"a signer's domain":     {func(r *request) { r.Spec.SignerName = "example/signer" }, "should be a domain with at least two segments separated by dots"},
-		"the legacy signer":     {func(r *request) { r.Spec.SignerName = "kubernetes.io/legacy-unknown" }, "the legacy signerName is not allowed via this API version"},
-		"short":                 {func(r *request) { r.Spec.ExpirationSeconds = new(int32(599)) }, "may not specify a duration less than 600 seconds (10 minutes)"},
+		"valid":      {func(*request) {}, ""},
+		"no request": {func(r *request) { r.Spec.Request = nil }, "PEM block type must be CERTIFICATE REQUEST"},
+		"another block": {func(r *request) { r.Spec.Request = []byte("-----BEGIN X-----\n-----END X-----\n") },
+			"PEM block type must be CERTIFICATE REQUEST"},
+		"no usages": {func(r *request) { r.Spec.Usages = nil }, "spec.usages: Required value"},
+		"an unknown usage": {func(r *request) { r.Spec.Usages = []certificatesv1.KeyUsage{"cooking"} },
+			`spec.usages[0]: Unsupported value: "cooking"`},
+		"a usage twice": {func(r *request) { r.Spec.Usages = append(r.Spec.Usages, r.Spec.Usages...) },
+			"spec.usages[1]: Duplicate value"},
+		"no signer": {func(r *request) { r.Spec.SignerName = "" }, "spec.signerName: Required value"},
+		"a signer without path": {func(r *request) { r.Spec.SignerName = "example.com" },
+			"must be a fully qualified domain and path of the form 'example.com/signer-name'"},
+		"a signer's domain": {func(r *request) { r.Spec.SignerName = "example/signer" },
+			"should be a domain with at least two segments separated by dots"},
+		"the legacy signer": {func(r *request) { r.Spec.SignerName = "kubernetes.io/legacy-unknown" },
+			"the legacy signerName is not allowed via this API version"},
+		"short": {func(r *request) { r.Spec.ExpirationSeconds = new(int32(599)) },
+			"may not specify a duration less than 600 seconds (10 minutes)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,11 +114,15 @@ func TestCreation(t *testing.T) {
 func TestRequester(t *testing.T) {
 	t.Parallel()
 	r := open(t, "")
-	obj, err := r.Create(as(t, "ann", "devs"), asked(t, "devs", func(r *request) { r.Spec.Username, r.Spec.Groups = "root", []string{"system:masters"} }))
+	obj, err := r.Create(as(t, "ann", "devs"), asked(t, "devs", func(r *request) {
+		r.Spec.Username, r.Spec.Groups = "root",
+			[]string{"system:masters"}
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := obj.(*request).Spec; s.Username != "ann" || s.UID != "u" || !slices.Equal(s.Groups, []string{"devs"}) || len(s.Extra["a"]) != 1 {
+	if s := obj.(*request).Spec; s.Username != "ann" || s.UID != "u" || !slices.Equal(s.Groups, []string{"devs"}) ||
+		len(s.Extra["a"]) != 1 {
 		t.Errorf("%+v", s)
 	}
 	next, err := client.Update(as(t, "ann"), r, obj.(*request), "", func(r *request) error {
@@ -122,15 +133,20 @@ func TestRequester(t *testing.T) {
 		t.Errorf("%v, %+v", err, next)
 	}
 	// A certificate for the group system:masters is forbidden.
-	masters := asked(t, auth.Masters, func(r *request) { r.Name, r.Spec.SignerName = "m", certificatesv1.KubeAPIServerClientSignerName })
-	if _, err := r.Create(as(t, "ann"), masters); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed") {
+	masters := asked(t, auth.Masters, func(r *request) {
+		r.Name, r.Spec.SignerName = "m",
+			certificatesv1.KubeAPIServerClientSignerName
+	})
+	if _, err := r.Create(as(t, "ann"), masters); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+		"use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed") {
 		t.Error(err)
 	}
 }
 
 func add(t certificatesv1.RequestConditionType) func(*request) error {
 	return func(r *request) error {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: t, Status: corev1.ConditionTrue})
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: t,
+			Status: corev1.ConditionTrue})
 		return nil
 	}
 }
@@ -157,18 +173,25 @@ func TestDecisions(t *testing.T) {
 			change           func(*request) error
 			want             string
 		}{
-			{"no approval without the verb", "sign", "approval", add(certificatesv1.CertificateApproved), `user not permitted to approve requests with signerName "example.com/signer"`},
-			{"a status does not approve", "sign", "status", add(certificatesv1.CertificateApproved), `updates may not add a condition of type "Approved"`},
+			{"no approval without the verb", "sign", "approval", add(certificatesv1.CertificateApproved),
+				`user not permitted to approve requests with signerName "example.com/signer"`},
+			{"a status does not approve", "sign", "status", add(certificatesv1.CertificateApproved),
+				`updates may not add a condition of type "Approved"`},
 			{"both at once", "approve", "approval", func(r *request) error {
 				_ = add(certificatesv1.CertificateDenied)(r)
 				return add(certificatesv1.CertificateApproved)(r)
 			}, "mutually exclusive"},
 			{"approved", "approve", "approval", add(certificatesv1.CertificateApproved), ""},
-			{"no longer denied", "approve", "approval", func(r *request) error { r.Status.Conditions = nil; return add(certificatesv1.CertificateDenied)(r) }, `updates may not remove a condition of type "Approved"`},
-			{"nor does a status withdraw it", "sign", "status", func(r *request) error { r.Status.Conditions = nil; return nil }, `updates may not remove a condition of type "Approved"`},
-			{"no signature without the verb", "approve", "status", add(certificatesv1.CertificateFailed), `user not permitted to sign requests with signerName "example.com/signer"`},
+			{"no longer denied", "approve", "approval",
+				func(r *request) error { r.Status.Conditions = nil; return add(certificatesv1.CertificateDenied)(r) },
+				`updates may not remove a condition of type "Approved"`},
+			{"nor does a status withdraw it", "sign", "status", func(r *request) error { r.Status.Conditions = nil; return nil },
+				`updates may not remove a condition of type "Approved"`},
+			{"no signature without the verb", "approve", "status", add(certificatesv1.CertificateFailed),
+				`user not permitted to sign requests with signerName "example.com/signer"`},
 			{"not a certificate", "sign", "status", certificate("x"), "must contain at least one CERTIFICATE PEM block"},
-			{"another block", "sign", "status", certificate(string(csr.Spec.Request)), `only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"`},
+			{"another block", "sign", "status", certificate(string(csr.Spec.Request)),
+				`only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"`},
 			{"failed", "sign", "status", add(certificatesv1.CertificateFailed), ""},
 		} {
 			err := change(step.user, step.part, step.change)
@@ -177,7 +200,8 @@ func TestDecisions(t *testing.T) {
 			}
 		}
 		now, err := client.Get[*request](t.Context(), r, "", "r")
-		if err != nil || len(now.Status.Conditions) != 2 || now.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
+		if err != nil || len(now.Status.Conditions) != 2 ||
+			now.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
 			t.Fatalf("%v, %+v", err, now.Status.Conditions)
 		}
 		for _, c := range now.Status.Conditions {

@@ -36,7 +36,8 @@ func stub(t *testing.T, key crypto.Signer) []byte {
 func podAsks(t *testing.T, key crypto.Signer) *podRequest {
 	return &podRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r"},
 		Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: "example.com/signer", PodName: "p", PodUID: "pu", ServiceAccountName: "sa", ServiceAccountUID: "su", NodeName: "n", NodeUID: "nu",
+			SignerName: "example.com/signer", PodName: "p", PodUID: "pu", ServiceAccountName: "sa", ServiceAccountUID: "su",
+			NodeName: "n", NodeUID: "nu",
 			StubPKCS10Request: stub(t, key)}}
 }
 
@@ -65,22 +66,40 @@ func TestPodRequests(t *testing.T) {
 		change func(*certificatesv1.PodCertificateRequestSpec)
 		want   string // part of the error; empty: valid
 	}{
-		"valid":         {func(*certificatesv1.PodCertificateRequestSpec) {}, ""},
-		"ed25519":       {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = stub(t, edwards) }, ""},
-		"no signer":     {func(s *certificatesv1.PodCertificateRequestSpec) { s.SignerName = "" }, "spec.signerName: Required value"},
-		"no pod":        {func(s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "" }, "spec.podName: Invalid value"},
-		"no UID":        {func(s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "" }, `spec.podUID: Invalid value: "": must not be empty`},
-		"a long UID":    {func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeUID = "123456789" + longUID }, "spec.nodeUID: Too long"},
-		"a bad account": {func(s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountName = "A" }, "spec.serviceAccountName: Invalid value"},
-		"half an hour":  {func(s *certificatesv1.PodCertificateRequestSpec) { s.MaxExpirationSeconds = new(int32(1800)) }, "must be in the range [3600, 7862400]"},
-		"a year":        {func(s *certificatesv1.PodCertificateRequestSpec) { s.MaxExpirationSeconds = new(int32(365 * 86400)) }, "must be in the range [3600, 7862400]"},
+		"valid":   {func(*certificatesv1.PodCertificateRequestSpec) {}, ""},
+		"ed25519": {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = stub(t, edwards) }, ""},
+		"no signer": {func(s *certificatesv1.PodCertificateRequestSpec) { s.SignerName = "" },
+			"spec.signerName: Required value"},
+		"no pod": {func(s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "" }, "spec.podName: Invalid value"},
+		"no UID": {func(s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "" },
+			`spec.podUID: Invalid value: "": must not be empty`},
+		"a long UID": {func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeUID = "123456789" + longUID },
+			"spec.nodeUID: Too long"},
+		"a bad account": {func(s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountName = "A" },
+			"spec.serviceAccountName: Invalid value"},
+		"half an hour": {func(s *certificatesv1.PodCertificateRequestSpec) { s.MaxExpirationSeconds = new(int32(1800)) },
+			"must be in the range [3600, 7862400]"},
+		"a year": {func(s *certificatesv1.PodCertificateRequestSpec) {
+			s.MaxExpirationSeconds = new(
+				int32(365 * 86400))
+		}, "must be in the range [3600, 7862400]"},
 		"two days of Kubernetes": {func(s *certificatesv1.PodCertificateRequestSpec) {
 			s.SignerName, s.MaxExpirationSeconds = "kubernetes.io/kube-apiserver-client-pod", new(int32(2*86400))
 		}, "must be in the range [3600, 86400]"},
-		"no CSR":                   {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = nil }, "spec.stubPKCS10Request: Invalid value: must be a DER-encoded"},
-		"a signature of something": {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = tampered(good) }, "could not verify the signature"},
-		"a long CSR":               {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = make([]byte, 11<<10) }, "spec.stubPKCS10Request: Too long"},
-		"RSA 2048":                 {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = stub(t, short) }, "RSA keys must have modulus size 3072 or 4096, not 2048"},
+		"no CSR": {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = nil },
+			"spec.stubPKCS10Request: Invalid value: must be a DER-encoded"},
+		"a signature of something": {func(s *certificatesv1.PodCertificateRequestSpec) {
+			s.StubPKCS10Request = tampered(
+				good)
+		}, "could not verify the signature"},
+		"a long CSR": {func(s *certificatesv1.PodCertificateRequestSpec) {
+			s.StubPKCS10Request = make([]byte,
+				11<<10)
+		}, "spec.stubPKCS10Request: Too long"},
+		"RSA 2048": {func(s *certificatesv1.PodCertificateRequestSpec) {
+			s.StubPKCS10Request = stub(t,
+				short)
+		}, "RSA keys must have modulus size 3072 or 4096, not 2048"},
 		"P-224": {func(s *certificatesv1.PodCertificateRequestSpec) {
 			s.StubPKCS10Request = stub(t, ecKey(t, elliptic.P224()))
 		}, "elliptic public keys must use curve"},
@@ -111,15 +130,18 @@ func tampered(der []byte) []byte {
 }
 
 // issue returns an update that writes an issued certificate for the key into the status, modified by change.
-func issue(t *testing.T, key crypto.Signer, from time.Time, life time.Duration, change ...func(*certificatesv1.PodCertificateRequestStatus)) func(*podRequest) error {
+func issue(t *testing.T, key crypto.Signer, from time.Time, life time.Duration,
+	change ...func(*certificatesv1.PodCertificateRequestStatus)) func(*podRequest) error {
 	t.Helper()
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from.UTC().Truncate(time.Second), NotAfter: from.UTC().Truncate(time.Second).Add(life)}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from.UTC().Truncate(time.Second),
+		NotAfter: from.UTC().Truncate(time.Second).Add(life)}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func(r *podRequest) error {
-		before, refresh, after := metav1.NewTime(leaf.NotBefore), metav1.NewTime(leaf.NotBefore.Add(life/2)), metav1.NewTime(leaf.NotAfter)
+		before, refresh, after := metav1.NewTime(leaf.NotBefore), metav1.NewTime(leaf.NotBefore.Add(life/2)),
+			metav1.NewTime(leaf.NotAfter)
 		r.Status = certificatesv1.PodCertificateRequestStatus{
 			Conditions:       []metav1.Condition{{Type: "Issued", Status: metav1.ConditionTrue, Reason: "Issued"}},
 			CertificateChain: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
@@ -136,7 +158,8 @@ func issue(t *testing.T, key crypto.Signer, from time.Time, life time.Duration, 
 func ended(types ...string) func(*podRequest) error {
 	return func(r *podRequest) error {
 		for _, typ := range types {
-			r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: "R"})
+			r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: typ, Status: metav1.ConditionTrue,
+				Reason: "R"})
 		}
 		return nil
 	}
@@ -152,22 +175,37 @@ func TestPodCertificates(t *testing.T) {
 		change func(*podRequest) error
 		want   string
 	}{
-		"issued":                   {"sign", issue(t, key, now, time.Hour), ""},
-		"by someone":               {"ann", issue(t, key, now, time.Hour), `spec.signerName: Forbidden: User "ann" is not permitted to "sign" for signer "example.com/signer"`},
-		"for another key":          {"sign", issue(t, other, now, time.Hour), "leaf certificate was not issued to the requested public key"},
-		"too long":                 {"sign", issue(t, key, now, 25*time.Hour), "leaf certificate lifetime must be <= spec.maxExpirationSeconds (86400)"},
-		"too short":                {"sign", issue(t, key, now, 59*time.Minute), "leaf certificate lifetime must be >= 1 hour"},
-		"later":                    {"sign", issue(t, key, now.Add(10*time.Minute), time.Hour), "must be set to within 5 minutes of kube-apiserver's current time"},
-		"without times":            {"sign", issue(t, key, now, time.Hour, func(s *status) { s.NotAfter, s.BeginRefreshAt = nil, nil }), "status.beginRefreshAt: Required value"},
-		"another end":              {"sign", issue(t, key, now, time.Hour, func(s *status) { s.NotAfter = s.NotBefore }), "must be set to the NotAfter time encoded in the leaf certificate"},
-		"refreshed at once":        {"sign", issue(t, key, now, time.Hour, func(s *status) { s.BeginRefreshAt = s.NotBefore }), "must be at least 10 minutes after status.notBefore"},
-		"refreshed at the end":     {"sign", issue(t, key, now, time.Hour, func(s *status) { s.BeginRefreshAt = s.NotAfter }), "must be at least 10 minutes before status.notAfter"},
-		"nothing":                  {"sign", issue(t, key, now, time.Hour, func(s *status) { s.CertificateChain = "" }), "issued certificate chain must contain at least one certificate"},
-		"a key":                    {"sign", issue(t, key, now, time.Hour, func(s *status) { s.CertificateChain += "-----BEGIN X-----\n-----END X-----\n" }), "must consist entirely of CERTIFICATE PEM blocks"},
-		"without a condition":      {"sign", issue(t, key, now, time.Hour, func(s *status) { s.Conditions = nil }), "non-condition status fields must be empty"},
-		"denied":                   {"ann", ended("Denied"), ""},
-		"denied and failed":        {"ann", ended("Denied", "Failed"), "There may be at most one condition"},
-		"denied with a chain":      {"sign", issue(t, key, now, time.Hour, func(s *status) { s.Conditions[0].Type = "Denied" }), "non-condition status fields must be empty"},
+		"issued": {"sign", issue(t, key, now, time.Hour), ""},
+		"by someone": {"ann", issue(t, key, now, time.Hour),
+			`spec.signerName: Forbidden: User "ann" is not permitted to "sign" for signer "example.com/signer"`},
+		"for another key": {"sign", issue(t, other, now, time.Hour),
+			"leaf certificate was not issued to the requested public key"},
+		"too long": {"sign", issue(t, key, now, 25*time.Hour),
+			"leaf certificate lifetime must be <= spec.maxExpirationSeconds (86400)"},
+		"too short": {"sign", issue(t, key, now, 59*time.Minute), "leaf certificate lifetime must be >= 1 hour"},
+		"later": {"sign", issue(t, key, now.Add(10*time.Minute), time.Hour),
+			"must be set to within 5 minutes of kube-apiserver's current time"},
+		"without times": {"sign", issue(t, key, now, time.Hour, func(s *status) {
+			s.NotAfter,
+				s.BeginRefreshAt = nil, nil
+		}), "status.beginRefreshAt: Required value"},
+		"another end": {"sign", issue(t, key, now, time.Hour, func(s *status) { s.NotAfter = s.NotBefore }),
+			"must be set to the NotAfter time encoded in the leaf certificate"},
+		"refreshed at once": {"sign", issue(t, key, now, time.Hour,
+			func(s *status) { s.BeginRefreshAt = s.NotBefore }), "must be at least 10 minutes after status.notBefore"},
+		"refreshed at the end": {"sign", issue(t, key, now, time.Hour, func(s *status) { s.BeginRefreshAt = s.NotAfter }),
+			"must be at least 10 minutes before status.notAfter"},
+		"nothing": {"sign", issue(t, key, now, time.Hour, func(s *status) { s.CertificateChain = "" }),
+			"issued certificate chain must contain at least one certificate"},
+		"a key": {"sign", issue(t, key, now, time.Hour,
+			func(s *status) { s.CertificateChain += "-----BEGIN X-----\n-----END X-----\n" }),
+			"must consist entirely of CERTIFICATE PEM blocks"},
+		"without a condition": {"sign", issue(t, key, now, time.Hour, func(s *status) { s.Conditions = nil }),
+			"non-condition status fields must be empty"},
+		"denied":            {"ann", ended("Denied"), ""},
+		"denied and failed": {"ann", ended("Denied", "Failed"), "There may be at most one condition"},
+		"denied with a chain": {"sign", issue(t, key, now, time.Hour,
+			func(s *status) { s.Conditions[0].Type = "Denied" }), "non-condition status fields must be empty"},
 		"approved, as another API": {"ann", ended("Approved"), "status.conditions[0].type: Unsupported value"},
 	} {
 		api := open(t, "example.com/signer")
@@ -176,16 +214,21 @@ func TestPodCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = client.Update(as(t, c.user), api, obj.(*podRequest), "status", c.change)
-		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.want)) {
+		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
+			c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		if err != nil {
 			continue
 		}
-		if _, err := client.Update(as(t, "sign"), api, obj.(*podRequest), "status", func(r *podRequest) error { r.Status.Conditions = nil; return nil }); err == nil || !strings.Contains(err.Error(), "immutable after PodCertificateRequest is issued, denied, or failed") {
+		if _, err := client.Update(as(t, "sign"), api, obj.(*podRequest), "status",
+			func(r *podRequest) error { r.Status.Conditions = nil; return nil }); err == nil || !strings.Contains(err.Error(),
+			"immutable after PodCertificateRequest is issued, denied, or failed") {
 			t.Errorf("%s: the outcome was removed: %v", name, err)
 		}
-		if _, err := client.Update(as(t, "ann"), api, obj.(*podRequest), "", func(r *podRequest) error { r.Spec.PodName = "q"; return nil }); err == nil || !strings.Contains(err.Error(), "spec: Invalid value") || !strings.Contains(err.Error(), "field is immutable") {
+		if _, err := client.Update(as(t, "ann"), api, obj.(*podRequest), "",
+			func(r *podRequest) error { r.Spec.PodName = "q"; return nil }); err == nil || !strings.Contains(err.Error(),
+			"spec: Invalid value") || !strings.Contains(err.Error(), "field is immutable") {
 			t.Errorf("%s: the spec was changed: %v", name, err)
 		}
 	}

@@ -97,20 +97,23 @@ func TestNewEventFields(t *testing.T) {
 
 func TestNewEventCreation(t *testing.T) {
 	t.Parallel()
-	const good = `metadata: {namespace: default}, eventTime: "2026-01-01T00:00:00.000000Z", reportingController: c, reportingInstance: i, action: a, reason: r, type: Normal`
+	const good = `metadata: {namespace: default}, eventTime: "2026-01-01T00:00:00.000000Z", reportingController: c, ` +
+		`reportingInstance: i, action: a, reason: r, type: Normal`
 	long := strings.Repeat("x", 129)
 	for text, want := range map[string]string{
 		good: "",
-		`metadata: {namespace: default}, type: Normal`:                     "eventTime: Required value",
-		strings.Replace(good, "type: Normal", "type: Odd", 1):              "type: Invalid value",
-		strings.Replace(good, "reportingController: c, ", "", 1):           "reportingController: Required value\nreportingController: Invalid value\nreportingController: Invalid value",
+		`metadata: {namespace: default}, type: Normal`:        "eventTime: Required value",
+		strings.Replace(good, "type: Normal", "type: Odd", 1): "type: Invalid value",
+		strings.Replace(good, "reportingController: c, ", "",
+			1): "reportingController: Required value\nreportingController: Invalid value\nreportingController: Invalid value",
 		strings.Replace(good, "Instance: i", "Instance: "+long, 1):         "reportingInstance: Invalid value",
 		strings.Replace(good, "action: a", "action: "+long, 1):             "action: Invalid value",
 		strings.Replace(good, "reason: r, ", "", 1):                        "reason: Required value",
 		strings.Replace(good, "namespace: default", "namespace: other", 1): "involvedObject.namespace: Invalid value",
 		good + `, note: ` + strings.Repeat("x", 1025):                      "message: Invalid value",
 		good + `, series: {count: 1}`:                                      "series.count: Invalid value\nseries.lastObservedTime: Required value",
-		good + `, deprecatedCount: 1, deprecatedSource: {component: a}, deprecatedFirstTimestamp: "2026-01-01T00:00:00Z", deprecatedLastTimestamp: "2026-01-01T00:00:00Z"`: "firstTimestamp: Invalid value\nlastTimestamp: Invalid value\ncount: Invalid value\nsource: Invalid value",
+		good + `, deprecatedCount: 1, deprecatedSource: {component: a}, deprecatedFirstTimestamp: "2026-01-01T00:00:00Z", ` +
+			`deprecatedLastTimestamp: "2026-01-01T00:00:00Z"`: "firstTimestamp: Invalid value\nlastTimestamp: Invalid value\ncount: Invalid value\nsource: Invalid value",
 	} {
 		r := resourceOf(t, "Event", "events.k8s.io")
 		kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, "{"+text+"}"), nil, ""), want)
@@ -131,7 +134,8 @@ func TestNewEventUpdate(t *testing.T) {
 	other.Related, other.ReportingController, other.ReportingInstance = nil, "x", "x"
 	other.DeprecatedCount, other.DeprecatedSource.Host = 4, "x"
 	kindtest.WantErrors(t, r.Validate(other, fullEvent(), ""),
-		"involvedObject: Invalid value", "reason: Invalid value", "message: Invalid value", "source: Invalid value", "count: Invalid value",
+		"involvedObject: Invalid value", "reason: Invalid value", "message: Invalid value", "source: Invalid value",
+		"count: Invalid value",
 		"type: Invalid value", "eventTime: Invalid value", "action: Invalid value", "related: Invalid value",
 		"reportingController: Invalid value", "reportingInstance: Invalid value")
 }
@@ -139,10 +143,12 @@ func TestNewEventUpdate(t *testing.T) {
 func TestPodTemplate(t *testing.T) {
 	t.Parallel()
 	r := resourceOf(t, "PodTemplate", "")
-	const good = `{metadata: {name: x}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}, {name: d, image: j}]}}}`
+	const good = `{metadata: {name: x}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, ` +
+		`image: i}, {name: d, image: j}]}}}`
 	old := kindtest.Create(t, r, good)
 	kindtest.WantErrors(t, kindtest.Validate(r, old, nil, ""))
-	if got := kindtest.Headings(r.Columns) + " " + kindtest.Row(t, r.Columns, old); got != "Name|Containers|Images|Pod Labels /  x|c,d|i,j|a=b" {
+	if got := kindtest.Headings(r.Columns) + " " + kindtest.Row(t, r.Columns,
+		old); got != "Name|Containers|Images|Pod Labels /  x|c,d|i,j|a=b" {
 		t.Error(got)
 	}
 	same := kindtest.Update(t, r, old, good, "")
@@ -152,10 +158,11 @@ func TestPodTemplate(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{}`: "template.spec.containers: Required value",
-		strings.Replace(good, "a: b", `"a b": c`, 1):                         "template.labels: Invalid value",
-		strings.Replace(good, "image: i", "image: ''", 1):                    "template.spec.containers[0].image: Required value",
-		strings.Replace(good, "name: d", "name: c", 1):                       "template.spec.containers[1].name: Duplicate value",
-		strings.Replace(good, "spec: {", "spec: {restartPolicy: Maybe, ", 1): "template.spec.restartPolicy: Unsupported value",
+		strings.Replace(good, "a: b", `"a b": c`, 1):      "template.labels: Invalid value",
+		strings.Replace(good, "image: i", "image: ''", 1): "template.spec.containers[0].image: Required value",
+		strings.Replace(good, "name: d", "name: c", 1):    "template.spec.containers[1].name: Duplicate value",
+		strings.Replace(good, "spec: {", "spec: {restartPolicy: Maybe, ",
+			1): "template.spec.restartPolicy: Unsupported value",
 	} {
 		kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, text), nil, ""), want)
 	}

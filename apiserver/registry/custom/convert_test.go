@@ -14,10 +14,13 @@ import (
 // FuzzConverted checks that any response of a conversion webhook is rejected, or is the same object and can be stored.
 func FuzzConverted(f *testing.F) {
 	for _, seed := range []string{
-		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"}},"spec":{"a":1},"more":[1]}`,
-		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c","annotations":{"x":1}}}`,
+		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c",` +
+			`"labels":{"x":"y"}},"spec":{"a":1},"more":[1]}`,
+		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c",` +
+			`"annotations":{"x":1}}}`,
 		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":null,"items":[]}`,
-		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c","creationTimestamp":7},"spec":{"t":{"metadata":[]}}}`,
+		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c",` +
+			`"creationTimestamp":7},"spec":{"t":{"metadata":[]}}}`,
 		`null`, `[]`, `{`, `{"apiVersion":1}`,
 	} {
 		f.Add([]byte(seed))
@@ -35,7 +38,8 @@ func FuzzConverted(f *testing.F) {
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", ResourceVersion: "9", Generation: 3}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		answer := &apiextensionsv1.ConversionReview{}
-		text := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[` + string(data) + `]}}`
+		text := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u",` +
+			`"result":{"status":"Success"},"convertedObjects":[` + string(data) + `]}}`
 		if json.Unmarshal([]byte(text), answer) != nil {
 			return
 		}

@@ -149,7 +149,8 @@ func read(t *testing.T, v *Version, data []byte) bool {
 
 func ofSpec(spec string) []byte {
 	return fmt.Appendf(nil,
-		`{"kind":"Thing","metadata":{"name":"a","labels":{"x":"y"}},"apiVersion":"example.com/v1","status":{"b":[{"d":1,"c":2}],"a":null},"spec":%s}`, spec)
+		`{"kind":"Thing","metadata":{"name":"a","labels":{"x":"y"}},"apiVersion":"example.com/v1","status":{"b":[{"d":1,`+
+			`"c":2}],"a":null},"spec":%s}`, spec)
 }
 
 func TestObjectsAreReadBySchema(t *testing.T) {
@@ -175,7 +176,8 @@ func TestObjectsAreReadBySchema(t *testing.T) {
 		unlimited); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
 		t.Errorf("found %v, %v", found, err)
 	}
-	const want = `{"flag":true,"inner":{"a":1,"b":"x"},"mode":"one","name":"a","ports":[{"port":1,"protocol":"TCP"}],"size":3}`
+	const want = `{"flag":true,"inner":{"a":1,"b":"x"},"mode":"one","name":"a","ports":[{"port":1,"protocol":"TCP"}],` +
+		`"size":3}`
 	if got := string(o.member("spec")); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -26,7 +26,9 @@ func BenchmarkRules(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			var props apiextensionsv1.JSONSchemaProps
 			schema := fmt.Sprintf(
-				`{"type":"array","maxItems":%d,"items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"s":{"type":"string","maxLength":30}},"x-kubernetes-validations":[{"rule":%q}]}}`, items, rule)
+				`{"type":"array","maxItems":%d,"items":{"type":"object","properties":{"a":{"type":"integer"},`+
+					`"b":{"type":"integer"},"s":{"type":"string","maxLength":30}},"x-kubernetes-validations":[{"rule":%q}]}}`, items,
+				rule)
 			if err := json.Unmarshal([]byte(schema), &props); err != nil {
 				b.Fatal(err)
 			}

@@ -15,16 +15,22 @@ var schemaSeeds = [][2]string{
 	{`{"type":"object","properties":{"a":{"type":"integer","minimum":1,"default":2}}}`, `{}`},
 	{`{"type":"array","items":{"type":"string","enum":["x"]},"x-kubernetes-list-type":"set"}`, `["x"]`},
 	{`{"type":"object","additionalProperties":{"type":"string","pattern":"^(a|b)+$"}}`, `{"k":"ab"}`},
-	{`{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"t":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}`, `{"z":[null,1.0]}`},
+	{`{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"t":{"type":"object",` +
+		`"x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}`, `{"z":[null,1.0]}`},
 	{`{"x-kubernetes-int-or-string":true}`, `"80%"`},
-	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self.matches('[a-z]*') && self != ''","message":"m"}]}`, `"x"`},
+	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self.matches('[a-z]*') && self != ` +
+		`''","message":"m"}]}`, `"x"`},
 	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self != 'x'"}]}`, `"x"`},
 	{`{"type":"integer","x-kubernetes-validations":[{"rule":"self % 2 == 0 && self > -5","messageExpression":"'n'"}]}`,
 		`4`},
-	{`{"type":"object","properties":{"l":{"type":"array","maxItems":5,"items":{"type":"object","required":["k"],"properties":{"k":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}}`, `{"l":[{"k":"a"}]}`},
-	{`{"type":"object","properties":{"a":{"type":"number","exclusiveMaximum":true,"maximum":1e3}},"oneOf":[{"required":["a"]}]}`, `{"a":0.5}`},
+	{`{"type":"object","properties":{"l":{"type":"array","maxItems":5,"items":{"type":"object","required":["k"],` +
+		`"properties":{"k":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}}`,
+		`{"l":[{"k":"a"}]}`},
+	{`{"type":"object","properties":{"a":{"type":"number","exclusiveMaximum":true,"maximum":1e3}},` +
+		`"oneOf":[{"required":["a"]}]}`, `{"a":0.5}`},
 	{`{"type":"string","format":"date-time","nullable":true}`, `null`},
-	{`{"type":"object","default":{},"properties":{"a":{"type":"array","default":[{},{"b":"y"}],"items":{"type":"object","properties":{"b":{"type":"string","default":"x"}}}}}}`, `{}`},
+	{`{"type":"object","default":{},"properties":{"a":{"type":"array","default":[{},{"b":"y"}],` +
+		`"items":{"type":"object","properties":{"b":{"type":"string","default":"x"}}}}}}`, `{}`},
 }
 
 // FuzzSchema checks that a schema with rules is rejected with errors, or compiles. Encoding and decoding then does not

@@ -64,7 +64,8 @@ func TestFields(t *testing.T) {
 	t.Parallel()
 	set := read(t)
 	for name, want := range map[string]string{
-		"io.k8s.api.core.v1.PodSpec":                              `"x-kubernetes-list-map-keys":["name"],"x-kubernetes-list-type":"map","x-kubernetes-patch-merge-key":"name","x-kubernetes-patch-strategy":"merge"`,
+		"io.k8s.api.core.v1.PodSpec": `"x-kubernetes-list-map-keys":["name"],` +
+			`"x-kubernetes-list-type":"map","x-kubernetes-patch-merge-key":"name","x-kubernetes-patch-strategy":"merge"`,
 		"io.k8s.api.core.v1.Container":                            `"x-kubernetes-list-map-keys":["containerPort","protocol"],"x-kubernetes-list-type":"map"`,
 		"io.k8s.api.core.v1.ContainerPort":                        `"required":["containerPort"]`,
 		"io.k8s.api.core.v1.LabelSelector":                        "",

@@ -84,11 +84,14 @@ func TestValidation(t *testing.T) {
 			"spec.devices.requests[0].name: Required value"},
 		{"ResourceClaim", "spec: {devices: {requests: [{name: r}]}}", "spec.devices.requests[0]: Required value"},
 		{"ResourceClaim",
-			"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}, firstAvailable: [{name: s, deviceClassName: c}]}]}}", "multiple fields are set"},
+			"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}, firstAvailable: [{name: s, " +
+				"deviceClassName: c}]}]}}", "multiple fields are set"},
 		{"ResourceClaim",
-			"spec: {devices: {requests: [{name: r, firstAvailable: [{name: s, deviceClassName: c}, {name: t, deviceClassName: d}]}], constraints: [{requests: [r/s], matchAttribute: a.example.com/b}]}}", ""},
+			"spec: {devices: {requests: [{name: r, firstAvailable: [{name: s, deviceClassName: c}, {name: t, " +
+				"deviceClassName: d}]}], constraints: [{requests: [r/s], matchAttribute: a.example.com/b}]}}", ""},
 		{"ResourceClaim",
-			"spec: {devices: {requests: [{name: r, firstAvailable: [{name: s, deviceClassName: c}, {name: s, deviceClassName: d}]}]}}", "spec.devices.requests[0].firstAvailable[1].name: Duplicate value"},
+			"spec: {devices: {requests: [{name: r, firstAvailable: [{name: s, deviceClassName: c}, {name: s, " +
+				"deviceClassName: d}]}]}}", "spec.devices.requests[0].firstAvailable[1].name: Duplicate value"},
 		{"ResourceClaim", "spec: {devices: {requests: [{name: r, firstAvailable: " +
 			many(9, "{name: s%d, deviceClassName: c}") + "}]}}", "firstAvailable: Too many: 9"},
 		{"ResourceClaim", exactly("selectors: []"), "exactly.deviceClassName: Required value"},
@@ -103,11 +106,14 @@ func TestValidation(t *testing.T) {
 			"cel.expression: Invalid value"},
 		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: '1 + 1'}}]"), "must evaluate to bool"},
 		{"ResourceClaim",
-			exactly(`deviceClassName: c, selectors: [{cel: {expression: 'device.driver == "d" && device.attributes["d"].model == "x"'}}]`), ""},
+			exactly(`deviceClassName: c, selectors: [{cel: {expression: 'device.driver == "d" && ` +
+				`device.attributes["d"].model == "x"'}}]`), ""},
 		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: 'device.model'}}]"),
 			"undefined field 'model'"},
 		{"ResourceClaim",
-			exactly("deviceClassName: c, selectors: [{cel: {expression: 'device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a == b && c == d))))'}}]"), "cel.expression: Forbidden: too complex, exceeds cost limit"},
+			exactly("deviceClassName: c, selectors: [{cel: {expression: 'device.attributes.all(a, device.attributes.all(b, " +
+				"device.attributes.all(c, device.attributes.all(d, a == b && c == d))))'}}]"),
+			"cel.expression: Forbidden: too complex, exceeds cost limit"},
 		{"ResourceClaim",
 			exactly("deviceClassName: c, selectors: [{cel: {expression: '" + strings.Repeat("1", 10241) + "'}}]"),
 			"cel.expression: Too long"},
@@ -145,7 +151,8 @@ func TestValidation(t *testing.T) {
 		{"DeviceClass", "spec: {selectors: [{cel: {expression: '('}}]}", "spec.selectors[0].cel.expression: Invalid value"},
 		{"DeviceClass", "spec: {selectors: " + many(33, "{cel: {expression: 'true'}}") + "}", "spec.selectors: Too many: 33"},
 		{"ResourceSlice", nodes +
-			"devices: [{name: a, attributes: {model: {string: x}, d.example.com/v: {version: 1.2.3}}, capacity: {memory: {value: 1Gi}}}]}", ""},
+			"devices: [{name: a, attributes: {model: {string: x}, d.example.com/v: {version: 1.2.3}}, " +
+			"capacity: {memory: {value: 1Gi}}}]}", ""},
 		{"ResourceSlice", "spec: {driver: d, pool: {name: p, resourceSliceCount: 1}, allNodes: true}", ""},
 		{"ResourceSlice", "spec: {driver: d, pool: {name: p, resourceSliceCount: 1}}", "spec: Required value"},
 		{"ResourceSlice", "spec: {driver: d, pool: {name: p, resourceSliceCount: 1}, allNodes: true, nodeName: node}",
@@ -228,25 +235,41 @@ func TestChanges(t *testing.T) {
 		kind, next, cur, sub, want string
 		deleting                   bool
 	}{
-		"same":                  {kind: "ResourceClaim", next: good, cur: good},
-		"claim's spec":          {kind: "ResourceClaim", next: exactly("deviceClassName: d"), cur: good, want: "spec: Invalid value"},
-		"template's spec":       {kind: "ResourceClaimTemplate", next: "spec: {" + exactly("deviceClassName: d") + "}", cur: "spec: {" + good + "}", want: "spec: Invalid value"},
-		"slice's driver":        {kind: "ResourceSlice", next: strings.Replace(nodes, "d.example.com", "e", 1) + "}", cur: nodes + "}", want: "spec.driver: Invalid value"},
-		"slice's node":          {kind: "ResourceSlice", next: strings.Replace(nodes, "nodeName: node", "nodeName: other", 1) + "}", cur: nodes + "}", want: "spec.nodeName: Invalid value"},
-		"slice's devices":       {kind: "ResourceSlice", next: nodes + "devices: [{name: a}]}", cur: nodes + "}"},
-		"allocated, reserved":   {kind: "ResourceClaim", next: allocated + reserved("u") + "}", sub: "status"},
-		"reserved only":         {kind: "ResourceClaim", next: "status: {" + reserved("u") + "}", sub: "status", want: "status.reservedFor: Forbidden"},
-		"unknown request":       {kind: "ResourceClaim", next: strings.Replace(allocated, "request: r", "request: x", 1) + "}", sub: "status", want: "results[0].request: Invalid value"},
-		"another allocation":    {kind: "ResourceClaim", next: other, cur: allocated + "}", sub: "status", want: "status.allocation: Invalid value"},
-		"deallocated":           {kind: "ResourceClaim", next: "status: {}", cur: allocated + "}", sub: "status"},
-		"reserved while ending": {kind: "ResourceClaim", next: allocated + reserved("u") + "}", cur: allocated + "}", sub: "status", deleting: true, want: "status.reservedFor: Forbidden"},
-		"reserved before":       {kind: "ResourceClaim", next: allocated + reserved("u") + "}", cur: allocated + reserved("u") + "}", sub: "status", deleting: true},
-		"reserved twice":        {kind: "ResourceClaim", next: allocated + "reservedFor: [{resource: pods, name: p, uid: u}, {resource: pods, name: p, uid: u}]}", sub: "status", want: "reservedFor[1].uid: Duplicate value"},
-		"nobody":                {kind: "ResourceClaim", next: allocated + "reservedFor: [{}]}", sub: "status", want: "reservedFor[0].resource: Required value"},
-		"reported":              {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: x, data: {a: 1}}]}", sub: "status"},
-		"condition of a rule":   {kind: "DeviceTaintRule", next: "status: {conditions: [{type: A}]}", cur: "spec: {}", sub: "status", want: "status.conditions[0].status: Required value"},
-		"reported, not its own": {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: y}]}", sub: "status", want: "status.devices[0]: Invalid value"},
-		"reported, no object":   {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: x, data: 1}]}", sub: "status", want: "status.devices[0].data: Invalid value"},
+		"same":         {kind: "ResourceClaim", next: good, cur: good},
+		"claim's spec": {kind: "ResourceClaim", next: exactly("deviceClassName: d"), cur: good, want: "spec: Invalid value"},
+		"template's spec": {kind: "ResourceClaimTemplate", next: "spec: {" + exactly("deviceClassName: d") + "}",
+			cur: "spec: {" + good + "}", want: "spec: Invalid value"},
+		"slice's driver": {kind: "ResourceSlice", next: strings.Replace(nodes, "d.example.com", "e", 1) + "}",
+			cur: nodes + "}", want: "spec.driver: Invalid value"},
+		"slice's node": {kind: "ResourceSlice", next: strings.Replace(nodes, "nodeName: node", "nodeName: other",
+			1) + "}", cur: nodes + "}", want: "spec.nodeName: Invalid value"},
+		"slice's devices":     {kind: "ResourceSlice", next: nodes + "devices: [{name: a}]}", cur: nodes + "}"},
+		"allocated, reserved": {kind: "ResourceClaim", next: allocated + reserved("u") + "}", sub: "status"},
+		"reserved only": {kind: "ResourceClaim", next: "status: {" + reserved("u") + "}", sub: "status",
+			want: "status.reservedFor: Forbidden"},
+		"unknown request": {kind: "ResourceClaim", next: strings.Replace(allocated, "request: r", "request: x", 1) +
+			"}", sub: "status", want: "results[0].request: Invalid value"},
+		"another allocation": {kind: "ResourceClaim", next: other, cur: allocated + "}", sub: "status",
+			want: "status.allocation: Invalid value"},
+		"deallocated": {kind: "ResourceClaim", next: "status: {}", cur: allocated + "}", sub: "status"},
+		"reserved while ending": {kind: "ResourceClaim", next: allocated + reserved("u") + "}", cur: allocated + "}",
+			sub: "status", deleting: true, want: "status.reservedFor: Forbidden"},
+		"reserved before": {kind: "ResourceClaim", next: allocated + reserved("u") + "}",
+			cur: allocated + reserved("u") + "}", sub: "status", deleting: true},
+		"reserved twice": {kind: "ResourceClaim", next: allocated +
+			"reservedFor: [{resource: pods, name: p, uid: u}, {resource: pods, name: p, uid: u}]}", sub: "status",
+			want: "reservedFor[1].uid: Duplicate value"},
+		"nobody": {kind: "ResourceClaim", next: allocated + "reservedFor: [{}]}", sub: "status",
+			want: "reservedFor[0].resource: Required value"},
+		"reported": {kind: "ResourceClaim", next: allocated +
+			"devices: [{driver: d, pool: p, device: x, data: {a: 1}}]}", sub: "status"},
+		"condition of a rule": {kind: "DeviceTaintRule", next: "status: {conditions: [{type: A}]}", cur: "spec: {}",
+			sub: "status", want: "status.conditions[0].status: Required value"},
+		"reported, not its own": {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: y}]}",
+			sub: "status", want: "status.devices[0]: Invalid value"},
+		"reported, no object": {kind: "ResourceClaim", next: allocated +
+			"devices: [{driver: d, pool: p, device: x, data: 1}]}", sub: "status",
+			want: "status.devices[0].data: Invalid value"},
 	} {
 		res := resourceOf(t, c.kind)
 		if c.sub == "status" && c.kind == "ResourceClaim" {
@@ -267,8 +290,10 @@ func TestChanges(t *testing.T) {
 func TestDefaultsAndStatus(t *testing.T) {
 	t.Parallel()
 	res := resourceOf(t, "ResourceClaim")
-	c := object(t, res, exactly("deviceClassName: c, tolerations: [{key: k}]")+"\nstatus: {reservedFor: [{resource: pods, name: p, uid: u}]}").(*claim)
-	if e := c.Spec.Devices.Requests[0].Exactly; e.AllocationMode != "ExactCount" || e.Count != 1 || e.Tolerations[0].Operator != "Equal" {
+	c := object(t, res, exactly("deviceClassName: c, tolerations: [{key: k}]")+
+		"\nstatus: {reservedFor: [{resource: pods, name: p, uid: u}]}").(*claim)
+	if e := c.Spec.Devices.Requests[0].Exactly; e.AllocationMode != "ExactCount" || e.Count != 1 ||
+		e.Tolerations[0].Operator != "Equal" {
 		t.Errorf("defaults %+v", e)
 	}
 	res.Prepare(c, nil, "")
@@ -293,7 +318,8 @@ func TestDefaultsAndStatus(t *testing.T) {
 	if s.Generation != 1 || changed.Generation != 2 {
 		t.Errorf("generations %d, then %d", s.Generation, changed.Generation)
 	}
-	if fields := slices.Fields(s); fields["spec.nodeName"] != "node" || fields["spec.driver"] != "d.example.com" || fields["spec.pool.name"] != "p" {
+	if fields := slices.Fields(s); fields["spec.nodeName"] != "node" || fields["spec.driver"] != "d.example.com" ||
+		fields["spec.pool.name"] != "p" {
 		t.Errorf("fields %v", fields)
 	}
 }
@@ -304,7 +330,8 @@ func TestColumns(t *testing.T) {
 	for _, c := range []struct{ kind, text, want string }{
 		{"ResourceClaim", good, "a|pending|60m"},
 		{"ResourceClaim", good + "\n" + allocation + "}", "a|allocated|60m"},
-		{"ResourceClaim", good + "\n" + allocation + ", reservedFor: [{resource: pods, name: p, uid: u}]}", "a|allocated,reserved|60m"},
+		{"ResourceClaim", good + "\n" + allocation + ", reservedFor: [{resource: pods, name: p, uid: u}]}",
+			"a|allocated,reserved|60m"},
 		{"ResourceSlice", nodes + "}", "a|node|d.example.com|p|60m"},
 		{"ResourceSlice", "spec: {driver: d, pool: {name: p}}", "a|<unset>|d|p|60m"},
 		{"DeviceClass", "spec: {}", "a|60m"},

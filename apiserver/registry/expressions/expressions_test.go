@@ -17,8 +17,9 @@ func TestBounds(t *testing.T) {
 	t.Parallel()
 	const (
 		// 100 kB
-		million = `'xxxxxxxxxx'.replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx')`
-		cost    = "actual cost limit exceeded"
+		million = `'xxxxxxxxxx'.replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', ` +
+			`'xxxxxxxxxx').replace('x', 'xxxxxxxxxx')`
+		cost = "actual cost limit exceeded"
 	)
 	for expression, want := range map[string]string{
 		`quantity('1e99999999').isGreaterThan(quantity('1'))`:          "the quantity is out of range",
@@ -73,7 +74,8 @@ func TestBounds(t *testing.T) {
 // evaluate returns the error of an expression, whose value must be true.
 func evaluate(t *testing.T, expression string, variables map[string]any) error {
 	t.Helper()
-	set, err := Base().Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: []cel.EnvOption{cel.Variable("text", cel.StringType)}})
+	set, err := Base().Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions: []cel.EnvOption{cel.Variable("text", cel.StringType)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,16 +118,23 @@ func TestFindAll(t *testing.T) {
 // panic.
 func FuzzExpression(f *testing.F) {
 	for _, seed := range []string{
-		`text.matches('(a*)*b')`, `text.findAll('.*b|x', 5).map(x, x.size())`, `[1, 2, 3].map(i, [i, i].map(j, text + string(j)))`,
-		`text.split('').map(c, text.split(c)).size()`, `quantity('1e9').add(quantity('1')).compareTo(quantity('0'))`, `url('http://a/?b=c').getQuery()`,
-		`ip('::1').family() == 6 || cidr('10.0.0.0/8').containsIP('10.0.0.1')`, `'%s %d %.3f %x'.format([text, 1, 1.5, 'a'])`, `duration('1h') + timestamp('2026-01-01T00:00:00Z')`,
-		`optional.of(text).orValue('')`, `{'a': [text]}.?a[?0].hasValue()`, `text.lowerAscii().replace('x', 'yy', 3).indexOf('y', 2)`, `semver('1.2.3').isLessThan(semver('2.0.0'))`,
-		`format.dns1123Label().validate(text).hasValue()`, `[3, 1, 2].isSorted() ? [1].sum() : [2].max()`, `base64.encode(bytes(text)).size()`, `text.charAt(-1)`, `lists.range(-1)`,
+		`text.matches('(a*)*b')`, `text.findAll('.*b|x', 5).map(x, x.size())`,
+		`[1, 2, 3].map(i, [i, i].map(j, text + string(j)))`,
+		`text.split('').map(c, text.split(c)).size()`, `quantity('1e9').add(quantity('1')).compareTo(quantity('0'))`,
+		`url('http://a/?b=c').getQuery()`,
+		`ip('::1').family() == 6 || cidr('10.0.0.0/8').containsIP('10.0.0.1')`, `'%s %d %.3f %x'.format([text, 1, 1.5, 'a'])`,
+		`duration('1h') + timestamp('2026-01-01T00:00:00Z')`,
+		`optional.of(text).orValue('')`, `{'a': [text]}.?a[?0].hasValue()`,
+		`text.lowerAscii().replace('x', 'yy', 3).indexOf('y', 2)`, `semver('1.2.3').isLessThan(semver('2.0.0'))`,
+		`format.dns1123Label().validate(text).hasValue()`, `[3, 1, 2].isSorted() ? [1].sum() : [2].max()`,
+		`base64.encode(bytes(text)).size()`, `text.charAt(-1)`, `lists.range(-1)`,
 	} {
 		f.Add(seed)
 	}
-	set, err := Base().Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: []cel.EnvOption{cel.Variable("text", cel.StringType)},
-		ProgramOptions: []cel.ProgramOption{cel.CostLimit(celconfig.PerCallLimit), cel.InterruptCheckFrequency(celconfig.CheckFrequency)}})
+	set, err := Base().Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions: []cel.EnvOption{cel.Variable("text", cel.StringType)},
+		ProgramOptions: []cel.ProgramOption{cel.CostLimit(celconfig.PerCallLimit),
+			cel.InterruptCheckFrequency(celconfig.CheckFrequency)}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 const (
 	goodSchema = `{metadata: {name: s}, spec: {priorityLevelConfiguration: {name: l}, matchingPrecedence: 5, distinguisherMethod: {type: ByUser},
   rules: [{subjects: [{kind: User, user: {name: u}}], resourceRules: [{verbs: [get], apiGroups: [""], resources: [pods], namespaces: [a]}]}]}}`
-	goodLevel = `{metadata: {name: l}, spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {queues: 10, handSize: 2, queueLengthLimit: 3}}}}}`
+	goodLevel = `{metadata: {name: l}, spec: {type: Limited, limited: {limitResponse: {type: Queue, ` +
+		`queuing: {queues: 10, handSize: 2, queueLengthLimit: 3}}}}}`
 )
 
 // Changes of a valid object give upstream's errors.
@@ -46,7 +47,8 @@ func TestBadObjects(t *testing.T) {
 			"spec.rules[0].subjects[0].serviceAccount.namespace: Required value"},
 		{"FlowSchema", goodSchema, "kind: User, user: {name: u}",
 			"kind: ServiceAccount, serviceAccount: {name: A_, namespace: B_}",
-			"spec.rules[0].subjects[0].serviceAccount.name: Invalid value; spec.rules[0].subjects[0].serviceAccount.namespace: Invalid value"},
+			"spec.rules[0].subjects[0].serviceAccount.name: Invalid value; " +
+				"spec.rules[0].subjects[0].serviceAccount.namespace: Invalid value"},
 		{"FlowSchema", goodSchema, "kind: User, user: {name: u}", "kind: ServiceAccount, serviceAccount: {namespace: a}",
 			"spec.rules[0].subjects[0].serviceAccount.name: Required value"},
 		{"FlowSchema", goodSchema, ", resourceRules: [{verbs: [get], apiGroups: [\"\"], resources: [pods], namespaces: [a]}]",
@@ -68,9 +70,11 @@ func TestBadObjects(t *testing.T) {
 		{"FlowSchema", goodSchema, "namespaces: [a]", "namespaces: [a, B_]",
 			"spec.rules[0].resourceRules[0].namespaces[1]: Invalid value"},
 		{"FlowSchema", goodSchema, "resourceRules",
-			"nonResourceRules: [{verbs: [get], nonResourceURLs: [/, /a, /b/*]}, {verbs: ['*'], nonResourceURLs: ['*']}], resourceRules", ""},
+			"nonResourceRules: [{verbs: [get], nonResourceURLs: [/, /a, /b/*]}, {verbs: ['*'], nonResourceURLs: ['*']}], " +
+				"resourceRules", ""},
 		{"FlowSchema", goodSchema, "resourceRules", "nonResourceRules: [{}], resourceRules",
-			"spec.rules[0].nonResourceRules[0].verbs: Required value; spec.rules[0].nonResourceRules[0].nonResourceURLs: Required value"},
+			"spec.rules[0].nonResourceRules[0].verbs: Required value; spec.rules[0].nonResourceRules[0].nonResourceURLs: " +
+				"Required value"},
 		{"FlowSchema", goodSchema, "resourceRules", "nonResourceRules: [{verbs: [get], nonResourceURLs: [a]}], resourceRules",
 			"spec.rules[0].nonResourceRules[0].nonResourceURLs[0]: Invalid value"},
 		{"FlowSchema", goodSchema, "resourceRules",
@@ -113,7 +117,8 @@ func TestBadObjects(t *testing.T) {
 		{"PriorityLevelConfiguration", goodLevel, "queueLengthLimit: 3", "queueLengthLimit: -3",
 			"spec.limited.limitResponse.queuing.queueLengthLimit: Invalid value"},
 		{"PriorityLevelConfiguration", goodLevel, "queues: 10", "queues: -10",
-			"spec.limited.limitResponse.queuing.queues: Invalid value; spec.limited.limitResponse.queuing.handSize: Invalid value"},
+			"spec.limited.limitResponse.queuing.queues: Invalid value; spec.limited.limitResponse.queuing.handSize: Invalid " +
+				"value"},
 		{"PriorityLevelConfiguration", goodLevel, "queues: 10", "queues: 10000001",
 			"spec.limited.limitResponse.queuing.queues: Invalid value"},
 		{"PriorityLevelConfiguration", goodLevel, "handSize: 2", "handSize: -2",

@@ -31,7 +31,8 @@ func samples() []kind.Object {
 		&batchv1.Job{Status: batchv1.JobStatus{StartTime: &at}},
 		&policyv1.PodDisruptionBudget{Status: policyv1.PodDisruptionBudgetStatus{DisruptedPods: map[string]metav1.Time{"a": at}}},
 		&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at.Time}}},
-		&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "spec": map[string]any{"at": "2026-11-26T01:02:03.5Z"}}},
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing",
+			"spec": map[string]any{"at": "2026-11-26T01:02:03.5Z"}}},
 	}
 }
 

@@ -60,7 +60,8 @@ func TestWriteOwnsOnlyItsFields(t *testing.T) {
 spec: {nodeName: node, containers: [{name: c, image: i, resources: {limits: {cpu: 1}}}], ephemeralContainers: [{name: e, image: i}]}, status: {phase: Running}}`
 	for sub, want := range map[string]string{
 		"": `{"f:metadata":{"f:labels":{"f:a":{}},"f:ownerReferences":{"k:{\"uid\":\"u\"}":{}}},` +
-			`"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{"f:limits":{"f:cpu":{}}}}},` +
+			`"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:name":{},` +
+			`"f:resources":{"f:limits":{"f:cpu":{}}}}},` +
 			`"f:ephemeralContainers":{"k:{\"name\":\"e\"}":{".":{},"f:image":{},"f:name":{}}},"f:nodeName":{}}}`,
 		"status":              `{"f:metadata":{"f:labels":{"f:a":{}}},"f:status":{"f:phase":{}}}`,
 		"ephemeralcontainers": `{"f:spec":{"f:ephemeralContainers":{"k:{\"name\":\"e\"}":{".":{},"f:image":{},"f:name":{}}}}}`,
@@ -82,8 +83,10 @@ spec: {nodeName: node, containers: [{name: c, image: i, resources: {limits: {cpu
 func TestViews(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
-	v1, v2 := resource(t, "autoscaling/v1", "HorizontalPodAutoscaler"), resource(t, "autoscaling/v2", "HorizontalPodAutoscaler")
-	const hpa = `{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, spec: {maxReplicas: 3, targetCPUUtilizationPercentage: 50}}`
+	v1, v2 := resource(t, "autoscaling/v1", "HorizontalPodAutoscaler"), resource(t, "autoscaling/v2",
+		"HorizontalPodAutoscaler")
+	const hpa = `{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, spec: {maxReplicas: 3, ` +
+		`targetCPUUtilizationPercentage: 50}}`
 	old, err := fields.Apply(managed.Target{Resource: v1, Views: []*kind.Resource{v2}}, nil, patch(t, hpa), "ann", false)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +96,8 @@ func TestViews(t *testing.T) {
 	stored.GetObjectKind().SetGroupVersionKind(v2.GVK())
 	_, err = fields.Apply(managed.Target{Resource: v2, Views: []*kind.Resource{v1}}, stored,
 		patch(t, `{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, spec: {maxReplicas: 4}}`), "bob", false)
-	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "ann" using autoscaling/v1: .spec.maxReplicas`) &&
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(),
+		`conflict with "ann" using autoscaling/v1: .spec.maxReplicas`) &&
 		!strings.Contains(err.Error(), `conflict with "ann": .spec.maxReplicas`) {
 		t.Errorf("got %v, want a conflict with ann", err)
 	}
@@ -111,7 +115,8 @@ func TestUpdate(t *testing.T) {
 	if err := fields.Update(target, next, plain, "bob"); err != nil || next.ManagedFields != nil || fields.Loaded() {
 		t.Errorf("an object that was never applied got %v, %v", next.ManagedFields, err)
 	}
-	applied, err := fields.Apply(target, nil, patch(t, `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 1, paused: true}}`), "ann", false)
+	applied, err := fields.Apply(target, nil,
+		patch(t, `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 1, paused: true}}`), "ann", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,15 +144,18 @@ func TestBeforeFirstApply(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
 	target := managed.Target{Resource: resource(t, "apps/v1", "Deployment")}
-	const applied = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"paused":true,"minReadySeconds":3}}`
+	const applied = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a","labels":{"a":"b"}},` +
+		`"spec":{"paused":true,"minReadySeconds":3}}`
 	for name, c := range map[string]struct{ annotation, kubectls, others string }{
 		"by kubectl": {applied,
-			`apps/v1 {"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/last-applied-configuration":{}},"f:labels":{".":{},"f:a":{}}},"f:spec":{`,
+			`apps/v1 {"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/last-applied-configuration":{}},` +
+				`"f:labels":{".":{},"f:a":{}}},"f:spec":{`,
 			`"f:minReadySeconds":{},"f:replicas":{}`},
 		"not by kubectl":  {"", "", `"f:labels":{".":{},"f:a":{}}`},
 		"another version": {strings.ReplaceAll(applied, "apps/v1", "apps/v1beta1"), "", `"f:labels":{".":{},"f:a":{}}`},
 		"no JSON":         {"{", "", `"f:labels":{".":{},"f:a":{}}`},
-		"a huge quantity": {strings.Replace(applied, `"paused":true`, `"template":{"spec":{"overhead":{"cpu":"1e999999999"}}}`, 1), "", `"f:labels":{".":{},"f:a":{}}`},
+		"a huge quantity": {strings.Replace(applied, `"paused":true`,
+			`"template":{"spec":{"overhead":{"cpu":"1e999999999"}}}`, 1), "", `"f:labels":{".":{},"f:a":{}}`},
 	} {
 		cur := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Labels: map[string]string{"a": "b"}}}
 		cur.SetGroupVersionKind(target.Resource.GVK())
@@ -156,12 +164,14 @@ func TestBeforeFirstApply(t *testing.T) {
 			cur.Annotations[corev1.LastAppliedConfigAnnotation] = c.annotation
 		}
 		cur.Spec = appsv1.DeploymentSpec{Paused: true, MinReadySeconds: 5, Replicas: new(int32(5))}
-		obj, err := fields.Apply(target, cur, patch(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {paused: true}}`), "ann", false)
+		obj, err := fields.Apply(target, cur, patch(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, `+
+			`spec: {paused: true}}`), "ann", false)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := owned(obj, "kubectl-client-side-apply"); !strings.HasPrefix(got, c.kubectls) || (got == "") != (c.kubectls == "") ||
+		if got := owned(obj, "kubectl-client-side-apply"); !strings.HasPrefix(got, c.kubectls) ||
+			(got == "") != (c.kubectls == "") ||
 			strings.Contains(got, "replicas") || strings.Contains(got, "minReadySeconds") {
 			t.Errorf("%s: kubectl owns %s, want %s", name, got, c.kubectls)
 		}
@@ -191,7 +201,8 @@ func TestManagersFromClients(t *testing.T) {
 		"nothing":    {nil, 1},
 		"no entries": {[]metav1.ManagedFieldsEntry{}, 0},
 		"one empty":  {[]metav1.ManagedFieldsEntry{{}}, 0},
-		"nonsense":   {[]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":7}`)}}, 1},
+		"nonsense": {[]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply", APIVersion: "v1",
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":7}`)}}, 1},
 	} {
 		next := cur.DeepCopyObject().(*corev1.ConfigMap)
 		next.ManagedFields = c.sent

@@ -33,7 +33,8 @@ func TestCreation(t *testing.T) {
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a, port: {number: 1}}, resource: {kind: a, name: b}}}}`,
 			"spec.defaultBackend: Invalid value"},
 		{"Ingress", `{spec: {defaultBackend: {resource: {apiGroup: "a b"}}}}`,
-			"spec.defaultBackend.resource.apiGroup: Invalid value\nspec.defaultBackend.resource.kind: Required value\nspec.defaultBackend.resource.name: Required value"},
+			"spec.defaultBackend.resource.apiGroup: Invalid value\nspec.defaultBackend.resource.kind: Required value\n" +
+				"spec.defaultBackend.resource.name: Required value"},
 		{"Ingress", `{spec: {defaultBackend: {resource: {kind: a/b, name: ..}}}}`,
 			"spec.defaultBackend.resource.kind: Invalid value\nspec.defaultBackend.resource.name: Invalid value"},
 		{"Ingress", rule(`{` + backend + `}`), paths + "pathType: Required value"},
@@ -49,14 +50,16 @@ func TestCreation(t *testing.T) {
 			"spec.rules[0].host: Invalid value\nspec.rules[2].host: Invalid value\nspec.rules[3].host: Invalid value"},
 		{"Ingress", `{spec: {rules: [{host: a}], tls: [{hosts: ["a_b", "*.c"], secretName: A}], ingressClassName: A}}`,
 			"spec.tls[0].hosts[0]: Invalid value\nspec.tls[0].secretName: Invalid value\nspec.ingressClassName: Invalid value"},
-		{"Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: b}}, spec: {rules: [{host: a}], ingressClassName: a}}`, "annotations.kubernetes.io/ingress.class: Invalid value"},
+		{"Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: b}}, spec: {rules: [{host: a}], ` +
+			`ingressClassName: a}}`, "annotations.kubernetes.io/ingress.class: Invalid value"},
 
 		{"IngressClass", `{spec: {controller: example.com/c, parameters: {kind: a, name: b}}}`, ""},
 		{"IngressClass", `{}`, "spec.controller: Required value"},
 		{"IngressClass", `{spec: {controller: c}}`, "spec.controller: Invalid value"},
 		{"IngressClass", `{spec: {controller: "a.b/` + strings.Repeat("x", 250) + `"}}`, "spec.controller: Too long"},
 		{"IngressClass", `{spec: {controller: a.b/c, parameters: {scope: World}}}`,
-			"spec.parameters.kind: Required value\nspec.parameters.name: Required value\nspec.parameters.scope: Unsupported value"},
+			"spec.parameters.kind: Required value\nspec.parameters.name: Required value\n" +
+				"spec.parameters.scope: Unsupported value"},
 		{"IngressClass", `{spec: {controller: a.b/c, parameters: {kind: a, name: b, namespace: c}}}`,
 			"spec.parameters.namespace: Forbidden"},
 		{"IngressClass", `{spec: {controller: a.b/c, parameters: {kind: a, name: b, scope: Namespace}}}`,
@@ -72,7 +75,8 @@ func TestCreation(t *testing.T) {
 		{"IPAddress", `{metadata: {name: 10.0.0.1}, spec: {parentRef: {resource: services, namespace: a, name: b}}}`, ""},
 		{"IPAddress", `{metadata: {name: 10.0.0.1}}`, "spec.parentRef: Required value"},
 		{"IPAddress", `{metadata: {name: 10.0.0.1}, spec: {parentRef: {group: "a b", namespace: a/b}}}`,
-			"spec.parentRef.group: Invalid value\nspec.parentRef.resource: Required value\nspec.parentRef.name: Required value\nspec.parentRef.namespace: Invalid value"},
+			"spec.parentRef.group: Invalid value\nspec.parentRef.resource: Required value\n" +
+				"spec.parentRef.name: Required value\nspec.parentRef.namespace: Invalid value"},
 
 		{"NetworkPolicy", `{}`, ""},
 		{"NetworkPolicy",
@@ -94,14 +98,17 @@ func TestCreation(t *testing.T) {
 		{"NetworkPolicy", `{spec: {ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}}`,
 			"spec.ingress[0].from[0].ipBlock.cidr: Invalid value"},
 		{"NetworkPolicy", `{spec: {egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16, 10.0.0.0/8, x]}}]}]}}`,
-			"spec.egress[0].to[0].ipBlock.except[0]: Invalid value\nspec.egress[0].to[0].ipBlock.except[1]: Invalid value\nspec.egress[0].to[0].ipBlock.except[2]: Invalid value"},
+			"spec.egress[0].to[0].ipBlock.except[0]: Invalid value\nspec.egress[0].to[0].ipBlock.except[1]: Invalid value\n" +
+				"spec.egress[0].to[0].ipBlock.except[2]: Invalid value"},
 		{"NetworkPolicy", `{spec: {ingress: [{ports: [{protocol: ICMP}]}]}}`,
 			"spec.ingress[0].ports[0].protocol: Unsupported value"},
 		{"NetworkPolicy", `{spec: {ingress: [{ports: [{port: 0}, {port: "a b"}]}]}}`,
 			"spec.ingress[0].ports[0].port: Invalid value\nspec.ingress[0].ports[1].port: Invalid value"},
 		{"NetworkPolicy",
-			`{spec: {ingress: [{ports: [{endPort: 80}, {port: http, endPort: 80}, {port: 80, endPort: 79}, {port: 80, endPort: 70000}]}]}}`,
-			"spec.ingress[0].ports[0].endPort: Invalid value\nspec.ingress[0].ports[1].endPort: Invalid value\nspec.ingress[0].ports[2].endPort: Invalid value\nspec.ingress[0].ports[3].endPort: Invalid value"},
+			`{spec: {ingress: [{ports: [{endPort: 80}, {port: http, endPort: 80}, {port: 80, endPort: 79}, {port: 80, ` +
+				`endPort: 70000}]}]}}`,
+			"spec.ingress[0].ports[0].endPort: Invalid value\nspec.ingress[0].ports[1].endPort: Invalid value\n" +
+				"spec.ingress[0].ports[2].endPort: Invalid value\nspec.ingress[0].ports[3].endPort: Invalid value"},
 	} {
 		r := kindtest.Of(t, network.Resources(), c.kind)
 		t.Run(c.kind+" "+c.obj[:min(len(c.obj), 120)], func(t *testing.T) {
@@ -143,7 +150,8 @@ func TestIngressStatus(t *testing.T) {
 	if len(old.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("a client created a status: %v", old.Status)
 	}
-	next := kindtest.Update(t, r, old, `{status: {loadBalancer: {ingress: [{ip: x}, {hostname: 1.2.3.4}, {hostname: "a_b"}, {hostname: a.b}]}}}`, "status").(*networkingv1.Ingress)
+	next := kindtest.Update(t, r, old, `{status: {loadBalancer: {ingress: [{ip: x}, {hostname: 1.2.3.4}, `+
+		`{hostname: "a_b"}, {hostname: a.b}]}}}`, "status").(*networkingv1.Ingress)
 	const path = "status.loadBalancer.ingress"
 	kindtest.WantErrors(t, kindtest.Validate(r, next, old, "status"),
 		path+"[0].ip: Invalid value", path+"[1].hostname: Invalid value", path+"[2].hostname: Invalid value")
@@ -164,8 +172,10 @@ func TestDefaults(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	kindtest.CheckWarnings(t, network.Resources(), []kindtest.Case{
-		{"Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: a}}}`, `annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`},
-		{"NetworkPolicy", `{spec: {egress: [{to: [{ipBlock: {cidr: "FD00::/8"}}]}]}}`, `spec.egress[0].to[0].ipBlock.cidr: IPv6 CIDR value "FD00::/8" should be in RFC 5952 canonical format ("fd00::/8")`},
+		{"Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: a}}}`,
+			`annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`},
+		{"NetworkPolicy", `{spec: {egress: [{to: [{ipBlock: {cidr: "FD00::/8"}}]}]}}`,
+			`spec.egress[0].to[0].ipBlock.cidr: IPv6 CIDR value "FD00::/8" should be in RFC 5952 canonical format ("fd00::/8")`},
 	})
 }
 
@@ -182,9 +192,12 @@ func TestColumns(t *testing.T) {
 	}
 	kindtest.CheckColumns(t, network.Resources(), headings, []kindtest.Case{
 		{"Ingress", meta, "x|<none>|*||80|60m"},
-		{"Ingress", meta + "spec: {ingressClassName: c, tls: [{}], rules: [{host: a}, {host: b}, {}, {host: c}, {host: d}]}\nstatus: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: h}]}}", "x|c|a,b,c + 2 more...|1.1.1.1,h|80, 443|60m"},
+		{"Ingress", meta + "spec: {ingressClassName: c, tls: [{}], rules: [{host: a}, {host: b}, {}, {host: c}, " +
+			"{host: d}]}\nstatus: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: h}]}}",
+			"x|c|a,b,c + 2 more...|1.1.1.1,h|80, 443|60m"},
 		{"IngressClass", meta + "spec: {controller: a.b/c}", "x|a.b/c|<none>|60m"},
-		{"IngressClass", meta + "spec: {controller: a.b/c, parameters: {apiGroup: g, kind: K, name: o}}", "x|a.b/c|K.g/o|60m"},
+		{"IngressClass", meta + "spec: {controller: a.b/c, parameters: {apiGroup: g, kind: K, name: o}}",
+			"x|a.b/c|K.g/o|60m"},
 		{"IngressClass", meta + "spec: {controller: a.b/c, parameters: {kind: K, name: o}}", "x|a.b/c|K/o|60m"},
 		{"NetworkPolicy", meta + "spec: {podSelector: {matchLabels: {a: b}}}", "x|a=b|60m"},
 		{"NetworkPolicy", meta, "x|<none>|60m"},

@@ -81,15 +81,16 @@ containers: [{name: a, image: b, resources: {limits: {cpu: 2, memory: 1}, reques
 func TestPodQOS(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]corev1.PodQOSClass{
-		`containers: [{name: a, image: b}]`:                                                                                                    "BestEffort",
-		`containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}}}]`:                                                          "Guaranteed",
-		`containers: [{name: a, image: b, resources: {limits: {cpu: 1}}}]`:                                                                     "Burstable",
-		`containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}, requests: {cpu: 0}}}]`:                                      "Burstable",
-		`containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}}}, {name: c, image: b}]`:                                     "Burstable",
-		`{initContainers: [{name: c, image: b}], containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}}}]}`:                 "Burstable",
-		`{resources: {limits: {cpu: 1, memory: 1}, requests: {cpu: 1, memory: 1}}, containers: [{name: a, image: b}]}`:                         "Guaranteed",
-		`containers: [{name: a, image: b, resources: {limits: {example.com/gpu: 1}}}]`:                                                         "BestEffort",
-		`containers: [{name: a, image: b, resources: {requests: {memory: 1}}}, {name: c, image: b, resources: {limits: {cpu: 1, memory: 1}}}]`: "Burstable",
+		`containers: [{name: a, image: b}]`:                                                                                    "BestEffort",
+		`containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}}}]`:                                          "Guaranteed",
+		`containers: [{name: a, image: b, resources: {limits: {cpu: 1}}}]`:                                                     "Burstable",
+		`containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}, requests: {cpu: 0}}}]`:                      "Burstable",
+		`containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}}}, {name: c, image: b}]`:                     "Burstable",
+		`{initContainers: [{name: c, image: b}], containers: [{name: a, image: b, resources: {limits: {cpu: 1, memory: 1}}}]}`: "Burstable",
+		`{resources: {limits: {cpu: 1, memory: 1}, requests: {cpu: 1, memory: 1}}, containers: [{name: a, image: b}]}`:         "Guaranteed",
+		`containers: [{name: a, image: b, resources: {limits: {example.com/gpu: 1}}}]`:                                         "BestEffort",
+		`containers: [{name: a, image: b, resources: {requests: {memory: 1}}}, {name: c, image: b, ` +
+			`resources: {limits: {cpu: 1, memory: 1}}}]`: "Burstable",
 	} {
 		if got := parsePod(t, spec).Status.QOSClass; got != want {
 			t.Errorf("%s: %s, want %s", spec, got, want)
@@ -115,7 +116,8 @@ func TestPodGrace(t *testing.T) {
 		"failed":          {"n", "Failed", new(int64(7)), new(int64(9)), 0},
 		"negative, ended": {"n", "Succeeded", nil, new(int64(-1)), 0},
 	} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: c.node, TerminationGracePeriodSeconds: c.own}, Status: corev1.PodStatus{Phase: c.phase}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: c.node, TerminationGracePeriodSeconds: c.own},
+			Status: corev1.PodStatus{Phase: c.phase}}
 		if got := podGrace(pod, c.asked); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
@@ -143,7 +145,8 @@ func TestBindPod(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1000, 0))
 	for range 2 { // idempotent
 		Bind(pod, "n1", now)
-		want := []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))}}
+		want := []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(time.Unix(1000, 0))}}
 		if diff := cmp.Diff(want, pod.Status.Conditions); pod.Spec.NodeName != "n1" || diff != "" {
 			t.Errorf("node %q, conditions (-want +got):\n%s", pod.Spec.NodeName, diff)
 		}
@@ -153,8 +156,10 @@ func TestBindPod(t *testing.T) {
 
 // FuzzPodDefaultValidate checks that the defaults of any pod are stable, and that nothing panics.
 func FuzzPodDefaultValidate(f *testing.F) {
-	for _, seed := range []string{goodPod, defaultedPod, "{}", "containers: [{}]", "{volumes: [{}], ephemeralContainers: [{}], overhead: {cpu: 1n}}",
-		"containers: [{livenessProbe: {}, readinessProbe: {grpc: {}}, lifecycle: {preStop: {}}, env: [{valueFrom: {fieldRef: {}}}], envFrom: [{}]}]"} {
+	for _, seed := range []string{goodPod, defaultedPod, "{}", "containers: [{}]",
+		"{volumes: [{}], ephemeralContainers: [{}], overhead: {cpu: 1n}}",
+		"containers: [{livenessProbe: {}, readinessProbe: {grpc: {}}, lifecycle: {preStop: {}}, " +
+			"env: [{valueFrom: {fieldRef: {}}}], envFrom: [{}]}]"} {
 		data, err := yaml.YAMLToJSON([]byte(seed))
 		if err != nil {
 			f.Fatal(err)

@@ -28,24 +28,35 @@ func TestPodSpecUpdate(t *testing.T) {
 		change func(*corev1.PodSpec)
 		want   string
 	}{
-		"image":            {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "c" }, ""},
-		"image gone":       {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "" }, "spec.containers[0].image: Required value"},
-		"command":          {plain, func(s *corev1.PodSpec) { s.Containers[0].Command = []string{"x"} }, "spec: Forbidden"},
-		"host network":     {plain, func(s *corev1.PodSpec) { s.HostNetwork = true }, "spec: Forbidden"},
-		"node":             {plain, func(s *corev1.PodSpec) { s.NodeName = "n" }, "spec: Forbidden"},
-		"one more":         {plain, func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "c", Image: "d"}) }, "spec.containers: Forbidden"},
-		"deadline nearer":  {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) }, ""},
-		"deadline farther": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(50)) }, "spec.activeDeadlineSeconds: Invalid value"},
-		"deadline gone":    {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil }, "spec.activeDeadlineSeconds: Invalid value"},
+		"image": {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "c" }, ""},
+		"image gone": {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "" },
+			"spec.containers[0].image: Required value"},
+		"command":      {plain, func(s *corev1.PodSpec) { s.Containers[0].Command = []string{"x"} }, "spec: Forbidden"},
+		"host network": {plain, func(s *corev1.PodSpec) { s.HostNetwork = true }, "spec: Forbidden"},
+		"node":         {plain, func(s *corev1.PodSpec) { s.NodeName = "n" }, "spec: Forbidden"},
+		"one more": {plain, func(s *corev1.PodSpec) {
+			s.Containers = append(s.Containers, corev1.Container{Name: "c",
+				Image: "d"})
+		}, "spec.containers: Forbidden"},
+		"deadline nearer": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) }, ""},
+		"deadline farther": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(50)) },
+			"spec.activeDeadlineSeconds: Invalid value"},
+		"deadline gone": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil },
+			"spec.activeDeadlineSeconds: Invalid value"},
 		"toleration added": {plain, func(s *corev1.PodSpec) {
 			s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: "k", Operator: "Exists"})
 		}, ""},
-		"toleration changed":   {"{tolerations: [{key: k, operator: Exists}], containers: [{name: a, image: b}]}", func(s *corev1.PodSpec) { s.Tolerations[0].Key = "l" }, "spec.tolerations: Forbidden"},
-		"gate opened":          {gated, func(s *corev1.PodSpec) { s.SchedulingGates = nil }, ""},
-		"gate added":           {plain, func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x/z"}} }, "spec.schedulingGates[0].name: Forbidden"},
-		"selector narrowed":    {gated, func(s *corev1.PodSpec) { s.NodeSelector["c"] = "d" }, ""},
-		"selector widened":     {gated, func(s *corev1.PodSpec) { delete(s.NodeSelector, "a") }, "spec.nodeSelector: Invalid value"},
-		"selector, not gated":  {plain, func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"c": "d"} }, "spec: Forbidden"},
+		"toleration changed": {"{tolerations: [{key: k, operator: Exists}], containers: [{name: a, image: b}]}",
+			func(s *corev1.PodSpec) { s.Tolerations[0].Key = "l" }, "spec.tolerations: Forbidden"},
+		"gate opened": {gated, func(s *corev1.PodSpec) { s.SchedulingGates = nil }, ""},
+		"gate added": {plain,
+			func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x/z"}} },
+			"spec.schedulingGates[0].name: Forbidden"},
+		"selector narrowed": {gated, func(s *corev1.PodSpec) { s.NodeSelector["c"] = "d" }, ""},
+		"selector widened": {gated, func(s *corev1.PodSpec) { delete(s.NodeSelector, "a") },
+			"spec.nodeSelector: Invalid value"},
+		"selector, not gated": {plain, func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"c": "d"} },
+			"spec: Forbidden"},
 		"affinity while gated": {gated, func(s *corev1.PodSpec) { s.Affinity = affinityTo("n1") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +71,8 @@ func TestPodSpecUpdate(t *testing.T) {
 
 func affinityTo(node string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{node}}}}},
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name",
+			Operator: "In", Values: []string{node}}}}},
 	}}}
 }
 
@@ -70,7 +82,8 @@ func TestPodUpdateMessageNamesTheFields(t *testing.T) {
 	next := old.DeepCopy()
 	next.Spec.HostPID, next.Spec.Hostname = true, "x"
 	errs := podValidate(next, old, "")
-	if len(errs) != 1 || !strings.Contains(errs[0].Detail, "pod updates may not change fields other than `spec.containers[*].image`") ||
+	if len(errs) != 1 || !strings.Contains(errs[0].Detail,
+		"pod updates may not change fields other than `spec.containers[*].image`") ||
 		!strings.HasSuffix(errs[0].Detail, "changed: hostPID, hostname") {
 		t.Errorf("got %v", errs)
 	}
@@ -82,7 +95,8 @@ func TestPodGeneration(t *testing.T) {
 	if old.Generation != 1 {
 		t.Fatalf("a new pod is at generation %d, want 1", old.Generation)
 	}
-	relabelled, _ := updatePod(t, old, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"}; p.Spec.DNSPolicy = "" })
+	relabelled, _ := updatePod(t, old,
+		func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"}; p.Spec.DNSPolicy = "" })
 	if relabelled.Generation != 1 {
 		t.Errorf("labels and left out defaults moved the generation to %d", relabelled.Generation)
 	}
@@ -96,16 +110,20 @@ func TestPodStatusWrite(t *testing.T) {
 	t.Parallel()
 	old := parsePod(t, "{restartPolicy: Never, containers: [{name: a, image: b}]}")
 	old.Status.ObservedGeneration = 1
-	old.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	old.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a",
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 	next := old.DeepCopy()
 	next.Spec.NodeName, next.Labels = "elsewhere", map[string]string{"seen": "yes"}
 	next.Status = corev1.PodStatus{Phase: corev1.PodFailed, PodIPs: []corev1.PodIP{{IP: "no"}},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "a",
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
 	podPrepare(next, old, "status")
-	if next.Spec.NodeName != "" || next.Labels["seen"] != "yes" || next.Status.QOSClass != corev1.PodQOSBestEffort || next.Status.ObservedGeneration != 1 {
+	if next.Spec.NodeName != "" || next.Labels["seen"] != "yes" || next.Status.QOSClass != corev1.PodQOSBestEffort ||
+		next.Status.ObservedGeneration != 1 {
 		t.Errorf("got node %q, labels %v, status %+v", next.Spec.NodeName, next.Labels, next.Status)
 	}
-	kindtest.WantErrors(t, podValidate(next, old, "status"), "status.podIPs[0]: Invalid value", "status.containerStatuses[0].state: Forbidden")
+	kindtest.WantErrors(t, podValidate(next, old, "status"), "status.podIPs[0]: Invalid value",
+		"status.containerStatuses[0].state: Forbidden")
 	next.Status.PodIPs, next.Status.ContainerStatuses, next.Status.QOSClass = nil, nil, corev1.PodQOSGuaranteed
 	kindtest.WantErrors(t, podValidate(next, old, "status"), "status.qosClass: Invalid value")
 }

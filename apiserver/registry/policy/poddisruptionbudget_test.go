@@ -41,7 +41,8 @@ func TestPodDisruptionBudgetStatus(t *testing.T) {
 	if b := cur.(*policyv1.PodDisruptionBudget); b.Generation != 1 || b.Status.ExpectedPods != 0 {
 		t.Errorf("got %+v", b)
 	}
-	next := kindtest.Update(t, r, cur, "{spec: {minAvailable: 2}, status: {disruptionsAllowed: -1, currentHealthy: -1, desiredHealthy: -1, expectedPods: -1}}", "status")
+	next := kindtest.Update(t, r, cur, "{spec: {minAvailable: 2}, status: {disruptionsAllowed: -1, currentHealthy: -1, "+
+		"desiredHealthy: -1, expectedPods: -1}}", "status")
 	kindtest.WantErrors(t, kindtest.Validate(r, next, cur, "status"), "status.disruptionsAllowed: Invalid value",
 		"status.currentHealthy: Invalid value", "status.desiredHealthy: Invalid value", "status.expectedPods: Invalid value")
 	if b := next.(*policyv1.PodDisruptionBudget); b.Spec.MinAvailable.IntValue() != 1 || b.Generation != 1 {

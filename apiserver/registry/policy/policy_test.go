@@ -27,15 +27,18 @@ func TestLimitRangeCreation(t *testing.T) {
 	t.Parallel()
 	r := of(t, "LimitRange")
 	for limit, want := range map[string]string{
-		`{type: Container, max: {cpu: 2, memory: 1Gi}, min: {cpu: 100m}, default: {cpu: 1}, defaultRequest: {cpu: 200m}, maxLimitRequestRatio: {cpu: 10}}`: "",
+		`{type: Container, max: {cpu: 2, memory: 1Gi}, min: {cpu: 100m}, default: {cpu: 1}, defaultRequest: {cpu: 200m}, ` +
+			`maxLimitRequestRatio: {cpu: 10}}`: "",
 		`{type: Pod, max: {cpu: 2}}`:                         "",
 		`{type: PersistentVolumeClaim, min: {storage: 1Gi}}`: "",
 		`{type: example.com/thing, max: {example.com/a: 1}}`: "",
-		`{type: "a b"}`:                      "spec.limits[0].type: Invalid value",
-		`{type: ""}`:                         "spec.limits[0].type: Invalid value\nspec.limits[0].type: Invalid value",
-		`{type: Node}`:                       "spec.limits[0].type: Invalid value",
-		`{type: Container, max: {frobs: 1}}`: strings.Repeat("spec.limits[0].max[frobs]: Invalid value\n", 2) + strings.Repeat("spec.limits[0].default[frobs]: Invalid value\n", 2) + "spec.limits[0].defaultRequest[frobs]: Invalid value\nspec.limits[0].defaultRequest[frobs]: Invalid value",
-		`{type: Pod, max: {pods: 1}}`:        "spec.limits[0].max[pods]: Invalid value",
+		`{type: "a b"}`: "spec.limits[0].type: Invalid value",
+		`{type: ""}`:    "spec.limits[0].type: Invalid value\nspec.limits[0].type: Invalid value",
+		`{type: Node}`:  "spec.limits[0].type: Invalid value",
+		`{type: Container, max: {frobs: 1}}`: strings.Repeat("spec.limits[0].max[frobs]: Invalid value\n",
+			2) + strings.Repeat("spec.limits[0].default[frobs]: Invalid value\n", 2) +
+			"spec.limits[0].defaultRequest[frobs]: Invalid value\nspec.limits[0].defaultRequest[frobs]: Invalid value",
+		`{type: Pod, max: {pods: 1}}`:                                                            "spec.limits[0].max[pods]: Invalid value",
 		`{type: Pod, default: {cpu: 1}, defaultRequest: {cpu: 1}}`:                               "spec.limits[0].default: Forbidden\nspec.limits[0].defaultRequest: Forbidden",
 		`{type: PersistentVolumeClaim}`:                                                          "spec.limits[0].limits: Required value",
 		`{type: PersistentVolumeClaim, min: {frobs: 1}, max: {storage: 1}}`:                      "spec.limits[0].min[frobs]: Invalid value",
@@ -79,9 +82,11 @@ func TestLimitRangeDefaults(t *testing.T) {
 func TestResourceQuotaCreation(t *testing.T) {
 	t.Parallel()
 	r := of(t, "ResourceQuota")
-	const scope, operator, values = "spec.scopeSelector.matchExpressions.scopeName", "spec.scopeSelector.matchExpressions.operator", "spec.scopeSelector.matchExpressions.values"
+	const scope, operator, values = "spec.scopeSelector.matchExpressions.scopeName",
+		"spec.scopeSelector.matchExpressions.operator", "spec.scopeSelector.matchExpressions.values"
 	for spec, want := range map[string]string{
-		`{hard: {cpu: 1, requests.memory: 1Gi, pods: 5, count/deployments.apps: 2, requests.nvidia.com/gpu: 1, services.nodeports: 0, gold.storageclass.storage.k8s.io/requests.storage: 1Gi, hugepages-2Mi: 2Mi}}`: "",
+		`{hard: {cpu: 1, requests.memory: 1Gi, pods: 5, count/deployments.apps: 2, requests.nvidia.com/gpu: 1, ` +
+			`services.nodeports: 0, gold.storageclass.storage.k8s.io/requests.storage: 1Gi, hugepages-2Mi: 2Mi}}`: "",
 		`{hard: {frobs: 1}}`:                                       "spec.hard[frobs]: Invalid value\nspec.hard[frobs]: Invalid value",
 		`{hard: {"a b": 1}}`:                                       "spec.hard[a b]: Invalid value\nspec.hard[a b]: Invalid value",
 		`{hard: {storage: 1}}`:                                     "spec.hard[storage]: Invalid value",
@@ -94,14 +99,15 @@ func TestResourceQuotaCreation(t *testing.T) {
 		`{hard: {secrets: 1}, scopes: [NotBestEffort]}`:            "spec.scopes: Invalid value",
 		`{hard: {pods: 1}, scopes: [BestEffort, NotBestEffort]}`:   "spec.scopes: Invalid value",
 		`{hard: {pods: 1}, scopes: [Terminating, NotTerminating]}`: "spec.scopes: Invalid value",
-		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}`:                        "",
-		`{hard: {persistentvolumeclaims: 1}, scopeSelector: {matchExpressions: [{scopeName: VolumeAttributesClass, operator: In, values: [a]}]}}`: "",
-		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: Sometimes, operator: Exists}]}}`:                                        scope + ": Invalid value",
-		`{hard: {secrets: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Exists}]}}`:                                 "spec.scopeSelector.matchExpressions: Invalid value",
-		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: BestEffort, operator: In, values: [a]}]}}`:                              operator + ": Invalid value",
-		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In}]}}`:                                        values + ": Required value",
-		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Exists, values: [a]}]}}`:                       values + ": Invalid value",
-		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Like}]}}`:                                      operator + ": Invalid value",
+		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}`: "",
+		`{hard: {persistentvolumeclaims: 1}, scopeSelector: {matchExpressions: [{scopeName: VolumeAttributesClass, ` +
+			`operator: In, values: [a]}]}}`: "",
+		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: Sometimes, operator: Exists}]}}`:                  scope + ": Invalid value",
+		`{hard: {secrets: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Exists}]}}`:           "spec.scopeSelector.matchExpressions: Invalid value",
+		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: BestEffort, operator: In, values: [a]}]}}`:        operator + ": Invalid value",
+		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In}]}}`:                  values + ": Required value",
+		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Exists, values: [a]}]}}`: values + ": Invalid value",
+		`{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Like}]}}`:                operator + ": Invalid value",
 	} {
 		kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, "spec: "+spec), nil, ""), want)
 	}
@@ -112,15 +118,18 @@ func TestResourceQuotaUpdate(t *testing.T) {
 	r := of(t, "ResourceQuota")
 	old := kindtest.Create(t, r, `{spec: {hard: {pods: 1}, scopes: [BestEffort, Terminating]}}`).(*corev1.ResourceQuota)
 	old.Status.Hard = old.Spec.Hard
-	same := kindtest.Update(t, r, old, `{spec: {hard: {pods: 2}, scopes: [Terminating, BestEffort]}, status: {hard: {pods: 9}}}`, "").(*corev1.ResourceQuota)
+	same := kindtest.Update(t, r, old, `{spec: {hard: {pods: 2}, scopes: [Terminating, BestEffort]}, `+
+		`status: {hard: {pods: 9}}}`, "").(*corev1.ResourceQuota)
 	kindtest.WantErrors(t, kindtest.Validate(r, same, old, ""))
 	if same.Status.Hard.Pods().Value() != 1 {
 		t.Errorf("a write of the spec changed the status: %+v", same.Status)
 	}
 	other := kindtest.Update(t, r, old, `{spec: {hard: {pods: 2}, scopes: [Terminating]}}`, "")
 	kindtest.WantErrors(t, kindtest.Validate(r, other, old, ""), "spec.scopes: Invalid value")
-	status := kindtest.Update(t, r, old, `{spec: {hard: {pods: 7}}, status: {hard: {frobs: 1}, used: {pods: -1}}}`, "status").(*corev1.ResourceQuota)
-	kindtest.WantErrors(t, kindtest.Validate(r, status, old, "status"), "status.hard[frobs]: Invalid value", "status.hard[frobs]: Invalid value", "status.used[pods]: Invalid value")
+	status := kindtest.Update(t, r, old, `{spec: {hard: {pods: 7}}, status: {hard: {frobs: 1}, used: {pods: -1}}}`,
+		"status").(*corev1.ResourceQuota)
+	kindtest.WantErrors(t, kindtest.Validate(r, status, old, "status"), "status.hard[frobs]: Invalid value",
+		"status.hard[frobs]: Invalid value", "status.used[pods]: Invalid value")
 	if status.Spec.Hard.Pods().Value() != 1 {
 		t.Errorf("a write of the status changed the spec: %+v", status.Spec)
 	}
@@ -133,7 +142,8 @@ func TestOnlyTheCountOfAQuotaIsVolatile(t *testing.T) {
 	counted, changed := old.DeepCopy(), old.DeepCopy()
 	counted.Status.Hard, counted.ResourceVersion = old.Spec.Hard, "2"
 	changed.Labels = map[string]string{"a": "b"}
-	if r.Durability(old, counted) != store.Volatile || r.Durability(old, changed) != store.Durable || r.Durability(nil, old) != store.Durable {
+	if r.Durability(old, counted) != store.Volatile || r.Durability(old, changed) != store.Durable || r.Durability(nil,
+		old) != store.Durable {
 		t.Error("the disk is written for a count, or not for a change")
 	}
 }
@@ -162,7 +172,9 @@ func TestColumns(t *testing.T) {
 	const meta = "metadata: {name: x, creationTimestamp: '2026-01-01T11:00:00Z'}\n"
 	for _, c := range []struct{ kind, headings, obj, row string }{
 		{"LimitRange", "Name|Created At / ", meta, "x|2026-01-01T11:00:00Z"},
-		{"ResourceQuota", "Name|Request|Limit|Age / ", meta + "status: {hard: {pods: 5, requests.cpu: 2, limits.cpu: 4, limits.memory: 1Gi}, used: {pods: 1, requests.cpu: 500m, limits.cpu: 1}}",
+		{"ResourceQuota", "Name|Request|Limit|Age / ",
+			meta + "status: {hard: {pods: 5, requests.cpu: 2, limits.cpu: 4, limits.memory: 1Gi}, used: {pods: 1, " +
+				"requests.cpu: 500m, limits.cpu: 1}}",
 			"x|pods: 1/5, requests.cpu: 500m/2|limits.cpu: 1/4, limits.memory: 0/1Gi|60m"},
 		{"RuntimeClass", "Name|Handler|Age / ", meta + "handler: runc", "x|runc|60m"},
 	} {

@@ -44,7 +44,8 @@ func TestCreation(t *testing.T) {
 		{"ClusterRole", `aggregationRule: {clusterRoleSelectors: [{matchExpressions: [{key: a, operator: In}]}]}`,
 			"aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value"},
 		{"RoleBinding",
-			`{roleRef: {kind: ClusterRole, name: "system:node"}, subjects: [{kind: User, name: me}, {kind: Group, name: all}, {kind: ServiceAccount, name: a}]}`, ""},
+			`{roleRef: {kind: ClusterRole, name: "system:node"}, subjects: [{kind: User, name: me}, {kind: Group, ` +
+				`name: all}, {kind: ServiceAccount, name: a}]}`, ""},
 		{"RoleBinding", `{}`, "roleRef.kind: Unsupported value\nroleRef.name: Required value"},
 		{"RoleBinding", `roleRef: {kind: Role, name: a/b}`, "roleRef.name: Invalid value"},
 		{"RoleBinding", `roleRef: {kind: Role, name: a, apiGroup: apps}`, "roleRef.apiGroup: Unsupported value"},
@@ -109,7 +110,8 @@ func TestColumns(t *testing.T) {
 	t.Parallel()
 	const meta = "metadata: {name: x, creationTimestamp: '2026-01-01T11:00:00Z'}\n"
 	const binding = meta +
-		"roleRef: {kind: ClusterRole, name: r}\nsubjects: [{kind: User, name: a}, {kind: User, name: b}, {kind: Group, name: c}, {kind: ServiceAccount, namespace: d, name: e}]"
+		"roleRef: {kind: ClusterRole, name: r}\nsubjects: [{kind: User, name: a}, {kind: User, name: b}, {kind: Group, " +
+		"name: c}, {kind: ServiceAccount, namespace: d, name: e}]"
 	for _, c := range []struct{ kind, headings, obj, row string }{
 		{"Role", "Name|Created At / ", meta, "x|2026-01-01T11:00:00Z"},
 		{"ClusterRole", "Name|Created At / ", meta, "x|2026-01-01T11:00:00Z"},

@@ -36,7 +36,9 @@ func TestEndpointsCreation(t *testing.T) {
 			"subsets[0].addresses[0].hostname: Invalid value\nsubsets[0].addresses[0].nodeName: Invalid value"},
 		{"Endpoints",
 			`{subsets: [{addresses: [{ip: 1.2.3.4}], ports: [{port: 80}, {name: A, port: 0, protocol: X, appProtocol: "a b"}]}]}`,
-			"subsets[0].ports[0].name: Required value\nsubsets[0].ports[1].name: Invalid value\nsubsets[0].ports[1].port: Invalid value\nsubsets[0].ports[1].protocol: Unsupported value\nsubsets[0].ports[1].appProtocol: Invalid value"},
+			"subsets[0].ports[0].name: Required value\nsubsets[0].ports[1].name: Invalid value\n" +
+				"subsets[0].ports[1].port: Invalid value\nsubsets[0].ports[1].protocol: Unsupported value\n" +
+				"subsets[0].ports[1].appProtocol: Invalid value"},
 
 		{"EndpointSlice", `{addressType: IPv4, endpoints: [{addresses: [1.2.3.4]}], ports: [{port: 80}]}`, ""},
 		{"EndpointSlice", `{addressType: FQDN, endpoints: [{addresses: [a.example.com]}]}`, ""},
@@ -57,7 +59,8 @@ func TestEndpointsCreation(t *testing.T) {
 			"endpoints[0].addresses: Too many"},
 		{"EndpointSlice", `{addressType: IPv4, ports: [{port: 1}, {port: 2}]}`, "ports[1].name: Duplicate value"},
 		{"EndpointSlice", `{addressType: IPv4, ports: [{name: A, protocol: X, appProtocol: ""}]}`,
-			"ports[0].name: Invalid value\nports[0].protocol: Unsupported value\nports[0].appProtocol: Invalid value\nports[0].appProtocol: Invalid value"},
+			"ports[0].name: Invalid value\nports[0].protocol: Unsupported value\nports[0].appProtocol: Invalid value\n" +
+				"ports[0].appProtocol: Invalid value"},
 		{"EndpointSlice",
 			`{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], hints: {forZones: [{name: a}, {name: a}, {name: "b c"}]}}]}`,
 			"endpoints[0].hints.forZones[1].name: Duplicate value\nendpoints[0].hints.forZones[2].name: Invalid value"},
@@ -100,7 +103,8 @@ func TestDefaults(t *testing.T) {
 	kindtest.CheckDefaults(t, service.Resources(), []kindtest.Case{
 		{"EndpointSlice",
 			`{addressType: IPv4, endpoints: [{addresses: [1.2.3.4], deprecatedTopology: {a: b}}], ports: [{port: 1}]}`,
-			"addressType: IPv4\nendpoints:\n- addresses:\n  - 1.2.3.4\n  conditions: {}\nports:\n- name: \"\"\n  port: 1\n  protocol: TCP\n"},
+			"addressType: IPv4\nendpoints:\n- addresses:\n  - 1.2.3.4\n  conditions: {}\nports:\n- name: \"\"\n  port: 1\n" +
+				"  protocol: TCP\n"},
 		{"Endpoints", `{subsets: [{ports: [{port: 1}]}]}`, "subsets:\n- ports:\n  - port: 1\n    protocol: TCP\n"},
 	})
 }
@@ -127,12 +131,15 @@ func TestColumns(t *testing.T) {
 	}
 	kindtest.CheckColumns(t, service.Resources(), headings, []kindtest.Case{
 		{"Service", meta +
-			"spec: {type: ClusterIP, clusterIPs: [10.96.1.1], ports: [{port: 80, protocol: TCP}, {port: 53, nodePort: 30053, protocol: UDP}], selector: {a: b}}", "x|ClusterIP|10.96.1.1|<none>|80/TCP,53:30053/UDP|60m|a=b"},
+			"spec: {type: ClusterIP, clusterIPs: [10.96.1.1], ports: [{port: 80, protocol: TCP}, {port: 53, nodePort: 30053, " +
+			"protocol: UDP}], selector: {a: b}}", "x|ClusterIP|10.96.1.1|<none>|80/TCP,53:30053/UDP|60m|a=b"},
 		{"Service", meta + "spec: {type: NodePort, clusterIPs: [None], externalIPs: [1.1.1.1, 2.2.2.2]}",
 			"x|NodePort|None|1.1.1.1,2.2.2.2|<none>|60m|<none>"},
 		{"Service", meta + "spec: {type: LoadBalancer}", "x|LoadBalancer|<none>|<pending>|<none>|60m|<none>"},
 		{"Service", meta +
-			"spec: {type: LoadBalancer, externalIPs: [3.3.3.3]}\nstatus: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: a.example.com}]}}", "x|LoadBalancer|<none>|1.1.1.1,a.example.com,3.3.3.3|<none>|60m|<none>"},
+			"spec: {type: LoadBalancer, externalIPs: [3.3.3.3]}\n" +
+			"status: {loadBalancer: {ingress: [{ip: 1.1.1.1}, {hostname: a.example.com}]}}",
+			"x|LoadBalancer|<none>|1.1.1.1,a.example.com,3.3.3.3|<none>|60m|<none>"},
 		{"Service", meta + "spec: {type: ExternalName, externalName: a.b}", "x|ExternalName|<none>|a.b|<none>|60m|<none>"},
 		{"Endpoints", meta, "x|<none>|60m"},
 		{"Endpoints", meta + "subsets: [{addresses: [{ip: 1.1.1.1}, {ip: 'fd00::1'}], ports: [{port: 80}, {port: 81}]}]",
@@ -140,7 +147,9 @@ func TestColumns(t *testing.T) {
 		{"Endpoints", meta + "subsets: [{addresses: [{ip: 1.1.1.1}], notReadyAddresses: [{ip: 2.2.2.2}]}]", "x|1.1.1.1|60m"},
 		{"EndpointSlice", meta + "addressType: IPv4", "x|IPv4|<unset>|<unset>|60m"},
 		{"EndpointSlice", meta +
-			"addressType: IPv4\nports: [{port: 80}, {name: a}, {}, {port: 81}]\nendpoints: [{addresses: [1.1.1.1, 1.1.1.2]}, {addresses: [1.1.1.3, 1.1.1.4, 1.1.1.5]}]", "x|IPv4|80,a,* + 1 more...|1.1.1.1,1.1.1.2,1.1.1.3 + 2 more...|60m"},
+			"addressType: IPv4\nports: [{port: 80}, {name: a}, {}, {port: 81}]\n" +
+			"endpoints: [{addresses: [1.1.1.1, 1.1.1.2]}, {addresses: [1.1.1.3, 1.1.1.4, 1.1.1.5]}]",
+			"x|IPv4|80,a,* + 1 more...|1.1.1.1,1.1.1.2,1.1.1.3 + 2 more...|60m"},
 	})
 }
 

@@ -23,7 +23,8 @@ func TestMessages(t *testing.T) {
 		{spec(clusterIP, `ports: [{port: 80, nodePort: 30001}]`),
 			"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"},
 		{spec(`type: Nonsense, ` +
-			onePort), `spec.type: Unsupported value: "Nonsense": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`},
+			onePort), `spec.type: Unsupported value: "Nonsense": supported values: "ClusterIP", "ExternalName", ` +
+			`"LoadBalancer", "NodePort"`},
 		{spec(`type: NodePort, clusterIP: None, ` + onePort),
 			`spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services`},
 		{spec(`type: ExternalName, externalName: example.com, clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1]`),
@@ -31,7 +32,8 @@ func TestMessages(t *testing.T) {
 		{spec(clusterIP, onePort, `sessionAffinity: Sometimes`),
 			`spec.sessionAffinity: Unsupported value: "Sometimes": supported values: "ClientIP", "None"`},
 		{spec(clusterIP, onePort, `sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}`),
-			`spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be greater than 0 and less than 86400`},
+			`spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 86401: must be greater than 0 and less than ` +
+				`86400`},
 		{spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.2]`),
 			"spec.clusterIPs: Invalid value: [\"10.96.1.2\"]: first value must match `clusterIP`"},
 		{spec(onePort, `clusterIP: nonsense, clusterIPs: [nonsense]`),

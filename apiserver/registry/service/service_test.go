@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	clusterIP = `type: ClusterIP, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`
-	onePort   = `ports: [{port: 80}]`
+	clusterIP = `type: ClusterIP, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ` +
+		`ipFamilyPolicy: SingleStack`
+	onePort = `ports: [{port: 80}]`
 )
 
 func spec(parts ...string) string {
@@ -74,7 +75,8 @@ func TestServiceCreation(t *testing.T) {
 		{spec(clusterIP, onePort, `externalIPs: [1.2.3.4]`), ""},
 		{spec(clusterIP, onePort, `externalIPs: [nonsense]`), "spec.externalIPs[0]: Invalid value"},
 		{spec(clusterIP, onePort, `externalIPs: [127.0.0.1, 0.0.0.0, 169.254.1.1, 224.0.0.1]`),
-			"spec.externalIPs[0]: Invalid value\nspec.externalIPs[1]: Invalid value\nspec.externalIPs[2]: Invalid value\nspec.externalIPs[3]: Invalid value"},
+			"spec.externalIPs[0]: Invalid value\nspec.externalIPs[1]: Invalid value\nspec.externalIPs[2]: Invalid value\n" +
+				"spec.externalIPs[3]: Invalid value"},
 		{spec(clusterIP, onePort, `loadBalancerSourceRanges: [10.0.0.0/8]`), "spec.LoadBalancerSourceRanges: Forbidden"},
 		{balanced(`loadBalancerSourceRanges: [" 10.0.0.0/8 ", 10.0.0.1/8]`),
 			"spec.LoadBalancerSourceRanges[1]: Invalid value"},
@@ -93,11 +95,13 @@ func TestServiceCreation(t *testing.T) {
 		{spec(`type: ExternalName, externalName: "a b"`), "spec.externalName: Invalid value"},
 		{spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.1, ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`),
 			"spec.clusterIPs: Forbidden\nspec.ipFamilies: Forbidden\nspec.ipFamilyPolicy: Forbidden"},
-		{`{metadata: {annotations: {service.kubernetes.io/topology-mode: Auto, service.kubernetes.io/topology-aware-hints: Disabled}}, spec: {` + clusterIP + `, ` + onePort + `}}`,
+		{`{metadata: {annotations: {service.kubernetes.io/topology-mode: Auto, ` +
+			`service.kubernetes.io/topology-aware-hints: Disabled}}, spec: {` + clusterIP + `, ` + onePort + `}}`,
 			"metadata.annotations[service.kubernetes.io/topology-mode]: Invalid value"},
 		{`{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: "10.0.0.0/8, x"}}, spec: {` +
 			clusterIP + `, ` + onePort + `}}`,
-			"metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Forbidden\nmetadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Invalid value"},
+			"metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Forbidden\n" +
+				"metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Invalid value"},
 	} {
 		r := kindtest.Of(t, service.Resources(), "Service")
 		t.Run(c.obj, func(t *testing.T) {
@@ -122,7 +126,8 @@ func TestServiceDefaults(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, service.Resources(), "Service")
 	got := kindtest.Create(t, r,
-		`{spec: {sessionAffinity: ClientIP, type: LoadBalancer, ports: [{port: 80}, {name: b, port: 53, protocol: UDP, targetPort: dns}]}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}]}}}`).(*corev1.Service)
+		`{spec: {sessionAffinity: ClientIP, type: LoadBalancer, ports: [{port: 80}, {name: b, port: 53, protocol: UDP, `+
+			`targetPort: dns}]}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}]}}}`).(*corev1.Service)
 	if len(got.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("a client created a status: %v", got.Status)
 	}
@@ -144,23 +149,40 @@ func TestServiceUpdate(t *testing.T) {
 	dual := `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1, "fd00::1"], ipFamilies: [IPv4, IPv6]`
 	four := `ipFamilies: [IPv4]` // as allocated, from the address
 	for name, c := range map[string]struct{ old, next, want string }{
-		"address left out":       {spec(clusterIP, onePort), spec(onePort, four), ""},
-		"another address":        {spec(clusterIP, onePort), spec(onePort, four, `clusterIP: 10.96.1.2`), "spec.clusterIPs[0]: Invalid value"},
-		"headless":               {spec(clusterIP, onePort), spec(onePort, `clusterIP: None`), "spec.clusterIPs[0]: Invalid value"},
-		"no longer headless":     {spec(onePort, `clusterIP: None`), spec(onePort, `clusterIP: 10.96.1.2`), "spec.clusterIPs[0]: Invalid value"},
-		"another family":         {spec(clusterIP, onePort), spec(onePort, `clusterIP: 10.96.1.1, ipFamilies: [IPv6]`), "spec.ipFamilies[0]: Invalid value\nspec.clusterIPs[0]: Invalid value"},
-		"second family released": {spec(dual, onePort), spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`), ""},
-		"second family lost": {spec(dual, onePort), spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: PreferDualStack`),
+		"address left out": {spec(clusterIP, onePort), spec(onePort, four), ""},
+		"another address": {spec(clusterIP, onePort), spec(onePort, four, `clusterIP: 10.96.1.2`),
+			"spec.clusterIPs[0]: Invalid value"},
+		"headless": {spec(clusterIP, onePort), spec(onePort, `clusterIP: None`), "spec.clusterIPs[0]: Invalid value"},
+		"no longer headless": {spec(onePort, `clusterIP: None`), spec(onePort, `clusterIP: 10.96.1.2`),
+			"spec.clusterIPs[0]: Invalid value"},
+		"another family": {spec(clusterIP, onePort), spec(onePort, `clusterIP: 10.96.1.1, ipFamilies: [IPv6]`),
+			"spec.ipFamilies[0]: Invalid value\nspec.clusterIPs[0]: Invalid value"},
+		"second family released": {spec(dual, onePort),
+			spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`), ""},
+		"second family lost": {spec(dual, onePort),
+			spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: PreferDualStack`),
 			"spec.ipFamilyPolicy: Invalid value\nspec.ipFamilyPolicy: Invalid value"},
-		"to a name":                        {spec(clusterIP, onePort), spec(`type: ExternalName, externalName: a`), ""},
-		"to a name, kept":                  {spec(clusterIP, onePort), spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`), ""},
-		"to a name, other":                 {spec(clusterIP, onePort), spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.2`), "spec.clusterIPs: Forbidden"},
-		"class of a balancer":              {balanced(`loadBalancerClass: a/b`), balanced(`loadBalancerClass: a/c`), "spec.loadBalancerClass: Invalid value"},
-		"health port":                      {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`), balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30002`), "spec.healthCheckNodePort: Forbidden"},
-		"health port left out":             {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`), balanced(`externalTrafficPolicy: Local`), ""},
-		"no longer a load balancer":        {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001, loadBalancerClass: a/b, allocateLoadBalancerNodePorts: false`), spec(clusterIP, onePort, `externalTrafficPolicy: Local, healthCheckNodePort: 30001, loadBalancerClass: a/b, allocateLoadBalancerNodePorts: false`), ""},
-		"ports of a NodePort":              {spec(clusterIP, `type: NodePort, ports: [{port: 80, nodePort: 30001}]`), spec(clusterIP, `ports: [{port: 80, nodePort: 30001}]`), ""},
-		"a port that is allocated already": {spec(clusterIP, `type: NodePort, ports: [{port: 80, nodePort: 30001}]`), spec(clusterIP, `ports: [{port: 80, nodePort: 30002}]`), "spec.ports[0].nodePort: Forbidden"},
+		"to a name": {spec(clusterIP, onePort), spec(`type: ExternalName, externalName: a`), ""},
+		"to a name, kept": {spec(clusterIP, onePort),
+			spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ` +
+				`ipFamilyPolicy: SingleStack`), ""},
+		"to a name, other": {spec(clusterIP, onePort),
+			spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.2`), "spec.clusterIPs: Forbidden"},
+		"class of a balancer": {balanced(`loadBalancerClass: a/b`), balanced(`loadBalancerClass: a/c`),
+			"spec.loadBalancerClass: Invalid value"},
+		"health port": {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`),
+			balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30002`), "spec.healthCheckNodePort: Forbidden"},
+		"health port left out": {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`),
+			balanced(`externalTrafficPolicy: Local`), ""},
+		"no longer a load balancer": {balanced(
+			`externalTrafficPolicy: Local, healthCheckNodePort: 30001, loadBalancerClass: a/b, ` +
+				`allocateLoadBalancerNodePorts: false`),
+			spec(clusterIP, onePort, `externalTrafficPolicy: Local, healthCheckNodePort: 30001, loadBalancerClass: a/b, `+
+				`allocateLoadBalancerNodePorts: false`), ""},
+		"ports of a NodePort": {spec(clusterIP, `type: NodePort, ports: [{port: 80, nodePort: 30001}]`),
+			spec(clusterIP, `ports: [{port: 80, nodePort: 30001}]`), ""},
+		"a port that is allocated already": {spec(clusterIP, `type: NodePort, ports: [{port: 80, nodePort: 30001}]`),
+			spec(clusterIP, `ports: [{port: 80, nodePort: 30002}]`), "spec.ports[0].nodePort: Forbidden"},
 	} {
 		r := kindtest.Of(t, service.Resources(), "Service")
 		t.Run(name, func(t *testing.T) {
@@ -183,8 +205,10 @@ func lastWins(text string) string {
 func TestServiceKeepsNodePorts(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, service.Resources(), "Service")
-	old := kindtest.Create(t, r, spec(`type: NodePort, ports: [{name: a, port: 80, nodePort: 30001}, {name: b, port: 81, nodePort: 30002}]`))
-	next := kindtest.Update(t, r, old, spec(`type: NodePort, ports: [{name: b, port: 8081}, {name: c, port: 82, nodePort: 30001}, {name: a, port: 80}]`), "").(*corev1.Service)
+	old := kindtest.Create(t, r, spec(`type: NodePort, ports: [{name: a, port: 80, nodePort: 30001}, {name: b, `+
+		`port: 81, nodePort: 30002}]`))
+	next := kindtest.Update(t, r, old, spec(`type: NodePort, ports: [{name: b, port: 8081}, {name: c, port: 82, `+
+		`nodePort: 30001}, {name: a, port: 80}]`), "").(*corev1.Service)
 	var got []int32
 	for _, p := range next.Spec.Ports {
 		got = append(got, p.NodePort)
@@ -207,7 +231,8 @@ func TestServiceStatus(t *testing.T) {
 		`{hostname: 1.2.3.4}`:          "status.loadBalancer.ingress[0].hostname: Invalid value",
 		`{hostname: "a_b"}`:            "status.loadBalancer.ingress[0].hostname: Invalid value",
 	} {
-		next := kindtest.Update(t, r, old, `{spec: {type: ExternalName}, status: {loadBalancer: {ingress: [`+text+`]}}}`, "status").(*corev1.Service)
+		next := kindtest.Update(t, r, old, `{spec: {type: ExternalName}, status: {loadBalancer: {ingress: [`+text+`]}}}`,
+			"status").(*corev1.Service)
 		if next.Spec.Type != corev1.ServiceTypeLoadBalancer {
 			t.Fatalf("a write of the status changed the spec: %+v", next.Spec)
 		}

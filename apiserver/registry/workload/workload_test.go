@@ -15,9 +15,12 @@ import (
 
 // Valid objects. web is valid for each kind with a selector and a template.
 const (
-	web      = `{metadata: {name: x, labels: {own: label}}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
-	daemon   = `{metadata: {name: x}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {nodeSelector: {k: v}, containers: [{name: c, image: d}]}}}}`
-	oldWeb   = `{metadata: {name: x}, spec: {replicas: 2, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
+	web = `{metadata: {name: x, labels: {own: label}}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, ` +
+		`template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d}]}}}}`
+	daemon = `{metadata: {name: x}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, ` +
+		`spec: {nodeSelector: {k: v}, containers: [{name: c, image: d}]}}}}`
+	oldWeb = `{metadata: {name: x}, spec: {replicas: 2, template: {metadata: {labels: {a: b}}, ` +
+		`spec: {containers: [{name: c, image: d}]}}}}`
 	stateful = `{metadata: {name: x}, spec: {replicas: 2, serviceName: s, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: d, volumeMounts: [{name: data, mountPath: /data}]}]}},
   volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}}`
 	revision = `{metadata: {name: x}, data: {a: b}, revision: 1}`
@@ -117,7 +120,8 @@ func TestBadObjects(t *testing.T) {
 			"spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"},
 		{"StatefulSet", stateful, "replicas: 2",
 			"persistentVolumeClaimRetentionPolicy: {whenDeleted: Burn, whenScaled: Keep}",
-			"spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value\nspec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value"},
+			"spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value\n" +
+				"spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value"},
 		{"StatefulSet", stateful, "selector: {matchLabels: {a: b}}, ", "", "spec.selector: Required value\n" + labels},
 		{"StatefulSet", stateful, "selector: {matchLabels: {a: b}}", "selector: {}", "spec.selector: Invalid value"},
 		{"StatefulSet", stateful, "labels: {a: b}", noMatch, labels},
@@ -174,7 +178,8 @@ func TestBadUpdates(t *testing.T) {
 		{"StatefulSet", stateful, "storage: 1Gi", "storage: 2Gi", "spec: Forbidden"},
 		{"StatefulSet", stateful, "serviceName: s", "serviceName: s, podManagementPolicy: Parallel", "spec: Forbidden"},
 		{"StatefulSet", stateful, "replicas: 2",
-			"replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 2, ordinals: {start: 3}, updateStrategy: {type: OnDelete}, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}", ""},
+			"replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 2, ordinals: {start: 3}, " +
+				"updateStrategy: {type: OnDelete}, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}", ""},
 		{"StatefulSet", stateful, "image: d", "image: e", ""},
 		{"ReplicationController", oldWeb, "labels: {a: b}", "labels: {a: c}", ""},
 		{"ControllerRevision", revision, "data: {a: b}", "data: {a: c}", "data: Invalid value"},
@@ -201,16 +206,21 @@ func TestBadStatuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, text, status, want string }{
 		{"Deployment", web, "{replicas: 1, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 3, collisionCount: 2}",
-			"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\nstatus.availableReplicas: Invalid value\nstatus.availableReplicas: Invalid value"},
+			"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\n" +
+				"status.availableReplicas: Invalid value\nstatus.availableReplicas: Invalid value"},
 		{"Deployment", web, "{replicas: -1, unavailableReplicas: -1, observedGeneration: -1, collisionCount: 2}",
-			"status.observedGeneration: Invalid value\nstatus.replicas: Invalid value\nstatus.unavailableReplicas: Invalid value\n" +
-				"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\nstatus.availableReplicas: Invalid value"},
+			"status.observedGeneration: Invalid value\nstatus.replicas: Invalid value\n" +
+				"status.unavailableReplicas: Invalid value\n" +
+				"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\n" +
+				"status.availableReplicas: Invalid value"},
 		{"Deployment", web, "{collisionCount: 1}", "status.collisionCount: Invalid value"},
 		{"ReplicaSet", web, "{replicas: 1, fullyLabeledReplicas: 2, terminatingReplicas: -1}",
 			"status.terminatingReplicas: Invalid value\nstatus.fullyLabeledReplicas: Invalid value"},
 		{"DaemonSet", daemon,
 			"{currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, numberReady: -1}",
-			"status.currentNumberScheduled: Invalid value\nstatus.numberMisscheduled: Invalid value\nstatus.desiredNumberScheduled: Invalid value\nstatus.numberReady: Invalid value\nstatus.collisionCount: Invalid value"},
+			"status.currentNumberScheduled: Invalid value\nstatus.numberMisscheduled: Invalid value\n" +
+				"status.desiredNumberScheduled: Invalid value\nstatus.numberReady: Invalid value\n" +
+				"status.collisionCount: Invalid value"},
 		{"StatefulSet", stateful, "{replicas: 1, currentReplicas: 2, updatedReplicas: 2, collisionCount: 2}",
 			"status.currentReplicas: Invalid value\nstatus.updatedReplicas: Invalid value"},
 		{"StatefulSet", stateful, "{replicas: 2, readyReplicas: 1, availableReplicas: 2, collisionCount: 3}",
@@ -326,7 +336,8 @@ func TestDefaults(t *testing.T) {
 		*claim.Spec.VolumeMode != "Filesystem" {
 		t.Errorf("got %+v", claim)
 	}
-	rc := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "ReplicationController"), oldWeb).(*corev1.ReplicationController)
+	rc := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "ReplicationController"),
+		oldWeb).(*corev1.ReplicationController)
 	if rc.Spec.Selector["a"] != "b" || rc.Labels["a"] != "b" {
 		t.Errorf("got %+v", rc)
 	}
@@ -336,7 +347,8 @@ func TestDefaults(t *testing.T) {
 func TestDaemonSetTemplateGeneration(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, workload.Resources(), "DaemonSet")
-	cur := kindtest.Create(t, r, kindtest.With(t, daemon, "name: x", "name: x, annotations: {deprecated.daemonset.template.generation: '9'}"))
+	cur := kindtest.Create(t, r, kindtest.With(t, daemon, "name: x",
+		"name: x, annotations: {deprecated.daemonset.template.generation: '9'}"))
 	for _, c := range []struct{ old, new, want string }{
 		{"image: d", "image: e", "2"}, {"spec: {selector", "spec: {minReadySeconds: 1, selector", "1"},
 	} {
@@ -359,7 +371,9 @@ func TestRows(t *testing.T) {
 		{"ReplicationController", kindtest.With(t, oldWeb, "metadata: {name: x", meta), "x|2|2|1|60m|c|d|a=b"},
 		{"ReplicationController", "{}", "|1|0|0|<unknown>|||<none>"},
 		{"ControllerRevision", revision, "x|<none>|1|<unknown>"},
-		{"ControllerRevision", kindtest.With(t, revision, "name: x", "name: x, ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: s, controller: true, uid: u}]"), "x|statefulset.apps/s|1|<unknown>"},
+		{"ControllerRevision", kindtest.With(t, revision, "name: x",
+			"name: x, ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: s, controller: true, uid: u}]"),
+			"x|statefulset.apps/s|1|<unknown>"},
 	} {
 		r := kindtest.Of(t, workload.Resources(), c.kind)
 		obj := kindtest.Create(t, r, c.text)
@@ -369,7 +383,8 @@ func TestRows(t *testing.T) {
 		case *appsv1.ReplicaSet:
 			o.Status = appsv1.ReplicaSetStatus{Replicas: 2, ReadyReplicas: 1}
 		case *appsv1.DaemonSet:
-			o.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, CurrentNumberScheduled: 2, NumberReady: 1, NumberAvailable: 1}
+			o.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, CurrentNumberScheduled: 2, NumberReady: 1,
+				NumberAvailable: 1}
 		case *appsv1.StatefulSet:
 			o.Status = appsv1.StatefulSetStatus{ReadyReplicas: 1}
 		case *corev1.ReplicationController:
@@ -395,11 +410,16 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, text, want string }{
 		{"Deployment", web, ""},
-		{"Deployment", kindtest.With(t, web, "name: x", "name: x.y"), "metadata.name: this is used in Pod names and hostnames"},
-		{"Deployment", kindtest.With(t, web, "image: d", "image: d, env: [{name: a, value: b}, {name: a, value: c}]"), "spec.template.spec.containers[0].env[1]: hides previous definition"},
-		{"StatefulSet", kindtest.With(t, stateful, "replicas: 2", "revisionHistoryLimit: -1"), "spec.revisionHistoryLimit: a negative value"},
-		{"StatefulSet", kindtest.With(t, stateful, "1Gi", "500m"), "spec.volumeClaimTemplates[0].spec.resources.requests[storage]: fractional byte value"},
-		{"DaemonSet", kindtest.With(t, daemon, "{k: v}", "{beta.kubernetes.io/os: linux}"), "spec.template.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14"},
+		{"Deployment", kindtest.With(t, web, "name: x", "name: x.y"),
+			"metadata.name: this is used in Pod names and hostnames"},
+		{"Deployment", kindtest.With(t, web, "image: d", "image: d, env: [{name: a, value: b}, {name: a, value: c}]"),
+			"spec.template.spec.containers[0].env[1]: hides previous definition"},
+		{"StatefulSet", kindtest.With(t, stateful, "replicas: 2", "revisionHistoryLimit: -1"),
+			"spec.revisionHistoryLimit: a negative value"},
+		{"StatefulSet", kindtest.With(t, stateful, "1Gi", "500m"),
+			"spec.volumeClaimTemplates[0].spec.resources.requests[storage]: fractional byte value"},
+		{"DaemonSet", kindtest.With(t, daemon, "{k: v}", "{beta.kubernetes.io/os: linux}"),
+			"spec.template.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14"},
 		{"ReplicationController", kindtest.With(t, oldWeb, "name: x", "name: x.y"), "metadata.name: this is used"},
 	} {
 		r := kindtest.Of(t, workload.Resources(), c.kind)

@@ -20,7 +20,8 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 		Labels: map[string]string{"app": fmt.Sprint("a", r.IntN(3))}}}
 	p.Spec.Containers = []corev1.Container{{Name: "c",
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			"cpu": *resource.NewQuantity(int64(r.IntN(3)), resource.DecimalSI), "example.com/gpu": *resource.NewQuantity(int64(r.IntN(2)), resource.DecimalSI)}}}}
+			"cpu":             *resource.NewQuantity(int64(r.IntN(3)), resource.DecimalSI),
+			"example.com/gpu": *resource.NewQuantity(int64(r.IntN(2)), resource.DecimalSI)}}}}
 	if r.IntN(2) == 0 {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: int32(1 + r.IntN(3))}}
 	}
@@ -29,7 +30,8 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	}
 	if r.IntN(2) == 0 {
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("a", r.IntN(3))}}}}}}
+			TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("a",
+				r.IntN(3))}}}}}}
 	}
 	return p
 }
@@ -44,7 +46,8 @@ func TestCountsMatchFreshCluster(t *testing.T) {
 	selectors := []*Selector{}
 	for i := range 3 {
 		for ns := range 2 {
-			selectors = append(selectors, InNamespace(fmt.Sprint("ns", ns), labels.SelectorFromSet(labels.Set{"app": fmt.Sprint("a", i)})))
+			selectors = append(selectors, InNamespace(fmt.Sprint("ns", ns),
+				labels.SelectorFromSet(labels.Set{"app": fmt.Sprint("a", i)})))
 		}
 	}
 	for i := range 1000 {
@@ -72,8 +75,10 @@ func TestCountsMatchFreshCluster(t *testing.T) {
 				t.Fatalf("%s: %v, want %v", s.key, a, b)
 			}
 		}
-		if !reflect.DeepEqual(all.owned, fresh.owned) || len(all.termCounts) != len(fresh.termCounts) || len(all.nodes) != len(fresh.nodes) {
-			t.Fatalf("owned %v, want %v; terms %d, want %d; nodes %d, want %d", all.owned, fresh.owned, len(all.termCounts), len(fresh.termCounts), len(all.nodes), len(fresh.nodes))
+		if !reflect.DeepEqual(all.owned, fresh.owned) || len(all.termCounts) != len(fresh.termCounts) ||
+			len(all.nodes) != len(fresh.nodes) {
+			t.Fatalf("owned %v, want %v; terms %d, want %d; nodes %d, want %d", all.owned, fresh.owned, len(all.termCounts),
+				len(fresh.termCounts), len(all.nodes), len(fresh.nodes))
 		}
 		for id, have := range all.termCounts {
 			if !maps.Equal(have.byNode, fresh.termCounts[id].byNode) {
@@ -81,7 +86,8 @@ func TestCountsMatchFreshCluster(t *testing.T) {
 			}
 		}
 		for name, n := range all.nodes {
-			if want := fresh.nodes[name]; n.Requested.CPU != want.Requested.CPU || !maps.Equal(n.Requested.More, want.Requested.More) ||
+			if want := fresh.nodes[name]; n.Requested.CPU != want.Requested.CPU || !maps.Equal(n.Requested.More,
+				want.Requested.More) ||
 				n.NonZeroRequested.CPU != want.NonZeroRequested.CPU || n.usedHostPorts != want.usedHostPorts {
 				t.Fatalf("%s: %+v, want %+v", name, n.Requested, want.Requested)
 			}
@@ -101,7 +107,8 @@ func TestLeastRecentlyUsedCountIsDropped(t *testing.T) {
 	all.CountOf(selector(0))
 	all.CountOf(selector(maxCounts))
 	if len(all.counts) != maxCounts || all.counts[selector(0).key] == nil || all.counts[selector(1).key] != nil {
-		t.Errorf("%d counts; that of the first: %t, of the second: %t", len(all.counts), all.counts[selector(0).key] != nil, all.counts[selector(1).key] != nil)
+		t.Errorf("%d counts; that of the first: %t, of the second: %t", len(all.counts), all.counts[selector(0).key] != nil,
+			all.counts[selector(1).key] != nil)
 	}
 }
 
@@ -124,7 +131,8 @@ func TestNodesAreAddedAndRemovedWithTheirPods(t *testing.T) {
 		t.Errorf("%d nodes, %d with the image", len(all.Nodes()), all.NodesWithImage("i:latest"))
 	}
 	all.DropNode("a")
-	if len(all.Nodes()) != 1 || all.Node("b") == nil || all.NodesWithImage("i:latest") != 1 || all.ByDomain("zone", map[string]int{"a": 1})["a"] != 0 {
+	if len(all.Nodes()) != 1 || all.Node("b") == nil || all.NodesWithImage("i:latest") != 1 || all.ByDomain("zone",
+		map[string]int{"a": 1})["a"] != 0 {
 		t.Error("a dropped node still counts")
 	}
 	all.SetNode(node("a"))
@@ -148,7 +156,8 @@ func TestNodesAreAddedAndRemovedWithTheirPods(t *testing.T) {
 func TestNodeDifference(t *testing.T) {
 	t.Parallel()
 	ready := func() *corev1.Node {
-		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+			Status: corev1.ConditionTrue}}}}
 	}
 	for name, c := range map[string]struct {
 		change func(*corev1.Node)
@@ -157,10 +166,14 @@ func TestNodeDifference(t *testing.T) {
 		"a heartbeat": {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, 0},
 		"an image":    {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{}} }, 0},
 		"not ready":   {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, NodeTaints},
-		"a taint":     {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}} }, NodeTaints},
-		"cordoned":    {func(n *corev1.Node) { n.Spec.Unschedulable = true }, NodeTaints},
-		"a label":     {func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, NodeLabels},
-		"more CPU":    {func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1")} }, NodeAllocatable},
+		"a taint": {func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "k",
+				Effect: corev1.TaintEffectNoSchedule}}
+		}, NodeTaints},
+		"cordoned": {func(n *corev1.Node) { n.Spec.Unschedulable = true }, NodeTaints},
+		"a label":  {func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, NodeLabels},
+		"more CPU": {func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1")} },
+			NodeAllocatable},
 	} {
 		n := ready()
 		c.change(n)

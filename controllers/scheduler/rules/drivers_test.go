@@ -37,10 +37,13 @@ func TestStorageCapacity(t *testing.T) {
 		capacities []*storagev1.CSIStorageCapacity
 		fit, why   string
 	}{
-		"nothing published yet":        {true, nil, "", full},
-		"enough in one zone":           {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "5"), storageCapacity("2", "4")}, "a", full},
-		"enough in another part":       {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "4"), storageCapacity("1", "6")}, "a", full},
-		"too small parts":              {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "9/4"), storageCapacity("2", "9/5")}, "b", full},
+		"nothing published yet": {true, nil, "", full},
+		"enough in one zone": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "5"),
+			storageCapacity("2", "4")}, "a", full},
+		"enough in another part": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "4"),
+			storageCapacity("1", "6")}, "a", full},
+		"too small parts": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "9/4"),
+			storageCapacity("2", "9/5")}, "b", full},
 		"only a maximum":               {true, []*storagev1.CSIStorageCapacity{storageCapacity("2", "/5")}, "b", full},
 		"the driver publishes nothing": {false, nil, "a b c", ""},
 	} {

@@ -117,36 +117,63 @@ func TestScores(t *testing.T) {
 		want   string
 	}{
 		// nodes have 10 CPUs and 10 Gi
-		"least allocated":                 {"NodeResourcesFit", []string{"a", "b"}, []func(*cluster.Cluster){place("a", testPod(named("t"), wants("cpu", "5", "memory", "0")))}, testPod(wants("cpu", "1", "memory", "1Gi")), "a:65 b:90"},
-		"a pod without requests weighs":   {"NodeResourcesFit", []string{"a"}, nil, testPod(), "a:98"},
-		"balanced":                        {"NodeResourcesBalancedAllocation", []string{"a", "b"}, []func(*cluster.Cluster){place("b", testPod(named("t"), wants("cpu", "4")))}, testPod(wants("cpu", "2", "memory", "2Gi")), "a:100 b:80"},
-		"balanced, more than all":         {"NodeResourcesBalancedAllocation", []string{"a"}, []func(*cluster.Cluster){place("a", testPod(named("t"), wants("cpu", "40")))}, testPod(wants("cpu", "1")), "a:50"},
-		"balanced, by memory alone":       {"NodeResourcesBalancedAllocation", []string{"a"}, nil, testPod(wants("memory", "5Gi")), "a:75"},
-		"balanced, with no request":       {"NodeResourcesBalancedAllocation", []string{"a", "b"}, []func(*cluster.Cluster){place("b", testPod(named("t"), wants("cpu", "4")))}, testPod(), ""},
-		"no image":                        {"ImageLocality", []string{"a", "b"}, nil, testPod(), ""},
-		"a large image on half the nodes": {"ImageLocality", []string{"a", "b"}, []func(*cluster.Cluster){images("a", "i:latest", 1000<<20)}, testPod(), "a:48 b:0"},
-		"a small image":                   {"ImageLocality", []string{"a", "b"}, []func(*cluster.Cluster){images("a", "i:latest", 20<<20)}, testPod(), "a:0 b:0"},
-		"a huge image":                    {"ImageLocality", []string{"a"}, []func(*cluster.Cluster){images("a", "i:latest", 9000<<20)}, testPod(), "a:100"},
-		"taints":                          {"TaintToleration", []string{"a", "b", "c"}, []func(*cluster.Cluster){taint("b", "k"), taint("c", "k", "l")}, testPod(), "a:100 b:50 c:0"},
-		"taints, tolerated":               {"TaintToleration", []string{"a", "b"}, []func(*cluster.Cluster){taint("b", "k")}, testPod(tolerating(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists})), "a:100 b:100"},
-		"no taints":                       {"TaintToleration", []string{"a", "b"}, nil, testPod(), ""},
-		"preferred nodes":                 {"NodeAffinity", []string{"a disk=ssd zone=1", "b disk=ssd", "c"}, nil, testPod(prefer(2, "disk", "ssd"), prefer(6, "zone", "1")), "a:100 b:25 c:0"},
-		"preferred pods":                  {"InterPodAffinity", zones, nil, testPod(preferPods(5, "x", false)), "a:100 b:0 c:0"},
-		"pods to avoid":                   {"InterPodAffinity", zones, nil, testPod(preferPods(5, "x", true)), "a:0 b:100 c:100"},
-		"preferred by those there":        {"InterPodAffinity", zones, []func(*cluster.Cluster){place("b", testPod(named("t"), preferPods(5, "me", false)))}, testPod(app("me")), "a:0 b:100 c:0"},
-		"required by those there":         {"InterPodAffinity", zones, []func(*cluster.Cluster){place("c", testPod(named("t"), near(term("me"))))}, testPod(app("me")), "a:0 b:0 c:100"},
-		"no pods preferred":               {"InterPodAffinity", zones, nil, testPod(), ""},
-		"soft spread":                     {"PodTopologySpread", []string{"a zone=1: x x", "b zone=2: x", "c zone=3", "d"}, nil, testPod(app("x"), spreading(corev1.TopologySpreadConstraint{WhenUnsatisfiable: corev1.ScheduleAnyway})), "a:0 b:33 c:100 d:0"},
+		"least allocated": {"NodeResourcesFit", []string{"a", "b"},
+			[]func(*cluster.Cluster){place("a", testPod(named("t"), wants("cpu", "5", "memory", "0")))},
+			testPod(wants("cpu", "1", "memory", "1Gi")), "a:65 b:90"},
+		"a pod without requests weighs": {"NodeResourcesFit", []string{"a"}, nil, testPod(), "a:98"},
+		"balanced": {"NodeResourcesBalancedAllocation", []string{"a", "b"},
+			[]func(*cluster.Cluster){place("b", testPod(named("t"), wants("cpu", "4")))},
+			testPod(wants("cpu", "2", "memory", "2Gi")), "a:100 b:80"},
+		"balanced, more than all": {"NodeResourcesBalancedAllocation", []string{"a"},
+			[]func(*cluster.Cluster){place("a", testPod(named("t"), wants("cpu", "40")))}, testPod(wants("cpu", "1")), "a:50"},
+		"balanced, by memory alone": {"NodeResourcesBalancedAllocation", []string{"a"}, nil,
+			testPod(wants("memory", "5Gi")), "a:75"},
+		"balanced, with no request": {"NodeResourcesBalancedAllocation", []string{"a", "b"},
+			[]func(*cluster.Cluster){place("b", testPod(named("t"), wants("cpu", "4")))}, testPod(), ""},
+		"no image": {"ImageLocality", []string{"a", "b"}, nil, testPod(), ""},
+		"a large image on half the nodes": {"ImageLocality", []string{"a", "b"},
+			[]func(*cluster.Cluster){images("a", "i:latest", 1000<<20)}, testPod(), "a:48 b:0"},
+		"a small image": {"ImageLocality", []string{"a", "b"},
+			[]func(*cluster.Cluster){images("a", "i:latest", 20<<20)}, testPod(), "a:0 b:0"},
+		"a huge image": {"ImageLocality", []string{"a"},
+			[]func(*cluster.Cluster){images("a", "i:latest", 9000<<20)}, testPod(), "a:100"},
+		"taints": {"TaintToleration", []string{"a", "b", "c"},
+			[]func(*cluster.Cluster){taint("b", "k"), taint("c", "k", "l")}, testPod(), "a:100 b:50 c:0"},
+		"taints, tolerated": {"TaintToleration", []string{"a", "b"}, []func(*cluster.Cluster){taint("b", "k")},
+			testPod(tolerating(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists})), "a:100 b:100"},
+		"no taints": {"TaintToleration", []string{"a", "b"}, nil, testPod(), ""},
+		"preferred nodes": {"NodeAffinity", []string{"a disk=ssd zone=1", "b disk=ssd", "c"}, nil,
+			testPod(prefer(2, "disk", "ssd"), prefer(6, "zone", "1")), "a:100 b:25 c:0"},
+		"preferred pods": {"InterPodAffinity", zones, nil, testPod(preferPods(5, "x", false)), "a:100 b:0 c:0"},
+		"pods to avoid":  {"InterPodAffinity", zones, nil, testPod(preferPods(5, "x", true)), "a:0 b:100 c:100"},
+		"preferred by those there": {"InterPodAffinity", zones,
+			[]func(*cluster.Cluster){place("b", testPod(named("t"), preferPods(5, "me", false)))}, testPod(app("me")),
+			"a:0 b:100 c:0"},
+		"required by those there": {"InterPodAffinity", zones,
+			[]func(*cluster.Cluster){place("c", testPod(named("t"), near(term("me"))))}, testPod(app("me")), "a:0 b:0 c:100"},
+		"no pods preferred": {"InterPodAffinity", zones, nil, testPod(), ""},
+		"soft spread": {"PodTopologySpread", []string{"a zone=1: x x", "b zone=2: x", "c zone=3", "d"},
+			nil, testPod(app("x"), spreading(corev1.TopologySpreadConstraint{WhenUnsatisfiable: corev1.ScheduleAnyway})),
+			"a:0 b:33 c:100 d:0"},
 		"pods of a controller": {"PodTopologySpread", []string{"a kubernetes.io/hostname=a", "b kubernetes.io/hostname=b"},
-			[]func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")), testPod(named("t"), ownedBy("rs")))}, testPod(ownedBy("rs")), "a:40 b:100"},
-		"pods of a Service":            {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x")), "a:40 b:100"},
-		"pods of another Service":      {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "y")}, testPod(app("x")), ""},
-		"a Service elsewhere":          {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("other", "x")}, testPod(app("x")), ""},
-		"a Service and a controller":   {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x"), ownedBy("rs")), ""},
-		"a Service and a Job":          {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x"), ownedBy("job"), func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), "a:40 b:100"},
-		"a Service that is gone":       {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x"), func(all *cluster.Cluster) { all.SetService(service("default", "x"), nil) }}, testPod(app("x")), ""},
-		"own constraints, not Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), ""},
-		"pods of others":               {"PodTopologySpread", []string{"a kubernetes.io/hostname=a"}, []func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")))}, testPod(ownedBy("another")), ""},
+			[]func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")), testPod(named("t"), ownedBy("rs")))},
+			testPod(ownedBy("rs")), "a:40 b:100"},
+		"pods of a Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
+			testPod(app("x")), "a:40 b:100"},
+		"pods of another Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "y")},
+			testPod(app("x")), ""},
+		"a Service elsewhere": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("other", "x")},
+			testPod(app("x")), ""},
+		"a Service and a controller": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
+			testPod(app("x"), ownedBy("rs")), ""},
+		"a Service and a Job": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
+			testPod(app("x"), ownedBy("job"), func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), "a:40 b:100"},
+		"a Service that is gone": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x"),
+			func(all *cluster.Cluster) { all.SetService(service("default", "x"), nil) }}, testPod(app("x")), ""},
+		"own constraints, not Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
+			testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), ""},
+		"pods of others": {"PodTopologySpread", []string{"a kubernetes.io/hostname=a"},
+			[]func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")))}, testPod(ownedBy("another")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := sketch(c.nodes...)
@@ -198,10 +225,13 @@ func TestOnlyNamedNodesAreFiltered(t *testing.T) {
 	if got := out.Message(); got != want || len(out.Refused) != 1 {
 		t.Errorf("%q, %d filtered", got, len(out.Refused))
 	}
-	if out := chooser.Choose(NewCycle(all, cluster.NewPod(testPod(onlyOn("b"))))); out.Node == nil || out.Node.Name != "b" {
+	if out := chooser.Choose(NewCycle(all, cluster.NewPod(testPod(onlyOn("b"))))); out.Node == nil ||
+		out.Node.Name != "b" {
 		t.Errorf("not on b: %q", out.Message())
 	}
-	if out := chooser.Choose(NewCycle(all, cluster.NewPod(testPod(onlyOn("gone"))))); out.Message() != "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]." {
+	if out := chooser.Choose(NewCycle(all,
+		cluster.NewPod(testPod(onlyOn("gone"))))); out.Message() != "0/3 nodes are available: 3 node(s) didn't satisfy "+
+		"plugin(s) [NodeAffinity]." {
 		t.Errorf("%q", out.Message())
 	}
 }

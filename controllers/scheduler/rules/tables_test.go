@@ -114,11 +114,13 @@ func TestPodTopologySpread(t *testing.T) {
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{MaxSkew: 2})), fit: "a b"},
 		"without the label": {nodes: []string{"a zone=1", "b"},
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a", why: whyNoneLabel + " final=true"},
-		"other pods do not count": {nodes: []string{"a zone=1: y y y", "b zone=2"}, pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
+		"other pods do not count": {nodes: []string{"a zone=1: y y y", "b zone=2"},
+			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
 		"pods of other namespaces do not count": {nodes: []string{"a zone=1: x x x", "b zone=2"},
 			pod: testPod(app("x"), elsewhere, spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
 		"only preferred": {nodes: []string{"a zone=1: x x x", "b zone=2"},
-			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{WhenUnsatisfiable: corev1.ScheduleAnyway})), fit: "a b"},
+			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{WhenUnsatisfiable: corev1.ScheduleAnyway})),
+			fit: "a b"},
 		"minDomains not reached": {nodes: []string{"a zone=1: x", "b zone=2: x"},
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{MinDomains: new(int32(3))})), why: skewed},
 		"minDomains reached": {nodes: []string{"a zone=1: x", "b zone=2: x"},
@@ -127,7 +129,8 @@ func TestPodTopologySpread(t *testing.T) {
 			pod: testPod(app("x"), selecting("disk", "ssd"), spreading(corev1.TopologySpreadConstraint{})), fit: "a",
 			why: "node(s) didn't match Pod's node affinity/selector final=true"},
 		"unless nodeAffinityPolicy is Ignore": {nodes: []string{"a zone=1 disk=ssd: x", "b zone=2 disk=hdd"},
-			pod: testPod(app("x"), selecting("disk", "ssd"), spreading(corev1.TopologySpreadConstraint{NodeAffinityPolicy: &ignore})),
+			pod: testPod(app("x"), selecting("disk", "ssd"),
+				spreading(corev1.TopologySpreadConstraint{NodeAffinityPolicy: &ignore})),
 			why: "node(s) didn't match Pod's node affinity/selector final=true, " + skewed},
 		"tainted nodes count": {nodes: []string{"a zone=1", "b zone=2: x"}, change: taintA,
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})),
@@ -135,11 +138,14 @@ func TestPodTopologySpread(t *testing.T) {
 		"unless nodeTaintsPolicy is Honor": {nodes: []string{"a zone=1", "b zone=2: x"}, change: taintA,
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{NodeTaintsPolicy: &honor})), fit: "b",
 			why: "node(s) had untolerated taint(s) final=true"},
-		"pods that are being deleted do not count": {nodes: []string{"a zone=1", "b zone=2"}, change: func(all *cluster.Cluster) {
-			all.Add(cluster.NewPod(testPod(named("leaving"), app("x"), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })), "a")
-		}, pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
+		"pods that are being deleted do not count": {nodes: []string{"a zone=1", "b zone=2"},
+			change: func(all *cluster.Cluster) {
+				all.Add(cluster.NewPod(testPod(named("leaving"), app("x"),
+					func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })), "a")
+			}, pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
 		"two constraints": {nodes: []string{"a zone=1 host=a: x", "b zone=1 host=b", "c zone=2 host=c: x"},
-			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{}), spreading(corev1.TopologySpreadConstraint{TopologyKey: "host"})), fit: "b", why: skewed},
+			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{}),
+				spreading(corev1.TopologySpreadConstraint{TopologyKey: "host"})), fit: "b", why: skewed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := sketch(c.nodes...)
@@ -187,7 +193,8 @@ func inTeam(team string) func(*corev1.PodAffinityTerm) {
 func TestInterPodAffinity(t *testing.T) {
 	t.Parallel()
 	const attracted, repelled, repels = "node(s) didn't match pod affinity rules final=true",
-		"node(s) didn't match pod anti-affinity rules final=false", "node(s) didn't satisfy existing pods anti-affinity rules final=false"
+		"node(s) didn't match pod anti-affinity rules final=false",
+		"node(s) didn't satisfy existing pods anti-affinity rules final=false"
 	two := []string{"a zone=1: x", "b zone=1", "c zone=2: y"}
 	for name, c := range map[string]struct {
 		nodes []string
@@ -196,23 +203,36 @@ func TestInterPodAffinity(t *testing.T) {
 		fit   string
 		why   string
 	}{
-		"the whole domain":            {nodes: two, pod: testPod(near(term("x"))), fit: "a b", why: attracted},
-		"no pods":                     {nodes: two, pod: testPod(near(term("z"))), why: attracted},
-		"itself":                      {nodes: two, pod: testPod(app("z"), near(term("z"))), fit: "a b c"},
-		"all terms":                   {nodes: two, pod: testPod(near(term("x"), term("x", func(t *corev1.PodAffinityTerm) { t.TopologyKey = "host" }))), why: attracted},
-		"one pod matches all terms":   {nodes: []string{"a zone=1 host=a: x", "b zone=1 host=b"}, pod: testPod(near(term("x"), term("x", func(t *corev1.PodAffinityTerm) { t.TopologyKey = "host" }))), fit: "a", why: attracted},
-		"no pod matches all terms":    {nodes: []string{"a zone=1: x y"}, pod: testPod(near(term("x"), term("y"))), why: attracted},
-		"anti":                        {nodes: two, pod: testPod(far(term("x"))), fit: "c", why: repelled},
-		"anti without the label":      {nodes: []string{"a: x", "b"}, pod: testPod(far(term("x"))), fit: "a b"},
-		"anti of one that is there":   {nodes: []string{"a zone=1", "b zone=1", "c zone=2"}, there: testPod(named("t"), far(term("me"))), pod: testPod(app("me")), fit: "c", why: repels},
-		"other namespace":             {nodes: two, pod: testPod(elsewhere, near(term("x"))), why: attracted},
-		"by namespaces":               {nodes: two, pod: testPod(elsewhere, near(term("x", inNamespaces("default")))), fit: "a b", why: attracted},
-		"by namespaceSelector":        {nodes: two, pod: testPod(elsewhere, near(term("x", inTeam("red")))), fit: "a b", why: attracted},
-		"by another team's":           {nodes: two, pod: testPod(near(term("x", inTeam("blue")))), why: attracted},
-		"an empty namespaceSelector":  {nodes: two, pod: testPod(elsewhere, near(term("x", func(t *corev1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }))), fit: "a b", why: attracted},
-		"both":                        {nodes: two, pod: testPod(near(term("x", inTeam("blue"), inNamespaces("default")))), fit: "a b", why: attracted},
-		"no selector selects nothing": {nodes: two, pod: testPod(far(corev1.PodAffinityTerm{TopologyKey: "zone"})), fit: "a b c"},
-		"an empty selector selects all": {nodes: two, pod: testPod(far(corev1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}})),
+		"the whole domain": {nodes: two, pod: testPod(near(term("x"))), fit: "a b", why: attracted},
+		"no pods":          {nodes: two, pod: testPod(near(term("z"))), why: attracted},
+		"itself":           {nodes: two, pod: testPod(app("z"), near(term("z"))), fit: "a b c"},
+		"all terms": {nodes: two,
+			pod: testPod(near(term("x"), term("x", func(t *corev1.PodAffinityTerm) { t.TopologyKey = "host" }))),
+			why: attracted},
+		"one pod matches all terms": {nodes: []string{"a zone=1 host=a: x", "b zone=1 host=b"},
+			pod: testPod(near(term("x"), term("x", func(t *corev1.PodAffinityTerm) { t.TopologyKey = "host" }))), fit: "a",
+			why: attracted},
+		"no pod matches all terms": {nodes: []string{"a zone=1: x y"}, pod: testPod(near(term("x"), term("y"))),
+			why: attracted},
+		"anti":                   {nodes: two, pod: testPod(far(term("x"))), fit: "c", why: repelled},
+		"anti without the label": {nodes: []string{"a: x", "b"}, pod: testPod(far(term("x"))), fit: "a b"},
+		"anti of one that is there": {nodes: []string{"a zone=1", "b zone=1", "c zone=2"}, there: testPod(named("t"),
+			far(term("me"))), pod: testPod(app("me")), fit: "c", why: repels},
+		"other namespace": {nodes: two, pod: testPod(elsewhere, near(term("x"))), why: attracted},
+		"by namespaces": {nodes: two, pod: testPod(elsewhere, near(term("x", inNamespaces("default")))),
+			fit: "a b", why: attracted},
+		"by namespaceSelector": {nodes: two, pod: testPod(elsewhere, near(term("x", inTeam("red")))), fit: "a b",
+			why: attracted},
+		"by another team's": {nodes: two, pod: testPod(near(term("x", inTeam("blue")))), why: attracted},
+		"an empty namespaceSelector": {nodes: two,
+			pod: testPod(elsewhere, near(term("x",
+				func(t *corev1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }))), fit: "a b", why: attracted},
+		"both": {nodes: two, pod: testPod(near(term("x", inTeam("blue"), inNamespaces("default")))),
+			fit: "a b", why: attracted},
+		"no selector selects nothing": {nodes: two, pod: testPod(far(corev1.PodAffinityTerm{TopologyKey: "zone"})),
+			fit: "a b c"},
+		"an empty selector selects all": {nodes: two,
+			pod: testPod(far(corev1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}})),
 			why: repelled},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +277,8 @@ func bound(name string, change ...func(*corev1.PersistentVolume)) []client.Objec
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
 		Annotations: map[string]string{claim.BindCompleted: "yes"}}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name}}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: name}}}}
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d",
+			VolumeHandle: name}}}}
 	for _, f := range change {
 		f(pv)
 	}
@@ -290,19 +311,27 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 		fit     string
 		why     string
 	}{
-		"no zone":                       {objects: [][]client.Object{bound("v")}, fit: "a b c"},
-		"a zone":                        {objects: [][]client.Object{bound("v", zone("1"))}, fit: "a c", why: away},
-		"zones":                         {objects: [][]client.Object{bound("v", zone("2__1"))}, fit: "a b c"},
-		"room for one more":             {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)}, there: []string{"w"}, fit: "a b c"},
-		"no more":                       {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 1)}, there: []string{"w"}, fit: "b c", why: full},
-		"the same volume counts once":   {objects: [][]client.Object{bound("v"), limit("a", 1)}, there: []string{"v"}, fit: "a b c"},
-		"of two pods too":               {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)}, there: []string{"w", "w"}, fit: "a b c"},
-		"a limit of zero":               {objects: [][]client.Object{bound("v"), limit("a", 0)}, fit: "b c", why: full},
-		"still attached there":          {objects: [][]client.Object{bound("v"), bound("w"), attached("w"), limit("a", 1)}, fit: "b c", why: full},
-		"attached there already":        {objects: [][]client.Object{bound("v"), attached("v"), limit("a", 1)}, fit: "a b c"},
-		"no node has the driver":        {objects: [][]client.Object{bound("v"), needed}, why: "d CSI driver is not installed on the node final=false"},
-		"one node has the driver":       {objects: [][]client.Object{bound("v"), needed, installed}, fit: "b", why: "d CSI driver is not installed on the node final=false"},
-		"volumes of no driver are free": {objects: [][]client.Object{bound("v", func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }), limit("a", 0)}, fit: "a b c"},
+		"no zone": {objects: [][]client.Object{bound("v")}, fit: "a b c"},
+		"a zone":  {objects: [][]client.Object{bound("v", zone("1"))}, fit: "a c", why: away},
+		"zones":   {objects: [][]client.Object{bound("v", zone("2__1"))}, fit: "a b c"},
+		"room for one more": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)},
+			there: []string{"w"}, fit: "a b c"},
+		"no more": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 1)},
+			there: []string{"w"}, fit: "b c", why: full},
+		"the same volume counts once": {objects: [][]client.Object{bound("v"), limit("a", 1)}, there: []string{"v"},
+			fit: "a b c"},
+		"of two pods too": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)},
+			there: []string{"w", "w"}, fit: "a b c"},
+		"a limit of zero": {objects: [][]client.Object{bound("v"), limit("a", 0)}, fit: "b c", why: full},
+		"still attached there": {objects: [][]client.Object{bound("v"), bound("w"), attached("w"), limit("a", 1)},
+			fit: "b c", why: full},
+		"attached there already": {objects: [][]client.Object{bound("v"), attached("v"), limit("a", 1)}, fit: "a b c"},
+		"no node has the driver": {objects: [][]client.Object{bound("v"), needed},
+			why: "d CSI driver is not installed on the node final=false"},
+		"one node has the driver": {objects: [][]client.Object{bound("v"), needed, installed}, fit: "b",
+			why: "d CSI driver is not installed on the node final=false"},
+		"volumes of no driver are free": {objects: [][]client.Object{bound("v",
+			func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }), limit("a", 0)}, fit: "a b c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := sketch(nodes...)
@@ -335,13 +364,16 @@ func TestRequestsThatCount(t *testing.T) {
 		"overhead": {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = list("cpu", "250m") }), 1250},
 		"overhead that the status has, too": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
 			p.Spec.Overhead = list("cpu", "250m")
-			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: list("cpu", "1250m")}, list("cpu", "1250m")
+			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: list("cpu", "1250m")},
+				list("cpu", "1250m")
 		}), 1250},
 		"a resize down": {testPod(wants("cpu", "1"), allocated("2")), 2000},
 		"a resize up":   {testPod(wants("cpu", "2"), allocated("1")), 2000},
-		"the pod's own": {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "3")} }), 3000},
+		"the pod's own": {testPod(wants("cpu", "1"),
+			func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "3")} }), 3000},
 		"the largest init one": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: list("cpu", "4")}}}
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: list("cpu",
+				"4")}}}
 		}), 4000},
 	} {
 		if got := cluster.NewPod(c.pod).Requests.CPU; got != c.cpu {
@@ -356,7 +388,8 @@ func TestRequestsThatCount(t *testing.T) {
 	if fit, _ := fitting(gpu, testPod(wants("example.com/gpu", "1"))); fit != "a" {
 		t.Error("the second GPU is not free")
 	}
-	if fit, why := fitting(gpu, testPod(wants("example.com/gpu", "2"))); fit != "" || why != "Insufficient example.com/gpu final=false" {
+	if fit, why := fitting(gpu, testPod(wants("example.com/gpu", "2"))); fit != "" ||
+		why != "Insufficient example.com/gpu final=false" {
 		t.Errorf("fits on %q, %q", fit, why)
 	}
 	if _, why := fitting(gpu, testPod(wants("example.com/gpu", "3"))); why != "Insufficient example.com/gpu final=true" {

@@ -272,18 +272,22 @@ func TestExpected(t *testing.T) {
 		want   string
 		damage string
 	}{
-		"as it is":                     {func(*Expected) {}, "a", ""},
-		"a longer file":                {func(e *Expected) { e.Size++ }, "a", "truncated"},
-		"a later generation":           {func(e *Expected) { e.Generation = 6 }, "", "missing"},
-		"an older state file":          {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 1, Base: 9} }, "", "older than its log"},
-		"another state file":           {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 2, Base: 9} }, "", ""},
-		"a newer, complete one":        {func(e *Expected) { *e = Expected{Place: Place{Generation: 7}, File: 1, Base: 11} }, "", ""},
-		"one that has lost its newest": {func(e *Expected) { e.Generation, e.Open, e.Base = 0, false, 9 }, "", "older than its log"},
+		"as it is":           {func(*Expected) {}, "a", ""},
+		"a longer file":      {func(e *Expected) { e.Size++ }, "a", "truncated"},
+		"a later generation": {func(e *Expected) { e.Generation = 6 }, "", "missing"},
+		"an older state file": {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 1, Base: 9} },
+			"", "older than its log"},
+		"another state file": {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 2, Base: 9} }, "", ""},
+		"a newer, complete one": {func(e *Expected) { *e = Expected{Place: Place{Generation: 7}, File: 1, Base: 11} },
+			"", ""},
+		"one that has lost its newest": {func(e *Expected) { e.Generation, e.Open, e.Base = 0, false, 9 }, "",
+			"older than its log"},
 	} {
 		e := now
 		c.change(&e)
 		got, err := Read(path, e)
-		if names(got) != c.want || (err == nil) != (c.damage == "") || err != nil && !strings.Contains(err.Error(), c.damage) {
+		if names(got) != c.want || (err == nil) != (c.damage == "") || err != nil && !strings.Contains(err.Error(),
+			c.damage) {
 			t.Errorf("%s: %q, %v", name, names(got), err)
 		}
 	}
@@ -352,7 +356,8 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(path, Expected{Place: Place{Generation: 5, Number: number, At: at}, All: true}); err != nil && !errors.Is(err, ErrDamaged) {
+		if _, err := Read(path, Expected{Place: Place{Generation: 5, Number: number, At: at}, All: true}); err != nil &&
+			!errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
 	})

@@ -7,19 +7,32 @@ import (
 
 // Definition is that of things.abuse.io, a custom kind in whose schema everything occurs that costs something for each
 // value.
-const Definition = `{"metadata":{"name":"things.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,` +
+const Definition = `{"metadata":{"name":"things.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced",` +
+	`"names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,` +
 	`"subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}},` +
-	`"additionalPrinterColumns":[{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"},{"name":"Names","type":"string","jsonPath":".spec..name"}],` +
+	`"additionalPrinterColumns":[{"name":"Ready","type":"string",` +
+	`"jsonPath":".status.conditions[?(@.type=='Ready')].status"},{"name":"Names","type":"string",` +
+	`"jsonPath":".spec..name"}],` +
 	`"selectableFields":[{"jsonPath":".spec.color"}],` +
-	`"schema":{"openAPIV3Schema":{"type":"object","properties":{"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true},"spec":{"type":"object","properties":{` +
-	`"replicas":{"type":"integer"},"color":{"type":"string"},"free":{"type":"object","x-kubernetes-preserve-unknown-fields":true},` +
+	`"schema":{"openAPIV3Schema":{"type":"object","properties":{"status":{"type":"object",` +
+	`"x-kubernetes-preserve-unknown-fields":true},"spec":{"type":"object","properties":{` +
+	`"replicas":{"type":"integer"},"color":{"type":"string"},"free":{"type":"object",` +
+	`"x-kubernetes-preserve-unknown-fields":true},` +
 	`"template":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true},` +
-	`"items":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"},"text":{"type":"string","default":"a text of some length, which is in every item"},"ports":{"type":"array","items":{"type":"object","properties":{"port":{"type":"integer","default":80}}},"default":[{},{},{},{}]}}}},` +
-	`"lists":{"type":"array","items":{"type":"array","items":{"type":"string","pattern":"^[a-z]+([-a-z0-9]*[a-z0-9])?$"}}},` +
+	`"items":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"},"text":{"type":"string",` +
+	`"default":"a text of some length, ` +
+	`which is in every ` +
+	`item"},"ports":{"type":"array","items":{"type":"object","properties":{"port":{"type":"integer","default":80}}},` +
+	`"default":[{},{},{},{}]}}}},` +
+	`"lists":{"type":"array","items":{"type":"array","items":{"type":"string",` +
+	`"pattern":"^[a-z]+([-a-z0-9]*[a-z0-9])?$"}}},` +
 	`"set":{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"},` +
-	`"keyed":{"type":"array","items":{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"value":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"]},` +
-	`"amount":{"type":"string","maxLength":1000,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('0'))"}]},` +
-	`"map":{"type":"object","maxProperties":10000,"additionalProperties":{"type":"string","maxLength":100},"x-kubernetes-validations":[{"rule":"self.all(k, self[k].size() < 90)"}]}` +
+	`"keyed":{"type":"array","items":{"type":"object","required":["name"],"properties":{"name":{"type":"string"},` +
+	`"value":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"]},` +
+	`"amount":{"type":"string","maxLength":1000,` +
+	`"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('0'))"}]},` +
+	`"map":{"type":"object","maxProperties":10000,"additionalProperties":{"type":"string","maxLength":100},` +
+	`"x-kubernetes-validations":[{"rule":"self.all(k, self[k].size() < 90)"}]}` +
 	`}}}}}}]}}`
 
 // ThingsPath is where things are in a namespace.
@@ -76,7 +89,8 @@ func configurations() []Request {
 		rules    = `{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}`
 	)
 	definition := func(spec, more string) string {
-		return `{"metadata":{"name":"bads.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"bads","kind":"Bad"},"versions":[{"name":"v1","served":true,"storage":true,` + more +
+		return `{"metadata":{"name":"bads.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced",` +
+			`"names":{"plural":"bads","kind":"Bad"},"versions":[{"name":"v1","served":true,"storage":true,` + more +
 			`"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":` + spec + `}}}}]}}`
 	}
 	object := func(properties string) string { return `{"type":"object","properties":{` + properties + `}}` }
@@ -100,7 +114,8 @@ func configurations() []Request {
 			definition(free, `"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":".spec`+
 				strings.Repeat("['a','a']", 40)+`"}],`)},
 		{"versions", "POST", path, json,
-			`{"metadata":{"name":"bads.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"bads","kind":"Bad"},"versions":[` + list(`{}`, 9_900) + `]}}`},
+			`{"metadata":{"name":"bads.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"bads",` +
+				`"kind":"Bad"},"versions":[` + list(`{}`, 9_900) + `]}}`},
 		{"validations", "POST", policies, json,
 			policy(`"validations":[` + list(`{"expression":"object.metadata.name.size() > 1"}`, 2_000) + `]`)},
 		{"variables", "POST", policies, json,

@@ -52,7 +52,8 @@ func Requests(namespace string) []Request {
 		{"managers, fewer", "POST", confs, json, `{"metadata":{"generateName":"m-","managedFields":[` + list("{}", 9_000) +
 			`]}}`},
 		{"fields", "POST", confs, json,
-			`{"metadata":{"generateName":"m-","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{` + members("f:", `{}`, 150_000) + `}}]}}`},
+			`{"metadata":{"generateName":"m-","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1",` +
+				`"fieldsType":"FieldsV1","fieldsV1":{` + members("f:", `{}`, 150_000) + `}}]}}`},
 		{"containers", "POST", pods, json, `{"metadata":{"generateName":"p-"},"spec":{"containers":[` + list("{}", 9_900) +
 			`]}}`},
 		{"null containers", "POST", pods, json, `{"metadata":{"generateName":"p-"},"spec":{"containers":[` +

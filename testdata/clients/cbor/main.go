@@ -22,7 +22,8 @@ type printed struct{ http.RoundTripper }
 func (p printed) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := p.RoundTripper.RoundTrip(r)
 	if err == nil {
-		fmt.Println(r.Method, resp.StatusCode, "sent", r.Header.Get("Content-Type"), "received", resp.Header.Get("Content-Type"))
+		fmt.Println(r.Method, resp.StatusCode, "sent", r.Header.Get("Content-Type"), "received",
+			resp.Header.Get("Content-Type"))
 	}
 	return resp, err
 }
@@ -45,7 +46,8 @@ func run(ctx context.Context) error {
 	}
 	maps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
 	obj := func(value string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{"k": value}}}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": "c"}, "data": map[string]any{"k": value}}}
 	}
 	if _, err := maps.Create(ctx, obj("one"), metav1.CreateOptions{}); err != nil {
 		return err

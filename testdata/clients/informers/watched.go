@@ -96,7 +96,8 @@ func (w watched) round(ctx context.Context, writer dynamic.Interface, kinds []sa
 			})
 		}},
 		{note{"update", name, "yes"}, func(c dynamic.ResourceInterface, s samples.Sample) error {
-			_, err := c.Patch(ctx, s.Name(name), types.MergePatchType, []byte(`{"metadata":{"labels":{"`+label+`":"yes"}}}`), metav1.PatchOptions{})
+			_, err := c.Patch(ctx, s.Name(name), types.MergePatchType, []byte(`{"metadata":{"labels":{"`+label+`":"yes"}}}`),
+				metav1.PatchOptions{})
 			return err
 		}},
 		{note{"delete", name, "yes"}, func(c dynamic.ResourceInterface, s samples.Sample) error {

@@ -68,13 +68,15 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 		ObjectMeta: metav1.ObjectMeta{Name: "greetings.samples.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: greeting.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Greeting", ListKind: "GreetingList", Plural: "greetings", Singular: "greeting"},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Greeting", ListKind: "GreetingList", Plural: "greetings",
+				Singular: "greeting"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true,
 				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 					Type: "object", Required: []string{"spec"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{
-						"spec":   {Type: "object", Required: []string{"name"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{"name": text}},
+						"spec": {Type: "object", Required: []string{"name"},
+							Properties: map[string]apiextensionsv1.JSONSchemaProps{"name": text}},
 						"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"said": text}},
 					}}},
 			}},
@@ -135,7 +137,8 @@ func TestAManagerReconcilesACustomKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ctrl.NewControllerManagedBy(manager).For(newGreeting("", "")).Owns(&corev1.ConfigMap{}).Complete(reconciler{manager.GetClient()}); err != nil {
+	if err := ctrl.NewControllerManagedBy(manager).For(newGreeting("", "")).Owns(&corev1.ConfigMap{}).Complete(
+		reconciler{manager.GetClient()}); err != nil {
 		t.Fatal(err)
 	}
 	running, stop := context.WithCancel(ctx)
@@ -174,7 +177,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 	g := newGreeting("default", "nameless")
 	unstructured.RemoveNestedField(g.Object, "spec", "name")
 	err := newClient(t, cfg).Create(within(t), g)
-	if want := `Greeting.samples.example.com "nameless" is invalid: spec.name: Required value`; !apierrors.IsInvalid(err) || err.Error() != want {
+	if want := `Greeting.samples.example.com "nameless" is invalid: spec.name: Required value`; !apierrors.IsInvalid(
+		err) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -205,7 +209,8 @@ func TestNothingElseActs(t *testing.T) {
 	if err := c.Delete(ctx, ns); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(ctx, types.NamespacedName{Name: "quiet"}, ns); err != nil || ns.Status.Phase != corev1.NamespaceTerminating {
+	if err := c.Get(ctx, types.NamespacedName{Name: "quiet"}, ns); err != nil ||
+		ns.Status.Phase != corev1.NamespaceTerminating {
 		t.Errorf("the namespace is %s, %v", ns.Status.Phase, err)
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{Namespace: "quiet", Name: "late"}
@@ -220,7 +225,8 @@ func TestUsersHaveTheRightsOfRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = newClient(t, user.Config()).List(within(t), &corev1.ConfigMapList{}, client.InNamespace("default"))
-	if want := `configmaps is forbidden: User "jane" cannot list resource "configmaps" in API group "" in the namespace "default"`; err == nil || err.Error() != want {
+	if want := `configmaps is forbidden: User "jane" cannot list resource "configmaps" in API group "" in the ` +
+		`namespace "default"`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

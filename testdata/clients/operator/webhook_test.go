@@ -27,23 +27,27 @@ const checked = "checked"
 // webhooks are the configurations that controller-gen writes; envtest replaces the Service by a URL and adds the CA.
 func webhooks() envtest.WebhookInstallOptions {
 	service := func(path string) admissionv1.WebhookClientConfig {
-		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook", Path: &path}}
+		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook",
+			Path: &path}}
 	}
 	rules := []admissionv1.RuleWithOperations{{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-		Rule:       admissionv1.Rule{APIGroups: []string{greeting.Group}, APIVersions: []string{"v1"}, Resources: []string{"greetings"}},
+		Rule: admissionv1.Rule{APIGroups: []string{greeting.Group}, APIVersions: []string{"v1"},
+			Resources: []string{"greetings"}},
 	}}
 	only := &metav1.LabelSelector{MatchLabels: map[string]string{checked: "yes"}}
 	none := admissionv1.SideEffectClassNone
 	return envtest.WebhookInstallOptions{
 		MutatingWebhooks: []*admissionv1.MutatingWebhookConfiguration{{
 			ObjectMeta: metav1.ObjectMeta{Name: "mutating"},
-			Webhooks: []admissionv1.MutatingWebhook{{Name: "mutate.samples.example.com", ClientConfig: service("/mutate"), Rules: rules, ObjectSelector: only,
+			Webhooks: []admissionv1.MutatingWebhook{{Name: "mutate.samples.example.com", ClientConfig: service("/mutate"),
+				Rules: rules, ObjectSelector: only,
 				SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
 		}},
 		ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{{
 			ObjectMeta: metav1.ObjectMeta{Name: "validating"},
-			Webhooks: []admissionv1.ValidatingWebhook{{Name: "validate.samples.example.com", ClientConfig: service("/validate"), Rules: rules, ObjectSelector: only,
+			Webhooks: []admissionv1.ValidatingWebhook{{Name: "validate.samples.example.com", ClientConfig: service("/validate"),
+				Rules: rules, ObjectSelector: only,
 				SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
 		}},
 	}
@@ -91,7 +95,8 @@ func TestWebhooks(t *testing.T) {
 	ctx, c := within(t), newClient(t, cfg)
 	to := env.WebhookInstallOptions
 	manager, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: scheme.Scheme, Metrics: server.Options{BindAddress: "0"},
-		WebhookServer: webhook.NewServer(webhook.Options{Host: to.LocalServingHost, Port: to.LocalServingPort, CertDir: to.LocalServingCertDir})})
+		WebhookServer: webhook.NewServer(webhook.Options{Host: to.LocalServingHost, Port: to.LocalServingPort,
+			CertDir: to.LocalServingCertDir})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +106,8 @@ func TestWebhooks(t *testing.T) {
 
 	away := newGreeting("default", "away")
 	away.SetLabels(map[string]string{checked: "yes"})
-	if err := c.Create(ctx, away); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "mutate.samples.example.com"`) {
+	if err := c.Create(ctx, away); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(),
+		`failed calling webhook "mutate.samples.example.com"`) {
 		t.Errorf("while the webhooks are away: %v", err)
 	}
 
@@ -135,7 +141,8 @@ func TestWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.Update(ctx, g)
-	if want := `admission webhook "validate.samples.example.com" denied the request: do not shout`; !apierrors.IsForbidden(err) || err.Error() != want {
+	if want := `admission webhook "validate.samples.example.com" denied the request: do not shout`; !apierrors.IsForbidden(
+		err) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if err := c.Delete(ctx, client.Object(g)); err != nil {

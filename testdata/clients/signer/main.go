@@ -50,8 +50,10 @@ func sign(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	authority := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}
-	watch, err := client.CertificatesV1().PodCertificateRequests("").Watch(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + name})
+	authority := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true,
+		BasicConstraintsValid: true}
+	watch, err := client.CertificatesV1().PodCertificateRequests("").Watch(ctx,
+		metav1.ListOptions{FieldSelector: "spec.signerName=" + name})
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,8 @@ func sign(ctx context.Context, name string) error {
 		if err := answer(r, authority, key); err != nil {
 			return err
 		}
-		if _, err := client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, r, metav1.UpdateOptions{}); err != nil {
+		if _, err := client.CertificatesV1().PodCertificateRequests(r.Namespace).UpdateStatus(ctx, r,
+			metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -73,7 +76,8 @@ func sign(ctx context.Context, name string) error {
 // answer writes the status of a request.
 func answer(r *certificatesv1.PodCertificateRequest, authority *x509.Certificate, key *ecdsa.PrivateKey) error {
 	if why := r.Spec.UnverifiedUserAnnotations["example.com/deny"]; why != "" {
-		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: "Asked", Message: why}}
+		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied,
+			Status: metav1.ConditionTrue, Reason: "Asked", Message: why}}
 		return nil
 	}
 	csr, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
@@ -82,14 +86,17 @@ func answer(r *certificatesv1.PodCertificateRequest, authority *x509.Certificate
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	subject := fmt.Sprintf("%s/%s/%s", r.Namespace, r.Spec.ServiceAccountName, r.Spec.PodName)
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: subject}, NotBefore: now, NotAfter: now.Add(time.Hour)}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: subject}, NotBefore: now,
+		NotAfter: now.Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, authority, csr.PublicKey, key)
 	if err != nil {
 		return err
 	}
-	before, refresh, after := metav1.NewTime(leaf.NotBefore), metav1.NewTime(now.Add(30*time.Minute)), metav1.NewTime(leaf.NotAfter)
+	before, refresh, after := metav1.NewTime(leaf.NotBefore), metav1.NewTime(now.Add(30*time.Minute)),
+		metav1.NewTime(leaf.NotAfter)
 	r.Status = certificatesv1.PodCertificateRequestStatus{
-		Conditions:       []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue, Reason: "Issued"}},
+		Conditions: []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued,
+			Status: metav1.ConditionTrue, Reason: "Issued"}},
 		CertificateChain: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
 		NotBefore:        &before, BeginRefreshAt: &refresh, NotAfter: &after,
 	}

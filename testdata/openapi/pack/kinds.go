@@ -42,10 +42,14 @@ import (
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, appsv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme,
-		corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, flowcontrolv1.AddToScheme, networkingv1.AddToScheme, nodev1.AddToScheme, policyv1.AddToScheme,
-		rbacv1.AddToScheme, resourcev1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme, storagemigrationv1.AddToScheme, apiregistrationv1.AddToScheme,
+		admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, appsv1.AddToScheme, authenticationv1.AddToScheme,
+		authorizationv1.AddToScheme,
+		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme,
+		coordinationv1.AddToScheme,
+		corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, flowcontrolv1.AddToScheme,
+		networkingv1.AddToScheme, nodev1.AddToScheme, policyv1.AddToScheme,
+		rbacv1.AddToScheme, resourcev1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
+		storagemigrationv1.AddToScheme, apiregistrationv1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -57,7 +61,8 @@ func newScheme() *runtime.Scheme {
 func kindsByName() map[string][]metav1.GroupVersionKind {
 	kinds := map[string][]metav1.GroupVersionKind{}
 	for gvk, typ := range newScheme().AllKnownTypes() {
-		if named, ok := reflect.New(typ).Interface().(interface{ OpenAPIModelName() string }); ok && gvk.Version != runtime.APIVersionInternal {
+		if named, ok := reflect.New(typ).Interface().(interface{ OpenAPIModelName() string }); ok &&
+			gvk.Version != runtime.APIVersionInternal {
 			kinds[named.OpenAPIModelName()] = append(kinds[named.OpenAPIModelName()], metav1.GroupVersionKind(gvk))
 		}
 	}

@@ -93,7 +93,8 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 		if tt.used != "" {
 			used = append(used, netip.MustParseAddr(tt.used))
 		}
-		got := Plan{ID: "abc", Configured: tt.given, Services: tt.services, Log: zap.NewNop(), Previous: tt.old, Used: used}.Choose()
+		got := Plan{ID: "abc", Configured: tt.given, Services: tt.services, Log: zap.NewNop(), Previous: tt.old,
+			Used: used}.Choose()
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}

@@ -71,24 +71,30 @@ func TestRequestsReachTheirEndpointUnchanged(t *testing.T) {
 		}
 		expect("plain", send("/", "Cookie: a=b", "User-Agent: ", "Accept: x", "Connection: X-Hop", "X-Hop: 1"),
 			map[string]string{
-				"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Scheme": "http", "X-Forwarded-Host": "a.com",
+				"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Scheme": "http",
+				"X-Forwarded-Host": "a.com",
 				"X-Forwarded-Port": "80", "Cookie": "a=b", "User-Agent": "", "Accept": "x", "X-Hop": "", "Accept-Encoding": "",
 			})
 		if id := got.Header.Get("X-Request-Id"); len(id) != 32 {
 			t.Errorf("request id %q", id)
 		}
-		spoofed := []string{"X-Forwarded-For: 1.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: b.com", "X-Forwarded-Port: 1", "X-Real-Ip: 1.1.1.1", "Forwarded: for=1.1.1.1", "X-Request-Id: mine", "Connection: X-Real-Ip, X-Request-Id"}
+		spoofed := []string{"X-Forwarded-For: 1.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: b.com",
+			"X-Forwarded-Port: 1", "X-Real-Ip: 1.1.1.1", "Forwarded: for=1.1.1.1", "X-Request-Id: mine",
+			"Connection: X-Real-Ip, X-Request-Id"}
 		expect("spoofed", send("/", spoofed...), map[string]string{
-			"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "a.com", "X-Forwarded-Port": "80", "Forwarded": "", "X-Request-Id": "mine",
+			"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "a.com",
+			"X-Forwarded-Port": "80", "Forwarded": "", "X-Request-Id": "mine",
 		})
 		trusted(h)
 		expect("trusted", send("/", spoofed...), map[string]string{
-			"X-Forwarded-For": "1.1.1.1, 192.0.2.1", "X-Real-Ip": "1.1.1.1", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "b.com", "X-Forwarded-Port": "1", "Forwarded": "",
+			"X-Forwarded-For": "1.1.1.1, 192.0.2.1", "X-Real-Ip": "1.1.1.1", "X-Forwarded-Proto": "https",
+			"X-Forwarded-Host": "b.com", "X-Forwarded-Port": "1", "Forwarded": "",
 		})
 		expect("hops", send("/", "X-Forwarded-For: 6.6.6.6, 1.1.1.1", "X-Forwarded-For: 192.0.2.9"), map[string]string{
 			"X-Forwarded-For": "6.6.6.6, 1.1.1.1, 192.0.2.9, 192.0.2.1", "X-Real-Ip": "1.1.1.1", "X-Forwarded-Proto": "http",
 		})
-		expect("long id", send("/", "X-Request-Id: "+strings.Repeat("x", 200)), map[string]string{"X-Request-Id": got.Header.Get("X-Request-Id")})
+		expect("long id", send("/", "X-Request-Id: "+strings.Repeat("x", 200)),
+			map[string]string{"X-Request-Id": got.Header.Get("X-Request-Id")})
 		if len(got.Header.Get("X-Request-Id")) != 32 {
 			t.Error("a long request id is kept")
 		}
@@ -109,7 +115,9 @@ func TestRedirects(t *testing.T) {
 			return s.rule(host, "/", o, at80("10.0.0.1:80"))
 		}
 		s.use(func(x *Site) { x.Secured = route.Hosts[struct{}]{"tls.com": {}, "off.com": {}, "*.tls.com": {}} },
-			rule("tls.com", route.Options{Redirect: true}), rule("off.com", route.Options{}), rule("plain.com", route.Options{Redirect: true}), rule("forced.com", route.Options{Forced: true}), rule("*.tls.com", route.Options{Redirect: true}))
+			rule("tls.com", route.Options{Redirect: true}), rule("off.com", route.Options{}),
+			rule("plain.com", route.Options{Redirect: true}), rule("forced.com", route.Options{Forced: true}),
+			rule("*.tls.com", route.Options{Redirect: true}))
 		c := s.client()
 		for _, row := range []struct{ port, url, proto, want string }{
 			{"", "http://tls.com/x", "", "200 here"},
@@ -158,7 +166,8 @@ func TestUnreadBodies(t *testing.T) {
 			}
 		})
 		for i := range 200 {
-			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/closed", strings.NewReader(strings.Repeat("x", 1+i*100)))
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/closed",
+				strings.NewReader(strings.Repeat("x", 1+i*100)))
 			if got := do(t, c, r); got != "502 the endpoint did not answer" {
 				t.Fatalf("request %d: %s", i, got)
 			}
@@ -187,8 +196,10 @@ func TestRefusals(t *testing.T) {
 			w.Header().Set("X", strings.Repeat("x", maxHeaders+1))
 		})
 		o := route.Options{MaxBody: 10, Wait: WaitTime}
-		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/breaks", o, at80("10.0.0.2:80")), s.rule("", "/hangs", o, at80("10.0.0.3:80")),
-			s.rule("", "/shouts", o, at80("10.0.0.4:80")), s.rule("", "/closed", o, at80("10.0.0.9:80", "10.0.0.8:80")), s.rule("", "/empty", o, Servers{}))
+		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/breaks", o, at80("10.0.0.2:80")),
+			s.rule("", "/hangs", o, at80("10.0.0.3:80")),
+			s.rule("", "/shouts", o, at80("10.0.0.4:80")), s.rule("", "/closed", o, at80("10.0.0.9:80", "10.0.0.8:80")),
+			s.rule("", "/empty", o, Servers{}))
 		c := s.client()
 		const late, broken = "504 the endpoint did not answer in time", "502 the endpoint did not answer"
 		const tooLarge = "413 the body of the request is too large"
@@ -226,10 +237,12 @@ func TestRefusals(t *testing.T) {
 		for _, e := range logs.All() {
 			codes[fmt.Sprint(e.ContextMap()["code"])]++
 		}
-		if diff := cmp.Diff(map[string]int{"200": 2, "413": 2, "404": 1, "503": 1, "502": 4, "504": 2, "499": 1}, codes); diff != "" {
+		if diff := cmp.Diff(map[string]int{"200": 2, "413": 2, "404": 1, "503": 1, "502": 4, "504": 2, "499": 1},
+			codes); diff != "" {
 			t.Errorf("access log: %s", diff)
 		}
-		if last := logs.All()[0].ContextMap(); last["client"] != "192.0.2.1" || last["ingress"] != "default/ing" || last["endpoint"] != "10.0.0.1:80" || last["bytes"] != int64(2) {
+		if last := logs.All()[0].ContextMap(); last["client"] != "192.0.2.1" || last["ingress"] != "default/ing" ||
+			last["endpoint"] != "10.0.0.1:80" || last["bytes"] != int64(2) {
 			t.Errorf("access log: %v", last)
 		}
 		if n := value(t, s.metrics.requests.WithLabelValues("default", "ing", "5xx")); n != 7 {
@@ -369,7 +382,9 @@ func TestReload(t *testing.T) {
 func TestExternalNames(t *testing.T) {
 	t.Parallel()
 	ctx := context.WithValue(t.Context(), externalKey{}, true)
-	for address, ok := range map[string]bool{"192.0.2.1:80": true, "[2001:db8::1]:80": true, "127.0.0.1:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "169.254.169.254:80": false, "0.0.0.0:80": false, "224.0.0.1:80": false} {
+	for address, ok := range map[string]bool{"192.0.2.1:80": true, "[2001:db8::1]:80": true, "127.0.0.1:80": false,
+		"[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "169.254.169.254:80": false, "0.0.0.0:80": false,
+		"224.0.0.1:80": false} {
 		if err := refuseLocal(ctx, "tcp", address, nil); (err == nil) != ok {
 			t.Errorf("%s: %v", address, err)
 		}

@@ -86,7 +86,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		began := time.Now()
-		if _, err := (&limitedConn{Conn: ours, release: func() {}}).Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) ||
+		if _, err := (&limitedConn{Conn: ours, release: func() {}}).Write([]byte("x")); !errors.Is(err,
+			os.ErrDeadlineExceeded) ||
 			time.Since(began) != writeStall {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

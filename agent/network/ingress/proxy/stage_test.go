@@ -135,7 +135,8 @@ func (s *stage) open(scheme string, set func(*Handler)) *Handler {
 		set(h)
 	}
 	server := newServer(h, nil)
-	l := newLimitedListener(s.net.listen("ingress:"+port), maxConns, maxConnsPerClient, s.metrics.conns.WithLabelValues(scheme))
+	l := newLimitedListener(s.net.listen("ingress:"+port), maxConns, maxConnsPerClient,
+		s.metrics.conns.WithLabelValues(scheme))
 	s.run(server, func() error {
 		if scheme == "https" {
 			return server.ServeTLS(l, "", "")

@@ -42,7 +42,8 @@ func TestOptions(t *testing.T) {
 				annotations[route.OwnPrefix+name] = value
 			}
 		}
-		if got, _ := route.ParseAnnotations(annotations, route.Options{Redirect: true, MaxBody: 7, Wait: time.Second}); got != want {
+		if got, _ := route.ParseAnnotations(annotations, route.Options{Redirect: true, MaxBody: 7,
+			Wait: time.Second}); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}

@@ -13,8 +13,14 @@ import (
 // written are files written by kubelets on machines with GPUs.
 func written() []string {
 	return []string{
-		`{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["tegra"]},"AllocResp":"Ch8KFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSBXRlZ3Jh"}],"RegisteredDevices":{"nvidia.com/gpu":["tegra"]}},"Checksum":3660592824}`,
-		`{"Data":{"PodDeviceEntries":[{"PodUID":"9a15d2b5-c152-46b9-96e0-d57032629e1f","ContainerName":"app","ResourceName":"nvidia.com/gpu","DeviceIDs":{"1":["GPU-9b341c59-f96b-ba85-c137-78c3652fea65","GPU-c1e9f249-b37b-81c2-a8d9-ba5ca0294841"]},"AllocResp":"CmsKFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSUUdQVS1jMWU5ZjI0OS1iMzdiLTgxYzItYThkOS1iYTVjYTAyOTQ4NDEsR1BVLTliMzQxYzU5LWY5NmItYmE4NS1jMTM3LTc4YzM2NTJmZWE2NRokCg4vZGV2L252aWRpYWN0bBIOL2Rldi9udmlkaWFjdGwaAnJ3GiYKDy9kZXYvbnZpZGlhLXV2bRIPL2Rldi9udmlkaWEtdXZtGgJydxoyChUvZGV2L252aWRpYS11dm0tdG9vbHMSFS9kZXYvbnZpZGlhLXV2bS10b29scxoCcncaLgoTL2Rldi9udmlkaWEtbW9kZXNldBITL2Rldi9udmlkaWEtbW9kZXNldBoCcncaIAoML2Rldi9udmlkaWExEgwvZGV2L252aWRpYTEaAnJ3GiAKDC9kZXYvbnZpZGlhMhIML2Rldi9udmlkaWEyGgJydw=="}],"RegisteredDevices":{"nvidia.com/gpu":["GPU-77a702db-e37f-3a74-d46d-c5713f66058c","GPU-9b341c59-f96b-ba85-c137-78c3652fea65","GPU-c1e9f249-b37b-81c2-a8d9-ba5ca0294841"]}},"Checksum":2530956716}`,
+		`{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check",` +
+			`"ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["tegra"]},` +
+			`"AllocResp":"Ch8KFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSBXRlZ3Jh"}],"RegisteredDevices":{"nvidia.com/gpu":["tegra"]}},` +
+			`"Checksum":3660592824}`,
+		`{"Data":{"PodDeviceEntries":[{"PodUID":"9a15d2b5-c152-46b9-96e0-d57032629e1f","ContainerName":"app",` +
+			`"ResourceName":"nvidia.com/gpu","DeviceIDs":{"1":["GPU-9b341c59-f96b-ba85-c137-78c3652fea65",` +
+			`"GPU-c1e9f249-b37b-81c2-a8d9-ba5ca0294841"]},` +
+			`"AllocResp":"CmsKFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSUUdQVS1jMWU5ZjI0OS1iMzdiLTgxYzItYThkOS1iYTVjYTAyOTQ4NDEsR1BVLTliMzQxYzU5LWY5NmItYmE4NS1jMTM3LTc4YzM2NTJmZWE2NRokCg4vZGV2L252aWRpYWN0bBIOL2Rldi9udmlkaWFjdGwaAnJ3GiYKDy9kZXYvbnZpZGlhLXV2bRIPL2Rldi9udmlkaWEtdXZtGgJydxoyChUvZGV2L252aWRpYS11dm0tdG9vbHMSFS9kZXYvbnZpZGlhLXV2bS10b29scxoCcncaLgoTL2Rldi9udmlkaWEtbW9kZXNldBITL2Rldi9udmlkaWEtbW9kZXNldBoCcncaIAoML2Rldi9udmlkaWExEgwvZGV2L252aWRpYTEaAnJ3GiAKDC9kZXYvbnZpZGlhMhIML2Rldi9udmlkaWEyGgJydw=="}],"RegisteredDevices":{"nvidia.com/gpu":["GPU-77a702db-e37f-3a74-d46d-c5713f66058c","GPU-9b341c59-f96b-ba85-c137-78c3652fea65","GPU-c1e9f249-b37b-81c2-a8d9-ba5ca0294841"]}},"Checksum":2530956716}`,
 	}
 }
 
@@ -36,7 +42,8 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	text := written()[0]
 	for name, bad := range map[string]string{
-		"torn": text[:len(text)/2], "empty": "", "other device": strings.Replace(text, "tegra", "tegrb", 1), "other kind": "[]",
+		"torn": text[:len(text)/2], "empty": "", "other device": strings.Replace(text, "tegra", "tegrb", 1),
+		"other kind": "[]",
 	} {
 		if _, err := Decode([]byte(bad)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
@@ -51,7 +58,8 @@ func TestStartOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, damage := Read(dir)
-	if lost, err := StartOver(dir, damage); err != nil || !errors.Is(lost, ErrDamaged) || !strings.Contains(lost.Error(), "no action is needed") {
+	if lost, err := StartOver(dir, damage); err != nil || !errors.Is(lost, ErrDamaged) || !strings.Contains(lost.Error(),
+		"no action is needed") {
 		t.Errorf("lost %v, error %v", lost, err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, FileName+".damaged")); err != nil || string(b) != "half" {
@@ -65,7 +73,8 @@ func TestStartOver(t *testing.T) {
 func TestWriteLeavesOneFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	want := Data{Registered: map[string][]string{"a.io/b": {"x"}}, Entries: []PodDevicesEntry{{PodUID: "u", DeviceIDs: DevicesPerNUMA{NoNUMANode: {"x"}}}}}
+	want := Data{Registered: map[string][]string{"a.io/b": {"x"}},
+		Entries: []PodDevicesEntry{{PodUID: "u", DeviceIDs: DevicesPerNUMA{NoNUMANode: {"x"}}}}}
 	b, err := Encode(want)
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,8 @@ func TestLedgerReleasesRejectedUsage(t *testing.T) {
 	t.Parallel()
 	var l pendingWrites
 	began, no := l.begin(), errors.New("no")
-	if err := l.admit(began, &pendingWrite{}, func([]*pendingWrite) error { return no }); !errors.Is(err, no) || len(l.writes) != 0 {
+	if err := l.admit(began, &pendingWrite{}, func([]*pendingWrite) error { return no }); !errors.Is(err, no) ||
+		len(l.writes) != 0 {
 		t.Errorf("%v, %d held", err, len(l.writes))
 	}
 }

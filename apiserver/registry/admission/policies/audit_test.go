@@ -22,7 +22,8 @@ func TestAudit(t *testing.T) {
 	})
 	want := map[string]string{
 		"p/value": "b!", "q/name": "c",
-		"validation.policy.admission.k8s.io/validation_failure": `[{"message":"not b","policy":"p","binding":"p-binding","expressionIndex":1,"validationActions":["Warn","Audit"]}]`,
+		"validation.policy.admission.k8s.io/validation_failure": `[{"message":"not ` +
+			`b","policy":"p","binding":"p-binding","expressionIndex":1,"validationActions":["Warn","Audit"]}]`,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("annotations %q", got)

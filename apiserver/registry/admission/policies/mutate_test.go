@@ -75,7 +75,10 @@ func TestMutations(t *testing.T) {
 		{"an apply configuration", `mutations: [` + apply(`Object{data: {"c": object.data.a + "!"}}`) + `]`, "", 0, "",
 			map[string]string{"a": "b", "c": "b!"}},
 		{"a patch", `mutations: [` +
-			patch(`[JSONPatch{op: "add", path: "/metadata/annotations", value: {"x/y": "1"}}, JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("c/d"), value: "2"}, JSONPatch{op: "add", path: "/data/e", value: "e"}, JSONPatch{op: "remove", path: "/data/a"}]`) + `]`, "", 0, "", map[string]string{"e": "e"}},
+			patch(`[JSONPatch{op: "add", path: "/metadata/annotations", value: {"x/y": "1"}}, JSONPatch{op: "add", `+
+				`path: "/metadata/annotations/" + jsonpatch.escapeKey("c/d"), value: "2"}, JSONPatch{op: "add", `+
+				`path: "/data/e", value: "e"}, JSONPatch{op: "remove", path: "/data/a"}]`) + `]`, "", 0, "",
+			map[string]string{"e": "e"}},
 		{"one after the other", `mutations: [` + apply(`Object{data: {"a": "c"}}`) + `, ` +
 			patch(`[JSONPatch{op: "add", path: "/data/d", value: object.data.a}]`) + `]`, "", 0, "",
 			map[string]string{"a": "c", "d": "c"}},
@@ -95,15 +98,20 @@ func TestMutations(t *testing.T) {
 		{"an atomic list", `mutations: [` +
 			apply(`Object{metadata: Object.metadata{managedFields: [Object.metadata.managedFields{manager: "x"}]}}`) + `]`, "",
 			403, denied +
-				"error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields", nil},
+				"error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, " +
+				"maps or structs: .metadata.managedFields", nil},
 		{"an error of an expression", `mutations: [` + apply(`Object{data: {"c": object.data.none}}`) + `]`, "", 403, denied +
 			"expression 'Object{data: {\"c\": object.data.none}}' resulted in error: no such key: none", nil},
 		{"the kind", `mutations: [` + patch(`[JSONPatch{op: "replace", path: "/kind", value: "Secret"}]`) + `]`, "", 500,
 			"admission changed the kind", nil},
 		{"what only the server sets", `mutations: [` +
-			patch(`[JSONPatch{op: "add", path: "/metadata/uid", value: "x"}, JSONPatch{op: "add", path: "/metadata/generation", value: 7}]`) + `]`, "", 0, "", nil},
+			patch(`[JSONPatch{op: "add", path: "/metadata/uid", value: "x"}, JSONPatch{op: "add", `+
+				`path: "/metadata/generation", value: 7}]`) + `]`, "", 0, "", nil},
 		{"an expensive expression", `mutations: [` +
-			apply(`Object{data: {"c": [1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0))))))) ? "x" : "y"}}`) + `]`, "", 403, "cost", nil},
+			apply(`Object{data: {"c": [1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, `+
+				`[1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, `+
+				`[1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0))))))) ? "x" : "y"}}`) + `]`, "",
+			403, "cost", nil},
 		{"variables and the user", `{variables: [{name: who, expression: request.userInfo.username}], mutations: [` +
 			apply(`Object{data: {"by": variables.who}}`) + `]}`, "", 0, "", map[string]string{"a": "b", "by": "jane"}},
 		{"a condition that is met", `{matchConditions: [{name: x, expression: "object.data.a == 'b'"}], mutations: [` +
@@ -123,7 +131,9 @@ func TestMutations(t *testing.T) {
 			403, denied + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 			nil},
 		{"a new object has no uid yet", `mutations: [` +
-			apply(`Object{data: {"uid": string(has(object.metadata.uid)), "created": string(has(object.metadata.creationTimestamp) && object.metadata.creationTimestamp != null)}}`) + `]`, "", 0, "",
+			apply(`Object{data: {"uid": string(has(object.metadata.uid)), `+
+				`"created": string(has(object.metadata.creationTimestamp) && object.metadata.creationTimestamp != null)}}`) + `]`,
+			"", 0, "",
 			map[string]string{"a": "b", "uid": "false", "created": "false"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,7 +195,8 @@ func TestMutatedRequests(t *testing.T) {
 	}
 
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
-	read(t, `{replicas: 1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}`, &web.Spec)
+	read(t, `{replicas: 1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, `+
+		`spec: {containers: [{name: c, image: i}]}}}`, &web.Spec)
 	if _, err := k.Create(k.ctx, web); err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,9 @@ func TestDecisions(t *testing.T) {
 		{"an error as a warning", `validations: [{expression: "object.data.none == ''"}]`, `validationActions: [Warn]`, 0, "",
 			"no such key: none"},
 		{"variables",
-			`{variables: [{name: a, expression: object.data.a}, {name: aa, expression: variables.a + variables.a}], validations: [{expression: "variables.aa == 'bb'"}, {expression: "variables.aa == 'b'", messageExpression: string(variables.aa)}]}`, ``,
+			`{variables: [{name: a, expression: object.data.a}, {name: aa, expression: variables.a + variables.a}], ` +
+				`validations: [{expression: "variables.aa == 'bb'"}, {expression: "variables.aa == 'b'", ` +
+				`messageExpression: string(variables.aa)}]}`, ``,
 			422, denied + "bb", ""},
 		{"a condition that is met",
 			`{matchConditions: [{name: x, expression: "object.metadata.name == 'c'"}], validations: [{expression: "false"}]}`,
@@ -127,14 +129,17 @@ func TestDecisions(t *testing.T) {
 		{"a condition that fails",
 			`{matchConditions: [{name: x, expression: "object.data.none == ''"}], validations: [{expression: "true"}]}`, ``, 422,
 			denied + "expression 'object.data.none == ''' resulted in error", ""},
-		{"the user", `validations: [{expression: "request.userInfo.username == 'jane' && request.operation == 'CREATE' && oldObject == null"}]`, ``, 0, "", ""},
+		{"the user", `validations: [{expression: "request.userInfo.username == 'jane' && request.operation == 'CREATE' && ` +
+			`oldObject == null"}]`, ``, 0, "", ""},
 		{"the namespace",
 			`validations: [{expression: "namespaceObject.metadata.name == 'default' && request.namespace == 'default'"}]`, ``, 0,
 			"", ""},
 		{"the authorizer", `validations: [{expression: "authorizer.group('').resource('pods').check('get').allowed()"}]`, ``,
 			0, "", ""},
 		{"an expensive expression",
-			`validations: [{expression: "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0)))))))"}]`, ``,
+			`validations: [{expression: "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, ` +
+				`[1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, ` +
+				`[1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0)))))))"}]`, ``,
 			422, "cost", ""},
 		{"an annotation that fails", `auditAnnotations: [{key: a, valueExpression: "string(object.data.none)"}]`,
 			`validationActions: [Audit]`, 422, denied + "expression 'string(object.data.none)' resulted in error", ""},
@@ -147,20 +152,27 @@ func TestDecisions(t *testing.T) {
 		{"a binding for another namespace", `validations: [{expression: "false"}]`,
 			`matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: other}}}`, 0, "", ""},
 		{"a binding with rules", `validations: [{expression: "false"}]`,
-			`matchResources: {resourceRules: [{operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}`, 0, "", ""},
+			`matchResources: {resourceRules: [{operations: [UPDATE], apiGroups: [""], apiVersions: [v1], ` +
+				`resources: [configmaps]}]}`, 0, "", ""},
 		{"an excluded name",
-			`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}], excludeResourceRules: [{resourceNames: [c], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
+			`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], ` +
+				`resources: ["*"]}], excludeResourceRules: [{resourceNames: [c], operations: ["*"], apiGroups: [""], ` +
+				`apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
 		{"another name",
-			`{matchConstraints: {resourceRules: [{resourceNames: [d], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
+			`{matchConstraints: {resourceRules: [{resourceNames: [d], operations: ["*"], apiGroups: [""], apiVersions: [v1], ` +
+				`resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
 		{"this name",
-			`{matchConstraints: {resourceRules: [{resourceNames: [d, c], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 422, denied, ""},
+			`{matchConstraints: {resourceRules: [{resourceNames: [d, c], operations: ["*"], apiGroups: [""], ` +
+				`apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 422, denied, ""},
 		{"no parameters in the binding",
 			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params == null"}]}`, ``, 0, "", ""},
 		{"parameters",
-			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed == object.data.a && params.kind == 'ConfigMap'"}]}`,
+			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed == object.data.a ` +
+				`&& params.kind == 'ConfigMap'"}]}`,
 			`paramRef: {name: params, parameterNotFoundAction: Deny}`, 0, "", ""},
 		{"parameters that deny",
-			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed != object.data.a", messageExpression: "'not ' + params.data.allowed"}]}`,
+			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed != ` +
+				`object.data.a", messageExpression: "'not ' + params.data.allowed"}]}`,
 			`paramRef: {selector: {matchLabels: {of: test}}, namespace: default, parameterNotFoundAction: Deny}`, 422, denied +
 				"not b", ""},
 		{"no such parameters", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "true"}]}`,
@@ -220,7 +232,8 @@ func TestMatching(t *testing.T) {
 	t.Parallel()
 	k := open(t)
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
-	read(t, `{replicas: 1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}`, &web.Spec)
+	read(t, `{replicas: 1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, `+
+		`spec: {containers: [{name: c, image: i}]}}}`, &web.Spec)
 	if _, err := k.Create(k.ctx, web); err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +270,8 @@ func TestMatching(t *testing.T) {
 	wantStatus(t, err, 422, "denied request: stays")
 
 	k.policy("all",
-		`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}]}, validations: [{expression: "false", message: "nothing at all"}]}`, ``)
+		`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], `+
+			`resources: ["*/*"]}]}, validations: [{expression: "false", message: "nothing at all"}]}`, ``)
 	_, err = k.Create(k.ctx, config("c", nil))
 	wantStatus(t, err, 422, "nothing at all")
 	_, err = k.Delete(k.ctx, client.Ref{Resource: client.ValidatingAdmissionPolicyBindings, Name: "all-binding"},

@@ -31,8 +31,10 @@ func FuzzAnswers(f *testing.F) {
 	}{
 		{200, false, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true}}`},
 		{200, false, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"other","allowed":true}}`},
-		{200, false, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":false,"status":{"code":1000000,"reason":"x","message":"y"}}}`},
-		{200, false, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true,"warnings":["a\u0000b"],"auditAnnotations":{"":""}}}`},
+		{200, false, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID",` +
+			`"allowed":false,"status":{"code":1000000,"reason":"x","message":"y"}}}`},
+		{200, false, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true,` +
+			`"warnings":["a\u0000b"],"auditAnnotations":{"":""}}}`},
 		{200, false, `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","response":null}`},
 		{307, false, "x"}, {500, false, "{}"}, {204, false, ""}, {99, false, ""},
 		{200, true, `[{"op":"add","path":"/data/x","value":"y"}]`}, {200, true, `[{"op":"replace","path":"","value":{}}]`},

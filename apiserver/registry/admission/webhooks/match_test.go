@@ -118,7 +118,8 @@ func deployment() *appsv1.Deployment {
 func autoscaler() *autoscalingv1.HorizontalPodAutoscaler {
 	return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"},
 		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
-			MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}}}
+			MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+				Name: "x"}}}
 }
 
 // A patch in another version changes the object that is stored; a scale is a separate request.
@@ -126,27 +127,30 @@ func TestVersionsAndScale(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
 	var kinds []string
-	k.mutating("m", hook("m.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-		kinds = append(kinds, r.Kind.Kind+"/"+r.SubResource)
-		if r.Kind.Kind == "Scale" {
-			return patch(`[{"op":"replace","path":"/spec/replicas","value":5}]`)
-		}
-		return patch(`[{"op":"replace","path":"/spec/maxReplicas","value":7}]`)
-	})), on("autoscaling", "v2", "horizontalpodautoscalers"), on("apps", "v1", "deployments/scale", "deployments")))
+	k.mutating("m", hook("m.example.com",
+		serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+			kinds = append(kinds, r.Kind.Kind+"/"+r.SubResource)
+			if r.Kind.Kind == "Scale" {
+				return patch(`[{"op":"replace","path":"/spec/replicas","value":5}]`)
+			}
+			return patch(`[{"op":"replace","path":"/spec/maxReplicas","value":7}]`)
+		})), on("autoscaling", "v2", "horizontalpodautoscalers"), on("apps", "v1", "deployments/scale", "deployments")))
 	made := k.create(k.ctx, autoscaler()).(*autoscalingv1.HorizontalPodAutoscaler)
 	if made.Spec.MaxReplicas != 7 || made.Kind != "HorizontalPodAutoscaler" {
 		t.Errorf("stored %+v", made)
 	}
 	d := deployment()
 	kinds = nil
-	if _, err := k.Delete(k.ctx, client.Ref{Resource: client.MutatingWebhookConfigurations, Name: "m"}, metav1.DeleteOptions{}); err != nil {
+	if _, err := k.Delete(k.ctx, client.Ref{Resource: client.MutatingWebhookConfigurations, Name: "m"},
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	k.create(k.ctx, deployment())
-	k.mutating("scale", hook("s.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-		kinds = append(kinds, r.Kind.Kind+"/"+r.SubResource)
-		return patch(`[{"op":"replace","path":"/spec/replicas","value":5}]`)
-	})), on("apps", "v1", "deployments/scale", "deployments")))
+	k.mutating("scale", hook("s.example.com",
+		serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+			kinds = append(kinds, r.Kind.Kind+"/"+r.SubResource)
+			return patch(`[{"op":"replace","path":"/spec/replicas","value":5}]`)
+		})), on("apps", "v1", "deployments/scale", "deployments")))
 	out, err := k.Update(k.ctx, client.RefOf(d).Sub("scale"), func(cur client.Object) (client.Object, error) {
 		next := cur.DeepCopyObject().(*autoscalingv1.Scale)
 		next.Spec.Replicas = 3

@@ -120,12 +120,14 @@ func on(group, version string, resources ...string) admissionv1.RuleWithOperatio
 func hook(name string, to admissionv1.WebhookClientConfig,
 	rules ...admissionv1.RuleWithOperations) admissionv1.MutatingWebhook {
 	return admissionv1.MutatingWebhook{
-		Name: name, ClientConfig: to, Rules: rules, SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}}
+		Name: name, ClientConfig: to, Rules: rules, SideEffects: new(admissionv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"}}
 }
 
 func (c *cluster) mutating(name string, hooks ...admissionv1.MutatingWebhook) {
 	c.t.Helper()
-	c.create(c.t.Context(), &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks})
+	c.create(c.t.Context(), &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks: hooks})
 }
 
 func (c *cluster) validating(name string, hooks ...admissionv1.MutatingWebhook) {
@@ -133,11 +135,14 @@ func (c *cluster) validating(name string, hooks ...admissionv1.MutatingWebhook) 
 	var all []admissionv1.ValidatingWebhook
 	for _, h := range hooks {
 		all = append(all, admissionv1.ValidatingWebhook{
-			Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, FailurePolicy: h.FailurePolicy, MatchPolicy: h.MatchPolicy,
-			NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector, SideEffects: h.SideEffects, TimeoutSeconds: h.TimeoutSeconds,
+			Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, FailurePolicy: h.FailurePolicy,
+			MatchPolicy:       h.MatchPolicy,
+			NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector, SideEffects: h.SideEffects,
+			TimeoutSeconds:          h.TimeoutSeconds,
 			AdmissionReviewVersions: h.AdmissionReviewVersions, MatchConditions: h.MatchConditions})
 	}
-	c.create(c.t.Context(), &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: all})
+	c.create(c.t.Context(), &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks: all})
 }
 
 func (c *cluster) create(ctx context.Context, obj client.Object) client.Object {
@@ -161,18 +166,22 @@ func TestDenial(t *testing.T) {
 		want string
 		code int32
 	}{
-		{"message", &metav1.Status{Message: "no", Code: 403, Reason: metav1.StatusReasonForbidden}, `admission webhook "a.example.com" denied the request: no`, 403},
+		{"message", &metav1.Status{Message: "no", Code: 403, Reason: metav1.StatusReasonForbidden},
+			`admission webhook "a.example.com" denied the request: no`, 403},
 		{"reason", &metav1.Status{Reason: "Because"}, `admission webhook "a.example.com" denied the request: Because`, 400},
 		{"nothing", nil, `admission webhook "a.example.com" denied the request without explanation`, 400},
-		{"a code of a success", &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "x"}, `admission webhook "a.example.com" denied the request: x`, 400},
-		{"a code that HTTP does not have", &metav1.Status{Code: 100000, Message: "x"}, `admission webhook "a.example.com" denied the request: x`, 400},
+		{"a code of a success", &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "x"},
+			`admission webhook "a.example.com" denied the request: x`, 400},
+		{"a code that HTTP does not have", &metav1.Status{Code: 100000, Message: "x"},
+			`admission webhook "a.example.com" denied the request: x`, 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			k := open(t, nil)
-			k.validating("all", hook("a.example.com", serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-				return &reviewv1.AdmissionResponse{Result: c.says, Warnings: []string{"think again"}}
-			})), on("", "v1", "configmaps")))
+			k.validating("all", hook("a.example.com",
+				serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+					return &reviewv1.AdmissionResponse{Result: c.says, Warnings: []string{"think again"}}
+				})), on("", "v1", "configmaps")))
 			_, err := k.Create(k.ctx, config("x", nil))
 			wantStatus(t, err, c.code, c.want)
 			if status := apierrors.APIStatus(nil); err != nil {
@@ -184,7 +193,8 @@ func TestDenial(t *testing.T) {
 			if strings.Join(k.warnings, ",") != "think again" {
 				t.Errorf("warnings %q", k.warnings)
 			}
-			if _, err := k.Create(k.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}); err != nil {
+			if _, err := k.Create(k.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+				Name: "x"}}); err != nil {
 				t.Errorf("a kind without a rule: %v", err)
 			}
 		})
@@ -214,12 +224,14 @@ func TestQuestion(t *testing.T) {
 	k.mutating("m", hook("m.example.com", serve(t, keep), on("*", "*", "*/*")))
 	k.create(k.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "x-"}})
 	r := asked[0]
-	if r.Operation != "CREATE" || r.Name != "" || r.Namespace != "default" || r.UserInfo.Username != "jane" || r.Kind.Kind != "ConfigMap" ||
+	if r.Operation != "CREATE" || r.Name != "" || r.Namespace != "default" || r.UserInfo.Username != "jane" ||
+		r.Kind.Kind != "ConfigMap" ||
 		r.Resource.Resource != "configmaps" || r.RequestResource.Version != "v1" || len(r.OldObject.Raw) != 0 || *r.DryRun {
 		t.Errorf("asked %+v", r)
 	}
 	var sent corev1.ConfigMap
-	if err := json.Unmarshal(r.Object.Raw, &sent); err != nil || sent.Name != "" || sent.UID != "" || sent.Kind != "ConfigMap" {
+	if err := json.Unmarshal(r.Object.Raw, &sent); err != nil || sent.Name != "" || sent.UID != "" ||
+		sent.Kind != "ConfigMap" {
 		t.Errorf("sent %s: %v", r.Object.Raw, err)
 	}
 	if !strings.Contains(string(r.Options.Raw), `"kind":"CreateOptions"`) {
@@ -234,11 +246,13 @@ func TestQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The pods of a StatefulSet have both a name and a generateName.
-	k.create(k.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x-0", GenerateName: "x-"}})
+	k.create(k.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x-0",
+		GenerateName: "x-"}})
 	if err := json.Unmarshal(asked[4].Object.Raw, &sent); err != nil || asked[4].Name != "x-0" || sent.Name != "x-0" {
 		t.Errorf("asked about %q, sent %s: %v", asked[4].Name, asked[4].Object.Raw, err)
 	}
-	if r := asked[3]; r.Operation != "DELETE" || len(r.Object.Raw) != 0 || len(r.OldObject.Raw) == 0 || !strings.Contains(string(r.Options.Raw), `"kind":"DeleteOptions"`) {
+	if r := asked[3]; r.Operation != "DELETE" || len(r.Object.Raw) != 0 || len(r.OldObject.Raw) == 0 ||
+		!strings.Contains(string(r.Options.Raw), `"kind":"DeleteOptions"`) {
 		t.Errorf("asked %+v", r)
 	}
 }
@@ -248,27 +262,31 @@ func TestMutation(t *testing.T) {
 	k := open(t, nil)
 	var order []string
 	add := func(name string) admissionv1.MutatingWebhook {
-		return hook(name+".example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-			var is corev1.ConfigMap
-			_ = json.Unmarshal(r.Object.Raw, &is)
-			order = append(order, name)
-			if is.Data[name] != "" {
-				return allow(r)
-			}
-			return patch(`[{"op":"add","path":"/data/` + name + `","value":"set"},{"op":"add","path":"/metadata/uid","value":"evil"}]`)
-		})), on("", "v1", "configmaps"))
+		return hook(name+".example.com",
+			serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+				var is corev1.ConfigMap
+				_ = json.Unmarshal(r.Object.Raw, &is)
+				order = append(order, name)
+				if is.Data[name] != "" {
+					return allow(r)
+				}
+				return patch(`[{"op":"add","path":"/data/` + name +
+					`","value":"set"},{"op":"add","path":"/metadata/uid","value":"evil"}]`)
+			})), on("", "v1", "configmaps"))
 	}
 	first, second, last := add("first"), add("second"), add("last")
 	first.ReinvocationPolicy = new(admissionv1.IfNeededReinvocationPolicy)
 	k.mutating("b", last)
 	k.mutating("a", first, second)
-	k.validating("v", hook("v.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-		order = append(order, "validating")
-		if !strings.Contains(string(r.Object.Raw), `"last":"set"`) || strings.Contains(string(r.Object.Raw), `"uid":"evil"`) {
-			t.Errorf("validated %s", r.Object.Raw)
-		}
-		return allow(r)
-	})), on("", "v1", "configmaps")))
+	k.validating("v", hook("v.example.com",
+		serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+			order = append(order, "validating")
+			if !strings.Contains(string(r.Object.Raw), `"last":"set"`) || strings.Contains(string(r.Object.Raw),
+				`"uid":"evil"`) {
+				t.Errorf("validated %s", r.Object.Raw)
+			}
+			return allow(r)
+		})), on("", "v1", "configmaps")))
 	made := k.create(k.ctx, config("x", map[string]string{"mine": "1"})).(*corev1.ConfigMap)
 	if len(made.Data) != 4 || made.UID == "evil" {
 		t.Errorf("stored %v %v", made.UID, made.Data)
@@ -287,19 +305,23 @@ func TestExemptions(t *testing.T) {
 	if _, err := k.Create(k.ctx, config("x", nil)); err == nil {
 		t.Error("a request passed a webhook that is down")
 	} else {
-		wantStatus(t, err, 500, `Internal error occurred: failed calling webhook "down.example.com": failed to call webhook: Post "https://127.0.0.1:1/?timeout=10s":`)
+		wantStatus(t, err, 500, `Internal error occurred: failed calling webhook "down.example.com": failed to call `+
+			`webhook: Post "https://127.0.0.1:1/?timeout=10s":`)
 	}
 	own := t.Context()
 	k.create(own, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-	k.create(own, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, InvolvedObject: corev1.ObjectReference{Namespace: "default"}})
+	k.create(own, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"},
+		InvolvedObject: corev1.ObjectReference{Namespace: "default"}})
 	k.create(own, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"}})
 	if _, err := k.Create(own, config("x", nil)); err == nil {
 		t.Error("a controller's object passed a webhook that is down")
 	}
-	if n := k.logs.FilterMessage("failed calling an admission webhook").FilterField(zap.String("webhook", "down.example.com")).Len(); n != 1 {
+	if n := k.logs.FilterMessage("failed calling an admission webhook").FilterField(zap.String("webhook",
+		"down.example.com")).Len(); n != 1 {
 		t.Errorf("%d messages about two failures at once", n)
 	}
-	if _, err := k.Delete(k.ctx, client.Ref{Resource: client.ValidatingWebhookConfigurations, Name: "all"}, metav1.DeleteOptions{}); err != nil {
+	if _, err := k.Delete(k.ctx, client.Ref{Resource: client.ValidatingWebhookConfigurations, Name: "all"},
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("the configuration cannot be deleted: %v", err)
 	}
 	k.create(k.ctx, config("x", nil))
@@ -311,16 +333,18 @@ func TestOwnDeletion(t *testing.T) {
 	k := open(t, nil)
 	k.create(k.ctx, config("a", nil))
 	k.create(k.ctx, config("b", nil))
-	k.validating("down", hook("down.example.com", admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")}, on("", "v1", "configmaps")))
+	k.validating("down", hook("down.example.com", admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+		on("", "v1", "configmaps")))
 	if _, err := k.Delete(k.ctx, client.RefOf(config("a", nil)), metav1.DeleteOptions{}); err == nil {
 		t.Error("a user's deletion passed")
 	}
 	if _, err := k.Delete(t.Context(), client.RefOf(config("a", nil)), metav1.DeleteOptions{}); err != nil {
 		t.Errorf("an own deletion: %v", err)
 	}
-	k.validating("no", hook("no.example.com", serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-		return &reviewv1.AdmissionResponse{}
-	})), on("", "v1", "configmaps")))
+	k.validating("no", hook("no.example.com",
+		serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+			return &reviewv1.AdmissionResponse{}
+		})), on("", "v1", "configmaps")))
 	if _, err := k.Delete(t.Context(), client.RefOf(config("b", nil)), metav1.DeleteOptions{}); err == nil {
 		t.Error("an own deletion passed a webhook that denies it")
 	}
@@ -348,17 +372,21 @@ func TestService(t *testing.T) {
 		return patch(`[{"op":"add","path":"/data","value":{"by":"service"}}]`)
 	}))
 	t.Cleanup(server.Close)
-	to := admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "default", Name: "hooks", Path: new("/mutate")}}
+	to := admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "default", Name: "hooks",
+		Path: new("/mutate")}}
 	to.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	k.mutating("m", hook("m.example.com", to, on("", "v1", "configmaps")))
 	_, err := k.Create(k.ctx, config("x", nil))
-	wantStatus(t, err, 500, `failed calling webhook "m.example.com": failed to call webhook: Post "https://hooks.default.svc:443/mutate?timeout=10s": service "hooks" not found`)
-	k.create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hooks"}, Spec: corev1.ServiceSpec{
-		Ports: []corev1.ServicePort{{Port: 443}}}})
+	wantStatus(t, err, 500, `failed calling webhook "m.example.com": failed to call webhook: Post `+
+		`"https://hooks.default.svc:443/mutate?timeout=10s": service "hooks" not found`)
+	k.create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hooks"},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 443}}}})
 	_, err = k.Create(k.ctx, config("x", nil))
 	wantStatus(t, err, 500, `no endpoints available for service "hooks"`)
-	k.create(t.Context(), &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hooks"}, Subsets: []corev1.EndpointSubset{{
-		Addresses: []corev1.EndpointAddress{{IP: "10.1.2.3"}}, Ports: []corev1.EndpointPort{{Port: 9443}}}}})
+	k.create(t.Context(), &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hooks"},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: "10.1.2.3"}}, Ports: []corev1.EndpointPort{{Port: 9443}}}}})
 	_, err = k.Create(k.ctx, config("x", nil))
 	wantStatus(t, err, 500, "hooks.default.svc") // the certificate is for another name
 	if dialed != "10.1.2.3:9443" {
