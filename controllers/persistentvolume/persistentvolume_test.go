@@ -295,17 +295,22 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// An external provisioner deletes the volumes that it has created, or that it has taken over from an in-tree type. If it
+// An external provisioner deletes the volumes that it created or adopted from an in-tree type, and all of its CSI driver. If it
 // reports a failure, the phase stays until it succeeds, and the finalizer that keeps the volume's object is its own.
 func TestExternalDeletion(t *testing.T) {
 	t.Parallel()
 	for name, annotations := range map[string]map[string]string{
-		"provisioned": {claim.ProvisionedBy: "d.example.com"}, "migrated": {claim.MigratedTo: "d.example.com"}} {
+		"provisioned": {claim.ProvisionedBy: "d.example.com"}, "migrated": {claim.MigratedTo: "d.example.com"},
+		"of a CSI driver": nil} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, api *apitest.API) {
 				api.Create(newVolume("v", "", "1Gi", func(v *corev1.PersistentVolume) {
 					v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 					v.Annotations, v.Finalizers = annotations, []string{claim.ContentProtection}
+					if annotations == nil {
+						v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{
+							CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: "h"}}
+					}
 				}), newClaim("c", "", "1Gi"))
 				claimOf(t, api, "c")
 				apitest.Change(api, newClaim("c", "", "1Gi"), "", gone)

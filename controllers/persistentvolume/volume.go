@@ -57,7 +57,8 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 }
 
 // release handles a volume whose claim was deleted. Its provisioner then deletes it; if that fails, it may set the phase
-// Failed, which stays. A provisioner of an in-tree type that was migrated to CSI is external, too.
+// Failed, which stays. A provisioner of an in-tree type that was migrated to CSI is external, too, and a CSI driver
+// deletes also volumes that it has not provisioned.
 func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.Status.Phase == corev1.VolumeFailed {
 		return nil
@@ -66,7 +67,7 @@ func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	case policy == corev1.PersistentVolumeReclaimRecycle:
 		return r.fail(ctx, v, reasonNotRecycled, "No recycler plugin found for the volume!")
 	case policy == corev1.PersistentVolumeReclaimDelete && v.Annotations[claim.ProvisionedBy] == "" &&
-		v.Annotations[claim.MigratedTo] == "":
+		v.Annotations[claim.MigratedTo] == "" && v.Spec.CSI == nil:
 		return r.fail(ctx, v, reasonNotDeleted,
 			fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
 	}
