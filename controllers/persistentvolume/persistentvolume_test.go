@@ -295,8 +295,8 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// An external provisioner deletes the volumes that it created or adopted from an in-tree type, and all of its CSI driver. If it
-// reports a failure, the phase stays until it succeeds, and the finalizer that keeps the volume's object is its own.
+// An external provisioner deletes the volumes that it created or adopted from an in-tree type, and all of its CSI driver.
+// If it reports a failure, the phase stays until it succeeds; the finalizer that keeps the PersistentVolume is its own.
 func TestExternalDeletion(t *testing.T) {
 	t.Parallel()
 	for name, annotations := range map[string]map[string]string{
