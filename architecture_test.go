@@ -20,14 +20,24 @@ var (
 	namedFunc = regexp.MustCompile("`([A-Za-z]+)`")
 )
 
-// The walks of docs/architecture.md name files and the functions to read in them.
+// page returns the text of pages in docs.
+func page(t *testing.T, names ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join("docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(data)
+	}
+	return text.String()
+}
+
+// The walks and the places name files and the functions to read in them.
 func TestWalksNameExistingFunctions(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Join(strings.Fields(string(page)), " ")
+	text := strings.Join(strings.Fields(page(t, "walks.md", "places.md")), " ")
 	steps := namedFile.FindAllStringSubmatch(text, -1)
 	if len(steps) < 40 {
 		t.Fatalf("only %d steps are found", len(steps))
@@ -49,21 +59,17 @@ var numbered = regexp.MustCompile("(?m)^\\d+\\. `([a-z/_]+\\.go)`")
 // second phase of a deletion is a walk of its own, and so is the client's side of a resumed watch.
 func TestWalksFollowFileOrder(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest := string(page)
+	rest := page(t, "walks.md")
 	var walks []string
-	for _, next := range []string{"### A pod is created", "### A pod is deleted", "\nPhase two", "### A watch is resumed",
-		"\nControllers and agent", "\n## "} {
+	for _, next := range []string{"## A pod is created", "## A pod is deleted", "\nPhase two", "## A watch is resumed",
+		"\nControllers and agent"} {
 		walk, after, found := strings.Cut(rest, next)
 		if !found {
 			t.Fatalf("no walk begins or ends with %q", next)
 		}
 		walks, rest = append(walks, walk), after
 	}
-	for _, walk := range walks[1:] {
+	for _, walk := range append(walks[1:], rest) {
 		steps := numbered.FindAllStringSubmatch(walk, -1)
 		if len(steps) < 3 {
 			t.Errorf("a walk has only %d steps", len(steps))
@@ -86,11 +92,7 @@ var placed = regexp.MustCompile("`((?:agent|apiserver|controllers|store|web)(?:/
 // Whoever adds something finds its place by the table: each path in it exists.
 func TestPlacesExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(page), "## Where to add something")
+	_, table, _ := strings.Cut(page(t, "places.md"), "## Where to add something")
 	paths := placed.FindAllStringSubmatch(table, -1)
 	if len(paths) < 20 {
 		t.Fatalf("only %d paths are found", len(paths))
@@ -110,15 +112,11 @@ var (
 		"`([A-Za-z]+)` (?:in|of) `((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
 )
 
-// Every Go name of docs/architecture.md is declared: in the package or by the type that it is written with, or in the
+// Every Go name of these pages is declared: in the package or by the type that it is written with, or in the
 // place that follows it, otherwise anywhere. A name in lower case may also be that of a folder.
 func TestNamesExist(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Join(strings.Fields(string(page)), " ")
+	text := strings.Join(strings.Fields(page(t, "architecture.md", "walks.md", "places.md")), " ")
 	declared := declarations(t)
 	places := wordAt.FindAllStringSubmatch(text, -1)
 	if len(places) < 3 {
@@ -143,11 +141,7 @@ func TestNamesExist(t *testing.T) {
 // The table of floors has every room of the house in its order, and what a row quotes is in its room.
 func TestFloorsAreTheHouse(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(page), "## The floors")
+	_, table, _ := strings.Cut(page(t, "architecture.md"), "## The floors")
 	table, _, _ = strings.Cut(table, "\n## ")
 	quoted := regexp.MustCompile("`([a-z/]+(?:\\.go)?)`")
 	var rooms, want []string
@@ -176,11 +170,7 @@ func TestFloorsAreTheHouse(t *testing.T) {
 // Every row of the table of what happens where names a file and a function.
 func TestWhereRowsNameFunctions(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(page), "## Where is")
+	_, table, _ := strings.Cut(page(t, "places.md"), "## Where is")
 	table, _, _ = strings.Cut(table, "\n## ")
 	rows := 0
 	for line := range strings.Lines(table) {
