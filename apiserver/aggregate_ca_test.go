@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// certificateFor returns a certificate for a name that signs itself, and its PEM as JSON text.
+// certificateFor returns a self-signed certificate for a name, and its PEM as JSON text.
 func certificateFor(t *testing.T, name string) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,8 @@ func certificateFor(t *testing.T, name string) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(text)
 }
 
-// Another server is only reached if its certificate is for the Service's name and of the APIService's caBundle.
+// The aggregator accepts an aggregated server only if its certificate is valid for the Service's name and signed by the
+// APIService's caBundle.
 func TestAggregationVerifiesTheServer(t *testing.T) {
 	t.Parallel()
 	cert, bundle := certificateFor(t, "other.default.svc")
@@ -54,7 +55,7 @@ func TestAggregationVerifiesTheServer(t *testing.T) {
 		o.Close()
 	})
 	a := aggregated(t, o)
-	for _, service := range []string{"other", "alias"} { // of which the certificate has only the first
+	for _, service := range []string{"other", "alias"} { // the certificate contains only the first
 		if _, err := a.reg.Create(t.Context(),
 			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service},
 				Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}); err != nil {

@@ -107,7 +107,7 @@ func newOther(t *testing.T) *other {
 		`"namespace":"default","uid":"u","resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Pod",` +
 		`"name":"p","uid":"o"}]}}`
 	shaped := func(r *http.Request, as string) {
-		// other shapes are refused
+		// The aggregated server refuses other representations.
 		if want := "application/json;as=" + as + ";g=meta.k8s.io;v=v1,application/json"; r.Header.Get("Accept") != want {
 			t.Errorf("%s %s accepts %s", r.Method, r.URL, r.Header.Get("Accept"))
 		}
@@ -120,7 +120,7 @@ func newOther(t *testing.T) *other {
 		}
 		shaped(r, "PartialObjectMetadataList")
 		if r.URL.Query().Get("limit") != "500" {
-			t.Errorf("a list of %s objects at a time", r.URL.Query().Get("limit"))
+			t.Errorf("limit is %s, want 500", r.URL.Query().Get("limit"))
 		}
 		fmt.Fprint(w,
 			`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":[`+one+
@@ -245,7 +245,7 @@ func (a API) remote(o *other, name, group, version string) {
 
 const services = "/apis/apiregistration.k8s.io/v1/apiservices/"
 
-// What an APIService names is served by another server: its availability, discovery, OpenAPI, and every request.
+// The server that an APIService names serves its group version: availability, discovery, OpenAPI, and every request.
 func TestAggregation(t *testing.T) {
 	t.Parallel()
 	o := newOther(t)
@@ -443,8 +443,7 @@ func (a API) discovered() {
 	}
 }
 
-// An APIService that names no server, or one in an impossible way, is refused with the field.
-// same is a response that keeps the address of what is written to it.
+// same is a ResponseWriter that keeps the address of the first byte written to it.
 type same struct {
 	header http.Header
 	first  *byte
@@ -463,8 +462,8 @@ func (s *same) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Many clients at the same time are sent the same bytes, also with groups of other servers: the document is made once.
-func TestDiscoveryIsMadeOnce(t *testing.T) {
+// Concurrent clients receive the same bytes, also with groups of other servers: the server builds the document once.
+func TestDiscoveryIsBuiltOnce(t *testing.T) {
 	t.Parallel()
 	o := newOther(t)
 	a, agg := aggregating(t, o)
@@ -491,6 +490,7 @@ func TestDiscoveryIsMadeOnce(t *testing.T) {
 	}
 }
 
+// An APIService without a server, or with an invalid one, is refused with the field.
 func TestBadAPIServices(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -28,7 +28,7 @@ import (
 	"monopod/store"
 )
 
-// serveOf is serve with more resources, and answers for the virtual ones.
+// serveOf is like serve, with more resources, and answers for the virtual ones.
 func serveOf(t *testing.T, answers virtual.Answers, more ...registry.Resource) API {
 	t.Helper()
 	resources := append(registry.Resources(), more...)
@@ -139,7 +139,8 @@ func TestComputedResources(t *testing.T) {
 	}
 }
 
-// Tables and metadata are in the version of meta.k8s.io that the client asks for, with all that is inside.
+// Tables and PartialObjectMetadata, and the objects inside them, have the version of meta.k8s.io that the client
+// requests.
 func TestVersionsOfShapes(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

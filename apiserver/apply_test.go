@@ -65,10 +65,10 @@ func TestApply(t *testing.T) {
 		"creates from YAML": {configMap, []step{
 			{"apply ann", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '1'}\n", 201, `"x":"1"`},
 		}, "ann Apply", []string{`"f:x":{}`}, nil},
-		"takes its name from the path": {configMap, []step{
+		"name from the path": {configMap, []step{
 			{"apply ann", `{"apiVersion":"v1","kind":"ConfigMap","data":{"x":"1"}}`, 201, `"name":"a"`},
 		}, "ann Apply", nil, nil},
-		"removes what is not applied any more": {configMap, []step{
+		"removes a field that is no longer applied": {configMap, []step{
 			{"apply ann", cm(`"data":{"x":"1","y":"2"}`), 201, ""},
 			{"apply ann", cm(`"data":{"x":"1"}`), 0, ""},
 		}, "ann Apply", []string{`"x":"1"`}, []string{`"y"`}},
@@ -92,16 +92,16 @@ func TestApply(t *testing.T) {
 			{"merge bob", `{"data":{"x":"2"}}`, 0, ""},
 			{"apply ann", cm(`"data":{"x":"1"}`), conflict, `conflict with \"bob\" using v1`},
 		}, "bob Update", []string{`"x":"2"`}, nil},
-		"an update keeps what it leaves": {configMap, []step{
+		"an update keeps the manager of an unchanged field": {configMap, []step{
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, ""},
 			{"put bob", cm(`"data":{"x":"1","y":"2"}`), 0, ""},
 		}, "ann Apply, bob Update", []string{`"x":"1"`, `"f:y":{}`}, nil},
-		"before the first": {configMap, []step{
+		"before-first-apply": {configMap, []step{
 			{"put-new bob", cm(`"data":{"x":"1"}`), 201, ""},
 			{"apply ann", cm(`"data":{"x":"2"}`), conflict, `conflict with \"before-first-apply\" using v1`},
 			{"apply ann", cm(`"data":{"y":"2"}`), 0, ""},
 		}, "ann Apply, before-first-apply Update", []string{`"x":"1"`, `"y":"2"`}, nil},
-		"no manager before": {configMap, []step{
+		"no managedFields without an apply": {configMap, []step{
 			{"put-new bob", cm(`"data":{"x":"1"}`), 201, ""},
 			{"merge bob", `{"data":{"x":"2"}}`, 0, ""},
 		}, "", nil, []string{"managedFields"}},
@@ -114,7 +114,7 @@ func TestApply(t *testing.T) {
 			{"force bob", container(`{"name":"c","image":"j"}`), 0, ""},
 			{"apply ann", container(`{"name":"c"}`), 0, `"image":"j"`},
 		}, "ann Apply, bob Apply", []string{`"k:{\"name\":\"c\"}":{".":{},"f:image":{}`}, nil},
-		"list items go": {service, []step{
+		"removes a list item": {service, []step{
 			{"apply ann",
 				`{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"p","port":1,"protocol":"TCP"},{"name":"q",` +
 					`"port":2,"protocol":"TCP"}]}}`, 201, ""},
@@ -137,10 +137,10 @@ func TestApply(t *testing.T) {
 					`"status":{"replicas":2,"conditions":[{"type":"Available","status":"True"}]}}`, 0, `"replicas":2`},
 		}, "ann Apply, bob Apply/status", []string{`"f:status":{"f:conditions":{"k:{\"type\":\"Available\"}"`},
 			[]string{`"replicas":9`}},
-		"status gets no manager by the object": {deployment, []step{
+		"applying the object does not manage its status": {deployment, []step{
 			{"apply ann", strings.Replace(deploy(""), `"spec"`, `"status":{"replicas":7},"spec"`, 1), 201, ""},
 		}, "ann Apply", nil, []string{"f:status", `"replicas":7`}},
-		"scale takes the replicas": {deployment, []step{
+		"scale manages the replicas": {deployment, []step{
 			{"apply ann", deploy(`,"replicas":2`), 201, ""},
 			{"put/scale hpa", scale(5), 0, `"replicas":5`},
 			{"apply ann", deploy(`,"replicas":2`), conflict, `conflict with \"hpa\" with subresource \"scale\" using apps/v1`},
@@ -151,17 +151,17 @@ func TestApply(t *testing.T) {
 			{"apply/scale hpa", scale(5), conflict, `conflict with \"ann\": .spec.replicas`},
 			{"force/scale hpa", scale(5), 0, `"replicas":5`},
 		}, "ann Apply, hpa Apply/scale", []string{`"replicas":5`}, nil},
-		"tries out": {configMap, []step{
+		"dry run": {configMap, []step{
 			{"apply ann&dryRun=All", cm(`"data":{"x":"1"}`), 201, `"x":"1"`},
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, ""},
 			{"apply ann&dryRun=All", cm(`"data":{"x":"2"}`), 0, `"x":"2"`},
 		}, "ann Apply", []string{`"x":"1"`}, nil},
-		"another's revision": {configMap, []step{
+		"stale resourceVersion": {configMap, []step{
 			{"apply ann", cm(`"metadata":{"name":"a","resourceVersion":"1"},"data":{}`), 400, "resourceVersion"},
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, ""},
 			{"apply ann", cm(`"metadata":{"name":"a","resourceVersion":"1"},"data":{"x":"2"}`), conflict, "has been modified"},
 		}, "ann Apply", []string{`"x":"1"`}, nil},
-		"of an object that was": {configMap, []step{
+		"UID of another object": {configMap, []step{
 			{"apply ann", cm(`"metadata":{"name":"a","uid":"gone"},"data":{}`), conflict, "uid mismatch"},
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, ""},
 		}, "ann Apply", nil, nil},
@@ -213,7 +213,7 @@ func (a API) step(path string, s step) {
 	}
 }
 
-// unordered returns text, which is JSON, with sorted fields, if it is a part of causes.
+// unordered sorts the fields of a cause in text, as the server encodes them.
 func unordered(text string) string {
 	return strings.Replace(text, `{"reason":"FieldManagerConflict","message":"conflict with \"ann\"","field":".data.x"}`,
 		`{"field":".data.x","message":"conflict with \"ann\"","reason":"FieldManagerConflict"}`, 1)
@@ -286,8 +286,9 @@ func TestApplyRefused(t *testing.T) {
 		want        int
 		has         string
 	}{
-		"without a manager":         {"", cm(`"data":{}`), 422, "fieldManager: Required value: is required for apply patch"},
-		"a manager that is no word": {"fieldManager=%07", cm(`"data":{}`), 422, "invalid character U+0007"},
+		"without a manager": {"", cm(`"data":{}`), 422,
+			"fieldManager: Required value: is required for apply patch"},
+		"a manager with a control character": {"fieldManager=%07", cm(`"data":{}`), 422, "invalid character U+0007"},
 		"another kind": {"fieldManager=a", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400,
 			"invalid object type"},
 		"another version": {"fieldManager=a", `{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}`, 400,
@@ -305,12 +306,12 @@ func TestApplyRefused(t *testing.T) {
 			`duplicate field \"data\"`},
 		"a key of YAML twice": {"fieldManager=a&fieldValidation=Strict",
 			"apiVersion: v1\nkind: ConfigMap\ndata: {}\ndata: {}", 400, "already"},
-		"no YAML":       {"fieldManager=a", "{", 400, "error decoding patch"},
+		"invalid YAML":  {"fieldManager=a", "{", 400, "error decoding patch"},
 		"a list":        {"fieldManager=a", "[]", 400, "error decoding patch"},
 		"null":          {"fieldManager=a", "null", 400, "null is not an object"},
 		"nothing":       {"fieldManager=a", "", 400, "error decoding patch"},
 		"two documents": {"fieldManager=a", cm(`"data":{}`) + "\n---\n" + cm(`"data":{}`), 400, "several documents"},
-		"an amount without end": {"fieldManager=a",
+		"a number that takes too long to parse": {"fieldManager=a",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"spec":{"x":1e99999999}}`,
 			400, "error decoding patch"},
 	} {
@@ -328,8 +329,8 @@ func TestApplyRefused(t *testing.T) {
 	}
 }
 
-// Endless quantities are refused at once, in every kind of request.
-func TestEndlessQuantities(t *testing.T) {
+// Quantities with a huge exponent are refused at once, in every kind of request.
+func TestHugeExponents(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	const amount = `{"name":"c","image":"i","resources":{"limits":{"cpu":"1e99999999"}}}`

@@ -16,7 +16,7 @@ import (
 	"monopod/store"
 )
 
-// lockedBuffer can be used by several goroutines.
+// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -74,7 +74,8 @@ func auditLines(t *testing.T, log *lockedBuffer) (out []map[string]any) {
 	return out
 }
 
-// TestCredentialWithNotes: what the authenticator has to say about a credential reaches the client and the audit log.
+// TestCredentialWithNotes: the client receives the authenticator's warning about a credential, and the audit log its
+// notes.
 func TestCredentialWithNotes(t *testing.T) {
 	t.Parallel()
 	a, log := auditedAPI(t, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]")

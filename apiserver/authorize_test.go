@@ -17,7 +17,7 @@ import (
 	"monopod/store"
 )
 
-// decide is an Authorizer of one function.
+// decide is a function that implements Authorizer.
 type decide func(a auth.Attributes) (bool, string, error)
 
 func (d decide) Authorize(_ context.Context, a auth.Attributes) (bool, string, error) { return d(a) }
@@ -58,7 +58,7 @@ func describe(a auth.Attributes) string {
 		a.Name)
 }
 
-// The attributes of a request, whether or not its path exists.
+// The authorizer gets the attributes of every request, also if its path does not exist.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -117,7 +117,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// Text and fields of a refusal are upstream's.
+// Status code, reason and message of a refusal match upstream's.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
 	a := serveFor(t, decide(func(auth.Attributes) (bool, string, error) { return false, "because", nil }))

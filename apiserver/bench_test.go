@@ -16,15 +16,15 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// discard is a response that is discarded.
+// discard is a ResponseWriter that discards the response.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// hotRequest is a request of a kind that a busy server answers thousands of times a second; in its body, % stands
-// for a text that differs each time.
+// hotRequest is a request of a kind that a busy server answers thousands of times a second; each request replaces % in
+// its body with a different text.
 type hotRequest struct {
 	method, path, body, typ, accept string
 }
@@ -63,7 +63,7 @@ func (q hotRequest) send(h http.Handler, n int) {
 	h.ServeHTTP(&discard{http.Header{}}, r)
 }
 
-// hotPaths are what a busy server does thousands of times a second; do does it the n-th time.
+// hotPaths returns the operations that a busy server runs thousands of times a second; do runs the n-th of them.
 func hotPaths() map[string]func(testing.TB) (do func(n int)) {
 	all := map[string]func(testing.TB) func(int){"agent-status": agentStatus}
 	for name, q := range hotRequests() {
@@ -75,7 +75,7 @@ func hotPaths() map[string]func(testing.TB) (do func(n int)) {
 	return all
 }
 
-// BenchmarkHot measures them without TLS and HTTP.
+// BenchmarkHot measures hotPaths without TLS and HTTP.
 func BenchmarkHot(b *testing.B) {
 	for name, start := range hotPaths() {
 		b.Run(name, func(b *testing.B) {
@@ -106,8 +106,8 @@ func agentStatus(tb testing.TB) func(n int) {
 // watchers is the number of watches that watched begins.
 const watchers = 100
 
-// watched begins watches of the objects at a path. The function that it returns waits until each has got one event
-// more.
+// watched begins watches of the objects at a path. The returned function waits until each watch has received one more
+// event.
 func watched(b *testing.B, srv *httptest.Server, path string) (wait func()) {
 	heard := make(chan struct{}, watchers)
 	for range watchers {

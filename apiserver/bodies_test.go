@@ -26,7 +26,7 @@ func nested(open, end string, depth int) string {
 	return strings.Repeat(open, depth) + "1" + strings.Repeat(end, depth)
 }
 
-// message is a field of a protobuf message.
+// message returns a length-delimited field of a protobuf message.
 func message(number byte, inner string) string {
 	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(inner)))) + inner
 }
@@ -41,8 +41,8 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 		code                       int
 		says                       string
 	}{
-		"aliases":                 {"POST", whoAmI, bomb, asYAML, 400, "aliases expand to more than"},
-		"aliases said to be JSON": {"POST", whoAmI, bomb, asJSON, 400, yamlHeader},
+		"aliases":                            {"POST", whoAmI, bomb, asYAML, 400, "aliases expand to more than"},
+		"aliases with the content type JSON": {"POST", whoAmI, bomb, asJSON, 400, yamlHeader},
 		"YAML that curl sends": {"POST", confs, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n", asForm, 400,
 			yamlHeader},
 		"YAML without a type": {"POST", confs, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n", "Content-Type: ",
@@ -63,7 +63,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 		"objects": {"PATCH", confs + "/a", `{"x":[` + many(`[`+many(`{"a":1}`, 9000)+`]`, 40) + `]}`, asMerge,
 			413, "limit is 64 MiB"},
 		"YAML nodes": {"POST", confs, "a: [" + many("{a: b}", 400_000) + "]", asYAML, 413, "limit is 64 MiB"},
-		"options of a deletion": {"DELETE", confs, `{"dryRun":[` + many(`"All"`, 10_001) + `]}`, asJSON, 422,
+		"DeleteOptions": {"DELETE", confs, `{"dryRun":[` + many(`"All"`, 10_001) + `]}`, asJSON, 422,
 			"dryRun: Too many"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 }
 
 // Common bodies are accepted.
-func TestUsualBodiesAreTaken(t *testing.T) {
+func TestCommonBodiesAreAccepted(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	text := strings.Repeat("a line of a file, with {braces} and [brackets]: yes\\n", 19_000)

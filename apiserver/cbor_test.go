@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
-// inCBOR returns JSON as Kubernetes' clients send it.
+// inCBOR encodes JSON as self-described CBOR.
 func inCBOR(t *testing.T, text string) string {
 	t.Helper()
 	var v any
@@ -28,7 +28,7 @@ func inCBOR(t *testing.T, text string) string {
 	return "\xd9\xd9\xf7" + string(data)
 }
 
-// exchange sends a body and decodes the answer, both CBOR, as a client does.
+// exchange sends a CBOR body and decodes the CBOR response into into.
 func (a API) exchange(method, path, body, contentType string, into any) int {
 	a.t.Helper()
 	resp := a.do(method, path, body, "Content-Type: "+contentType, "Accept: application/cbor")
@@ -54,7 +54,7 @@ func TestCBOR(t *testing.T) {
 		&secret); code != 201 || string(secret.Data["k"]) != "hi" || secret.UID == "" {
 		t.Errorf("%d, %+v", code, secret)
 	}
-	// bytes with a tag
+	// Encodes bytes with a tag.
 	typed, err := direct.Marshal(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Data: map[string][]byte{"k": {0, 255, 1}}})
 	if err != nil {

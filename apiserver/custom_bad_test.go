@@ -15,7 +15,7 @@ func definitionOf(spec string) string {
 		`"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":` + spec + `}}}}]}}`
 }
 
-// TestBadSchemas: a schema that no object could have, or that the server could not follow, is refused with the field.
+// TestBadSchemas: an invalid or unsupported schema is refused with the field.
 func TestBadSchemas(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

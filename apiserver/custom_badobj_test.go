@@ -104,7 +104,7 @@ func TestBadObjects(t *testing.T) {
 	}
 	good := object(
 		`{"name":"ab","small":3,"port":"http","set":["x"],"template":{"apiVersion":"v1","kind":"X","metadata":{"name":"a"}}}`)
-	for old, changed := range map[string]string{ // requests that are no object of the kind
+	for old, changed := range map[string]string{ // bodies that are not an object of the kind
 		`"kind":"Bad"`: `"kind":"Worse"`, `"example.com/v1"`: `"example.com/v2"`,
 		`"name":"a"}`: `"name":"a","namespace":"other"}`, `"spec"`: `spec`,
 		`"metadata":{`: `"metadata":[{`, `"small":3`: `"small":03`, `{"apiVersion"`: `[{"apiVersion"`,

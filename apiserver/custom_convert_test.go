@@ -39,7 +39,7 @@ func converting(url, ca, reviews string) string {
 		"versions":[%s,%s]}}`, reviews, url, ca, version("v1", "size", "", false), version("v2", "count", `,"late":{"type":"string","default":"set"}`, true))
 }
 
-// reply answers a question of a conversion webhook.
+// reply returns a conversion webhook's response to a ConversionReview.
 type reply func(asked *apiextensionsv1.ConversionReview) any
 
 // turn converts as the webhook of converting should.
@@ -86,7 +86,7 @@ func (a API) convertedBy(reviews string, answer func() reply) *atomic.Int64 {
 			err = json.Unmarshal(data, asked)
 		}
 		if err != nil || asked.Request == nil {
-			a.t.Errorf("a question that is no ConversionReview: %.300s %v", data, err)
+			a.t.Errorf("a request that is not a ConversionReview: %.300s %v", data, err)
 			return
 		}
 		switch v := answer()(asked).(type) {
@@ -154,7 +154,7 @@ func TestConversionWebhook(t *testing.T) {
 		{"dry run", "POST", v1 + "?dryRun=All", "", turnOf("v1", "d", "size", 1), 201, `"size":1`, ""},
 		{"delete", "DELETE", v1 + "/c", "", "", 200, `"status":"Success"`, ""},
 		{"delete all", "DELETE", v1, "", "", 200, `"size":3`, ""},
-		{"nothing is left", "GET", v2, "", "", 200, `"items":[]`, ""},
+		{"list after the deletion", "GET", v2, "", "", 200, `"items":[]`, ""},
 	} {
 		resp := a.do(c.method, c.path, c.body, "Content-Type: "+c.typ)
 		data, err := io.ReadAll(resp.Body)
@@ -226,7 +226,7 @@ func TestConversionInParts(t *testing.T) {
 	}
 }
 
-// A webhook that misbehaves fails the request, and nothing else.
+// A webhook that misbehaves makes only the request fail.
 func TestHostileConversion(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -346,7 +346,7 @@ func TestHostileConversion(t *testing.T) {
 	}
 }
 
-// The parts of this process read the metadata of objects whose webhook is down, and can delete them.
+// Controllers can list the metadata of objects whose conversion webhook is down, and delete them.
 func TestConversionDown(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -382,8 +382,8 @@ func TestConversionDown(t *testing.T) {
 	}
 }
 
-// A definition whose storage version changes still has the versions in which objects may be stored, until a client that
-// has rewritten all of them removes the old version from the status.
+// When the storage version of a definition changes, status.storedVersions keeps the old version until a client has
+// rewritten all objects and removes it.
 func TestStoredVersions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -420,6 +420,6 @@ func TestStoredVersions(t *testing.T) {
 		t.Error(code, says)
 	}
 	if code, got := a.read("GET", v1+"/old", ""); code != 200 || fmt.Sprint(got["spec"]) != "map[color:red size:4]" {
-		t.Errorf("after the version is gone: %d %v", code, got)
+		t.Errorf("after the version was removed: %d %v", code, got)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A long list is converted while it is sent. If the webhook fails for its end, the client gets a Status, or an
-// incomplete response if much of the list is already sent.
+// The server converts a long list while it sends it. If the webhook fails for the last objects, the client gets a
+// Status, or an incomplete response if the server has already sent much of the list.
 func TestConversionFailsLate(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -59,7 +59,7 @@ func TestConversionFailsLate(t *testing.T) {
 	}
 }
 
-// Lists of kinds that are stored as another one have protobuf, too.
+// Kinds that are stored as another kind also have lists in protobuf.
 func TestViewsInProtobuf(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -57,7 +57,7 @@ func TestDefaultsAreBounded(t *testing.T) {
 			{"PATCH", path + "/a?fieldManager=m&force=true", "application/apply-patch+yaml", object("a", c.more)},
 		} {
 			if r.content == "application/apply-patch+yaml" && c.more == "{}" {
-				continue // merged with the list that is there
+				continue // apply merges it with the existing list
 			}
 			code, out := a.read(r.method, r.path, r.body, "Content-Type: "+r.content)
 			if message, _ := out["message"].(string); code < 400 || code >= 500 || !strings.Contains(message, want) {
@@ -69,7 +69,7 @@ func TestDefaultsAreBounded(t *testing.T) {
 
 func items(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 
-// TestCostlyDefinitions: patterns that fill the memory, and columns that select a value again and again, are refused.
+// TestCostlyDefinitions: patterns that need too much memory, and columns that select one value many times, are refused.
 func TestCostlyDefinitions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -147,9 +147,9 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// TestComparisonsAreBounded: patterns that would be looked for in long texts, and alternatives that many values would
-// be compared with, are refused before that begins: the first of these took a quarter of a minute, and a body of such
-// patterns takes hours. What was stored before the schema was so can still be edited.
+// TestComparisonsAreBounded: objects with long strings for costly patterns, or with many values for a schema with many
+// alternatives, are refused before they are compared: the first of these took a quarter of a minute, and a body of such
+// patterns takes hours. Objects that were stored before the schema changed can still be edited.
 func TestComparisonsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -202,7 +202,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 		"POST", definition+"?dryRun=All", inJSON, definitionOf(schema(costly+`,"default":"`+long+`z"}`)))
 }
 
-// TestRulesAreBounded: a rule that is cheap by upstream's estimate does not take minutes for one value.
+// TestRulesAreBounded: a CEL rule that is cheap by upstream's estimate does not run for minutes on one value.
 func TestRulesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

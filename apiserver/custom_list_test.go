@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// meter takes a response and measures the heap meanwhile: before Write returns, whoever writes waits, so what is found
-// is what it keeps.
+// meter is a ResponseWriter that measures the heap in Write: the writer waits meanwhile, so the heap contains what the
+// writer keeps.
 type meter struct {
 	header        http.Header
 	code          int
@@ -35,7 +35,7 @@ func (m *meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// heap returns the size of what is reachable.
+// heap returns the size of the reachable objects.
 func heap() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
@@ -43,10 +43,10 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// A list may be much larger than what is stored, by the defaults of its schema or by the cells of its columns: it is
-// never in memory as a whole. The test measures the heap, so it runs alone.
+// The defaults of a schema and the cells of its columns can make a list much larger than the stored objects: the server
+// never has the whole list in memory. The test measures the heap, so it runs alone.
 func TestLongListsAreSentInParts(t *testing.T) { //nolint:paralleltest // see above
-	// An eighth of what a server allows, and a list to match: a whole one takes half a minute of CPU under the race
+	// An eighth of the server's limit, and a list in proportion: the whole takes half a minute of CPU under the race
 	// detector.
 	const whole, columns = 8 << 20, 13
 	a, handler := serveBoth(t, func(cfg *apiserver.Config) { cfg.MaxWholeList = whole })

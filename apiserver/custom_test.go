@@ -65,7 +65,7 @@ spec:
           spec: {type: object, properties: {size: {type: integer}, extra: {type: string, default: new}}}
 `
 
-// define serves a definition, as its controller accepts it.
+// define creates a definition and serves it.
 func (a API) define(text string) {
 	a.t.Helper()
 	def := &crd.Definition{}
@@ -107,9 +107,10 @@ func TestCustomKind(t *testing.T) {
 		says, not                     string
 	}{
 		{"discovery", "GET", "/apis/example.com/v1", "", "", 200, `"name":"widgets/status"`, "v2"},
-		{"its storage version", "GET", "/apis/example.com/v1", "", "", 200, `"storageVersionHash":"gIwvi5rymmg="`, ""},
-		{"that of another version", "GET", "/apis/example.com/v2", "", "", 200, `"storageVersionHash":"gIwvi5rymmg="`, ""},
-		{"that of pods, as upstream has it", "GET", "/api/v1", "", "", 200, `"storageVersionHash":"xPOwRZ+Yhw8="`, ""},
+		{"the storage version hash", "GET", "/apis/example.com/v1", "", "", 200, `"storageVersionHash":"gIwvi5rymmg="`, ""},
+		{"the storage version hash of another version", "GET", "/apis/example.com/v2", "", "", 200,
+			`"storageVersionHash":"gIwvi5rymmg="`, ""},
+		{"upstream's storage version hash of pods", "GET", "/api/v1", "", "", 200, `"storageVersionHash":"xPOwRZ+Yhw8="`, ""},
 		{"group", "GET", "/apis/example.com", "", "", 200, `"preferredVersion":{"groupVersion":"example.com/v2"`, ""},
 		{"OpenAPI v3", "GET", "/openapi/v3/apis/example.com/v1", "", "", 200, `"com.example.v1.Widget":{`, ""},
 		{"OpenAPI v2", "GET", "/openapi/v2", "", "", 200, `"com.example.v2.WidgetList":{`, ""},
@@ -120,7 +121,7 @@ func TestCustomKind(t *testing.T) {
 		{"the status of a creation is dropped", "POST", widgetsAt, "",
 			strings.Replace(widgetOf("b", `{"size":3}`), `"spec"`, `"status":{"ready":true},"spec"`, 1), 201, `"generation":1`,
 			"ready"},
-		{"the name is taken", "POST", widgetsAt, "", widgetOf("a", `{"size":3}`), 409, `AlreadyExists`, ""},
+		{"an existing name", "POST", widgetsAt, "", widgetOf("a", `{"size":3}`), 409, `AlreadyExists`, ""},
 		{"another kind", "POST", widgetsAt, "", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x"}}`, 400, "Widget",
 			""},
 		{"YAML", "POST", widgetsAt, "application/yaml",
@@ -133,7 +134,7 @@ func TestCustomKind(t *testing.T) {
 			`"spec":{"extra":"new","size":3}`, ""},
 		{"list", "GET", widgetsAt, "", "", 200, `{"kind":"WidgetList","apiVersion":"example.com/v1"`, ""},
 		{"merge patch", "PATCH", widgetsAt + "/a", mergePatch, `{"spec":{"size":4,"color":null}}`, 200, `"generation":2`, ""},
-		{"the default is back", "GET", widgetsAt + "/a", "", "", 200, `"color":"red"`, ""},
+		{"the default of a removed field", "GET", widgetsAt + "/a", "", "", 200, `"color":"red"`, ""},
 		{"JSON patch", "PATCH", widgetsAt + "/a", jsonPatch, `[{"op":"replace","path":"/spec/size","value":5}]`, 200,
 			`"size":5`, ""},
 		{"labels only", "PATCH", widgetsAt + "/a", mergePatch, `{"metadata":{"labels":{"x":"y"}}}`, 200, `"generation":3`,
@@ -144,12 +145,12 @@ func TestCustomKind(t *testing.T) {
 		{"status", "PATCH", widgetsAt + "/a/status", mergePatch,
 			`{"metadata":{"labels":{"x":"z"}},"spec":{"size":1},"status":{"ready":true}}`, 200, `"status":{"ready":true}`,
 			`"size":1`},
-		{"its labels stay", "GET", widgetsAt + "/a", "", "", 200, `"x":"y"`, ""},
-		{"the status stays", "PATCH", widgetsAt + "/a", mergePatch, `{"status":{"ready":false}}`, 200, `"ready":true`, ""},
+		{"the labels remain", "GET", widgetsAt + "/a", "", "", 200, `"x":"y"`, ""},
+		{"the status remains", "PATCH", widgetsAt + "/a", mergePatch, `{"status":{"ready":false}}`, 200, `"ready":true`, ""},
 		{"apply", "PATCH", widgetsAt + "/a?fieldManager=ann", "application/apply-patch+yaml",
 			"{apiVersion: example.com/v1, kind: Widget, spec: {size: 5, parts: [{name: z, count: 2}]}}", 200,
 			`"parts":[{"count":1,"name":"x"},{"count":2,"name":"z"}]`, ""},
-		{"its conflict", "PATCH", widgetsAt + "/a?fieldManager=bob", "application/apply-patch+yaml",
+		{"apply conflicts", "PATCH", widgetsAt + "/a?fieldManager=bob", "application/apply-patch+yaml",
 			"{apiVersion: example.com/v1, kind: Widget, spec: {size: 6}}", 409, `conflicts with \"ann\":`, ""},
 		{"apply creates", "PATCH", widgetsAt + "/c?fieldManager=ann", "application/apply-patch+yaml",
 			"{apiVersion: example.com/v1, kind: Widget, spec: {size: 5}}", 201, `"manager":"ann"`, ""},
@@ -158,7 +159,7 @@ func TestCustomKind(t *testing.T) {
 			strings.Replace(widgetOf("f", `{"size":1}`), `"name":"f"`, `"name":"f","finalizers":["mine"]`, 1), 201,
 			`"finalizers":["mine"]`, ""},
 		{"delete", "DELETE", widgetsAt + "/a", "", "", 200, `"status":"Success"`, ""},
-		{"all of them", "DELETE", widgetsAt, "", "", 200, `"items":[`, ""},
+		{"delete all", "DELETE", widgetsAt, "", "", 200, `"items":[`, ""},
 	} {
 		typ := c.typ
 		if typ == "" {

@@ -23,7 +23,7 @@ import (
 
 const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// Discovery of upstream for some kinds, as "name kind verbs".
+// Discovery of some kinds, as "name kind verbs", matches upstream's.
 func TestDiscoveryMatchesUpstream(t *testing.T) {
 	t.Parallel()
 	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget",
@@ -43,7 +43,7 @@ func TestDiscoveryMatchesUpstream(t *testing.T) {
 			got[r["name"].(string)] = strings.TrimLeft(strings.ReplaceAll(said, "<nil>", ""), "/ ")
 		}
 		if !slices.IsSorted(names) {
-			t.Errorf("%s is in no order: %v", path, names)
+			t.Errorf("%s is not sorted: %v", path, names)
 		}
 	}
 	for name, want := range map[string]string{
@@ -133,7 +133,7 @@ func TestDiscoveryIsCached(t *testing.T) {
 	}
 }
 
-// A definition that comes and goes changes the document that is kept.
+// The cached document changes when a definition is created or deleted.
 func TestDiscoveryFollowsDefinitions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -55,8 +55,8 @@ func controlled(t *testing.T) API {
 	return API{t, h.URL, h.Client(), reg}
 }
 
-// A schema and a level that a user creates act at once: their UIDs are in the headers, and a level without seats
-// refuses.
+// A schema and a level that a user creates take effect at once: their UIDs are in the headers, and a level without
+// seats refuses requests.
 func TestFlowSchemasAct(t *testing.T) {
 	t.Parallel()
 	a := controlled(t)
@@ -113,7 +113,7 @@ func TestFlowSchemasAct(t *testing.T) {
 	}
 	if text := readBody(t, a.do("GET", "/metrics", "", admin...)); !strings.Contains(text,
 		`apiserver_flowcontrol_rejected_requests_total{flow_schema="u",priority_level="none",reason="concurrency-limit"}`) {
-		t.Error("no metric of what was refused")
+		t.Error("no metric of refused requests")
 	}
 	if resp := a.do("DELETE", flowKinds+"flowschemas/u", "", admin...); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
@@ -121,7 +121,7 @@ func TestFlowSchemasAct(t *testing.T) {
 	await("without the schema", func(resp *http.Response) bool { return resp.StatusCode == http.StatusOK })
 }
 
-// kubectl prints FlowSchemas in the order in which they are tried.
+// kubectl prints FlowSchemas in the order in which the server matches them.
 func TestFlowSchemasArePrintedByPrecedence(t *testing.T) {
 	t.Parallel()
 	a := controlled(t)

@@ -26,7 +26,7 @@ func fuzzed(tb testing.TB) http.Handler {
 	return h
 }
 
-// fuzzedRegistry is fuzzed, with its registry.
+// fuzzedRegistry is like fuzzed, and returns the registry, too.
 func fuzzedRegistry(tb testing.TB) (*registry.Registry, http.Handler) {
 	tb.Helper()
 	resources := registry.Resources()
@@ -75,7 +75,7 @@ func protobufBody(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, api
 	return append(bytes.Clone(codec.Magic), data...)
 }
 
-// collections are the paths at which objects of each kind are created.
+// collections returns the paths at which objects of each kind are created.
 func collections() (paths []string) {
 	for _, r := range registry.Resources() {
 		path := "/apis/" + r.GVR.Group + "/" + r.GVR.Version
@@ -92,7 +92,7 @@ func collections() (paths []string) {
 
 var bodyTypes = []string{codec.TypeJSON, codec.TypeYAML, codec.TypeProtobuf, ""}
 
-// A body of any kind is stored as an object that can be read back, or refused.
+// The server stores any body as an object that can be read back, or refuses it.
 func FuzzBody(f *testing.F) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
@@ -157,7 +157,7 @@ func FuzzListOptions(f *testing.F) {
 	})
 }
 
-// After any DELETE the pod is unchanged, terminating or gone.
+// After any DELETE the pod is unchanged, terminating or deleted.
 func FuzzDeleteOptions(f *testing.F) {
 	for _, c := range [][2]string{
 		{"", ""}, {"gracePeriodSeconds=0", ""}, {"gracePeriodSeconds=-1", ""}, {"gracePeriodSeconds=9223372036854775807", ""},

@@ -97,12 +97,12 @@ func (g golden) check(t *testing.T, n int, c bad) {
 	before := g.reg.Revision()
 	resp := g.do(method, path, body, header...)
 	if resp.StatusCode < http.StatusBadRequest { // it may be an endless watch
-		t.Errorf("%s %s: was let through: %s", request, body, resp.Status)
+		t.Errorf("%s %s: was accepted: %s", request, body, resp.Status)
 		return
 	}
 	var status metav1.Status
 	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
-		t.Errorf("%s %s: no Status: %v", request, body, err)
+		t.Errorf("%s %s: the response is not a Status: %v", request, body, err)
 		return
 	}
 	got := fmt.Sprintf("%d %s", resp.StatusCode, status.Reason)
@@ -201,8 +201,7 @@ func text(t *testing.T, body any) string {
 	return string(data)
 }
 
-// set changes fields of obj; a path's parts are separated by dots, or by slashes
-// where a part has dots.
+// set changes fields of obj. The parts of a path are separated by dots, or by slashes if a part contains dots.
 func set(t *testing.T, obj map[string]any, fields map[string]any) {
 	t.Helper()
 	for path, value := range fields {

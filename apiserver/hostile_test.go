@@ -44,7 +44,7 @@ func TestPatchThatDoublesIsRefused(t *testing.T) {
 	}
 }
 
-// A body is limited also if the request looks like one that is proxied or opens a stream.
+// The body of a request is limited also if it looks like a proxied request or one that opens a stream.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -107,8 +107,8 @@ func TestAppliesAreBounded(t *testing.T) {
 	}
 }
 
-// A body with many errors is answered at once, with the first of them.
-func TestManyMistakes(t *testing.T) {
+// The server answers a body with many errors at once, with the first errors.
+func TestManyErrors(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	same := strings.Repeat(`{"name":"c","image":"i"},`, 50_000)
@@ -136,8 +136,8 @@ func TestWarningsFitAHeader(t *testing.T) {
 	}
 }
 
-// Numbers that overflow mean no limit, not zero.
-func TestEndlessWatchesAndPages(t *testing.T) {
+// Numbers that overflow mean no limit instead of zero.
+func TestOverflowingTimeoutAndLimit(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	if code, out := a.read("GET", confs+"?limit=9223372036854775807", ""); code != 200 {
@@ -161,8 +161,8 @@ func TestEndlessWatchesAndPages(t *testing.T) {
 	}
 }
 
-// A grace period that overflows is a long one, not one in the past.
-func TestEndlessGrace(t *testing.T) {
+// A grace period that overflows does not end in the past.
+func TestOverflowingGracePeriod(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	a.read("POST", pods,
@@ -211,16 +211,19 @@ func TestOtherOriginsOpenNoStream(t *testing.T) {
 		"WebSocket":  {"GET", pods + "/a/exec?command=x", slices.Concat(forged, socket), 403},
 		"our page":   {"DELETE", pods + "/a", []string{"Sec-Fetch-Site: same-origin"}, 404},
 		"no browser": {"DELETE", pods + "/a", nil, 404},
-		"its origin": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost"}, socket), 404},
-		"an old one": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost",
-			"User-Agent: Mozilla/5.0"}, socket), 403},
-		"our page's": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Sec-Fetch-Site: same-origin"}, socket),
+		"a program with an Origin": {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost"},
+			socket), 404},
+		"an old browser with an Origin": {"GET", pods + "/a/exec?command=x",
+			slices.Concat([]string{"Origin: http://localhost",
+				"User-Agent: Mozilla/5.0"}, socket), 403},
+		"a WebSocket of our page": {"GET", pods + "/a/exec?command=x",
+			slices.Concat([]string{"Sec-Fetch-Site: same-origin"}, socket),
 			404},
-		"a cookie's": {"GET", pods, []string{"Cookie: monopod-token=admin", "Test-Certificate: "}, 401},
+		"a cookie": {"GET", pods, []string{"Cookie: monopod-token=admin", "Test-Certificate: "}, 401},
 		"its own token": {"DELETE", pods + "/a", slices.Concat(forged, []string{"Authorization: Bearer admin",
 			"Test-Certificate: "}), 404},
-		"signing in": {"POST", "/login", []string{"Test-Certificate: "}, 401},
-		"as anybody": {"POST", "/login", nil, 404},
+		"signing in":                    {"POST", "/login", []string{"Test-Certificate: "}, 401},
+		"signing in with a certificate": {"POST", "/login", nil, 404},
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		for _, line := range slices.Concat([]string{certified}, c.header) {
@@ -280,7 +283,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A client that stops reading its watch is disconnected after a minute; one whose watch is quiet is not.
+// The server disconnects a client that stops reading its watch after a minute, but not one whose watch has no events.
 func TestWatchOfStalledClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -316,7 +319,7 @@ func TestWatchOfStalledClient(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-ended:
-			t.Fatal("a quiet watch was cut off")
+			t.Fatal("a watch without events was disconnected")
 		default:
 		}
 		for i := range 10 {

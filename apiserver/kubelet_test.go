@@ -47,7 +47,7 @@ func (grants) Authorize(_ context.Context, a auth.Attributes) (bool, string, err
 		slices.Contains(strings.Split(a.User.Name, ","), a.Verb+" "+a.Subresource), "", nil
 }
 
-// Streams of the node's port count like those of the API.
+// Streams over the kubelet's port have the same limit as streams over the API.
 func TestKubeletStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()
@@ -72,7 +72,7 @@ func TestKubeletStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// waiting starts a response, and then waits until its client leaves.
+// waiting starts a response, and then waits until its client disconnects.
 type waiting struct {
 	kubelet
 	end context.Context

@@ -108,7 +108,8 @@ func TestSlowBodyIsAborted(t *testing.T) {
 	})
 }
 
-// Users who have all seats of their priority level make others of it wait, but neither another level nor the admin.
+// Users who occupy all seats of their priority level delay other users of this level, but neither another level nor the
+// admin.
 func TestConcurrentRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +161,7 @@ func TestMetricsOfRequests(t *testing.T) {
 	a.read("GET", confs, "")
 	watching := a.do("GET", confs+"?watch=1", "")
 	defer watching.Body.Close()
-	readBody(t, a.do("GET", confs+"?watch=1&timeoutSeconds=1", "")) // counts when it has ended
+	readBody(t, a.do("GET", confs+"?watch=1&timeoutSeconds=1", "")) // it is counted when it has ended
 	data := readBody(t, a.do("GET", "/metrics", ""))
 	for _, want := range []string{
 		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",` +
@@ -172,7 +173,7 @@ func TestMetricsOfRequests(t *testing.T) {
 		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="configmaps",` +
 			`scope="namespace",subresource="",verb="LIST",version="v1",le="1"} 1`,
 		`apiserver_longrunning_requests{resource="configmaps",subresource="",verb="WATCH"} 1`,
-		`apiserver_current_inflight_requests{request_kind="readOnly"} 1`, // this one
+		`apiserver_current_inflight_requests{request_kind="readOnly"} 1`, // the request for the metrics
 		`apiserver_current_inflight_requests{request_kind="mutating"} 0`,
 	} {
 		if !strings.Contains(data, want) {

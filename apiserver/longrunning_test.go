@@ -97,7 +97,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 		}
 	}
 	if code, out := a.read("GET", confs+"?labelSelector=a+in+(x"+numbers(900)+")", ""); code != 200 {
-		t.Errorf("a large one that is let through: %d %v", code, out)
+		t.Errorf("a large selector below the limit: %d %v", code, out)
 	}
 }
 

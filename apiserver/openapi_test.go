@@ -30,7 +30,7 @@ func TestOpenAPIByHash(t *testing.T) {
 	}
 	if again := a.do("GET", at, "", "If-None-Match: "+
 		resp.Header.Get("Etag")); again.StatusCode != http.StatusNotModified {
-		t.Errorf("asked with its tag, it answers %s", again.Status)
+		t.Errorf("with If-None-Match: %s", again.Status)
 	}
 	if plain := a.do("GET", "/openapi/v3/apis/apps/v1", ""); plain.StatusCode != http.StatusOK ||
 		plain.Header.Get("Expires") != "" {
@@ -39,10 +39,10 @@ func TestOpenAPIByHash(t *testing.T) {
 	a.hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if old := a.do("GET", "/openapi/v3/apis/apps/v1?hash=OLD", ""); old.StatusCode != http.StatusMovedPermanently ||
 		old.Header.Get("Location") != at {
-		t.Errorf("an old hash answers %s %s", old.Status, old.Header.Get("Location"))
+		t.Errorf("with an outdated hash: %s %s", old.Status, old.Header.Get("Location"))
 	}
 	if code, _ := a.read("GET", "/openapi/v3/apis/nobody.example/v1", ""); code != http.StatusNotFound {
-		t.Errorf("what is not served answers %d", code)
+		t.Errorf("a group that is not served: %d", code)
 	}
 }
 
@@ -80,10 +80,10 @@ func TestOpenAPIFormats(t *testing.T) {
 		}
 		switch {
 		case c.into == nil && !json.Valid(data):
-			t.Errorf("%s %s: no JSON", c.path, c.accept)
+			t.Errorf("%s %s: not JSON", c.path, c.accept)
 		case c.into != nil &&
 			(proto.Unmarshal(data, c.into) != nil || !strings.Contains(string(data), "io.k8s.api.core.v1.Pod")):
-			t.Errorf("%s %s: no document", c.path, c.accept)
+			t.Errorf("%s %s: the response does not contain the document", c.path, c.accept)
 		}
 	}
 	if resp := a.do("GET", "/openapi/v2", "", "Accept: text/html"); resp.StatusCode != http.StatusNotAcceptable {

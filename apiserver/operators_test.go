@@ -25,7 +25,7 @@ import (
 const operatorsDir = "../testdata/operators"
 
 // operatorModules downloads the modules of testdata/operators/go.mod, or finds them in the module cache, and returns
-// their folders. go.sum says what they contain.
+// their folders. go.sum contains their checksums.
 func operatorModules(t testing.TB) map[string]string {
 	t.Helper()
 	list, err := os.ReadFile(filepath.Join(operatorsDir, "go.mod"))
@@ -200,7 +200,8 @@ func (k operatorKind) lists() {
 	}
 }
 
-// explains wants the schema in OpenAPI v3, from which kubectl explain takes it; docs are those that were read.
+// explains checks that OpenAPI v3, which kubectl explain reads, describes the kind. docs contains the documents that
+// were already read.
 func (k operatorKind) explains(docs map[string]string) {
 	k.t.Helper()
 	path := "/openapi/v3/apis/" + k.def.Spec.Group + "/" + k.v.Name
@@ -213,8 +214,8 @@ func (k operatorKind) explains(docs map[string]string) {
 	}
 }
 
-// lives applies an object, which is pruned, changes and deletes it. It returns why the object was refused: what makes
-// it knows neither the rules in CEL nor some patterns.
+// lives applies an object, checks that it is pruned, changes and deletes it. It returns the error if the server refuses
+// the object, because sampleOf ignores CEL rules and some patterns.
 func (k operatorKind) lives(apply string) (refused string) {
 	k.t.Helper()
 	schema := k.v.Schema.OpenAPIV3Schema
@@ -271,7 +272,7 @@ func preserves(schema apiextensionsv1.JSONSchemaProps) bool {
 	return schema.XPreserveUnknownFields != nil && *schema.XPreserveUnknownFields
 }
 
-// sampleOf returns a small value for a schema: what is required, with the first text that fits a pattern.
+// sampleOf returns a small value for a schema: its required fields, with the first text that matches a pattern.
 func sampleOf(s *apiextensionsv1.JSONSchemaProps) any {
 	switch {
 	case s.Default != nil:

@@ -50,7 +50,7 @@ func TestPagesAreConsistent(t *testing.T) {
 	}
 }
 
-// An expired continue token is answered with a fresh one.
+// The response to an expired continue token contains a fresh one.
 func TestExpiredContinueTokenContinues(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -68,14 +68,14 @@ func TestExpiredContinueTokenContinues(t *testing.T) {
 	}
 	fresh := status["metadata"].(map[string]any)["continue"].(string)
 	if got, _ := a.listPage("continue=" + url.QueryEscape(fresh)); got != "b c|<nil>" {
-		t.Errorf("went on with %s", got)
+		t.Errorf("continued with %s", got)
 	}
 	if code, status := a.read("GET", "/api/v1/namespaces/default/configmaps?continue=nonsense", ""); code != 400 {
-		t.Errorf("a made-up token: %d %v", code, status)
+		t.Errorf("an invalid token: %d %v", code, status)
 	}
 }
 
-// A made-up token selects nothing that its user may not see, and costs nothing.
+// A forged continue token does not select objects of other namespaces or kinds.
 func TestHostileContinueTokens(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -97,7 +97,7 @@ func TestHostileContinueTokens(t *testing.T) {
 		version + `"rv":1e400,"start":"a"}`: "400", version + `"rv":99999999999999999999,"start":"a"}`: "400", version +
 			`"rv":-1,"start":""}`: "400", version + `"rv":-1,"start":7}`: "400",
 		strings.Repeat(`{"a":`, 20_000): "400",
-		// Places of other namespaces and kinds, and those that no object can have.
+		// Keys of other namespaces and kinds, and keys that no object can have.
 		version + `"rv":-1,"start":"default/a"}`: "200 b", version + `"rv":-1,"start":"a"}`: "200 a b", version +
 			`"rv":-1,"start":"other/"}`: "200 ", version + `"rv":-1,"start":"/"}`: "200 a b",
 		version + `"rv":-1,"start":"../secrets/default/"}`: "200 a b", version +

@@ -55,7 +55,7 @@ func TestPatchesOfAPartAreRecognized(t *testing.T) {
 		}
 	}
 	if _, ok := patchPart(t.Context(), at, types.JSONPatchType, current, []byte(`[]`), pod); ok {
-		t.Error("a JSON patch was taken for a merge patch")
+		t.Error("a JSON patch was handled as a merge patch")
 	}
 }
 
@@ -88,11 +88,11 @@ func FuzzPatchPart(f *testing.F) {
 		}
 		text, err := applyPatch(typ, current, data, pod)
 		if err != nil {
-			t.Fatalf("%s: the part was patched, the whole says %v", data, err)
+			t.Fatalf("%s: patchPart succeeds, a patch of the whole object fails: %v", data, err)
 		}
 		whole, found, err := codec.DecodePatched(httptest.NewRequest(http.MethodPatch, "/", nil), text, at.body())
 		if err != nil || len(found) > 0 {
-			t.Fatalf("%s: the part was patched, the whole says %v, %v", data, found, err)
+			t.Fatalf("%s: patchPart succeeds, a patch of the whole object fails: %v, %v", data, found, err)
 		}
 		got, _ := json.Marshal(part)
 		want, _ := json.Marshal(whole)

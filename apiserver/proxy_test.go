@@ -114,7 +114,7 @@ func withCertificates(next http.Handler) http.Handler {
 	})
 }
 
-// proxiedObjects are a pod, a service with endpoints and one without, and a node.
+// proxiedObjects creates a pod, a service with endpoints and one without, and a node.
 func proxiedObjects(a API) {
 	a.t.Helper()
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
@@ -167,8 +167,8 @@ func TestProxy(t *testing.T) {
 		"pod, path in query":  {"GET", ns + "/pods/p/proxy?path=x", 200, "GET /x?path=x "},
 		"pod, port":           {"PUT", ns + "/pods/p:80/proxy/x", 200, "PUT /x "},
 		"pod, https":          {"DELETE", ns + "/pods/https:p:443/proxy/x", 200, "DELETE /x "},
-		"pod, odd scheme":     {"GET", ns + "/pods/ftp:p:443/proxy/x", 400, `invalid pod request \"ftp:p:443\"`},
-		"pod, nothing there": {"GET", ns + "/pods/p:81/proxy/x", 503,
+		"pod, unknown scheme": {"GET", ns + "/pods/ftp:p:443/proxy/x", 400, `invalid pod request \"ftp:p:443\"`},
+		"pod, closed port": {"GET", ns + "/pods/p:81/proxy/x", 503,
 			"error trying to reach service: dial 10.0.0.9:81: connection refused"},
 		"no pod":            {"GET", ns + "/pods/q/proxy/x", 404, `pods \"q\" not found`},
 		"large body":        {"POST", ns + "/pods/p/proxy/large", 200, "body=4194304"},
@@ -214,8 +214,8 @@ func TestProxyAnswers(t *testing.T) {
 	}
 }
 
-// A browser with the user's client certificate can be made to open a pod's page: that page must not have the
-// server's origin. A client that sends a token is not such a browser.
+// A malicious page can make a browser with the user's client certificate open a pod's page, which therefore must not
+// have the server's origin. A client that sends a token is not such a browser.
 func TestProxiedPageIsSandboxed(t *testing.T) {
 	t.Parallel()
 	a := proxied(t)

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver"
 )
 
-// serveHTTP2 is serve over TLS and HTTP/2, with a client of its own for each call of connect.
+// serveHTTP2 is like serve, over TLS and HTTP/2; each call of connect returns a new client.
 func serveHTTP2(t *testing.T) (a API, connect func() API) {
 	t.Helper()
 	a, h := serveBoth(t, func(*apiserver.Config) {})
@@ -40,7 +40,7 @@ func TestStalledWatchDelaysNoOther(t *testing.T) {
 	}
 	a.do("POST", confs, `{"metadata":{"name":"c"}}`, asJSON)
 	body := `{"data":{"k":"` + strings.Repeat("x", 300_000) + `%d"}}`
-	for i := range 16 { // more than a client takes unread
+	for i := range 16 { // more than a connection buffers
 		a.do("PATCH", confs+"/c", fmt.Sprintf(body, i), asMerge)
 		for n, in := range others {
 			for {
@@ -54,7 +54,7 @@ func TestStalledWatchDelaysNoOther(t *testing.T) {
 			}
 		}
 	}
-	in := bufio.NewReader(stalled.Body) // what it has missed comes then
+	in := bufio.NewReader(stalled.Body) // the missed events arrive when it reads
 	line, err := in.ReadString('\n')
 	if err != nil || !strings.Contains(line, `"ADDED"`) {
 		t.Errorf("%v %.100s", err, line)
@@ -64,7 +64,7 @@ func TestStalledWatchDelaysNoOther(t *testing.T) {
 	}
 }
 
-// A watch ends at its time, with a last bookmark.
+// A watch ends after its timeout, with a last bookmark.
 func TestQuietWatchEnds(t *testing.T) {
 	t.Parallel()
 	_, connect := serveHTTP2(t)
@@ -75,8 +75,8 @@ func TestQuietWatchEnds(t *testing.T) {
 	}
 }
 
-// A watch of a client that has left gives back its place.
-func TestWatchOfClientThatLeft(t *testing.T) {
+// The watch of a client that has disconnected no longer counts towards the limit.
+func TestWatchOfDisconnectedClient(t *testing.T) {
 	t.Parallel()
 	a, connect := serveHTTP2(t)
 	client := connect()

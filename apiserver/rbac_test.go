@@ -99,8 +99,9 @@ func TestEscalation(t *testing.T) {
 			"roles.rbac.authorization.k8s.io \"more\" is forbidden: user \"joe\" (groups=[\"system:authenticated\"]) is " +
 				"attempting to grant RBAC permissions not currently held:\n" +
 				`{APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}`},
-		"a role that grows": {"PATCH", rbacRoles + "/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"), "not currently held"},
-		"a binding to more": {"POST", rbacBindings, bindingTo("b", "Role/secrets", "joe"), "not currently held"},
+		"an update of a role with more": {"PATCH", rbacRoles + "/mine", fmt.Sprintf(roleOf, "mine", "pods", "*"),
+			"not currently held"},
+		"a binding to a role with more": {"POST", rbacBindings, bindingTo("b", "Role/secrets", "joe"), "not currently held"},
 		"a binding to the admin": {"POST", rbacBindings, bindingTo("b", "ClusterRole/cluster-admin", "joe"),
 			"not currently held"},
 		"a binding to nothing": {"POST", rbacBindings, bindingTo("b", "Role/none", "joe"),
@@ -183,9 +184,10 @@ func TestNodeRestriction(t *testing.T) {
 		"another's pod's status": {"PATCH", pods + "/on-n2/status", status, merge, 403, "with spec.nodeName set to itself"},
 		"a pod's labels": {"PATCH", pods + "/on-n1/status", `{"metadata":{"labels":{"x":"y"}}}`, merge, 403,
 			"cannot update labels"},
-		"a pod that is no mirror": {"POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON,
+		"a pod that is not a mirror pod": {"POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n1",`, 1),
+			asJSON,
 			403, "mirror pods"},
-		"a mirror": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`,
+		"a mirror pod": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`,
 			`"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}`, 1),
 			`"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 201, ""},
 		"another's pod": {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
@@ -208,13 +210,13 @@ func TestNodeRestriction(t *testing.T) {
 		"devices of all nodes": {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "c",
 			`"allNodes":true`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
 		"a certificate": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", podUID("on-n1")), asJSON, 201, ""},
-		"a certificate nobody wants": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/t", podUID("on-n1")), asJSON,
+		"a certificate without a volume": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/t", podUID("on-n1")), asJSON,
 			403, `pod "on-n1" does not have a certificate of signer "example.com/t" in its volumes`},
 		"a certificate of another UID": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", "x"), asJSON, 403,
 			`spec.podUID is "x"`},
 		"another node's certificate": {"POST", asks, fmt.Sprintf(ask, "on-n2", "example.com/s", podUID("on-n2")), asJSON,
 			403, `the node of the pod is "n2", expected "n1"`},
-		"a lease elsewhere": {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1),
+		"a lease in another namespace": {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1),
 			`{"metadata":{"name":"n1"}}`, asJSON, 403, "kube-node-lease"},
 	} {
 		code, out := a.read(c.method, c.path, c.body, c.typ, agent)
@@ -290,7 +292,7 @@ func TestNodesReadOnlyTheirObjects(t *testing.T) {
 	}
 }
 
-// named takes any bearer token for the user that it names.
+// named authenticates any bearer token as the user that it names.
 func named() auth.Authenticator {
 	return auth.Func(func(r *http.Request) (auth.User, bool) {
 		name, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

@@ -33,42 +33,47 @@ func TestReviews(t *testing.T) {
 		code            int
 		at, want        string
 	}{
-		"may I": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.allowed",
+		"own permission": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.allowed",
 			"true"},
 		"why": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.reason",
 			`RBAC: allowed by RoleBinding "b/default" of Role "reader" to User "joe"`},
-		"may I not": {joe, mayReview + "selfsubjectaccessreviews",
+		"own permission, missing": {joe, mayReview + "selfsubjectaccessreviews",
 			`{"spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`, 201, "status.allowed", "false"},
-		"may I a path": {joe, mayReview + "selfsubjectaccessreviews",
+		"own permission for a path": {joe, mayReview + "selfsubjectaccessreviews",
 			`{"spec":{"nonResourceAttributes":{"verb":"get","path":"/api"}}}`, 201, "status.allowed", "true"},
-		"nothing asked": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "reason", "Invalid"},
-		"two things asked": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get +
+		"empty spec": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "reason", "Invalid"},
+		"resource and path": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get +
 			`,"nonResourceAttributes":{"verb":"get"}}}`, 422, "reason", "Invalid"},
-		"named question": {joe, mayReview + "selfsubjectaccessreviews", `{"metadata":{"name":"x"},"spec":{` + get + `}}`,
+		"review with a name": {joe, mayReview + "selfsubjectaccessreviews", `{"metadata":{"name":"x"},"spec":{` + get + `}}`,
 			422, "reason", "Invalid"},
-		"others are no ask": {joe, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"x"}}`, 403, "reason",
+		"user may not review others": {joe, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"x"}}`, 403,
+			"reason",
 			"Forbidden"},
-		"may joe": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201,
+		"joe's permission": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201,
 			"status.allowed", "true"},
-		"may jack": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"jack"}}`, 201,
+		"jack's permission": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"jack"}}`, 201,
 			"status.allowed", "false"},
-		"may the masters": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get +
+		"permission of system:masters": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get +
 			`,"groups":["system:masters"]}}`, 201, "status.allowed", "true"},
 		"without user": {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `}}`, 422, "reason", "Invalid"},
-		"may joe here": {admin, mayReview + "namespaces/default/localsubjectaccessreviews", `{"spec":{` + get +
-			`,"user":"joe"}}`, 201, "status.allowed", "true"},
-		"may joe elsewhere": {admin, mayReview + "namespaces/kube-system/localsubjectaccessreviews", `{"spec":{` + get +
-			`,"user":"joe"}}`, 422, "reason", "Invalid"},
-		"what may I": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, 201,
+		"joe's permission in a namespace": {admin, mayReview + "namespaces/default/localsubjectaccessreviews",
+			`{"spec":{` + get +
+				`,"user":"joe"}}`, 201, "status.allowed", "true"},
+		"joe's permission in another namespace": {admin, mayReview + "namespaces/kube-system/localsubjectaccessreviews",
+			`{"spec":{` + get +
+				`,"user":"joe"}}`, 422, "reason", "Invalid"},
+		"own rules": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, 201,
 			"status.resourceRules", "resources:[pods] verbs:[get]"},
-		"what may I anywhere": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
-		"who am I": {joe, whoReview + "selfsubjectreviews", `{}`, 201, "status.userInfo",
+		"own rules without a namespace": {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "reason",
+			"BadRequest"},
+		"own user": {joe, whoReview + "selfsubjectreviews", `{}`, 201, "status.userInfo",
 			"map[groups:[dev system:authenticated] username:joe]"},
-		"whose token": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack+ops"}}`, 201, "status.user",
+		"user of a token": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack+ops"}}`, 201, "status.user",
 			"map[groups:[ops system:authenticated] username:jack]"},
-		"a token is known": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack"}}`, 201, "status.authenticated",
+		"valid token": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack"}}`, 201, "status.authenticated",
 			"true"},
-		"not for them": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack","audiences":["vault"]}}`, 201,
+		"token for another audience": {admin, whoReview + "tokenreviews", `{"spec":{"token":"jack","audiences":["vault"]}}`,
+			201,
 			"status.authenticated", "<nil>"},
 		"no token": {admin, whoReview + "tokenreviews", `{"spec":{}}`, 400, "reason", "BadRequest"},
 	} {
@@ -95,6 +100,6 @@ func TestComponentStatuses(t *testing.T) {
 		t.Errorf("a failed check shows as %s", got)
 	}
 	if code, _ := a.read("GET", "/api/v1/componentstatuses/none", ""); code != 404 {
-		t.Errorf("an unknown part: %d", code)
+		t.Errorf("an unknown component: %d", code)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver"
 )
 
-// blocked is a collector that waits, and tells when it begins to.
+// blocked is a collector that blocks until end is closed; it signals on begun.
 type blocked struct{ begun, end chan struct{} }
 
 func (blocked) Describe(chan<- *prometheus.Desc) {}
@@ -20,7 +20,7 @@ func (b blocked) Collect(chan<- prometheus.Metric) {
 	<-b.end
 }
 
-// Metrics are computed for each request, so few requests at a time get them.
+// The server computes the metrics for each request, so it limits the number of concurrent requests.
 func TestConcurrentScrapes(t *testing.T) {
 	t.Parallel()
 	b := blocked{make(chan struct{}), make(chan struct{})}

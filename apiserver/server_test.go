@@ -45,14 +45,14 @@ func serve(t *testing.T) API {
 	return serveWith(t, func(*apiserver.Config) {})
 }
 
-// serveWith is serve with a changed configuration.
+// serveWith is like serve, with a changed configuration.
 func serveWith(t *testing.T, change func(*apiserver.Config)) API {
 	t.Helper()
 	a, _ := serveBoth(t, change)
 	return a
 }
 
-// serveBoth is serveWith for tests that also need the handler, to see how it writes.
+// serveBoth is like serveWith, and also returns the handler, for tests that call it without a network connection.
 func serveBoth(t *testing.T, change func(*apiserver.Config)) (API, http.Handler) {
 	t.Helper()
 	resources := registry.Resources()
@@ -202,7 +202,7 @@ func TestGarbage(t *testing.T) {
 		"not acceptable": {"GET", pods, "", []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
 		"strict": {"POST", pods + "?fieldValidation=Strict", strings.Replace(podA, `"image"`,
 			`"imagine":"x","image"`, 1), nil, 400, "BadRequest", `unknown field "spec.containers[0].imagine"`},
-		"patch no JSON": {"PATCH", pods + "/a", `[`, []string{"Content-Type: application/merge-patch+json"}, 400,
+		"patch not JSON": {"PATCH", pods + "/a", `[`, []string{"Content-Type: application/merge-patch+json"}, 400,
 			"BadRequest", "patch"},
 		"patch null": {"PATCH", pods + "/a", `null`,
 			[]string{"Content-Type: application/strategic-merge-patch+json"}, 400, "BadRequest", ""},
@@ -218,10 +218,11 @@ func TestGarbage(t *testing.T) {
 		"field selector": {"GET", pods + "?fieldSelector=spec.color%3Dred", "", nil, 400, "BadRequest", "spec.color"},
 		"watch in the future": {"GET", pods + "?watch=1&resourceVersion=99999999", "", nil, 504, "Timeout",
 			"Too large resource version"},
-		"revision no number": {"GET", pods + "?watch=1&resourceVersion=x", "", nil, 400, "BadRequest", "resourceVersion"},
-		"dry run":            {"POST", pods + "?dryRun=Some", podA, nil, 422, "Invalid", "dryRun"},
-		"grace no number":    {"DELETE", pods + "/a?gracePeriodSeconds=x", "", nil, 400, "BadRequest", "gracePeriodSeconds"},
-		"exec of no node":    {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "does not have a host"},
+		"invalid revision": {"GET", pods + "?watch=1&resourceVersion=x", "", nil, 400, "BadRequest", "resourceVersion"},
+		"dry run":          {"POST", pods + "?dryRun=Some", podA, nil, 422, "Invalid", "dryRun"},
+		"invalid grace period": {"DELETE", pods + "/a?gracePeriodSeconds=x", "", nil, 400, "BadRequest",
+			"gracePeriodSeconds"},
+		"exec without a node": {"POST", pods + "/a/exec?command=x", "", nil, 400, "BadRequest", "does not have a host"},
 		"not acceptable write": {"POST", pods, strings.Replace(podA, `"a"`, `"b"`, 1), []string{"Accept: image/png"}, 406,
 			"NotAcceptable", "accepted"},
 		"not acceptable delete":  {"DELETE", pods + "/a", "", []string{"Accept: image/png"}, 406, "NotAcceptable", "accepted"},
@@ -229,11 +230,11 @@ func TestGarbage(t *testing.T) {
 		"query cut at semicolon": {"DELETE", pods + "?labelSelector=a;b", "", nil, 400, "BadRequest", "query"},
 		"two documents": {"POST", pods, "metadata: {name: x}\n---\nmetadata: {name: y}\n",
 			[]string{"Content-Type: application/yaml"}, 400, "BadRequest", "several documents"},
-		"namespace of all": {"DELETE", "/api/v1/namespaces/default", "", nil, 403, "Forbidden", "may not be deleted"},
-		"all namespaces":   {"DELETE", "/api/v1/namespaces", "", nil, 405, "MethodNotAllowed", ""},
+		"delete namespace default": {"DELETE", "/api/v1/namespaces/default", "", nil, 403, "Forbidden", "may not be deleted"},
+		"delete all namespaces":    {"DELETE", "/api/v1/namespaces", "", nil, 405, "MethodNotAllowed", ""},
 		"binding to nothing": {"POST", pods + "/a/binding", `{"target":{"kind":"Node"}}`, nil, 422, "Invalid",
 			"target.name: Required value"},
-		"protobuf cut off": {"POST", pods, "k8s\x00\x0a\xff",
+		"truncated protobuf": {"POST", pods, "k8s\x00\x0a\xff",
 			[]string{"Content-Type: application/vnd.kubernetes.protobuf"}, 400, "BadRequest", "protobuf"},
 		"delete of another kind": {"DELETE", pods + "/a", podA, nil, 400, "BadRequest", "DeleteOptions"},
 		"a name with a slash":    {"GET", pods + "/..%2f..%2fa", "", nil, 404, "NotFound", `pods "../../a" not found`},
@@ -246,7 +247,7 @@ func TestGarbage(t *testing.T) {
 			message, _ := status["message"].(string)
 			if code != c.code || status["kind"] != "Status" || status["status"] != "Failure" || status["reason"] != c.reason ||
 				status["code"] != float64(c.code) || !strings.Contains(message, c.says) {
-				t.Errorf("got %d %v, want %d %s that says %q", code, status, c.code, c.reason, c.says)
+				t.Errorf("got %d %v, want %d %s with %q", code, status, c.code, c.reason, c.says)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// signedIn is the token, as a subprotocol.
+// signedIn is the subprotocol that contains the token.
 var signedIn = "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
 
 // endedNode is a node whose containers have ended before a client attaches.
@@ -64,7 +64,7 @@ func (silent) Attach(context.Context, string, io.Reader, io.WriteCloser, io.Writ
 	return nil
 }
 
-// attaching is a server with the pods "young" and "old" on such a node.
+// attaching is a server with the pods "young" and "old" on an endedNode.
 func attaching(t *testing.T) API {
 	t.Helper()
 	node := &endedNode{}
@@ -140,13 +140,13 @@ type tornConn struct{ net.Conn }
 
 func (c tornConn) Read([]byte) (int, error) { panic("torn") }
 
-// A panic in a goroutine of a stream counts as one of its request and ends only that stream.
+// A panic in a goroutine of a stream is counted as a panic of its request, and ends only this stream.
 func TestPanicOfAStreamIsContained(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)
 	for i, path := range []string{"/api/v1/namespaces/default/pods/old/log?torn", "/api/v1/pods?watch=true&torn"} {
 		ws := a.socket(path, signedIn, "binary.k8s.io")
-		_, _ = io.ReadAll(ws) // ends
+		_, _ = io.ReadAll(ws)
 		want := fmt.Sprintf("monopod_panics_total{part=\"request\"} %d\n", i+1)
 		if !harness.Eventually(harness.Bound, func() bool {
 			return strings.Contains(readBody(t, a.do("GET", "/metrics", "")),
@@ -157,8 +157,8 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 	}
 }
 
-// A panic in a watch, which runs after the handlers of its request have returned, counts as one of its request, and
-// ends it and its place in the limits.
+// A panic in a watch, which runs after the handlers of its request have returned, is counted as a panic of the request.
+// It ends the watch, which then no longer counts towards the limits.
 func TestPanicOfAWatchIsContained(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)
@@ -173,7 +173,7 @@ func TestPanicOfAWatchIsContained(t *testing.T) {
 		resp.Body.Close()
 	}
 	if err == nil {
-		t.Error("the response was not cut off")
+		t.Error("the response was not truncated")
 	}
 	metrics := readBody(t, a.do("GET", "/metrics", ""))
 	for _, want := range []string{`monopod_panics_total{part="request"} 1`,
@@ -184,7 +184,7 @@ func TestPanicOfAWatchIsContained(t *testing.T) {
 	}
 }
 
-// The output of a program that ends before the attach is replayed; that of an old container is not.
+// An attach to an ended container replays its output if the container started shortly before.
 func TestAttachToEndedContainer(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)

@@ -46,11 +46,11 @@ func TestWatchOverAWebSocket(t *testing.T) {
 	}
 	var rest string
 	if err := websocket.Message.Receive(conn, &rest); err == nil {
-		t.Errorf("after its time the watch said %q", rest)
+		t.Errorf("after its timeout the watch sent %q", rest)
 	}
 }
 
-// A browser sends its token as a subprotocol, and another one to use.
+// A browser sends its token as a subprotocol, besides the one that it wants to use.
 func TestTokenOfAWebSocket(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -138,7 +138,7 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-// The objects with which a watch begins have the version that the client watches, as those of its later events.
+// The initial events of a watch have the version that the client watches, like the later ones.
 func TestWatchBeginsInItsVersion(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

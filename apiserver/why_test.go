@@ -7,7 +7,8 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// An explanation is computed with the rights of the caller: what it may not read is missing and named.
+// The server explains an object with the rights of the caller: it omits objects that the caller may not read, and says
+// so.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	a := serveFor(t, decide(func(a auth.Attributes) (bool, string, error) {
@@ -30,30 +31,30 @@ func TestWhy(t *testing.T) {
 		at, want   string
 	}{
 		"admin":          {admin, "kind=pod&name=p", 200, "sentence", "Pod p has been waiting for the scheduler"},
-		"its kind":       {admin, "kind=Pod&name=p&namespace=default", 200, "sentence", "Pod p"},
-		"its short name": {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
-		"with its group": {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
+		"the kind":       {admin, "kind=Pod&name=p&namespace=default", 200, "sentence", "Pod p"},
+		"the short name": {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
+		"with the group": {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
 		"another group":  {admin, "kind=deployments.acme.com&name=p", 400, "message", "must be a kind"},
 		"custom": {admin, "kind=widget&name=w", 200, "sentence",
 			"Nothing is known to be wrong with Widget w"},
-		"custom, plural":         {admin, "kind=widgets&name=w", 200, "sentence", "Widget w"},
-		"custom, with its group": {admin, "kind=widgets.example.com&name=w", 200, "sentence", "Widget w"},
-		"custom, with version":   {admin, "kind=Widget.v2.example.com&name=w", 200, "sentence", "Widget w"},
-		"custom, another group":  {admin, "kind=widget.acme.com&name=w", 400, "message", "must be a kind"},
-		"misspelt":               {admin, "kind=widgte&name=w", 400, "message", "did you mean widget"},
-		"all":                    {admin, "", 200, "problems", "Pod p has been waiting for the scheduler"},
-		"all of a namespace":     {admin, "namespace=kube-system", 200, "problems", "[]"},
-		"all that jane may read": {janeSays, "", 200, "hidden", `User "jane" cannot list resource "deployments"`},
-		"no name":                {admin, "kind=pod", 400, "message", "the parameter name is required"},
-		"a kind without state":   {admin, "kind=subjectaccessreviews&name=p", 400, "message", "must be a kind"},
+		"custom, plural":            {admin, "kind=widgets&name=w", 200, "sentence", "Widget w"},
+		"custom, with the group":    {admin, "kind=widgets.example.com&name=w", 200, "sentence", "Widget w"},
+		"custom, with version":      {admin, "kind=Widget.v2.example.com&name=w", 200, "sentence", "Widget w"},
+		"custom, another group":     {admin, "kind=widget.acme.com&name=w", 400, "message", "must be a kind"},
+		"misspelt":                  {admin, "kind=widgte&name=w", 400, "message", "did you mean widget"},
+		"all":                       {admin, "", 200, "problems", "Pod p has been waiting for the scheduler"},
+		"all of a namespace":        {admin, "namespace=kube-system", 200, "problems", "[]"},
+		"all that jane may read":    {janeSays, "", 200, "hidden", `User "jane" cannot list resource "deployments"`},
+		"no name":                   {admin, "kind=pod", 400, "message", "the parameter name is required"},
+		"a kind that is not stored": {admin, "kind=subjectaccessreviews&name=p", 400, "message", "must be a kind"},
 		"without a namespace": {admin, "kind=ns&name=default&namespace=x", 200, "sentence",
 			"Nothing is known to be wrong with Namespace default"},
 		"in another namespace": {admin, "kind=pod&name=p&namespace=kube-system", 404, "reason", "NotFound"},
 		"jane":                 {janeSays, "kind=pod&name=p", 200, "sentence", "Pod p has been waiting for the scheduler"},
 		"jane sees less": {janeSays, "kind=pod&name=p", 200, "evidence",
 			`not known: events is forbidden: User "jane" cannot list resource "events"`},
-		"jane may not at all":    {janeSays, "kind=secret&name=none", 403, "message", `cannot get resource "secrets"`},
-		"nobody is who they say": {"Authorization: Bearer x", "kind=pod&name=p", 401, "reason", "Unauthorized"},
+		"jane may not read it": {janeSays, "kind=secret&name=none", 403, "message", `cannot get resource "secrets"`},
+		"invalid token":        {"Authorization: Bearer x", "kind=pod&name=p", 401, "reason", "Unauthorized"},
 	} {
 		code, out := a.read("GET", "/monopod/why?"+c.query, "", c.who)
 		if got := at(out, c.at); code != c.code || !strings.Contains(got, c.want) {

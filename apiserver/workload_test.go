@@ -17,7 +17,7 @@ const (
 	inBatch = "/apis/batch/v1/namespaces/default/"
 )
 
-// keeper is the body of a controller that keeps pods running, and runner of one that runs them to completion.
+// keeper returns the body of a workload that keeps its pods running, and runner of one that runs them to completion.
 func keeper(name, more, container string) string {
 	return `{"metadata":{"name":"` + name + `"},"spec":{` + more + `"selector":{"matchLabels":{"a":"b"}},` +
 		fmt.Sprintf(podTemplate, "Always", container) + `}}`
@@ -57,7 +57,7 @@ func TestScaleOfAllKinds(t *testing.T) {
 		})
 	}
 	if code, got := a.read("GET", inApps+"daemonsets/x/scale", ""); code != 404 {
-		t.Errorf("a daemon set does not scale: %d %v", code, got)
+		t.Errorf("the scale of a DaemonSet: %d %v, want 404", code, got)
 	}
 }
 
@@ -94,9 +94,9 @@ func TestDeletedJobsLeaveTheirPods(t *testing.T) {
 	}
 }
 
-// The garbage collector does not follow Events: none waits for it, whatever the policy, and one that does is freed by
-// the next deletion.
-func TestDeletedEventsAreGone(t *testing.T) {
+// The garbage collector does not watch Events, so a deletion of an Event does not wait for it, whatever the propagation
+// policy is, and also if the Event has the finalizer foregroundDeletion.
+func TestDeletedEventsAreRemoved(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	const events = "/api/v1/namespaces/default/events"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What Kubernetes' API server accepts, refuses and says about what people bring.
+// The server accepts and refuses the same writes as Kubernetes' API server, with the same errors.
 func TestWritesAsUpstream(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -30,14 +30,15 @@ func TestWritesAsUpstream(t *testing.T) {
 		says, not                string
 		header                   string
 	}{
-		{"a dry run only asks whether the name is free", "POST", maps + "?dryRun=All",
+		{"a dry run of a creation with a resourceVersion", "POST", maps + "?dryRun=All",
 			`{metadata: {name: a, resourceVersion: "5"}}`, 201, `"name":"a"`, "", yaml},
-		{"others refuse a version", "POST", maps, `{metadata: {name: a, resourceVersion: "5"}}`, 400,
+		{"a creation with a resourceVersion", "POST", maps, `{metadata: {name: a, resourceVersion: "5"}}`, 400,
 			"resourceVersion should not be set on objects to be created", "", yaml},
-		{"a taken name", "POST", "/api/v1/namespaces?dryRun=All", `{metadata: {name: default, resourceVersion: "5"}}`, 409,
+		{"a dry run with an existing name", "POST", "/api/v1/namespaces?dryRun=All",
+			`{metadata: {name: default, resourceVersion: "5"}}`, 409,
 			"already exists", "", yaml},
 
-		{"a group of Kubernetes'", "POST", crds, gadgets(""), 422,
+		{"a protected group", "POST", crds, gadgets(""), 422,
 			"metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation",
 			"", yaml},
 		{"a wrong approval", "POST", crds, gadgets("api-approved.kubernetes.io: me"), 422,
@@ -56,14 +57,15 @@ func TestWritesAsUpstream(t *testing.T) {
 		{"as the backend of an Ingress", "POST", "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
 			`{metadata: {name: i}, spec: {defaultBackend: {service: {name: 1a, port: {number: 80}}}}}`, 201, `"name":"1a"`, "",
 			yaml},
-		{"a Service whose name is no label", "POST", in + "/services", `{metadata: {name: 1.a}, spec: {ports: [{port: 80}]}}`,
+		{"a Service whose name is not a label", "POST", in + "/services",
+			`{metadata: {name: 1.a}, spec: {ports: [{port: 80}]}}`,
 			422, "must not contain dots", "", yaml},
 
 		{"another server for a built-in group", "POST", "/apis/apiregistration.k8s.io/v1/apiservices",
 			`{metadata: {name: v1.apps}, spec: {group: apps, version: v1, service: {name: a, namespace: b}, ` +
 				`groupPriorityMinimum: 1, versionPriority: 1}}`, 422,
 			"spec.service: Forbidden: apps/v1 is built in: no other server can serve it", "", yaml},
-		{"for one that users may install", "POST", "/apis/apiregistration.k8s.io/v1/apiservices",
+		{"a server for a group that users may install", "POST", "/apis/apiregistration.k8s.io/v1/apiservices",
 			`{metadata: {name: v1beta1.metrics.k8s.io}, spec: {group: metrics.k8s.io, version: v1beta1, service: {name: a, ` +
 				`namespace: b}, groupPriorityMinimum: 1, versionPriority: 1}}`, 201, `"service":{`, "", yaml},
 
@@ -106,8 +108,9 @@ func TestWritesAsUpstream(t *testing.T) {
 
 		{"an object with a finalizer", "POST", maps, `{metadata: {name: held, finalizers: [example.com/a]}}`, 201,
 			"example.com/a", "", yaml},
-		{"is deleted", "DELETE", maps + "/held", "", 200, "deletionTimestamp", "", "Accept: application/json"},
-		{"and gets another", "PATCH", maps + "/held", `{"metadata":{"finalizers":["example.com/a","example.com/b"]}}`, 422,
+		{"deletion of this object", "DELETE", maps + "/held", "", 200, "deletionTimestamp", "", "Accept: application/json"},
+		{"another finalizer for it", "PATCH", maps + "/held",
+			`{"metadata":{"finalizers":["example.com/a","example.com/b"]}}`, 422,
 			"no new finalizers can be added", "]: ", merge},
 	} {
 		resp := a.do(c.method, c.path, c.body, c.header)
@@ -121,7 +124,7 @@ func TestWritesAsUpstream(t *testing.T) {
 	}
 }
 
-// Each media type that OpenAPI promises for a patch is accepted: kubectl chooses by it.
+// The server accepts each media type that OpenAPI lists for a patch: kubectl chooses one of them.
 func TestAdvertisedPatchesAreAccepted(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -164,6 +167,6 @@ func TestAdvertisedPatchesAreAccepted(t *testing.T) {
 	if p := v3.Paths["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch; p == nil ||
 		p.RequestBody.Content["application/merge-patch+json"] == nil ||
 		p.RequestBody.Content["application/strategic-merge-patch+json"] != nil {
-		t.Errorf("OpenAPI v3: a patch of a custom object takes %+v", p)
+		t.Errorf("OpenAPI v3: media types of a patch of a custom object: %+v", p)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"monopod/store"
 )
 
-// The last state of a removed object has the revision of the removal, and the shared object that it is made of keeps
-// its own.
+// Gone returns the last state of a removed object with the revision of the removal; the shared object keeps its own
+// revision.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	pod := func() *corev1.Pod {
@@ -49,7 +49,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// pointing is an object that shares its metadata with its copies, unless they are deep.
+// pointing is an object that shares its metadata with shallow copies.
 type pointing struct{ *corev1.Pod }
 
 func (p pointing) DeepCopyObject() runtime.Object { return &pointing{p.DeepCopy()} }

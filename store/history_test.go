@@ -19,7 +19,7 @@ import (
 // anything serves every resource.
 func anything(string) (store.Kind, bool) { return store.Kind{}, true }
 
-// replace writes what fresh returns with another annotation, so that the object differs from the last one.
+// replace writes the object of fresh with annotation n, so that it differs from the stored one.
 func replace(t *testing.T, s *store.Memory, key store.Key, n int, fresh func() store.Object) {
 	t.Helper()
 	_, err := s.Update(t.Context(), key, func(store.Object) (store.Object, error) {
@@ -33,16 +33,16 @@ func replace(t *testing.T, s *store.Memory, key store.Key, n int, fresh func() s
 	}
 }
 
-// live returns the bytes of live objects.
+// live returns the size of the live objects on the heap.
 func live() int {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what was in a sync.Pool
+	runtime.GC() // frees the objects of sync.Pools, too
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
 }
 
-// The histories of all resources together hold about as much memory as they may, whatever the objects are.
+// The histories of all resources together use about as much memory as their limit, for any objects.
 func TestHistoriesHoldLittleMemory(t *testing.T) {
 	pod := func() *corev1.Pod {
 		container := corev1.Container{Name: "c", Image: "registry.example.com/shop/web:1",
@@ -94,7 +94,7 @@ func TestHistoriesHoldLittleMemory(t *testing.T) {
 			held := live() - before
 			t.Logf("hold %d KB", held>>10)
 			if held < most/3 || held > 3*most {
-				t.Errorf("hold %d KB, may hold %d KB", held>>10, most>>10)
+				t.Errorf("the histories use %d KB, the limit is %d KB", held>>10, most>>10)
 			}
 		})
 	}
@@ -111,9 +111,9 @@ func full(t *testing.T, s *store.Memory, keys []store.Key) bool {
 	return true
 }
 
-// Resources that change a lot do not take the history of those that change seldom, and keep their newest event, however
-// large it is.
-func TestSeldomChangesKeepTheirHistory(t *testing.T) {
+// Resources that change often do not shorten the history of those that change rarely, and keep their newest event,
+// however large it is.
+func TestRareChangesKeepTheirHistory(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(store.Config{Kind: anything, HistoryTotal: 100_000}, nil, nil, 0)
 	defer s.Close()

@@ -24,7 +24,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// counting is a log that only counts.
+// counting is a log that only counts commits and records.
 type counting struct{ commits, records int }
 
 func (c *counting) Commit(records []store.Record, _ int64) error {
@@ -37,7 +37,7 @@ func (c *counting) Check() error                        { return nil }
 func (c *counting) Rewrite([]store.Record, int64) error { return nil }
 func (c *counting) Close() error                        { return nil }
 
-// A week of volatile writes, leases and events, cost the log one reservation of revisions and nothing else.
+// For a week of volatile writes, leases and events, the log has only one reservation of revisions.
 func TestVolatileWritesAreNotStored(t *testing.T) {
 	t.Parallel()
 	log := &counting{}
@@ -99,7 +99,7 @@ func TestPanicInSelector(t *testing.T) {
 		t.Errorf("got %+v, %v", ev, ok)
 	}
 	if ev, ok := <-bad; ok {
-		t.Errorf("it goes on with %+v", ev)
+		t.Errorf("the watch continues with %+v", ev)
 	}
 	if ev := <-good; ev.Rev != rev {
 		t.Errorf("another watch reads %+v", ev)
@@ -133,11 +133,11 @@ func TestForget(t *testing.T) {
 		t.Errorf("not forgotten: %v", err)
 	}
 	if ch, err := storetest.Watch(t.Context(), s, sel, newest); err != nil || (<-ch).Rev != third {
-		t.Errorf("what is newer was forgotten: %v", err)
+		t.Errorf("newer events were forgotten: %v", err)
 	}
 	sel.At = third
 	if _, _, err := s.List(t.Context(), sel); err != nil {
-		t.Errorf("the present was forgotten: %v", err)
+		t.Errorf("a list of the present state failed: %v", err)
 	}
 	s.Forget(third)
 	storetest.Put(t, s, store.Key{Resource: "nodes", Name: "a"}, "1")
@@ -208,7 +208,7 @@ func TestPanicsDoNotStopOthers(t *testing.T) {
 	}
 }
 
-// Writes in the same batch as one that panics are answered.
+// Writes in the same batch as one that panics get a response.
 func TestPanicFailsItsBatch(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)

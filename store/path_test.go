@@ -6,8 +6,7 @@ import (
 	"monopod/store"
 )
 
-// The paths are those of a kube-apiserver's objects in etcd (upstream: test/integration/etcd/data.go lists
-// them).
+// The paths equal those of a kube-apiserver's objects in etcd, which upstream lists in test/integration/etcd/data.go.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for resource, dir := range map[string]string{
@@ -51,7 +50,7 @@ func checkPath(t *testing.T, want string, key store.Key) {
 		t.Errorf("%s: key %v, %v, want %v", want, got, ok, key)
 	}
 	if dir := store.ResourcePath(key.Resource, key.Namespace); dir+key.Name != want {
-		t.Errorf("%v lies below %s, not at %s", key, dir, want)
+		t.Errorf("%v is in %s, want %s", key, dir, want)
 	}
 }
 

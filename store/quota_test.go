@@ -13,7 +13,8 @@ import (
 	"monopod/store/storetest"
 )
 
-// A full store refuses what grows, except for a tenth that is left to existing objects, and takes everything else.
+// A full store refuses writes that enlarge it, except for a tenth that is reserved for existing objects, and accepts
+// all others.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	const most = 100_000
@@ -33,7 +34,7 @@ func TestQuota(t *testing.T) {
 			})
 		return err
 	}
-	// Many at once, in batches, do not exceed it together.
+	// Many concurrent writes, in batches, do not exceed the quota together.
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	stored, refused := 0, 0
@@ -53,8 +54,8 @@ func TestQuota(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Until its batch is published, a write counts more for its resourceVersion than it takes: what that left is filled
-	// one by one.
+	// Until its batch is published, a write counts more bytes for its resourceVersion than it needs: consecutive writes
+	// fill the remaining space.
 	for ; put(s, "configmaps", fmt.Sprintf("b%d", stored), 800) == nil; stored++ {
 	}
 	entries, rev, err := s.List(t.Context(), store.Selector{Resource: "configmaps"})
@@ -75,10 +76,10 @@ func TestQuota(t *testing.T) {
 			full                 bool
 		}{
 			{"another object", "configmaps", "new", 1000, true},
-			{"a volatile one", "leases", "new", 1000, false},
+			{"a volatile object", "leases", "new", 1000, false},
 			{"a status that grows", "configmaps", last, 5000, false},
-			{"one that grows too much", "configmaps", last, 50_000, true},
-			{"one that shrinks", "configmaps", last, 10, false},
+			{"an object that grows too much", "configmaps", last, 50_000, true},
+			{"an object that shrinks", "configmaps", last, 10, false},
 		} {
 			if err := put(s, step.resource, step.name, step.size); errors.Is(err, store.ErrNoSpace) != step.full ||
 				err != nil && !step.full {

@@ -10,8 +10,8 @@ import (
 	"monopod/store/storetest"
 )
 
-// Any selection of a list, now and of an earlier revision, is that of the whole list of that revision, object by
-// object.
+// A list with any selector, of the present or of an earlier revision, equals the matching objects of the whole list at
+// that revision.
 func TestListIsPartOfTheWholeList(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

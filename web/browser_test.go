@@ -32,7 +32,7 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// page is the dashboard in its own browser.
+// page is the dashboard in a browser of its own.
 type page struct {
 	t        *testing.T
 	ctx      context.Context
@@ -92,7 +92,7 @@ func (p page) load(url string) {
 	p.t.Fatalf("the page does not load: %v", err)
 }
 
-// on returns the page for another test.
+// on returns the same page with another t.
 func (p page) on(t *testing.T) page {
 	t.Helper()
 	p.t = t
@@ -115,14 +115,14 @@ func (p page) sees(format string, args ...any) {
 	expression := fmt.Sprintf(format, args...)
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	var err error // one of an evaluation during which the page is loaded again
+	var err error // the last error; an evaluation fails while the page is loaded again
 	for ; ctx.Err() == nil; time.Sleep(25 * time.Millisecond) {
 		var is bool
 		if is, err = chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")")); is && err == nil {
 			return
 		}
 	}
-	p.t.Fatalf("never true: %s: %v\nthe page says:\n%v", expression, err, p.value(`document.body.innerText`))
+	p.t.Fatalf("never true: %s: %v\ntext of the page:\n%v", expression, err, p.value(`document.body.innerText`))
 }
 
 func (p page) value(expression string) any {
@@ -193,7 +193,7 @@ func (p page) put(selector, value string) {
 			`{bubbles: true})); f.dispatchEvent(new Event("change", {bubbles: true})); true}`, selector, value))
 }
 
-// enter signs in, from the sign-in form to a list.
+// enter signs in with a token, and waits until a list is shown.
 func (p page) enter(token string) {
 	p.t.Helper()
 	p.sees(`document.body.dataset.view === "out"`)
@@ -204,7 +204,7 @@ func (p page) enter(token string) {
 
 var pictures = flag.Bool("pictures", false, "write the pictures of the page in docs")
 
-// picture writes what the page shows to docs/NAME.png, with -pictures.
+// picture writes a screenshot of the page to docs/NAME.png, with -pictures.
 func (p page) picture(name string) {
 	p.t.Helper()
 	if !*pictures {
@@ -224,7 +224,7 @@ func (p page) picture(name string) {
 	}
 }
 
-// problems are the browser's errors: those in scripts, and what the page's policy refused.
+// problems collects the browser's errors: those of scripts, and violations of the Content-Security-Policy.
 type problems struct {
 	mu  sync.Mutex // guards all
 	all []string
@@ -257,6 +257,6 @@ func (p page) clean() {
 	p.problems.mu.Lock()
 	defer p.problems.mu.Unlock()
 	if len(p.problems.all) > 0 {
-		p.t.Errorf("the browser complains:\n%s", strings.Join(p.problems.all, "\n"))
+		p.t.Errorf("the browser reported errors:\n%s", strings.Join(p.problems.all, "\n"))
 	}
 }

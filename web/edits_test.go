@@ -20,9 +20,9 @@ const shelf = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"nam
 
 const shelfPath = "/apis/apps/v1/namespaces/default/deployments/shelf"
 
-// edits are made to an object of kubectl as kubectl edit makes them: only what was edited is written, on top of what
-// others have written meanwhile. Somebody else's change of the same field, and a manager that applies it, are
-// conflicts.
+// edits changes an object that kubectl created. Like kubectl edit, the page writes only the edited fields, and keeps
+// what other clients have written meanwhile. A change of the same field by another client, and a manager that applies
+// the field, are conflicts.
 func (p page) edits(a *api) {
 	a.as(p.t, "kubectl-create", http.MethodPost, strings.TrimSuffix(shelfPath, "/shelf"), "application/json", shelf)
 	p.visit("#/deployments.apps/default/shelf/yaml")
@@ -30,24 +30,24 @@ func (p page) edits(a *api) {
 	p.accepts("web:2")
 	if d := a.shelf(p.t); d.Spec.Template.Spec.Containers[0].Image != "web:2" ||
 		d.Spec.Template.Spec.Containers[0].Env[1].Value != "20" || *d.Spec.Replicas != 2 {
-		p.t.Errorf("the edit is not what was asked for: %v", d.Spec)
+		p.t.Errorf("the object does not match the edit: %v", d.Spec)
 	}
 	if fields := a.owned(p.t, "monopod-page"); !strings.Contains(fields, "f:image") ||
 		strings.Contains(fields, "f:replicas") || strings.Contains(fields, `"log`) {
-		p.t.Errorf("the page should own what was edited and nothing else: %s", fields)
+		p.t.Errorf("the page should own only the edited fields: %s", fields)
 	}
 
-	// What others have written meanwhile stays, and what they set before can be removed.
+	// An edit keeps what other clients have written meanwhile, and can remove what they set before.
 	p.changes("        - name: SIZE\n          value: \"20\"\n", "", "team: one", "team: two")
 	a.as(p.t, "kubectl-scale", http.MethodPatch, shelfPath, "application/merge-patch+json", `{"spec": {"replicas": 5}}`)
 	p.sees(`%s.includes("changed since")`, text(".tools"))
 	p.accepts("team: two")
 	if d := a.shelf(p.t); *d.Spec.Replicas != 5 || d.Labels["team"] != "two" ||
 		!slices.Equal(d.Spec.Template.Spec.Containers[0].Env, []corev1.EnvVar{{Name: "COLOR", Value: "red"}}) {
-		p.t.Errorf("the edit is not on top of the other's: %v %v", d.Labels, d.Spec)
+		p.t.Errorf("the object does not have both changes: %v %v", d.Labels, d.Spec)
 	}
 
-	// The same field: a conflict, also if it changes once more after it was accepted.
+	// A change of the same field is a conflict, also if the field changes once more after the user took it over.
 	p.changes("replicas: 5", "replicas: 3")
 	scales := func(n int) {
 		a.as(p.t, "kubectl-scale", http.MethodPatch, shelfPath, "application/merge-patch+json",
@@ -66,7 +66,7 @@ func (p page) edits(a *api) {
 	p.press(".review", "Apply and take over")
 	p.sees(`%s === "Applied."`, text(".review"))
 
-	// A manager that applies keeps its fields, unless they are taken over; others are free.
+	// A manager that applies keeps its fields, unless the user takes them over; other fields have no conflict.
 	a.as(p.t, "flux", http.MethodPatch, shelfPath+"?force=true", "application/apply-patch+yaml",
 		strings.NewReplacer("web:1", "web:3").Replace(shelf))
 	p.press(".tools", "Read again")
@@ -78,10 +78,10 @@ func (p page) edits(a *api) {
 	p.press(".review", "Apply and take over")
 	p.sees(`%s === "Applied."`, text(".review"))
 	if d := a.shelf(p.t); d.Spec.Template.Spec.Containers[0].Image != "web:4" || d.Spec.MinReadySeconds != 3 {
-		p.t.Errorf("the edit is not what was asked for: %v", d.Spec)
+		p.t.Errorf("the object does not match the edit: %v", d.Spec)
 	}
 
-	// An order is one field, and a text that the server refuses changes nothing.
+	// An edit that the server refuses changes nothing. The order of a list can be edited.
 	p.changes("restartPolicy: Always", "restartPolicy: Sometimes")
 	p.press(".body", "Review changes")
 	p.sees(`%s?.includes("restartPolicy")`, text(".review .error"))
@@ -94,7 +94,7 @@ func (p page) edits(a *api) {
 		p.t.Errorf("got %v", d.Spec.Template.Spec.InitContainers)
 	}
 
-	// Documents are applied to what kubectl has created.
+	// The page applies documents to objects that kubectl created.
 	a.as(p.t, "kubectl-create", http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
 		`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shade"}, "data": {"of": "grey"}}`)
 	p.visit("#/create")
@@ -107,7 +107,7 @@ func (p page) edits(a *api) {
 	p.sees(`%s.includes("blue")`, text("[data-section=Data]"))
 }
 
-// changes replaces parts of the text in the editor: each of them, and what it becomes.
+// changes replaces parts of the text in the editor; pairs are old and new parts.
 func (p page) changes(pairs ...string) {
 	p.t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
@@ -118,7 +118,7 @@ func (p page) changes(pairs ...string) {
 	}
 }
 
-// accepts reviews the changes, one of which has the words, and applies them without a conflict.
+// accepts reviews the changes, one of which contains words, and applies them without a conflict.
 func (p page) accepts(words string) {
 	p.t.Helper()
 	p.press(".body", "Review changes")
@@ -127,7 +127,7 @@ func (p page) accepts(words string) {
 	p.sees(`%s === "Applied."`, text(".review"))
 }
 
-// as sends a request as another program does.
+// as sends a request as another field manager.
 func (a *api) as(t *testing.T, manager, method, path, contentType, body string) {
 	t.Helper()
 	join := "?"
@@ -161,7 +161,7 @@ func (a *api) shelf(t *testing.T) *appsv1.Deployment {
 	return obj.(*appsv1.Deployment)
 }
 
-// owned is what a manager owns of the shelf.
+// owned returns the fields of the shelf that a manager owns.
 func (a *api) owned(t *testing.T, manager string) string {
 	t.Helper()
 	var out strings.Builder

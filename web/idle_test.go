@@ -41,12 +41,12 @@ func TestIdlePage(t *testing.T) {
 
 func mb(n int) float64 { return float64(n) / (1 << 20) }
 
-// cost is what a process used in an idle minute.
+// cost is the CPU time and the memory of a process in an idle minute.
 type cost struct {
 	cpu float64 // % of a core
-	// bytes, on average: the server drops its program's pages once a minute, and loads those that it uses again
+	// bytes, on average: the server releases the pages of its program once a minute, and loads the used ones again
 	rss int
-	own int // bytes, of rss: without pages of files
+	own int // bytes of rss without pages of files
 }
 
 // idle measures the server for a minute, after a pause in which it returns memory to the system.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// code asks for a code, as monopod dashboard does.
+// code requests a sign-in code, as monopod dashboard does.
 func (a *api) code(t *testing.T, query string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/monopod/login"+query, nil)
@@ -26,7 +26,7 @@ func (a *api) code(t *testing.T, query string) string {
 	return answer.Code
 }
 
-// An address of monopod dashboard signs in once, and is neither in the address bar nor in the history afterwards.
+// An address of monopod dashboard signs in once. Afterwards the code is neither in the address bar nor in the history.
 func TestDashboardAddress(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -24,7 +24,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// box is a monopod with pods, on the fake runtime.
+// box is a monopod process with the fake runtime, so that pods run.
 type box struct {
 	*harness.Server
 	address, token, view string
@@ -85,7 +85,8 @@ const crashing = "apiVersion: v1\nkind: Pod\nmetadata: {name: shop, namespace: d
 	"spec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [do, echo, first, words, then, exit, " +
 	"\"3\"]}\n"
 
-// hostile is a pod that writes markup and sequences of a terminal, and a container that says who it is.
+// hostile is a pod with a container that writes markup and escape sequences of a terminal, and one that writes its
+// name.
 const hostile = `apiVersion: v1
 kind: Pod
 metadata:
@@ -108,7 +109,7 @@ const cronJob = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly, 
 	"  schedule: 0 3 1 1 *\n  jobTemplate:\n    spec:\n      template:\n        spec:\n          restartPolicy: Never\n" +
 	"          containers:\n          - {name: c, image: \"monopod.local/web:1\", args: [echo, done]}\n"
 
-// A monopod with pods, on the fake runtime: what the page does needs a node.
+// TestPageOfMachine tests the parts of the page that need a node with running pods, on the fake runtime.
 func TestPageOfMachine(t *testing.T) {
 	b := newBox(t)
 	p := open(t, b.address)
@@ -135,7 +136,7 @@ func TestPageOfMachine(t *testing.T) {
 		{"restart", page.restart},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.play(p.on(t), b) }) {
-			return // the next one starts where this one ends
+			return // the next step continues on this step's page
 		}
 	}
 	p.on(t).clean()
@@ -160,7 +161,7 @@ func (p page) workload(*box) {
 	p.sees(`%s === ""`, text(".log"))
 }
 
-// terminal runs a command, and its size follows the window's.
+// terminal runs a command in a terminal whose size follows the window's.
 func (p page) terminal(*box) {
 	p.visit("#/pods")
 	p.sees(rows + ` === 2`)
@@ -201,7 +202,7 @@ func (p page) debugContainer(*box) {
 		`c.innerText.includes("Running"))`)
 }
 
-// ports shows the answer of a port through the API's proxy.
+// ports sends a request to a port of the pod through the API's proxy, and shows the response.
 func (p page) ports(*box) {
 	p.press(".tabs", "Overview")
 	p.press("[data-section=Ports]", "Send GET")
@@ -215,7 +216,8 @@ func (p page) why(*box) {
 	p.picture("page")
 }
 
-// logs shows those of a previous run, of all containers, with times, paused and downloaded; what they contain is text.
+// logs shows the log of a previous run and of all containers, with times, paused and downloaded. Markup in a log is
+// text.
 func (p page) logs(*box) {
 	p.press(".tabs", "Logs")
 	p.click("[name=previous]")
@@ -264,7 +266,7 @@ func (p page) node(*box) {
 	p.sees(`!%s.includes("Cordoned")`, text("[data-section=Conditions]"))
 }
 
-// images lists those of the node; one is imported by dropping its archive, and removed.
+// images lists the images of the node, imports one by dropping its archive, and removes it.
 func (p page) images(*box) {
 	var archive bytes.Buffer
 	if err := oci.Archive(&archive,
@@ -309,8 +311,8 @@ func (p page) rollout(*box) {
 	p.sees(`%s.includes("Revision 3 (now)")`, text(".body"))
 }
 
-// drain evicts all pods but those that nothing creates again only after a warning, and also one that is placed
-// while the dialog is open.
+// drain evicts all pods of the node, also one that is scheduled while the dialog is open. The dialog warns about pods
+// without a controller.
 func (p page) drain(b *box) {
 	api := `((verb, path, body) => {
 		const ask = new XMLHttpRequest();
@@ -378,7 +380,7 @@ func (p page) request(name string) {
 		"CertificateSigningRequest "+name)
 }
 
-// slowNetwork is one with 400 ms of latency and 40 KB a second, which then ends and returns.
+// slowNetwork loads the page over a network with 400 ms of latency and 40 KB a second, which then fails and recovers.
 func (p page) slowNetwork(b *box) {
 	if _, err := chromedp.Call(p.ctx, cdp.Command[cdp.Empty, cdp.Empty]{Method: network.CommandEnable},
 		cdp.Empty{}); err != nil {
@@ -398,7 +400,7 @@ func (p page) slowNetwork(b *box) {
 	p.sees(`%s === "Live" && %s`, text("#link-text"), row("kubernetes"))
 }
 
-// limit makes the network slow, or ends it; nil: it is as it was.
+// limit makes the network slow or offline; nil restores it.
 func (p page) limit(c *network.Conditions) {
 	p.t.Helper()
 	params := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{}}
@@ -410,7 +412,7 @@ func (p page) limit(c *network.Conditions) {
 	}
 }
 
-// restart: the page follows the server to another process at the same address.
+// restart restarts the server at the same address; the page connects again.
 func (p page) restart(b *box) {
 	p.visit("#/pods")
 	p.sees(rows + ` >= 2`)

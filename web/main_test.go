@@ -12,14 +12,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// alone is set for a process that has a network of its own.
+// alone is the environment variable of a process in a network namespace of its own.
 const alone = "MONOPOD_TEST_NETWORK"
 
 // TestMain runs the tests in a network namespace: a browser drops its connections when the machine's network changes,
 // as it does while other tests start pods.
 func TestMain(m *testing.M) {
 	switch {
-	case os.Getuid() != 0: // nor are pods started
+	case os.Getuid() != 0: // other tests start no pods either
 		os.Exit(m.Run())
 	case os.Getenv(alone) == "":
 		os.Exit(again())
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		err = netlink.LinkSetUp(lo)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "loopback of the tests' network:", err)
+		fmt.Fprintln(os.Stderr, "cannot set up loopback of the tests' network namespace:", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // again runs this program in a network namespace of its own, and returns its exit code.
 func again() int {
-	runtime.LockOSThread() // Pdeathsig is about the thread
+	runtime.LockOSThread() // Pdeathsig refers to the thread
 	program, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,7 +49,7 @@ func again() int {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		fmt.Fprintln(os.Stderr, "a network of the tests' own:", err)
+		fmt.Fprintln(os.Stderr, "cannot run the tests in a network namespace:", err)
 		return 1
 	}
 	return cmd.ProcessState.ExitCode()

@@ -4,18 +4,18 @@ import (
 	"fmt"
 )
 
-// kiosk is a Deployment that works until somebody breaks it.
+// kiosk is a Deployment that works.
 const kiosk = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: kiosk, namespace: default}\nspec:\n" +
 	"  replicas: 1\n  selector: {matchLabels: {app: kiosk}}\n  template:\n    metadata: {labels: {app: kiosk}}\n" +
 	"    spec:\n      containers:\n      - {name: web, image: \"monopod.local/web:1\", args: [sleep, 10h]}\n"
 
-// newcomer breaks a Deployment in five ways, reads on the page why it does not work, and mends it there: by returning
-// to a revision, by editing its YAML, and by removing what denies its pods.
+// newcomer breaks a Deployment in five ways, reads on the page why it does not work, and fixes it there: by returning
+// to a revision, by editing its YAML, and by removing the namespace's label that denies its pods.
 func (p page) newcomer(*box) {
 	p.apply(kiosk, "Deployment kiosk")
 	p.sees(`%s === "1/1 ready"`, text(".state"))
 
-	// A bad image; the command that the answer names leads to the revisions.
+	// An invalid image; the link of the suggested command leads to the revisions.
 	p.edit("#/deployments.apps/default/kiosk", "image: monopod.local/web:1", "image: monopod.local/Web:1")
 	p.reads(`"monopod.local/Web:1" is not`)
 	p.press("[data-section=Why]", "kubectl rollout undo deployment/kiosk")
@@ -24,7 +24,8 @@ func (p page) newcomer(*box) {
 	p.sees(`%s.includes("Revision 3 (now)")`, text(".body"))
 	p.reads("1 of 1 replicas are ready")
 
-	// A crash; the command leads to the log of the previous run, and the pod's YAML to that of its Deployment.
+	// A crash; the link of the suggested command leads to the log of the previous run, and the pod's YAML to that of its
+	// Deployment.
 	p.edit("#/deployments.apps/default/kiosk", "- sleep\n        - 10h",
 		"- do\n        - echo\n        - unknown\n        - flag\n        - then\n        - exit\n        - \"2\"")
 	p.visit("#/pods?q=label%3Aapp%3Dkiosk")
@@ -41,20 +42,20 @@ func (p page) newcomer(*box) {
 		"- sleep\n        - 10h")
 	p.reads("1 of 1 replicas are ready")
 
-	// Too much memory.
+	// The memory limit is exceeded.
 	p.edit("#/deployments.apps/default/kiosk", "- sleep\n        - 10h", "- alloc\n        - \"64\"")
 	p.edit("#/deployments.apps/default/kiosk", "resources: {}", "resources: {limits: {memory: 32Mi}}")
 	p.reads("it uses too much memory (OOMKilled, exit code 137): its limit is 32Mi")
 	p.edit("#/deployments.apps/default/kiosk", "memory: 32Mi", "memory: 128Mi")
 	p.reads("1 of 1 replicas are ready")
 
-	// No room.
+	// No node has enough CPU.
 	p.edit("#/deployments.apps/default/kiosk", "          limits:", "          requests: {cpu: 640}\n          limits:")
 	p.reads("it requests 640 of cpu, and no node has more than")
 	p.edit("#/deployments.apps/default/kiosk", "cpu: \"640\"", "cpu: 1m")
 	p.reads("1 of 1 replicas are ready")
 
-	// Denied by a policy of the namespace.
+	// The Pod Security level of the namespace denies the pods.
 	p.edit("#/namespaces/-/default", "  labels:\n", "  labels:\n    pod-security.kubernetes.io/enforce: restricted\n")
 	p.visit("#/deployments.apps/default/kiosk")
 	p.press(".bar", "Restart")
@@ -71,7 +72,7 @@ func (p page) newcomer(*box) {
 	p.sees(`%s === "No pods."`, text(".empty"))
 }
 
-// reads waits for what the Deployment's page says why it is as it is.
+// reads waits until the section Why of the Deployment's page contains words.
 func (p page) reads(words string) {
 	p.t.Helper()
 	p.visit("#/deployments.apps/default/kiosk")

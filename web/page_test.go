@@ -13,8 +13,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// The whole page in a real browser, with the real API: everything that a user sees and does, from the sign-in
-// form to the sign-out.
+// TestPage tests the page in a real browser with the real API, from the sign-in form to the sign-out.
 func TestPage(t *testing.T) {
 	a := serve(t)
 	p := open(t, a.url)
@@ -46,7 +45,7 @@ func TestPage(t *testing.T) {
 		{"sign out", page.signOut},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.play(p.on(t), a) }) {
-			return // the next one starts where this one ends
+			return // the next step continues on this step's page
 		}
 	}
 	p.on(t).clean()
@@ -62,13 +61,13 @@ func (p page) signIn(a *api) {
 	p.sees(`%s === "No pods."`, text(".empty"))
 	p.sees(`%s === "kubernetes-admin"`, text("#user"))
 	if got := p.value(`document.cookie + JSON.stringify(localStorage)`); got != "{}" {
-		p.t.Errorf("kept beyond this tab: %v", got)
+		p.t.Errorf("stored beyond this tab: %v", got)
 	}
 }
 
-// The first screen of a visitor who is signed in takes at most 12 requests and 120 KB, the bodies compressed, and
-// asks for nothing that it does not show. Requests that the browser breaks off because the network of the machine
-// changes, as it does while other tests create pods, are repeated; they count once.
+// firstVisit: the first screen of a user who is signed in needs at most 12 requests and 120 KB of compressed bodies,
+// and requests nothing that it does not show. The browser aborts requests when the network of the machine changes, for
+// example while other tests create pods; repeated requests count once.
 func (p page) firstVisit(a *api) {
 	p.value(`performance.setResourceTimingBufferSize(500) || true`)
 	p.load(a.url)
@@ -85,17 +84,17 @@ func (p page) firstVisit(a *api) {
 	}
 }
 
-// A page whose scripts did not arrive loads again by itself.
+// brokenLoad: if the scripts of the page fail to load, the page loads itself again.
 func (p page) brokenLoad(a *api) {
 	a.breaks.Store(true)
 	p.load(a.url)
 	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
 	if a.breaks.Load() {
-		p.t.Error("nothing broke")
+		p.t.Error("the connection did not break")
 	}
 }
 
-// The page may open a watch over a WebSocket, with the token as a subprotocol.
+// socket: the page may open a watch over a WebSocket, with the token as a subprotocol.
 func (p page) socket(*api) {
 	p.value(`{
 		const token = btoa(sessionStorage.getItem("monopod-token")).replaceAll("=", "");
@@ -131,7 +130,7 @@ func (p page) pods(a *api) {
 	p.sees(`document.querySelector("tbody th").innerText === "web-1" && location.hash.includes("sort=Status%%2Cdown")`)
 }
 
-// An object's page shows its state in words, and what belongs to it as links.
+// object: the page of an object shows its state in words, and links to related objects.
 func (p page) object(a *api) {
 	create(p.t, a, machine())
 	pod := podNamed("crashed")
@@ -163,7 +162,7 @@ func (p page) object(a *api) {
 	p.sees(`document.querySelector("a[href='#/replicasets.apps/default/web']")?.innerText === "ReplicaSet web"`)
 	p.press(".bar", "Delete")
 	p.sees(`document.querySelector("dialog")`)
-	// as the browser's own button, which a dialog does not cover
+	// Navigates like the browser's back button, which a dialog does not cover.
 	p.value(`document.querySelector(".crumb a").click() || true`)
 	p.sees(`!document.querySelector("dialog") && %s`, row("web-1"))
 	a.remove(p.t, "crashed")
@@ -222,7 +221,7 @@ func (p page) forcedDelete(a *api) {
 	p.sees(`%s.includes("any more")`, text(".state"))
 	_, err := client.Get[*corev1.Pod](p.t.Context(), a.reg, "default", "web-2")
 	if !apierrors.IsNotFound(err) {
-		p.t.Errorf("the pod is still there: %v", err)
+		p.t.Errorf("the pod still exists: %v", err)
 	}
 }
 
@@ -236,7 +235,7 @@ func (p page) deleteFails(a *api) {
 	p.sees(`!document.querySelector("dialog")`)
 }
 
-// Names, messages and labels are text, whatever they contain.
+// events: markup in names, messages and labels is shown as text.
 func (p page) events(a *api) {
 	markup := `<img src=x onerror="document.title='broken'"> <b>bold</b> & &amp; <script>document.title='broken'</script>`
 	now := time.Now()
@@ -319,7 +318,7 @@ func (p page) keyboard(a *api) {
 	p.sees(`%s.includes("Exit codes")`, text("dialog"))
 	p.put("dialog [name=text]", "sigkill")
 	p.sees(`document.querySelectorAll("dialog dt").length === 1`)
-	p.put("dialog [name=text]", "cgroup_enable") // is in the documents only
+	p.put("dialog [name=text]", "cgroup_enable") // only the documents contain it
 	p.sees(`%s?.includes("raspberry-pi.md") && document.querySelectorAll("dialog dt").length === 0`, text(".documents"))
 	p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
 	p.sees(`[...document.querySelectorAll(".documents details[open] code")].some((c) => c.innerText === ` +
@@ -332,7 +331,7 @@ func (p page) keyboard(a *api) {
 		`d.querySelector("strong").innerText).join().startsWith("trueThe state › When the disk fails")`)
 	p.press(".documents", "Back to what was found")
 	p.sees(`%s?.includes("troubleshooting.md")`, text(".documents"))
-	p.put("dialog [name=text]", "xyzzy") // is in no document
+	p.put("dialog [name=text]", "xyzzy") // no document contains it
 	p.sees(`%s.includes("Nothing found.") && !document.querySelector(".documents details")`, text("dialog"))
 	p.press("dialog", "Close")
 	p.visit("#/pods")
@@ -345,7 +344,8 @@ func (p page) keyboard(a *api) {
 	p.press("dialog", "Keep it")
 }
 
-// An object is changed by server-side apply, after a dry run; what another manager owns is listed field by field.
+// yaml: the page changes an object by server-side apply, after a dry run, and lists the fields that another manager
+// owns.
 func (p page) yaml(a *api) {
 	p.visit("#/create")
 	p.sees(`document.querySelector(".editor")`)
@@ -384,7 +384,7 @@ func (p page) yaml(a *api) {
 		p.t.Errorf("got %v", got())
 	}
 
-	// Another manager owns what it applied.
+	// Another manager owns the field that it applied.
 	p.value(`fetch("/api/v1/namespaces/default/configmaps/colors?fieldManager=other&force=true", {method: "PATCH", ` +
 		`headers: {Authorization: "Bearer " + sessionStorage.getItem("monopod-token"), ` +
 		`"Content-Type": "application/apply-patch+yaml"}, body: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ` +
@@ -406,7 +406,7 @@ func (p page) yaml(a *api) {
 func (p page) create(*api) {
 	p.visit("#/create")
 	p.sees(`document.querySelector(".drop")`)
-	// A file that is dropped is checked at once.
+	// The page checks a dropped file at once.
 	p.value(`{
 		const files = new DataTransfer();
 		files.items.add(new File(['{"apiVersion":"v1","kind":"Secret","metadata":{"name":"door"},"stringData":{"password":"hunter2"}}'], "door.json"));
@@ -424,12 +424,12 @@ func (p page) secrets(*api) {
 	p.press(".tabs", "YAML")
 	p.sees(`!document.querySelector(".editor") && %s.includes("Show it with its values")`, text(".body"))
 	p.visit("#/secrets")
-	p.sees(`%s === "Opaque" && !document.querySelector("[data-mood]")`, cell("door", ".c-type")) // a type is no state
+	p.sees(`%s === "Opaque" && !document.querySelector("[data-mood]")`, cell("door", ".c-type")) // a type is not a state
 	p.visit("#/pods")
 	p.sees(rows + ` === 2`)
 }
 
-// The connection breaks; meanwhile more changes happen than the history keeps, so that the page must list again.
+// reconnects: the connection breaks, and more changes happen than the history keeps, so the page must list again.
 func (p page) reconnects(a *api) {
 	create(p.t, a, podNamed("before-the-gap"))
 	p.sees(`%s`, row("before-the-gap"))
@@ -460,7 +460,7 @@ func (p page) many(a *api) {
 	if p.value(`window.kept === `+row("crowd-002")) != true {
 		p.t.Error("a row that did not change was created again")
 	}
-	// Scrolling shows the other rows, and the focused element stays.
+	// Scrolling shows other rows and keeps the focused element.
 	p.value(row("crowd-002") + `.querySelector("a").focus({preventScroll: true}) || true`)
 	p.value(`window.scrollTo(0, document.body.scrollHeight) || true`)
 	p.sees(`%s`, row("elsewhere"))
@@ -479,7 +479,7 @@ func (p page) sessionEnds(a *api) {
 		p.t.Errorf("%v rows are still in the document", n)
 	}
 	a.refuses.Store(false)
-	a.cuts.Store(true) // signing in asks again
+	a.cuts.Store(true) // signing in requests the user again
 	p.fill("#token", token+kb.Enter)
 	p.sees(`document.body.dataset.view === "in" && Number(%s) > 400`, text(".count"))
 	if a.cuts.Load() {

@@ -25,7 +25,7 @@ func TestRights(t *testing.T) {
 	other.Namespace = metav1.NamespaceSystem
 	create(t, a, other)
 	create(t, a, replicaSet("web", 2))
-	a.revoke(t, auth.Viewers) // what the view token may do besides is not the page's matter
+	a.revoke(t, auth.Viewers) // so that the view token has only the rights that the test grants
 	grant(t, a, "sees", "",
 		&rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"},
 			Resources: []string{"pods", "events", "replicasets"}})
@@ -59,7 +59,7 @@ func TestRights(t *testing.T) {
 	p.visit("#/pods/kube-system/other")
 	p.sees(`%s === "other" && %s?.includes("Overview") && `+buttons+` === 0`, text("#title"), text(".tabs"))
 
-	// A role in one namespace shows what it contains, and another namespace after it was chosen.
+	// With a role in one namespace, the page lists its objects. A user can choose another namespace.
 	p.click("#sign-out")
 	a.revoke(t, "sees")
 	grant(t, a, "sees-default", "default",
@@ -76,7 +76,7 @@ func TestRights(t *testing.T) {
 	p.sees(`%s && %s === "1 in kube-system"`, row("other"), text(".count"))
 	p.sees(`document.querySelector("#namespace").value === "kube-system"`)
 
-	// Without any role there are sentences and no errors.
+	// Without any role the page shows explanations instead of errors.
 	p.click("#sign-out")
 	p.enter(robotToken)
 	for _, kind := range []string{"pods", "events", "nodes"} {
@@ -101,11 +101,11 @@ func (a *api) revoke(t *testing.T, name string) {
 		return !a.allows(t, &rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 			"")
 	}) {
-		t.Fatalf("%s: the role never ends", name)
+		t.Fatalf("%s: the role is still in effect", name)
 	}
 }
 
-// allows reports whether the viewer may do the first of what the rule allows.
+// allows reports whether the viewer has the first permission of the rule.
 func (a *api) allows(t *testing.T, r *rbacv1.PolicyRule, namespace string) bool {
 	t.Helper()
 	resource, subresource, _ := strings.Cut(r.Resources[0], "/")
@@ -129,8 +129,7 @@ func (a *api) allows(t *testing.T, r *rbacv1.PolicyRule, namespace string) bool 
 	return err == nil && strings.Contains(string(answer), `"allowed":true`)
 }
 
-// grant binds a role with the rules to the viewer, for one namespace or for all, and waits until it takes
-// effect.
+// grant binds a role with the rules to the viewer, for one namespace or for all, and waits until it takes effect.
 func grant(t *testing.T, a *api, name, namespace string, rules ...*rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -148,12 +147,12 @@ func grant(t *testing.T, a *api, name, namespace string, rules ...*rbacv1.Policy
 	}
 	for _, r := range rules {
 		if !harness.Eventually(harness.Enough, func() bool { return a.allows(t, r, namespace) }) {
-			t.Fatalf("%s: the role never counts", name)
+			t.Fatalf("%s: the role does not take effect", name)
 		}
 	}
 }
 
-// Ten thousand pods are listed and filtered in time.
+// The page lists and filters ten thousand pods in time.
 func TestTenThousandPods(t *testing.T) {
 	a := serve(t)
 	create(t, a, machine())

@@ -17,15 +17,15 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// look is a screen: where it is, and what is true when it is there. open is done before it is looked at, leave
-// afterwards.
+// look is a screen: its address, and an expression that is true when the screen is ready. open opens it, leave cleans
+// up.
 type look struct {
 	name, hash, ready string
 	open, leave       func(page)
-	rare              bool // without -pictures it is only looked at on a phone in the dark
+	rare              bool // without -pictures the test checks it only in the dark theme and the small window
 }
 
-// screens are all there are.
+// screens returns all screens.
 func screens(b *box) []look {
 	return append(common(), append(dialogs(b), states(b)...)...)
 }
@@ -87,7 +87,7 @@ func common() []look {
 			p.sees(`%s === "sick"`, text("#title"))
 			p.press(".bar", "Delete")
 		}},
-		// the menu does not cover its button
+		// The menu does not cover its button.
 		{name: "menu", ready: `document.querySelector("#nav a[data-kind='nodes.']")?.checkVisibility() && ` +
 			`document.elementFromPoint(40, 20)?.closest(".top")`, open: func(p page) {
 			p.visit("#/pods")
@@ -97,7 +97,7 @@ func common() []look {
 	}
 }
 
-// dialogs are those of actions.
+// dialogs returns the dialogs of actions.
 func dialogs(b *box) []look {
 	ask := func(name, hash, button, ready string) look {
 		return look{name: name, ready: `document.querySelector("dialog [data-go]") && ` + ready, rare: true,
@@ -122,12 +122,12 @@ func dialogs(b *box) []look {
 	}
 }
 
-// long is an object whose names are as long as they may be, and a text without a space.
+// long is an object whose names have the maximum length, with a text without spaces.
 var long = strings.ReplaceAll(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NAME", `+
 	`"namespace": "default", "labels": {"LABEL/LABEL": "LABEL"}, "annotations": {"note": "NAMENAMENAMENAME"}}, `+
 	`"data": {"NAME": "NAMENAMENAME"}}`, "LABEL", strings.Repeat("l", 63))
 
-// states are screens that somebody sees in a state of the page, the node or an object.
+// states returns screens that depend on a state of the page, the node or an object.
 func states(b *box) []look {
 	in := func(token string) func(page) {
 		return func(p page) {
@@ -199,7 +199,7 @@ const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: defau
 	"env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, " +
 	"mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
 
-// owned is a Deployment that crashes, and that another manager than the page applies.
+// owned is a Deployment that crashes, and that another manager than the page has applied.
 const owned = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: owned, namespace: default}\nspec:\n" +
 	"  replicas: 2\n  selector: {matchLabels: {app: owned}}\n  template:\n    metadata: {labels: {app: owned}}\n" +
 	"    spec:\n      containers:\n      - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"]}\n"
@@ -222,8 +222,8 @@ func (b *box) own(t *testing.T) {
 	}
 }
 
-// Every screen, in both themes and at two widths, has no violation that axe finds, and nothing that is wider than the
-// window. With -pictures they are also written to the folder of MONOPOD_SCREENS.
+// screens checks every screen in both themes and at two widths: axe finds no violation, and nothing is wider than the
+// window. With -pictures it also writes screenshots to the folder MONOPOD_SCREENS.
 func (p page) screens(b *box) {
 	axe := axeCore(p.t)
 	b.own(p.t)
@@ -241,7 +241,7 @@ func (p page) screens(b *box) {
 			}
 			height := int64(860)
 			if *pictures {
-				height = 1500 // for more to look at
+				height = 1500 // to show more of the page
 			}
 			p.do(chromedp.EmulateViewport(width, height))
 			for _, s := range screens(b) {
@@ -300,7 +300,7 @@ func (p page) screen(axe string, s look, file string) {
 	}
 }
 
-// axeCore is the text of axe-core, which checks accessibility.
+// axeCore returns the script of axe-core, which checks accessibility.
 func axeCore(t *testing.T) string {
 	t.Helper()
 	f, err := os.Open("testdata/axe.min.js.gz")

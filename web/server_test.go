@@ -36,14 +36,14 @@ const (
 // history is the number of changes in the server's history.
 const history = 200
 
-// api is a server over a store in memory, with the page.
+// api is a server with the page and a store in memory.
 type api struct {
 	url     string
 	reg     *registry.Registry
 	server  *httptest.Server
 	refuses atomic.Bool // no token is valid
 	down    atomic.Bool // every response is 503
-	cuts    atomic.Bool // the connection breaks within the next answer who the user is
+	cuts    atomic.Bool // the connection breaks within the next response to a SelfSubjectReview
 	breaks  atomic.Bool // the connection breaks when the next script of the page is requested
 }
 
@@ -114,7 +114,7 @@ func serve(t *testing.T) *api {
 	return a
 }
 
-// --- what the tests create ---
+// --- objects of the tests ---
 
 func create[T client.Object](t *testing.T, a *api, obj T) T {
 	t.Helper()
@@ -155,7 +155,7 @@ func podNamed(name string) *corev1.Pod {
 	}
 }
 
-// runs sets the status of a running pod.
+// runs sets the status of pod to that of a running pod.
 func (a *api) runs(t *testing.T, pod *corev1.Pod, restarts int32) {
 	t.Helper()
 	_, err := client.Update(t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
@@ -172,7 +172,7 @@ func (a *api) runs(t *testing.T, pod *corev1.Pod, restarts int32) {
 	}
 }
 
-// waits sets the status of a pod that cannot start.
+// waits sets the status of pod to that of a pod that cannot start.
 func (a *api) waits(t *testing.T, pod *corev1.Pod, reason, message string) {
 	t.Helper()
 	_, err := client.Update(t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
@@ -210,7 +210,7 @@ func event(name, kind, reason, about, message string, at time.Time) *corev1.Even
 	}
 }
 
-// remove does what the agent does once the containers are dead.
+// remove deletes a pod with grace period 0, as the agent does after the containers have ended.
 func (a *api) remove(t *testing.T, name string) {
 	t.Helper()
 	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: name}

@@ -54,7 +54,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// The documents are one text, with the name of each.
+// The handler serves the documents as one text, with the name of each.
 func TestHandlerServesDocuments(t *testing.T) {
 	t.Parallel()
 	resp := get(t, "GET", "/documents.txt")
@@ -65,7 +65,7 @@ func TestHandlerServesDocuments(t *testing.T) {
 	}
 }
 
-// An unchanged file is not sent again; a changed one is.
+// The handler does not send an unchanged file again, but a changed one.
 func TestHandlerRevalidates(t *testing.T) {
 	t.Parallel()
 	first := get(t, "GET", "/app.js")
@@ -80,7 +80,7 @@ func TestHandlerRevalidates(t *testing.T) {
 		t.Errorf("other content: got %d, want 200", changed.StatusCode)
 	}
 	if other := get(t, "GET", "/app.css"); other.Header.Get("ETag") == tag {
-		t.Error("two files have one ETag")
+		t.Error("two files have the same ETag")
 	}
 }
 
@@ -93,7 +93,7 @@ func TestHandlerCompresses(t *testing.T) {
 		t.Errorf("got %v and %v", plain.Header, packed.Header)
 	}
 	if plain.Header.Get("ETag") == packed.Header.Get("ETag") {
-		t.Error("both have one ETag")
+		t.Error("the compressed and the plain file have the same ETag")
 	}
 	r, err := gzip.NewReader(packed.Body)
 	if err != nil {
@@ -109,8 +109,8 @@ func TestHandlerCompresses(t *testing.T) {
 	}
 }
 
-// Everything that the page loads exists and comes from the page itself; nothing is inline but the one script that the
-// Content-Security-Policy names, which would refuse the rest.
+// The page loads only existing files of its own. Only one script is inline, the one that the Content-Security-Policy
+// permits.
 func TestPageNeedsNoOtherSite(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Sub(embedded, "page")
@@ -133,7 +133,7 @@ func TestPageNeedsNoOtherSite(t *testing.T) {
 		data := string(content)
 		for _, m := range reference.FindAllStringSubmatch(data, -1) {
 			if _, ok := h.assets[m[1]+m[2]+m[3]]; !ok {
-				t.Errorf("%s refers to %s, which is not there", name, m[1]+m[2]+m[3])
+				t.Errorf("%s refers to %s, which does not exist", name, m[1]+m[2]+m[3])
 			}
 		}
 		if name == index {
@@ -145,5 +145,5 @@ func TestPageNeedsNoOtherSite(t *testing.T) {
 	}
 }
 
-// libraries are files that others wrote; the page's policy holds for them in the browser.
+// libraries are third-party files; the browser enforces the page's policy for them.
 var libraries = map[string]bool{"xterm.js": true, "xterm-fit.js": true, "xterm.css": true}

@@ -46,8 +46,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Handshakes between certificates that the authority signed for both sides, also with a clock that was in 1970
-// when it signed.
+// Certificates of one authority authenticate both sides of a handshake, also if the clock was in 1970 when the
+// authority signed them.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	authority, err := auth.OpenAuthority(t.TempDir())
@@ -65,7 +65,7 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if user, err := handshake(t, authority, other, now); err == nil {
-		t.Errorf("the certificate of another authority is %v", user)
+		t.Errorf("a certificate of another authority authenticates %v", user)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// A start changes nothing of the kubeconfig but what is the server's, and only if that has changed.
+// A start writes only the server's own fields of the kubeconfig, and only if their values have changed.
 func TestKubeconfigOfUserIsKept(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "admin.kubeconfig")

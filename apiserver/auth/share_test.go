@@ -19,7 +19,7 @@ func file(t *testing.T, dir, name string) []byte {
 	return data
 }
 
-// Servers that share a state take the keys of the first one; one that has keys already keeps them, and Share
+// Servers that share a state use the keys of the first one. A server that already has keys keeps them, and Share
 // reports that they differ.
 func TestShare(t *testing.T) {
 	t.Parallel()
@@ -44,7 +44,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("a server with other keys: differs %t, %v", differs, err)
 	}
 	if !bytes.Equal(file(t, old, "ca.crt"), before) {
-		t.Error("keys that were there were replaced")
+		t.Error("existing keys were replaced")
 	}
 	for _, name := range []string{"ca.crt", "ca.key", "admin.token"} {
 		if !bytes.Equal(file(t, first, name), file(t, second, name)) {

@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// The token in the subprotocols, and the subprotocols that remain for later handlers.
+// The subprotocols contain the token; the others remain for later handlers.
 func TestTakeSocketToken(t *testing.T) {
 	t.Parallel()
 	const at = "base64url.bearer.authorization.k8s.io."
@@ -30,10 +30,10 @@ func TestTakeSocketToken(t *testing.T) {
 			err: "multiple base64.bearer.authorization tokens specified"},
 		"padded":              {asked: []string{at + "YQ==,x"}, err: "invalid base64.bearer.authorization token encoding"},
 		"empty":               {asked: []string{at + ",x"}, err: "invalid base64.bearer.authorization token encoding"},
-		"no text":             {asked: []string{at + "_w,x"}, err: "invalid base64.bearer.authorization token encoding"},
+		"invalid UTF-8":       {asked: []string{at + "_w,x"}, err: "invalid base64.bearer.authorization token encoding"},
 		"another upgrade":     {upgrade: "SPDY/3.1", asked: []string{at + "czNjcmV0,x"}, left: at + "czNjcmV0,x"},
 		"upgrade in any case": {upgrade: "WebSocket", asked: []string{at + "czNjcmV0,x"}, bearer: "s3cret", left: "x"},
-		"one that looks alike": {asked: []string{"base64.bearer.authorization.k8s.io.YQ,x"},
+		"another prefix": {asked: []string{"base64.bearer.authorization.k8s.io.YQ,x"},
 			left: "base64.bearer.authorization.k8s.io.YQ,x"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -23,7 +23,7 @@ func decoded(t *testing.T, text []byte) (v any) {
 	return v
 }
 
-// What is encoded here is decoded by Kubernetes' clients, and what they encode here.
+// Kubernetes' decoder reads the output of this package's encoder, and this package reads that of Kubernetes' encoder.
 func TestWithKubernetes(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -89,7 +89,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A document takes no more memory than its weight, whatever it contains.
+// Decoding a document allocates no more than its weight, apart from a quarter for the check of its syntax.
 func TestWeight(t *testing.T) {
 	const length = 256 << 10
 	for _, item := range []string{"80", "a0", "a14080", "814100", "00", "40", "a0c0", "5f40ff", "9fff", "bfff", "bf4000ff",
@@ -103,7 +103,7 @@ func TestWeight(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		var v any
-		err = direct.Unmarshal(data, &v) // which begins with a check of all
+		err = direct.Unmarshal(data, &v) // checks the syntax of the document first
 		runtime.ReadMemStats(&after)
 		weight := codec.Weight(data)
 		if took := int(after.TotalAlloc - before.TotalAlloc); took > weight+weight/4 {
@@ -112,11 +112,11 @@ func TestWeight(t *testing.T) {
 	}
 	secret := append([]byte{0x5a, 0, 4, 0, 0}, make([]byte, length)...)
 	if weight := codec.Weight(secret); weight > 8*length {
-		t.Errorf("a text of %d bytes weighs %d", length, weight)
+		t.Errorf("%d bytes weigh %d", length, weight)
 	}
 }
 
-// Whatever a client sends is an error or JSON that comes back as it is.
+// For any input, ToJSON returns an error, or JSON that FromJSON and ToJSON reproduce.
 func FuzzToJSON(f *testing.F) {
 	for _, seed := range []string{"a1416101", "82f5f6", "d9d9f7a0", "fb3ff8000000000000", "d6426869", "9f00ff",
 		"9bffffffffffffffff"} {

@@ -40,7 +40,8 @@ func deep(levels int) []byte {
 	return []byte(strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels))
 }
 
-// A list is the same in every layout, with items and without; an indented one is so byte for byte.
+// A list has the same content in every layout, with items and without. The indented layout matches json.Indent byte for
+// byte.
 func TestLayoutsOfLists(t *testing.T) {
 	t.Parallel()
 	all := entries(t)
@@ -79,7 +80,7 @@ func TestLayoutsOfLists(t *testing.T) {
 	}
 }
 
-// What indentation would make much larger is not indented.
+// A document that indentation would enlarge greatly is not indented.
 func TestLayoutsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Layout{Compact, Pretty, YAML} {

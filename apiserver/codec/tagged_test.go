@@ -13,7 +13,8 @@ import (
 	"monopod/apiserver/codec"
 )
 
-// A client that accepts gzip gets the shared bytes, another one the text; neither needs memory for all of it.
+// A client that accepts gzip gets the shared compressed bytes, another client the text, which is decompressed while it
+// is sent.
 func TestTaggedGzip(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 8<<20/16)
 	var packed bytes.Buffer
@@ -57,7 +58,7 @@ func TestTaggedGzip(t *testing.T) {
 	}
 }
 
-// discard is a response that is not kept.
+// discard is a ResponseWriter that discards the response.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header       { return d.header }

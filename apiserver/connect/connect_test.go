@@ -82,7 +82,7 @@ func fakeRuntime(t *testing.T) streaming.Server {
 	return s
 }
 
-// front serves h, and opens WebSockets to it.
+// front serves h; it returns a function that opens WebSockets to it, and its address.
 func front(t *testing.T,
 	h func(http.ResponseWriter, *http.Request) error) (dial func(protocols ...string) (*websocket.Conn, error),
 	address string) {
@@ -209,7 +209,7 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 	if _, err := waits("v9.channel.k8s.io"); err == nil {
 		t.Error("an unknown subprotocol was accepted")
 	}
-	// When a client leaves, what waits for it ends.
+	// The stream ends when its client disconnects.
 	if ws, err = waits("channel.k8s.io"); err != nil {
 		t.Fatal(err)
 	}
@@ -255,8 +255,8 @@ func TestAttachReplaysEarlierOutput(t *testing.T) {
 	}
 }
 
-// The output of a lost connection ends only after the status was read.
-func TestStatusIsReadMeanwhile(t *testing.T) {
+// The status of a process is read concurrently with its output, so it is not lost if the connection ends.
+func TestStatusIsReadConcurrently(t *testing.T) {
 	t.Parallel()
 	status, told := io.Pipe()
 	stdout, lost := io.Pipe()

@@ -90,7 +90,7 @@ func (c *cluster) level(name string) *level {
 	return pl
 }
 
-// dangling is the status of the condition Dangling.
+// dangling returns the status and the reason of the condition Dangling.
 func (c *cluster) dangling(name string) (out flowcontrolv1.ConditionStatus, reason string) {
 	c.Helper()
 	for _, cond := range c.schema(name).Status.Conditions {
@@ -113,7 +113,7 @@ func inCluster(t *testing.T, do func(c *cluster)) {
 	synctest.Test(t, func(t *testing.T) { do(run(t)) })
 }
 
-// A new cluster has upstream's objects, which are applied with their UIDs; after that nothing is written.
+// A new cluster has upstream's objects, applied with their UIDs. After that, the controller writes nothing.
 func TestNewCluster(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		if len(c.schemas) != 11 || len(c.levels) != 8 {
@@ -165,12 +165,13 @@ func TestDanglingFollowsTheLevel(t *testing.T) {
 		c.delete(pl)
 		c.settle()
 		if status, _ := c.dangling("s"); status != flowcontrolv1.ConditionTrue {
-			c.Errorf("after the level: %s", status)
+			c.Errorf("after the level was deleted: %s", status)
 		}
 	})
 }
 
-// What is deleted of the default objects comes back. A change of a suggested one stays if its annotation says so.
+// The controller restores default objects that are deleted. It keeps a user's change of a suggested object if the
+// auto-update annotation is false or invalid.
 func TestDefaultsAreKept(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.delete(c.schema("catch-all"))
@@ -192,7 +193,8 @@ func TestDefaultsAreKept(t *testing.T) {
 		}
 		change("workload-low", "false", 7)
 		change("workload-high", "true", 7)
-		change("system", "neither", 7) // as without it: its generation says that a user has changed it
+		// An invalid value counts as none; the generation shows that a user has changed the level.
+		change("system", "neither", 7)
 		c.settle()
 		for name, want := range map[string]int32{"workload-low": 7, "workload-high": 40, "system": 7} {
 			if got := *c.level(name).Spec.Limited.NominalConcurrencyShares; got != want {
@@ -216,7 +218,7 @@ func TestDefaultsAreKept(t *testing.T) {
 	})
 }
 
-// Objects of an earlier version go, unless a user keeps them.
+// Objects of an earlier version are deleted, unless the auto-update annotation is false or missing.
 func TestObsoleteObjects(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		for name, update := range map[string]string{"old": "true", "kept": "false", "mine": ""} {

@@ -22,7 +22,7 @@ func user(name string, groups ...string) auth.User {
 	return auth.User{Name: name, Groups: append(groups, auth.Authenticated)}
 }
 
-// Requests have the schema and the level that they have upstream.
+// The default objects assign requests to the same schemas and levels as upstream.
 func TestDefaultsClassify(t *testing.T) {
 	t.Parallel()
 	d := NewDispatcher(DispatcherConfig{Seats: 600, Metrics: prometheus.NewRegistry()})
@@ -47,7 +47,7 @@ func TestDefaultsClassify(t *testing.T) {
 			Resource: "pods", Namespace: "a"}, "kube-system-service-accounts workload-high"},
 		"account": {Request{User: user("system:serviceaccount:a:b", "system:serviceaccounts"), Verb: "get",
 			Resource: "pods", Namespace: "a"}, "service-accounts workload-low"},
-		"account of a namespace that begins alike": {Request{User: user("system:serviceaccount:kube-system2:b",
+		"account of a namespace with the same prefix": {Request{User: user("system:serviceaccount:kube-system2:b",
 			"system:serviceaccounts"), Verb: "get", Resource: "pods", Namespace: "a"}, "service-accounts workload-low"},
 		"user": {Request{User: user("u"), Verb: "list", Resource: "secrets", Namespace: "a"},
 			"global-default global-default"},
@@ -107,7 +107,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// The seats are upstream's for the default objects.
+// The default levels have as many seats as upstream.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -127,7 +127,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// scraped is what /metrics answers.
+// scraped returns the response of /metrics.
 func scraped(reg *prometheus.Registry) string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -272,8 +272,8 @@ func TestDumps(t *testing.T) {
 	})
 }
 
-// A schema and a level that are gone take their metrics with them.
-func TestMetricsOfWhatIsGone(t *testing.T) {
+// The metrics of a schema and a level are removed with them.
+func TestMetricsOfRemovedObjects(t *testing.T) {
 	t.Parallel()
 	d, reg := one(nil)
 	ticket := d.Enter(t.Context(), nil, &Request{User: user("a"), Verb: "get", Path: "/x"})

@@ -17,7 +17,7 @@ const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"x
 	`{"name":"d","image":"j"}],` +
 	`"tolerations":[{"key":"k"}]}}`
 
-// The result of each kind of patch, and the error of invalid ones.
+// Apply returns the result of each type of patch, and an error with a code for an invalid patch.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -39,7 +39,8 @@ func TestApply(t *testing.T) {
 			`{"spec":{"containers":[{"$patch":"replace"},{"name":"e"}]}}`, `"containers":[{"name":"e"}]`, 0},
 		"strategic deletes primitives": {types.StrategicMergePatchType,
 			`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f/a"]}}`, `"finalizers":["f/b"]`, 0},
-		"strategic without its key":   {types.StrategicMergePatchType, `{"spec":{"containers":[{"image":"x"}]}}`, "", 422},
+		"strategic without the merge key": {types.StrategicMergePatchType, `{"spec":{"containers":[{"image":"x"}]}}`, "",
+			422},
 		"strategic unknown directive": {types.StrategicMergePatchType, `{"spec":{"$patch":"x"}}`, "", 422},
 		"strategic bad directive":     {types.StrategicMergePatchType, `{"spec":{"$retainKeys":7}}`, "", 400},
 		"strategic key is an object":  {types.StrategicMergePatchType, `{"spec":{"containers":[{"name":{}}]}}`, "", 422},
@@ -49,14 +50,14 @@ func TestApply(t *testing.T) {
 		"json escapes": {types.JSONPatchType, `[{"op":"add","path":"/metadata/labels/a~1b","value":"1"}]`, `"a/b":"1"`, 0},
 		"json test holds": {types.JSONPatchType,
 			`[{"op":"test","path":"/metadata/name","value":"a"},{"op":"remove","path":"/spec/tolerations"}]`, `"metadata"`, 0},
-		"json test fails":      {types.JSONPatchType, `[{"op":"test","path":"/metadata/name","value":"b"}]`, "", 422},
-		"json path of nothing": {types.JSONPatchType, `[{"op":"remove","path":"/spec/nothing"}]`, "", 422},
+		"json test fails":   {types.JSONPatchType, `[{"op":"test","path":"/metadata/name","value":"b"}]`, "", 422},
+		"json missing path": {types.JSONPatchType, `[{"op":"remove","path":"/spec/nothing"}]`, "", 422},
 		"json index out of range": {types.JSONPatchType, `[{"op":"replace","path":"/spec/containers/7","value":{}}]`, "",
 			422},
-		"json unknown operation":    {types.JSONPatchType, `[{"op":"x","path":"/a"}]`, "", 422},
-		"json replaces all by none": {types.JSONPatchType, `[{"op":"replace","path":""}]`, "", 422},
-		"json no list":              {types.JSONPatchType, `{}`, "", 400},
-		"json too long":             {types.JSONPatchType, "[" + strings.Repeat(`{"op":"x"},`, 10_000) + `{}]`, "", 413},
+		"json unknown operation":       {types.JSONPatchType, `[{"op":"x","path":"/a"}]`, "", 422},
+		"json replace without a value": {types.JSONPatchType, `[{"op":"replace","path":""}]`, "", 422},
+		"json not a list":              {types.JSONPatchType, `{}`, "", 400},
+		"json too long":                {types.JSONPatchType, "[" + strings.Repeat(`{"op":"x"},`, 10_000) + `{}]`, "", 413},
 		"json doubles": {types.JSONPatchType,
 			"[" + strings.Repeat(`{"op":"copy","from":"/spec","path":"/spec/x"},`, 30) + `{}]`, "", 422},
 		"apply": {types.ApplyYAMLPatchType, `{}`, "", 415},

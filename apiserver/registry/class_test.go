@@ -40,7 +40,7 @@ func TestDefaultClassIsCreatedOncePerCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if classes := start(); len(classes) != 0 {
-		t.Errorf("a deleted class came back: %v", classes[0].Name)
+		t.Errorf("a deleted class was created again: %v", classes[0].Name)
 	}
 }
 
@@ -58,6 +58,6 @@ func TestNoSecondDefaultClass(t *testing.T) {
 	}
 	if _, err := c.Get(t.Context(), client.Ref{Resource: client.StorageClasses, Name: "standard"}); !apierrors.IsNotFound(
 		err) {
-		t.Errorf("a second default was made: %v", err)
+		t.Errorf("a second default class was created: %v", err)
 	}
 }

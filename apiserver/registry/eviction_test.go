@@ -112,22 +112,23 @@ func TestEviction(t *testing.T) {
 		code    int32
 		cause   string
 	}{
-		"no budget":          {corev1.PodRunning, true, nil, 0, ""},
-		"one for other pods": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, other)}, 0, ""},
-		"allowed":            {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1)}, 0, ""},
-		"none left": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
+		"no budget":            {corev1.PodRunning, true, nil, 0, ""},
+		"budget of other pods": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, other)}, 0, ""},
+		"allowed":              {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1)}, 0, ""},
+		"no disruption allowed": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
 			"The disruption budget b needs 3 healthy pods and has 2 currently"},
-		"none left, sync failed": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, failed)}, 429,
+		"sync failed": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, failed)}, 429,
 			"The disruption budget b does not allow evicting pods currently because it failed sync: no scale"},
-		"not seen yet": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1, unseen)}, 429,
+		"not observed yet": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1, unseen)}, 429,
 			"The disruption budget b is still being processed by the server."},
 		"two budgets": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)}, 500, ""},
 		"pending":     {corev1.PodPending, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 0, ""},
 		"failed":      {corev1.PodFailed, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 0, ""},
-		"not ready, none left": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
+		"not ready, no disruption allowed": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
 			"needs 3 healthy pods"},
-		"not ready, always": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, always)}, 0, ""},
-		"not ready, others enough": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, enough)}, 0,
+		"not ready, AlwaysAllow": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0, always)}, 0, ""},
+		"not ready, enough healthy pods": {corev1.PodRunning, false, []*policyv1.PodDisruptionBudget{budget("b", 0,
+			enough)}, 0,
 			""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +142,7 @@ func TestEviction(t *testing.T) {
 			}
 			pod, err := client.Get[*corev1.Pod](t.Context(), r, "default", "p")
 			if still := err == nil && pod.DeletionTimestamp == nil; still != (c.code != 0) {
-				t.Errorf("still there: %v", still)
+				t.Errorf("the pod still exists: %v", still)
 			}
 			if err == nil && c.code == 0 && c.phase == corev1.PodRunning && !disrupted(pod) {
 				t.Errorf("conditions %v", pod.Status.Conditions)

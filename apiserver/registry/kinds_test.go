@@ -150,7 +150,7 @@ func TestReplicaSetDefault(t *testing.T) {
 		t.Errorf("got %+v", rs.Spec)
 	}
 	if len(pod.Tolerations) != 0 || pod.ServiceAccountName != "" || pod.EnableServiceLinks != nil {
-		t.Errorf("a template got what only pods get: %+v", pod)
+		t.Errorf("a template got defaults of pods: %+v", pod)
 	}
 }
 
@@ -172,12 +172,12 @@ func TestNamespaceLife(t *testing.T) {
 	empty.Spec.Finalizers = nil
 	r.Prepare(empty, dying, "")
 	if !r.BlocksDeletion(empty) {
-		t.Error("an update took the finalizer away")
+		t.Error("an update removed the finalizer")
 	}
 	empty.Spec.Finalizers = nil
 	r.Prepare(empty, dying, "finalize")
 	if r.BlocksDeletion(empty) {
-		t.Error("finalize did not take the finalizer away")
+		t.Error("finalize did not remove the finalizer")
 	}
 	back := dying.DeepCopy()
 	back.Status.Phase = corev1.NamespaceActive
@@ -242,7 +242,7 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", name, c.field, got, c.want)
 		}
 		if _, known := r.Fields(r.New())[c.field]; !known {
-			t.Errorf("%s: an empty object does not tell of %s", name, c.field)
+			t.Errorf("%s: an empty object lacks the field %s", name, c.field)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestPanicInWatch(t *testing.T) {
 		t.Errorf("got %+v, %v", ev, ok)
 	}
 	if ev, ok := <-changes; ok {
-		t.Errorf("it goes on with %+v", ev)
+		t.Errorf("the watch continues with %+v", ev)
 	}
 	families, err := metrics.Gather()
 	if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 ||
@@ -114,7 +114,7 @@ func TestPanicInWatch(t *testing.T) {
 	}
 }
 
-// Times are stored in the precision that clients see, so that writing them back changes nothing.
+// The registry stores times in the precision that clients see, so an update with the same times changes nothing.
 func TestTimesOfOurOwnWriters(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -25,9 +25,8 @@ func service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	return s
 }
 
-// Concurrent writers get different addresses and ports, also when they update the
-// same Service.
-func TestServicesAtOnce(t *testing.T) {
+// Concurrent writers get different addresses and ports, also if they update the same Service.
+func TestConcurrentServices(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	var wg sync.WaitGroup
@@ -86,7 +85,7 @@ func TestServicesReleaseAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := r.Create(t.Context(), service("b", at)); !apierrors.IsInvalid(err) {
-			t.Errorf("an address was given twice: %v", err)
+			t.Errorf("an address was allocated twice: %v", err)
 		}
 		if _, err := r.Delete(t.Context(), client.RefOf(service("a", nil)), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"monopod/store"
 )
 
-// The entry of a subresource alone defines its update.
+// One entry of a resource defines a subresource and its update.
 func TestSubresourceIsOneEntry(t *testing.T) {
 	t.Parallel()
 	asKind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -69,7 +69,7 @@ func TestSubresourceIsOneEntry(t *testing.T) {
 		t.Errorf("count: %v, %v", obj, err)
 	}
 	if obj, err := r.Get(t.Context(), ref); err != nil || obj.(*corev1.ConfigMap).Data != nil {
-		t.Errorf("what was only posted was stored: %v, %v", obj, err)
+		t.Errorf("a POST to a subresource that stores nothing was stored: %v, %v", obj, err)
 	}
 	if obj, err := r.Update(t.Context(), ref.Sub("stamp"), give("2")); err != nil ||
 		obj.(*corev1.ConfigMap).Data["stamped"] != "yes" {

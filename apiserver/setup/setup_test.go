@@ -31,7 +31,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// broken is a selector that panics in the registry, but not in the store, where a panic only ends the watch.
+// broken is a selector that panics in the registry, but not in the store, in which a panic only ends the watch.
 type broken struct{ labels.Selector }
 
 func (broken) Matches(labels.Labels) bool {
@@ -69,7 +69,7 @@ func watch(t *testing.T, a *API) {
 	}
 }
 
-// opened is an API over a file in a folder of its own.
+// opened returns an API whose store is a file in a temporary folder.
 func opened(t *testing.T) (*API, *prometheus.Registry) {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,18 +96,18 @@ func opened(t *testing.T) (*API, *prometheus.Registry) {
 	return a, metrics
 }
 
-// TestControllersKnowTheOrder: what the program gives its controllers knows the order of changes of all kinds.
+// TestControllersKnowTheOrder: the client of the controllers knows the order of changes of all kinds.
 func TestControllersKnowTheOrder(t *testing.T) {
 	t.Parallel()
 	a, _ := opened(t)
 	api := a.Whole(nil)
 	if _, known := api.Newest(client.Pods); !known {
-		t.Error("the newest change of pods is not known")
+		t.Error("Newest does not know the newest change of pods")
 	}
 }
 
-// TestMetricsOfAnotherServer: controllers read metrics.k8s.io from the server that is installed for it, as clients do,
-// and otherwise from this process.
+// TestMetricsOfAnotherServer: controllers read metrics.k8s.io from the server of its APIService, if there is one, as
+// clients do, and otherwise from this process.
 func TestMetricsOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	a, registry := opened(t)
@@ -160,12 +160,12 @@ func TestMetricsOfAnotherServer(t *testing.T) {
 	ask("1 nodes")
 }
 
-// TestHealthReportsPanicsOfTheRegistry checks that the guard that Health asks is the one that the registry uses.
+// TestHealthReportsPanicsOfTheRegistry checks that Health reports the panics that the registry's guard has caught.
 func TestHealthReportsPanicsOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	a, metrics := opened(t)
 	if err := a.Health(t.Context()); err != nil {
-		t.Errorf("at the start: %v", err)
+		t.Errorf("before a panic: %v", err)
 	}
 	watch(t, a)
 	if err := a.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "watch configmaps: panic: injected") {

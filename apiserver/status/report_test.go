@@ -32,7 +32,7 @@ func pod(name, waiting string, phase corev1.PodPhase) corev1.Pod {
 	return p
 }
 
-// Each fact that needs attention is one sentence, and only some of them mean that the server is not ready.
+// Each problem is one sentence. Only some problems make the server not ready.
 func TestOf(t *testing.T) {
 	t.Parallel()
 	good := func() Facts {
@@ -51,15 +51,15 @@ func TestOf(t *testing.T) {
 		}, true, []string{"The check state failed: disk full."}},
 		"a degraded check": {func(f *Facts) { f.Health = "[!]network degraded: no rules\n" }, false,
 			[]string{"The check network degraded: no rules."}},
-		"no node":           {func(f *Facts) { f.Nodes = nil }, true, []string{"No node is registered yet."}},
-		"no node is wanted": {func(f *Facts) { f.Nodes, f.Process.Runtime = nil, "none" }, false, nil},
+		"no node":               {func(f *Facts) { f.Nodes = nil }, true, []string{"No node is registered yet."}},
+		"no node, runtime none": {func(f *Facts) { f.Nodes, f.Process.Runtime = nil, "none" }, false, nil},
 		"a node that is not ready": {func(f *Facts) { f.Nodes = []corev1.Node{node(corev1.ConditionFalse)} }, true,
 			[]string{"Node box is not ready: m (R)."}},
 		"pressure": {func(f *Facts) {
 			f.Nodes = []corev1.Node{node(corev1.ConditionTrue, corev1.NodeCondition{Type: corev1.NodeMemoryPressure,
 				Status: corev1.ConditionTrue, Reason: "Low"})}
 		}, false, []string{"Node box has the condition MemoryPressure: Low."}},
-		"a cordon": {func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true }, false,
+		"a cordoned node": {func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true }, false,
 			[]string{"Node box takes no new pods: kubectl uncordon box"}},
 		"a full disk": {func(f *Facts) {
 			f.Process.DataDir, f.Process.Disk = "/d",
@@ -74,7 +74,7 @@ func TestOf(t *testing.T) {
 			f.Pods = []corev1.Pod{pod("starts", "ContainerCreating", corev1.PodPending), pod("crashes", "CrashLoopBackOff",
 				corev1.PodRunning), pod("over", "CrashLoopBackOff", corev1.PodFailed)}
 		}, false, []string{"Pod default/crashes: container c, CrashLoopBackOff. Ask: monopod why pod/crashes -n default"}},
-		"no room": {func(f *Facts) {
+		"an unschedulable pod": {func(f *Facts) {
 			p := pod("large", "", corev1.PodPending)
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 				Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes"}}

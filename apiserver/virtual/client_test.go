@@ -17,7 +17,7 @@ import (
 	"monopod/store"
 )
 
-// A part of this process gets metrics.k8s.io as clients over HTTP do, and everything else from the registry.
+// A controller reads metrics.k8s.io as clients over HTTP do, and other groups from the registry.
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()

@@ -13,8 +13,9 @@ import (
 	"monopod/apiserver/why"
 )
 
-// Without an object, why explains those that look wrong, the worst first; a pod counts for its owner.
-func TestWrong(t *testing.T) {
+// Without an object, why explains the objects with problems, the worst first. The problem of a pod is that of its
+// owner.
+func TestSuspects(t *testing.T) {
 	t.Parallel()
 	const owned = "metadata: {name: %s, ownerReferences: [{controller: true, uid: %s, kind: X, name: x}]}\n"
 	crashes := strings.TrimPrefix(crashing("exitCode: 1"), "kind: Pod\n")

@@ -30,12 +30,12 @@ import (
 
 var now = time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
 
-// situation is a state of objects. The first document of objects is the one to explain; the others are what is
-// around it. A document's metadata may lack what parse sets.
+// situation is a state of the cluster. The first document of objects is the object to explain; the others are related
+// objects. parsed sets a name, a UID and a namespace.
 type situation struct {
 	objects string
 	log     string     // of the containers c and i of pod p
-	absent  client.Ref // that does not exist
+	absent  client.Ref // an object that does not exist
 	closed  string     // a port of a pod that refuses connections
 	want    string     // part of the sentence
 	shows   string     // part of the evidence
@@ -51,7 +51,7 @@ const (
 		"ready: true, state: {running: {}}}]}"
 )
 
-// pod is a pod p on node box that waits.
+// waiting is a pod p on node box whose container waits.
 func waiting(reason, message string) string {
 	return fmt.Sprintf(
 		"kind: Pod\n%s\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: %s, message: %q}}}]}", onNode, reason, message)
@@ -72,7 +72,7 @@ func pending(message string) string {
 			"reason: Unschedulable, message: %q}]}\n---\n%s", free, message, node)
 }
 
-// event is an event about an object of a kind, p unless it is named.
+// event is an Event about the object p of a kind.
 func event(kind, reason, message string) string {
 	return fmt.Sprintf(
 		"\n---\nkind: Event\ntype: Warning\nreason: %s\nmessage: %q\nlastTimestamp: '2026-01-01T00:09:30Z'\ncount: 3\n"+
@@ -202,7 +202,7 @@ func situations() map[string]situation {
 		"never pull": {objects: waiting("ErrImageNeverPull", "not present"), want: "imagePullPolicy is Never",
 			do: "IfNotPresent"},
 		"image's name": {objects: waiting("InvalidImageName", "could not parse"), want: "not a valid name", do: "lower case"},
-		"Always, and here": {objects: strings.Replace(waiting("ImagePullBackOff",
+		"Always, image on the node": {objects: strings.Replace(waiting("ImagePullBackOff",
 			"Back-off: dial tcp: lookup r: no such host"), "'r/x:1'", "'r/x', imagePullPolicy: Always", 1) +
 			"\n---\nkind: Node\nmetadata: {name: box}\nstatus: {images: [{names: ['r/x:latest']}]}",
 			want: `its imagePullPolicy Always asks the registry although the node has the image "r/x", ` +
@@ -228,7 +228,7 @@ func situations() map[string]situation {
 			want: "permission denied", do: "executable"},
 		"exec format": {objects: waiting("RunContainerError", `exec /x: exec format error`),
 			want: "not a program for this processor", do: "#!"},
-		"end unseen": {objects: crashing("exitCode: 137, reason: ContainerStatusUnknown"),
+		"end not observed": {objects: crashing("exitCode: 137, reason: ContainerStatusUnknown"),
 			want: "its end was not observed", do: "log"},
 		"hook fails": {objects: waiting("PostStartHookError", "postStart hook: exit 4"),
 			want: "postStart hook that fails", do: "postStart"},
@@ -257,7 +257,7 @@ func situations() map[string]situation {
 			"terminated: {exitCode: 255, reason: Unknown}", 1),
 			want: "Container c of pod p ended when its node or the container runtime was restarted.",
 			do:   "starts again by itself"},
-		// What the log of a crash is about.
+		// Causes that the log of a crash names.
 		"RBAC": {objects: crashing("exitCode: 1") +
 			"\n---\nkind: RoleBinding\nmetadata: {name: b}\nroleRef: {kind: Role, name: reader}\n" +
 			"subjects: [{kind: ServiceAccount, name: sa, namespace: default}]",
@@ -276,20 +276,20 @@ func situations() map[string]situation {
 			log:   "dial tcp: lookup databse on 10.96.0.10:53: no such host",
 			want:  "there is no Service databse in namespace default.",
 			shows: "there is the Service database in namespace default", do: "correct the name"},
-		"unknown elsewhere": {objects: crashing("exitCode: 1") + named("db"),
+		"unknown Service elsewhere": {objects: crashing("exitCode: 1") + named("db"),
 			log: "Error: getaddrinfo ENOTFOUND db.shop.svc.cluster.local", want: "there is no Service db in namespace shop.",
 			shows: "there is the Service db in namespace default", do: "NAME.NAMESPACE"},
 		"unknown name": {objects: crashing("exitCode: 1") + named("db"),
 			log: "curl: (6) Could not resolve host: api.example.com", want: "DNS does not know the name api.example.com.",
 			do: "DNS servers"},
-		"names not readable": {objects: crashing("exitCode: 1"), log: "lookup db: no such host",
+		"Services not readable": {objects: crashing("exitCode: 1"), log: "lookup db: no such host",
 			want: `its last line is "lookup db: no such host".`, do: "Fix what the log reports"},
 		"refused by Service": {objects: crashing("exitCode: 1") + named("db"),
 			log:  "psql: dial tcp 10.96.0.7:5432: connect: connection refused",
 			want: "Service db has no endpoints: no pod in namespace default has the labels app=db.", do: "spec.selector"},
 		"refused port": {objects: crashing("exitCode: 1") + named("db"),
 			log: `connect to "db:5433": connection refused`, want: "Service db has no port 5433.", do: "Correct the port"},
-		"refused, later not": {objects: crashing("exitCode: 1") + named("db") +
+		"refused, endpoints since": {objects: crashing("exitCode: 1") + named("db") +
 			"\n---\nkind: Pod\nmetadata: {name: db-0, labels: {app: db}}\n" + onNode + "\n" + running +
 			"\n---\nkind: EndpointSlice\nmetadata: {labels: {kubernetes.io/service-name: db}}\n" +
 			"endpoints: [{addresses: [10.0.0.1]}]", log: "dial tcp 10.96.0.7:5432: connect: connection refused",
@@ -394,7 +394,7 @@ func situations() map[string]situation {
 			want: "its scheduling gate acme.com/g is not removed yet", do: "schedulingGates"},
 		"another scheduler": {objects: "kind: Pod\nspec: {schedulerName: mine, containers: [{name: c}]}",
 			want: `waits for the scheduler "mine"`, do: "schedulerName"},
-		"not looked at": {objects: "kind: Pod\nmetadata: {creationTimestamp: '2026-01-01T00:09:00Z'}\n" +
+		"not scheduled yet": {objects: "kind: Pod\nmetadata: {creationTimestamp: '2026-01-01T00:09:00Z'}\n" +
 			"spec: {containers: [{name: c}]}", want: "has been waiting for the scheduler for 60s", do: "--controllers"},
 		// Configuration and volumes.
 		"no ConfigMap": {objects: waiting("CreateContainerConfigError", `configmap "settings" not found`),
@@ -444,7 +444,7 @@ func situations() map[string]situation {
 			"status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}",
 			absent: client.Ref{Resource: client.Secrets, Namespace: "default", Name: "s"},
 			want:   "Pod p does not start: the Secret s does not exist.", do: "Create the Secret"},
-		"ConfigMap came": {objects: starting("FailedMount", `configmap "settings" not found`) +
+		"ConfigMap created since": {objects: starting("FailedMount", `configmap "settings" not found`) +
 			"\n---\nkind: ConfigMap\nmetadata: {name: settings}",
 			want: "the ConfigMap settings did not exist at the last attempt, and exists now.", do: "Wait"},
 		"scheduled since": {objects: starting("FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu."),
@@ -489,14 +489,14 @@ func situations() map[string]situation {
 			do:   "terminationGracePeriodSeconds"},
 		"grace": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:10:20Z'}\n" + onNode + "\n" +
 			running, want: "20s of the time to end after SIGTERM", do: "SIGTERM"},
-		"grace over": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n" +
+		"grace period over": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n" +
 			running, want: "grace period ended 60s ago", do: "runtime"},
 		"finalizer": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', " +
 			"finalizers: [acme.com/f]}\n" + onNode, want: "waits for its finalizer acme.com/f", do: "remove the finalizer"},
 		"preempted": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:10:20Z'}\n" + onNode +
 			"\nstatus: {phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler}]}",
 			want: "a pod of higher priority needs its resources", do: "priorityClassName"},
-		"on a dead one": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n---\n" +
+		"deleted, node down": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n---\n" +
 			strings.Replace(node, "'True'", "Unknown", 1), want: "its node box does not respond", do: "--force"},
 		// Workloads.
 		"quota": {objects: refused(
@@ -518,7 +518,7 @@ func situations() map[string]situation {
 			want: "ValidatingAdmissionPolicy denies it", do: "policy"},
 		"priority class": {objects: refused("no PriorityClass with name x was found"),
 			want: "PriorityClass does not exist", do: "Create"},
-		"its pod": {objects: deployment + ownedPod(waiting("ErrImagePull", "not found")),
+		"cause in its pod": {objects: deployment + ownedPod(waiting("ErrImagePull", "not found")),
 			want: "Deployment p has 0 of 3 replicas ready: container c of pod p does not start", shows: "pod p, phase Pending",
 			do: "Correct the name"},
 		"progress deadline": {objects: strings.Replace(deployment, "updatedReplicas: 1",
@@ -528,7 +528,7 @@ func situations() map[string]situation {
 		"paused": {objects: "kind: Deployment\nspec: {paused: true, replicas: 1}\n" +
 			"status: {replicas: 1, readyReplicas: 1, updatedReplicas: 0}", want: "its rollout is paused", do: "rollout resume"},
 		"scaled to zero": {objects: "kind: Deployment\nspec: {replicas: 0}", want: "its replicas are 0", do: "--replicas=1"},
-		"not acted on": {objects: "kind: Deployment\nmetadata: {generation: 2}\nstatus: {observedGeneration: 1}",
+		"not observed yet": {objects: "kind: Deployment\nmetadata: {generation: 2}\nstatus: {observedGeneration: 1}",
 			want: "has not acted on it", do: "--controllers"},
 		"complete": {objects: "kind: Deployment\nspec: {replicas: 2}\n" +
 			"status: {replicas: 2, readyReplicas: 2, updatedReplicas: 2}", want: "complete: 2 of 2"},
@@ -551,7 +551,7 @@ func situations() map[string]situation {
 			want: "StatefulSet p has 1 of 2 pods ready, and its rollout waits for a broken pod of another revision: " +
 				"container c of pod p-1", shows: "pod p-1 is of the revision ss-broken, the StatefulSet wants ss-new",
 			do: "kubectl delete pod p-1"},
-		"no node for them": {objects: "kind: DaemonSet\nstatus: {desiredNumberScheduled: 0}", want: "no node fits",
+		"no node for a DaemonSet": {objects: "kind: DaemonSet\nstatus: {desiredNumberScheduled: 0}", want: "no node fits",
 			do: "Label a node"},
 		"backoff limit": {objects: job("{type: Failed, status: 'True', reason: BackoffLimitExceeded}") +
 			"\n---\nkind: Pod\nspec: {nodeName: box, restartPolicy: Never, containers: [{name: c}]}\n" +
@@ -593,11 +593,11 @@ func situations() map[string]situation {
 			do: "spec.selector"},
 		"target port": {objects: service + webPod("www", running),
 			want: `no container has a port with the name "http"`, shows: `the port "www" (8080)`, do: "targetPort"},
-		"nobody listens": {objects: strings.Replace(service, "targetPort: http", "targetPort: 9999",
+		"no listener": {objects: strings.Replace(service, "targetPort: http", "targetPort: 9999",
 			1) + webPod("http", running) + slice, closed: "p:9999",
 			want: "Service p has 1 endpoint ready, but nothing listens on targetPort 9999 of its pods (connection refused), " +
 				"where its port 80 leads.", shows: "container c of pod p declares the port 8080", do: "Correct targetPort"},
-		"nobody, by name": {objects: service + webPod("http", running) + slice, closed: "p:8080",
+		"no listener, named port": {objects: service + webPod("http", running) + slice, closed: "p:8080",
 			want: "nothing listens on targetPort 8080", do: "all addresses"},
 		"pods not ready": {objects: service + webPod("http",
 			"status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImageNeverPull}}}]}"),
@@ -624,13 +624,13 @@ func situations() map[string]situation {
 		"endpoints": {objects: service + webPod("http", running) + slice, want: "has 1 endpoint ready"},
 		"ingress class": {objects: ingress + "\n---\nkind: IngressClass\nmetadata: {name: nginx}\n",
 			want: `its IngressClass "monopod" does not exist`, shows: "nginx", do: "Start monopod with --ingress"},
-		"class of another": {objects: strings.Replace(ingress, "monopod", "nginx", 1) +
+		"class of another controller": {objects: strings.Replace(ingress, "monopod", "nginx", 1) +
 			"\n---\nkind: IngressClass\nmetadata: {name: nginx}\nspec: {controller: k8s.io/ingress-nginx}" + ingressClass +
 			"spec: {controller: monopod.io/ingress}\n---\n" + service + slice,
 			want: "Ingress p is not served by monopod: its IngressClass nginx belongs to the controller " +
 				"k8s.io/ingress-nginx, which has not given it an address.",
 			do: "Set spec.ingressClassName: monopod, and monopod serves it"},
-		"class missing, ours": {objects: strings.Replace(ingress, "monopod", "nginx", 1) + ingressClass +
+		"class missing, ours exists": {objects: strings.Replace(ingress, "monopod", "nginx", 1) + ingressClass +
 			"spec: {controller: monopod.io/ingress}", want: `its IngressClass "nginx" does not exist`,
 			do: "Set spec.ingressClassName: monopod"},
 		"no ingress class": {objects: "kind: Ingress\nspec: {}", want: "no IngressClass is the default", do: "--ingress"},
@@ -703,7 +703,7 @@ func situations() map[string]situation {
 			"0/1 nodes are available: 1 d.csi.acme.com CSI driver is not installed on the node."),
 			want: "the CSI driver d.csi.acme.com of its volume is not installed on any node that fits",
 			do:   "kubectl get csinodes"},
-		"class came later": {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") +
+		"class created since": {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") +
 			event("PersistentVolumeClaim", "ProvisioningFailed", `storageclass.storage.k8s.io "s" not found`) +
 			"\nsource: {component: persistentvolume-controller}", want: `Claim p waits for the provisioner "d.csi.acme.com"`,
 			do: "Install"},
@@ -724,7 +724,7 @@ func situations() map[string]situation {
 			`failed to provision volume with StorageClass "s": rpc error: code = ResourceExhausted desc = pool is full`),
 			want: "Claim p waits for a volume: pool is full (ResourceExhausted).",
 			do:   `the provisioner "d.csi.acme.com" reports`},
-		"immediate, and used": {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + driver +
+		"immediate, used by a pod": {objects: claim("storageClassName: s") + class("provisioner: d.csi.acme.com") + driver +
 			"\n---\nkind: Pod\nmetadata: {name: user}\n" + free, want: "Claim p waits for the provisioner",
 			do: "csi-provisioner"},
 		"for the selected node": {objects: strings.Replace(claim("storageClassName: s"), "spec:",
@@ -754,14 +754,14 @@ func situations() map[string]situation {
 			growing(", modifyVolumeStatus: {targetVolumeAttributesClassName: gold, status: Pending}"), "5Gi", "2Gi", 1),
 			want: `waits for the change to the VolumeAttributesClass "gold"`, do: "Wait"},
 		// Nodes, autoscalers, budgets, anything.
-		"node boxot ready": {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'False', " +
+		"node not ready": {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'False', " +
 			"message: container runtime is down}]}", want: "is not ready: container runtime is down", do: "containerd"},
 		"node silent": {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: Unknown, " +
 			"message: stopped posting}]}", want: "does not report", do: "Start monopod"},
 		"disk pressure": {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'True'}, " +
 			"{type: DiskPressure, status: 'True', message: full}]}", want: "has the condition DiskPressure: full",
 			do: "Free space"},
-		"drain stuck by pdb": {objects: "kind: Node\nspec: {unschedulable: true}\n" +
+		"drain blocked by pdb": {objects: "kind: Node\nspec: {unschedulable: true}\n" +
 			"status: {conditions: [{type: Ready, status: 'True'}]}\n---\nkind: PodDisruptionBudget\n" +
 			"status: {expectedPods: 1, disruptionsAllowed: 0}", want: "is ready and cordoned", shows: "a drain waits for it",
 			do: "uncordon"},
@@ -769,7 +769,7 @@ func situations() map[string]situation {
 			want: "Deployment web cannot be read", do: "scaleTargetRef"},
 		"hpa no metrics": {objects: hpa("{type: ScalingActive, status: 'False', reason: FailedGetResourceMetric, " +
 			"message: no metrics returned}"), want: "has no metrics of Deployment web: no metrics returned", do: "kubectl top"},
-		"hpa unserved": {objects: hpa("{type: ScalingActive, status: 'False', reason: FailedGetExternalMetric, " +
+		"hpa metrics API missing": {objects: hpa("{type: ScalingActive, status: 'False', reason: FailedGetExternalMetric, " +
 			"message: 'unable to fetch metrics from external metrics API: the server could not find the requested resource " +
 			"(get queue.external.metrics.k8s.io)'}"),
 			want: "has no metrics of Deployment web: nothing serves the API external.metrics.k8s.io.", do: "metrics adapter"},
@@ -779,7 +779,7 @@ func situations() map[string]situation {
 			want: "at 5 replicas, a limit", do: "maxReplicas"},
 		"budget exhausted": {objects: "kind: PodDisruptionBudget\nstatus: {expectedPods: 2, currentHealthy: 2, " +
 			"desiredHealthy: 2}", want: "all of its 2 healthy pods must stay", do: "more replicas"},
-		"budget of nothing": {objects: "kind: PodDisruptionBudget", want: "it selects no pods", do: "spec.selector"},
+		"budget without pods": {objects: "kind: PodDisruptionBudget", want: "it selects no pods", do: "spec.selector"},
 		"condition of a kind": {objects: "kind: Namespace\nstatus: {conditions: [{type: Ready, status: 'False', " +
 			"reason: Why, message: because}]}", want: "is not Ready: because (Why)", do: "message"},
 		"namespace": {objects: "kind: Namespace\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', " +
@@ -869,7 +869,7 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// facts decodes the documents of a situation. An object without a name is p; each has the UID kind-name.
+// parsed decodes the documents of a situation. An object without a name is p; each has the UID kind-name.
 func parsed(t *testing.T, objects string) facts.Facts {
 	t.Helper()
 	f := facts.Facts{Now: now}

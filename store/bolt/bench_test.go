@@ -20,7 +20,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// object is about 1 KB of JSON.
+// object returns an object with about 1 KB of JSON.
 func object(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
@@ -116,7 +116,7 @@ func BenchmarkOneWriter(b *testing.B) {
 	b.ReportMetric(float64(ours)/float64(raw), "ratio")
 }
 
-// cpuTime is the CPU time of this process, which does not depend on the load of the machine.
+// cpuTime returns the CPU time of this process, which does not depend on the load of the machine.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage

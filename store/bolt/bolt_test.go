@@ -94,7 +94,7 @@ func TestReopen(t *testing.T) {
 		t.Errorf("after reopening: %s, %v, want %s", got.JSON(), err, want.JSON())
 	}
 	if _, err := s.Get(t.Context(), removed); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("%v is there after reopening: %v", removed, err)
+		t.Errorf("%v exists after reopening: %v", removed, err)
 	}
 	if got, err := s.Get(t.Context(), volatile); err != nil || got.Rev != last.Rev {
 		t.Errorf("a clean stop did not save %v: %v, %v", volatile, got, err)
@@ -158,7 +158,7 @@ func TestHold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
 	if _, err := bolt.Lock(path); !errors.Is(err, bolt.ErrLocked) {
-		t.Errorf("held an open file: %v", err)
+		t.Errorf("locked an open file: %v", err)
 	}
 	if err := errors.Join(s.Close(), os.WriteFile(path, []byte("damaged"), 0o600)); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestHold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
-			t.Errorf("opened a file that is held: %v", err)
+			t.Errorf("opened a file that is locked: %v", err)
 		}
 		if err := errors.Join(held.Close(), os.RemoveAll(path)); err != nil {
 			t.Fatal(err)

@@ -26,8 +26,7 @@ import (
 
 var crashRounds = flag.Int("crash.rounds", 25, "how often the program under load is killed")
 
-// crashFile is the environment variable that makes this test binary the program
-// under load.
+// crashFile is the environment variable that makes this test binary the program under load.
 const crashFile = "MONOPOD_TEST_CRASH_FILE"
 
 const (
@@ -124,7 +123,7 @@ func (m *model) hear(t *testing.T, r io.Reader) {
 				delete(m.underWay, f[1])
 			}
 		default:
-			t.Errorf("the program said %s", line)
+			t.Errorf("the program printed %s", line)
 		}
 	}
 }

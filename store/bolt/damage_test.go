@@ -137,7 +137,7 @@ func (f *folder) opensWhole(t *testing.T, state []byte) {
 			t.Errorf("opened with %d objects without detecting the damage", len(got))
 		}
 	case !same(got, f.saved):
-		t.Errorf("the snapshot has %d objects, %d are there", len(f.saved), len(got))
+		t.Errorf("the snapshot has %d objects, the restored file %d", len(f.saved), len(got))
 	default:
 		kept, err := os.ReadFile(s.Report.SetAside)
 		if err != nil || !bytes.Equal(kept, state) {
@@ -149,7 +149,7 @@ func (f *folder) opensWhole(t *testing.T, state []byte) {
 	}
 }
 
-// refuses opens a damaged file without snapshots: it must be complete nevertheless, or be refused and left
+// refuses opens a damaged file without snapshots: either its content is complete, or Open refuses it and leaves it
 // unchanged.
 func (f *folder) refuses(t *testing.T, state []byte) {
 	t.Helper()
@@ -235,7 +235,7 @@ func TestFlippedBits(t *testing.T) {
 		}
 	}
 	if noticed == 0 {
-		t.Error("no flipped bit was noticed")
+		t.Error("no flipped bit was detected")
 	}
 }
 
@@ -271,12 +271,12 @@ func TestLostPage(t *testing.T) {
 			continue
 		}
 		if !same(contents(t, s), want) {
-			t.Errorf("page %d is old and nobody noticed", page)
+			t.Errorf("the old content of page %d was not detected", page)
 		}
 		s.Close()
 	}
 	if noticed == 0 {
-		t.Error("no lost page was noticed")
+		t.Error("no lost page was detected")
 	}
 }
 
@@ -303,7 +303,7 @@ func TestMissingFileComesFromASnapshot(t *testing.T) {
 	}
 }
 
-// A second damage is repaired from the snapshot that the first recovery created.
+// The store recovers from further damage by the snapshot that the recovery before created.
 func TestRevisionsGrowOverManyRecoveries(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

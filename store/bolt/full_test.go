@@ -15,7 +15,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// smallDisk mounts a file system of size bytes; root only.
+// smallDisk mounts a file system of size bytes, which needs root.
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -68,7 +68,7 @@ func fill(t *testing.T, s store.Store) int {
 	return 0
 }
 
-// useUp lets another program use the rest of the disk, with a file that it returns.
+// useUp fills the rest of the disk with a file, as another program might, and returns its path.
 func useUp(t *testing.T, dir string) string {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "ballast"))
@@ -82,7 +82,7 @@ func useUp(t *testing.T, dir string) string {
 	return f.Name()
 }
 
-// On a full disk reads and deletions work and other writes fail with a clear error; all work again when there is
+// On a full disk reads and deletions work, and other writes fail with a clear error. All work again when there is
 // space.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	storetest.Put(t, s, key("after"), "1")
 	if size(t, filepath.Join(dir, "reserve")) == 0 {
-		t.Error("the reserve is not there again")
+		t.Error("the reserve file was not created again")
 	}
 	want := contents(t, s)
 	if err := s.Close(); err != nil {
@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	s = open(t, path)
 	defer s.Close()
 	if !same(contents(t, s), want) {
-		t.Error("after reopening it is not the same")
+		t.Error("the content differs after reopening")
 	}
 }
 

@@ -354,6 +354,6 @@ func (d *disk) fail(t *testing.T, errno int) {
 	t.Helper()
 	fmt.Fprintln(d.control, errno)
 	if line, err := d.said.ReadString('\n'); err != nil || line != "ok\n" {
-		t.Fatalf("the disk said %q, %v", line, err)
+		t.Fatalf("the disk replied %q, %v", line, err)
 	}
 }

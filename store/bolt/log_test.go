@@ -18,7 +18,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// formatOf reads the format of a file that nobody has open.
+// formatOf reads the format of a file that no process has open.
 func formatOf(t *testing.T, path string) (format uint64) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -35,8 +35,8 @@ func formatOf(t *testing.T, path string) (format uint64) {
 	return format
 }
 
-// A version that does not know the log cannot open a file that has one. After a clean stop, and as a snapshot, the file
-// is complete by itself, in the format that it knows.
+// A version without the log cannot open a file with a log. After a clean stop, and in a snapshot, the file is complete
+// without a log, in the format of that version.
 func TestOlderVersions(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -74,7 +74,7 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// A disk that loses the newest meta page loses no write: the log has what the last transaction put into the file.
+// If the disk loses the newest meta page, no write is lost: the log contains the writes of the last transaction, too.
 func TestLostMetaPage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -89,7 +89,7 @@ func TestLostMetaPage(t *testing.T) {
 	}
 }
 
-// needsNoMeta checks that the open file loses nothing with either of its meta pages.
+// needsNoMeta checks that the open file loses no write if either of its meta pages is lost.
 func needsNoMeta(t *testing.T, path string, s *bolt.DB) {
 	t.Helper()
 	want := contents(t, s)
@@ -111,7 +111,7 @@ func needsNoMeta(t *testing.T, path string, s *bolt.DB) {
 	}
 }
 
-// A damaged log costs the writes from the damage on, and this is reported once.
+// If the log is damaged, the writes after the damage are lost, and Open reports this once.
 func TestDamagedLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -127,7 +127,7 @@ func TestDamagedLog(t *testing.T) {
 		"missing":   {os.Remove, 0},
 		"zeros":     {func(log string) error { return zero(log, 4) }, 3},
 		"all zeros": {func(log string) error { return os.WriteFile(log, make([]byte, 16*4096), 0o600) }, 0},
-		"cut off":   {func(log string) error { return os.Truncate(log, 6*4096) }, 5},
+		"truncated": {func(log string) error { return os.Truncate(log, 6*4096) }, 5},
 		"a folder": {func(log string) error {
 			return errors.Join(os.Remove(log), os.Mkdir(log, 0o700))
 		}, 0},
@@ -138,7 +138,7 @@ func TestDamagedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := bolt.At(copied, bolt.Config{Config: storetest.Config()}).Save(); err == nil {
-				t.Error("a snapshot was taken of it")
+				t.Error("Save succeeded with a damaged log")
 			}
 			again := open(t, copied)
 			if got := contents(t, again); len(got) != c.left || again.Report.Damage == nil || !again.Report.LogOnly {
@@ -163,7 +163,7 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
-// A start that fails leaves a damaged log as it is.
+// A start that fails does not change a damaged log.
 func TestDamagedLogAndFailedStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -188,8 +188,8 @@ func TestDamagedLogAndFailedStart(t *testing.T) {
 	}
 }
 
-// Whatever is cut off from the log, no revision is used twice, and what is missing is reported.
-func TestCutOffLog(t *testing.T) {
+// If the log is truncated, no revision is assigned twice, and Open reports the damage.
+func TestTruncatedLog(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
@@ -204,10 +204,10 @@ func TestCutOffLog(t *testing.T) {
 		}
 		again := open(t, copied)
 		if n := len(contents(t, again)); n != max(0, int(size/4096)-1) || !again.Report.LogOnly {
-			t.Errorf("cut off at %d: %d objects, %+v", size, n, again.Report)
+			t.Errorf("truncated at %d: %d objects, %+v", size, n, again.Report)
 		}
 		if next := storetest.Put(t, again, key("new"), "1"); next.Rev <= s.Revision() {
-			t.Errorf("cut off at %d: revision %d after %d", size, next.Rev, s.Revision())
+			t.Errorf("truncated at %d: revision %d after %d", size, next.Rev, s.Revision())
 		}
 		if err := again.Close(); err != nil {
 			t.Error(err)
@@ -215,7 +215,7 @@ func TestCutOffLog(t *testing.T) {
 	}
 }
 
-// An older state file beside a newer log, or the reverse, is reported, with what is still there.
+// Open reports an older state file with a newer log, and the reverse. It keeps the objects that remain.
 func TestOlderCopies(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -258,7 +258,7 @@ func TestOlderCopies(t *testing.T) {
 	}
 }
 
-// A second crash does not take the revision back.
+// A second crash does not decrease the revision.
 func TestCrashAfterCrash(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -276,7 +276,7 @@ func TestCrashAfterCrash(t *testing.T) {
 	}
 }
 
-// A file of a version without a log loses no write either when the disk loses its newest meta page.
+// If the disk loses the newest meta page of a file that a version without a log wrote, no write is lost either.
 func TestLostMetaPageAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -301,7 +301,8 @@ func TestLostMetaPageAfterUpgrade(t *testing.T) {
 	needsNoMeta(t, path, s)
 }
 
-// A snapshot that replaces the file without a restore is what was saved, and the newer log is reported and set aside.
+// If a user copies a snapshot over the file, the store has the content of the snapshot. Open reports the newer log and
+// sets it aside.
 func TestCopiedSnapshot(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -331,7 +332,7 @@ func TestCopiedSnapshot(t *testing.T) {
 	}
 }
 
-// Snapshots are taken while the file grows, whatever its size: none waits for itself.
+// Save does not deadlock while the file grows, whatever its size is.
 func TestSaveWhileTheFileGrows(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -345,7 +346,7 @@ func TestSaveWhileTheFileGrows(t *testing.T) {
 	}
 }
 
-// A copy of the file alone, made while it is open, is no snapshot.
+// A copy of the file without its log, made while the file is open, is not a valid snapshot.
 func TestCopyWithoutLog(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
@@ -364,7 +365,7 @@ func TestCopyWithoutLog(t *testing.T) {
 	}
 }
 
-// A key that bbolt would refuse later is refused at once, and nothing else is.
+// The store refuses a key that is too long for bbolt at once, and other writes continue.
 func TestLongKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -387,7 +388,8 @@ func TestLongKey(t *testing.T) {
 	}
 }
 
-// A log that is lost while no new file can be written costs nothing: the old one gets what it had, also at a stop.
+// If the log is lost and no new file can be written, no write is lost: the store writes the content of the log into the
+// old file, also at a stop.
 func TestLostLogNeedsNoNewFile(t *testing.T) {
 	t.Parallel()
 	for _, stop := range []bool{false, true} {
@@ -414,8 +416,8 @@ func TestLostLogNeedsNoNewFile(t *testing.T) {
 	}
 }
 
-// On a full disk all deletions work, also where the log has many small changes of leaves with large values, which a
-// checkpoint has to write again.
+// On a full disk all deletions work, also if the log has many small changes of leaves with large values, which a
+// checkpoint writes again.
 func TestFullDiskWithLargeValues(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t, 64<<20)

@@ -56,14 +56,15 @@ func (l *lost) survives(t *testing.T) {
 	s := open(t, crashed(t, l.path))
 	defer s.Close()
 	if got := contents(t, s); !same(got, want) {
-		t.Errorf("the file holds %d objects, memory %d", len(got), len(want))
+		t.Errorf("the file has %d objects, memory %d", len(got), len(want))
 	}
 	if s.Revision() < rev {
 		t.Errorf("revision %d after %d", s.Revision(), rev)
 	}
 }
 
-// takenAway are the ways in which another process removes the file or its log, and whether a file is in its place then.
+// takenAway lists how another process removes or damages the file or its log, and whether a file remains, which the
+// store sets aside.
 var takenAway = map[string]struct {
 	do       func(path string) error
 	setAside bool
@@ -72,11 +73,11 @@ var takenAway = map[string]struct {
 	"moved":           {func(path string) error { return os.Rename(path, path+".elsewhere") }, false},
 	"replaced":        {replace, true},
 	"overwritten":     {overwrite, true},
-	"cut off":         {cutOff, true},
+	"truncated":       {truncate, true},
 	"log removed":     {func(path string) error { return os.Remove(path + "-wal") }, false},
 	"log replaced":    {func(path string) error { return replace(path + "-wal") }, true},
 	"log overwritten": {func(path string) error { return overwrite(path + "-wal") }, true},
-	"log cut off":     {func(path string) error { return cutOff(path + "-wal") }, true},
+	"log truncated":   {func(path string) error { return truncate(path + "-wal") }, true},
 	"all removed": {func(path string) error {
 		return errors.Join(os.Remove(path), os.Remove(path+"-wal"),
 			os.RemoveAll(filepath.Join(filepath.Dir(path), "reserve")))
@@ -91,8 +92,8 @@ func overwrite(path string) error {
 	return os.WriteFile(path, bytes.Repeat([]byte("other"), 20_000), 0o600)
 }
 
-// cutOff does what the command truncate does.
-func cutOff(path string) error {
+// truncate does what the command truncate does.
+func truncate(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -100,8 +101,8 @@ func cutOff(path string) error {
 	return errors.Join(f.Truncate(0), f.Close())
 }
 
-// A file that is removed while it is open is restored, with every acknowledged write, before the next write is
-// answered.
+// The store restores a file that is removed while it is open, with every acknowledged write, before it acknowledges the
+// next write.
 func TestNextWriteRestoresLostFile(t *testing.T) {
 	t.Parallel()
 	for name, taken := range takenAway {
@@ -117,7 +118,7 @@ func TestNextWriteRestoresLostFile(t *testing.T) {
 			l.survives(t)
 			loss := <-l.losses
 			if loss.Why == nil || loss.Err != nil || (loss.SetAside != "") != taken.setAside || len(l.losses) > 0 {
-				t.Errorf("said %+v, and %d more", loss, len(l.losses))
+				t.Errorf("reported %+v, and %d more", loss, len(l.losses))
 			}
 			want := contents(t, l)
 			if err := l.Close(); err != nil {
@@ -132,7 +133,7 @@ func TestNextWriteRestoresLostFile(t *testing.T) {
 	}
 }
 
-// It is restored at once, even without a write.
+// Guard restores a lost file at once, even without a write.
 func TestLostFileIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, taken := range takenAway {
@@ -169,7 +170,8 @@ func guard(t *testing.T, db *bolt.DB) (stop func()) {
 	}
 }
 
-// A state that cannot be rewritten refuses writes with the reason, and continues when it can.
+// While the file cannot be written again, the store refuses writes with the reason. It continues when the file can be
+// written.
 func TestLostFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := openLost(t)
@@ -207,7 +209,7 @@ func TestLostFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Nothing is written to a folder that replaced the locked one.
+// The store writes nothing to a folder that replaced the locked one.
 func TestLostFolder(t *testing.T) {
 	t.Parallel()
 	l := openLost(t)
@@ -263,8 +265,8 @@ func TestLockOutlivesTheFile(t *testing.T) {
 	}
 }
 
-// A missing file of which there are traces is created empty, with revisions above all of the old one's, and this
-// is reported once.
+// If the file is missing but other files show that the instance existed, Open creates an empty file whose revisions are
+// above those of the old one, and reports this once.
 func TestMissingFileOfExistingInstance(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,16 +12,15 @@ import (
 	"testing"
 )
 
-// Kinds of entries in the journal. Each is four 64-bit numbers, kind, node, at and
-// the number of bytes that follow.
+// Kinds of entries in the journal. Each is four 64-bit numbers: kind, node, at and the number of bytes that follow.
 const (
 	journalWrite    = iota // bytes into the file, at
 	journalTruncate        // the file to the size at
 	journalSync            // the file, or the folder
 	journalCreate          // a name in the folder for the file at
 	journalMkdir           // a name in the folder for the folder at
-	journalUnlink          // a name out of the folder
-	journalRename          // two names in the folder: the second becomes the first one's file, at
+	journalUnlink          // removes a name from the folder
+	journalRename          // two names in the folder: the file of the first, at, gets the second name
 )
 
 // step is one operation of a disk.
@@ -29,7 +28,7 @@ type step struct {
 	kind, node uint64
 	at         int64
 	data       []byte
-	end        int64 // where the journal goes on after it
+	end        int64 // offset of the next entry in the journal
 }
 
 // steps parses the journal.
@@ -50,8 +49,8 @@ func (d *disk) steps(t *testing.T) (steps []step) {
 // sector is what a disk writes atomically.
 const sector = 512
 
-// platter is what can be on a disk after a power failure: of each file everything up to its last fsync, and any
-// of the sectors written since then; of each folder the entries at its last fsync, and any of the changes since
+// platter is the content that a disk can have after a power failure: of each file everything up to its last fsync, and
+// any of the sectors written since then; of each folder the entries at its last fsync, and any of the changes since
 // then.
 type platter struct {
 	files   map[uint64]*platterFile
@@ -139,7 +138,7 @@ func onto(image []byte, s step, keep func() bool) []byte {
 	return image
 }
 
-// chance is the probability that something without fsync is on the disk.
+// chance returns a probability that a change without fsync is on the disk.
 func chance() float64 { return []float64{0, 0.1, 0.5, 0.9, 1}[rand.IntN(5)] }
 
 // cut writes a possible disk after a power failure to the folder dir.
@@ -153,7 +152,7 @@ func (p *platter) cut(t *testing.T, dir string) {
 
 type powerCut struct {
 	*platter
-	files, folders float64           // how much of what was not synced is there
+	files, folders float64           // the probability that an unsynced change is on the disk
 	images         map[uint64][]byte // of files, which may have two names
 }
 
@@ -183,7 +182,7 @@ func (c *powerCut) file(node uint64) []byte {
 	}
 	f := c.platter.files[node]
 	image, written := bytes.Clone(f.synced), f.written
-	if rand.IntN(2) == 0 { // what is written twice may arrive in the wrong order
+	if rand.IntN(2) == 0 { // two writes of one sector may reach the disk in the wrong order
 		written = slices.Clone(written)
 		rand.Shuffle(len(written), func(i, j int) { written[i], written[j] = written[j], written[i] })
 	}

@@ -23,10 +23,10 @@ var cutTries = flag.Int("cut.tries", 1, "disks that each power cut may leave beh
 // run is a program's run on a disk, and the possible states after a power failure in it.
 type run struct {
 	file    string // the state file's path on the disk
-	mayHeal bool   // a snapshot may take its place
+	mayHeal bool   // a snapshot may replace the file
 	log     int64  // bytes of the write-ahead log; 0: the default
 
-	acked []acked // the states, and since when
+	acked []acked // the acknowledged states, in order
 	saved []savedAt
 }
 
@@ -47,7 +47,7 @@ func begin(state map[string]string, rev int64) *run {
 	return &run{file: "state.db", acked: []acked{{state: state, rev: rev}}}
 }
 
-// did records that the content of s was acknowledged.
+// did records that the store has acknowledged the content of s.
 func (r *run) did(t *testing.T, d *disk, s store.Store) {
 	t.Helper()
 	r.acked = append(r.acked, acked{end: size(t, d.journal), state: contents(t, s), rev: s.Revision()})
@@ -74,7 +74,7 @@ func (r *run) place(dir string) *bolt.Place {
 	return bolt.At(filepath.Join(dir, r.file), bolt.Config{Config: storetest.Config(), Keep: 2, LogBytes: r.log})
 }
 
-// tryCuts simulates a power failure after every step behind the first ones.
+// tryCuts simulates a power failure after every step after position first.
 func (r *run) tryCuts(t *testing.T, steps []step, first int64) {
 	t.Helper()
 	p := newPlatter()
@@ -135,13 +135,13 @@ func (r *run) opens(t *testing.T, dir string, now int64) {
 	}
 	next := min(last+1, len(r.acked)-1)
 	if got := contents(t, s); !same(got, r.acked[last].state) && !same(got, r.acked[next].state) {
-		t.Errorf("%d objects that were never there together", len(got))
+		t.Errorf("%d objects, which are neither the acknowledged state nor the next one", len(got))
 	}
 	if s.Revision() < r.acked[last].rev {
 		t.Errorf("revision %d after %d", s.Revision(), r.acked[last].rev)
 	}
 	if s.Report.Damage != nil && !r.mayHeal {
-		t.Errorf("taken for damaged: %v", s.Report.Damage)
+		t.Errorf("reported as damaged: %v", s.Report.Damage)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -178,8 +178,8 @@ func prepared(t *testing.T, fill func(path string, s *bolt.DB)) (dir string, r *
 	return dir, r
 }
 
-// The power fails at every disk operation of a program that writes. Only what was synced certainly survives, and
-// any part of the rest. With a small log there are checkpoints, and some writes do not fit into the smallest.
+// The power fails at every disk operation of a program that writes. Synced content survives, and any part of the rest.
+// With a small log there are checkpoints, and some writes do not fit into the smallest log.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	for _, log := range []int64{0, 128 << 10, 64 << 10} {
@@ -257,7 +257,7 @@ func TestPowerCutInMigration(t *testing.T) {
 			r := begin(nil, 0)
 			s := openAt(t, r.place(d.dir))
 			if s.Report.MigratedFrom == 0 {
-				t.Error("it was not migrated")
+				t.Error("the file was not migrated")
 			}
 			r.acked[0].state = contents(t, s)
 			r.works(t, d, s, 5)
@@ -269,7 +269,7 @@ func TestPowerCutInMigration(t *testing.T) {
 	}
 }
 
-// The power fails while a start puts the log into the file.
+// The power fails while a start writes the log into the file.
 func TestPowerCutInReplay(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -296,7 +296,7 @@ func TestPowerCutInCompaction(t *testing.T) {
 	first := size(t, d.journal)
 	s := openAt(t, r.place(d.dir))
 	if s.Report.Compacted == 0 {
-		t.Error("it was not compacted")
+		t.Error("the file was not compacted")
 	}
 	r.works(t, d, s, 5)
 	if err := s.Close(); err != nil {
@@ -312,7 +312,7 @@ func TestPowerCutInSnapshots(t *testing.T) {
 	d := mountDisk(t, dir)
 	first := size(t, d.journal)
 	s := openAt(t, r.place(d.dir))
-	for range 4 { // of which two are kept
+	for range 4 { // the store keeps two of them
 		r.works(t, d, s, 2)
 		r.saves(t, d, s)
 	}
@@ -335,7 +335,7 @@ func saveAndGoOn(t *testing.T, s *bolt.DB) (name string, state map[string]string
 	return made.Name, state
 }
 
-// The power fails while a snapshot is restored: afterwards there is one of the two states.
+// The power fails while a snapshot is restored: afterwards the file has one of the two states.
 func TestPowerCutInRestore(t *testing.T) {
 	t.Parallel()
 	var name string
@@ -370,7 +370,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 	r.mayHeal = true
 	s := openAt(t, r.place(d.dir))
 	if s.Report.Damage == nil {
-		t.Error("it was not damaged")
+		t.Error("the file was not damaged")
 	}
 	r.works(t, d, s, 3)
 	if err := s.Close(); err != nil {
@@ -379,8 +379,8 @@ func TestPowerCutInRecovery(t *testing.T) {
 	r.tryCuts(t, d.steps(t), first)
 }
 
-// The same as TestPowerCut without FUSE: a commit writes and syncs the log; or it first writes and syncs the changed
-// pages of the file, and then its meta page.
+// TestPowerCutByPages is like TestPowerCut, without FUSE: a commit writes and syncs the log; or it first writes and
+// syncs the changed pages of the file, and then its meta page.
 func TestPowerCutByPages(t *testing.T) {
 	t.Parallel()
 	dir, r := prepared(t, func(_ string, s *bolt.DB) { storetest.Put(t, s, key("first"), "1") })
@@ -425,8 +425,8 @@ const (
 	logNode
 )
 
-// formatWAL2 returns the steps of the writes to the log, none if it did not change: those of a generation's first frame
-// and of the blocks behind it, which come before the file's transaction, and those of a commit.
+// formatWAL2 returns the steps of the writes to the log, none if it did not change: begun are those of a generation's
+// first frame and of the following blocks, which come before the file's transaction, and commit those of a commit.
 func formatWAL2(before, after []byte) (begun, commit []step) {
 	for at := 0; at < len(after); at += 4096 {
 		block := after[at:min(at+4096, len(after))]
@@ -474,7 +474,7 @@ func changed(before, after []byte) (steps []step) {
 	return steps
 }
 
-// A disk without space fails writes and nothing else, until it has some again.
+// Without space on the disk only writes fail, until there is space again.
 func TestWriteErrors(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")
@@ -498,11 +498,11 @@ func TestWriteErrors(t *testing.T) {
 	s = openAt(t, p)
 	defer s.Close()
 	if !same(contents(t, s), want) {
-		t.Error("after reopening it is not the same")
+		t.Error("the content differs after reopening")
 	}
 }
 
-// After a failed fsync the content of the disk is unknown: no further write is acknowledged, reads work.
+// After a failed fsync the content of the disk is unknown: the store acknowledges no further write, and reads work.
 func TestSyncErrors(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")

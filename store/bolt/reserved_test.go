@@ -10,8 +10,8 @@ import (
 	"monopod/store/storetest"
 )
 
-// The newest reserved revision is the file's after each way into it: a checkpoint, records that are too long for the
-// write-ahead log, and a snapshot. A clean stop lowers it.
+// The file has the newest reserved revision after each kind of write to it: a checkpoint, records that are too long for
+// the write-ahead log, and a snapshot. A clean stop lowers it.
 func TestNewestReserved(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")

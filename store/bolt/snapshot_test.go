@@ -24,7 +24,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// place is where a new state file will be.
+// place returns the place of a new state file.
 func place(t *testing.T, keep int) (p *bolt.Place, path string) {
 	path = filepath.Join(t.TempDir(), "state.db")
 	return bolt.At(path, bolt.Config{Config: storetest.Config(), Keep: keep}), path
@@ -114,7 +114,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(report, err)
 	}
 	if string(read(t, report.SetAside)) != string(before) {
-		t.Error("what was there was not kept")
+		t.Error("the replaced file was not set aside")
 	}
 	s = openAt(t, p)
 	defer s.Close()
@@ -127,7 +127,7 @@ func TestRestore(t *testing.T) {
 	}
 	if _, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps"}, last.Rev); !errors.Is(err,
 		store.ErrExpired) {
-		t.Errorf("a watch of what was lost goes on: %v", err)
+		t.Errorf("a watch from a lost revision continues: %v", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestSaveOffline(t *testing.T) {
 	}
 }
 
-// One snapshot for each interval, none without writes.
+// KeepSnapshots takes one snapshot for each interval, none without writes.
 func TestKeepSnapshots(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -206,7 +206,7 @@ func TestKeepSnapshots(t *testing.T) {
 	})
 }
 
-// formatOne makes a file as the first versions did.
+// formatOne creates a file as the first versions did.
 func formatOne(t *testing.T, path string, format uint64) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: 4096})
@@ -270,11 +270,11 @@ func TestMigration(t *testing.T) {
 	s = openAt(t, p)
 	defer s.Close()
 	if !same(contents(t, s), want) {
-		t.Error("the old snapshot did not come back")
+		t.Error("the snapshot from before the migration was not restored")
 	}
 }
 
-// oldFile is a file of an earlier version: 20 configmaps and 20 nodes, whose data contains their key.
+// oldFile returns a file of an earlier version: 20 configmaps and 20 nodes, whose data contains their key.
 func oldFile(t *testing.T, name string) []byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
@@ -293,7 +293,7 @@ func oldFile(t *testing.T, name string) []byte {
 	return data
 }
 
-// Objects move to their keys in etcd.
+// A migration moves objects to the keys that they have in etcd.
 func TestMigrationOfKeys(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
@@ -320,7 +320,7 @@ func TestMigrationOfKeys(t *testing.T) {
 	}
 	check(t, path)
 	if data := read(t, path); !strings.Contains(string(data), "/registry/minions/node7") {
-		t.Error("the file has not the keys of etcd")
+		t.Error("the file does not have the keys of etcd")
 	}
 	openAt(t, p).Close()
 }
@@ -355,7 +355,7 @@ func setHeader(t *testing.T, path string, h bolt.Header, format uint64) {
 	}
 }
 
-// A damaged number of the format is neither that of a newer version nor of an older one.
+// Open reports a damaged format number as damage, and not as the format of a newer or older version.
 func TestDamagedFormat(t *testing.T) {
 	t.Parallel()
 	for _, format := range []uint64{0, 1, 2, 99, 1 << 62} {

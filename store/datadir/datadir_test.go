@@ -28,14 +28,14 @@ func make(t *testing.T, path string, mode os.FileMode, dir bool) {
 		err = os.WriteFile(path, nil, mode)
 	}
 	if err == nil {
-		err = os.Chmod(path, mode) // whatever the umask
+		err = os.Chmod(path, mode) // independent of the umask
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// How existing folders are handled, by their mode and whether they are empty.
+// Open creates, changes, accepts or refuses a folder by its mode and whether it is empty.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestOpen(t *testing.T) {
 		changed int
 		refused string
 	}{
-		{mode: 0, want: "0711"}, // not there
+		{mode: 0, want: "0711"}, // does not exist
 		{mode: 0o711, full: true, want: "0711"},
 		{mode: 0o700, full: true, want: "0700"},
 		{mode: 0o710, want: "0710"},
@@ -82,8 +82,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Files that were copied back with wide modes, and folders with secrets, are closed.
-func TestSecretsAreClosed(t *testing.T) {
+// Open restricts the modes of files that were restored with wide modes, and of folders with secrets.
+func TestModesAreRestricted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, folder := range map[string]bool{"state.db": false, "admin.kubeconfig": false, "config.json": false,
@@ -117,6 +117,6 @@ func TestNoFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	make(t, path, 0o600, false)
 	if _, err := datadir.Open(path); err == nil {
-		t.Error("a file is taken for a folder")
+		t.Error("a file was accepted as a folder")
 	}
 }

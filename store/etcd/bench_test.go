@@ -13,7 +13,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// object is one of about 1.5 KB, as a pod's JSON.
+// object returns a change to an object of about 1.5 KB, like a pod's JSON.
 func object(k store.Key, n int) store.Change {
 	return func(store.Object) (store.Object, error) {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
@@ -30,7 +30,7 @@ func put(b *testing.B, s store.Store, k store.Key, n int) {
 	}
 }
 
-// BenchmarkUpdate is one write after the other; the bare one is the put alone.
+// BenchmarkUpdate measures consecutive writes, compared with a bare put.
 func BenchmarkUpdate(b *testing.B) {
 	url := etcdtest.Start(b)
 	b.Run("store", func(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkUpdate(b *testing.B) {
 	})
 }
 
-// BenchmarkRead is a Get, and a List of 1,000.
+// BenchmarkRead measures a Get, and a List of 1,000 objects.
 func BenchmarkRead(b *testing.B) {
 	s := open(b, etcdtest.Start(b))
 	for n := range 1000 {
@@ -73,7 +73,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// BenchmarkWatchers is one write until a hundred watchers have heard of it.
+// BenchmarkWatchers measures one write until a hundred watchers have received its event.
 func BenchmarkWatchers(b *testing.B) {
 	s := open(b, etcdtest.Start(b))
 	var watchers []<-chan *store.Event

@@ -51,8 +51,8 @@ func TestEtcd(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return open(t, etcdtest.Start(t)) })
 }
 
-// Without a cache every object is decoded each time.
-func TestNothingKept(t *testing.T) {
+// Without a cache the store decodes every object each time.
+func TestWithoutCache(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
 		return openWith(t, etcdtest.Start(t), etcd.Config{Config: storetest.Config(), DecodedBytes: 1})
 	})
@@ -84,7 +84,7 @@ func TestTwoServers(t *testing.T) {
 	}
 	storetest.Put(t, b, key("a"), "4")
 	want(t, events, "3>4")
-	// b knows the newest revision before a does
+	// b knows the newest revision before a does.
 	if _, err := storetest.Watch(t.Context(), a, all, b.Revision()); err != nil {
 		t.Errorf("a watches from b's revision: %v", err)
 	}
@@ -118,7 +118,7 @@ func value(e *store.Entry) string {
 	return e.Object.(*corev1.ConfigMap).Data["v"]
 }
 
-// While etcd is unavailable requests fail in time; when it is back watches continue.
+// While etcd is unavailable requests fail in time. When it is available again, watches continue.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	dir := etcdtest.Dir(t)
@@ -146,7 +146,7 @@ func TestOutage(t *testing.T) {
 	want(t, events, "2>3")
 }
 
-// One of the servers compacts etcd's history up to the round before the last, and all continue.
+// One of the servers compacts etcd's history up to the round before the last, and all servers continue.
 func TestCompaction(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -173,14 +173,14 @@ func TestCompaction(t *testing.T) {
 		time.Sleep(5 * time.Millisecond) // etcd needs real time
 	}
 	if !errors.Is(err, store.ErrExpired) {
-		t.Errorf("the past: %v", err)
+		t.Errorf("a read of a compacted revision: %v", err)
 	}
 	if _, err := storetest.Watch(t.Context(), a, all, first.Rev); !errors.Is(err, store.ErrExpired) {
-		t.Errorf("a watch from the past: %v", err)
+		t.Errorf("a watch from a compacted revision: %v", err)
 	}
 }
 
-// A server that was away until etcd compacted its changes reports that to watches.
+// A server that starts after etcd compacted earlier changes reports that to watches from before.
 func TestCompactedWhileAway(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -191,9 +191,9 @@ func TestCompactedWhileAway(t *testing.T) {
 	if err := a.Compact(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := open(t, url) // whose history would begin before the compaction
+	b := open(t, url) // its history would begin before the compaction
 	if _, err := storetest.Watch(t.Context(), b, all, first.Rev); !errors.Is(err, store.ErrExpired) {
-		t.Errorf("a watch from the past: %v", err)
+		t.Errorf("a watch from a compacted revision: %v", err)
 	}
 	events, err := storetest.Watch(t.Context(), b, all, last.Rev)
 	if err != nil {
@@ -203,7 +203,7 @@ func TestCompactedWhileAway(t *testing.T) {
 	want(t, events, "3>4")
 }
 
-// Objects with a TTL are attached to a lease of etcd, shared by those written together.
+// The store attaches objects with a TTL to a lease of etcd, which objects share that are written together.
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -220,7 +220,7 @@ func TestTTL(t *testing.T) {
 		ids = append(ids, resp.Kvs[0].Lease)
 	}
 	if ids[0] == 0 || ids[0] != ids[1] || ids[2] != 0 {
-		t.Fatalf("leases %x: want two the same and none", ids)
+		t.Fatalf("leases %x, want the same for two objects and none for the third", ids)
 	}
 	all, err := client.Leases(t.Context())
 	if err != nil || len(all.Leases) != 1 {
@@ -228,7 +228,7 @@ func TestTTL(t *testing.T) {
 	}
 	ttl, err := client.TimeToLive(t.Context(), all.Leases[0].ID)
 	if err != nil || ttl.GrantedTTL != 3660 {
-		t.Errorf("lives for %d s, %v, want an hour and a minute", ttl.GrantedTTL, err)
+		t.Errorf("TTL %d s, %v, want an hour and a minute", ttl.GrantedTTL, err)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestUnreachableEtcd(t *testing.T) {
 	}
 }
 
-// Several servers that start at the same time use the same keys.
+// Servers that start at the same time agree on the same keys.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -268,7 +268,7 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// An etcd that exceeds its quota is a full disk: writes are refused, reads and deletions work.
+// An etcd that exceeds its quota acts like a full disk: the store refuses writes, but reads and deletions work.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	url, _ := etcdtest.StartIn(t, etcdtest.Dir(t), "--quota-backend-bytes", "200000")

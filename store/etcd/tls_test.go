@@ -20,7 +20,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// An etcd that requires certificates gets them, and one that is not trusted is refused.
+// The store sends its client certificate to an etcd that requires one, and refuses an etcd that it does not trust.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	files := certificates(t)
@@ -46,7 +46,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// freeAddress is an address without a listener.
+// freeAddress returns an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

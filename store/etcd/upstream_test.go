@@ -24,7 +24,7 @@ import (
 	"monopod/store/storetest"
 )
 
-// upstream is a kube-apiserver's decoder of values.
+// upstream returns the decoder that a kube-apiserver uses for values.
 func upstream(t *testing.T) (*runtime.Scheme, runtime.Decoder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -37,7 +37,7 @@ func upstream(t *testing.T) (*runtime.Scheme, runtime.Decoder) {
 	return scheme, serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }
 
-// The keys and values in etcd are those that a kube-apiserver expects.
+// A kube-apiserver can read the keys and values in etcd.
 func TestUpstreamReads(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -85,7 +85,7 @@ func TestUpstreamReads(t *testing.T) {
 	}
 }
 
-// Values of a kube-apiserver, in protobuf or in JSON, read like our own.
+// The store reads values of a kube-apiserver, in protobuf or in JSON, like its own.
 func TestReadsUpstream(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -149,7 +149,7 @@ func TestGarbage(t *testing.T) {
 	etcdtest.Put(t, url, "/registry/configmaps/too/many/parts", "{}")
 	etcdtest.Put(t, url, key("c").Path(), jsonOf("c"))
 	want(t, events, ">1") // a
-	want(t, events, "1>") // a is garbage: as if it were gone
+	want(t, events, "1>") // a value that cannot be decoded counts as a removal of a
 	want(t, events, ">1") // c
 	for _, name := range []string{"a", "b"} {
 		if _, err := s.Get(t.Context(), key(name)); err == nil ||
@@ -158,6 +158,6 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	if _, _, err := s.List(t.Context(), all); err == nil {
-		t.Error("a list leaves out what cannot be read")
+		t.Error("a list omits a value that cannot be decoded")
 	}
 }

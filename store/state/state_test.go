@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// watching is a log for which a test can wait.
+// watching returns a log for whose messages a test can wait.
 func watching() (*zap.Logger, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	return zap.New(core), logs
@@ -40,8 +40,8 @@ func said(logs *observer.ObservedLogs, message string) int {
 	return n
 }
 
-// A state file that is removed while its server runs is restored at once, with a log message; without its folder
-// the check fails until the folder is back.
+// The server restores a state file that is removed while it runs at once, with a log message. Without the folder, the
+// check fails until the folder exists again.
 func TestStateIsGuarded(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -88,12 +88,12 @@ func TestStateIsGuarded(t *testing.T) {
 	}
 }
 
-// A start without the previous state is reported in the log and to the node.
+// The server reports a start without the previous state in its log and to the node.
 func TestMissingStateIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i, want := range []string{"", "", "it was created empty"} {
-		if i == 2 { // the reserve for a full disk is still there
+		if i == 2 { // the reserve file for a full disk remains
 			if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
 				t.Fatal(err)
 			}

@@ -1,5 +1,4 @@
-// Package storetest is the contract of store.Store: tests that every implementation
-// passes.
+// Package storetest is the contract of store.Store: tests that every implementation passes.
 package storetest
 
 import (
@@ -319,13 +318,13 @@ func testListPast(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	if got, want := names(t, s, store.Selector{At: then}), "a/changed=1 a/kept=1 b/removed=1"; got != want {
-		t.Errorf("then: got %q, want %q", got, want)
+		t.Errorf("at the earlier revision: got %q, want %q", got, want)
 	}
 	if got, want := names(t, s, store.Selector{}), "a/added=2 a/changed=2 a/kept=1"; got != want {
 		t.Errorf("now: got %q, want %q", got, want)
 	}
 	if got, want := names(t, s, store.Selector{At: then, After: "a/kept"}), "b/removed=1"; got != want {
-		t.Errorf("rest of then: got %q, want %q", got, want)
+		t.Errorf("rest of the earlier revision: got %q, want %q", got, want)
 	}
 	sel := store.Selector{Resource: "configmaps", At: s.Revision() + 1000}
 	if _, _, err := s.List(t.Context(), sel); !errors.Is(err, store.ErrFuture) {
@@ -337,11 +336,11 @@ func testListPast(t *testing.T, s store.Store) {
 	forget(t, s)
 	sel.At = then
 	if _, _, err := s.List(t.Context(), sel); !errors.Is(err, store.ErrExpired) {
-		t.Errorf("a revision long gone: %v", err)
+		t.Errorf("an expired revision: %v", err)
 	}
 }
 
-// forget drops the history of a store that does not bound it itself.
+// forget compacts the history of a store that does not limit it by itself.
 func forget(t *testing.T, s store.Store) {
 	t.Helper()
 	if c, ok := s.(interface{ Compact(context.Context) error }); ok {

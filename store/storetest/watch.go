@@ -34,7 +34,7 @@ func Watch(ctx context.Context, s store.Store, sel store.Selector, rev int64) (<
 	return out, nil
 }
 
-// watching is a watch whose events are read one by one.
+// watching is a watch whose events the test reads one by one.
 type watching struct {
 	t  *testing.T
 	ch <-chan *store.Event
@@ -122,12 +122,12 @@ func testWatchProgress(t *testing.T, s store.Store) {
 	for i := range 50 {
 		Put(t, s, key("a", "x"), strconv.Itoa(i))
 	}
-	// Progress is sent every few hundred events; keep writing until it comes.
+	// The store sends progress every few hundred events; the test writes until it arrives.
 	for i := range 10000 {
 		select {
 		case ev := <-w.ch:
 			if !ev.Progress() && !ev.Lagged() {
-				t.Errorf("got %+v for an object nobody wrote", ev)
+				t.Errorf("got %+v for an object that was not written", ev)
 			}
 			return
 		default:
@@ -159,13 +159,13 @@ func testWatchReach(t *testing.T, s store.Store) {
 	started := s.Revision()
 	first := Put(t, s, key("a", "x"), "first")
 	if _, err := Watch(t.Context(), s, store.Selector{Resource: "secrets"}, started); err != nil {
-		t.Errorf("a resource without objects, at a revision before somebody else's write: %v", err)
+		t.Errorf("a resource without objects, at a revision before a write to another resource: %v", err)
 	}
 	for i := range 1000 {
 		Put(t, s, key("a", "x"), strconv.Itoa(i))
 	}
 	if _, err := Watch(t.Context(), s, sel, first.Rev); !errors.Is(err, store.ErrExpired) {
-		t.Errorf("a revision long gone: %v", err)
+		t.Errorf("an expired revision: %v", err)
 	}
 }
 
@@ -184,7 +184,7 @@ func testWatchLag(t *testing.T, s store.Store) {
 		}
 	}
 	if _, open := <-w.ch; open {
-		t.Error("the watch went on after it lagged")
+		t.Error("the watch continued after it lagged")
 	}
 }
 

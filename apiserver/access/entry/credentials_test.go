@@ -25,7 +25,7 @@ const year = 365 * 24 * time.Hour
 
 var may = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 
-// opened is an Entry with a clock that the test sets.
+// opened returns an Entry with a clock that the test sets.
 func opened(t *testing.T, dir string, clock *clocktesting.FakeClock) *Entry {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
@@ -124,8 +124,8 @@ func comesIn(t *testing.T, a *Entry, dir, when string) {
 	}
 }
 
-// A server that is never restarted can be reached for a century; one whose clock is wrong at start, as soon as
-// the clock is right.
+// A server that is never restarted renews its certificates for decades. Clients can connect to a server whose clock is
+// wrong at start as soon as the clock is right.
 func TestCertificatesFollowTheClock(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]time.Time{
@@ -143,7 +143,7 @@ func TestCertificatesFollowTheClock(t *testing.T) {
 			clock.SetTime(may.Add(7 * year))
 			comesIn(t, a, dir, "after seven years")
 			if a.current.Load().serving != before {
-				t.Error("renewed before 80 % of the certificate's life were over")
+				t.Error("the certificate was renewed before 80 % of its lifetime")
 			}
 			for _, years := range []time.Duration{9, 30, 80, 5} {
 				clock.SetTime(may.Add(years * year))
@@ -151,7 +151,7 @@ func TestCertificatesFollowTheClock(t *testing.T) {
 				comesIn(t, a, dir, clock.Now().String())
 			}
 			if left := a.current.Load().serving.Leaf.NotAfter.Sub(clock.Now()); left > 11*year {
-				t.Errorf("a certificate for %v was kept", left)
+				t.Errorf("the certificate remains valid for %v, want at most 11 years", left)
 			}
 		})
 	}
@@ -194,10 +194,10 @@ func TestRotate(t *testing.T) {
 	}
 	comesIn(t, a, dir, "after")
 	if cert, token, err := shake(t, a, old); err != nil || cert != "" || token != "" {
-		t.Errorf("the old ones are those of %q, %q, %v", cert, token, err)
+		t.Errorf("the old certificate authenticates %q, the old token %q, %v", cert, token, err)
 	}
 	if a.current.Load().serving == serving {
-		t.Error("the server's certificate is the old one")
+		t.Error("the serving certificate was not replaced")
 	}
 	if all := a.Certificates(); len(all) != 3 || all[1].Name != "admin" || !strings.Contains(all[1].Subject,
 		auth.Admin.Name) {
@@ -225,7 +225,7 @@ func TestNewAuthority(t *testing.T) {
 	chain := x509.VerifyOptions{Roots: a.authority.Pool(), CurrentTime: may,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := before.pair.Leaf.Verify(chain); err != nil {
-		t.Errorf("what the old authority signed: %v", err)
+		t.Errorf("a certificate that the old authority signed: %v", err)
 	}
 }
 

@@ -39,17 +39,17 @@ func TestAccessOnFullDisk(t *testing.T) {
 	before := kubeconfig(t, dir)
 	fillUp(t, dir)
 
-	for _, now := range []time.Time{now, now.AddDate(9, 0, 0)} { // the second time the admin's certificate is due
+	for _, now := range []time.Time{now, now.AddDate(9, 0, 0)} { // nine years later the admin's certificate is renewed
 		again := openAccess(t, dir, now) // on another port, which the kubeconfig should contain
 		if !bytes.Equal(again.CA, first.CA) {
-			t.Error("other keys")
+			t.Error("the CA certificates changed")
 		}
 		if len(again.Problems) == 0 || !strings.Contains(again.Problems[len(again.Problems)-1].Error(), "admin.kubeconfig") {
 			t.Errorf("problems: %v", again.Problems)
 		}
 	}
 	if !bytes.Equal(kubeconfig(t, dir), before) {
-		t.Error("the kubeconfig is not what it was")
+		t.Error("the kubeconfig changed")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// An address that cannot be used is an error that says by whom, and what to do.
+// For an address that is in use, the error names the process that listens on it, and suggests another address.
 func TestListenErrors(t *testing.T) {
 	t.Parallel()
 	for _, on := range []string{"127.0.0.1:0", ":0", "[::1]:0"} {

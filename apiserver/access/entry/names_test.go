@@ -67,8 +67,8 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-// A server that listens on all addresses has the machine's addresses in its certificate; one that is added
-// later, from its first connection on.
+// The certificate of a server that listens on all addresses contains the machine's addresses. An address that the
+// machine gets later is added at the first connection to it.
 func TestCertificateFollowsTheMachine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,8 +20,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestPodsReachAServerOnLoopback has a server on loopback also serve an address that pods reach, with a certificate for
-// it.
+// TestPodsReachAServerOnLoopback: a server that listens on loopback also serves an address that pods can reach, with a
+// certificate for that address.
 func TestPodsReachAServerOnLoopback(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

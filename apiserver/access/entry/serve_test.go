@@ -42,8 +42,8 @@ func inMemory(t *testing.T, h http.HandlerFunc) net.Conn {
 	return far
 }
 
-// A watch of HTTP/2 to which nothing is written for hours continues.
-func TestQuietWatch(t *testing.T) {
+// A watch over HTTP/2 continues although the server writes nothing to it for hours.
+func TestIdleWatchContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		conn := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -84,7 +84,7 @@ func TestDeadClient(t *testing.T) {
 		go io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+
 			"\x00\x00\x08\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x03box")
 		if took := <-ended; took > pingTime+answerTime+time.Second {
-			t.Errorf("it ended after %v", took)
+			t.Errorf("the request ended after %v", took)
 		}
 	})
 }

@@ -16,7 +16,8 @@ import (
 	"monopod/apiserver/auth"
 )
 
-// writeGiven writes a certificate for these names, and the authority that signed it and the returned client.
+// writeGiven writes a certificate for these names, and the authority that signed it and the returned client
+// certificate.
 func writeGiven(t *testing.T, names ...string) (Serving, *auth.Authority, tls.Certificate) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,8 +46,8 @@ func writeGiven(t *testing.T, names ...string) (Serving, *auth.Authority, tls.Ce
 	return s, authority, *cert
 }
 
-// TestGivenCertificates connects over loopback by address and by name: what the given certificate contains is served by
-// it, everything else by the server's own.
+// TestGivenCertificates connects over loopback by address and by name: the server uses the given certificate for the
+// names and addresses in it, and its own certificate for all others.
 func TestGivenCertificates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

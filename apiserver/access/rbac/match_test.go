@@ -69,7 +69,7 @@ func TestAllowsSubresourceInResource(t *testing.T) {
 	}
 }
 
-// asked reads what a case asks.
+// asked parses the field ask of a case.
 func asked(text string) *auth.Attributes {
 	w := strings.Split(text, " ")
 	if len(w) == 2 {

@@ -36,7 +36,7 @@ func TestTokensInSecrets(t *testing.T) {
 	c.create(s)
 	text := c.token("robot", boundTo("Secret", "s", ""))
 	authenticator := c.issuer.Authenticator(c)
-	// use expects the date in the label, whether the user is known, and its notes.
+	// use authenticates with the token; it checks the result, the user's notes and warning, and the label with the date.
 	use := func(label string, known bool, notes map[string]string, warns bool) {
 		t.Helper()
 		u, ok := authenticator.Authenticate(bearer(t.Context(), text))
@@ -48,7 +48,7 @@ func TestTokensInSecrets(t *testing.T) {
 			t.Errorf("labels %v, %v; want %s", cur.Labels, err, label)
 		}
 	}
-	use("", true, nil, false) // it is bound to the Secret, which does not contain it
+	use("", true, nil, false) // the token is bound to the Secret, which does not contain it
 	manual := map[string]string{"authentication.k8s.io/legacy-token-manual-secret": "s"}
 	update(c, s, func(s *corev1.Secret) { s.Data = map[string][]byte{"token": []byte(text)} })
 	use("2026-05-01", true, manual, false)
@@ -60,7 +60,7 @@ func TestTokensInSecrets(t *testing.T) {
 	use("2026-05-01", true, manual, false)
 	if cur, err := client.Get[*corev1.Secret](t.Context(), c, "default", "s"); err != nil ||
 		cur.ResourceVersion != before.ResourceVersion {
-		t.Errorf("written twice a day, %v", err)
+		t.Errorf("the label was written twice within a day, %v", err)
 	}
 	c.clock.Step(-40 * time.Minute) // another server's clock shows the day before
 	use("2026-05-01", true, manual, false)

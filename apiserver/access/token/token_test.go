@@ -141,7 +141,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// When a token becomes invalid.
+// TestTokenEnds checks which events make a token invalid.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -149,29 +149,29 @@ func TestTokenEnds(t *testing.T) {
 		do   func(c *cluster)
 		want bool
 	}{
-		"nothing happens":        {do: func(*cluster) {}, want: true},
-		"near its end":           {do: func(c *cluster) { c.clock.Step(time.Hour) }, want: true},
-		"after its end":          {do: func(c *cluster) { c.clock.Step(time.Hour + 2*time.Minute) }},
-		"the clock goes back":    {do: func(c *cluster) { c.clock.SetTime(time.Unix(0, 0)) }, want: true},
-		"the account goes":       {do: func(c *cluster) { c.remove(account("robot")) }},
-		"the account is another": {do: func(c *cluster) { c.remove(account("robot")); c.create(account("robot")) }},
-		"bound pod is there":     {spec: boundTo("Pod", "p", ""), do: func(*cluster) {}, want: true},
-		"bound pod goes":         {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.remove(pod("p", "", "")) }},
-		"bound pod is another": {spec: boundTo("Pod", "p", ""),
+		"nothing happens":      {do: func(*cluster) {}, want: true},
+		"near its expiration":  {do: func(c *cluster) { c.clock.Step(time.Hour) }, want: true},
+		"after its expiration": {do: func(c *cluster) { c.clock.Step(time.Hour + 2*time.Minute) }},
+		"clock stepped back":   {do: func(c *cluster) { c.clock.SetTime(time.Unix(0, 0)) }, want: true},
+		"account deleted":      {do: func(c *cluster) { c.remove(account("robot")) }},
+		"account recreated":    {do: func(c *cluster) { c.remove(account("robot")); c.create(account("robot")) }},
+		"bound pod exists":     {spec: boundTo("Pod", "p", ""), do: func(*cluster) {}, want: true},
+		"bound pod deleted":    {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.remove(pod("p", "", "")) }},
+		"bound pod recreated": {spec: boundTo("Pod", "p", ""),
 			do: func(c *cluster) { c.remove(pod("p", "", "")); c.create(pod("p", "robot", "n1")) }},
-		"bound pod is on its way": {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.terminate() }, want: true},
-		"bound pod does not end": {spec: boundTo("Pod", "p", ""),
+		"bound pod terminating": {spec: boundTo("Pod", "p", ""), do: func(c *cluster) { c.terminate() }, want: true},
+		"bound pod terminating for 3 minutes": {spec: boundTo("Pod", "p", ""),
 			do: func(c *cluster) { c.terminate(); c.clock.Step(3 * time.Minute) }},
-		"another pod goes": {do: func(c *cluster) { c.remove(pod("p", "", "")) }, want: true},
-		"a pod's node goes": {spec: boundTo("Pod", "p", ""),
+		"unbound pod deleted": {do: func(c *cluster) { c.remove(pod("p", "", "")) }, want: true},
+		"node of bound pod deleted": {spec: boundTo("Pod", "p", ""),
 			do: func(c *cluster) { c.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) }, want: true},
-		"bound node goes": {spec: boundTo("Node", "n1", ""),
+		"bound node deleted": {spec: boundTo("Node", "n1", ""),
 			do: func(c *cluster) { c.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}) }},
-		"bound secret goes":     {spec: boundTo("Secret", "s", ""), do: func(c *cluster) { c.remove(secret("s")) }},
-		"bound secret is there": {spec: boundTo("Secret", "s", ""), do: func(*cluster) {}, want: true},
+		"bound secret deleted": {spec: boundTo("Secret", "s", ""), do: func(c *cluster) { c.remove(secret("s")) }},
+		"bound secret exists":  {spec: boundTo("Secret", "s", ""), do: func(*cluster) {}, want: true},
 		"for another audience": {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}},
 			do: func(*cluster) {}},
-		"for us and others": {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault", auth.Audience}},
+		"for two audiences": {spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault", auth.Audience}},
 			do: func(*cluster) {}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func (c *cluster) terminate() {
 	}
 }
 
-// Tokens of others, and tokens that became invalid.
+// Tokens that this server did not sign, and tokens that were altered, are invalid.
 func TestForged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -218,18 +218,18 @@ func TestForged(t *testing.T) {
 	for name, text := range map[string]string{
 		"of another installation": other.token("robot", authenticationv1.TokenRequestSpec{}),
 		"without a signature":     parts[0] + "." + parts[1] + ".",
-		"of other claims": parts[0] + "." + strings.Split(c.token("robot", authenticationv1.TokenRequestSpec{}),
+		"with other claims": parts[0] + "." + strings.Split(c.token("robot", authenticationv1.TokenRequestSpec{}),
 			".")[1] + "." + parts[2],
-		"of no algorithm": unsigned,
-		"of three words":  "a.b.c",
-		"empty":           "",
+		"without an algorithm": unsigned,
+		"three words":          "a.b.c",
+		"empty":                "",
 	} {
 		if c.known(text) {
-			t.Errorf("a token %s is good", name)
+			t.Errorf("%s: the token is accepted", name)
 		}
 	}
 	if !c.known(good) {
-		t.Error("the good one is not")
+		t.Error("the valid token is refused")
 	}
 }
 
@@ -277,7 +277,7 @@ func TestPublishedKey(t *testing.T) {
 	text := c.token("robot", authenticationv1.TokenRequestSpec{})
 	again := token.New(token.Config{KeyFile: file, Clock: c.clock})
 	if _, ok := again.Authenticator(c).Authenticate(bearer(t.Context(), text)); !ok {
-		t.Error("not known after a restart")
+		t.Error("the token is not accepted after a restart")
 	}
 	w := httptest.NewRecorder()
 	again.Keys(w, nil)
@@ -311,15 +311,15 @@ func TestBootstrapTokens(t *testing.T) {
 		"good": {func(map[string]string) {}, good, "system:bootstrappers system:authenticated"},
 		"groups": {func(d map[string]string) { d["auth-extra-groups"] = "system:bootstrappers:a,system:masters" },
 			good, "system:bootstrappers system:bootstrappers:a system:authenticated"},
-		"not ended": {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:01Z" }, good,
+		"not expired": {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:01Z" }, good,
 			"system:bootstrappers system:authenticated"},
-		"ended":              {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:00Z" }, good, ""},
-		"end not readable":   {func(d map[string]string) { d["expiration"] = "soon" }, good, ""},
-		"for something else": {func(d map[string]string) { delete(d, "usage-bootstrap-authentication") }, good, ""},
-		"another id within":  {func(d map[string]string) { d["token-id"] = "abcdeg" }, good, ""},
-		"wrong":              {func(map[string]string) {}, "abcdef.0123456789abcdeg", ""},
-		"unknown":            {func(map[string]string) {}, "abcdeg.0123456789abcdef", ""},
-		"no form":            {func(map[string]string) {}, "../x.0123456789abcdef", ""},
+		"expired":                  {func(d map[string]string) { d["expiration"] = "2026-05-01T00:00:00Z" }, good, ""},
+		"invalid expiration":       {func(d map[string]string) { d["expiration"] = "soon" }, good, ""},
+		"not for authentication":   {func(d map[string]string) { delete(d, "usage-bootstrap-authentication") }, good, ""},
+		"another id in the Secret": {func(d map[string]string) { d["token-id"] = "abcdeg" }, good, ""},
+		"wrong":                    {func(map[string]string) {}, "abcdef.0123456789abcdeg", ""},
+		"unknown":                  {func(map[string]string) {}, "abcdeg.0123456789abcdef", ""},
+		"malformed":                {func(map[string]string) {}, "../x.0123456789abcdef", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

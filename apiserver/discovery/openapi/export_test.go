@@ -2,7 +2,7 @@ package openapi
 
 import "monopod/apiserver/aggregate"
 
-// Text is a document as it is composed.
+// Text is a document before it is compressed.
 type Text = composed
 
 // Held reports whether the schemas are in memory.

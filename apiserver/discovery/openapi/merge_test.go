@@ -18,8 +18,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// theirs is another server's document: its ObjectMeta differs from ours, its Time is the same, its Status belongs to a
-// kind of it.
+// theirs is another server's document: its ObjectMeta differs from ours, its Time is the same, its Status lists a kind
+// of its own.
 const theirs = `{"swagger":"2.0","paths":{"/apis/wardle.example.com/v1/flunders":{"get":{"parameters":[{"$ref":"#/parameters/own"}],"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.wardle.v1.Flunder"}}}}}},
 "parameters":{"own":{"in":"query","name":"own","type":"string"}},
 "definitions":{
@@ -68,8 +68,8 @@ func merged(t *testing.T, others ...string) (with, without *openapi.Text) {
 	return with, without
 }
 
-// Another server's definitions are shared with ours if they say the same; others of the same name get a new one, also
-// in references.
+// A definition of another server is merged with ours of the same name if both are equal. Otherwise it gets a new name,
+// also in references.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	with, without := merged(t, theirs)
@@ -104,7 +104,7 @@ func TestMerge(t *testing.T) {
 	}
 	if kinds, _ := at("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "x-kubernetes-group-version-kind").([]any); len(
 		kinds) != 1 {
-		t.Errorf("a shared definition is of the kinds %v", kinds)
+		t.Errorf("a shared definition has the kinds %v", kinds)
 	}
 	if len(is.Definitions) != len(was.Definitions)+3 || len(is.Paths) != len(was.Paths)+1 ||
 		len(is.Parameters) != len(was.Parameters)+1 {
@@ -116,8 +116,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// What another server's document contains that is not OpenAPI is only missing in the protobuf.
-func TestMergeOfWhatIsNotOpenAPI(t *testing.T) {
+// Parts of another server's document that are not OpenAPI are missing only in the protobuf.
+func TestMergeInvalidParts(t *testing.T) {
 	t.Parallel()
 	with, _ := merged(t,
 		`{"paths":{"/apis/wardle.example.com/v1/bad":{"unknown":{"a":7}},`+

@@ -66,7 +66,7 @@ func all(t *testing.T) map[string]*openapi.Text {
 	return docs
 }
 
-// All documents are composed once for these tests.
+// TestDocuments composes all documents once and runs several checks on them.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	docs := all(t)
@@ -94,13 +94,13 @@ func closed(t *testing.T, docs map[string]*openapi.Text) {
 			"components/schemas": parts.Components.Schemas}
 		for _, ref := range mention.FindAllStringSubmatch(string(doc.JSON), -1) {
 			if in[ref[1]][ref[2]] == nil {
-				t.Errorf("%s mentions %s, which it has not", name, ref[0])
+				t.Errorf("%s refers to %s, which it does not contain", name, ref[0])
 			}
 		}
 		seen := map[string]bool{}
 		for _, op := range id.FindAllStringSubmatch(string(doc.JSON), -1) {
 			if seen[op[1]] {
-				t.Errorf("%s has two operations %s", name, op[1])
+				t.Errorf("%s has two operations with the ID %s", name, op[1])
 			}
 			seen[op[1]] = true
 		}
@@ -132,7 +132,7 @@ func everyKind(t *testing.T, docs map[string]*openapi.Text) {
 			t.Errorf("v2 does not describe %s", res.GVK())
 		}
 		if res.Can("patch") && !validates(doc, res.GVK()) {
-			t.Errorf("%s: no patch of %s takes fieldValidation", name, res.GVK())
+			t.Errorf("%s: no patch of %s has the parameter fieldValidation", name, res.GVK())
 		}
 	}
 }
@@ -184,13 +184,13 @@ func protobuf(t *testing.T, docs map[string]*openapi.Text) {
 			want, err = openapi_v3.ParseDocument(docs[name].JSON)
 		}
 		if err != nil {
-			t.Fatalf("%s is no OpenAPI: %v", name, err)
+			t.Fatalf("%s is not OpenAPI: %v", name, err)
 		}
 		if err := proto.Unmarshal(data, got); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if !proto.Equal(got, want) {
-			t.Errorf("%s: the protobuf of the pieces is not that of the whole", name)
+			t.Errorf("%s: the protobuf differs from that of the whole document", name)
 		}
 	}
 }
@@ -260,8 +260,8 @@ func operations(t *testing.T, docs map[string]*openapi.Text) {
 	}
 }
 
-// Nothing is in memory before the first request and some minutes after the last.
-func TestLetGo(t *testing.T) {
+// The schemas are not in memory before the first request and some minutes after the last.
+func TestSchemasAreReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := documents()
@@ -283,7 +283,7 @@ func TestLetGo(t *testing.T) {
 }
 
 // After the last document is sent and the schemas are released, the heap has its former size.
-func TestMemoryComesBack(t *testing.T) {
+func TestMemoryIsReleased(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()
 		runtime.GC()
@@ -331,8 +331,8 @@ func (c custom) Definitions() ([]*definitions.Definition, error) {
 		V3: json.RawMessage(`{"type":"object"}`)}}, nil
 }
 
-// However many versions there are, a document and the index ask once for what is served, and once for each version's
-// schema.
+// A document and the index list the served resources once, and read each version's schema once, for any number of
+// versions.
 func TestEachVersionOnce(t *testing.T) {
 	t.Parallel()
 	var listed, asked int
@@ -360,7 +360,7 @@ func TestEachVersionOnce(t *testing.T) {
 	}
 }
 
-// Concurrent requests for a document compose it once, until what is served changes, and share its bytes.
+// Concurrent requests for a document share its bytes: it is composed once until the served resources change.
 func TestComposedOnce(t *testing.T) {
 	t.Parallel()
 	var asked int

@@ -97,12 +97,12 @@ func TestNoLimit(t *testing.T) {
 	r := fair.New(fair.Config{})
 	for range 1000 {
 		if !r.Enter(t.Context(), "a", 1) {
-			t.Fatal("turned away")
+			t.Fatal("refused without a limit")
 		}
 	}
 }
 
-// A large request is admitted in its turn: small ones behind it wait, although they would fit.
+// A large request is admitted in its turn: later small requests wait, although there are enough seats for them.
 func TestLargeRequestsAreNotStarved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"monopod/apiserver/flow/fair"
 )
 
-// A level has its minimum although another one borrows everything else, and its share before the other gets more.
+// A level has its minimum although another one borrows all other seats, and gets its nominal share before the other
+// gets more.
 func TestLevelsBorrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestOutcomes(t *testing.T) {
 			t.Errorf("without queues: %q", got)
 		}
 		outcomes := make(chan fair.Outcome, 3)
-		for range 3 { // of which two have a place, in the two queues of the flow's hand
+		for range 3 { // the two queues of the flow's hand have room for two of them
 			go func() { outcomes <- queues.Enter(t.Context(), flow, 1) }()
 			synctest.Wait()
 		}
@@ -95,8 +96,9 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// More seats admit what waits; fewer take effect as requests leave; an ended level disappears with its last request.
-func TestConfigureChangesWhatIsThere(t *testing.T) {
+// More seats admit waiting requests. Fewer seats take effect when requests end. A removed level disappears with its
+// last request.
+func TestConfigureAdjustsLevelsInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := fair.NewPool(nil)
@@ -134,7 +136,7 @@ func TestConfigureChangesWhatIsThere(t *testing.T) {
 	})
 }
 
-// A user who has the maximum does not hold up another one in the same queue.
+// A user who has the maximum of seats does not block another user in the same queue.
 func TestUsersInOneQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// vectors are the same metrics made by Prometheus' own vectors.
+// vectors has the same metrics as vectors of Prometheus' client library.
 type vectors struct {
 	requests      *prometheus.CounterVec
 	duration, sli *prometheus.HistogramVec
@@ -38,7 +38,7 @@ func newVectors(reg *prometheus.Registry) vectors {
 	return v
 }
 
-// The text that Prometheus scrapes is that of its own vectors.
+// The scraped text equals that of Prometheus' own vectors.
 func TestScrapesLikeVectors(t *testing.T) {
 	t.Parallel()
 	if all := (series{}); len(all.buckets) != len(bounds)+1 {

@@ -42,7 +42,7 @@ func TestLists(t *testing.T) {
 		{"of", IndexesOf(7, 1, 3, 2, 5).String(), "1-3,5,7"},
 		{"two neighbours", IndexesOf(1, 2).String(), "1,2"},
 		{"merge", parse(t, "1,2,9").Merge(parse(t, "3-5,7")).String(), "1-5,7,9"},
-		{"merge of what is inside", parse(t, "1-9").Merge(parse(t, "3-5")).String(), "1-9"},
+		{"merge of a subset", parse(t, "1-9").Merge(parse(t, "3-5")).String(), "1-9"},
 		{"below", parse(t, "1-3,5,7-9").Below(8).String(), "1-3,5,7"},
 		{"missing", fmt.Sprint(parse(t, "1-2,5").Missing(3, 8)), "[0 3 4]"},
 		{"missing to the end", fmt.Sprint(parse(t, "1-2,5").Missing(9, 8)), "[0 3 4 6 7]"},

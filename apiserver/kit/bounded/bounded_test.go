@@ -20,7 +20,8 @@ func nested(open, end string, depth int) string {
 	return strings.Repeat(open, depth) + "1" + strings.Repeat(end, depth)
 }
 
-// What is nested too deep or too long is refused with its path, wherever it is; common bodies are not.
+// Values that are nested too deep, and lists that are too long, are refused with their path. Common bodies are
+// accepted.
 func TestJSONIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
@@ -33,9 +34,9 @@ func TestJSONIsBounded(t *testing.T) {
 		"a long list":       {`{"spec":{"containers":[` + many("{}", 10_000) + `]}}`, ""},
 		"too long a list": {`{"spec":{"containers":[` + many("null", 10_001) + `]}}`,
 			"spec.containers: Too many: 10001: must have at most 10000 items"},
-		"escaped": {`{"sp\u0065c":{"containers":[` + many("{}", 10_001) + `]}}`, "spec.containers: Too many"},
-		"no JSON": {`{"spec":{"containers":[` + many("{}", 10), ""},
-		"empty":   {``, ""},
+		"escaped":  {`{"sp\u0065c":{"containers":[` + many("{}", 10_001) + `]}}`, "spec.containers: Too many"},
+		"not JSON": {`{"spec":{"containers":[` + many("{}", 10), ""},
+		"empty":    {``, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +49,7 @@ func TestJSONIsBounded(t *testing.T) {
 	}
 }
 
-// message is a field of a protobuf message.
+// message returns a length-delimited field of a protobuf message.
 func message(number byte, inner string) string {
 	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(inner)))) + inner
 }
@@ -75,7 +76,7 @@ func TestProtobufIsBounded(t *testing.T) {
 		"another message": {string(revision), ""},
 		"too long a list": {message(2, strings.Repeat(message(2, ""), 10_001)), "spec.containers: Too many"},
 		"too deep JSON":   {string(hidden), "metadata.managedFields.fieldsV1.f:a"},
-		"cut off":         {string(usual[:len(usual)-3]), ""},
+		"truncated":       {string(usual[:len(usual)-3]), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,16 +158,16 @@ func TestYAML(t *testing.T) {
 		"one document": {"# c\n---\na: 1\n---\n# no more\n", `{"a":1}`, ""},
 		"an alias": {"a: &a {b: c}\nd: *a\ne: {<<: *a, f: g}\n", `{"a":{"b":"c"},"d":{"b":"c"},"e":{"b":"c","f":"g"}}`,
 			""},
-		"no alias":      {"a: x & y\nb: '*a'\n", `{"a":"x \u0026 y","b":"*a"}`, ""},
-		"JSON":          {`{"a":[1,"x"]}`, `{"a":[1,"x"]}`, ""},
-		"two":           {"a: 1\n---\nb: 2\n", "", "several documents"},
-		"none":          {"# c\n", "", "empty"},
-		"an endless":    {"a: &a [*a]\n", "", "alias"},
-		"a long text":   {bomb, "", "aliases expand to more than"},
-		"laughs":        {lol, "", "aliases expand to more than"},
-		"not YAML":      {"a: [", "", "yaml: "},
-		"deep":          {nested("[", "]", 20_000), "", "exceeded max depth"},
-		"deep, indents": {strings.Repeat("- ", 20_000), "", "exceeded max depth"},
+		"no alias":           {"a: x & y\nb: '*a'\n", `{"a":"x \u0026 y","b":"*a"}`, ""},
+		"JSON":               {`{"a":[1,"x"]}`, `{"a":[1,"x"]}`, ""},
+		"two":                {"a: 1\n---\nb: 2\n", "", "several documents"},
+		"none":               {"# c\n", "", "empty"},
+		"an alias of itself": {"a: &a [*a]\n", "", "alias"},
+		"many aliases":       {bomb, "", "aliases expand to more than"},
+		"laughs":             {lol, "", "aliases expand to more than"},
+		"not YAML":           {"a: [", "", "yaml: "},
+		"deep":               {nested("[", "]", 20_000), "", "exceeded max depth"},
+		"deep, indents":      {strings.Repeat("- ", 20_000), "", "exceeded max depth"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +204,7 @@ func TestYAMLWeights(t *testing.T) {
 	}
 }
 
-// All valid JSON is read to its end, unless it is refused, so that its weight is complete.
+// JSON reads valid JSON to its end unless it refuses it, so the weight is complete.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,{"b":null}],"c":"\\\"","d":-1.5e3}`, ` [ ] `, `"x"`,
 		`{"spec":{"containers":[{"name":"a"}]}}`} {

@@ -43,7 +43,7 @@ func TestCheckJSON(t *testing.T) {
 		"a name":             {`{"metadata":{"name":"1e99999999"}}`, ""},
 		"an unknown field":   {`{"specs":{"cpu":"1e99999999"}}`, ""},
 		"a list for a map":   {`{"spec":{"overhead":["1e99999999"]}}`, ""},
-		"no JSON":            {`{"spec":1e99999999`, ""},
+		"not JSON":           {`{"spec":1e99999999`, ""},
 		"an image's digest":  {`{"spec":{"containers":[{"image":"a@sha256:12e456789012"}]}}`, ""},
 		"a quantity of null": {limits(`null`), ""},
 	} {
@@ -64,12 +64,12 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
-// quantityMessage is a field of a protobuf message.
+// quantityMessage returns a length-delimited field of a protobuf message.
 func quantityMessage(number byte, inner string) string {
 	return string([]byte{number<<3 | 2, byte(len(inner))}) + inner
 }
 
-// The same in protobuf, where a Quantity is a message with one string.
+// TestCheckProtobuf is like TestCheckJSON for protobuf, in which a Quantity is a message with one string.
 func TestCheckProtobuf(t *testing.T) {
 	t.Parallel()
 	limits := func(amount string) string { // PodSpec is 2, containers 2, resources 8, limits 1
@@ -88,14 +88,14 @@ func TestCheckProtobuf(t *testing.T) {
 		"huge, bounded": {quantityMessage(2,
 			quantityMessage(1, quantityMessage(2, quantityMessage(3, quantityMessage(2, quantityMessage(1, "1e99999999")))))),
 			""},
-		"cut off": {limits("1e99999999")[:20], ""},
+		"truncated": {limits("1e99999999")[:20], ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			checkError(t, bounded.CheckProtobufQuantities([]byte(c.data), &corev1.Pod{}), c.want)
 		})
 	}
-	// the messages above are valid
+	// The messages above are valid.
 	var read corev1.Pod
 	if err := read.Unmarshal([]byte(limits("100m"))); err != nil ||
 		read.Spec.Containers[0].Resources.Limits.Cpu().String() != "100m" {

@@ -9,8 +9,9 @@ import (
 	"monopod/apiserver/kit/claim"
 )
 
-// A volume of the provisioner is in the data folder into which the state was restored; others stay where they are.
-func TestHere(t *testing.T) {
+// The path of a volume of the provisioner is in the data folder into which the state was restored. Other volumes keep
+// their path.
+func TestWithLocalPath(t *testing.T) {
 	t.Parallel()
 	const dir = "/new/volumes"
 	for _, c := range []struct{ by, path, want string }{

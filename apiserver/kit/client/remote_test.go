@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// server answers requests by their query, and keeps the queries.
+// server answers requests by their query, and records the queries.
 type server struct {
 	asked  []string
 	answer func(query string) (code int, body string)
@@ -85,12 +85,13 @@ func TestRemoteList(t *testing.T) {
 		"endless": {page: 1, most: 150 << 10, answer: always(listOf("7", "x")),
 			err:   "the response of https://other/api/v1/configmaps is larger than 153600 bytes",
 			asked: "[limit=1 continue=x&limit=1 continue=x&limit=1]"},
-		"no list":        {answer: always(`[]`), err: "client: [ in a list where { is expected", asked: "[]"},
+		"not a list":     {answer: always(`[]`), err: "client: [ in a list where { is expected", asked: "[]"},
 		"items of a map": {answer: always(`{"items":{"a":{}}}`), err: "client: { in a list where [ is expected", asked: "[]"},
-		"the end is cut": {answer: always(`{"items":[{"metadata":{}}`), err: "client: a list of configmaps: unexpected EOF",
+		"truncated": {answer: always(`{"items":[{"metadata":{}}`), err: "client: a list of configmaps: unexpected EOF",
 			asked: "[]"},
 		"another kind": {answer: always(`{"items":[7]}`), err: "cannot unmarshal number", asked: "[]"},
-		"an error without": {answer: func(string) (int, string) { return 500, "oops" }, err: "GET /api/v1/configmaps",
+		"an error that is not a Status": {answer: func(string) (int, string) { return 500, "oops" },
+			err:   "GET /api/v1/configmaps",
 			asked: "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestRemoteList(t *testing.T) {
 	}
 }
 
-// An object or an event that is larger than MaxObject is not read to its end.
+// The client does not read an object or an event that is larger than MaxObject to its end.
 func TestRemoteBoundsObjects(t *testing.T) {
 	t.Parallel()
 	small, large := `{"metadata":{"name":"a"}}`, `{"metadata":{"name":"`+strings.Repeat("a", 100)+`"}}`

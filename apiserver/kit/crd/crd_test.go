@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/kit/crd"
 )
 
-// awkward are definitions whose schemas, names or annotations contain what looks like a schema of a version.
+// awkward has definitions whose schemas, names or annotations contain text that looks like the schema of a version.
 var awkward = map[string]string{
 	"one": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
 		`"metadata":{"name":"a.example.com","resourceVersion":"7"},"spec":{"group":"example.com","names":{"plural":"as",` +
@@ -21,14 +21,14 @@ var awkward = map[string]string{
 		`\\","type":"object","properties":{"spec":{"type":"object","default":{"a":"}"}}}}},` +
 		`"selectableFields":[{"jsonPath":".spec.a"}]}]},"status":{"conditions":null,"acceptedNames":{"plural":"",` +
 		`"kind":""},"storedVersions":null}}`,
-	"several, one without": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+	"a version without a schema": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
 		`"metadata":{"name":"a.example.com"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},` +
 		`"scope":"Cluster","versions":[` +
 		`{"name":"v3","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2",` +
 		`"served":true,"storage":false},{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{}}},` +
 		`{"name":"v0","served":true,"storage":false,"schema":{}}]},"status":{"conditions":null,` +
 		`"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
-	"of definitions": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+	"schema of definitions": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
 		`"metadata":{"name":"a.example.com","annotations":{"last":"{\"openAPIV3Schema\":{\"type\":\"object\"}}"},` +
 		`"managedFields":[{"manager":"m","fieldsV1":{"f:schema":{"f:openAPIV3Schema":{}}}}]},` +
 		`"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":[` +
@@ -41,8 +41,8 @@ var awkward = map[string]string{
 		`"storedVersions":null}}`,
 }
 
-// What a store loads, and what a client sent and is packed, encodes to the same JSON as the upstream type, and decodes
-// to the same.
+// A definition that the store loads, and one that a client sends and Pack packs, have the same JSON and the same fields
+// as upstream's type.
 func TestPackedIsTheSame(t *testing.T) {
 	t.Parallel()
 	for name, text := range awkward {
@@ -111,13 +111,13 @@ func TestLoadForeign(t *testing.T) {
 func TestChangePacked(t *testing.T) {
 	t.Parallel()
 	def := &crd.Definition{}
-	if err := def.Load([]byte(awkward["several, one without"])); err != nil {
+	if err := def.Load([]byte(awkward["a version without a schema"])); err != nil {
 		t.Fatal(err)
 	}
 	before := def.DeepCopy()
 	v := def.DeepCopy()
 	if !v.SharesSchemas(def) {
-		t.Error("a copy has schemas of its own")
+		t.Error("a copy does not share the schemas")
 	}
 	v.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{v.Spec.Versions[2], v.Spec.Versions[1],
 		v.Spec.Versions[0]}
@@ -158,7 +158,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestManyVersions: what encoding a definition costs grows with its versions, not with their square.
+// TestManyVersions: the allocations of encoding a definition are linear in the number of its versions.
 func TestManyVersions(t *testing.T) {
 	encoding := func(versions int) float64 {
 		def := &crd.Definition{}

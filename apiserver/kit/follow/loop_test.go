@@ -347,7 +347,7 @@ func TestSupervisorRestartsAndReports(t *testing.T) {
 		s := Supervise(f, d)
 		ctx, cancel := context.WithCancel(t.Context())
 		if s.Check(ctx) == nil {
-			t.Error("well before it started")
+			t.Error("healthy before it started")
 		}
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
@@ -366,7 +366,7 @@ func TestSupervisorRestartsAndReports(t *testing.T) {
 		}
 		settle(restartStable)
 		if err := s.Check(ctx); err != nil {
-			t.Errorf("still not well: %v", err)
+			t.Errorf("still unhealthy: %v", err)
 		}
 		cancel()
 		if err := <-done; err != nil {

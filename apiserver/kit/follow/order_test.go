@@ -94,7 +94,7 @@ func owner(name string) *appsv1.ReplicaSet {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: orphan("").Spec}}}
 }
 
-// late is what a loop sends if a source may be late.
+// late is the number that a loop sends if a source may lag.
 const late = -1
 
 // counting is a loop over ReplicaSets that sends to seen with each Reconcile how many pods its second source knows.
@@ -148,8 +148,8 @@ func reconciling(t *testing.T, c client.Client, pods fields.Selector,
 	synctest.Wait()
 }
 
-// TestEveryKindIsSeenInOrder: a ReplicaSet that was created after a pod is not reconciled before the pod was
-// seen, however late the watch of pods is.
+// TestEveryKindIsSeenInOrder: a ReplicaSet that was created after a pod is not reconciled before the loop has seen the
+// pod, even if the watch of pods lags.
 func TestEveryKindIsSeenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -203,17 +203,17 @@ func TestLaggingSourceIsNotAwaitedForever(t *testing.T) {
 		}
 		create(t, c, owner("b"))
 		if synctest.Wait(); len(seen) != 1 {
-			t.Error("the next one waits, too")
+			t.Error("the next key waits, too")
 		}
 		if n := <-seen; n != late {
-			t.Errorf("%d pods seen, want none for sure", n)
+			t.Errorf("%d pods seen, want the mark of a lagging source", n)
 		}
-		c.gate <- struct{}{} // it advances, and Reconcile waits for it again
+		c.gate <- struct{}{} // the source advances, and Reconcile waits for it again
 		synctest.Wait()
 		create(t, c, orphan("second"))
 		create(t, c, owner("c"))
 		if synctest.Wait(); len(seen) != 0 {
-			t.Error("not waited for again")
+			t.Error("Reconcile does not wait for the source again")
 		}
 		c.gate <- struct{}{}
 		if n := <-seen; n != 2 {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TestPace: a key that each of its runs wakes again, also through another key, soon runs twice a second; other keys run
-// at once, and it does, too, after a rest. Keys at rest are forgotten.
+// TestPace: a key that wakes itself in each run, also through another key, soon runs at a limited rate. Other keys run
+// at once, and so does this key after it was idle. The state of idle keys is deleted.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]map[string]string{
@@ -65,6 +65,6 @@ func TestPace(t *testing.T) {
 		p.wait(n, now)
 	}
 	if len(p.of) > minSweep {
-		t.Errorf("%d keys are remembered", len(p.of))
+		t.Errorf("the rates of %d keys are in memory", len(p.of))
 	}
 }

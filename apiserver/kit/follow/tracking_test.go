@@ -19,8 +19,8 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// unordered is an API that does not know the order of changes, as over etcd. Its watches of pods are late, and
-// creations may fail after they have happened.
+// unordered is an API that does not know the order of changes, as with etcd. Its watches of pods lag, and a creation
+// may return an error although the object was stored.
 type unordered struct {
 	client.Client
 	late time.Duration
@@ -43,8 +43,8 @@ func (u *unordered) Create(ctx context.Context, obj client.Object) (client.Objec
 	return created, err
 }
 
-// writing is a loop over ReplicaSets, each Reconcile of which calls write and sends to seen how many pods it knew
-// before, or late if it may lack some.
+// writing runs a loop over ReplicaSets. Each Reconcile sends to seen how many pods it knows, or late if a source may
+// lag, and then calls write.
 func writing(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64,
 	write func(ctx context.Context, c client.Client) error) {
 	c = follow.Tracking(c, clock.RealClock{})
@@ -53,7 +53,7 @@ func writing(t *testing.T, c client.Client, pods fields.Selector, seen chan<- in
 			known = late
 		}
 		seen <- known
-		_ = write(ctx, c) // what a controller does about errors is not the loop's business
+		_ = write(ctx, c) // the loop does not depend on how a controller handles errors
 	})
 }
 
@@ -108,7 +108,7 @@ func TestOwnWritesAreSeen(t *testing.T) {
 				break
 			}
 			if wake(t, c, "web"); len(seen) > 0 {
-				t.Fatalf("step %d: the next one did not wait", step)
+				t.Fatalf("step %d: the next Reconcile did not wait", step)
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -116,8 +116,8 @@ func TestOwnWritesAreSeen(t *testing.T) {
 	})
 }
 
-// TestDoubtfulWrites: a Reconcile cannot rely on its sources for 5 minutes after a write that may have happened,
-// however it ended; a refused write does not count.
+// TestDoubtfulWrites: a Reconcile cannot rely on its sources for 5 minutes after a write with an unknown result. A
+// refused write does not count.
 func TestDoubtfulWrites(t *testing.T) {
 	t.Parallel()
 	refused := apierrors.NewForbidden(client.Pods.GroupResource(), "p", nil)
@@ -155,14 +155,14 @@ func TestDoubtfulWrites(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				if wake(t, c, "web"); <-seen != 1 {
-					t.Error("still in doubt")
+					t.Error("the sources still count as incomplete")
 				}
 			})
 		})
 	}
 }
 
-// TestPartialSources: a source with a selector is known to have seen a write that it does not show.
+// TestPartialSources: Reconcile does not wait for a write that the selector of a source excludes.
 func TestPartialSources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestPartialSources(t *testing.T) {
 		create(t, c, owner("web"))
 		synctest.Wait()
 		if wake(t, c, "web"); len(seen) != 2 || <-seen != 0 || <-seen != 0 {
-			t.Error("not reconciled at once, or said to be incomplete")
+			t.Error("not reconciled at once, or a source counts as incomplete")
 		}
 	})
 }

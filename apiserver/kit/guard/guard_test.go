@@ -86,15 +86,15 @@ func TestKeep(t *testing.T) {
 		}
 		g.Caught("pod", "a/b", &guard.Panic{Value: "boom"})
 		if g.Check() == nil {
-			t.Error("not shown")
+			t.Error("the panic does not make Check fail")
 		}
 		if g.Healthy("pod", "a/b"); g.Check() != nil {
-			t.Error("still shown")
+			t.Error("Check still fails after Healthy")
 		}
 	})
 }
 
-// A panic of a handler ends its response and is counted; one that only ends the response is not.
+// A panic of a handler ends its response and is counted. http.ErrAbortHandler only ends the response.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	g := guard.Logging(zap.NewNop())
@@ -117,20 +117,20 @@ func TestHandler(t *testing.T) {
 var unguarded = map[string]string{
 	"apiserver/registry/registry.go": "a panic is the last event of a watch",
 	"apiserver/kit/client/remote.go": "the client imports only the store; it is not used in process",
-	// The sample image contains the program alone.
+	// The sample image contains only this program.
 	"agent/runtime/fake/program/commands.go": "copies stdin",
 	"agent/runtime/fake/program/system.go":   "keeps a core busy",
 	"agent/runtime/fake/program/serve.go":    "net/http recovers what its handlers panic",
 	// The store must not import packages of the server.
 	"store/copy.go":         "an errgroup that is waited for",
-	"store/bolt/content.go": "bbolt's panics are errors, see Guard there",
+	"store/bolt/content.go": "bbolt's panics become errors, see Guard in that package",
 	"store/bolt/guard.go":   "reads inotify events",
 	"store/etcd/etcd.go":    "compaction",
 	"store/etcd/watch.go":   "decodes what etcd sends",
 	"store/state/state.go":  "snapshots and expiry",
 }
 
-// A goroutine that this package does not start could end the process.
+// A panic of a goroutine that this package does not start could end the process.
 func TestEveryGoroutineIsGuarded(t *testing.T) {
 	t.Parallel()
 	found, excepted := 0, map[string]bool{}
@@ -182,11 +182,11 @@ func TestEveryGoroutineIsGuarded(t *testing.T) {
 		}
 	}
 	if err != nil || found < 500 {
-		t.Errorf("%d files read, %v", found, err)
+		t.Errorf("read %d files, %v", found, err)
 	}
 }
 
-// lost reports whether a call is guard.Spawn; what it returns is the goroutine's panic.
+// lost reports whether a call is guard.Spawn, whose result is the goroutine's panic.
 func lost(call *ast.CallExpr) bool {
 	s, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || s.Sel.Name != "Spawn" {
@@ -196,7 +196,7 @@ func lost(call *ast.CallExpr) bool {
 	return ok && pkg.Name == "guard"
 }
 
-// A panic counts more than an error that it caused, and that came first.
+// Wait returns a panic even if an error that it caused was returned first.
 func TestGroupReturnsThePanic(t *testing.T) {
 	t.Parallel()
 	var g guard.Group

@@ -13,14 +13,14 @@ import (
 	"monopod/apiserver/kit/idlecache"
 )
 
-// It is built once while it is used, released after its idle time and not before, and built again.
+// A value is built once while callers use it, released after its idle time and not before, and then built again.
 func TestKeptWhileUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		built := 0
 		v := idlecache.New(clock.RealClock{}, time.Minute, func() (int, error) { built++; return built, nil })
 		if v.Held() {
-			t.Error("held before anybody asked")
+			t.Error("held before the first Get")
 		}
 		for range 5 { // four minutes of use, never a minute without
 			if got, err := v.Get(); got != 1 || err != nil {
@@ -29,7 +29,7 @@ func TestKeptWhileUsed(t *testing.T) {
 			time.Sleep(59 * time.Second)
 		}
 		if !v.Held() {
-			t.Error("let go a second too early")
+			t.Error("released a second too early")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()

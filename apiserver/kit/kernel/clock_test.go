@@ -8,14 +8,14 @@ import (
 	"monopod/testdata/harness"
 )
 
-// Nothing is sent while the clock only runs; the watch ends with its context.
+// The watch sends nothing while the clock does not jump, and ends with its context.
 func TestWatchClockEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	jumps := WatchClock(ctx)
 	select {
 	case _, open := <-jumps:
-		t.Fatalf("a jump, or the end: open is %v", open)
+		t.Fatalf("the watch reported a jump or ended: open is %v", open)
 	default:
 	}
 	cancel()

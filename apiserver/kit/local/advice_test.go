@@ -31,7 +31,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			want: []string{"kubectl get pods --all-namespaces lists"}},
 		"of a group": {code: 404, answer: status(404, "NotFound",
 			`"group":"apps","kind":"deployments","name":"front"`), want: []string{"add --namespace=shop"}},
-		"of a lost group": {code: 404, answer: status(404, "NotFound", `"group":"acme.com","kind":"things","name":"x"`),
+		"of an unknown group": {code: 404, answer: status(404, "NotFound", `"group":"acme.com","kind":"things","name":"x"`),
 			want: []string{"kubectl get things.acme.com --all-namespaces"}},
 		"an image": {code: 404, answer: status(404, "NotFound", `"kind":"images","name":"r/x:1"`),
 			want: []string{"monopod images ls"}},
@@ -73,7 +73,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Connections that fail say it, too.
+// The error of a failed connection says what to do next.
 func TestConnectionsThatFailSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -148,7 +148,7 @@ func authority(server *httptest.Server) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// kubeconfig writes one; without an authority, the machine's are used.
+// kubeconfig writes a kubeconfig. Without ca, clients use the machine's certificate authorities.
 func kubeconfig(t *testing.T, url, ca string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")

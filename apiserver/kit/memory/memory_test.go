@@ -39,7 +39,7 @@ func TestFreeOfACgroup(t *testing.T) {
 	}
 }
 
-// TestFree: there is some, and not more than there is memory.
+// TestFree: some memory is free, and no more than the limit.
 func TestFree(t *testing.T) {
 	if free, all := Free(), Limit(); free == 0 || free > all {
 		t.Errorf("%d bytes are free of %d", free, all)

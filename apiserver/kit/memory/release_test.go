@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// fileMemory is how much of this process' memory is pages of files, in bytes.
+// fileMemory returns the resident pages of files in this process, in bytes.
 func fileMemory(t *testing.T) uint64 {
 	t.Helper()
 	self, err := procfs.Self()

@@ -94,7 +94,7 @@ func TestOf(t *testing.T) {
 				t.Errorf("%s alone: %s", name, text(got))
 			}
 			if !Names(gr, name) {
-				t.Errorf("%s use %s, where it is not looked up", c.resource, name)
+				t.Errorf("%s use %s, but Names does not report it", c.resource, name)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func TestMust(t *testing.T) {
 	}
 }
 
-func TestOver(t *testing.T) {
+func TestExceeded(t *testing.T) {
 	t.Parallel()
 	amounts := func(s string) corev1.ResourceList {
 		return read(t, new(corev1.ResourceQuota), `{spec: {hard: `+s+`}}`).Spec.Hard

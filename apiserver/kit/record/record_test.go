@@ -157,7 +157,7 @@ func TestEventsPerObjectAreLimited(t *testing.T) {
 		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Later", "x")
 		synctest.Wait()
 		if s.counts()["Later x"] != 1 {
-			t.Error("still silenced")
+			t.Error("an event was dropped although its rate is below the limit again")
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestNeverBlocksAndCloseWaits(t *testing.T) {
 	})
 }
 
-// dropped is the metric.
+// dropped returns the value of the metric.
 func dropped(r *Recorder, why string) float64 {
 	var m dto.Metric
 	if err := r.cfg.Metrics.dropped.WithLabelValues("tester", why).Write(&m); err != nil {
@@ -195,7 +195,7 @@ func dropped(r *Recorder, why string) float64 {
 	return m.Counter.GetValue()
 }
 
-// A panic costs the event that caused it, and no other.
+// A panic drops only the event that caused it.
 func TestPanicDropsOneEvent(t *testing.T) {
 	within(t, func(t *testing.T, s *shelf, r *Recorder) {
 		s.panics = true

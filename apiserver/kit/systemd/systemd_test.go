@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// listen is the service manager's end of the socket in the environment.
+// listen returns the service manager's socket, whose address is in the environment.
 func listen(t *testing.T, address string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
@@ -62,21 +62,21 @@ func TestReadyIsNotified(t *testing.T) {
 				})
 			}()
 			if said := hear(t, conn, 200*time.Millisecond); said != "" {
-				t.Errorf("it says %q and is not ready", said)
+				t.Errorf("notified %q before it is ready", said)
 			}
 			is.Store(true)
 			if said := hear(t, conn, harness.Bound); said != "READY=1" {
-				t.Errorf("it is ready and says %q", said)
+				t.Errorf("notified %q when it is ready, want READY=1", said)
 			}
 			cancel()
 			if said := hear(t, conn, harness.Bound); said != "STOPPING=1" {
-				t.Errorf("it ends and says %q", said)
+				t.Errorf("notified %q at its end, want STOPPING=1", said)
 			}
 			if err := <-over; err != nil {
 				t.Error(err)
 			}
 			if left := os.Getenv("NOTIFY_SOCKET"); left != "" {
-				t.Errorf("programs started later find %q", left)
+				t.Errorf("NOTIFY_SOCKET is still %q for child processes", left)
 			}
 		})
 	}
@@ -91,14 +91,14 @@ func TestEndsBeforeReady(t *testing.T) {
 		return nil
 	})
 	if said := hear(t, conn, harness.Bound); said != "STOPPING=1" || err != nil {
-		t.Errorf("it says %q, %v", said, err)
+		t.Errorf("notified %q, %v", said, err)
 	}
 }
 
 func TestNoNotificationWithoutSocket(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	err := systemd.Take().Run(t.Context(), clock.RealClock{}, func(context.Context) error {
-		t.Error("it is requested without a watcher")
+		t.Error("asked whether the server is ready, without a socket")
 		return nil
 	})
 	if err != nil {

@@ -22,7 +22,7 @@ func TestPullPolicy(t *testing.T) {
 	}
 }
 
-// Upstream's texts, which clients look for.
+// The errors are upstream's, because clients search for these texts.
 func TestCertificateSeconds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -111,7 +111,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	wantRefusal(t, err, http.StatusForbidden,
 		`serviceaccounts "late" is forbidden: unable to create new content in namespace tenant because it is being terminated`)
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		t.Errorf("no cause that clients know: %v", err)
+		t.Errorf("the error lacks the cause NamespaceTerminating: %v", err)
 	}
 	nowhere := account("a")
 	nowhere.Namespace = "nowhere"
@@ -155,7 +155,7 @@ func TestDefaultTolerationSeconds(t *testing.T) {
 		`tolerations: [{key: node.kubernetes.io/unreachable, operator: Exists, tolerationSeconds: 5}]`: "",
 	} {
 		pod := parse(t, spec)
-		if strings.Contains(spec, "tolerationSeconds") { // which need the effect
+		if strings.Contains(spec, "tolerationSeconds") { // tolerationSeconds needs an effect
 			pod.Spec.Tolerations[0].Effect = corev1.TaintEffectNoExecute
 			want = "node.kubernetes.io/unreachable node.kubernetes.io/not-ready"
 		}
@@ -202,7 +202,7 @@ func TestServiceAccount(t *testing.T) {
 	for name, c := range map[string]struct{ spec, kind, refused string }{
 		"none named": {spec: `{}`},
 		"one named":  {spec: `serviceAccountName: quiet`},
-		"by its old name, which is not there": {spec: `serviceAccount: gone`,
+		"a missing one, by the deprecated field": {spec: `serviceAccount: gone`,
 			refused: `pods "p" is forbidden: error looking up service account tenant/gone: serviceaccount "gone" not found`},
 		"mirror pod": {spec: `nodeName: n1`, kind: mirror},
 		"mirror pod with an account": {spec: "nodeName: n1\nserviceAccountName: default", kind: mirror,
@@ -272,17 +272,18 @@ func TestCredentialsAreMounted(t *testing.T) {
 		volumes int
 		mounted string
 	}{
-		"by itself": {"initContainers: [{name: i, image: x}]\n" +
+		"all containers": {"initContainers: [{name: i, image: x}]\n" +
 			"containers: [{name: a, image: x}, {name: b, image: x}]", 1, "i a b"},
-		"the pod says no":     {`automountServiceAccountToken: false`, 0, ""},
-		"the account says no": {`serviceAccountName: quiet`, 0, ""},
-		"the pod wins":        {"serviceAccountName: quiet\nautomountServiceAccountToken: true", 1, "c"},
-		"something else there": {"volumes: [{name: mine, emptyDir: {}}]\n" +
+		"disabled by the pod":     {`automountServiceAccountToken: false`, 0, ""},
+		"disabled by the account": {`serviceAccountName: quiet`, 0, ""},
+		"enabled by the pod":      {"serviceAccountName: quiet\nautomountServiceAccountToken: true", 1, "c"},
+		"a mount at the same path": {"volumes: [{name: mine, emptyDir: {}}]\n" +
 			"containers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}, {name: b, image: x}]", 2,
 			"b"},
-		"all have their own": {"volumes: [{name: mine, emptyDir: {}}]\n" +
+		"a mount at the same path in all": {"volumes: [{name: mine, emptyDir: {}}]\n" +
 			"containers: [{name: a, image: x, volumeMounts: [{name: mine, mountPath: " + at + "}]}]", 1, ""},
-		"brought along": {"volumes: [{name: kube-api-access-mine, emptyDir: {}}]\ncontainers: [{name: a, image: x}]", 1, "a"},
+		"a volume of this name": {"volumes: [{name: kube-api-access-mine, emptyDir: {}}]\n" +
+			"containers: [{name: a, image: x}]", 1, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -54,7 +54,7 @@ func TestLimitRangerDefaults(t *testing.T) {
 		t.Error(diff)
 	}
 	if got.Status.QOSClass != corev1.PodQOSBurstable {
-		t.Errorf("the class is %s: it does not know what was filled in", got.Status.QOSClass)
+		t.Errorf("QoS class %s: it was determined without the defaults", got.Status.QOSClass)
 	}
 }
 

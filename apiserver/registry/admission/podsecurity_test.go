@@ -49,7 +49,7 @@ func TestPodSecurity(t *testing.T) {
 			`would violate PodSecurity "baseline:latest": privileged`},
 		"enforce less than warn": {levels("enforce", "baseline", "warn", "restricted"), plainSpec, "",
 			`would violate PodSecurity "restricted:latest"`},
-		"audit says nothing": {levels("audit", "restricted"), rootSpec, "", ""},
+		"audit does not warn": {levels("audit", "restricted"), rootSpec, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -66,7 +66,7 @@ func TestQuotaOfPods(t *testing.T) {
 			podOf(t, "a", `{requests: {cpu: 2}, limits: {memory: 2Gi, cpu: 2}}`)},
 			`exceeded quota: compute, requested: limits.memory=2Gi,requests.cpu=2, used: limits.memory=0,requests.cpu=0, ` +
 				`limited: limits.memory=1Gi,requests.cpu=1`},
-		"says none": {[]client.Object{compute.DeepCopy(), podOf(t, "a", `{}`)},
+		"no requests and limits": {[]client.Object{compute.DeepCopy(), podOf(t, "a", `{}`)},
 			`pods "a" is forbidden: failed quota: compute: must specify limits.memory for: c; requests.cpu for: c`},
 		"best effort": {[]client.Object{quotaOf(t, "effort", `{hard: {pods: 1}, scopes: [BestEffort]}`), podOf(t, "a", `{}`),
 			podOf(t, "b", one), podOf(t, "c", `{}`)},
@@ -89,7 +89,7 @@ func TestQuotaOfPods(t *testing.T) {
 	}
 }
 
-func TestQuotaOfEverythingElse(t *testing.T) {
+func TestQuotaOfOtherKinds(t *testing.T) {
 	t.Parallel()
 	configMap := func(name string) client.Object {
 		return object(t, new(corev1.ConfigMap), `{metadata: {name: `+name+`}}`)

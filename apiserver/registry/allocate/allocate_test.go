@@ -119,12 +119,12 @@ func TestAddressesAreUnique(t *testing.T) {
 			t.Fatalf("%d: %s after %v", i, ip, seen)
 		}
 		if last := netip.MustParseAddr(ip).As4()[3]; i < 15 && last < 16 {
-			t.Errorf("%d: %s is of the band that is asked for by number", i, ip)
+			t.Errorf("%d: %s is in the range for static addresses", i, ip)
 		}
 		seen[ip] = true
 	}
 	if seen["10.96.0.0"] || seen["10.96.0.1"] || seen["10.96.0.31"] {
-		t.Errorf("got one that is not to be given: %v", seen)
+		t.Errorf("a reserved address was allocated: %v", seen)
 	}
 	err := c.write(c.read("more", onePort))
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "range is full") {
@@ -134,7 +134,7 @@ func TestAddressesAreUnique(t *testing.T) {
 	c.apply("more", onePort)
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentAllocations(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-30199")
 	var wg sync.WaitGroup
@@ -188,7 +188,7 @@ func TestFailedWritesReleaseAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.write(c.read("b", `clusterIP: 10.96.0.9, `+onePort)); !apierrors.IsInvalid(err) {
-		t.Errorf("a reserved address was given: %v", err)
+		t.Errorf("an address in use was allocated again: %v", err)
 	}
 	release()
 	c.apply("b", `type: NodePort, clusterIP: 10.96.0.9, `+onePort)
@@ -236,7 +236,7 @@ func TestInvalidAllocations(t *testing.T) {
 	}
 }
 
-// what returns the allocated fields of a Service.
+// what returns the allocated fields of a Service as text.
 func what(s *corev1.Service) string {
 	text := fmt.Sprint(s.Spec.ClusterIPs, s.Spec.IPFamilies)
 	if p := s.Spec.IPFamilyPolicy; p != nil {
@@ -303,7 +303,7 @@ func TestTypesChange(t *testing.T) {
 		inside.Spec.HealthCheckNodePort != 0 {
 		t.Errorf("got %+v", inside.Spec)
 	}
-	// both are free again
+	// Both node ports were released.
 	c.apply("both", `type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30001}]`)
 	c.apply("s", `type: ExternalName, externalName: a`)
 	c.apply("other", `clusterIP: `+first.Spec.ClusterIP+`, `+onePort)

@@ -137,7 +137,7 @@ func TestJobFields(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if !r.Orphans || r.OrphanWarning == "" {
-		t.Error("a deletion that does not say would remove the pods, or not tell")
+		t.Error("a deletion without a propagation policy does not orphan the pods, or does not warn")
 	}
 }
 

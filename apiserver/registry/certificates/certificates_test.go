@@ -54,7 +54,7 @@ func as(t *testing.T, name string, groups ...string) context.Context {
 		auth.User{Name: name, UID: "u", Groups: groups, Extra: map[string][]string{"a": {"b"}}})
 }
 
-// asked returns a valid request with the organization.
+// asked returns a valid request for the organization.
 func asked(t *testing.T, organization string, change ...func(*request)) *request {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -83,12 +83,12 @@ func TestPodRequests(t *testing.T) {
 			s.MaxExpirationSeconds = new(
 				int32(365 * 86400))
 		}, "must be in the range [3600, 7862400]"},
-		"two days of Kubernetes": {func(s *certificatesv1.PodCertificateRequestSpec) {
+		"two days for a signer of Kubernetes": {func(s *certificatesv1.PodCertificateRequestSpec) {
 			s.SignerName, s.MaxExpirationSeconds = "kubernetes.io/kube-apiserver-client-pod", new(int32(2*86400))
 		}, "must be in the range [3600, 86400]"},
 		"no CSR": {func(s *certificatesv1.PodCertificateRequestSpec) { s.StubPKCS10Request = nil },
 			"spec.stubPKCS10Request: Invalid value: must be a DER-encoded"},
-		"a signature of something": {func(s *certificatesv1.PodCertificateRequestSpec) {
+		"an invalid signature": {func(s *certificatesv1.PodCertificateRequestSpec) {
 			s.StubPKCS10Request = tampered(
 				good)
 		}, "could not verify the signature"},
@@ -176,7 +176,7 @@ func TestPodCertificates(t *testing.T) {
 		want   string
 	}{
 		"issued": {"sign", issue(t, key, now, time.Hour), ""},
-		"by someone": {"ann", issue(t, key, now, time.Hour),
+		"without the verb sign": {"ann", issue(t, key, now, time.Hour),
 			`spec.signerName: Forbidden: User "ann" is not permitted to "sign" for signer "example.com/signer"`},
 		"for another key": {"sign", issue(t, other, now, time.Hour),
 			"leaf certificate was not issued to the requested public key"},
@@ -189,7 +189,8 @@ func TestPodCertificates(t *testing.T) {
 			s.NotAfter,
 				s.BeginRefreshAt = nil, nil
 		}), "status.beginRefreshAt: Required value"},
-		"another end": {"sign", issue(t, key, now, time.Hour, func(s *status) { s.NotAfter = s.NotBefore }),
+		"another end than the certificate's": {"sign", issue(t, key, now, time.Hour,
+			func(s *status) { s.NotAfter = s.NotBefore }),
 			"must be set to the NotAfter time encoded in the leaf certificate"},
 		"refreshed at once": {"sign", issue(t, key, now, time.Hour,
 			func(s *status) { s.BeginRefreshAt = s.NotBefore }), "must be at least 10 minutes after status.notBefore"},
@@ -206,7 +207,7 @@ func TestPodCertificates(t *testing.T) {
 		"denied and failed": {"ann", ended("Denied", "Failed"), "There may be at most one condition"},
 		"denied with a chain": {"sign", issue(t, key, now, time.Hour,
 			func(s *status) { s.Conditions[0].Type = "Denied" }), "non-condition status fields must be empty"},
-		"approved, as another API": {"ann", ended("Approved"), "status.conditions[0].type: Unsupported value"},
+		"approved": {"ann", ended("Approved"), "status.conditions[0].type: Unsupported value"},
 	} {
 		api := open(t, "example.com/signer")
 		obj, err := api.Create(as(t, "ann"), podAsks(t, key))

@@ -48,7 +48,7 @@ func TestEventsRoundTrip(t *testing.T) {
 	t.Parallel()
 	view := resourceOf(t, "Event", "events.k8s.io").View
 	if view.Of != client.Events {
-		t.Errorf("a view of %v", view.Of)
+		t.Errorf("a view of %v, want Events", view.Of)
 	}
 	full := fullEvent()
 	for i, v := 0, reflect.ValueOf(*full); i < v.NumField(); i++ {
@@ -91,7 +91,7 @@ func TestNewEventFields(t *testing.T) {
 		}
 	}
 	if got.Has("involvedObject.kind") {
-		t.Error("it knows a field of the older version")
+		t.Error("the fields contain one of the older version")
 	}
 }
 

@@ -22,14 +22,14 @@ func TestMemoryIsBounded(t *testing.T) {
 			continue
 		}
 		if kept++; i < len(stored)-32 {
-			t.Errorf("object %d of %d is remembered", i, len(stored))
+			t.Errorf("object %d of %d is cached", i, len(stored))
 		}
 	}
 	if kept < 25 || m.bytes > maxCached || len(m.all) != kept {
-		t.Errorf("%d objects of 1 MiB are remembered, as %d, with %d bytes", kept, len(m.all), m.bytes)
+		t.Errorf("%d objects of 1 MiB are cached, in %d entries, with %d bytes", kept, len(m.all), m.bytes)
 	}
 	large := of(10)
 	if m.add(large, v, of(maxCached/2)); large.convertedTo(v) != nil || stored[99].convertedTo(v) == nil {
-		t.Error("a large object is remembered in the place of others")
+		t.Error("a large object replaced cached ones")
 	}
 }

@@ -69,7 +69,7 @@ func objectVersion(tb testing.TB) *Version {
 	return NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 }
 
-// objectSpecs are specs with whether they are valid and have no unknown field.
+// objectSpecs contains specs; valid means that a spec matches the schema and has no unknown field.
 var objectSpecs = []struct {
 	spec  string
 	valid bool
@@ -142,7 +142,7 @@ func read(t *testing.T, v *Version, data []byte) bool {
 		t.Fatalf("%s is read as\n%s, which is read as\n%v (%v, %v)", data, text, again, more, err)
 	}
 	if is := len(v.validate(again, nil, "")) == 0; is != valid {
-		t.Fatalf("%s is valid: %t, and as it was read: %t", data, valid, is)
+		t.Fatalf("%s is valid: %t, and after it was encoded: %t", data, valid, is)
 	}
 	return valid && len(found) == 0
 }

@@ -22,8 +22,8 @@ func read(t *testing.T) *definitions.Set {
 	return set
 }
 
-// The file has the versions of the modules in go.mod. If this fails: go -C testdata/openapi get those versions, then
-// make openapi.
+// definitions.zst was generated from the versions of the modules in go.mod. If this fails: go -C testdata/openapi get
+// those versions, then make openapi.
 func TestGeneratedFromModulesInUse(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("../../../go.mod")
@@ -33,7 +33,7 @@ func TestGeneratedFromModulesInUse(t *testing.T) {
 	modules := read(t).Modules
 	for _, name := range []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/kube-openapi"} {
 		if modules[name] == "" || !strings.Contains(string(mod), "\t"+name+" "+modules[name]+"\n") {
-			t.Errorf("%s: definitions.zst is of %q, go.mod says otherwise", name, modules[name])
+			t.Errorf("%s: definitions.zst was generated from %q, which is not the version in go.mod", name, modules[name])
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestComplete(t *testing.T) {
 			}
 			for _, ref := range mention.FindAllStringSubmatch(string(text), -1) {
 				if set.Get(ref[1]) == nil || !slices.Contains(d.Refs, ref[1]) {
-					t.Errorf("%s mentions %s and does not say so", name, ref[1])
+					t.Errorf("%s refers to %s, which is not defined or not in Refs", name, ref[1])
 				}
 			}
 		}
@@ -83,9 +83,9 @@ func TestFields(t *testing.T) {
 		d := set.Get(name)
 		switch {
 		case want == "" && d != nil:
-			t.Errorf("there is a %s", name)
+			t.Errorf("%s is defined", name)
 		case want != "" && d == nil:
-			t.Errorf("there is no %s", name)
+			t.Errorf("%s is not defined", name)
 		case want != "" && !strings.Contains(string(d.V3), want):
 			t.Errorf("%s has no %s: %s", name, want, d.V3)
 		}

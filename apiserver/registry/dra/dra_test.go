@@ -26,7 +26,7 @@ func resourceOf(t *testing.T, name string) kind.Resource {
 	return all[i]
 }
 
-// since is the time of the writes of tests.
+// since is the time at which the tests write.
 var since = metav1.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // object returns a new object of a kind with its defaults.
@@ -252,22 +252,22 @@ func TestChanges(t *testing.T) {
 		"another allocation": {kind: "ResourceClaim", next: other, cur: allocated + "}", sub: "status",
 			want: "status.allocation: Invalid value"},
 		"deallocated": {kind: "ResourceClaim", next: "status: {}", cur: allocated + "}", sub: "status"},
-		"reserved while ending": {kind: "ResourceClaim", next: allocated + reserved("u") + "}", cur: allocated + "}",
+		"reserved while terminating": {kind: "ResourceClaim", next: allocated + reserved("u") + "}", cur: allocated + "}",
 			sub: "status", deleting: true, want: "status.reservedFor: Forbidden"},
-		"reserved before": {kind: "ResourceClaim", next: allocated + reserved("u") + "}",
+		"reserved before the deletion": {kind: "ResourceClaim", next: allocated + reserved("u") + "}",
 			cur: allocated + reserved("u") + "}", sub: "status", deleting: true},
 		"reserved twice": {kind: "ResourceClaim", next: allocated +
 			"reservedFor: [{resource: pods, name: p, uid: u}, {resource: pods, name: p, uid: u}]}", sub: "status",
 			want: "reservedFor[1].uid: Duplicate value"},
-		"nobody": {kind: "ResourceClaim", next: allocated + "reservedFor: [{}]}", sub: "status",
+		"reserved for nothing": {kind: "ResourceClaim", next: allocated + "reservedFor: [{}]}", sub: "status",
 			want: "reservedFor[0].resource: Required value"},
-		"reported": {kind: "ResourceClaim", next: allocated +
+		"device status": {kind: "ResourceClaim", next: allocated +
 			"devices: [{driver: d, pool: p, device: x, data: {a: 1}}]}", sub: "status"},
 		"condition of a rule": {kind: "DeviceTaintRule", next: "status: {conditions: [{type: A}]}", cur: "spec: {}",
 			sub: "status", want: "status.conditions[0].status: Required value"},
-		"reported, not its own": {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: y}]}",
+		"status of another device": {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: y}]}",
 			sub: "status", want: "status.devices[0]: Invalid value"},
-		"reported, no object": {kind: "ResourceClaim", next: allocated +
+		"status with invalid data": {kind: "ResourceClaim", next: allocated +
 			"devices: [{driver: d, pool: p, device: x, data: 1}]}", sub: "status",
 			want: "status.devices[0].data: Invalid value"},
 	} {

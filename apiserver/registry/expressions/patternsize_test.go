@@ -23,9 +23,9 @@ func TestPatternSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// compiled programs begin with a fail and end with a match instruction
+		// Compiled programs begin with a fail instruction and end with a match instruction.
 		if made := len(program.Inst) - 2; size > max(3*made, 150) || 2*size < made {
-			t.Errorf("%.40q: %d, %d are made", expression, size, made)
+			t.Errorf("%.40q: estimated %d instructions, compiled %d", expression, size, made)
 		}
 	}
 	huge, err := syntax.Parse("("+strings.Repeat("x", 1<<21)+"){2}", syntax.Perl)

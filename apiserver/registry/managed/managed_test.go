@@ -153,7 +153,7 @@ func TestBeforeFirstApply(t *testing.T) {
 			`"f:minReadySeconds":{},"f:replicas":{}`},
 		"not by kubectl":  {"", "", `"f:labels":{".":{},"f:a":{}}`},
 		"another version": {strings.ReplaceAll(applied, "apps/v1", "apps/v1beta1"), "", `"f:labels":{".":{},"f:a":{}}`},
-		"no JSON":         {"{", "", `"f:labels":{".":{},"f:a":{}}`},
+		"not JSON":        {"{", "", `"f:labels":{".":{},"f:a":{}}`},
 		"a huge quantity": {strings.Replace(applied, `"paused":true`,
 			`"template":{"spec":{"overhead":{"cpu":"1e999999999"}}}`, 1), "", `"f:labels":{".":{},"f:a":{}}`},
 	} {
@@ -176,7 +176,7 @@ func TestBeforeFirstApply(t *testing.T) {
 			t.Errorf("%s: kubectl owns %s, want %s", name, got, c.kubectls)
 		}
 		if got := owned(obj, "before-first-apply"); !strings.Contains(got, c.others) || !strings.Contains(got, "revision") {
-			t.Errorf("%s: no manager owns %s, want %s", name, got, c.others)
+			t.Errorf("%s: before-first-apply owns %s, want %s", name, got, c.others)
 		}
 		if owned(obj, "opening") != "" || len(cur.ManagedFields) > 0 {
 			t.Errorf("%s: managers %v, before %v", name, obj.GetManagedFields(), cur.ManagedFields)
@@ -212,7 +212,7 @@ func TestManagersFromClients(t *testing.T) {
 	}
 }
 
-// New times alone are not a change; with another change they are.
+// KeepTimes restores the old times unless an object has other changes, too.
 func TestKeepTimes(t *testing.T) {
 	t.Parallel()
 	object := func(data string, at int64, manager string) *corev1.ConfigMap {
@@ -235,8 +235,8 @@ func TestKeepTimes(t *testing.T) {
 	}
 }
 
-// The schemas are released when no more applies come.
-func TestLetGo(t *testing.T) {
+// The schemas are released some minutes after the last apply.
+func TestSchemasAreReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fields := managed.New(clock.RealClock{})

@@ -65,9 +65,9 @@ func TestPrintPods(t *testing.T) {
 			"state: {terminated: {exitCode: 1, reason: Error}}}]}", "0/1|Init:Error|0"},
 		"init exit code": {withInit + "status: {phase: Pending, initContainerStatuses: [{name: i, " +
 			"state: {terminated: {exitCode: 1}}}]}", "0/1|Init:ExitCode:1|0"},
-		"init loops": {withInit + "status: {phase: Pending, initContainerStatuses: [{name: i, restartCount: 4, " +
+		"init crash loop": {withInit + "status: {phase: Pending, initContainerStatuses: [{name: i, restartCount: 4, " +
 			"state: {waiting: {reason: CrashLoopBackOff}}}]}", "0/1|Init:CrashLoopBackOff|4"},
-		"init through": {withInit + "status: {phase: Running, initContainerStatuses: [{name: i, restartCount: 2, " +
+		"init completed": {withInit + "status: {phase: Running, initContainerStatuses: [{name: i, restartCount: 2, " +
 			"state: {terminated: {exitCode: 0}}}, {name: j, state: {terminated: {exitCode: 0}}}], " +
 			"containerStatuses: [{name: a, ready: true, state: {running: {}}}]}", "1/1|Running|0"},
 		"sidecar": {sidecar + "status: {phase: Running, initContainerStatuses: [{name: s, ready: true, " +

@@ -41,7 +41,7 @@ func TestEphemeralContainers(t *testing.T) {
 		"target is ephemeral": {"[" + old + ", {name: new, image: z, targetContainerName: old}]",
 			[]string{"spec.ephemeralContainers[1].targetContainerName: Not found"}},
 		"no image": {"[" + old + ", {name: new}]", []string{"spec.ephemeralContainers[1].image: Required value"}},
-		"part of the service": {"[" + old + ", {name: new, image: z, ports: [{containerPort: 1}], " +
+		"forbidden fields": {"[" + old + ", {name: new, image: z, ports: [{containerPort: 1}], " +
 			"resources: {limits: {cpu: 1}}, livenessProbe: {exec: {command: [a]}}, lifecycle: {preStop: {sleep: {seconds: 1}}}}]",
 			[]string{"spec.ephemeralContainers[1].ports: Forbidden", "spec.ephemeralContainers[1].resources: Forbidden",
 				"spec.ephemeralContainers[1].livenessProbe: Forbidden", "spec.ephemeralContainers[1].lifecycle: Forbidden"}},
@@ -53,7 +53,7 @@ func TestEphemeralContainers(t *testing.T) {
 			kindtest.WantErrors(t, kindtest.Validate(r, next, cur, "ephemeralcontainers"), c.want...)
 			p := next.(*corev1.Pod)
 			if len(p.Spec.Containers) != 1 || p.Labels["a"] != "b" {
-				t.Error("more changed than the ephemeral containers")
+				t.Error("other fields than the ephemeral containers changed")
 			}
 			if moved := p.Generation != cur.GetGeneration(); moved == (name == "nothing new") {
 				t.Errorf("generation %d after %d", p.Generation, cur.GetGeneration())
@@ -75,9 +75,10 @@ func TestResize(t *testing.T) {
 		spec string
 		want []string
 	}{
-		"more": {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 3, memory: 2Gi}, " +
+		"increased": {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 3, memory: 2Gi}, " +
 			"limits: {cpu: 4, memory: 2Gi}}}]", nil},
-		"less": {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 1m, memory: 1Mi}, limits: {cpu: 1m}}}]", nil},
+		"decreased": {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 1m, memory: 1Mi}, limits: {cpu: 1m}}}]",
+			nil},
 		"request removed": {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]",
 			[]string{"spec.containers[0].resources.requests: Forbidden"}},
 		"limit removed": {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}}}]",

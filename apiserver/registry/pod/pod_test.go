@@ -74,7 +74,7 @@ containers: [{name: a, image: b, resources: {limits: {cpu: 2, memory: 1}, reques
 	}
 	requests := pod.Spec.Containers[0].Resources.Requests
 	if requests.Cpu().String() != "1" || requests.Memory().String() != "1" {
-		t.Errorf("requests %v, want the cpu asked for and the memory limit", requests)
+		t.Errorf("requests %v, want the requested CPU and the memory limit", requests)
 	}
 }
 
@@ -107,9 +107,9 @@ func TestPodGrace(t *testing.T) {
 		asked *int64
 		want  int64
 	}{
-		"its own":         {"n", "Running", new(int64(7)), nil, 7},
+		"of the spec":     {"n", "Running", new(int64(7)), nil, 7},
 		"asked":           {"n", "Running", new(int64(7)), new(int64(3)), 3},
-		"asked for zero":  {"n", "Running", new(int64(7)), new(int64(0)), 0},
+		"requested zero":  {"n", "Running", new(int64(7)), new(int64(0)), 0},
 		"default":         {"n", "Running", nil, nil, 30},
 		"negative":        {"n", "Running", new(int64(7)), new(int64(-5)), 1},
 		"no node":         {"", "Pending", new(int64(7)), nil, 0},
@@ -125,7 +125,7 @@ func TestPodGrace(t *testing.T) {
 }
 
 // TestNegativeGracePeriod checks that a negative grace period is stored as 1, even of a pod that an earlier release
-// stored, and that 0 stays.
+// stored, and that 0 remains 0.
 func TestNegativeGracePeriod(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]int64{"-1": 1, "0": 0, "7": 7} {

@@ -29,26 +29,26 @@ func TestPodSpecUpdate(t *testing.T) {
 		want   string
 	}{
 		"image": {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "c" }, ""},
-		"image gone": {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "" },
+		"image removed": {plain, func(s *corev1.PodSpec) { s.Containers[0].Image = "" },
 			"spec.containers[0].image: Required value"},
 		"command":      {plain, func(s *corev1.PodSpec) { s.Containers[0].Command = []string{"x"} }, "spec: Forbidden"},
 		"host network": {plain, func(s *corev1.PodSpec) { s.HostNetwork = true }, "spec: Forbidden"},
 		"node":         {plain, func(s *corev1.PodSpec) { s.NodeName = "n" }, "spec: Forbidden"},
-		"one more": {plain, func(s *corev1.PodSpec) {
+		"container added": {plain, func(s *corev1.PodSpec) {
 			s.Containers = append(s.Containers, corev1.Container{Name: "c",
 				Image: "d"})
 		}, "spec.containers: Forbidden"},
-		"deadline nearer": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) }, ""},
-		"deadline farther": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(50)) },
+		"deadline decreased": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) }, ""},
+		"deadline increased": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(50)) },
 			"spec.activeDeadlineSeconds: Invalid value"},
-		"deadline gone": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil },
+		"deadline removed": {plain, func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil },
 			"spec.activeDeadlineSeconds: Invalid value"},
 		"toleration added": {plain, func(s *corev1.PodSpec) {
 			s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: "k", Operator: "Exists"})
 		}, ""},
 		"toleration changed": {"{tolerations: [{key: k, operator: Exists}], containers: [{name: a, image: b}]}",
 			func(s *corev1.PodSpec) { s.Tolerations[0].Key = "l" }, "spec.tolerations: Forbidden"},
-		"gate opened": {gated, func(s *corev1.PodSpec) { s.SchedulingGates = nil }, ""},
+		"gate removed": {gated, func(s *corev1.PodSpec) { s.SchedulingGates = nil }, ""},
 		"gate added": {plain,
 			func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x/z"}} },
 			"spec.schedulingGates[0].name: Forbidden"},
@@ -98,7 +98,7 @@ func TestPodGeneration(t *testing.T) {
 	relabelled, _ := updatePod(t, old,
 		func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"}; p.Spec.DNSPolicy = "" })
 	if relabelled.Generation != 1 {
-		t.Errorf("labels and left out defaults moved the generation to %d", relabelled.Generation)
+		t.Errorf("an update of labels without the defaults changed the generation to %d", relabelled.Generation)
 	}
 	changed, _ := updatePod(t, old, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "c"; p.Status.Phase = "Running" })
 	if changed.Generation != 2 || changed.Status.Phase != corev1.PodPending {

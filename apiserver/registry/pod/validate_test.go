@@ -219,7 +219,7 @@ func TestPodBad(t *testing.T) {
 				"spec.containers[0].volumeMounts[0].mountPropagation: Forbidden"},
 		{`{volumes: [{name: v}], containers: [{name: a, image: b, volumeDevices: [{name: v, devicePath: /dev/x}]}]}`,
 			"spec.containers[0].volumeDevices[0].name: Invalid value"},
-		// the pod's life and names
+		// lifecycle and names
 		{`{restartPolicy: Maybe, activeDeadlineSeconds: 0, containers: [{name: a, image: b}]}`,
 			"spec.restartPolicy: Unsupported value\nspec.activeDeadlineSeconds: Invalid value"},
 		{`{terminationGracePeriodSeconds: -1, schedulerName: "My Scheduler/1", containers: [{name: a, image: b}]}`, ""},

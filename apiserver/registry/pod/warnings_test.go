@@ -97,7 +97,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A template gets a warning about AppArmor's annotation, a pod does not.
+// A template with AppArmor's annotation causes a warning, a pod does not.
 func TestTemplateWarnings(t *testing.T) {
 	t.Parallel()
 	var template corev1.PodTemplateSpec

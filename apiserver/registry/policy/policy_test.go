@@ -135,7 +135,7 @@ func TestResourceQuotaUpdate(t *testing.T) {
 	}
 }
 
-func TestOnlyTheCountOfAQuotaIsVolatile(t *testing.T) {
+func TestOnlyTheStatusOfAQuotaIsVolatile(t *testing.T) {
 	t.Parallel()
 	r := of(t, "ResourceQuota")
 	old := kindtest.Create(t, r, `{spec: {hard: {pods: 1}}}`).(*corev1.ResourceQuota)
@@ -144,7 +144,7 @@ func TestOnlyTheCountOfAQuotaIsVolatile(t *testing.T) {
 	changed.Labels = map[string]string{"a": "b"}
 	if r.Durability(old, counted) != store.Volatile || r.Durability(old, changed) != store.Durable || r.Durability(nil,
 		old) != store.Durable {
-		t.Error("the disk is written for a count, or not for a change")
+		t.Error("a change of only the status is durable, or another change is not")
 	}
 }
 

@@ -149,7 +149,7 @@ func TestServiceUpdate(t *testing.T) {
 	dual := `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1, "fd00::1"], ipFamilies: [IPv4, IPv6]`
 	four := `ipFamilies: [IPv4]` // as allocated, from the address
 	for name, c := range map[string]struct{ old, next, want string }{
-		"address left out": {spec(clusterIP, onePort), spec(onePort, four), ""},
+		"address omitted": {spec(clusterIP, onePort), spec(onePort, four), ""},
 		"another address": {spec(clusterIP, onePort), spec(onePort, four, `clusterIP: 10.96.1.2`),
 			"spec.clusterIPs[0]: Invalid value"},
 		"headless": {spec(clusterIP, onePort), spec(onePort, `clusterIP: None`), "spec.clusterIPs[0]: Invalid value"},
@@ -159,20 +159,20 @@ func TestServiceUpdate(t *testing.T) {
 			"spec.ipFamilies[0]: Invalid value\nspec.clusterIPs[0]: Invalid value"},
 		"second family released": {spec(dual, onePort),
 			spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack`), ""},
-		"second family lost": {spec(dual, onePort),
+		"second family removed": {spec(dual, onePort),
 			spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ipFamilyPolicy: PreferDualStack`),
 			"spec.ipFamilyPolicy: Invalid value\nspec.ipFamilyPolicy: Invalid value"},
-		"to a name": {spec(clusterIP, onePort), spec(`type: ExternalName, externalName: a`), ""},
-		"to a name, kept": {spec(clusterIP, onePort),
+		"to ExternalName": {spec(clusterIP, onePort), spec(`type: ExternalName, externalName: a`), ""},
+		"to ExternalName with the address": {spec(clusterIP, onePort),
 			spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ` +
 				`ipFamilyPolicy: SingleStack`), ""},
-		"to a name, other": {spec(clusterIP, onePort),
+		"to ExternalName with another address": {spec(clusterIP, onePort),
 			spec(`type: ExternalName, externalName: a, clusterIP: 10.96.1.2`), "spec.clusterIPs: Forbidden"},
 		"class of a balancer": {balanced(`loadBalancerClass: a/b`), balanced(`loadBalancerClass: a/c`),
 			"spec.loadBalancerClass: Invalid value"},
 		"health port": {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`),
 			balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30002`), "spec.healthCheckNodePort: Forbidden"},
-		"health port left out": {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`),
+		"health port omitted": {balanced(`externalTrafficPolicy: Local, healthCheckNodePort: 30001`),
 			balanced(`externalTrafficPolicy: Local`), ""},
 		"no longer a load balancer": {balanced(
 			`externalTrafficPolicy: Local, healthCheckNodePort: 30001, loadBalancerClass: a/b, ` +

@@ -88,7 +88,7 @@ func TestCreation(t *testing.T) {
 	old := kindtest.Create(t, a,
 		`{spec: {attacher: a, nodeName: n1, source: {persistentVolumeName: v}}, status: {attached: true}}`)
 	if old.(*storagev1.VolumeAttachment).Status.Attached {
-		t.Error("attached by its creation")
+		t.Error("the creation set status.attached")
 	}
 	next := kindtest.Update(t, a, old, `{status: {attached: true, attachError: {message: `+long+`, errorCode: -1}}}`,
 		"status")
@@ -167,7 +167,7 @@ func TestCSIDriverDefaultsAndGeneration(t *testing.T) {
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	const meta = "metadata: {name: x, creationTimestamp: '2026-01-01T11:00:00Z'}\n"
-	const gone = "metadata: {name: x, creationTimestamp: '2026-01-01T11:00:00Z', " +
+	const terminating = "metadata: {name: x, creationTimestamp: '2026-01-01T11:00:00Z', " +
 		"deletionTimestamp: '2026-01-01T11:00:00Z'}\n"
 	const volume = "Name|Capacity|Access Modes|Reclaim " +
 		"Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age / VolumeMode"
@@ -180,7 +180,7 @@ func TestColumns(t *testing.T) {
 			"persistentVolumeReclaimPolicy: Retain, claimRef: {namespace: a, name: b}, storageClassName: slow, " +
 			"volumeMode: Block}\nstatus: {phase: Bound, reason: r}",
 			"x|1Gi|RWO,ROX,RWX|Retain|Bound|a/b|slow|<unset>|r|60m|Block"},
-		{"PersistentVolume", volume, gone, "x|0|||Terminating|||<unset>||60m|<unset>"},
+		{"PersistentVolume", volume, terminating, "x|0|||Terminating|||<unset>||60m|<unset>"},
 		{"PersistentVolumeClaim", claim, meta +
 			"spec: {volumeName: v, storageClassName: slow, volumeAttributesClassName: gold, volumeMode: Filesystem}\n" +
 			"status: {phase: Bound, capacity: {storage: 2Gi}, accessModes: [ReadWriteOncePod]}",
@@ -220,7 +220,7 @@ func TestColumns(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.kind, got, c.row)
 		}
 		if r.Columns[0].Format != "name" {
-			t.Errorf("%s: kubectl would not find the name", c.kind)
+			t.Errorf("%s: the first column does not have the format name", c.kind)
 		}
 	}
 }

@@ -39,9 +39,9 @@ func TestValidation(t *testing.T) {
 		"running":      {next: "status: {conditions: [" + condition("Running", "True") + "]}", cur: spec, sub: "status"},
 		"both": {next: "status: {conditions: [" + condition("Succeeded", "True") + "," +
 			condition("Failed", "True") + "]}", cur: spec, sub: "status", want: "Both success"},
-		"ended, running": {next: "status: {conditions: [" + condition("Succeeded", "True") + "," + condition("Running",
+		"succeeded and running": {next: "status: {conditions: [" + condition("Succeeded", "True") + "," + condition("Running",
 			"True") + "]}", cur: spec, sub: "status", want: "Running condition"},
-		"taken back": {next: "status: {conditions: [" + condition("Failed", "False") + "]}",
+		"no longer failed": {next: "status: {conditions: [" + condition("Failed", "False") + "]}",
 			cur: "status: {conditions: [" + condition("Failed", "True") + "]}", sub: "status", want: "Failed condition cannot"},
 		"another version": {next: "status: {resourceVersion: '2'}", cur: "status: {resourceVersion: '1'}", sub: "status",
 			want: "status.resourceVersion"},

@@ -118,12 +118,12 @@ func TestVolumeRecordsPhaseTransition(t *testing.T) {
 	}
 	moved := kindtest.Update(t, r, old, `{status: {phase: Available}}`, "status").(*corev1.PersistentVolume)
 	if at := moved.Status.LastPhaseTransitionTime; at == nil || !at.Time.Equal(kindtest.Now()) {
-		t.Errorf("moved at %v", at)
+		t.Errorf("changed at %v", at)
 	}
 	said := kindtest.Update(t, r, old, `{status: {phase: Available, lastPhaseTransitionTime: "2026-01-01T00:00:05Z"}}`,
 		"status").(*corev1.PersistentVolume)
 	if at := said.Status.LastPhaseTransitionTime; !at.Equal(new(metav1.Date(2026, 1, 1, 0, 0, 5, 0, time.UTC))) {
-		t.Errorf("moved at %v, not when the writer says", at)
+		t.Errorf("changed at %v, want the time that the writer set", at)
 	}
 }
 
@@ -189,14 +189,15 @@ func TestClaimUpdate(t *testing.T) {
 	r := of(t, "PersistentVolumeClaim")
 	bigger := strings.Replace(claimBase, "1Gi", "2Gi", 1)
 	for name, c := range map[string]struct{ phase, capacity, old, next, want string }{
-		"nothing":                 {"Bound", "1Gi", claimBase, claimBase, ""},
-		"grow":                    {"Bound", "1Gi", claimBase, bigger, ""},
-		"grow before it is bound": {"Pending", "", claimBase, bigger, "spec: Forbidden"},
-		"shrink":                  {"Bound", "2Gi", bigger, claimBase, "spec.resources.requests.storage: Forbidden"},
-		"take a growth back":      {"Bound", "512Mi", bigger, claimBase, ""},
-		"volume":                  {"Pending", "", claimBase, claimBase + ", volumeName: v", ""},
-		"another volume":          {"Bound", "1Gi", claimBase + ", volumeName: v", claimBase + ", volumeName: w", "spec: Forbidden"},
-		"a class at last":         {"Pending", "", claimBase, claimBase + ", storageClassName: slow", ""},
+		"nothing":                   {"Bound", "1Gi", claimBase, claimBase, ""},
+		"grow":                      {"Bound", "1Gi", claimBase, bigger, ""},
+		"expand before it is bound": {"Pending", "", claimBase, bigger, "spec: Forbidden"},
+		"shrink":                    {"Bound", "2Gi", bigger, claimBase, "spec.resources.requests.storage: Forbidden"},
+		"cancel an expansion":       {"Bound", "512Mi", bigger, claimBase, ""},
+		"volume":                    {"Pending", "", claimBase, claimBase + ", volumeName: v", ""},
+		"another volume": {"Bound", "1Gi", claimBase + ", volumeName: v", claimBase + ", volumeName: w",
+			"spec: Forbidden"},
+		"set the class of a pending": {"Pending", "", claimBase, claimBase + ", storageClassName: slow", ""},
 		"another class": {"Pending", "", claimBase + ", storageClassName: fast", claimBase +
 			", storageClassName: slow", "spec: Forbidden"},
 		"modes": {"Bound", "1Gi", claimBase, strings.Replace(claimBase, "Once", "Many", 1), "spec: Forbidden"},
@@ -206,7 +207,7 @@ func TestClaimUpdate(t *testing.T) {
 			", volumeAttributesClassName: b", ""},
 		"attributes of a pending": {"Pending", "", claimBase + ", volumeAttributesClassName: a", claimBase +
 			", volumeAttributesClassName: b", "spec: Forbidden"},
-		"attributes away": {"Bound",
+		"attributes removed": {"Bound",
 			"1Gi}, currentVolumeAttributesClassName: a, allocatedResources: {storage: 1Gi", claimBase +
 				", volumeAttributesClassName: a", claimBase, "spec.volumeAttributesClassName: Forbidden"},
 		"attributes never applied": {"Bound", "1Gi", claimBase + ", volumeAttributesClassName: a", claimBase, ""},
@@ -258,7 +259,7 @@ func TestClaimStatus(t *testing.T) {
 		next := kindtest.Update(t, r, old, `{status: {`+status+`}}`, "status").(*corev1.PersistentVolumeClaim)
 		kindtest.WantErrors(t, kindtest.Validate(r, next, old, "status"), want)
 		if next.Status.HealthStatus != nil {
-			t.Error("a field of a feature that is off is stored")
+			t.Error("a field of a disabled feature was stored")
 		}
 	}
 }

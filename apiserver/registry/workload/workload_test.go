@@ -277,7 +277,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%s: scaled to 5, it has %d", r.Kind, got)
 		}
 		if !r.Serves("scale") {
-			t.Errorf("%s: discovery does not tell of scale", r.Kind)
+			t.Errorf("%s: discovery does not contain scale", r.Kind)
 		}
 	}
 	if scaling != 4 {

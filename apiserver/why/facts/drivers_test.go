@@ -25,7 +25,7 @@ type reader struct{ client.Client }
 func (reader) Log(context.Context, *corev1.Pod, string, bool) (string, error) { return "", nil }
 func (reader) Refuses(context.Context, *corev1.Pod, int32) bool               { return false }
 
-// What is read about a pod and a claim that wait for a CSI driver: the driver, and the pods that it consists of.
+// The facts about a pod or a claim that waits for a CSI driver contain the driver and its pods.
 func TestDrivers(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()

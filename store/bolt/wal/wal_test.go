@@ -46,7 +46,7 @@ func add(t *testing.T, l *Log, name string, blocks int) {
 	}
 }
 
-// names are those of the records in c.
+// names returns the names of the records in c.
 func names(c Content) string {
 	var all []string
 	for _, r := range c.Records {
@@ -94,12 +94,12 @@ func TestRecords(t *testing.T) {
 		t.Errorf("read %+v", c)
 	}
 	if (c.Next != Place{Generation: 5, Number: 4, At: 4 * Block}) {
-		t.Errorf("goes on at %+v", c.Next)
+		t.Errorf("continues at %+v", c.Next)
 	}
 }
 
-// A generation takes half of the ring, and goes on at the beginning if there is no room at the end. The one before is
-// still there.
+// A generation uses half of the ring, and continues at the beginning if there is no room at the end. The previous
+// generation remains.
 func TestRing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
@@ -129,7 +129,7 @@ func TestRing(t *testing.T) {
 			t.Errorf("generation %d: %s, want %s", id, got, present)
 		}
 		if got := names(read(t, path, places[max(id-1, 1)], id-1)); got != strings.TrimSpace(before+" "+present) {
-			t.Errorf("generation %d and the one before: %s, want %s %s", id, got, before, present)
+			t.Errorf("generation %d and the previous one: %s, want %s %s", id, got, before, present)
 		}
 		before, frames = present, l.Number()
 	}
@@ -138,7 +138,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// What continues another history is not read.
+// Read returns no records that continue another history.
 func TestOtherGenerations(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
@@ -151,13 +151,13 @@ func TestOtherGenerations(t *testing.T) {
 		want string
 	}{
 		"itself":                {Place{Generation: 5}, 10, "a"},
-		"the one before":        {Place{Generation: 4, Number: 9}, 9, "a"},
+		"the previous one":      {Place{Generation: 4, Number: 9}, 9, "a"},
 		"a newer file":          {Place{Generation: 4, Number: 9}, 10, ""},
 		"with a gap":            {Place{Generation: 4, Number: 8}, 10, ""},
 		"another":               {Place{Generation: 6}, 9, ""},
 		"a file without a log":  {Place{}, 0, ""},
-		"elsewhere":             {Place{Generation: 5, At: 3 * Block}, 10, "a"}, // as if there had been no room
-		"a place that is not":   {Place{Generation: 4, Number: 9, At: -1}, 10, ""},
+		"another place":         {Place{Generation: 5, At: 3 * Block}, 10, "a"}, // as if there was no room at the end
+		"an invalid place":      {Place{Generation: 4, Number: 9, At: -1}, 10, ""},
 		"after its first frame": {Place{Generation: 5, Number: 1, At: Block}, 10, "a"},
 		"later":                 {Place{Generation: 5, Number: 2, At: 2 * Block}, 10, ""},
 	} {
@@ -172,7 +172,8 @@ func TestOtherGenerations(t *testing.T) {
 	}
 }
 
-// Each byte of four frames is damaged. The last one is then missing, as if it were torn; of the others that is noticed.
+// TestDamage damages each byte of four frames. Read treats a damaged last frame as torn and omits it, and reports the
+// damage of the others.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -200,7 +201,7 @@ func TestDamage(t *testing.T) {
 			frame++
 		}
 		c, err := Read(damaged, Expected{Place: Place{Generation: 5}, All: true})
-		whole := len(c.Records) == 4 // behind the body of a frame nothing matters
+		whole := len(c.Records) == 4 // the bytes after the body of a frame do not matter
 		if whole && err != nil || !whole && (len(c.Records) != frame || errors.Is(err, ErrDamaged) != (frame < 3)) {
 			t.Errorf("byte %d, frame %d: %d frames, %v", at, frame, len(c.Records), err)
 		}
@@ -211,7 +212,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A frame of one generation that is missing is noticed, also if the next one is there.
+// Read detects a missing frame of a generation, also if the next frame exists.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for _, block := range []int64{0, 1, 3, 7} {
@@ -227,7 +228,7 @@ func TestGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, from := range map[string]Place{"itself": {Generation: 5, At: 8 * Block},
-			"the one before": {Generation: 4, Number: 3, At: 8 * Block}} {
+			"the previous one": {Generation: 4, Number: 3, At: 8 * Block}} {
 			c, err := Read(path, Expected{Place: from, Base: 9, All: true})
 			if !errors.Is(err, ErrDamaged) || len(c.Records) != max(0, int(block)-1) {
 				t.Errorf("without block %d, from %s: %d records, %v", block, name, len(c.Records), err)
@@ -236,8 +237,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// A file that was cut off is damaged, whatever is left.
-func TestCutOff(t *testing.T) {
+// Read reports a truncated file as damaged, whatever its size is.
+func TestTruncated(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
 	l := open(t, path, 0)
@@ -258,7 +259,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// The state file knows how long its log is, that a generation has begun, and which of its transactions the log
+// The state file records the length of its log, that a generation has begun, and which of its transactions the log
 // continues.
 func TestExpected(t *testing.T) {
 	t.Parallel()
@@ -272,7 +273,7 @@ func TestExpected(t *testing.T) {
 		want   string
 		damage string
 	}{
-		"as it is":           {func(*Expected) {}, "a", ""},
+		"unchanged":          {func(*Expected) {}, "a", ""},
 		"a longer file":      {func(e *Expected) { e.Size++ }, "a", "truncated"},
 		"a later generation": {func(e *Expected) { e.Generation = 6 }, "", "missing"},
 		"an older state file": {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 1, Base: 9} },
@@ -293,7 +294,7 @@ func TestExpected(t *testing.T) {
 	}
 }
 
-// What is too long is not appended, and more has room afterwards.
+// Append refuses records that are too long; shorter ones fit afterwards.
 func TestTooLong(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
@@ -328,7 +329,7 @@ func TestNotAFile(t *testing.T) {
 	}
 }
 
-// Nothing in the file makes Read fail otherwise, or return more than was written.
+// For any content of the file, Read returns records or ErrDamaged.
 func FuzzRead(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "wal")
 	l, err := Open(path, ring, 0)

@@ -1,4 +1,4 @@
-// Package etcdtest runs real etcds for tests.
+// Package etcdtest runs real etcd servers for tests.
 package etcdtest
 
 import (
@@ -25,15 +25,14 @@ const (
 	peerSocket = "peer:1"
 )
 
-// Start runs an etcd for the test and returns its URL. It skips the test if etcd is
-// not installed.
+// Start runs an etcd for the test and returns its URL. It skips the test if etcd is not installed.
 func Start(t testing.TB) string {
 	t.Helper()
 	url, _ := StartIn(t, Dir(t))
 	return url
 }
 
-// StartIn is Start in a folder from Dir; stop stops etcd before the end of the test.
+// StartIn is like Start, in a folder from Dir; stop stops etcd before the end of the test.
 func StartIn(t testing.TB, dir string, args ...string) (url string, stop func()) {
 	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
@@ -47,8 +46,7 @@ func StartIn(t testing.TB, dir string, args ...string) (url string, stop func())
 	return url, stop
 }
 
-// Dir returns a folder for the test with a short path, because paths of sockets have
-// at most 107 bytes.
+// Dir returns a folder for the test with a short path, because paths of sockets have at most 107 bytes.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd")
@@ -59,8 +57,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Run runs an etcd below dir until stop is called, and returns its URL, which names a
-// Unix socket. It uses the data of an earlier etcd there. args are passed to etcd.
+// Run runs an etcd below dir until stop is called, and returns its URL, which names a Unix socket. It uses the data of
+// an earlier etcd in dir. args are additional arguments of etcd.
 func Run(ctx context.Context, dir string, args ...string) (url string, stop func(), err error) {
 	for _, left := range []string{socket, peerSocket} {
 		if err := os.RemoveAll(filepath.Join(dir, left)); err != nil {

@@ -93,7 +93,7 @@ func testCreate(t *testing.T, c client.Client) {
 	pod := create(t, c, Pod("a"))
 	if pod.UID == "" || pod.ResourceVersion == "" || pod.CreationTimestamp.IsZero() || pod.Kind != "Pod" ||
 		pod.APIVersion != "v1" {
-		t.Errorf("no identity: %+v", pod.ObjectMeta)
+		t.Errorf("name, UID, revision or type is missing: %+v", pod.ObjectMeta)
 	}
 	if pod.Spec.RestartPolicy != corev1.RestartPolicyAlways || pod.Status.Phase != corev1.PodPending {
 		t.Errorf("no defaults: %s %s", pod.Spec.RestartPolicy, pod.Status.Phase)
@@ -139,7 +139,7 @@ func testCreateRefuses(t *testing.T, c client.Client) {
 		}
 	}
 	if pods, err := client.List[*corev1.Pod](t.Context(), c, client.Selector{}); err != nil || len(pods) != 0 {
-		t.Errorf("something was stored: %v, %v", pods, err)
+		t.Errorf("an invalid object was stored: %v, %v", pods, err)
 	}
 }
 
@@ -166,7 +166,7 @@ func testUpdate(t *testing.T, c client.Client) {
 	}
 	if _, err := client.Update(t.Context(), c, configMap("none", nil), "",
 		func(*corev1.ConfigMap) error { return nil }); !apierrors.IsNotFound(err) {
-		t.Errorf("update of nothing: %v", err)
+		t.Errorf("update of a missing object: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func testStatus(t *testing.T, c client.Client) {
 		t.Fatalf("status update: %s %s, %v", got.Status.Phase, got.Spec.Containers[0].Image, err)
 	}
 	if got.Generation != pod.Generation {
-		t.Errorf("a status update moved the generation from %d to %d", pod.Generation, got.Generation)
+		t.Errorf("a status update changed the generation from %d to %d", pod.Generation, got.Generation)
 	}
 	got, err = client.Update(t.Context(), c, pod, "", func(p *corev1.Pod) error {
 		p.Status.Phase = corev1.PodFailed
@@ -377,7 +377,7 @@ func testGracefulDelete(t *testing.T, c client.Client) {
 	}
 	dying := out.(*corev1.Pod)
 	if dying.DeletionTimestamp == nil || *dying.DeletionGracePeriodSeconds != 30 || dying.Generation != pod.Generation+1 {
-		t.Fatalf("phase one: %+v", dying.ObjectMeta)
+		t.Fatalf("deletion with a grace period: %+v", dying.ObjectMeta)
 	}
 	left := time.Until(dying.DeletionTimestamp.Time)
 	if left < 20*time.Second || left > 31*time.Second {
@@ -385,16 +385,16 @@ func testGracefulDelete(t *testing.T, c client.Client) {
 	}
 	again := remove(t, c, pod, 60)
 	if again.ResourceVersion != dying.ResourceVersion {
-		t.Error("a longer grace changed something")
+		t.Error("a deletion with a longer grace period changed the pod")
 	}
 	remove(t, c, pod, 0)
 	if exists(t, c, pod) {
-		t.Error("still there after phase two")
+		t.Error("the pod still exists after its deletion without a grace period")
 	}
 	unbound := create(t, c, Pod("unbound"))
 	remove(t, c, unbound, 30)
 	if exists(t, c, unbound) {
-		t.Error("a pod on no node waited for a grace")
+		t.Error("a pod without a node has a grace period")
 	}
 }
 
@@ -403,7 +403,7 @@ func testShorterGrace(t *testing.T, c client.Client) {
 	first := remove(t, c, pod, 30)
 	second := remove(t, c, pod, 10)
 	if *second.DeletionGracePeriodSeconds != 10 {
-		t.Errorf("grace %d after asking for 10", *second.DeletionGracePeriodSeconds)
+		t.Errorf("grace period %d, want 10", *second.DeletionGracePeriodSeconds)
 	}
 	if d := first.DeletionTimestamp.Sub(second.DeletionTimestamp.Time); d < 19*time.Second || d > 21*time.Second {
 		t.Errorf("deletionTimestamp moved by %v, want 20 s", d)

@@ -20,7 +20,7 @@ func testEviction(t *testing.T, c client.Client) {
 	}
 	tried := &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 	if err := client.Evict(t.Context(), c, "default", "evicted", tried); err != nil || !exists(t, c, pod) {
-		t.Errorf("tried: %v", err)
+		t.Errorf("dry run: %v", err)
 	}
 	if err := client.Evict(t.Context(), c, "default", "evicted", nil); err != nil || exists(t, c, pod) {
 		t.Errorf("evicted: %v", err)

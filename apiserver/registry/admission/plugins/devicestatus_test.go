@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// granted are permissions: "verb subresource namespace/name".
+// granted is a list of permissions: "verb subresource namespace/name".
 type granted string
 
 func (g granted) Authorize(_ context.Context, a auth.Attributes) (bool, string, error) {

@@ -49,7 +49,7 @@ func (c *cluster) forget(name string) {
 	}
 }
 
-// apply and patch are mutations with an expression.
+// apply and patch return a mutation with an expression.
 func apply(expression string) string {
 	return fmt.Sprintf("{patchType: ApplyConfiguration, applyConfiguration: {expression: %q}}", expression)
 }
@@ -58,7 +58,7 @@ func patch(expression string) string {
 	return fmt.Sprintf("{patchType: JSONPatch, jsonPatch: {expression: %q}}", expression)
 }
 
-// Mutations of a ConfigMap with a: b.
+// TestMutations creates a ConfigMap with the data a: b under a policy.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	const denied = `policy 'p' with binding 'p-binding' denied request: `

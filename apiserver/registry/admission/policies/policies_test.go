@@ -76,7 +76,7 @@ func config(name string, data map[string]string) *corev1.ConfigMap {
 		Labels: map[string]string{"of": "test"}}, Data: data}
 }
 
-// Decisions about the creation of the ConfigMap c with a: b.
+// TestDecisions creates the ConfigMap c with the data a: b under a policy.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	const denied = `configmaps "c" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p-binding' denied request: `
@@ -90,14 +90,15 @@ func TestDecisions(t *testing.T) {
 		{"false", `validations: [{expression: "object.data.a == 'c'"}]`, ``, 422, denied +
 			`failed expression: object.data.a == 'c'`, ""},
 		{"a message", `validations: [{expression: "false", message: " not this "}]`, ``, 422, denied + "not this", ""},
-		{"a message that is made",
+		{"a message expression",
 			`validations: [{expression: "false", message: m, messageExpression: "'no ' + object.data.a"}]`, ``, 422, denied +
 				"no b", ""},
-		{"a made message that is blank", `validations: [{expression: "false", message: m, messageExpression: "' '"}]`, ``,
+		{"a blank message expression", `validations: [{expression: "false", message: m, messageExpression: "' '"}]`, ``,
 			422, denied + "m", ""},
-		{"a made message of two lines", `validations: [{expression: "false", message: m, messageExpression: "'a\\nb'"}]`, ``,
+		{"a message expression of two lines",
+			`validations: [{expression: "false", message: m, messageExpression: "'a\\nb'"}]`, ``,
 			422, denied + "m", ""},
-		{"a message that cannot be made",
+		{"a message expression that fails",
 			`validations: [{expression: "false", message: m, messageExpression: "string(object.data.none)"}]`, ``, 422, denied +
 				"m", ""},
 		{"a reason", `validations: [{expression: "false", reason: Unauthorized}]`, ``, 401, denied +

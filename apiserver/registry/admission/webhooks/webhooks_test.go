@@ -67,7 +67,7 @@ func open(t testing.TB, dial func(ctx context.Context, network, address string) 
 	return c
 }
 
-// answer is what a webhook does with a request.
+// answer returns a webhook's response to a request.
 type answer func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse
 
 // serve starts a webhook, and returns its client configuration.
@@ -213,7 +213,7 @@ func wantStatus(t *testing.T, err error, code int32, text string) {
 }
 
 // The webhook gets a complete AdmissionReview.
-func TestQuestion(t *testing.T) {
+func TestAdmissionReview(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
 	var asked []*reviewv1.AdmissionRequest
@@ -339,14 +339,14 @@ func TestOwnDeletion(t *testing.T) {
 		t.Error("a user's deletion passed")
 	}
 	if _, err := k.Delete(t.Context(), client.RefOf(config("a", nil)), metav1.DeleteOptions{}); err != nil {
-		t.Errorf("an own deletion: %v", err)
+		t.Errorf("a deletion by this process: %v", err)
 	}
 	k.validating("no", hook("no.example.com",
 		serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
 			return &reviewv1.AdmissionResponse{}
 		})), on("", "v1", "configmaps")))
 	if _, err := k.Delete(t.Context(), client.RefOf(config("b", nil)), metav1.DeleteOptions{}); err == nil {
-		t.Error("an own deletion passed a webhook that denies it")
+		t.Error("a deletion by this process passed a webhook that denies it")
 	}
 }
 
