@@ -169,8 +169,11 @@ func TestOverflowingGracePeriod(t *testing.T) {
 		strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n","terminationGracePeriodSeconds":9223372036854775807,`, 1))
 	obj, err := a.reg.Delete(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "a"},
 		metav1.DeleteOptions{})
-	if err != nil || !obj.GetDeletionTimestamp().After(time.Now()) {
-		t.Errorf("deletionTimestamp %v, %v", obj.GetDeletionTimestamp(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := obj.GetDeletionTimestamp(); !at.After(time.Now()) {
+		t.Errorf("deletionTimestamp %v", at)
 	}
 }
 

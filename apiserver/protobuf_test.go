@@ -161,16 +161,21 @@ func TestNegotiation(t *testing.T) {
 		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/yaml": "application/yaml",
 		"application/json;as=Table;g=meta.k8s.io;v=v2,application/vnd.kubernetes.protobuf": "application/vnd.kubernetes.protobuf",
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json":                    "application/json",
-		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1":                  "406 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
-		"image/png":                                      "406 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
-		"application/json;as=Chair":                      "406 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
-		"application/json;q=x":                           "406 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
-		"watch application/yaml":                         "406 application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq",
-		"watch application/json;stream=watch":            "application/json",
-		"watch application/cbor":                         "application/cbor-seq",
-		"watch application/cbor-seq":                     "application/cbor-seq",
-		"application/cbor":                               "application/cbor",
-		"application/cbor-seq":                           "406 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
+		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1": "406 application/json, " +
+			"application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
+		"image/png": "406 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
+		"application/json;as=Chair": "406 application/json, application/yaml, " +
+			"application/vnd.kubernetes.protobuf, application/cbor",
+		"application/json;q=x": "406 application/json, application/yaml, " +
+			"application/vnd.kubernetes.protobuf, application/cbor",
+		"watch application/yaml": "406 application/json;stream=watch, " +
+			"application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq",
+		"watch application/json;stream=watch": "application/json",
+		"watch application/cbor":              "application/cbor-seq",
+		"watch application/cbor-seq":          "application/cbor-seq",
+		"application/cbor":                    "application/cbor",
+		"application/cbor-seq": "406 application/json, application/yaml, " +
+			"application/vnd.kubernetes.protobuf, application/cbor",
 		"application/cbor;q=0.9, application/json;q=0.1": "application/cbor",
 		"application/cbor;as=Table;v=v1;g=meta.k8s.io":   "application/cbor",
 	} {

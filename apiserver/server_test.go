@@ -271,9 +271,10 @@ func TestPatches(t *testing.T) {
 	a := serve(t)
 	a.read("POST", pods, podA)
 	for typ, body := range map[string]string{
-		"merge-patch+json":           `{"metadata":{"labels":{"merge":"1"}}}`,
-		"strategic-merge-patch+json": `{"metadata":{"labels":{"strategic":"1"}},"spec":{"containers":[{"name":"c","image":"new"}]}}`,
-		"json-patch+json":            `[{"op":"add","path":"/metadata/annotations","value":{"json":"1"}}]`,
+		"merge-patch+json": `{"metadata":{"labels":{"merge":"1"}}}`,
+		"strategic-merge-patch+json": `{"metadata":{"labels":{"strategic":"1"}},"spec":{"containers":[{"name":"c",` +
+			`"image":"new"}]}}`,
+		"json-patch+json": `[{"op":"add","path":"/metadata/annotations","value":{"json":"1"}}]`,
 	} {
 		if code, out := a.read("PATCH", pods+"/a", body, "Content-Type: application/"+typ); code != 200 {
 			t.Errorf("%s: %d %v", typ, code, out)

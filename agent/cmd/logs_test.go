@@ -26,9 +26,10 @@ func cluster(t *testing.T) (dataDir string) {
 		"/apis/apps/v1/namespaces/shop/deployments/web": `{"spec": {"selector": {"matchLabels": {"app": "web"}}}}`,
 		"/api/v1/namespaces/shop/services/web":          `{"spec": {"selector": {"app": "web"}}}`,
 		"/api/v1/namespaces/shop/services/outside":      `{"spec": {}}`,
-		"/api/v1/namespaces/shop/pods/web-b":            `{"metadata": {"name": "web-b", "namespace": "shop"}, "spec": {"containers": [{"name": "app"}]}}`,
-		"/apis/batch/v1/namespaces/shop/cronjobs/tidy":  `{"metadata": {"uid": "1"}}`,
-		"/apis/batch/v1/namespaces/shop/cronjobs/new":   `{"metadata": {"uid": "2"}}`,
+		"/api/v1/namespaces/shop/pods/web-b": `{"metadata": {"name": "web-b", "namespace": "shop"}, ` +
+			`"spec": {"containers": [{"name": "app"}]}}`,
+		"/apis/batch/v1/namespaces/shop/cronjobs/tidy": `{"metadata": {"uid": "1"}}`,
+		"/apis/batch/v1/namespaces/shop/cronjobs/new":  `{"metadata": {"uid": "2"}}`,
 		"/apis/batch/v1/namespaces/shop/jobs": `{"items": [
 			{"metadata": {"name": "tidy-2", "creationTimestamp": "2026-01-02T00:00:00Z", "ownerReferences": [{"uid": "1", "controller": true}]}},
 			{"metadata": {"name": "tidy-1", "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": [{"uid": "1", "controller": true}]}},

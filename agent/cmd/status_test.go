@@ -30,7 +30,8 @@ func TestStatusExitCode(t *testing.T) {
 		"/monopod/status": `{"version": "v1", "kubernetes": "v1.37.2", "pid": 7, "address": "https://127.0.0.1:6443", ` +
 			`"dataDir": "/d", "state": {"kind": "etcd"}}`,
 		"/monopod/certs": `[]`, "/readyz": "[+]ping ok\nreadyz check passed\n", "/api/v1/pods": `{}`,
-		"/api/v1/nodes": `{"items": [{"metadata": {"name": "box"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}`,
+		"/api/v1/nodes": `{"items": [{"metadata": {"name": "box"}, "status": {"conditions": [{"type": "Ready", ` +
+			`"status": "True"}]}}]}`,
 	}
 	for name, c := range map[string]struct {
 		health string

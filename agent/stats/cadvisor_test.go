@@ -29,7 +29,8 @@ var kernels = map[string]map[string]string{
 		"%s/s1/cpu.stat": "usage_usec 1000000\n", "%s/s1/cpu.max": "max 100000\n",
 		"%s/c1/cpu.stat":       "usage_usec 8000000\nnr_periods 70\nnr_throttled 30\nthrottled_usec 4000000\n",
 		"%s/c1/cpu.max":        "20000 100000\n",
-		"%s/c1/memory.current": "800\n", "%s/c1/memory.stat": "anon 400\nfile 300\nfile_mapped 50\ninactive_file 100\npgfault 5\npgmajfault 6\n",
+		"%s/c1/memory.current": "800\n", "%s/c1/memory.stat": "anon 400\nfile 300\nfile_mapped 50\ninactive_file 100\n" +
+			"pgfault 5\npgmajfault 6\n",
 		"%s/c1/memory.swap.current": "8\n", "%s/c1/memory.peak": "1100\n", "%s/c1/memory.events": "max 2\noom_kill 1\n",
 		"%s/c1/memory.max": "4096\n", "%s/c1/memory.min": "0\n", "%s/c1/memory.swap.max": "max\n",
 		"%s/c1/pids.current": "3\n", "%s/c1/pids.max": "max\n", "%s/c1/cgroup.procs": "41\n42\n",

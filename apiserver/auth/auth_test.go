@@ -176,6 +176,6 @@ func TestOpenToken(t *testing.T) {
 		t.Errorf("%q, %v", again, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("%v, %v", info, err)
 	}
 }

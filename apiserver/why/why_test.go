@@ -496,7 +496,8 @@ func situations() map[string]situation {
 		"preempted": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:10:20Z'}\n" + onNode +
 			"\nstatus: {phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler}]}",
 			want: "a pod of higher priority needs its resources", do: "priorityClassName"},
-		"deleted, node down": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n---\n" +
+		"deleted, node down": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode +
+			"\n---\n" +
 			strings.Replace(node, "'True'", "Unknown", 1), want: "its node box does not respond", do: "--force"},
 		// Workloads.
 		"quota": {objects: refused(

@@ -153,8 +153,10 @@ func TestWaitsForFinalizers(t *testing.T) {
 		for condition, want := range map[corev1.NamespaceConditionType]string{
 			corev1.NamespaceDeletionDiscoveryFailure: "False ResourcesDiscovered: All resources successfully discovered",
 			corev1.NamespaceDeletionGVParsingFailure: "False ParsedGroupVersions: All legacy kube types successfully parsed",
-			corev1.NamespaceDeletionContentFailure:   "False ContentDeleted: All content successfully deleted, may be waiting on finalization",
-			corev1.NamespaceContentRemaining:         "True SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances",
+			corev1.NamespaceDeletionContentFailure: "False ContentDeleted: All content successfully deleted, " +
+				"may be waiting on finalization",
+			corev1.NamespaceContentRemaining: "True SomeResourcesRemain: Some resources are remaining: secrets. has " +
+				"1 resource instances",
 			corev1.NamespaceFinalizersRemaining: "True SomeFinalizersRemain: Some content in the namespace has " +
 				"finalizers remaining: example.com/keep in 1 resource instances",
 		} {

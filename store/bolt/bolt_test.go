@@ -89,9 +89,12 @@ func TestReopen(t *testing.T) {
 	s = open(t, path)
 	defer s.Close()
 	got, err := s.Get(t.Context(), kept)
-	if err != nil || string(got.JSON()) != string(want.JSON()) || got.Rev != want.Rev ||
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got.JSON()) != string(want.JSON()) || got.Rev != want.Rev ||
 		got.Object.(*corev1.ConfigMap).Data["v"] != "new" {
-		t.Errorf("after reopening: %s, %v, want %s", got.JSON(), err, want.JSON())
+		t.Errorf("after reopening: %s, want %s", got.JSON(), want.JSON())
 	}
 	if _, err := s.Get(t.Context(), removed); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("%v exists after reopening: %v", removed, err)

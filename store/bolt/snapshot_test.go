@@ -119,8 +119,11 @@ func TestRestore(t *testing.T) {
 	s = openAt(t, p)
 	defer s.Close()
 	got, err := s.Get(t.Context(), key("kept"))
-	if err != nil || !strings.Contains(string(got.JSON()), "old") {
-		t.Errorf("got %s, %v", got.JSON(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(got.JSON()), "old") {
+		t.Errorf("got %s", got.JSON())
 	}
 	if s.Revision() <= last.Rev {
 		t.Errorf("revision %d after %d", s.Revision(), last.Rev)

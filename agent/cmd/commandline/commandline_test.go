@@ -134,9 +134,10 @@ func TestErrorsOfTheMachine(t *testing.T) {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
-		"--max-pods must be positive, got -1": "--max-pods must be positive, got -1 (environment variable MONOPOD_MAX_PODS sets --max-pods)",
-		"--max-pods-of-all: no":               "--max-pods-of-all: no",
-		"--data-dir: no":                      "--data-dir: no", // from the command line
+		"--max-pods must be positive, got -1": "--max-pods must be positive, got -1 (environment variable " +
+			"MONOPOD_MAX_PODS sets --max-pods)",
+		"--max-pods-of-all: no": "--max-pods-of-all: no",
+		"--data-dir: no":        "--data-dir: no", // from the command line
 	} {
 		root := program(
 			&part{},

@@ -90,7 +90,8 @@ func TestFlags(t *testing.T) {
 		"--shutdown-grace-period-by-pod-priority=0=1s,0=2s":                       "--shutdown-grace-period-by-pod-priority: priority 0 is given twice",
 		"--shutdown-grace-period-by-pod-priority=0=-1s,1=3s":                      "--shutdown-grace-period-by-pod-priority: -1s of priority 0 is below 0",
 		"--shutdown-grace-period-by-pod-priority=0=0s":                            "--shutdown-grace-period-by-pod-priority: 0s in total is less than a second",
-		"--shutdown-grace-period-by-pod-priority=x=1s":                            `invalid argument "x=1s" for "--shutdown-grace-period-by-pod-priority" flag: "x" is not a priority (an integer)`,
+		"--shutdown-grace-period-by-pod-priority=x=1s": `invalid argument "x=1s" for ` +
+			`"--shutdown-grace-period-by-pod-priority" flag: "x" is not a priority (an integer)`,
 		"--shutdown-grace-period-by-pod-priority=99999999999=1s": `invalid argument "99999999999=1s" for ` +
 			`"--shutdown-grace-period-by-pod-priority" flag: "99999999999" is not a priority (an integer)`,
 		"--shutdown-grace-period-by-pod-priority=7": `invalid argument "7" for ` +

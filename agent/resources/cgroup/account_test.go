@@ -34,7 +34,8 @@ func TestAccount(t *testing.T) {
 	for name, text := range map[string]string{
 		"cpu.stat":       "usage_usec 2000\nuser_usec 1500\nsystem_usec 500\nnr_periods 7\nnr_throttled 3\nthrottled_usec 40\n",
 		"cpu.max":        "20000 100000\n",
-		"memory.current": "1000\n", "memory.stat": "anon 400\nfile 500\nfile_mapped 50\nkernel 60\nactive_file 200\ninactive_file 300\npgfault 5\npgmajfault 6\n",
+		"memory.current": "1000\n", "memory.stat": "anon 400\nfile 500\nfile_mapped 50\nkernel 60\nactive_file 200\n" +
+			"inactive_file 300\npgfault 5\npgmajfault 6\n",
 		"memory.swap.current": "8\n", "memory.peak": "1100\n", "memory.events": "max 2\noom_kill 1\n", "memory.max": "4096\n",
 		"memory.min": "0\n", "memory.swap.max": "max\n",
 		"pids.current": "3\n", "pids.max": "max\n", "cgroup.procs": "41\n42\n",

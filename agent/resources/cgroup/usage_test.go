@@ -43,9 +43,10 @@ func TestUsage(t *testing.T) {
 		"v1": {
 			"cpuacct" + at + "cpuacct.usage":        "2000000\n",
 			"memory" + at + "memory.usage_in_bytes": "1000\n",
-			"memory" + at + "memory.stat":           "rss 1\ntotal_rss 400\ntotal_inactive_file 300\ntotal_pgfault 5\ntotal_pgmajfault 6\n",
-			"memory" + at + "c1/cgroup.procs":       "42\n",
-			"pids" + at + "pids.current":            "3\n",
+			"memory" + at + "memory.stat": "rss 1\ntotal_rss 400\ntotal_inactive_file 300\ntotal_pgfault 5\n" +
+				"total_pgmajfault 6\n",
+			"memory" + at + "c1/cgroup.procs": "42\n",
+			"pids" + at + "pids.current":      "3\n",
 		},
 	} {
 		root := t.TempDir()

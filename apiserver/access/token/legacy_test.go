@@ -44,8 +44,11 @@ func TestTokensInSecrets(t *testing.T) {
 			t.Errorf("known %t: %v %q", ok, u.Notes, u.Warning)
 		}
 		cur, err := client.Get[*corev1.Secret](t.Context(), c, "default", "s")
-		if err != nil || cur.Labels[lastUsed] != label {
-			t.Errorf("labels %v, %v; want %s", cur.Labels, err, label)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cur.Labels[lastUsed] != label {
+			t.Errorf("labels %v, want %s", cur.Labels, label)
 		}
 	}
 	use("", true, nil, false) // the token is bound to the Secret, which does not contain it

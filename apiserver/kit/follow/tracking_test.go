@@ -150,11 +150,13 @@ func TestDoubtfulWrites(t *testing.T) {
 				}
 				time.Sleep(4 * time.Minute)
 				c.fail = refused
-				if wake(t, c, "web"); <-seen != tc.want {
-					t.Errorf("want %d pods known", tc.want)
+				wake(t, c, "web")
+				if got := <-seen; got != tc.want {
+					t.Errorf("%d pods known, want %d", got, tc.want)
 				}
 				time.Sleep(time.Minute)
-				if wake(t, c, "web"); <-seen != 1 {
+				wake(t, c, "web")
+				if got := <-seen; got != 1 {
 					t.Error("the sources still count as incomplete")
 				}
 			})

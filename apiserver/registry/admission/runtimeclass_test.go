@@ -20,10 +20,13 @@ func TestRuntimeClass(t *testing.T) {
 		return object(t, new(corev1.Pod), `{metadata: {name: p}, spec: {`+spec+`, containers: [{name: c, image: "a:1"}]}}`)
 	}
 	for spec, want := range map[string]string{
-		`runtimeClassName: gone`:                         `pods "p" is forbidden: pod rejected: RuntimeClass "gone" not found`,
-		`overhead: {memory: 1Mi}`:                        `pods "p" is forbidden: pod rejected: Overhead set without corresponding RuntimeClass defined Overhead`,
-		`runtimeClassName: vm, overhead: {memory: 1Mi}`:  `pods "p" is forbidden: pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead`,
-		`runtimeClassName: vm, nodeSelector: {vm: "no"}`: `pods "p" is forbidden: conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no`,
+		`runtimeClassName: gone`: `pods "p" is forbidden: pod rejected: RuntimeClass "gone" not found`,
+		`overhead: {memory: 1Mi}`: `pods "p" is forbidden: pod rejected: Overhead set without ` +
+			`corresponding RuntimeClass defined Overhead`,
+		`runtimeClassName: vm, overhead: {memory: 1Mi}`: `pods "p" is forbidden: pod rejected: Pod's Overhead doesn't ` +
+			`match RuntimeClass's defined Overhead`,
+		`runtimeClassName: vm, nodeSelector: {vm: "no"}`: `pods "p" is forbidden: conflict: ` +
+			`runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no`,
 	} {
 		_, err := r.Create(t.Context(), pod(spec))
 		wantRefusal(t, err, http.StatusForbidden, want)

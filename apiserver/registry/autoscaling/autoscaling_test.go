@@ -193,7 +193,8 @@ func TestViewInFields(t *testing.T) {
 		t.Errorf("got %+v", shown)
 	}
 	for key, part := range map[string]string{
-		"autoscaling.alpha.kubernetes.io/metrics":         `{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"3","selector":{"matchLabels":{"a":"b"}}}}`,
+		"autoscaling.alpha.kubernetes.io/metrics": `{"type":"Pods","pods":{"metricName":"m",` +
+			`"targetAverageValue":"3","selector":{"matchLabels":{"a":"b"}}}}`,
 		"autoscaling.alpha.kubernetes.io/current-metrics": `"currentAverageUtilization":40`,
 		"autoscaling.alpha.kubernetes.io/conditions":      `"type":"AbleToScale"`,
 		"autoscaling.alpha.kubernetes.io/behavior": `{"ScaleUp":{"StabilizationWindowSeconds":3,` +

@@ -113,7 +113,8 @@ func TestNewEventCreation(t *testing.T) {
 		good + `, note: ` + strings.Repeat("x", 1025):                      "message: Invalid value",
 		good + `, series: {count: 1}`:                                      "series.count: Invalid value\nseries.lastObservedTime: Required value",
 		good + `, deprecatedCount: 1, deprecatedSource: {component: a}, deprecatedFirstTimestamp: "2026-01-01T00:00:00Z", ` +
-			`deprecatedLastTimestamp: "2026-01-01T00:00:00Z"`: "firstTimestamp: Invalid value\nlastTimestamp: Invalid value\ncount: Invalid value\nsource: Invalid value",
+			`deprecatedLastTimestamp: "2026-01-01T00:00:00Z"`: "firstTimestamp: Invalid value\nlastTimestamp: Invalid value\n" +
+			"count: Invalid value\nsource: Invalid value",
 	} {
 		r := resourceOf(t, "Event", "events.k8s.io")
 		kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, "{"+text+"}"), nil, ""), want)

@@ -66,18 +66,21 @@ func TestFields(t *testing.T) {
 	for name, want := range map[string]string{
 		"io.k8s.api.core.v1.PodSpec": `"x-kubernetes-list-map-keys":["name"],` +
 			`"x-kubernetes-list-type":"map","x-kubernetes-patch-merge-key":"name","x-kubernetes-patch-strategy":"merge"`,
-		"io.k8s.api.core.v1.Container":                            `"x-kubernetes-list-map-keys":["containerPort","protocol"],"x-kubernetes-list-type":"map"`,
-		"io.k8s.api.core.v1.ContainerPort":                        `"required":["containerPort"]`,
-		"io.k8s.api.core.v1.LabelSelector":                        "",
-		"io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector":      `"x-kubernetes-map-type":"atomic"`,
-		"io.k8s.apimachinery.pkg.apis.meta.v1.Time":               `"format":"date-time"`,
-		"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime":          `"format":"date-time"`,
-		"io.k8s.apimachinery.pkg.util.intstr.IntOrString":         `"format":"int-or-string"`,
-		"io.k8s.api.core.v1.Secret":                               `"format":"byte"`,
-		"io.k8s.apimachinery.pkg.api.resource.Quantity":           `"oneOf":[{"type":"string"},{"type":"number"}]`,
-		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta":         `"x-kubernetes-list-type":"set","x-kubernetes-patch-strategy":"merge"`,
-		"io.k8s.api.core.v1.ServicePort":                          `"type":"string","default":"TCP","enum":["SCTP","TCP","UDP"]`,
-		"io.k8s.api.apps.v1.Deployment":                           `"x-kubernetes-group-version-kind":[{"group":"apps","kind":"Deployment","version":"v1"}]`,
+		"io.k8s.api.core.v1.Container": `"x-kubernetes-list-map-keys":["containerPort",` +
+			`"protocol"],"x-kubernetes-list-type":"map"`,
+		"io.k8s.api.core.v1.ContainerPort":                   `"required":["containerPort"]`,
+		"io.k8s.api.core.v1.LabelSelector":                   "",
+		"io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector": `"x-kubernetes-map-type":"atomic"`,
+		"io.k8s.apimachinery.pkg.apis.meta.v1.Time":          `"format":"date-time"`,
+		"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime":     `"format":"date-time"`,
+		"io.k8s.apimachinery.pkg.util.intstr.IntOrString":    `"format":"int-or-string"`,
+		"io.k8s.api.core.v1.Secret":                          `"format":"byte"`,
+		"io.k8s.apimachinery.pkg.api.resource.Quantity":      `"oneOf":[{"type":"string"},{"type":"number"}]`,
+		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": `"x-kubernetes-list-type":"set",` +
+			`"x-kubernetes-patch-strategy":"merge"`,
+		"io.k8s.api.core.v1.ServicePort": `"type":"string","default":"TCP","enum":["SCTP","TCP","UDP"]`,
+		"io.k8s.api.apps.v1.Deployment": `"x-kubernetes-group-version-kind":[{"group":"apps",` +
+			`"kind":"Deployment","version":"v1"}]`,
 		"io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry": `"fieldsV1"`,
 	} {
 		d := set.Get(name)

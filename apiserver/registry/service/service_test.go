@@ -250,11 +250,14 @@ func TestServiceWarnings(t *testing.T) {
 		spec(clusterIP, onePort): "",
 		spec(`clusterIP: None, externalIPs: [1.2.3.4], loadBalancerIP: 1.2.3.4, sessionAffinity: ClientIP`): "spec.loadBalancerIP is ignored for headless services\n" +
 			"spec.externalIPs is ignored for headless services\nspec.SessionAffinity is ignored for headless services",
-		spec(`type: ExternalName, externalName: a, externalIPs: [1.2.3.4]`): `spec.externalIPs is ignored when spec.type is "ExternalName"`,
-		spec(clusterIP, onePort, `externalName: a`):                         `spec.externalName is ignored when spec.type is not "ExternalName"`,
-		spec(clusterIP, onePort, `trafficDistribution: PreferClose`):        `spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
-		spec(clusterIP, onePort, `loadBalancerIP: nonsense`):                "",
-		spec(clusterIP, onePort, `externalIPs: ["FD00::0:1"]`):              `spec.externalIPs[0]: IPv6 address "FD00::0:1" should be in RFC 5952 canonical format ("fd00::1")`,
+		spec(`type: ExternalName, externalName: a, externalIPs: [1.2.3.4]`): `spec.externalIPs is ignored when spec.type ` +
+			`is "ExternalName"`,
+		spec(clusterIP, onePort, `externalName: a`): `spec.externalName is ignored when spec.type is not "ExternalName"`,
+		spec(clusterIP, onePort, `trafficDistribution: PreferClose`): `spec.trafficDistribution: "PreferClose" is ` +
+			`deprecated; use "PreferSameZone"`,
+		spec(clusterIP, onePort, `loadBalancerIP: nonsense`): "",
+		spec(clusterIP, onePort, `externalIPs: ["FD00::0:1"]`): `spec.externalIPs[0]: IPv6 address ` +
+			`"FD00::0:1" should be in RFC 5952 canonical format ("fd00::1")`,
 	} {
 		if diff := cmp.Diff(want, strings.Join(r.Warnings(kindtest.Create(t, r, text), nil), "\n")); diff != "" {
 			t.Errorf("%s: %s", text, diff)
