@@ -6,10 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/controllers/podstate"
@@ -173,6 +175,9 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 // onStorage wakes the pods that a change of a volume, a claim, a class, or what CSI drivers report may make schedulable,
 // and the reservations that wait for their claims.
 func (r *run) onStorage(old, new client.Object) []follow.Key {
+	if needsDriver(new) {
+		r.loop.FollowOptional() // what only drivers and the controllers beside them write
+	}
 	what, name := r.cluster.Set(old, new)
 	keys := r.changed(cluster.Change{ChangeKind: what, Name: name})
 	for key, place := range r.reserved {
@@ -182,6 +187,19 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 		}
 	}
 	return keys
+}
+
+// needsDriver reports whether the object is of a CSI driver, or may become a volume of one.
+func needsDriver(obj client.Object) bool {
+	switch obj := obj.(type) {
+	case *corev1.PersistentVolume:
+		return obj.Spec.CSI != nil
+	case *storagev1.StorageClass:
+		return obj.Provisioner != claim.Provisioner && obj.Provisioner != claim.NoProvisioner
+	case *storagev1.CSINode:
+		return len(obj.Spec.Drivers) > 0
+	}
+	return false
 }
 
 // onDevices wakes the pods that a change of a ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule may make

@@ -76,6 +76,11 @@ func (c *Controller) Run(ctx context.Context) error {
 			return keys(old, new)
 		})}
 	}
+	optional := func(resource client.Selector) follow.Source[follow.Key] {
+		src := source(resource, r.onStorage)
+		src.Optional = true
+		return src
+	}
 	r.loop = follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
@@ -87,9 +92,9 @@ func (c *Controller) Run(ctx context.Context) error {
 			source(client.Selector{Resource: client.PersistentVolumes}, r.onStorage),
 			source(client.Selector{Resource: client.StorageClasses}, r.onStorage),
 			source(client.Selector{Resource: client.CSINodes}, r.onStorage),
-			source(client.Selector{Resource: client.CSIDrivers}, r.onStorage),
-			source(client.Selector{Resource: client.CSIStorageCapacities}, r.onStorage),
-			source(client.Selector{Resource: client.VolumeAttachments}, r.onStorage),
+			optional(client.Selector{Resource: client.CSIDrivers}),
+			optional(client.Selector{Resource: client.CSIStorageCapacities}),
+			optional(client.Selector{Resource: client.VolumeAttachments}),
 			source(client.Selector{Resource: client.ResourceClaims}, r.onDevices),
 			source(client.Selector{Resource: client.ResourceSlices}, r.onDevices),
 			source(client.Selector{Resource: client.DeviceClasses}, r.onDevices),

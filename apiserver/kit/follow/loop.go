@@ -123,6 +123,9 @@ type Loop[K comparable] struct {
 	retries workqueue.TypedRateLimiter[K]
 	order   *order
 
+	optional chan struct{} // closed by FollowOptional
+	once     sync.Once     // closes it
+
 	mu      sync.Mutex     // guards waiting
 	waiting map[K]struct{} // keys that run at a time
 }
@@ -136,7 +139,11 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	for i, src := range cfg.Sources {
 		kinds[i] = src.Selector.Resource
 	}
-	return &Loop[K]{deps: deps, cfg: cfg, order: newOrder(deps.Client, deps.Clock, kinds), waiting: map[K]struct{}{},
+	order := newOrder(deps.Client, deps.Clock, kinds)
+	for i, src := range cfg.Sources {
+		order.ignore(i, src.Optional)
+	}
+	return &Loop[K]{deps: deps, cfg: cfg, order: order, waiting: map[K]struct{}{}, optional: make(chan struct{}),
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
 			Name: cfg.Name, MetricsProvider: provider{deps.Metrics}, Clock: noTicker{deps.Clock},
 		}),
@@ -182,24 +189,52 @@ func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
 	}
 }
 
+// FollowOptional makes Run follow the optional sources, too. Source.Keys may call it, again and again: the Reconcile
+// that it wakes waits for the first lists of these sources.
+func (l *Loop[K]) FollowOptional() {
+	l.once.Do(func() {
+		for i := range l.cfg.Sources {
+			l.order.ignore(i, false)
+		}
+		close(l.optional)
+	})
+}
+
 // Run watches and reconciles until ctx ends, then waits for its goroutines and returns nil. After a panic in one of
 // them it returns a *guard.Panic.
 func (l *Loop[K]) Run(ctx context.Context) error {
 	defer l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, running: &l.running, clock: l.deps.Clock})()
 	group, ctx := guard.With(ctx)
-	var synced sync.WaitGroup
+	var synced, optional sync.WaitGroup
 	for i, src := range l.cfg.Sources {
-		synced.Add(1)
+		lists := &synced
+		if src.Optional {
+			lists = &optional
+		}
+		lists.Add(1)
 		group.Do(func() error {
-			listed := sync.OnceFunc(synced.Done)
+			listed := sync.OnceFunc(lists.Done)
 			defer listed()
+			if src.Optional {
+				select {
+				case <-l.optional:
+				case <-ctx.Done():
+					return nil
+				}
+			}
 			w := &sourceWatch[K]{src: src, deps: l.deps, name: l.cfg.Name, add: l.Add}
 			w.follow(ctx, listed, func(revision string) { l.order.reached(i, revision) })
 			return nil
 		})
 	}
 	group.Do(func() error {
-		if synced.Wait(); ctx.Err() == nil {
+		synced.Wait()
+		select {
+		case <-l.optional:
+			optional.Wait()
+		default:
+		}
+		if ctx.Err() == nil {
 			l.Add(l.cfg.Start...)
 			l.work(ctx, group)
 		}

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,7 +28,7 @@ type order struct {
 	kinds   []schema.GroupVersionResource
 
 	mu    sync.Mutex    // guards what follows
-	seen  []int64       // by source: the revision up to which every change has woken its keys
+	seen  []int64       // by source: the revision up to which every change has woken its keys; MaxInt64: ignored
 	lost  []bool        // by source: passed over until it advances
 	moved chan struct{} // closed when a source advances; nil: nobody waits
 }
@@ -50,6 +51,17 @@ func (o *order) reached(i int, revision string) {
 	if o.moved != nil {
 		close(o.moved)
 		o.moved = nil
+	}
+}
+
+// ignore makes the source at i count as one that has seen everything, or no longer.
+func (o *order) ignore(i int, ignored bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ignored {
+		o.seen[i] = math.MaxInt64
+	} else if o.seen[i] == math.MaxInt64 {
+		o.seen[i] = 0
 	}
 }
 

@@ -221,3 +221,67 @@ func TestLaggingSourceIsNotAwaitedForever(t *testing.T) {
 		}
 	})
 }
+
+// An optional source is followed from FollowOptional on: before it nothing waits for the source, and the Reconcile of the
+// key that calls it has seen the source's objects.
+func TestOptionalSource(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := cluster(t)
+		watches := &watched{Ordered: c.Ordered}
+		create(t, c, orphan("p"))
+		metrics, err := follow.NewMetrics(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pods atomic.Int64
+		seen := map[string]int64{}
+		var l *follow.Loop[follow.Key]
+		l = follow.New(follow.Deps{Client: watches, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
+			follow.Config[follow.Key]{Name: "test", Sources: []follow.Source[follow.Key]{
+				{Selector: client.Selector{Resource: client.ReplicaSets},
+					Keys: follow.Plain(func(old, new client.Object) []follow.Key {
+						if new != nil && new.GetName() == "uses-pods" {
+							l.FollowOptional()
+						}
+						return follow.OnAny(old, new)
+					})},
+				{Selector: client.Selector{Resource: client.Pods}, Optional: true,
+					Keys: follow.Plain(func(_, _ client.Object) []follow.Key { pods.Add(1); return nil })},
+			}, Reconcile: func(ctx context.Context, key follow.Key) (time.Duration, error) {
+				if !follow.Current(ctx) {
+					t.Errorf("%s: not current", key.Name)
+				}
+				seen[key.Name] = pods.Load()
+				return 0, nil
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx) }()
+		create(t, c, owner("web"))
+		if synctest.Wait(); seen["web"] != 0 || len(seen) != 1 || watches.pods.Load() != 0 {
+			t.Errorf("reconciled with %v pods, and %d watches of pods", seen, watches.pods.Load())
+		}
+		create(t, c, owner("uses-pods"))
+		if synctest.Wait(); seen["uses-pods"] != 1 {
+			t.Errorf("reconciled with %v pods, want 1", seen)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// watched counts the watches of pods.
+type watched struct {
+	client.Ordered
+	pods atomic.Int64
+}
+
+func (w *watched) Watch(ctx context.Context, sel client.Selector, rv string) (<-chan watch.Event, error) {
+	if sel.Resource == client.Pods {
+		w.pods.Add(1)
+	}
+	return w.Ordered.Watch(ctx, sel, rv)
+}

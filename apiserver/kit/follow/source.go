@@ -13,6 +13,8 @@ import (
 // Source defines what to watch and which keys a change wakes.
 type Source[K comparable] struct {
 	Selector client.Selector
+	// Optional sources are not followed before FollowOptional is called; until then they count as seen.
+	Optional bool
 
 	// Keys maps a change to the keys that it wakes. old is nil for a new object, new is nil for a deleted one. An object
 	// that was replaced by another of the same name causes two changes. Calls come in order, one at a time for a source.
