@@ -63,7 +63,7 @@ func nodeReady(n *corev1.Node) bool {
 
 func TestPodRuns(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.create(pod("first")) // brings the image
+		w.create(pod("first")) // pulls the image
 		w.until(time.Second, "first", ready)
 		before := w.callCount()
 		w.create(pod("a"))
@@ -406,8 +406,8 @@ func TestImagePullFails(t *testing.T) {
 	})
 }
 
-// A container that the runtime refuses to create is tried every 10 s, also if its image is pulled for each attempt.
-func TestRefusedContainerIsPaced(t *testing.T) {
+// The agent retries a container that the runtime refuses to create every 10 s, even if it pulls the image each time.
+func TestRefusedContainerIsRetriedEvery10s(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.failing(func(op, _ string) error {
 			if op == "CreateContainer" {
