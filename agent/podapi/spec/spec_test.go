@@ -389,8 +389,8 @@ func TestHostname(t *testing.T) {
 		"FQDN, no subdomain": {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
 		"override": {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l",
 			"o.example", "o.example"},
-		"host network":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
-		"host network, FQDN": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
+		"host network":   {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
+		"host net, FQDN": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
 	} {
 		p := pod()
 		p.Spec = c.spec

@@ -295,7 +295,7 @@ func TestPreference(t *testing.T) {
 			asked, want string
 		}{
 			{near: []int{1}, answer: []string{"n1"}, count: 1, asked: "m1,n1", want: "n1"},
-			{near: []int{1}, answer: []string{"n0"}, count: 1, asked: "m1,n1", want: "m1"}, // the plugin prefers an unavailable device
+			{near: []int{1}, answer: []string{"n0"}, count: 1, asked: "m1,n1", want: "m1"}, // n0 is not available
 			{near: []int{1}, answer: []string{"x", "n1"}, count: 3, asked: "m1,n0,n1,x", want: "m1,n1,x"},
 			{answer: nil, count: 1, asked: "m1,n0,n1,x", want: "m1"},
 		} {
