@@ -35,7 +35,7 @@ func TestCallsInAPodsLife(t *testing.T) {
 			got := w.counts()
 			for op, n := range got {
 				if n -= before[op]; n > c.most[op] {
-					t.Errorf("%s: %d calls of %s, want at most %d", c.does, op, n, c.most[op])
+					t.Errorf("%s: %d calls of %s, want at most %d", c.does, n, op, c.most[op])
 				}
 			}
 		}

@@ -14,7 +14,7 @@ type hung struct {
 	once   bool          // only the first call hangs
 	answer chan struct{} // closed: the call returns
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	about *string    // nil: not called yet
 	times int
 }

@@ -266,7 +266,8 @@ func testServices(t *testing.T, c *cluster) {
 		allowed    []*networktest.Node
 	}{
 		{"no policy", "", []*networktest.Node{c.Pods[0], c.Pods[1], c.Pods[2], c.Outside, c.Host}},
-		{"ingress from a pod", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}]}]}", []*networktest.Node{c.Pods[0], c.Pods[1], c.Host}},
+		{"ingress from a pod", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}]}]}",
+			[]*networktest.Node{c.Pods[0], c.Pods[1], c.Host}},
 		{"from ipBlock", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
 			"{ipBlock: {cidr: '2001:db8::/64'}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}",
 			[]*networktest.Node{c.Pods[0], c.Host, c.Outside}},

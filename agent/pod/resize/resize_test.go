@@ -109,7 +109,7 @@ func TestKeepAndWidest(t *testing.T) {
 	next, had := pod("1", "2Gi"), pod("2", "1Gi")
 	if kept := resize.KeepResources(next, had); cpu(&kept.Spec.Containers[0].Resources) != "2" ||
 		cpu(&next.Spec.Containers[0].Resources) != "1" {
-		t.Errorf("kept %v of %v", kept.Spec, next.Spec)
+		t.Errorf("with the previous resources: %v, original: %v", kept.Spec, next.Spec)
 	}
 	has := amounts("2", "1Gi")
 	wide := resize.Widest(next, &corev1.ResourceRequirements{},
