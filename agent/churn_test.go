@@ -273,7 +273,7 @@ func TestImageArchiveIsImported(t *testing.T) {
 	t.Cleanup(runAgent(w, a))
 	w.create(realPod("a"))
 	awaitReal(w, "a", waitingFor("ErrImagePull"), waitingFor("ImagePullBackOff"))
-	archive := sampleArchive(t, []byte("not looked at"))
+	archive := sampleArchive(t, []byte("not used"))
 	if err := os.WriteFile(filepath.Join(images, "web.tar"), archive, 0o644); err != nil {
 		t.Fatal(err)
 	}

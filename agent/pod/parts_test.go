@@ -243,7 +243,7 @@ func TestDevices(t *testing.T) {
 	for range 2 {
 		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil ||
 			p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
-			t.Errorf("no plugin: prepared %v, failure %v, error %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
+			t.Errorf("no plugin: ready %v, failure %v, error %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
 		}
 	}
 	n.err = errors.New("no")

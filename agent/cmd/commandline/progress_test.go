@@ -17,7 +17,7 @@ func TestBar(t *testing.T) {
 		"save [------------------------] 0 %, 0 B of 200 B, 0 s":    bar("save", 0, 200, inBytes, 0),
 		"save [############------------] 50 %, 100 B of 200 B, 3 s": bar("save", 100, 200, inBytes, 3*time.Second),
 		"save [########################] 200 B, finishing, 61 s":    bar("save", 200, 200, inBytes, 61*time.Second),
-		"save [########################] 300 B, finishing, 1 s":     bar("save", 300, 200, inBytes, time.Second), // above total
+		"save [########################] 300 B, finishing, 1 s":     bar("save", 300, 200, inBytes, time.Second), // > total
 		"save 100 B, 1 s": bar("save", 100, 0, inBytes, time.Second),
 		"save 1 s":        bar("save", 0, 0, inBytes, 1900*time.Millisecond),
 	} {
