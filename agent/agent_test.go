@@ -63,7 +63,7 @@ func nodeReady(n *corev1.Node) bool {
 
 func TestPodRuns(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.create(pod("first")) // brings the image
+		w.create(pod("first")) // pulls the image
 		w.until(time.Second, "first", ready)
 		before := w.callCount()
 		w.create(pod("a"))
@@ -126,7 +126,7 @@ func TestGracefulDelete(t *testing.T) {
 				w.delete("a", c.grace)
 				took := w.until(time.Minute, "a", gone)
 				if took < c.min || took > c.max {
-					w.Errorf("gone after %v", took)
+					w.Errorf("the pod was deleted after %v", took)
 				}
 				w.after(0)
 				seen := w.watched()
@@ -151,7 +151,7 @@ func TestGracePeriodIsShortened(t *testing.T) {
 		w.after(2 * time.Second)
 		w.delete("a", 5)
 		if took := w.until(time.Minute, "a", gone); took < 2*time.Second || took > 4*time.Second {
-			w.Errorf("gone after %v", took)
+			w.Errorf("the pod was deleted after %v", took)
 		}
 		w.nothingLeft()
 	})
@@ -182,7 +182,7 @@ func TestPreStopUsesUpGracePeriod(t *testing.T) {
 		w.until(time.Second, "a", ready)
 		w.delete("a", 10)
 		if took := w.until(time.Minute, "a", gone); took < 9900*time.Millisecond || took > 10200*time.Millisecond {
-			w.Errorf("gone after %v", took)
+			w.Errorf("the pod was deleted after %v", took)
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestCrashLoopBackOff(t *testing.T) {
 		}
 		w.after(time.Second)
 		if list, _ := w.rt.ListContainers(w.Context(), nil); len(list) > 2 {
-			w.Errorf("%d containers kept", len(list))
+			w.Errorf("%d containers exist, want at most 2", len(list))
 		}
 	})
 }
@@ -397,7 +397,7 @@ func TestImagePullFails(t *testing.T) {
 		}
 		w.failing(func(string, string) error { return nil })
 		if took := w.until(time.Minute, "a", ready); took > 12*time.Second {
-			w.Errorf("ready %v after the image was there", took)
+			w.Errorf("the pod was ready %v after the pulls stopped failing", took)
 		}
 		never := pod("n")
 		never.Spec.Containers[0].Image, never.Spec.Containers[0].ImagePullPolicy = "other:1", corev1.PullNever
@@ -406,8 +406,8 @@ func TestImagePullFails(t *testing.T) {
 	})
 }
 
-// A container that the runtime refuses to create is tried every 10 s, also if its image is pulled for each attempt.
-func TestRefusedContainerIsPaced(t *testing.T) {
+// The agent retries a container that the runtime refuses to create every 10 s, even if it pulls the image each time.
+func TestRefusedContainerIsRetriedEvery10s(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.failing(func(op, _ string) error {
 			if op == "CreateContainer" {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A pod's life takes no more calls of the runtime than these: each takes milliseconds on a busy containerd, and most of
-// them delay the start or the end of a pod.
+// The agent makes no more runtime calls for a pod than these: each call takes milliseconds on a busy containerd, and
+// most calls delay the start or the end of a pod.
 func TestCallsInAPodsLife(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.create(pod("first")) // calls of the agent's start are not counted
+		w.create(pod("first")) // calls at the start of the agent do not count
 		w.until(time.Second, "first", ready)
 		for _, c := range []struct {
 			does string
@@ -20,8 +20,8 @@ func TestCallsInAPodsLife(t *testing.T) {
 				w.create(pod("p"))
 				w.until(time.Second, "p", ready)
 			}, map[string]int{
-				"RunPodSandbox": 1, "PodSandboxStatus": 1, // its addresses
-				"ImageStatus":     1, // beside RunPodSandbox
+				"RunPodSandbox": 1, "PodSandboxStatus": 1, // for the addresses of the pod
+				"ImageStatus":     1, // concurrently with RunPodSandbox
 				"CreateContainer": 1, "StartContainer": 1, "ContainerStatus": 1,
 			}},
 			{"to the end", func() {
@@ -35,7 +35,7 @@ func TestCallsInAPodsLife(t *testing.T) {
 			got := w.counts()
 			for op, n := range got {
 				if n -= before[op]; n > c.most[op] {
-					t.Errorf("%s: %s is called %d times, want at most %d", c.does, op, n, c.most[op])
+					t.Errorf("%s: %d calls of %s, want at most %d", c.does, n, op, c.most[op])
 				}
 			}
 		}

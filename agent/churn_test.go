@@ -20,8 +20,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// Pods come and go while the runtime fails at random and the agent is stopped at any point; in the end the
-// desired pods run, once, and nothing else is left.
+// The test creates and deletes pods while the runtime fails at random and the agent restarts at random times. In the
+// end, each desired pod runs once, and no other pod has a sandbox.
 func TestChurn(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -39,7 +39,7 @@ func churn(w *world, r *rand.Rand) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if failures.IntN(12) == 0 {
-			return errors.New("by chance")
+			return errors.New("random failure")
 		}
 		return nil
 	})
@@ -88,7 +88,7 @@ func checkOnly(w *world, uids map[string]bool) {
 	ready := map[string]int{}
 	for _, s := range sandboxes {
 		if !uids[s.Metadata.Uid] {
-			w.Errorf("a sandbox of no pod: %v", s)
+			w.Errorf("sandbox without a pod: %v", s)
 		}
 		if s.State.String() == "SANDBOX_READY" {
 			ready[s.Metadata.Uid]++
@@ -250,8 +250,8 @@ func tree(w *world) []string {
 	return out
 }
 
-// Archives are imported at start and when they appear; a pod that waits for its image then starts. It uses real
-// time, because of inotify.
+// The agent imports archives at its start and when they appear; a pod that waits for its image then starts. The test
+// uses real time, because inotify does not work with virtual time.
 func TestImageArchiveIsImported(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}}
@@ -273,7 +273,7 @@ func TestImageArchiveIsImported(t *testing.T) {
 	t.Cleanup(runAgent(w, a))
 	w.create(realPod("a"))
 	awaitReal(w, "a", waitingFor("ErrImagePull"), waitingFor("ImagePullBackOff"))
-	archive := sampleArchive(t, []byte("not looked at"))
+	archive := sampleArchive(t, []byte("not used"))
 	if err := os.WriteFile(filepath.Join(images, "web.tar"), archive, 0o644); err != nil {
 		t.Fatal(err)
 	}

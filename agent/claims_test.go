@@ -99,7 +99,7 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 		}
 		w.bindClaim("c", disk)
 		if took := w.until(time.Second, "p", ready); took > 100*time.Millisecond {
-			t.Errorf("started only after %v", took)
+			t.Errorf("the pod started only after %v", took)
 		}
 		w.delete("p", 0)
 		w.until(time.Second, "p", gone)
@@ -118,7 +118,7 @@ func TestClaimBoundShortlyAfterPod(t *testing.T) {
 		w.after(5 * time.Second)
 		w.bindClaim("c", w.dir)
 		if took := w.until(time.Second, "p", ready); took > 100*time.Millisecond {
-			t.Errorf("started only after %v", took)
+			t.Errorf("the pod started only after %v", took)
 		}
 		if w.hasEvent("FailedMount") {
 			t.Errorf("events: %q", w.recorded())
@@ -189,20 +189,20 @@ func TestClaimOfOnePod(t *testing.T) {
 			w.startAgent()
 			w.after(time.Minute)
 			if !ready(w.get(first)) || ready(w.get(second)) || ready(w.get("a")) {
-				t.Error("another agent gave it to another pod")
+				t.Error("after a restart of the agent, another pod has the claim")
 			}
 		}
 		w.delete("a", 0)
 		w.until(time.Second, "a", gone)
 		w.delete(first, 0)
 		if took := w.until(10*time.Second, second, ready); took > 2*time.Second || w.get(first) != nil {
-			t.Errorf("the next one started after %v", took)
+			t.Errorf("the second pod started %v after the deletion of the first", took)
 		}
 	})
 }
 
-// The folder of a claim survives a restart, and is removed with the claim once no pod uses it, even if the pod's
-// object was removed by force.
+// The folder of a claim survives a restart. The agent removes it with the claim once no container uses it, even after
+// the forced deletion of the pod.
 func TestFolderOfAClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		dir := filepath.Join(w.dir, "volumes", "pvc-x")
@@ -242,11 +242,11 @@ func TestFolderOfAClaim(t *testing.T) {
 		}
 		w.after(10 * time.Second)
 		if _, err := os.Stat(dir + "/sub"); err != nil {
-			t.Errorf("removed under a container that still runs: %v", err)
+			t.Errorf("folder removed while a container that uses it runs: %v", err)
 		}
 		w.after(5 * time.Minute)
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("never removed: %v", err)
+			t.Errorf("folder not removed: %v", err)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func TestDeadContainersAreCollected(t *testing.T) {
 		w.until(time.Minute, "crash", waitingFor("CrashLoopBackOff"))
 		w.after(61 * time.Second)
 		if list := w.containers(); len(list) != 1 || list[0].Metadata.Attempt != 5 {
-			t.Errorf("kept: %v", list)
+			t.Errorf("dead containers left: %v", list)
 		}
 		p := w.get("crash")
 		dir := filepath.Join(w.dir, "logs/pods", "default_crash_"+string(p.UID), "c")
@@ -73,7 +73,7 @@ func TestDeadContainersAreCollected(t *testing.T) {
 	})
 }
 
-func TestDeadContainersAreKeptAsAsked(t *testing.T) {
+func TestDeadContainersAreCollectedAsConfigured(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) {
 			c.Garbage = gc.Default()
@@ -83,13 +83,13 @@ func TestDeadContainersAreKeptAsAsked(t *testing.T) {
 		w.until(time.Hour, "crash", restarts(4))
 		w.after(time.Minute)
 		if list := w.containers(); len(list) < 5 {
-			t.Errorf("too early: %v", list)
+			t.Errorf("containers collected too early: %v", list)
 		}
 		w.until(time.Hour, "crash", restarts(8))
 		w.after(time.Minute)
 		list := w.containers()
 		if list[0].Metadata.Attempt == 0 || len(list) < 3 {
-			t.Errorf("kept: %v", list)
+			t.Errorf("dead containers left: %v", list)
 		}
 	})
 }
@@ -107,14 +107,14 @@ func TestDeadSandboxesAreCollected(t *testing.T) {
 			w.until(time.Minute, "a", ready)
 		}
 		w.after(2 * time.Minute)
-		// The running sandbox, and the one with the last dead container.
+		// These are the running sandbox, and the sandbox of the last dead container.
 		if list, _ := w.rt.ListPodSandbox(w.Context(), nil); len(list) != 2 {
 			t.Errorf("sandboxes: %v", list)
 		}
 	})
 }
 
-func TestFinishedPodsAreCleanedForSpace(t *testing.T) {
+func TestDiskPressureRemovesContainersOfTerminatedPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		done := pod("done", "exit", "0")
 		done.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -124,7 +124,7 @@ func TestFinishedPodsAreCleanedForSpace(t *testing.T) {
 		w.until(time.Second, "up", ready)
 		w.after(2 * time.Minute)
 		if n := len(w.containers()); n != 2 {
-			t.Errorf("%d containers, want that of the ended pod to stay", n)
+			t.Errorf("%d containers, want 2: the terminated pod keeps its container", n)
 		}
 		before := w.get("done")
 		if err := w.a.DeleteAllUnusedContainers(w.Context()); err != nil {
@@ -132,15 +132,15 @@ func TestFinishedPodsAreCleanedForSpace(t *testing.T) {
 		}
 		w.after(time.Second)
 		if list := w.containers(); len(list) != 1 || list[0].Labels["io.kubernetes.pod.name"] != "up" {
-			t.Errorf("left: %v", list)
+			t.Errorf("containers left: %v", list)
 		}
 		if list, _ := w.rt.ListPodSandbox(w.Context(), nil); len(list) != 1 {
-			t.Errorf("left: %v", list)
+			t.Errorf("sandboxes left: %v", list)
 		}
 		w.restart(nil)
 		w.after(2 * time.Minute)
 		if after := w.get("done"); after.ResourceVersion != before.ResourceVersion {
-			t.Errorf("the ended pod changed:\n%+v\n%+v", before.Status, after.Status)
+			t.Errorf("the status of the terminated pod changed:\n%+v\n%+v", before.Status, after.Status)
 		}
 		w.delete("done", 0)
 		w.until(time.Second, "done", gone)
@@ -230,7 +230,7 @@ func TestUnusedImagesAreCollectedByAge(t *testing.T) {
 	})
 }
 
-// Some of this machine's disk is always in use, so all unused images are removed, and that does not free enough.
+// Some of this machine's disk is always in use, so the agent removes all unused images, and still fails to free enough.
 func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) {
@@ -241,7 +241,7 @@ func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 		w.usesImage("b", "used:1")
 		w.delete("a", 0)
 		w.until(time.Second, "a", gone)
-		w.after(5*time.Minute + time.Second) // seen for the first time: none goes
+		w.after(5*time.Minute + time.Second) // the first observation: no image is old enough
 		if got := w.listed(); len(got) != 2 {
 			t.Errorf("too early: %v", got)
 		}
@@ -260,7 +260,7 @@ func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 		before := w.callCount()
 		w.after(61 * time.Second)
 		if n := w.callCount() - before; n > 8 { // the heartbeat's
-			t.Errorf("%d calls in a minute of nothing", n)
+			t.Errorf("%d runtime calls in an idle minute", n)
 		}
 	})
 }

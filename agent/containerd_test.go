@@ -30,7 +30,7 @@ type real struct {
 	*world
 	child   *containerd.Child
 	runtime *cri.Runtime
-	root    string // of the cgroups
+	root    string // the root of the cgroups
 }
 
 func openReal(t *testing.T) *real {
@@ -181,15 +181,15 @@ func (r *real) life(t *testing.T) {
 	r.await("a", ready)
 	began := time.Now()
 	r.delete("a", 3)
-	r.await("a", gone) // which may take long on a busy machine
+	r.await("a", gone) // slow on a busy machine
 	if took := time.Since(began); took < 2900*time.Millisecond {
-		t.Errorf("gone after %v", took)
+		t.Errorf("the pod terminated after %v, want its grace period of 3s", took)
 	}
 	if !harness.Eventually(harness.Enough, func() bool { // events arrive after the stored state
 		seen := r.watched()
 		return len(seen) > 2 && strings.Contains(seen[len(seen)-2], "c:exit=137")
 	}) {
-		t.Errorf("watched: %v", r.watched())
+		t.Errorf("no watch event with exit code 137 before the deletion: %v", r.watched())
 	}
 }
 
@@ -242,7 +242,7 @@ func (r *real) adopt(t *testing.T) {
 	r.begin()
 	time.Sleep(time.Second)
 	if after := r.get("a"); after.ResourceVersion != before.ResourceVersion {
-		t.Errorf("changed by a restart:\n%+v\n%+v", before.Status, after.Status)
+		t.Errorf("a restart of the agent changed the status:\n%+v\n%+v", before.Status, after.Status)
 	}
 	r.delete("a", 5)
 	r.await("a", gone)
@@ -257,13 +257,13 @@ func (r *real) oom(t *testing.T) {
 	if end := r.get("o").Status.ContainerStatuses[0].State.Terminated; end.Reason != "OOMKilled" || end.ExitCode != 137 {
 		t.Errorf("end: %+v", end)
 	}
-	r.delete("o", 5) // removed at once, because it has finished
+	r.delete("o", 5) // immediate, because the pod has terminated
 }
 
-// leftovers looks for anything that should have been removed.
+// leftovers checks that no state of deleted pods remains.
 func (r *real) leftovers() {
 	r.Helper()
-	harness.Eventually(harness.Enough, func() bool { // the last pod's object was removed before its container
+	harness.Eventually(harness.Enough, func() bool { // the runtime removes the container after the API removes the pod
 		list, _ := r.runtime.ListPodSandbox(context.Background(), nil)
 		return len(list) == 0 && len(names(r.world, "logs/pods")) == 0
 	})

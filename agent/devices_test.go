@@ -93,12 +93,12 @@ func TestDevices(t *testing.T) {
 		p := w.withPlugins()
 		pull := w.plug(p, plugin.Config{}, "g1", "g2")
 		if c, a := w.offers(); c != 2 || a != 2 {
-			t.Errorf("the node has %d and gives %d", c, a)
+			t.Errorf("the node has capacity %d, allocatable %d, want 2 and 2", c, a)
 		}
 		w.create(gadgetPod("one", 1))
 		w.until(time.Second, "one", ready)
 		if got := held(w.get("one")); !slices.Equal(got, []string{"g1 Healthy"}) {
-			t.Errorf("has %v", got)
+			t.Errorf("the pod has %v, want g1", got)
 		}
 		w.create(gadgetPod("many", 2))
 		w.until(time.Second, "many", failedAs("OutOf"+gadgets, "requested: 2, used: 1, capacity: 2"))
@@ -106,12 +106,12 @@ func TestDevices(t *testing.T) {
 		pull()
 		w.after(time.Second)
 		if c, a := w.offers(); c != 2 || a != 0 {
-			t.Errorf("without its plugin the node has capacity %d, allocatable %d", c, a)
+			t.Errorf("without the plugin, the node has capacity %d, allocatable %d, want 2 and 0", c, a)
 		}
 		w.until(time.Second, "one", func(p *corev1.Pod) bool { return slices.Equal(held(p), []string{"g1 Unhealthy"}) })
 		w.after(5 * time.Minute)
 		if c, a := w.offers(); c != 0 || a != 0 || !ready(w.get("one")) {
-			t.Errorf("later the node has capacity %d, allocatable %d", c, a)
+			t.Errorf("five minutes later, the node has capacity %d, allocatable %d, want 0 and 0", c, a)
 		}
 		w.delete("one", 0)
 		w.delete("many", 0)
@@ -206,7 +206,7 @@ func TestPreStartFails(t *testing.T) {
 func TestForeignExtendedResources(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.withPlugins()
-		w.create(gadgetPod("unknown", 3)) // no plugin of this node has them
+		w.create(gadgetPod("unknown", 3)) // no plugin of this node offers gadgets
 		w.until(time.Second, "unknown", ready)
 		node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")
 		if err != nil {
@@ -227,7 +227,8 @@ func TestForeignExtendedResources(t *testing.T) {
 	})
 }
 
-// TestDevicesAlignWithCPUs: a container's devices and CPUs are on one NUMA node, or the pod is rejected.
+// TestDevicesAlignWithCPUs checks that the devices and CPUs of a container are on one NUMA node, or that the node
+// rejects the pod.
 func TestDevicesAlignWithCPUs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
@@ -247,7 +248,7 @@ func TestDevicesAlignWithCPUs(t *testing.T) {
 		w.runs(near("two", "2", 2))
 		w.on(map[string]string{"two": "4-5"})
 		if got := held(w.get("two")); !slices.Equal(got, []string{"b Healthy", "c Healthy"}) {
-			t.Errorf("has %v", got)
+			t.Errorf("the pod has %v", got)
 		}
 		w.create(near("far", "4", 1)) // the device is on node 0, which lacks four free CPUs
 		w.refused("far", "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality")

@@ -26,8 +26,8 @@ func goesDown(w *world) bool {
 	})
 }
 
-// TestShutdownStopsCriticalPodsLast: other pods get their own grace period, or the remaining time, and critical
-// pods wait for them.
+// TestShutdownStopsCriticalPodsLast checks that other pods get their own grace period or the remaining time, and that
+// critical pods terminate after them.
 func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 	inWorld(t, func(w *world) {
 		terminated := func(p *corev1.Pod) bool {
@@ -42,7 +42,7 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 			w.until(time.Second, name, ready)
 		}
 		if w.a.Progress() != nil {
-			t.Error("it shuts down without a request")
+			t.Error("the node shuts down without a request")
 		}
 		w.a.Shutdown(shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
 		w.a.Shutdown(shutdown.Periods{Total: time.Hour})
@@ -63,7 +63,7 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 			t.Errorf("progress %+v", p)
 		}
 		if !goesDown(w) {
-			t.Error("the node does not report that it shuts down")
+			t.Error("the node does not report the shutdown")
 		}
 		w.restart(nil)
 		w.create(pod("later"))
@@ -71,8 +71,8 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 	})
 }
 
-// TestShutdownRightAfterAStart: the shutdown waits for pods that ran before, although the agent has not listed
-// them yet.
+// TestShutdownRightAfterAStart checks that the shutdown waits for pods that ran before the start of the agent, although
+// the agent has not listed them yet.
 func TestShutdownRightAfterAStart(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		w.create(pod("stubborn", "-ignore-term", "serve"))
@@ -97,10 +97,10 @@ func TestShutdownRightAfterAStart(t *testing.T) {
 	})
 }
 
-// TestShutdownCancelled: static pods start again, and new pods are admitted.
+// TestShutdownCancelled checks that static pods start again and that the node admits new pods.
 func TestShutdownCancelled(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
-		w.a.CancelShutdown() // it does already
+		w.a.CancelShutdown() // has no effect without a shutdown
 		w.create(pod("web"))
 		w.until(time.Second, "web", ready)
 		w.until(time.Second, "a-n1", ready)
@@ -121,13 +121,13 @@ func TestShutdownCancelled(t *testing.T) {
 		w.until(5*time.Second, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != static })
 		w.until(5*time.Second, "b-n1", ready)
 		if w.a.Progress() != nil || goesDown(w) {
-			t.Error("the node reports that it shuts down")
+			t.Error("the node still reports a shutdown")
 		}
 	})
 }
 
-// TestShutdownCancelledHalfway: pods that were not yet stopped keep running, and the next shutdown starts from
-// the beginning.
+// TestShutdownCancelledHalfway checks that pods that the shutdown has not stopped yet keep running, and that the next
+// shutdown starts from the beginning.
 func TestShutdownCancelledHalfway(t *testing.T) {
 	inWorld(t, func(w *world) {
 		shutdownTimes := w.timed()
@@ -142,16 +142,16 @@ func TestShutdownCancelledHalfway(t *testing.T) {
 		w.a.StopPods(ctx, periods)
 		w.a.CancelShutdown()
 		if start, end := shutdownTimes(); start == 0 || end != 0 {
-			t.Errorf("cancelled, it began at %v and ended at %v", start, end)
+			t.Errorf("recorded times of the cancelled shutdown: start %v, end %v", start, end)
 		}
 		w.until(5*time.Second, "stubborn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		w.after(10 * time.Second)
 		if !ready(w.get("vital")) {
-			t.Error("a pod ended that was not stopped")
+			t.Error("the critical pod terminated after the cancellation")
 		}
 		w.a.StopPods(w.Context(), periods)
 		if start, end := shutdownTimes(); start == 0 || end < start {
-			t.Errorf("it began at %v and ended at %v", start, end)
+			t.Errorf("recorded times of the shutdown: start %v, end %v", start, end)
 		}
 		w.until(time.Second, "vital", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	})
@@ -199,8 +199,8 @@ func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return c.Client.List(ctx, sel)
 }
 
-// restartSlow restarts the agent. It lists its static pods at once, and the pods of the API after a call of tell.
-func (w *world) restartSlow() (tell func()) {
+// restartSlow restarts the agent. It lists its static pods at once, and the pods of the API after a call of list.
+func (w *world) restartSlow() (list func()) {
 	w.Helper()
 	started, before := make(chan struct{}), w.alter
 	w.alter = func(d *agent.Deps) {
@@ -215,7 +215,7 @@ func (w *world) restartSlow() (tell func()) {
 	return func() { close(started) }
 }
 
-// TestShutdownCancelledBeforePodsAreKnown: no pod ends, also if monopod stops meanwhile.
+// TestShutdownCancelledBeforePodsAreKnown checks that no pod terminates, even if monopod stops meanwhile.
 func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		shutdownTimes := w.timed()
@@ -223,8 +223,8 @@ func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 		w.until(time.Second, "web", ready)
 		w.until(time.Second, "a-n1", ready)
 		before := w.containerIDs()
-		for name, end := range map[string]func(){"called off": func() { w.a.CancelShutdown() },
-			"stopped": func() { w.stop() }} {
+		for name, end := range map[string]func(){"cancelled": func() { w.a.CancelShutdown() },
+			"agent stopped": func() { w.stop() }} {
 			tell := w.restartSlow()
 			w.a.Shutdown(shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
 			w.after(2 * time.Second)
@@ -233,7 +233,7 @@ func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 			}
 			end()
 			if start, end := shutdownTimes(); start == 0 || end != 0 {
-				t.Errorf("%s: it began at %v and ended at %v", name, start, end)
+				t.Errorf("%s: recorded times of the shutdown: start %v, end %v", name, start, end)
 			}
 			tell()
 			w.after(20 * time.Second)
@@ -246,8 +246,8 @@ func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 	})
 }
 
-// TestShutdownOfUnknownPods: pods that are listed too late are rejected, although they ran before, and the
-// shutdown is not reported as complete.
+// TestShutdownOfUnknownPods checks that the node rejects pods that it lists too late, although they ran before, and
+// that it does not report the shutdown as complete.
 func TestShutdownOfUnknownPods(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		shutdownTimes := w.timed()
@@ -266,19 +266,19 @@ func TestShutdownOfUnknownPods(t *testing.T) {
 		w.after(time.Second)
 		for _, c := range w.containers() {
 			if c.State == cri.ContainerState_CONTAINER_RUNNING {
-				t.Errorf("%s runs on", c.Metadata.Name)
+				t.Errorf("container %s still runs", c.Metadata.Name)
 			}
 		}
 		if p := w.a.Progress(); !p.Unknown {
 			t.Errorf("progress %+v", p)
 		}
 		if start, end := shutdownTimes(); start == 0 || end != 0 {
-			t.Errorf("it began at %v and ended at %v", start, end)
+			t.Errorf("recorded times of the shutdown: start %v, end %v", start, end)
 		}
 	})
 }
 
-// TestShutdownWaitsForPodsUntilItsDeadline: the time for listing pods is part of the grace period.
+// TestShutdownWaitsForPodsUntilItsDeadline checks that the time for listing pods is part of the grace period.
 func TestShutdownWaitsForPodsUntilItsDeadline(t *testing.T) {
 	inWorld(t, func(w *world) {
 		vital := critical("vital")
@@ -291,7 +291,7 @@ func TestShutdownWaitsForPodsUntilItsDeadline(t *testing.T) {
 		start, periods := time.Now(), shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second}
 		w.a.StopPods(w.Context(), periods)
 		if took := time.Since(start); took > periods.Needs() || took < 5*time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("the shutdown took %v", took)
 		}
 		for _, name := range []string{"vital", "stubborn"} {
 			if p := w.get(name); p.Status.Reason != "Terminated" {

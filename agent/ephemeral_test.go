@@ -48,20 +48,20 @@ func TestEphemeralContainer(t *testing.T) {
 			return s != nil && s.State.Running != nil
 		})
 		if p := w.get("p"); !ready(p) || p.Status.ContainerStatuses[0].RestartCount != 0 || p.Status.ObservedGeneration != 2 {
-			t.Errorf("the pod is disturbed: %+v", p.Status)
+			t.Errorf("the ephemeral container changed the status of the pod: %+v", p.Status)
 		}
 		w.debug("p", "fails", "", "exit", "3")
 		w.after(5 * time.Minute)
 		p := w.get("p")
 		if s := ephemeral(p, "fails"); s == nil || s.State.Terminated == nil || s.State.Terminated.ExitCode != 3 ||
 			s.RestartCount != 0 {
-			t.Errorf("one that failed: %+v", s)
+			t.Errorf("status of the ephemeral container that failed: %+v", s)
 		}
 		if s := ephemeral(p, "look"); s.State.Running == nil || !ready(p) {
-			t.Errorf("the other: %+v", s)
+			t.Errorf("status of the ephemeral container that runs: %+v", s)
 		}
 		w.stop()
-		w.startAgent() // another agent takes over and starts nothing
+		w.startAgent() // the next agent does not start the container again
 		w.after(time.Minute)
 		if s := ephemeral(w.get("p"), "fails"); s == nil || s.State.Terminated == nil || s.RestartCount != 0 {
 			t.Errorf("after a restart of the agent: %+v", s)
@@ -72,7 +72,7 @@ func TestEphemeralContainer(t *testing.T) {
 	})
 }
 
-// An ephemeral container whose target does not run waits for it, with a message.
+// An ephemeral container waits until its target runs; its status says so.
 func TestEphemeralContainerWithoutTarget(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")

@@ -33,7 +33,7 @@ func (w *world) signals() eviction.Observations {
 	return out
 }
 
-// lack sets the free amount of one signal, of a total of 1000.
+// lack sets the available amount of one signal, whose capacity is 1000.
 func (w *world) lack(s eviction.Signal, free int64) {
 	w.scarce.Store(&eviction.Observations{s: {Total: 1000, Free: free}})
 }
@@ -94,7 +94,7 @@ func TestPodsAreEvictedOneByOneForMemory(t *testing.T) {
 		w.lack(eviction.Memory, 99)
 		took := w.until(11*time.Second, "much", evicted)
 		if took < 500*time.Millisecond && !ready(w.get("little")) {
-			t.Errorf("after %v", took)
+			t.Errorf("a second pod was evicted within %v", took)
 		}
 		p := w.get("much")
 		if want := "The node was low on resource: memory. Threshold quantity: 100, " +
@@ -112,16 +112,16 @@ func TestPodsAreEvictedOneByOneForMemory(t *testing.T) {
 		w.until(20*time.Second, "little", evicted)
 		w.after(time.Minute)
 		if !ready(w.get("crit")) {
-			t.Errorf("the critical pod: %+v", w.get("crit").Status)
+			t.Errorf("the critical pod was evicted: %+v", w.get("crit").Status)
 		}
 		w.lack(eviction.Memory, 100)
 		w.after(4 * time.Minute)
 		if !w.pressed(corev1.NodeMemoryPressure) {
-			t.Error("the condition was not held")
+			t.Error("MemoryPressure ended before the transition period")
 		}
 		w.after(2 * time.Minute)
 		if w.pressed(corev1.NodeMemoryPressure) {
-			t.Error("the condition stays")
+			t.Error("MemoryPressure remains after the transition period")
 		}
 	})
 }
@@ -163,13 +163,13 @@ func TestMemoryThresholdTriggersCheck(t *testing.T) {
 		w.create(pod("a"))
 		w.until(time.Second, "a", ready)
 		if got := <-left; got <= 0 {
-			t.Errorf("%d bytes are left", got)
+			t.Errorf("the watch starts with %d bytes left, want more than 0", got)
 		}
 		w.lack(eviction.Memory, 10)
 		passed()
 		w.until(100*time.Millisecond, "a", evicted)
 		if got := <-left; got != 0 {
-			t.Errorf("%d bytes are left above the threshold", got)
+			t.Errorf("after the notification, the watch gets %d bytes left, want 0", got)
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestSoftThresholdsGiveGrace(t *testing.T) {
 		w.lack(eviction.Memory, 400)
 		w.after(59 * time.Second)
 		if !ready(w.get("stubborn")) {
-			t.Errorf("too early: %+v", w.get("stubborn").Status)
+			t.Errorf("evicted before the end of the grace period: %+v", w.get("stubborn").Status)
 		}
 		w.until(22*time.Second, "stubborn", evicted)
 	})
@@ -201,7 +201,7 @@ func TestDiskIsReclaimedBeforeEviction(t *testing.T) {
 		w.lack(eviction.NodeFs, 50)
 		w.failing(func(op, _ string) error {
 			if op == "RemoveContainer" || op == "RemovePodSandbox" {
-				w.lack(eviction.NodeFs, 500) // that freed enough
+				w.lack(eviction.NodeFs, 500) // the reclaim freed enough
 			}
 			return nil
 		})
@@ -243,7 +243,7 @@ func TestAdmissionUnderPressure(t *testing.T) {
 		w.until(time.Second, "burst", ready)
 		w.until(time.Second, "crit", ready)
 		if !ready(w.get("before")) {
-			t.Errorf("a pod that ran: %+v", w.get("before").Status)
+			t.Errorf("a pod that ran before the pressure: %+v", w.get("before").Status)
 		}
 		w.lack(eviction.NodeFs, 0)
 		w.after(15 * time.Second)
@@ -297,7 +297,7 @@ func TestCriticalPodPreempts(t *testing.T) {
 		w.create(critical("crit"))
 		w.after(2 * time.Second)
 		if ready(w.get("crit")) {
-			t.Error("crit does not wait for low, which takes 3 s to end")
+			t.Error("crit does not wait for low, which takes 3 s to terminate")
 		}
 		w.until(2*time.Second, "crit", ready)
 		w.until(time.Second, "low", func(p *corev1.Pod) bool {

@@ -18,14 +18,14 @@ import (
 	"monopod/agent/runtime"
 )
 
-// story is a pod's whole life as a user observes it. It must be the same if the agent is killed meanwhile.
+// story is the whole life of a pod as a user observes it. A kill of the agent must not change it.
 type story struct {
 	name   string
-	static bool // with a folder of static pods
+	static bool // the agent has a folder of static pods
 	tell   func(w *world)
 }
 
-// mounts records what is mounted, and survives the agent as the kernel's mounts do.
+// mounts is a mount table that survives the agent, as the kernel's does.
 type mounts struct {
 	noMounts
 	mu  sync.Mutex // guards all
@@ -52,9 +52,8 @@ func (m *mounts) Unmount(dir string) error {
 	return nil
 }
 
-// TestFailpoints kills the agent at every step in the life of pods, once each: before the step, after it, and
-// with an effect that comes only after the next agent has started. Every story must hold, and nothing may be
-// left at the end.
+// TestFailpoints kills the agent at every step in the life of pods, once each: before the step, after it, and so that
+// the step takes effect only after the next agent has started. Every story must hold, and no state may remain.
 func TestFailpoints(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.name, func(t *testing.T) {
@@ -64,12 +63,12 @@ func TestFailpoints(t *testing.T) {
 				openWorld(t, func(w *world) { steps = s.live(w, failpoint{}, "").seen })
 			})
 			if len(steps) < 10 {
-				t.Fatalf("a life of %d steps: %v", len(steps), steps)
+				t.Fatalf("the story has only %d steps: %v", len(steps), steps)
 			}
 			var missed atomic.Int32
 			t.Cleanup(func() { // some steps do not occur in every run
 				if int(missed.Load()) > len(steps)/5 {
-					t.Errorf("%d of %d steps were not come to", missed.Load(), len(steps))
+					t.Errorf("%d of %d failpoints were not reached", missed.Load(), len(steps))
 				}
 			})
 			for _, p := range steps {
@@ -87,8 +86,8 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// moments returns the moments at which the death of the agent at the step makes a difference. After a read it is the same
-// as before the next step. The API ends with the agent, so only the runtime may still process a request of a dead agent.
+// moments returns the moments at which a kill at this step makes a difference. A kill after a read equals a kill before
+// the next step. The API ends with the agent, so only the runtime may still process a request of a killed agent.
 func (p failpoint) moments() []moment {
 	switch verb, _, _ := strings.Cut(p.op, " "); verb {
 	case "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemovePodSandbox":
@@ -119,7 +118,7 @@ func (s story) live(w *world, point failpoint, when moment) *fate {
 // patience is the time limit of a story, including backoffs.
 const patience = 10 * time.Minute
 
-// await waits like until, with fewer checks.
+// await is until with fewer checks.
 func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 	w.Helper()
 	for start := time.Now(); time.Since(start) <= patience; time.Sleep(5 * time.Millisecond) {
@@ -127,15 +126,14 @@ func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 			return
 		}
 	}
-	w.Fatalf("never\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.recorded(), "\n"),
+	w.Fatalf("not within the time limit\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.recorded(), "\n"),
 		strings.Join(w.watched(), "\n"))
 }
 
-// oneOf checks that the pod has one sandbox and one instance of each container, which run and were never
-// restarted.
+// oneOf checks that the pod has one sandbox and one instance of each container, all running and never restarted.
 func (w *world) oneOf(name string, containers ...string) {
 	w.Helper()
-	w.after(time.Second) // late effects are done
+	w.after(time.Second) // for calls that take effect late
 	p := w.get(name)
 	if p == nil || !ready(p) {
 		w.Fatalf("not ready: %+v", p)

@@ -15,17 +15,17 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// setting describes how a field is handled that affects the rights of a pod on its node.
+// setting describes the handling of a field that affects the rights of a pod on its node.
 type setting struct {
-	set func(*corev1.Pod) // to a value that is not the usual one
+	set func(*corev1.Pod) // sets the field to a value other than the default
 
-	// bad sets it to a value that the API refuses, with an error at that path; nil: all values are valid.
+	// bad sets the field to a value that the API rejects with an error at the path at; nil: all values are valid.
 	bad func(*corev1.Pod)
 	at  string
 
-	cri     bool   // passed to the runtime
-	refused string // part of the rejection by a node that does not support it
-	other   string // what else applies it
+	cri     bool   // the agent passes the field to the runtime
+	refused string // part of the rejection by a node that does not support the field
+	other   string // what applies the field, if neither the runtime nor admission does
 }
 
 func ofPod(set func(*corev1.PodSecurityContext)) func(*corev1.Pod) {
@@ -185,7 +185,7 @@ func hostSettings() map[string]setting {
 	}
 }
 
-// TestEveryFieldIsDecided fails for a field of a new API version until this table says how it is handled.
+// TestEveryFieldIsDecided fails for a field of a new API version until a table above describes its handling.
 func TestEveryFieldIsDecided(t *testing.T) {
 	t.Parallel()
 	api := registry.New(nil, registry.Resources(), registry.Config{})
@@ -201,7 +201,7 @@ func TestEveryFieldIsDecided(t *testing.T) {
 		for f := range fields(c.of) {
 			s, known := c.settings[f]
 			if !known && (c.all || strings.HasPrefix(f, "Host")) {
-				t.Errorf("%s.%s: the table does not say what it does", c.of.Name(), f)
+				t.Errorf("the tables of settings lack %s.%s", c.of.Name(), f)
 			}
 			if known {
 				t.Run(c.of.Name()+"."+f, func(t *testing.T) { s.check(t, api) })
@@ -236,28 +236,28 @@ func (s setting) check(t *testing.T, api *registry.Registry) {
 		p := plainPod()
 		s.bad(p)
 		if err := api.Complete(p); err == nil || !strings.Contains(err.Error(), s.at+": ") {
-			t.Errorf("the API takes a bad one: %v", err)
+			t.Errorf("the API accepts an invalid value: %v", err)
 		}
 	}
 	p := plainPod()
 	s.set(p)
 	if err := api.Complete(p); err != nil {
-		t.Fatalf("the API refuses a valid one: %v", err)
+		t.Fatalf("the API rejects a valid value: %v", err)
 	}
 	if got := refusal(t, p); s.refused == "" && got != "" || !strings.Contains(got, s.refused) {
-		t.Errorf("a node without features says %q, want %q", got, s.refused)
+		t.Errorf("a node without optional features: %q, want %q", got, s.refused)
 	}
 	if passed := !proto.Equal(sandboxOf(p), sandboxOf(plainPod())) || !proto.Equal(containerOf(p),
 		containerOf(plainPod())); passed != s.cri {
 		t.Errorf("passed to the runtime: %v, want %v", passed, s.cri)
 	}
 	if s.refused == "" && !s.cri && s.other == "" {
-		t.Error("it is silently left out")
+		t.Error("neither admission nor the runtime handles the field")
 	}
 }
 
-// refusal returns why a machine and runtime without optional features reject a pod whose image runs as root;
-// empty: they admit it.
+// refusal returns why a node without optional features rejects a pod whose image runs as root; empty: it admits the
+// pod.
 func refusal(t *testing.T, p *corev1.Pod) string {
 	h := security.Host{Root: t.TempDir()}
 	if f := h.Refuse(p, &security.Policy{}); f != nil {

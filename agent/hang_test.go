@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// hung is a call of the runtime that does not return, for the first sandbox, container or image for which it is made.
+// hung is a runtime call that does not return for the first sandbox, container or image it is about.
 type hung struct {
 	call   string
-	once   bool          // it returns when it is called again
-	answer chan struct{} // closed: it returns
+	once   bool          // only the first call hangs
+	answer chan struct{} // closed: the call returns
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	about *string    // nil: not called yet
 	times int
 }
@@ -58,16 +58,16 @@ func (h *hung) made() bool {
 func TestHangingCallsTimeOut(t *testing.T) {
 	for _, call := range runtimeCalls {
 		for _, once := range []bool{false, true} {
-			name := call + " is answered late"
+			name := call + " returns late"
 			if once {
 				if call == "PullImage" {
-					continue // has no deadline: containerd watches its progress
+					continue // PullImage has no deadline: containerd watches its progress
 				}
-				name = call + " is given up"
+				name = call + " times out"
 			}
 			t.Run(name, func(t *testing.T) {
 				inWorld(t, func(w *world) {
-					w.create(pod("before")) // brings the image
+					w.create(pod("before")) // pulls the image
 					w.until(time.Second, "before", ready)
 					h := w.hang(call, once)
 					p := probed("p")
@@ -90,7 +90,7 @@ func TestHangingCallsTimeOut(t *testing.T) {
 					w.after(2 * time.Second)
 					stopped := time.Now()
 					if w.stop(); time.Since(stopped) > time.Second {
-						t.Errorf("Run returned %v after its context ended", time.Since(stopped))
+						t.Errorf("Run returned %v after the end of its context", time.Since(stopped))
 					}
 				})
 			})
@@ -106,8 +106,8 @@ func (w *world) awaitAnswer(h *hung) {
 	}
 }
 
-// othersLive runs another pod from start to end while the call hangs. A call that has not been made yet must not
-// be made for the other pod. All pods may wait for a list of all sandboxes.
+// othersLive runs another pod from start to end while the call hangs. If no call hangs yet, no call for the other pod
+// hangs either. Calls about all pods may delay every pod.
 func (w *world) othersLive(h *hung) {
 	w.Helper()
 	if w.after(5 * time.Second); !h.made() {

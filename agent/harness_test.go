@@ -45,30 +45,30 @@ type world struct {
 	fail atomic.Pointer[func(op, id string) error]
 	hung atomic.Pointer[hung] // nil: every call returns
 	dir  string
-	stop func() // the agent
+	stop func() // stops the agent
 	a    *agent.Agent
 
-	adjust  func(*agent.Config) // of the next agent; may be nil
-	alter   func(*agent.Deps)   // likewise
+	adjust  func(*agent.Config) // changes the config of the next agent; may be nil
+	alter   func(*agent.Deps)   // changes the dependencies of the next agent; may be nil
 	mounter volume.Mounter      // of the next agent
 
 	touched chan struct{} // the folder of static pods changed
 	changed chan struct{} // a pod changed since it was last read
 
-	panics bool // are made by the test
+	panics bool // the test causes panics
 
-	tokens atomic.Int64 // given out
+	tokens atomic.Int64 // how many were issued
 
 	metrics *prometheus.Registry // of the last agent
 
 	notice func(ctx context.Context, short func()) error // of the next agent; may be nil
-	scarce atomic.Pointer[eviction.Observations]         // nil: of nothing
-	using  atomic.Pointer[map[string]uint64]             // bytes of memory by pod name; nil: not known
+	scarce atomic.Pointer[eviction.Observations]         // nil: nothing is scarce
+	using  atomic.Pointer[map[string]uint64]             // bytes of memory by pod name; nil: unknown
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []string
 	calls  map[string]int
-	seen   []string // what a watcher of pods saw
+	seen   []string // the events that a watcher of pods received
 }
 
 // inWorld runs a test with virtual time.
@@ -78,7 +78,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	openWorld(t, test)
 }
 
-// openWorld runs a test like inWorld, for tests that block each other.
+// openWorld runs a test like inWorld, but without running it in parallel.
 func openWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func (w *world) issue(
 	return nil
 }
 
-// describe formats an event of a watch.
+// describe formats a watch event.
 func describe(ev watch.Event) string {
 	pod := ev.Object.(*corev1.Pod)
 	line := fmt.Sprintf("%s %s %s", ev.Type, pod.Name, pod.Status.Phase)
@@ -162,7 +162,7 @@ func describe(ev watch.Event) string {
 	return line
 }
 
-// called returns the number of calls of the runtime's operation op.
+// called returns the number of calls of the runtime operation op.
 func (w *world) called(op string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,7 +296,7 @@ func (w *world) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// until waits for a state of a pod and returns how long it took. It checks whenever a pod changes, and every
+// until waits until a pod satisfies ok, and returns how long that took. It checks whenever a pod changes, and every
 // second, because ok may depend on more than the pod.
 func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) bool) time.Duration {
 	w.Helper()
@@ -357,7 +357,7 @@ func (w *world) hasEvent(part string) bool {
 	return slices.ContainsFunc(w.recorded(), func(e string) bool { return strings.Contains(e, part) })
 }
 
-// watched returns the lines that a watcher saw.
+// watched returns the events that a watcher of pods received.
 func (w *world) watched() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -374,7 +374,7 @@ func (w *world) callCount() int {
 	return n
 }
 
-// nothingLeft checks that the runtime and the disk contain nothing of any pod.
+// nothingLeft checks that the runtime and the disk have no state of any pod.
 func (w *world) nothingLeft() {
 	w.Helper()
 	w.after(time.Second)

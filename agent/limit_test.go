@@ -23,7 +23,7 @@ func TestLimitBoundsConcurrency(t *testing.T) {
 		}
 		for n := range 6 {
 			if got, want := <-ended, time.Duration(n/2+1)*time.Second; got != want {
-				t.Errorf("number %d ended after %v, want %v", n, got, want)
+				t.Errorf("caller %d finished after %v, want %v", n, got, want)
 			}
 		}
 	})
@@ -37,22 +37,22 @@ func TestStuckCallerLosesItsSlot(t *testing.T) {
 		begin := time.Now()
 		release := slots.acquire(t.Context())
 		if got := time.Since(begin); got != time.Minute {
-			t.Errorf("waited %v for a caller that is stuck, want a minute", got)
+			t.Errorf("waited %v for the slot of a stuck caller, want a minute", got)
 		}
 		late() // does not affect the current holder
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		slots.acquire(ctx)
 		if got := time.Since(begin); got != time.Minute+time.Second {
-			t.Errorf("a second caller got a slot after %v", got)
+			t.Errorf("the third caller returned after %v, want its timeout of 1m1s", got)
 		}
 		release()
 		slots.acquire(t.Context())()
 	})
 }
 
-// TestLimitChanges: with a limit of 0 one caller still gets a slot. A released slot lets in as many callers as the limit
-// then allows. A caller that stops waiting occupies no slot.
+// TestLimitChanges checks that one caller gets a slot even with a limit of 0, that a release admits as many callers as
+// the limit then allows, and that a caller that stops waiting occupies no slot.
 func TestLimitChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"monopod/agent"
 )
 
-// A node runs 500 pods if it is configured to.
+// A node with --max-pods=500 runs 500 pods.
 func TestFiveHundredPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const pods = 500
@@ -34,7 +34,7 @@ func TestFiveHundredPods(t *testing.T) {
 		w.create(pod("more"))
 		w.after(time.Second)
 		if p := w.get("more"); p.Status.Reason != "OutOfpods" {
-			t.Errorf("one more: %+v", p.Status)
+			t.Errorf("the node admits pod 501: %+v", p.Status)
 		}
 		w.delete("more", 0)
 		for i := range pods {
@@ -50,7 +50,7 @@ func TestFiveHundredPods(t *testing.T) {
 	})
 }
 
-// Pods that come and go leave no goroutine and no memory. The test measures the whole process, so it runs alone.
+// Deleted pods leave neither goroutines nor memory. The test measures the whole process, so it is not parallel.
 func TestNothingGrows(t *testing.T) { //nolint:paralleltest // see above
 	openWorld(t, func(w *world) {
 		const lives = 300
@@ -63,16 +63,16 @@ func TestNothingGrows(t *testing.T) { //nolint:paralleltest // see above
 		moreHeap, moreGoroutines := measure(w)
 		t.Logf("heap %d, then %d; goroutines %d, then %d", heap, moreHeap, goroutines, moreGoroutines)
 		if grown := int64(moreHeap) - int64(heap); grown > lives*maxKept {
-			t.Errorf("%d bytes are kept of %d pods", grown, lives)
+			t.Errorf("the heap grew by %d bytes after %d pods", grown, lives)
 		}
 		if moreGoroutines > goroutines {
-			t.Errorf("%d goroutines more than %d", moreGoroutines-goroutines, goroutines)
+			t.Errorf("%d more goroutines than the %d before", moreGoroutines-goroutines, goroutines)
 		}
 	})
 }
 
-// maxKept is the allowed growth for each pod, in bytes, which is the error of the measurement: a worker alone
-// needs thousands.
+// maxKept is the allowed growth in bytes per pod. It allows for measurement error; a leaked worker alone needs
+// thousands of bytes.
 const maxKept = 1000
 
 // cycles creates pods of several kinds, 50 at a time, and removes them at random times.

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The metrics that dashboards show of a kubelet.
+// Dashboards for kubelet show these metrics.
 func TestMetricsOfAKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		disk := filepath.Join(w.dir, "disk")
@@ -38,25 +38,25 @@ func TestMetricsOfAKubelet(t *testing.T) {
 				`volume_plugin="kubernetes.io/host-path"}`: 1,
 		} {
 			if got[name] != want {
-				t.Errorf("%s is %v, not %v, of %v", name, got[name], want, got)
+				t.Errorf("%s is %v, want %v; all: %v", name, got[name], want, got)
 			}
 		}
 		if got[`kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="c"}`] == 0 {
-			t.Errorf("the claim has no size: %v", got)
+			t.Errorf("the volume of the claim has no capacity: %v", got)
 		}
 		w.delete("p", 0)
 		w.until(time.Second, "p", gone)
-		w.after(time.Minute) // the containers end a moment after the object
+		w.after(time.Minute) // the containers terminate shortly after the deletion
 		got = w.series()
 		if got[`kubelet_pod_worker_duration_seconds{operation_type="kill"}`] == 0 || got[`kubelet_running_pods{}`] != 0 ||
 			got[`kubelet_running_containers{container_state="running"}`] != 0 {
-			t.Errorf("after the pod: %v", got)
+			t.Errorf("after the deletion of the pod: %v", got)
 		}
 	})
 }
 
-// TestMetricsOfFailedStarts: a container that fails to start is counted, with the reason in its status; one that waits
-// for its next attempt is not counted again. The first restart is immediate.
+// TestMetricsOfFailedStarts checks that the metrics count each failed start of a container, with the reason in its
+// status, but not the wait for the next attempt. The first restart is immediate.
 func TestMetricsOfFailedStarts(t *testing.T) {
 	for call, c := range map[string]struct {
 		reason string
@@ -86,7 +86,7 @@ func TestMetricsOfFailedStarts(t *testing.T) {
 				w.after(500 * time.Millisecond)
 				if got := w.series()[`kubelet_started_containers_errors_total{code="`+c.reason+`",container_type="`+kind+
 					`"}`]; got != c.want {
-					t.Errorf("%s is counted %v times, want %v", c.reason, got, c.want)
+					t.Errorf("counted %[2]v starts that failed with %[1]s, want %[3]v", c.reason, got, c.want)
 				}
 			})
 		})

@@ -21,12 +21,12 @@ import (
 type moment string
 
 const (
-	before moment = "before" // the call is never made
-	after  moment = "after"  // it takes effect, its result is lost
-	late   moment = "late"   // it takes effect after the next agent has started
+	before moment = "before" // the runtime never gets the call
+	after  moment = "after"  // the call takes effect, but the agent never gets its result
+	late   moment = "late"   // the call takes effect after the start of the next agent
 )
 
-// failpoint is one step in a pod's life: the n-th call of its name.
+// failpoint is one step in the life of a pod: the n-th call of the operation op.
 type failpoint struct {
 	op string
 	n  int
@@ -34,14 +34,14 @@ type failpoint struct {
 
 func (p failpoint) String() string { return fmt.Sprintf("%s#%d", p.op, p.n) }
 
-// fate kills one agent, like kill -9, at one failpoint: no later call of it reaches the runtime, the API or the
-// mounts. Another agent, which is not killed, takes over.
+// fate kills one agent at one failpoint, like kill -9: none of its later calls reaches the runtime, the API or the
+// mounts. Then another agent starts and survives.
 type fate struct {
 	w     *world
 	point failpoint
 	when  moment
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards counts, seen, dead and over
 	counts map[string]int
 	seen   []failpoint
 	dead   bool
@@ -51,7 +51,7 @@ type fate struct {
 	reborn chan struct{}  // closed when the next agent runs
 }
 
-// doom applies the fate to the agents of the world; the current one is stopped.
+// doom restarts the agent so that it is killed at the failpoint.
 func (w *world) doom(point failpoint, when moment) *fate {
 	f := &fate{w: w, point: point, when: when, counts: map[string]int{}, reborn: make(chan struct{})}
 	w.stop()
@@ -64,7 +64,7 @@ func (w *world) doom(point failpoint, when moment) *fate {
 	return f
 }
 
-// begin reports whether a call may be made, and whether it is the last.
+// begin records a call. It returns an error if the agent is dead, and a moment if this call kills the agent.
 func (f *fate) begin(op string) (mine moment, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *fate) end(mine moment) error {
 	return nil
 }
 
-// kill ends the agent at once; the next one starts a little later. The caller holds mu.
+// kill kills the agent at once, and starts the next one a little later. The caller holds mu.
 func (f *fate) kill() {
 	f.dead = true
 	go func() {
@@ -109,7 +109,7 @@ func (f *fate) kill() {
 	}()
 }
 
-// wait waits for the end of the story: the next agent runs, if the first was killed.
+// wait ends the story. If the agent was killed, it waits until the next agent runs and late calls have returned.
 func (f *fate) wait() {
 	f.mu.Lock()
 	f.over = true
@@ -131,7 +131,7 @@ func meet[T any](ctx context.Context, f *fate, op string, call func(context.Cont
 		return none, context.Canceled
 	case mine == late:
 		f.late.Go(func() {
-			time.Sleep(8 * latency) // the next agent has just started
+			time.Sleep(8 * latency) // until shortly after the start of the next agent
 			_, _ = call(context.WithoutCancel(ctx))
 		})
 		return none, context.Canceled
@@ -237,7 +237,7 @@ type mortalClient struct {
 	f *fate
 }
 
-// counted reports whether calls for the resource come in a fixed order.
+// counted reports whether calls for the resource are failpoints, because their order is the same in every run.
 func counted(resource string) bool { return resource != "nodes" && resource != "leases" }
 
 func (c mortalClient) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
@@ -285,7 +285,7 @@ func (m mortalMounter) Unmount(dir string) error {
 	return meetErr(context.Background(), m.f, "unmount", func(context.Context) error { return m.Mounter.Unmount(dir) })
 }
 
-// mortalRecorder makes every event a step too.
+// mortalRecorder makes every event a failpoint.
 type mortalRecorder struct {
 	agent.Recorder
 	f *fate
@@ -301,7 +301,7 @@ func (r mortalRecorder) Reference(ref corev1.ObjectReference, eventType, reason,
 	})
 }
 
-// noTwins checks that no pod has two ready sandboxes, and no container runs twice.
+// noTwins checks that no pod has two ready sandboxes, and that no container runs twice.
 func (w *world) noTwins() {
 	ctx := context.Background()
 	sandboxes, err1 := w.rt.ListPodSandbox(ctx, nil)

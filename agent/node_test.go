@@ -13,19 +13,19 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// TestHealthReportsPanicsNextToTheAgent: the parts that run before and next to the agent share its health check.
+// TestHealthReportsPanicsNextToTheAgent checks that goroutines of the node outside the agent share its health check.
 func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
 	t.Parallel()
 	metrics := prometheus.NewRegistry()
 	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: metrics}, NodeConfig{})
 	if err := n.Health(t.Context()); err != nil {
-		t.Errorf("before the start: %v", err)
+		t.Errorf("health before the panic: %v", err)
 	}
 	var running sync.WaitGroup
 	n.guard.Go(&running, "kernel log", func() { panic("injected") })
 	running.Wait()
 	if err := n.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "kernel log: panic: injected") {
-		t.Errorf("after a panic: %v", err)
+		t.Errorf("health after a panic: %v", err)
 	}
 	panics, err := guard.Panics(metrics)
 	if err != nil {
@@ -33,11 +33,11 @@ func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
 	}
 	var count dto.Metric
 	if err := panics.WithLabelValues("kernel log").Write(&count); err != nil || count.Counter.GetValue() != 1 {
-		t.Errorf("%v panics are counted, %v", count.Counter.GetValue(), err)
+		t.Errorf("counted %v panics, want 1; error %v", count.Counter.GetValue(), err)
 	}
 }
 
-// TestNoRuntime: without a runtime, Run only waits for ctx, and Find returns why there are no streams.
+// TestNoRuntime checks that, without a runtime, Run only waits for ctx, and Find returns why there are no streams.
 func TestNoRuntime(t *testing.T) {
 	t.Parallel()
 	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()},

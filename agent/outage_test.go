@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// exists is when a call finds that the runtime had started the container before it died.
+// exists is the moment after the runtime has started the container but before it has recorded that.
 const exists moment = "exists"
 
 // outage kills the runtime at one call, before or after the call took effect. The runtime restarts a little later;
@@ -30,7 +30,7 @@ type outage struct {
 	point failpoint
 	when  moment
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	counts map[string]int
 	starts map[string]bool // containers whose start was called
 	seen   []failpoint
@@ -50,11 +50,11 @@ func (o *outage) call(op, id string) error {
 	}
 	if slices.Contains([]string{"Status", "Version", "Events", "ListPodSandbox", "ListContainers", "ListContainerStats"},
 		op) {
-		return nil // they belong to no pod, or are the test's
+		return nil // not about one pod, or also called by the test
 	}
 	if op == "StartContainer" {
-		if o.starts[id] { // what containerd removes of the first start after an outage is also the second one's
-			o.w.Errorf("%s is started a second time", id)
+		if o.starts[id] { // after an outage, containerd's cleanup of the first start would also remove files of the second
+			o.w.Errorf("second start of container %s", id)
 		}
 		o.starts[id] = true
 	}
@@ -125,12 +125,12 @@ func TestOutages(t *testing.T) {
 				openWorld(t, func(w *world) { o = s.liveThrough(w, failpoint{}, "") })
 			})
 			if len(o.seen) < 10 {
-				t.Fatalf("a life of %d calls: %v", len(o.seen), o.seen)
+				t.Fatalf("the story has only %d calls: %v", len(o.seen), o.seen)
 			}
 			var missed atomic.Int32
 			t.Cleanup(func() { // some calls do not occur in every run
 				if int(missed.Load()) > len(o.seen)/5 {
-					t.Errorf("%d of %d calls were not come to", missed.Load(), len(o.seen))
+					t.Errorf("%d of %d calls were not reached", missed.Load(), len(o.seen))
 				}
 			})
 			for _, p := range o.seen {
@@ -148,7 +148,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// pulls its image at each start
+// pulls pulls its image at each start.
 func pulls(w *world) {
 	p := pod("a")
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
@@ -159,7 +159,7 @@ func pulls(w *world) {
 	w.await("a", gone)
 }
 
-// debugged has an ephemeral container, which runs once.
+// debugged has an ephemeral container that runs once.
 func debugged(w *world) {
 	w.create(pod("a"))
 	w.await("a", ready)
@@ -173,8 +173,8 @@ func debugged(w *world) {
 	w.await("a", gone)
 }
 
-// A runtime that restarts may list nothing for a moment. A sandbox for which no worker waits, because its creation
-// was interrupted, is removed soon, and not by the next list minutes later.
+// A runtime that restarts may fail to list for a moment. The agent removes the sandbox of an interrupted creation soon
+// afterwards, and not only at the next relist minutes later.
 func TestListFailsAfterOutage(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a"))
@@ -204,8 +204,8 @@ func TestListFailsAfterOutage(t *testing.T) {
 	})
 }
 
-// TestStatusOfPodIsRestored: the node lifecycle controller marks the pods of a node that does not report as not
-// ready. When the node reports again, the agent restores their statuses.
+// TestStatusOfPodIsRestored checks that the agent restores the statuses of pods after the node lifecycle controller has
+// marked them as not ready while the node did not report.
 func TestStatusOfPodIsRestored(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a"))
@@ -226,7 +226,7 @@ func TestStatusOfPodIsRestored(t *testing.T) {
 		before := w.get("a").ResourceVersion
 		w.after(time.Hour)
 		if got := w.get("a").ResourceVersion; got != before {
-			t.Errorf("version %s, was %s: written without a change", got, before)
+			t.Errorf("resource version %s, was %s: the agent wrote an unchanged status", got, before)
 		}
 	})
 }

@@ -11,14 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// runtimeCalls are those that the agent makes in the life of a pod.
+// runtimeCalls are the runtime calls in the life of a pod.
 var runtimeCalls = []string{
 	"Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox",
 	"CreateContainer", "StartContainer", "StopContainer", "ListContainers", "ContainerStatus", "ExecSync", "ListImages",
 	"ImageStatus", "PullImage",
 }
 
-// probed is a pod with everything that runs on goroutines other than its worker's.
+// probed is a pod that uses everything that runs on goroutines other than its worker.
 func probed(name string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
@@ -51,7 +51,7 @@ func TestPanics(t *testing.T) {
 				w.until(5*time.Minute, "p", gone)
 				w.after(time.Hour)
 				if err := w.a.Health(); err != nil {
-					t.Errorf("an hour later: %v", err)
+					t.Errorf("health an hour later: %v", err)
 				}
 				w.nothingLeft()
 			})
@@ -59,8 +59,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A pod whose worker always panics is retried more and more slowly, reports it, and does not affect others.
-// After its deletion it is removed as soon as its worker can run again.
+// A worker that always panics is retried with backoff, emits an event, and does not affect other pods. The deletion of
+// its pod completes even then.
 func TestWorkerThatAlwaysPanics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.panics = true
@@ -81,7 +81,7 @@ func TestWorkerThatAlwaysPanics(t *testing.T) {
 		w.until(5*time.Second, "q", ready)
 		w.after(30 * time.Minute)
 		if n := len(tries); n < 9 || n > 16 || tries[n-1].Sub(tries[n-2]) < 5*time.Minute {
-			t.Errorf("tried %d times in half an hour: %v", n, tries)
+			t.Errorf("%d attempts in half an hour: %v", n, tries)
 		}
 		if err := w.a.Health(); err == nil || err.Error() != "pod default/p: panic: boom" {
 			t.Errorf("health: %v", err)
@@ -89,7 +89,7 @@ func TestWorkerThatAlwaysPanics(t *testing.T) {
 		if !slices.ContainsFunc(w.recorded(), func(e string) bool {
 			return strings.HasPrefix(e, "Warning p FailedSync: ") && strings.Contains(e, "boom")
 		}) {
-			t.Errorf("no event: %v", w.recorded())
+			t.Errorf("no FailedSync event: %v", w.recorded())
 		}
 		if n := w.counted("monopod_panics_total"); n != float64(len(tries)) {
 			t.Errorf("%v panics counted, %d happened", n, len(tries))
@@ -98,7 +98,7 @@ func TestWorkerThatAlwaysPanics(t *testing.T) {
 		w.until(5*time.Second, "p", gone)
 		synctest.Wait()
 		if err := w.a.Health(); err != nil {
-			t.Errorf("health of a pod that is gone: %v", err)
+			t.Errorf("health after the deletion of the pod: %v", err)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func (w *world) counted(name string) (sum float64) {
 	return sum
 }
 
-// A pod that is rejected before any other pod has run ends like every pod, and the next pod of its name starts.
+// The deletion of a pod that is rejected before any other pod has run completes, and the next pod of its name starts.
 func TestRejectedPodBeforeAnyOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")

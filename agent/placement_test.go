@@ -21,7 +21,7 @@ import (
 // laptop has four cores with two threads each: 0,4 1,5 2,6 3,7.
 var laptop = numatest.Shape{Sockets: 1, Nodes: 1, Cores: 4, Threads: 2}
 
-// pinned restarts the agent on an imitated machine, with CPU 0 reserved and the settings of adjust.
+// pinned restarts the agent on a simulated machine, with CPU 0 reserved and the settings of adjust.
 func (w *world) pinned(shape numatest.Shape, adjust func(*agent.Config)) {
 	w.Helper()
 	w.stop()
@@ -33,10 +33,10 @@ func (w *world) pinned(shape numatest.Shape, adjust func(*agent.Config)) {
 		}
 	}
 	w.startAgent()
-	w.after(100 * time.Millisecond) // the Node has the capacity of the imitated machine, instead of this one's
+	w.after(100 * time.Millisecond) // until the Node has the capacity of the simulated machine
 }
 
-// owning is a Guaranteed pod.
+// owning is a Guaranteed pod, which owns exclusive CPUs if cpu is a whole number.
 func owning(name, cpu string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.Containers[0].Resources = resources(cpu, "64Mi")
@@ -50,7 +50,7 @@ func (w *world) runs(p *corev1.Pod) {
 	w.until(time.Second, p.Name, ready)
 }
 
-// on checks on which CPUs the runtime has the running containers, by their pods' names.
+// on checks the CPU sets of the running containers in the runtime, by the names of their pods.
 func (w *world) on(want map[string]string) {
 	w.Helper()
 	w.after(100 * time.Millisecond)
@@ -83,8 +83,8 @@ func (w *world) refused(name, reason, message string) {
 	}
 }
 
-// TestExclusiveCPUs: running containers of the shared pool leave exclusive CPUs at once, and get them
-// back; a restart of the agent changes nothing.
+// TestExclusiveCPUs checks that running containers of the shared pool lose exclusive CPUs at once and get them back
+// later, and that a restart of the agent changes nothing.
 func TestExclusiveCPUs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
@@ -108,7 +108,7 @@ func TestExclusiveCPUs(t *testing.T) {
 	})
 }
 
-// TestCPUsOfDeletedPodsAreReleased: CPUs of a pod that was removed while no agent ran are free.
+// TestCPUsOfDeletedPodsAreReleased checks that the CPUs of a pod that was deleted while no agent ran are free.
 func TestCPUsOfDeletedPodsAreReleased(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
@@ -122,7 +122,7 @@ func TestCPUsOfDeletedPodsAreReleased(t *testing.T) {
 	})
 }
 
-// TestExclusiveCPUsAfterTornCheckpoint: the agent recovers from a damaged checkpoint by itself.
+// TestExclusiveCPUsAfterTornCheckpoint checks that the agent recovers from a damaged checkpoint by itself.
 func TestExclusiveCPUsAfterTornCheckpoint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
@@ -140,7 +140,7 @@ func TestExclusiveCPUsAfterTornCheckpoint(t *testing.T) {
 		if !w.hasEvent("CPUManagerStateLost") {
 			t.Errorf("events: %v", w.recorded())
 		}
-		w.on(map[string]string{"own": "2,6"}) // not 1,5, which a new allocation would give it
+		w.on(map[string]string{"own": "2,6"}) // a new allocation would choose 1,5
 		if now := w.called("UpdateContainerResources"); now != calls {
 			w.Errorf("%d updates", now-calls)
 		}
@@ -159,28 +159,28 @@ func TestPolicyNoneAgain(t *testing.T) {
 		w.after(5 * time.Second)
 		w.on(map[string]string{"own": "0-7", "shared": "0-7"})
 		if files, _ := filepath.Glob(filepath.Join(w.dir, "*_manager_state*")); len(files) > 0 {
-			t.Errorf("left behind: %v", files)
+			t.Errorf("checkpoints left: %v", files)
 		}
 	})
 }
 
-// TestNoPolicy: without a policy nothing is written, and the runtime gets no CPU set.
+// TestNoPolicy checks that, without a policy, the agent writes no checkpoint and sets no CPU set.
 func TestNoPolicy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.runs(owning("own", "1"))
 		w.on(map[string]string{"own": ""})
 		w.after(time.Hour)
 		if n := w.called("UpdateContainerResources"); n > 0 {
-			t.Errorf("%d updates", n)
+			t.Errorf("%d calls of UpdateContainerResources, want none", n)
 		}
 		if files, _ := filepath.Glob(filepath.Join(w.dir, "*_manager_state*")); len(files) > 0 {
-			t.Errorf("written: %v", files)
+			t.Errorf("checkpoints written: %v", files)
 		}
 	})
 }
 
-// TestTopologyRejectsPod: CPUs and memory are on one NUMA node, or the pod is rejected with upstream's message, and
-// nothing stays allocated.
+// TestTopologyRejectsPod checks that CPUs and memory are on one NUMA node, or that the node rejects the pod with
+// upstream's message and allocates nothing.
 func TestTopologyRejectsPod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
@@ -223,7 +223,7 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 			return c != nil && c.Reason == "Infeasible" && strings.Contains(c.Message, `alongside CPU Manager policy "static"`)
 		})
 		w.on(map[string]string{"own": "1,5"})
-		w.resize("own", "2", "128Mi") // which does not depend on CPUs
+		w.resize("own", "2", "128Mi") // the CPUs do not change
 		w.until(time.Second, "own", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) == nil })
 	})
 }

@@ -38,8 +38,8 @@ func (w *world) nodeCondition() corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// An unavailable runtime is reported at once, fails liveness after three minutes, and containers keep their
-// state when it is back.
+// The agent reports an unavailable runtime at once and fails liveness after three minutes. Containers keep their state
+// when the runtime is back.
 func TestRuntimeLost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -54,10 +54,10 @@ func TestRuntimeLost(t *testing.T) {
 		r.events <- runtime.Event{Type: runtime.EventLost}
 		w.after(100 * time.Millisecond)
 		if c := w.nodeCondition(); c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "no such socket") {
-			t.Errorf("node: %+v", c)
+			t.Errorf("node condition without the runtime: %+v", c)
 		}
 		if err := w.a.PLEG(); err != nil {
-			t.Errorf("too early: %v", err)
+			t.Errorf("PLEG is unhealthy too early: %v", err)
 		}
 		w.after(4 * time.Minute)
 		if err := w.a.PLEG(); err == nil {
@@ -68,11 +68,11 @@ func TestRuntimeLost(t *testing.T) {
 		r.events <- runtime.Event{Type: runtime.EventResync}
 		w.after(100 * time.Millisecond)
 		if c := w.nodeCondition(); c.Status != corev1.ConditionTrue || w.a.PLEG() != nil {
-			t.Errorf("node: %+v, %v", c, w.a.PLEG())
+			t.Errorf("node condition with the runtime: %+v, PLEG: %v", c, w.a.PLEG())
 		}
 		if after := w.get("a"); !ready(after) || idOf(after) != idOf(before) ||
 			after.Status.ContainerStatuses[0].RestartCount != 0 {
-			t.Errorf("pod: %+v", after.Status)
+			t.Errorf("the outage changed the pod: %+v", after.Status)
 		}
 	})
 }

@@ -13,7 +13,7 @@ func TestPodCIDR(t *testing.T) {
 		cidr     string
 		pods     int
 		services []netip.Prefix
-		want     string // the families, or what the error contains
+		want     string // the families or part of the error
 	}{
 		{"", 110, both[:1], "[IPv4]"},
 		{"", 110, both, "[IPv4 IPv6]"},

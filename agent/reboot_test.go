@@ -12,8 +12,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// After a reboot there are no processes and no mounts; the sandboxes and containers that the runtime still lists
-// are dead, or it lists none.
+// After a reboot there are no processes and no mounts; the runtime lists dead sandboxes and containers, or none.
 func TestReboot(t *testing.T) {
 	for name, off := range map[string]func(w *world){
 		"remembered": func(w *world) {
@@ -57,7 +56,7 @@ func reboot(w *world, off func(*world)) {
 	w.delete("ends", 30)
 	w.after(time.Second)
 
-	w.stop() // a clean stop, for the test: it leaves everything running
+	w.stop() // leaves all containers running
 	off(w)
 	w.forgetBoot()
 	w.startAgent()
@@ -65,7 +64,7 @@ func reboot(w *world, off func(*world)) {
 	w.until(2*time.Second, "runs", ready)
 	w.until(2*time.Second, "ends", gone)
 	w.until(2*time.Second, "once", phase(corev1.PodFailed))
-	w.after(2 * time.Minute) // dead sandboxes are collected
+	w.after(2 * time.Minute) // until garbage collection removes dead sandboxes
 	p := w.get("runs")
 	if got := p.Status.ContainerStatuses[0].RestartCount; got != 1 || !ready(p) {
 		w.Errorf("runs: %+v", p.Status)
@@ -76,7 +75,7 @@ func reboot(w *world, off func(*world)) {
 			w.Errorf("%s: %+v", name, p.Status)
 		}
 	}
-	// A dead sandbox stays with its dead container, whose exit is in the status.
+	// Garbage collection keeps a dead sandbox with a dead container whose exit is in the status.
 	sandboxes, _ := w.rt.ListPodSandbox(w.Context(),
 		&cri.PodSandboxFilter{State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY}})
 	running, _ := w.rt.ListContainers(w.Context(),

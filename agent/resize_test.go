@@ -65,13 +65,13 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	return nil
 }
 
-// Resources of a running container are raised and lowered without a restart.
+// A resize raises and lowers the resources of a running container without a restart.
 func TestResize(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))
 		w.until(time.Second, "p", ready)
 		if _, _, reported := w.has("p"); reported == nil || reported.Limits.Memory().String() != "64Mi" {
-			t.Errorf("reported at first: %+v", reported)
+			t.Errorf("the status reports at first: %+v", reported)
 		}
 		w.resize("p", "500m", "128Mi")
 		w.after(time.Second)
@@ -106,7 +106,7 @@ func TestResizeByRestart(t *testing.T) {
 		w.resize("p", "200m", "64Mi")
 		w.after(time.Second)
 		if p := w.get("p"); p.Status.ContainerStatuses[0].RestartCount != 0 {
-			t.Error("restarted for cpu")
+			t.Error("the container restarted for a resize of cpu")
 		}
 		w.resize("p", "200m", "128Mi")
 		w.until(20*time.Second, "p", restarts(1))
@@ -117,7 +117,7 @@ func TestResizeByRestart(t *testing.T) {
 	})
 }
 
-// A resize beyond the node's resources is refused, and the status says why.
+// The agent rejects a resize beyond the node's capacity; the status says why.
 func TestResizeBeyondCapacityIsPending(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))
@@ -136,7 +136,7 @@ func TestResizeBeyondCapacityIsPending(t *testing.T) {
 		w.startAgent()
 		w.after(time.Minute)
 		if c := condition(w.get("p"), corev1.PodResizePending); c == nil {
-			t.Error("forgotten by the next agent")
+			t.Error("a restart of the agent removed the condition PodResizePending")
 		}
 		w.resize("p", "200m", "64Mi")
 		w.after(time.Second)
@@ -168,15 +168,15 @@ func TestResizeRejectedByRuntime(t *testing.T) {
 		w.failing(func(string, string) error { return nil })
 		w.after(15 * time.Second)
 		if c := condition(w.get("p"), corev1.PodResizeInProgress); c != nil {
-			t.Errorf("still %+v", c)
+			t.Errorf("the condition remains: %+v", c)
 		}
 		if shares, _, _ := w.has("p"); shares != 204 {
-			t.Errorf("%d shares", shares)
+			t.Errorf("%d CPU shares", shares)
 		}
 	})
 }
 
-// level returns the resources of the pod itself; its container has no limits.
+// level returns a pod with pod-level resources; its container has no limits.
 func (w *world) level(cpu, memory string) *corev1.Pod {
 	p := pod("p")
 	r := resources(cpu, memory)
@@ -198,8 +198,8 @@ func (w *world) resizeLevel(cpu, memory string) {
 	}
 }
 
-// TestResizeOfPodLevel: the resources of the pod itself change in place, and are the limits of a container without its
-// own. Events say what happened.
+// TestResizeOfPodLevel checks that pod-level resources change in place, with events, and that they limit a container
+// without its own limits.
 func TestResizeOfPodLevel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.level("100m", "64Mi"))
@@ -221,7 +221,7 @@ func TestResizeOfPodLevel(t *testing.T) {
 		}
 		for _, c := range []corev1.PodConditionType{corev1.PodResizeInProgress, corev1.PodResizePending} {
 			if condition(p, c) != nil {
-				t.Errorf("still %s", c)
+				t.Errorf("the pod still has the condition %s", c)
 			}
 		}
 		var resized []string
@@ -244,7 +244,7 @@ func TestResizeOfPodLevel(t *testing.T) {
 	})
 }
 
-// TestResizeOfPodLevelByRestart: a container whose policy demands it restarts for the limit of its pod, too.
+// TestResizeOfPodLevelByRestart checks that a new pod-level limit restarts a container whose resize policy requires it.
 func TestResizeOfPodLevelByRestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := w.level("100m", "64Mi")

@@ -32,21 +32,21 @@ func TestContainerRestartPolicy(t *testing.T) {
 
 		q := pod("b", "exit", "3")
 		q.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever)
-		w.create(q) // the pod's own policy is Always
+		w.create(q) // the restart policy of the pod is Always
 		w.until(time.Minute, "b", func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodFailed })
 		if !restarts(0)(w.get("b")) {
-			t.Errorf("restarted: %v", w.get("b").Status)
+			t.Errorf("the container restarted: %v", w.get("b").Status)
 		}
 	})
 }
 
-// onExit is a rule for a code.
+// onExit returns a restart rule for an exit code.
 func onExit(code int32, action corev1.ContainerRestartRuleAction) []corev1.ContainerRestartRule {
 	return []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
 		Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}}}
 }
 
-// restartingPod never restarts by itself, but restarts all containers when its container t exits with 42, one
+// restartingPod returns a pod with the policy Never whose container t restarts all containers: t exits with 42 one
 // second after its start.
 func restartingPod() *corev1.Pod {
 	p := pod("a", "sleep", "1h")
@@ -66,7 +66,7 @@ func restartingPod() *corev1.Pod {
 	return p
 }
 
-// allRestarted checks that every container was restarted that often.
+// allRestarted reports whether the restart count of every container is n.
 func allRestarted(n int32) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		if p == nil || len(p.Status.ContainerStatuses) == 0 {
@@ -93,7 +93,7 @@ func TestRestartAllContainers(t *testing.T) {
 		w.create(restartingPod())
 		w.until(time.Minute, "a", allRestarted(0))
 		before := w.get("a")
-		w.until(5*time.Second, "a", allRestarted(1)) // the first time at once
+		w.until(5*time.Second, "a", allRestarted(1)) // the first restart is immediate
 		after := w.get("a")
 		if allRestarting(after) || after.Status.PodIP != before.Status.PodIP || after.Status.Phase != corev1.PodRunning {
 			t.Errorf("%+v", after.Status)
@@ -104,22 +104,22 @@ func TestRestartAllContainers(t *testing.T) {
 		}{{137, "RestartingAllContainers"}, {0, "Completed"}, {42, "Error"}} {
 			if last := after.Status.ContainerStatuses[i].LastTerminationState.Terminated; last == nil ||
 				last.ExitCode != want.code || last.Reason != want.reason {
-				t.Errorf("%s ended before with %+v", after.Status.ContainerStatuses[i].Name, last)
+				t.Errorf("the last termination of %s is %+v", after.Status.ContainerStatuses[i].Name, last)
 			}
 		}
-		w.until(5*time.Second, "a", allRestarting) // and the second after a while
+		w.until(5*time.Second, "a", allRestarting) // the second restart waits for its backoff
 		if w.after(5 * time.Second); !allRestarting(w.get("a")) || waitsFor(w.get("a"), "t") != "CrashLoopBackOff" ||
 			waitsFor(w.get("a"), "c") != "RestartingAllContainers" {
 			t.Errorf("%+v", w.get("a").Status)
 		}
 		w.until(10*time.Second, "a", allRestarted(2))
 		if n := len(w.containers()); n != 5 {
-			t.Errorf("%d containers, not one of each", n)
+			t.Errorf("%d containers, want 5: one instance of each", n)
 		}
 	})
 }
 
-// TestRestartAllSurvivesAgent: an agent that ends between two removals is followed by one that continues.
+// TestRestartAllSurvivesAgent checks that the next agent continues if an agent stops between two removals.
 func TestRestartAllSurvivesAgent(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRestartAllSurvivesAgent(t *testing.T) {
 				var removals atomic.Int64
 				fail := func(op, _ string) error {
 					if op == "RemoveContainer" && removals.Add(1) == int64(n) {
-						return status.Error(codes.Internal, "the agent ends here")
+						return status.Error(codes.Internal, "the agent stops here")
 					}
 					return nil
 				}
@@ -177,8 +177,8 @@ func TestHostnameTooLong(t *testing.T) {
 	})
 }
 
-// TestRestartBackoffResets: a pod that restarts for weeks uses no more memory.
-func TestRestartBackoffResets(t *testing.T) {
+// TestRestartsDoNotAccumulateRecords checks that a pod that restarts for weeks does not use more and more memory.
+func TestRestartsDoNotAccumulateRecords(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
 		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
@@ -190,17 +190,17 @@ func TestRestartBackoffResets(t *testing.T) {
 		}
 		w.create(p)
 		w.until(2*time.Hour, "a", restarts(12))
-		w.after(2 * time.Minute) // dead containers are collected each minute
+		w.after(2 * time.Minute) // garbage collection runs every minute
 		uid := w.get("a").UID
 		owned, hooked := w.a.Records(uid)
 		if owned == 0 || owned > 4 || hooked > 3 {
-			t.Errorf("after 12 restarts %d sandboxes and containers and %d hooks are remembered", owned, hooked)
+			t.Errorf("after 12 restarts, the agent has records of %d sandboxes and containers and of %d hooks", owned, hooked)
 		}
 		w.delete("a", 30)
 		w.until(time.Minute, "a", gone)
 		w.after(time.Second)
 		if owned, _ := w.a.Records(uid); owned != 0 {
-			t.Errorf("%d of a pod that is gone", owned)
+			t.Errorf("the agent has %d records of a deleted pod", owned)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestLogsAreRotated(t *testing.T) {
 		}
 		now := w.logsOf("a", false)
 		if lines := strings.Count(now, "\n"); lines < 40 || lines > 100 || !strings.Contains(now, "tick 1199\n") {
-			t.Errorf("%d lines of the log are shown: %.60q", lines, now)
+			t.Errorf("the log has %d lines: %.60q", lines, now)
 		}
 		w.delete("a", 0)
 		w.until(time.Second, "a", gone)
@@ -32,8 +32,8 @@ func TestLogsAreRotated(t *testing.T) {
 	})
 }
 
-// The log of a container that cannot reopen it is not rotated.
-func TestLogThatCannotBeRotatedStays(t *testing.T) {
+// The agent does not rotate the log of a container if the runtime fails to reopen it.
+func TestFailedReopenKeepsLog(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) { c.Logs = logs.Rotation{MaxSize: 1 << 10, MaxFiles: 3, Period: 10 * time.Second} })
 		w.failing(func(op, _ string) error {

@@ -26,8 +26,8 @@ func (w *world) onModern() {
 	w.startAgent()
 }
 
-// usersOfPod returns the first host user of the user namespaces of the sandbox and the container's mounts; 0:
-// the host's.
+// usersOfPod returns the first host user of the user namespace of the sandbox and of the mounts of the container; 0:
+// the host's user namespace.
 func (w *world) usersOfPod(name string) (sandbox, mounts uint32) {
 	w.Helper()
 	uid := string(w.get(name).UID)
@@ -137,7 +137,7 @@ func TestRuntimeClass(t *testing.T) {
 		w.until(time.Minute, "b", func(p *corev1.Pod) bool {
 			return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "UserNamespacesNotSupported"
 		})
-		// A RuntimeClass that is deleted before its pod has a sandbox, and created again.
+		// The test deletes a RuntimeClass before its pod has a sandbox, and creates it again.
 		w.failing(func(op, _ string) error {
 			if op == "RunPodSandbox" {
 				return status.Error(codes.Unavailable, "away")
@@ -153,8 +153,8 @@ func TestRuntimeClass(t *testing.T) {
 		w.failing(func(string, string) error { return nil })
 		before := len(w.watched())
 		w.after(30 * time.Second)
-		if changes := len(w.watched()) - before; changes > 20 { // two for each step: 1, 2, 4, 8, 10 s apart
-			t.Errorf("the status changed %d times in 30 s: a failed step's write wakes the next one", changes)
+		if changes := len(w.watched()) - before; changes > 20 { // two for each attempt, after 1, 2, 4, 8 and 10 s
+			t.Errorf("the status changed %d times in 30 s: the write of a failed attempt triggers the next attempt", changes)
 		}
 		if s := w.get("c").Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "ContainerCreating" ||
 			s.Message == "" {
@@ -168,7 +168,7 @@ func TestRuntimeClass(t *testing.T) {
 	})
 }
 
-func TestNodeTellsAbilities(t *testing.T) {
+func TestNodeReportsRuntimeFeatures(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.onModern()
 		w.after(time.Second)

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pods whose start hangs delay other pods only briefly. A waiting pod that is deleted is removed at once.
+// Pods whose start hangs delay other pods only briefly. The deletion of a waiting pod is immediate.
 func TestHangingStartsDelayOthersBriefly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var sandboxes atomic.Int64
@@ -27,7 +27,7 @@ func TestHangingStartsDelayOthersBriefly(t *testing.T) {
 		w.create(pod("unwanted"))
 		w.after(200 * time.Millisecond)
 		if p := w.get("next"); p.Status.Phase != corev1.PodPending || len(p.Status.PodIPs) > 0 {
-			t.Errorf("more than eight pods start at a time: %+v", p.Status)
+			t.Errorf("more than eight pods start concurrently: %+v", p.Status)
 		}
 		w.delete("unwanted", 30)
 		w.until(200*time.Millisecond, "unwanted", gone)

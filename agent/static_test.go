@@ -116,7 +116,7 @@ func TestStaticPodGetsMirror(t *testing.T) {
 			forged := mirror.DeepCopy()
 			forged.Namespace = "other"
 			if err := w.a.Logs(w.Context(), forged, &corev1.PodLogOptions{Container: "c"}, io.Discard); err == nil {
-				t.Error("a pod that claims to be a mirror pod shows another pod's log")
+				t.Error("a pod that claims to be a mirror pod returns another pod's log")
 			}
 		})
 }
@@ -155,7 +155,7 @@ func TestStaticPodFollowsItsFile(t *testing.T) {
 		if err := os.Rename(w.manifest("a.yaml"), w.manifest("b.yaml")); err != nil {
 			t.Fatal(err)
 		}
-		// without a touch
+		// No notification follows, so the agent finds the change when it reads the folder periodically.
 		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != idOf(second) })
 
 		w.remove("b.yaml")
@@ -171,9 +171,9 @@ func TestStaticPodWaitsForPredecessor(t *testing.T) {
 		w.write("a.yaml", staticPod("a", "serve"))
 		w.after(29 * time.Second)
 		if got := w.containerIDs(); len(got) != 1 || got[0] != first {
-			t.Fatalf("while the old pod ends there run %v, want %v", got, first)
+			t.Fatalf("while the old pod terminates, the containers are %v, want only %v", got, first)
 		}
-		w.write("a.yaml", staticPod("a", "-ignore-term", "serve")) // the first again, which still ends
+		w.write("a.yaml", staticPod("a", "-ignore-term", "serve")) // the first manifest again, while its pod still terminates
 		w.until(10*time.Second, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != first })
 		if got := w.containerIDs(); len(got) != 1 || w.get("a-n1").Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("containers %v", got)
@@ -193,7 +193,7 @@ func TestStaticPodRemovedAndPutBack(t *testing.T) {
 	})
 }
 
-// manifestSeen is the time after which a change of a file has been read.
+// manifestSeen is the time within which the agent reads a changed file.
 const manifestSeen = 150 * time.Millisecond
 
 func TestBrokenManifests(t *testing.T) {
@@ -202,7 +202,7 @@ func TestBrokenManifests(t *testing.T) {
 			"d.yaml": staticPod("a", "other")}, func(w *world) {
 			w.until(time.Second, "a-n1", ready)
 			before := w.get("a-n1")
-			w.after(time.Minute) // three more looks
+			w.after(time.Minute) // the agent reads the folder three more times
 			for _, c := range []struct{ file, want string }{
 				{"b.yaml", "cannot be read"}, {"c.yaml", "metadata.name: Invalid value"},
 				{"d.yaml", "pod default/a-n1 is already defined by a.yaml"},

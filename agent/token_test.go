@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A container gets credentials for the API, which are rotated while it runs and removed with the pod.
+// A container gets credentials for the API. The agent rotates them while it runs, and removes them with the pod.
 func TestCredentials(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("p"))
@@ -33,21 +33,21 @@ func TestCredentials(t *testing.T) {
 		}
 		w.after(46 * time.Minute)
 		if got := read("token"); got != "default/p/1" {
-			t.Errorf("replaced too soon: %s", got)
+			t.Errorf("the agent rotated the token too early: %s", got)
 		}
 		w.after(5 * time.Minute)
 		if got := read("token"); got != "default/p/2" {
-			t.Errorf("after 51 minutes: %s", got)
+			t.Errorf("the token after 51 minutes: %s", got)
 		}
 		w.delete("p", 1)
 		w.until(10*time.Second, "p", gone)
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("left behind: %v", err)
+			t.Errorf("credentials left after the deletion: %v", err)
 		}
 	})
 }
 
-// Containers get the addresses of Services.
+// Containers get environment variables with the addresses of Services.
 func TestServiceVariables(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
@@ -57,7 +57,7 @@ func TestServiceVariables(t *testing.T) {
 		w.create(p)
 		w.until(time.Second, "p", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if end := w.get("p").Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 77 {
-			t.Errorf("ended %+v", end)
+			t.Errorf("terminated with %+v, want exit code 77", end)
 		}
 	})
 }

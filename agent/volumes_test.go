@@ -28,7 +28,7 @@ func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
 	return p
 }
 
-// A pod that is deleted while it waits for its volumes ends, also while a finalizer holds the object.
+// A pod that is deleted while it waits for its volumes terminates, even while a finalizer blocks the deletion.
 func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(
@@ -53,7 +53,7 @@ func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 	})
 }
 
-// A pod without its ConfigMap reports it, and runs as soon as it exists.
+// A pod whose ConfigMap does not exist emits an event, and runs as soon as the ConfigMap exists.
 func TestVolumeIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(withVolume(
@@ -84,7 +84,7 @@ func TestVolumeIsRetried(t *testing.T) {
 	})
 }
 
-// An unsupported volume type is named in the status, and the pod can be deleted.
+// The status names an unsupported volume type, and the deletion of the pod completes.
 func TestUnsupportedVolume(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(withVolume(pod("p"), corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}))
@@ -99,7 +99,7 @@ func TestUnsupportedVolume(t *testing.T) {
 	})
 }
 
-// A feature that the runtime does not support is an error. It is not ignored.
+// A container that needs a feature that the runtime does not support fails to start, with an event.
 func TestRecursiveReadOnly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
@@ -112,7 +112,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 	})
 }
 
-// Features that the runtime reports for the pod's handler are used, and the status shows it.
+// The agent uses features that the runtime reports for the handler of the pod; the status shows them.
 func TestRecursiveReadOnlyReachesRuntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -153,7 +153,7 @@ func (c *clumsy) Unmount(string) error {
 	return nil
 }
 
-// A volume that fails to unmount keeps the pod until it is unmounted.
+// The deletion of a pod waits until its volumes are unmounted.
 func TestUnmountIsTriedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -166,7 +166,7 @@ func TestUnmountIsTriedAgain(t *testing.T) {
 		w.delete("p", 1)
 		w.after(10 * time.Second)
 		if w.get("p") == nil || len(names(w, "pods")) != 1 {
-			t.Error("the pod is gone though its volume is mounted")
+			t.Error("the API removed the pod although its volume is mounted")
 		}
 		m.failing.Store(false)
 		w.until(15*time.Second, "p", gone)
@@ -174,11 +174,11 @@ func TestUnmountIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Mounts left by an earlier start are unmounted as soon as possible, and never emptied through the mount.
+// The agent unmounts orphaned mounts of an earlier start as soon as possible, and never removes files through a mount.
 func TestOrphanedVolumes(t *testing.T) {
 	dir := t.TempDir()
 	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o700}); err != nil {
-		t.Skipf("skipped: nothing can be mounted here: %v", err)
+		t.Skipf("skipped: cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
 	precious := filepath.Join(dir, "precious")
@@ -205,15 +205,15 @@ func TestOrphanedVolumes(t *testing.T) {
 		w.startAgent()
 		w.after(3 * time.Minute)
 		if mounted, err := (mount.Kernel{}).Mounted(left); err != nil || !mounted {
-			t.Errorf("%v, %v", mounted, err)
+			t.Errorf("after failed unmounts: mounted %v, error %v", mounted, err)
 		}
 		m.failing.Store(false)
 		w.after(2 * time.Minute)
 		if left := names(w, "pods"); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
+			t.Errorf("folders of pods left: %v", left)
 		}
 		if _, err := os.Stat(precious); err != nil {
-			t.Errorf("removed through a mount: %v", err)
+			t.Errorf("the agent removed a file through a mount: %v", err)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func (s *heldMounts) Unmount(dir string) error {
 	return s.Kernel.Unmount(dir)
 }
 
-// A volume shows the current content of its object, also after a restart of the agent.
+// A volume shows the current resources of its container, also after a restart of the agent.
 func TestVolumeShowsResources(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(w.sized("p"),
@@ -255,7 +255,7 @@ func TestVolumeShowsResources(t *testing.T) {
 	})
 }
 
-// The volumes of a pod that ended while no agent ran are removed by the next one.
+// The next agent removes the volumes of a pod that terminated while no agent ran.
 func TestVolumesOfPodThatEndedWithoutAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p", "sleep", "10"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
@@ -272,7 +272,7 @@ func TestVolumesOfPodThatEndedWithoutAgent(t *testing.T) {
 		w.until(5*time.Second, "p", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 		w.after(time.Second)
 		if _, err := os.Stat(volumes); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("they are still there: %v", err)
+			t.Errorf("volumes left: %v", err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// contents reads an archive, as the users of it do.
+// contents returns the files of an archive by name.
 func contents(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(path)
@@ -57,10 +57,10 @@ func TestArchive(t *testing.T) {
 	}
 	n, err := a.addFolder("logs", logs)
 	if err != nil || n != 1 {
-		t.Errorf("%d files of the folder, %v", n, err)
+		t.Errorf("added %d files of the folder, want 1; error %v", n, err)
 	}
 	if n, err := a.addFolder("none", filepath.Join(dir, "none")); err != nil || n != 0 {
-		t.Errorf("a folder that does not exist: %d, %v", n, err)
+		t.Errorf("added %d files of a folder that does not exist, error %v", n, err)
 	}
 	if err := errors.Join(a.Add("status.json", []byte("{}")), a.addFile("large", filepath.Join(dir, "large")),
 		a.Close()); err != nil {
@@ -71,9 +71,9 @@ func TestArchive(t *testing.T) {
 		t.Errorf("the archive contains %d files: %q, %q", len(got), got["logs/pod/0.log"], got["status.json"])
 	}
 	if len(got["large"]) != maxArchivedFile || !bytes.HasSuffix(got["large"], []byte("the end")) {
-		t.Errorf("%d bytes of a large file", len(got["large"]))
+		t.Errorf("the archive has %d bytes of the large file, want its last bytes", len(got["large"]))
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("the archive has mode %v, error %v", info.Mode(), err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"monopod/agent/node/check"
 )
 
-// The exit code is that of the worst verdict, in both formats.
+// The worst verdict determines the exit code, in both formats.
 func TestCheckExitCode(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,13 +45,13 @@ func TestCheckExitCode(t *testing.T) {
 		if c.format == "json" {
 			var results []check.Result
 			if err := json.Unmarshal(out.Bytes(), &results); err != nil || check.Worst(results) != c.verdict {
-				t.Errorf("%v: %s", err, &out)
+				t.Errorf("the worst verdict is not %s, error %v:\n%s", c.verdict, err, &out)
 			}
 			continue
 		}
 		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
 			if f := strings.Fields(line); f[1] == "port" && f[0] != string(c.verdict) {
-				t.Errorf("%+v: %s", c, line)
+				t.Errorf("%+v: unexpected verdict: %s", c, line)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// serve answers paths on the socket of a data folder.
+// serve serves answers by path on the socket of a data folder.
 func serve(t *testing.T, answers map[string]string) *local.Place {
 	t.Helper()
 	dir := harness.DataFolder(t, func(w http.ResponseWriter, r *http.Request) {
@@ -42,8 +42,8 @@ func TestObjects(t *testing.T) {
 	for _, c := range []struct {
 		typed, namespace string
 		pods             bool
-		want             string // the first ones
-		more             bool   // the user goes on typing
+		want             string // the first completions
+		more             bool   // no space follows the completion
 	}{
 		{"", "", true, "web-0 web-1 pod/ deploy/", true},
 		{"", "", false, "pod/ deploy/ rs/", true},
@@ -53,7 +53,7 @@ func TestObjects(t *testing.T) {
 		{"deploy/", "", true, "deploy/web", false},
 		{"deployment/", "", true, "deployment/web", false},
 		{"node/", "shop", false, "node/box", false},
-		{"job/", "", true, "", false}, // there is none
+		{"job/", "", true, "", false}, // no jobs exist
 		{"none/", "", true, "", false},
 	} {
 		cmd := &cobra.Command{}
@@ -61,7 +61,7 @@ func TestObjects(t *testing.T) {
 		got, directive := completeObjects(place, &c.namespace, c.pods)(cmd, nil, c.typed)
 		if !strings.HasPrefix(strings.Join(got, " "), c.want) || c.want == "" && len(got) > 0 ||
 			!c.more && strings.Join(got, " ") != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("%+v: completions %v", c, got)
 		}
 		if more := directive&cobra.ShellCompDirectiveNoSpace != 0; more != c.more ||
 			directive&cobra.ShellCompDirectiveNoFileComp == 0 {
@@ -71,10 +71,10 @@ func TestObjects(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	if got, _ := completeObjects(place, nil, true)(cmd, []string{"web-0"}, ""); len(got) > 0 {
-		t.Errorf("after an object: %v", got)
+		t.Errorf("completions after an object: %v", got)
 	}
 	if got, _ := completeObjects(&local.Place{DataDir: "/none"}, nil, false)(cmd, nil, "pod/"); len(got) > 0 {
-		t.Errorf("without a server: %v", got)
+		t.Errorf("completions without a server: %v", got)
 	}
 }
 
@@ -85,6 +85,6 @@ func TestImages(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	if got, _ := completeImages(place)(cmd, []string{"a:2"}, ""); strings.Join(got, " ") != "a:1 b:1" {
-		t.Errorf("%v", got)
+		t.Errorf("completions: %v, want a:1 and b:1", got)
 	}
 }

@@ -6,23 +6,23 @@ import (
 	"monopod/apiserver/kit/images"
 )
 
-func TestCalled(t *testing.T) {
+func TestPullTitle(t *testing.T) {
 	t.Parallel()
 	for want, pulls := range map[string][]string{
 		"pulling a:1": {"a:1"},
 		"pulling a:1, together with 2 other images,": {"a:1", "b:1", "c:1"},
 	} {
 		if got := pullTitle("a:1", pulls); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if got := pullTitle("a:1", nil); got != "pulling a:1" { // it waits for a slot
-		t.Errorf("%q", got)
+	if got := pullTitle("a:1", nil); got != "pulling a:1" { // the pull waits for a slot
+		t.Errorf("the title of a pull that waits is %q", got)
 	}
 }
 
-// A part that is no longer listed is complete. A part of unknown size counts with the bytes that have arrived.
-func TestSum(t *testing.T) {
+// A download that is no longer listed is complete. A download of unknown size counts with its received bytes.
+func TestDownloadSum(t *testing.T) {
 	t.Parallel()
 	var s downloadSum
 	for i, step := range []struct {

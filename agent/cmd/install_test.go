@@ -24,7 +24,7 @@ import (
 	"monopod/apiserver/kit/local"
 )
 
-// TestMain makes the test's program a monopod that is not much more than its service.
+// TestMain lets the test binary be a fake monopod.
 func TestMain(m *testing.M) {
 	if version := os.Getenv("FAKE_MONOPOD"); version != "" {
 		if err := pretend(version, os.Getenv("FAKE_MODE"), os.Args[1:]); err != nil {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pretend is the fake monopod. Its mode selects how it fails.
+// pretend is the fake monopod. The mode selects its failure.
 func pretend(version, mode string, args []string) error {
 	dir := filepath.Join(os.Getenv("FAKE_ROOT"), "data")
 	state := filepath.Join(dir, "state")
@@ -56,15 +56,15 @@ func pretend(version, mode string, args []string) error {
 		return os.WriteFile(filepath.Join(dir, "reset"), nil, 0o600)
 	case "serve":
 		if text, err := os.ReadFile(state); err == nil && string(text) != version {
-			return fmt.Errorf("the state is of %s", text)
+			return fmt.Errorf("the state belongs to %s", text)
 		}
-		if mode == "changes" { // the state, so that no previous one can read it
+		if mode == "changes" { // changes the state so that a previous version cannot read it
 			if err := os.WriteFile(state, []byte(version), 0o600); err != nil {
 				return err
 			}
 		}
 		if mode == "dies" || mode == "changes" {
-			return fmt.Errorf("it dies")
+			return fmt.Errorf("exits at the start")
 		}
 		return pretendToServe(dir, version, mode)
 	}
@@ -126,7 +126,7 @@ stop | restart)
 	rm -f data/monopod.sock
 	FAKE_ROOT=$PWD setsid $PWD$command </dev/null >/dev/null 2>&1 &
 	echo $! >pid
-	while kill -0 $! 2>/dev/null; do # the service tells when it has started
+	while kill -0 $! 2>/dev/null; do # until the service has started
 		[ -S data/monopod.sock ] && exit 0
 		sleep 0.02
 	done
@@ -144,7 +144,7 @@ type box struct {
 }
 
 func newBox(t *testing.T) *box {
-	root, err := os.MkdirTemp("", "ins") // a socket's path must be short
+	root, err := os.MkdirTemp("", "ins") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func (b *box) write(name, content string) string {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
-	syscall.ForkLock.RLock() // as in put
+	syscall.ForkLock.RLock() // see put
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 		b.t.Fatal(err)
@@ -179,7 +179,7 @@ func (b *box) write(name, content string) string {
 	return path
 }
 
-// make returns a fake monopod of this version.
+// make returns the path of a fake monopod of this version.
 func (b *box) make(version, mode string) string {
 	b.t.Helper()
 	self, err := os.Executable()
@@ -193,11 +193,11 @@ func (b *box) make(version, mode string) string {
 }
 
 func (b *box) ctl(args ...string) string {
-	out, _ := exec.Command(filepath.Join(b.root, "systemctl"), args...).CombinedOutput() // what it did is checked
+	out, _ := exec.Command(filepath.Join(b.root, "systemctl"), args...).CombinedOutput() // tests check the effect
 	return string(out)
 }
 
-// calls returns how systemctl was called since the last time.
+// calls returns the systemctl commands since the last call of calls.
 func (b *box) calls() string {
 	path := filepath.Join(b.root, "calls")
 	text, _ := os.ReadFile(path)
@@ -232,7 +232,7 @@ func (b *box) installed(version string) *box {
 	return b
 }
 
-// The data folder may be given as one word or as two; the last one counts. A later command reads it from the service.
+// The flag --data-dir may be one argument or two; the last one counts. A later command reads it from the service.
 func TestDataFolderOfTheFlags(t *testing.T) {
 	t.Parallel()
 	for _, flags := range [][]string{
@@ -253,22 +253,22 @@ func TestDataFolderOfTheFlags(t *testing.T) {
 	}
 }
 
-// The commands concern the machine itself, whatever the current folder is.
-func TestRoot(t *testing.T) {
+// The commands install into /, regardless of the working directory.
+func TestInstallRoot(t *testing.T) {
 	t.Parallel()
 	for _, cmd := range installCommands("/var/lib/monopod") {
 		if root := cmd.Flags().Lookup("root").DefValue; root != "/" {
-			t.Errorf("%s: the root is %q", cmd.Name(), root)
+			t.Errorf("%s: the default of --root is %q", cmd.Name(), root)
 		}
 	}
 	b := newBox(t)
 	if err := b.install(t.Context(), b.make("v1", "ok"), []string{"--data-dir=data"}); err == nil ||
 		!strings.Contains(err.Error(), "absolute path") {
-		t.Errorf("a relative data folder: %v", err)
+		t.Errorf("install with a relative data folder: %v", err)
 	}
 }
 
-// A second installation changes nothing; one with other flags changes the unit and restarts.
+// A second installation changes nothing; one with other flags changes the unit and restarts the service.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -285,22 +285,22 @@ func TestInstall(t *testing.T) {
 	}
 	if calls := b.calls(); calls != "daemon-reload enable is-active" || b.runs("v1") != pid ||
 		!strings.Contains(b.out.String(), "nothing to do") {
-		t.Errorf("again: systemctl %s\n%s", calls, &b.out)
+		t.Errorf("second installation: systemctl %s\n%s", calls, &b.out)
 	}
 	if err := b.install(t.Context(), program, []string{"--data-dir=/data", "--max-pods=5"}); err != nil {
 		t.Fatal(err)
 	}
 	if calls := b.calls(); calls != "daemon-reload enable restart" || b.runs("v1") == pid {
-		t.Errorf("with another flag: systemctl %s", calls)
+		t.Errorf("installation with another flag: systemctl %s", calls)
 	}
 	text, _ := os.ReadFile(b.at(b.file))
 	if !strings.Contains(string(text), "\nExecStart=/usr/local/bin/monopod serve --data-dir=/data --max-pods=5\n") {
-		t.Errorf("%s", text)
+		t.Errorf("the unit lacks the new flag:\n%s", text)
 	}
 	if err := b.install(t.Context(), program, []string{"--wrong"}); err == nil ||
 		!strings.Contains(err.Error(), "the flags of serve are not valid") ||
 		b.calls() != "" {
-		t.Errorf("a wrong flag: %v", err)
+		t.Errorf("install with an unknown flag: %v", err)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestUninstall(t *testing.T) {
 		}
 		if err := b.uninstall(t.Context(), false, purge); err == nil ||
 			!strings.Contains(err.Error(), "run monopod install first") {
-			t.Errorf("again: %v", err)
+			t.Errorf("second uninstall: %v", err)
 		}
 	}
 }
@@ -338,11 +338,11 @@ func TestUpgradeAndRollback(t *testing.T) {
 	pid := b.runs("v2")
 	for _, want := range []string{"saved the snapshot snap-1", "upgrading from v1 to v2", "to go back: monopod rollback"} {
 		if !strings.Contains(b.out.String(), want) {
-			t.Errorf("%q is not said:\n%s", want, &b.out)
+			t.Errorf("the output lacks %q:\n%s", want, &b.out)
 		}
 	}
 	if err := b.upgrade(t.Context(), b.make("v2", "ok")); err != nil || b.runs("v2") != pid {
-		t.Errorf("again: %v", err)
+		t.Errorf("second upgrade to v2: %v", err)
 	}
 	if err := b.rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -354,12 +354,12 @@ func TestUpgradeAndRollback(t *testing.T) {
 	b.runs("v2")
 }
 
-// However the new program fails, the previous one runs afterwards, and the error contains the reason.
+// For every failure of the new program, the previous one runs afterwards, and the error contains the reason.
 func TestBadUpgrades(t *testing.T) {
 	t.Parallel()
 	for mode, c := range map[string]struct {
 		want  string
-		calls string // of systemctl; empty: none but is-active
+		calls string // the systemctl commands
 	}{
 		"refuses": {"refuses the flags of the service", ""},
 		"dies":    {"v2 does not work here, and v1 runs again: ", "restart restart"},
@@ -370,7 +370,7 @@ func TestBadUpgrades(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t).installed("v1")
-			if mode == "sick" { // which takes as long
+			if mode == "sick" { // upgrade waits for the whole timeout
 				b.timeout = 8 * time.Second
 			}
 			err := b.upgrade(t.Context(), b.make("v2", mode))
@@ -382,11 +382,11 @@ func TestBadUpgrades(t *testing.T) {
 				t.Errorf("systemctl %s, want %s\n%s", calls, c.calls, &b.out)
 			}
 			if _, err := os.Stat(b.previous()); err == nil {
-				t.Error("rollback would return to the program that runs")
+				t.Error("the previous program still exists: rollback would return to the running version")
 			}
 			program, _ := os.ReadFile(b.at(b.program))
 			if !bytes.Contains(program, []byte("FAKE_MONOPOD=v1")) {
-				t.Errorf("%s", program)
+				t.Errorf("the installed program is not v1: %s", program)
 			}
 		})
 	}
@@ -411,12 +411,12 @@ func TestNoProgramToUpgradeTo(t *testing.T) {
 	b.runs("v1")
 }
 
-// OpenRC's service has the same command as systemd's unit.
+// The service of OpenRC has the same command as the unit of systemd.
 func TestOpenRC(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	if _, err := detectService(root); err == nil || !strings.Contains(err.Error(), "neither systemd nor OpenRC") {
-		t.Errorf("%v", err)
+		t.Errorf("without a service manager: %v", err)
 	}
 	for _, dir := range []string{"sbin", "run/systemd"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -433,20 +433,20 @@ func TestOpenRC(t *testing.T) {
 	want := []string{"/usr/bin/monopod", "serve", "--max-pods=5", "--data-dir=/d"}
 	text := s.render(want)
 	if got := s.parse(text); strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("%q of\n%s", got, text)
+		t.Errorf("parsed %q from\n%s", got, text)
 	}
 	if out, err := exec.Command("sh", "-n", "-c", text).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("the script is not valid: %v: %s", err, out)
 	}
 	if err := os.Mkdir(filepath.Join(root, "run/systemd/system"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := detectService(root); err != nil || s.name != "systemd" {
-		t.Errorf("with both: %s, %v", s.name, err)
+		t.Errorf("with systemd and OpenRC: %s, %v", s.name, err)
 	}
 }
 
-// The unit is that of docs/service.md.
+// docs/service.md shows the unit.
 func TestUnitIsDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/service.md")
@@ -456,9 +456,9 @@ func TestUnitIsDocumented(t *testing.T) {
 	block := regexp.MustCompile("(?s)```ini\n(.*?)```").FindSubmatch(page)
 	command := strings.Fields(after(string(block[1]), "ExecStart="))
 	if got := systemd().render(command); got != string(block[1]) {
-		t.Errorf("the documented unit is\n%s\nnot\n%s", block[1], got)
+		t.Errorf("the documented unit is\n%s\nwant\n%s", block[1], got)
 	}
 	if n, err := strconv.Atoi(strings.TrimSuffix(after(unit, "TimeoutStopSec="), "s")); err != nil || n < 30 {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("TimeoutStopSec is %d, want at least 30; error %v", n, err)
 	}
 }

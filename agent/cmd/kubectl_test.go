@@ -46,7 +46,7 @@ func TestEnvironmentHasAKubeconfig(t *testing.T) {
 	}
 }
 
-func TestReachable(t *testing.T) {
+func TestCheckServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	stopped := "no monopod runs on " + dir +
@@ -58,14 +58,14 @@ func TestReachable(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	check(stopped) // nothing there
+	check(stopped) // the data folder is empty
 	if err := os.WriteFile(kubeconfig(dir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check(stopped) // no socket
+	check(stopped) // a kubeconfig exists, but no socket
 	l, err := net.Listen("unix", local.Socket(dir))
 	if err != nil {
 		t.Fatal(err)
@@ -91,18 +91,18 @@ func TestNeedsTheServer(t *testing.T) {
 	} {
 		args := strings.Fields(line)
 		if got := needsServer(args) && !namesServer(nil, args); got != want {
-			t.Errorf("%s: %t", line, got)
+			t.Errorf("kubectl %s needs the server: %t, want %t", line, got, want)
 		}
 	}
 	for env, want := range map[string]bool{"KUBECONFIG=/x": true, "KUBECONFIG=": false,
 		"KUBERNETES_SERVICE_HOST=10.0.0.1": true, "A=KUBECONFIG=x": false} {
 		if got := namesServer([]string{env}, nil); got != want {
-			t.Errorf("%s: %t", env, got)
+			t.Errorf("%s names a server: %t, want %t", env, got, want)
 		}
 	}
 }
 
-// No command of monopod has the name of a shortcut by accident.
+// No command of monopod has the same name as a shortcut to kubectl.
 func TestShortcuts(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -112,6 +112,6 @@ func TestShortcuts(t *testing.T) {
 	slices.Sort(names)
 	if len(names) != len(slices.Compact(names)) || !slices.Contains(names, "kubectl") ||
 		!slices.Contains(names, "rollout") {
-		t.Errorf("%v", names)
+		t.Errorf("commands: %v", names)
 	}
 }

@@ -99,7 +99,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Followed streams arrive in any order, but line by line.
+// The output of followed streams is in any order, but line by line.
 func TestFollowAllPods(t *testing.T) {
 	t.Parallel()
 	cmd := logsCommand(cluster(t))
@@ -119,7 +119,7 @@ func TestFollowAllPods(t *testing.T) {
 		"[web-b/app] no newline",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestLongLines(t *testing.T) {
 	if got := strings.Count(out.String(), "x"); got != len(long) ||
 		!strings.HasPrefix(out.String(), "[p/c] a\n[p/c] xxx") ||
 		!strings.HasSuffix(out.String(), "x\n[p/c] b\n") {
-		t.Errorf("%d of %d bytes, %.20q", got, len(long), out)
+		t.Errorf("the output has %d of %d bytes of the long line: %.20q", got, len(long), out)
 	}
 }
 

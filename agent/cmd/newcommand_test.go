@@ -10,7 +10,7 @@ import (
 	"monopod/agent/cmd/commandline"
 )
 
-// kettleCommand is `monopod kettle`, which only this file knows.
+// kettleCommand returns `monopod kettle`, a command that exists only in this test.
 func kettleCommand(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "kettle",
@@ -26,7 +26,8 @@ func kettleCommand(dataDir string) *cobra.Command {
 	return cmd
 }
 
-// A command is one function: the help lists it under its subject, and its flag can be set by an environment variable.
+// A new command needs only one function: the help lists it under its subject, and an environment variable sets its
+// flag.
 func TestNewCommandIsOneFunction(t *testing.T) {
 	t.Parallel()
 	run := func(args ...string) string {
@@ -47,7 +48,7 @@ func TestNewCommandIsOneFunction(t *testing.T) {
 	listed, _, _ := strings.Cut(after, "\n\n")
 	if !found || !strings.Contains(listed, "  kettle ") || !strings.Contains(listed, "Boil water") ||
 		!strings.Contains(listed, "  snapshot ") {
-		t.Errorf("the help lists under %s:\n%s", Maintain, listed)
+		t.Errorf("the help lacks the command under %s:\n%s", Maintain, listed)
 	}
 	for want, args := range map[string][]string{
 		"boiled in /kitchen\n": {"kettle"},

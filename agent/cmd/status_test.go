@@ -12,7 +12,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// serveStatus answers paths on the socket of a data folder, and returns the folder.
+// serveStatus serves answers by path on the socket of a data folder, and returns the folder.
 func serveStatus(t *testing.T, answers map[string]string) string {
 	t.Helper()
 	return harness.DataFolder(t, func(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,7 @@ func put(t *testing.T, s store.Store, key store.Key, obj store.Object) {
 	}
 }
 
-// TestCopyHasCustomObjects: a copy of the state has definitions and the objects of their kinds.
+// TestCopyHasCustomObjects checks that a copy of the state has CustomResourceDefinitions and custom objects.
 func TestCopyHasCustomObjects(t *testing.T) {
 	t.Parallel()
 	from, to := filepath.Join(t.TempDir(), "state.db"), filepath.Join(t.TempDir(), "state.db")
@@ -70,7 +70,7 @@ func TestCopyHasCustomObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := s.Get(t.Context(), at); err != nil || !strings.HasSuffix(string(e.JSON()), `"spec":{"size":3}}`) {
-		t.Errorf("the copy: %v, %v", e, err)
+		t.Errorf("the copied object is %v, error %v", e, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func key(name string) store.Key {
 	return store.Key{Resource: "configmaps", Namespace: "ns", Name: name}
 }
 
-// fill creates a state file with two objects, and returns its path and the JSON of one without its
+// fill creates a state file with two objects, and returns its path and the JSON of one object without its
 // resourceVersion.
 func fill(t *testing.T) (path, plain string) {
 	t.Helper()
@@ -56,7 +56,7 @@ func withoutVersion(e *store.Entry) string {
 	return strings.Replace(string(e.JSON()), `"resourceVersion":"`+e.Object.GetResourceVersion()+`",`, "", 1)
 }
 
-// A state is copied from a file to etcd, and from there to another file.
+// The test copies a state from a file to etcd, and from etcd to another file.
 func TestMigrationRoundTrip(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
@@ -88,14 +88,14 @@ func TestTargetIsNotEmpty(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if got := copyState(t, "--from", path, "--to", url, "--force"); got != "configmaps 2 copied 2" {
-		t.Errorf("by force: %s", got)
+		t.Errorf("with --force: %s", got)
 	}
 	if got := copyState(t, "--from", url, "--to", path); !strings.Contains(got, "is not empty: it contains configmaps") {
 		t.Errorf("got %s", got)
 	}
 	if got := copyState(t, "--from", url, "--to", path,
 		"--force"); got != "configmaps 2 copied 2 not copied, not served by monopod: deployments 1" {
-		t.Errorf("by force: %s", got)
+		t.Errorf("with --force: %s", got)
 	}
 }
 

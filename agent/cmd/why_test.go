@@ -20,12 +20,12 @@ const (
 	pod = `{"sentence": "It waits.", "evidence": [], "do": "Wait."}`
 )
 
-// Without an object the exit code shows whether something is wrong; --wait repeats the check until nothing is wrong, or
-// the time is over.
+// Without an object, the exit code shows whether something is wrong; --wait repeats the check until nothing is wrong or
+// the timeout expires.
 func TestWhyExitCode(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answers []string // the last one repeats
+		answers []string // the server repeats the last one
 		args    string
 		code    int
 		says    string
@@ -34,11 +34,11 @@ func TestWhyExitCode(t *testing.T) {
 		"wrong": {[]string{broken}, "", 1,
 			"deployment/web -n shop\n  It crashes.\n  What to do: Fix it.\n\nand 1 object that may be wrong, too\n" +
 				"not known: secrets\n\nThe evidence: monopod why KIND/NAME -n NAMESPACE\n"},
-		"as JSON":        {[]string{broken}, "-o json", 1, `"sentence": "It crashes."`},
-		"waits":          {[]string{broken, nothing}, "--wait", 0, "Nothing is known to be wrong.\n"},
-		"waits too long": {[]string{broken}, "--wait --timeout 1ms", 1, "deployment/web -n shop"},
-		"an object":      {[]string{pod}, "pod/p", 0, "It waits.\n\nWhat to do: Wait.\n"},
-		"its end":        {[]string{pod}, "pod/p --wait --timeout 1ms", 1, "It waits.\n"},
+		"as JSON":         {[]string{broken}, "-o json", 1, `"sentence": "It crashes."`},
+		"waits":           {[]string{broken, nothing}, "--wait", 0, "Nothing is known to be wrong.\n"},
+		"timeout":         {[]string{broken}, "--wait --timeout 1ms", 1, "deployment/web -n shop"},
+		"an object":       {[]string{pod}, "pod/p", 0, "It waits.\n\nWhat to do: Wait.\n"},
+		"object, timeout": {[]string{pod}, "pod/p --wait --timeout 1ms", 1, "It waits.\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -51,9 +51,9 @@ func TestIPv6OfTheDefaultRoute(t *testing.T) {
 		{"default route", routes{near, nothing, eth1}, addresses{local, bridge, stable}, "2001:db8::2"},
 		{"through no gateway", routes{ppp0}, addresses{bridge, stable, dialled}, "2001:db8::3"},
 		{"through several gateways", routes{both}, addresses{bridge, stable, dialled}, "2001:db8::3"},
-		{"not a temporary one", routes{eth1}, addresses{temporary, tentative, stable}, "2001:db8::2"},
+		{"temporary address", routes{eth1}, addresses{temporary, tentative, stable}, "2001:db8::2"},
 		{"without a default route", routes{near, nothing}, addresses{local, bridge, stable}, "fd88::1"},
-		{"the link of the default route has none", routes{eth1}, addresses{local, bridge}, "fd88::1"},
+		{"no address on the link of the default route", routes{eth1}, addresses{local, bridge}, "fd88::1"},
 	} {
 		uplink, others := splitByRoute(tt.routes, tt.addresses)
 		if got := chooseAddress(nil, corev1.IPv6Protocol, uplink, others).String(); got != tt.want {

@@ -6,16 +6,16 @@ import (
 	"monopod/agent/host"
 )
 
-func TestMachine(t *testing.T) {
+func TestInfoAndCapacity(t *testing.T) {
 	t.Parallel()
 	info, err := host.Info()
 	if err != nil || info.KernelVersion == "" || info.BootID == "" || info.OSImage == "" || info.Architecture == "" {
-		t.Errorf("%+v %v", info, err)
+		t.Errorf("node info %+v, error %v", info, err)
 	}
 	capacity, err := host.Capacity(t.TempDir()+"/not/there/yet", 7)
 	if err != nil || capacity.Cpu().Value() < 1 || capacity.Memory().Value() < 1<<20 ||
 		capacity.StorageEphemeral().Value() < 1<<20 || capacity.Pods().Value() != 7 {
-		t.Errorf("%v %v", capacity, err)
+		t.Errorf("capacity %v, error %v", capacity, err)
 	}
 	for name, ask := range map[string]func() (host.Amount, error){
 		"memory": host.Memory, "pids": host.PIDs,
@@ -26,6 +26,6 @@ func TestMachine(t *testing.T) {
 		}
 	}
 	if !host.IPs(nil)[0].IsValid() {
-		t.Error("no address")
+		t.Error("the machine has no valid IP address")
 	}
 }

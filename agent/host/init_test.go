@@ -17,7 +17,7 @@ import (
 
 const asInit = "MONOPOD_TEST_AS_INIT"
 
-// As the first process of a container the program reaps orphans, forwards signals and returns its own exit code.
+// As PID 1 of a container, RunAsInit reaps orphans, forwards signals and returns the exit code of its child.
 func TestRunAsInit(t *testing.T) {
 	if os.Getenv(asInit) != "" {
 		if code, ran := host.RunAsInit(); ran {
@@ -38,7 +38,8 @@ func TestRunAsInit(t *testing.T) {
 	}
 }
 
-// orphan leaves a process that ends, waits until it is reaped, and then for the signal that it sends to its parent.
+// orphan leaves an orphaned process and waits until PID 1 reaps it. Then it sends SIGTERM to PID 1 and waits for the
+// forwarded signal. It returns 42 on success.
 func orphan() int {
 	out, err := exec.Command("sh", "-c", "true & echo $!").Output()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Process 1 leaves the root of a cgroup namespace, but neither the machine's root nor that of cgroup v1.
+// PID 1 leaves the root cgroup of a cgroup namespace, but neither the root cgroup of the machine nor one of cgroup v1.
 func TestLeaveRoot(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{"cgroup.type": "1", "cgroup.controllers": "", "cpu": ""} {
@@ -16,7 +16,7 @@ func TestLeaveRoot(t *testing.T) {
 		}
 		err := leaveRoot(dir)
 		if got, _ := os.ReadFile(filepath.Join(dir, "init/cgroup.procs")); err != nil || string(got) != want {
-			t.Errorf("%s: process %q moved, %v", file, got, err)
+			t.Errorf("%s: moved process %q, error %v", file, got, err)
 		}
 	}
 }

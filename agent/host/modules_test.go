@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A module is loaded after those that it depends on, which modules.dep lists in reverse.
+// The dependencies of a module are loaded before it; modules.dep lists them in reverse.
 func TestDependencies(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "modules.dep")
 	if err := os.WriteFile(path, []byte("kernel/fs/overlayfs/overlay.ko.xz:\n"+

@@ -9,7 +9,8 @@ import (
 	"monopod/agent/host"
 )
 
-// TestNeeds: errors name what is missing and how to fix it, and /etc/hosts is written once.
+// TestNeeds checks that errors name missing requirements and their remedies, and that WriteHosts writes /etc/hosts
+// once.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
 	for version, file := range map[string]string{"2": "sys/fs/cgroup/cgroup.controllers",
@@ -22,7 +23,7 @@ func TestNeeds(t *testing.T) {
 		}
 		if err := host.Needs(root, true); err == nil || !strings.Contains(err.Error(), "mount -t cgroup2") ||
 			!strings.Contains(err.Error(), "> /etc/hosts") {
-			t.Errorf("a machine without both: %v", err)
+			t.Errorf("a machine without cgroups and /etc/hosts: %v", err)
 		}
 		if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {
 			t.Fatal(err)
@@ -32,7 +33,7 @@ func TestNeeds(t *testing.T) {
 		}
 		for _, want := range []bool{true, false} {
 			if written, err := host.WriteHosts(root); written != want || err != nil {
-				t.Errorf("written %v, %v", written, err)
+				t.Errorf("WriteHosts: written %v, error %v", written, err)
 			}
 		}
 		if err := host.Needs(root, true); err != nil {
@@ -40,6 +41,6 @@ func TestNeeds(t *testing.T) {
 		}
 	}
 	if _, err := host.WriteHosts(t.TempDir()); err == nil {
-		t.Error("a file was written into a folder that does not exist")
+		t.Error("WriteHosts succeeded without the folder /etc")
 	}
 }

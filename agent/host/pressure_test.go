@@ -9,7 +9,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// With any kernel the watch ends with its context, and before that only with an error.
+// On every kernel, WatchMemory returns when its context ends, and earlier only with an error.
 func TestWatchMemoryEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -18,9 +18,9 @@ func TestWatchMemoryEnds(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Fatal("ended by itself, without a reason")
+			t.Fatal("WatchMemory returned early without an error")
 		}
-		t.Skipf("this kernel gives no notice of memory pressure: %v", err)
+		t.Skipf("skipped: this kernel does not notify of memory pressure: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	cancel()
@@ -30,6 +30,6 @@ func TestWatchMemoryEnds(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(harness.Bound):
-		t.Fatal("does not end")
+		t.Fatal("WatchMemory does not return")
 	}
 }

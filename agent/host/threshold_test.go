@@ -16,7 +16,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// kernelV1 is a folder like cgroup v1's, with a pipe for requests.
+// kernelV1 creates a folder like one of cgroup v1, with a pipe as cgroup.event_control.
 func kernelV1(t *testing.T, usage string) (dir string, asked *os.File) {
 	t.Helper()
 	dir = t.TempDir()
@@ -41,7 +41,7 @@ func TestWatchUsage(t *testing.T) {
 	go func() { ended <- watchUsage(ctx, dir, left, func() { passed <- struct{}{} }) }()
 
 	var event, usage, at int
-	for _, more := range []int64{500, 700} { // the second replaces the first
+	for _, more := range []int64{500, 700} { // the second threshold replaces the first
 		left <- more
 		var text [64]byte
 		n, err := asked.Read(text[:])
@@ -49,7 +49,7 @@ func TestWatchUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := fmt.Sscan(string(text[:n]), &event, &usage, &at); err != nil || at != 1000+int(more) {
-			t.Fatalf("asked for %q, %v", text[:n], err)
+			t.Fatalf("wrote %q to cgroup.event_control, error %v", text[:n], err)
 		}
 	}
 	if _, err := unix.Write(event, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
@@ -60,14 +60,14 @@ func TestWatchUsage(t *testing.T) {
 	case <-time.After(harness.Bound):
 		t.Fatal("no notification")
 	}
-	left <- 0 // asks for nothing
+	left <- 0 // without a threshold
 	left <- 900
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	if len(passed) > 0 {
-		t.Error("notified twice")
+		t.Error("more than one notification")
 	}
 }
 
@@ -78,19 +78,19 @@ func TestWatchUsageWithoutNotification(t *testing.T) {
 	}
 }
 
-// The real kernel, if it supports this and permits creating a cgroup: the notification comes when a process in
-// it uses memory.
+// The kernel, if it supports thresholds and permits creating a cgroup, notifies when a process in the cgroup uses
+// memory.
 func TestWatchUsageOfTheKernel(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("/sys/fs/cgroup/memory", "monopod-test-")
 	if err != nil {
-		t.Skipf("no cgroup can be made: %v", err)
+		t.Skipf("skipped: cannot create a cgroup: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	left, passed, ended := make(chan int64), make(chan struct{}, 1), make(chan error, 1)
 	go func() { ended <- watchUsage(ctx, dir, left, func() { passed <- struct{}{} }) }()
 	left <- 16 << 20
-	left <- 24 << 20 // is taken when the first has been asked for
+	left <- 24 << 20 // blocks until the first threshold is set
 	left <- 24 << 20
 	cmd := exec.CommandContext(ctx, "sh", "-c",
 		"echo $$ >$0/cgroup.procs && exec dd if=/dev/zero of=/dev/null bs=64M count=1", dir)
@@ -100,13 +100,13 @@ func TestWatchUsageOfTheKernel(t *testing.T) {
 	select {
 	case <-passed:
 	case <-time.After(harness.Bound):
-		t.Error("64 MiB were taken without a notification")
+		t.Error("no notification although the process used 64 MiB")
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// the kernel takes a moment
+	// The kernel removes the dead process from the cgroup a moment later.
 	if !harness.Eventually(harness.Enough, func() bool { err = os.Remove(dir); return err == nil }) {
 		t.Error(err)
 	}

@@ -21,7 +21,7 @@ func pod(name string) *corev1.Pod {
 	return p
 }
 
-// written is a folder with one log of each pod.
+// written creates a folder with the logs of one container of each pod.
 func written(t *testing.T, c *status.Container, pods ...*corev1.Pod) (*logs.Dir, string) {
 	t.Helper()
 	root := t.TempDir()
@@ -58,10 +58,10 @@ func TestLinksShowLogs(t *testing.T) {
 	d.Remove(pod("a"), c)
 	d.Unlink(long, c)
 	if left := host.Names(links); len(left) > 0 {
-		t.Errorf("links: %v", left)
+		t.Errorf("links left: %v", left)
 	}
 	if left := host.Names(filepath.Join(d.Pod(pod("a")), "c")); len(left) > 0 {
-		t.Errorf("logs: %v", left)
+		t.Errorf("logs left: %v", left)
 	}
 	if left := host.Names(filepath.Join(d.Pod(long), "c")); len(left) != 2 {
 		t.Errorf("logs of the other pod: %v", left)
@@ -73,7 +73,7 @@ func TestSweepKeepsLinksOfExistingLogs(t *testing.T) {
 	c := &status.Container{Name: "c", ID: "1"}
 	d, root := written(t, c, pod("a"), pod("gone"))
 	if folders, links := d.Sweep(func(uid types.UID) bool { return uid == "a-uid" }); folders != 1 || links != 1 {
-		t.Errorf("%d folders and %d links removed", folders, links)
+		t.Errorf("removed %d folders and %d links, want one of each", folders, links)
 	}
 	for _, dir := range []string{"pods", "containers"} {
 		if left := host.Names(filepath.Join(root, dir)); len(left) != 1 || !strings.Contains(left[0], "a") {

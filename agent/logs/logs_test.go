@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The tail of a log longer than a block is found at every length.
+// Read finds the tail of a log that is longer than a block.
 func TestTailAcrossBlocks(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -74,7 +74,7 @@ func TestTailAcrossBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := int64(strings.Count(out.String(), "\n")); got != min(tail, n) {
-			t.Errorf("tail %d gave %d lines", tail, got)
+			t.Errorf("tail %d returned %d lines", tail, got)
 		}
 		if !strings.HasPrefix(out.String(), fmt.Sprintf("line %d ", max(0, n-tail))) {
 			t.Errorf("tail %d starts with %.20q", tail, out.String())
@@ -112,7 +112,7 @@ func TestFollow(t *testing.T) {
 	expect("four\n")
 	close(done)
 	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
-		t.Errorf("more: %q %v", rest, err)
+		t.Errorf("unexpected output at the end: %q, error %v", rest, err)
 	}
 	if err := <-finished; err != nil {
 		t.Error(err)
@@ -137,7 +137,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	cancel()
 	err := logs.Read(ctx, write(t, ""), logs.Options{Tail: -1, Limit: -1, Done: make(chan struct{})}, io.Discard)
 	if err == nil {
-		t.Error("no error")
+		t.Error("Read with a cancelled context returned no error")
 	}
 }
 
@@ -152,9 +152,9 @@ func TestFallback(t *testing.T) {
 		t.Errorf("fallback: %q", got)
 	}
 	if got = logs.Fallback(write(t, record(1, "stdout", "F", strings.Repeat("x", 5000)))); len(got) != 2048 {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("the fallback of a long line has %d bytes, want 2048", len(got))
 	}
 	if logs.Fallback("/nowhere") != "" || logs.Message("/nowhere") != "" {
-		t.Error("a message out of nothing")
+		t.Error("Fallback or Message returned text without a file")
 	}
 }

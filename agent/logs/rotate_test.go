@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// filesOf returns the names in a log's folder.
+// filesOf returns the names of the files in the folder of a log.
 func filesOf(t *testing.T, path string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(path))
@@ -49,7 +49,7 @@ func TestRotate(t *testing.T) {
 	r := logs.Rotation{MaxSize: 10, MaxFiles: 4}
 	for i := 1; i <= 5; i++ {
 		if !r.Due(path) {
-			t.Fatal("not due")
+			t.Fatal("the rotation is not due")
 		}
 		cut(t, r, path, i, record(i, "stdout", "F", fmt.Sprint("file ", i)))
 	}
@@ -58,13 +58,13 @@ func TestRotate(t *testing.T) {
 		t.Errorf("files: %v", got)
 	}
 	if got := unzipped(t, path+".20260101-120300.gz"); !strings.Contains(got, "file 2\n") {
-		t.Errorf("compressed: %q", got)
+		t.Errorf("the compressed file contains %q", got)
 	}
 	if got := unrotated(t, path, -1); got != "file 4\nfile 5\n" {
-		t.Errorf("read: %q", got)
+		t.Errorf("Read returned %q", got)
 	}
 	if (logs.Rotation{MaxSize: -1}).Due(path) || (logs.Rotation{MaxSize: 1 << 20}).Due(path) || r.Due(path+".none") {
-		t.Error("due without need")
+		t.Error("Due reports true for a disabled rotation, a small file or a missing file")
 	}
 }
 
@@ -94,7 +94,7 @@ func unrotated(t *testing.T, path string, tail int64) string {
 	return out.String()
 }
 
-func TestRotateUndone(t *testing.T) {
+func TestFailedReopenUndoesRotation(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(0, "stdout", "F", "kept"))
 	refused := errors.New("no such container")
@@ -103,7 +103,7 @@ func TestRotateUndone(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 	if got := filesOf(t, path); !slices.Equal(got, []string{"0.log"}) || unrotated(t, path, -1) != "kept\n" {
-		t.Errorf("left: %v", got)
+		t.Errorf("files after the failed rotation: %v", got)
 	}
 }
 
@@ -111,10 +111,10 @@ func TestRotateAfterACrash(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(9, "stdout", "F", "now"))
 	for name, text := range map[string]string{
-		".20260101-110000":     record(1, "stdout", "F", "one"), // compressed, and not removed yet
+		".20260101-110000":     record(1, "stdout", "F", "one"), // already compressed, but not removed
 		".20260101-110000.gz":  "half",
 		".20260101-110100":     record(2, "stdout", "F", "two"),
-		".20260101-110100.tmp": "half", // being compressed
+		".20260101-110100.tmp": "half", // an interrupted compression
 	} {
 		if err := os.WriteFile(path+name, []byte(text), 0o640); err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestRotateAfterACrash(t *testing.T) {
 		t.Errorf("files: %v", got)
 	}
 	if got := unzipped(t, path+".20260101-110000.gz"); !strings.Contains(got, "one") {
-		t.Errorf("the older: %q", got)
+		t.Errorf("the older file contains %q", got)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestReadAcrossFiles(t *testing.T) {
 			t.Errorf("tail %d: %q", tail, got)
 		}
 	}
-	if err := os.Remove(path); err != nil { // renamed, and the writer has not reopened the log yet
+	if err := os.Remove(path); err != nil { // as after the rename, before the writer reopens the log
 		t.Fatal(err)
 	}
 	if got := unrotated(t, path, 2); got != "two\nthree\n" {
@@ -151,7 +151,7 @@ func TestReadAcrossFiles(t *testing.T) {
 	}
 }
 
-// Every line is read once, also by a reader that is slower than the rotation.
+// A reader gets every line once, even if it is slower than the rotation.
 func TestFollowAcrossFiles(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(0, "stdout", "F", "line 0"))
@@ -161,11 +161,11 @@ func TestFollowAcrossFiles(t *testing.T) {
 		w.CloseWithError(logs.Read(t.Context(), path, logs.Options{Tail: -1, Limit: -1, Done: done}, w))
 	}()
 	first := make([]byte, len("line 0\n"))
-	if _, err := io.ReadFull(r, first); err != nil { // it has begun
+	if _, err := io.ReadFull(r, first); err != nil { // Read has opened the file
 		t.Fatal(err)
 	}
 	want := ""
-	for i := 1; i < 3; i++ { // without a reader
+	for i := 1; i < 3; i++ { // while the reader blocks
 		add(t, path, record(i, "stdout", "F", fmt.Sprintf("line %d before", i)))
 		if err := os.Rename(path, fmt.Sprintf("%s.2026010%d-000000", path, i)); err != nil {
 			t.Fatal(err)

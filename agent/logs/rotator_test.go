@@ -21,11 +21,11 @@ import (
 	"monopod/agent/logs"
 )
 
-// notifier is a Notifier for files that a test writes.
+// notifier is a Notifier for files that the test writes.
 type notifier struct {
 	changed chan string
-	poke    func()     // of the Rotator
-	mu      sync.Mutex // guards what follows
+	poke    func()     // Rotator.Poke
+	mu      sync.Mutex // guards the fields below
 	armed   map[string]bool
 	arms    int // calls of Arm
 }
@@ -56,12 +56,12 @@ func (n *notifier) wrote(path string, tell bool) {
 func (n *notifier) Changed() <-chan string  { return n.changed }
 func (n *notifier) Run(ctx context.Context) { <-ctx.Done() }
 
-// writer is a container that writes a log, of which only the length exists.
+// writer is a container that writes to a sparse log file.
 type writer struct {
 	*notifier
 	path    string
 	longest int64
-	hangs   bool // reopening fails
+	hangs   bool // reopening the log hangs
 }
 
 func (w *writer) write(t *testing.T, n int64) {
@@ -76,10 +76,10 @@ func (w *writer) write(t *testing.T, n int64) {
 	w.wrote(w.path, true)
 }
 
-// small is the default policy, with a hundredth of its size.
+// small is the default rotation with a hundredth of its size.
 var small = logs.Rotation{MaxSize: 100 << 10, MaxFiles: 5, Period: 10 * time.Second}
 
-// rotating runs a Rotator over some writers.
+// rotating runs a Rotator for the writers. looks counts the checks of all files.
 func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 	looks = new(int)
 	r, err := logs.NewRotator(logs.RotatorDeps{
@@ -118,17 +118,17 @@ func newWriter(t *testing.T, n *notifier) *writer {
 	return &writer{notifier: n, path: write(t, "")}
 }
 
-// A log that suddenly grows by 600 kB/s (like one of 10Mi by 60 MB/s) stays near its limit.
+// A log that suddenly grows by 600 kB/s stays near its limit, as does one with the default size that grows by 60 MB/s.
 func TestRotatorKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNotifier()
 		fast, stuck := newWriter(t, n), newWriter(t, n)
-		stuck.hangs = true // and does not block others
+		stuck.hangs = true // must not block the rotation of other logs
 		_, stop := rotating(t, fast, stuck)
 		defer stop()
 		time.Sleep(7 * time.Second)
-		fast.write(t, 100) // a line, and a pause
+		fast.write(t, 100) // one line before a pause
 		stuck.write(t, 2*small.MaxSize)
 		time.Sleep(1300 * time.Millisecond)
 		for range 1000 {
@@ -145,7 +145,7 @@ func TestRotatorKeepsUp(t *testing.T) {
 	})
 }
 
-// A file that is not written to is only checked with all others.
+// The Rotator checks a file without writes only together with all others.
 func TestRotatorIsIdleWithoutGrowth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,13 +156,13 @@ func TestRotatorIsIdleWithoutGrowth(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if *looks > 8 || !w.armed[w.path] {
-			t.Errorf("checked all files %d times in a minute; notified of the next write: %v", *looks, w.armed[w.path])
+			t.Errorf("checked all files %d times in a minute; watches the file: %v", *looks, w.armed[w.path])
 		}
 	})
 }
 
-// TestNewContainersDoNotCostTheOldOnes: when a container starts, files that are watched are not checked, and those that
-// appear are.
+// TestNewContainersDoNotCostTheOldOnes checks that the start of a container triggers a check of its new file, but not
+// of files that the Rotator already watches.
 func TestNewContainersDoNotCostTheOldOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestNewContainersDoNotCostTheOldOnes(t *testing.T) {
 		late.path = name + ".absent"
 		_, stop := rotating(t, writers...)
 		defer stop()
-		time.Sleep(5 * time.Second) // until both are known, before the next check of all
+		time.Sleep(5 * time.Second) // after the first check of all files, before the next
 		synctest.Wait()
 		late.path = name
 		before := n.arms
@@ -184,12 +184,12 @@ func TestNewContainersDoNotCostTheOldOnes(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if n.arms != before+1 || !n.armed[late.path] || !n.armed[old.path] {
-			t.Errorf("looked %d times at idle files, want once, at the new one; watched: %v", n.arms-before, n.armed)
+			t.Errorf("armed %d watches, want one for the new file; watched: %v", n.arms-before, n.armed)
 		}
 	})
 }
 
-// Files that were rotated in the same second are kept apart, in order.
+// Files that were rotated in the same second have different names, in order.
 func TestRotatedTwiceInASecond(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(0, "stdout", "F", "file 0"))
@@ -215,7 +215,7 @@ func TestRotatedTwiceInASecond(t *testing.T) {
 	}
 }
 
-// The kernel's notifications end with the first write, and start again when requested.
+// A watch of inotify reports one write, and must be armed again for the next.
 func TestInotify(t *testing.T) {
 	t.Parallel()
 	n, err := logs.NewInotify()
@@ -248,8 +248,8 @@ func TestInotify(t *testing.T) {
 	}
 }
 
-// A container that writes gigabytes to its termination message does not fill the disk, and the end of its
-// message is read.
+// A container that writes gigabytes to its termination message does not fill the disk. Message returns the end of the
+// message.
 func TestTerminationMessageIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "message")
@@ -280,12 +280,12 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 	if _, err := f.WriteString("last words\n"); err != nil {
 		t.Fatal(err)
 	}
-	for taken(t, path) > 64<<10 { // ends with the test's own limit
+	for taken(t, path) > 64<<10 { // the timeout of go test is the limit
 		time.Sleep(time.Millisecond)
 	}
 	if m := logs.Message(path); len(m) != 4096 || !strings.HasSuffix(m, "000063\nlast words\n") ||
 		strings.Contains(m, "\x00") {
-		t.Errorf("%d bytes: %q", len(m), m)
+		t.Errorf("the message has %d bytes: %q", len(m), m)
 	}
 }
 

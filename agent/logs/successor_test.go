@@ -10,7 +10,7 @@ import (
 	"monopod/agent/logs"
 )
 
-// follower is a log that is followed.
+// follower reads a log with the option Done, like kubectl logs -f.
 type follower struct {
 	t    *testing.T
 	r    *io.PipeReader
@@ -36,19 +36,18 @@ func (f *follower) expect(want string) {
 	}
 }
 
-// end ends the container; want is what is read then.
+// end terminates the container; the follower must read want, and end.
 func (f *follower) end(want string) {
 	f.t.Helper()
 	close(f.done)
 	if rest, err := io.ReadAll(f.r); err != nil || string(rest) != want {
-		f.t.Errorf("the rest: %q, %v; want %q", rest, err, want)
+		f.t.Errorf("the follower read %q at the end, error %v; want %q", rest, err, want)
 	}
 }
 
 func line(n int) string { return record(n, "stdout", "F", fmt.Sprint("line ", n)) }
 
-// The runtime writes to the old file until it has opened the new one, and with one of its two streams a little
-// longer.
+// The runtime writes to the old file until it has opened the new one, and one of its two streams a little longer.
 func TestFollowOldFileUntilRuntimeReopens(t *testing.T) {
 	t.Parallel()
 	path := write(t, line(0))
@@ -60,7 +59,7 @@ func TestFollowOldFileUntilRuntimeReopens(t *testing.T) {
 	}
 	add(t, aside, line(1))
 	f.expect("line 1\n")
-	add(t, path, "") // opened, and not turned to
+	add(t, path, "") // the runtime has opened the new file, but not written to it
 	add(t, aside, line(2))
 	f.expect("line 2\n")
 	add(t, aside, line(3))
@@ -87,8 +86,7 @@ func TestFollowEndsWhileTheNewFileIsEmpty(t *testing.T) {
 	f.end("line 1\n")
 }
 
-// A follower whose file was compressed or removed continues with the next file, although an older one still
-// exists.
+// A follower whose file was compressed or removed continues with the next file, even if an older one still exists.
 func TestFollowWithoutItsOwnFile(t *testing.T) {
 	t.Parallel()
 	path := write(t, line(0)+line(1))
@@ -101,7 +99,7 @@ func TestFollowWithoutItsOwnFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := follow(t, path)
-	f.expect("line 9\nline 0\n") // it has begun, and waits for its reader
+	f.expect("line 9\nline 0\n") // the follower now blocks until the next read
 	add(t, path+".20260102-000000", line(2))
 	if err := os.Chtimes(path+".20260102-000000", future, future); err != nil {
 		t.Fatal(err)

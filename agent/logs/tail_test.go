@@ -24,7 +24,7 @@ func TestTailAcrossEmptyFile(t *testing.T) {
 		}
 		defer f.Close()
 		if f.Name() != want {
-			t.Errorf("begins in %s", f.Name())
+			t.Errorf("the tail begins in %s, want %s", f.Name(), want)
 		}
 	}
 	begins(aside)

@@ -19,9 +19,8 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// BenchmarkServices reports the memory that the network keeps for each of 1,000 Services with two or ten endpoints at
-// rest: the view, the tables of the kernel and the zone of the DNS server, without the objects, which the store has
-// anyway.
+// BenchmarkServices reports the memory of the network for each of 1,000 Services with two or ten endpoints: the view,
+// the tables of the kernel and the zone of the DNS server, without the objects in the store.
 func BenchmarkServices(b *testing.B) {
 	for _, endpoints := range []int{2, 10} {
 		b.Run(fmt.Sprint(endpoints), func(b *testing.B) {

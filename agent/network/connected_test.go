@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// TestPodsConnectedBefore: policies know the addresses of a pod whose status an earlier process could not write before
-// it ended, until the pod is another one.
+// TestPodsConnectedBefore checks that policies know the addresses of a pod that an earlier process connected without
+// writing its status, until the pod is deleted or replaced.
 func TestPodsConnectedBefore(t *testing.T) {
 	t.Parallel()
 	addrs := []netip.Addr{netip.MustParseAddr("10.88.0.2")}
@@ -20,12 +20,12 @@ func TestPodsConnectedBefore(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web-0", UID: "u1"}}
 	f.onPod(nil, pod)
 	if got, ok := f.addresses(pod); !ok || !slices.Equal(got, addrs) {
-		t.Errorf("%s, %t, want %s", got, ok, addrs)
+		t.Errorf("addresses %s, known %t, want %s", got, ok, addrs)
 	}
 	next := pod.DeepCopy()
 	next.UID = "u2"
 	if got, ok := f.addresses(next); ok {
-		t.Errorf("another pod of the name has the addresses %s", got)
+		t.Errorf("a new pod with the same name has the addresses %s", got)
 	}
 	f.onPod(pod, nil)
 	if got, ok := f.addresses(pod); ok {

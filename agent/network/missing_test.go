@@ -18,8 +18,8 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// TestKernelWithoutNftables: Check, which /readyz and a condition of the Node repeat, says what does not
-// work because of the kernel, with and without objects of the kind. The names of Services are answered nevertheless.
+// TestKernelWithoutNftables checks that Check reports what does not work because of the kernel, with and without
+// NetworkPolicies, and that the DNS server still answers the names of Services.
 func TestKernelWithoutNftables(t *testing.T) {
 	t.Parallel()
 	networktest.Isolated(t, func(netns.NsHandle) {
@@ -44,12 +44,12 @@ func TestKernelWithoutNftables(t *testing.T) {
 		reconcile := func() {
 			t.Helper()
 			if _, err := r.reconcile(t.Context(), follow.Key{}); err == nil {
-				t.Error("a reconcile without nftables succeeded: it is not repeated")
+				t.Error("a reconcile without nftables succeeded, so there is no retry")
 			}
 			want := "the addresses of Services are not forwarded, and NetworkPolicies are not applied"
 			if err := n.Check(); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(),
 				"the kernel (5.6 or later) needs nftables") {
-				t.Errorf("the check says %v, want %q", err, want)
+				t.Errorf("Check returned %v, want %q", err, want)
 			}
 		}
 		reconcile()
@@ -61,7 +61,7 @@ func TestKernelWithoutNftables(t *testing.T) {
 		a, ok := r.zone.Answer(mdns.Question{Name: "web.default.svc.cluster.local.", Qtype: mdns.TypeA,
 			Qclass: mdns.ClassINET})
 		if !ok || len(a.Records) != 1 || !strings.HasSuffix(a.Records[0].String(), "10.96.0.5") {
-			t.Errorf("the name of the Service: %v, %t", a, ok)
+			t.Errorf("the answer for the Service is %v, %t", a, ok)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// sized is a pod whose container requests that much CPU.
+// sized returns a pod whose container requests this amount of CPU.
 func sized(cpu string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
 		Resources: corev1.ResourceRequirements{
@@ -30,16 +30,16 @@ func TestAsk(t *testing.T) {
 	full := &status.Resize{Reason: corev1.PodReasonDeferred}
 	fits := func(*corev1.Pod, *corev1.Pod) *status.Resize { return full }
 	if asks, granted := d.setPod(sized("1"), fits); asks || granted || d.waitsForResources() {
-		t.Error("it asks for nothing new")
+		t.Error("an unchanged pod requests a resize")
 	}
 	if asks, granted := d.setPod(sized("2"), fits); !asks || granted || d.cpu() != "1" || d.deferred != full ||
 		!d.waitsForResources() {
-		t.Errorf("no room: %v, %v, has %s", asks, granted, d.cpu())
+		t.Errorf("without free CPU: requests %v, granted %v, has %s", asks, granted, d.cpu())
 	}
 	full = nil
 	if asks, granted := d.setPod(d.requested, fits); !asks || !granted || d.cpu() != "2" || d.deferred != nil ||
 		d.waitsForResources() {
-		t.Errorf("room: %v, %v, has %s", asks, granted, d.cpu())
+		t.Errorf("with free CPU: requests %v, granted %v, has %s", asks, granted, d.cpu())
 	}
 }
 
@@ -47,21 +47,21 @@ func TestGraceLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		own     int64
-		asked   int64 // by a deletion; negative: not deleted
+		asked   int64 // grace period of the deletion; negative: not deleted
 		evicted time.Duration
 		gone    bool
 		ending  time.Duration
 		want    time.Duration
 	}{
-		"its own":                   {30, -1, -1, false, 0, 30 * time.Second},
-		"what is left of it":        {30, -1, -1, false, 20 * time.Second, 10 * time.Second},
-		"deleted":                   {30, 5, -1, false, 2 * time.Second, 3 * time.Second},
-		"evicted":                   {30, -1, 4 * time.Second, false, 0, 4 * time.Second},
-		"evicted, its own is short": {2, -1, 4 * time.Second, false, 0, 2 * time.Second},
-		"over":                      {30, -1, -1, false, time.Minute, 0},
-		"gone":                      {30, -1, -1, true, 0, minGraceGone},
-		"gone while it was deleted": {30, 5, -1, true, 0, 5 * time.Second},
-		"gone, its grace is over":   {30, 5, -1, true, time.Minute, minGraceGone},
+		"period of the pod":        {30, -1, -1, false, 0, 30 * time.Second},
+		"partly over":              {30, -1, -1, false, 20 * time.Second, 10 * time.Second},
+		"deleted":                  {30, 5, -1, false, 2 * time.Second, 3 * time.Second},
+		"evicted":                  {30, -1, 4 * time.Second, false, 0, 4 * time.Second},
+		"evicted, shorter period":  {2, -1, 4 * time.Second, false, 0, 2 * time.Second},
+		"over":                     {30, -1, -1, false, time.Minute, 0},
+		"object removed":           {30, -1, -1, true, 0, minGraceGone},
+		"removed during deletion":  {30, 5, -1, true, 0, 5 * time.Second},
+		"removed after the period": {30, 5, -1, true, time.Minute, minGraceGone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +75,7 @@ func TestGraceLeft(t *testing.T) {
 				d.fail(&status.Failure{Reason: "Evicted"}, &c.evicted)
 			}
 			if got := d.graceLeft(c.ending); got != c.want {
-				t.Errorf("%v, want %v", got, c.want)
+				t.Errorf("the remaining grace period is %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestEnds(t *testing.T) {
 	t.Parallel()
 	d := newDesired(sized("1"), sized("1"))
 	if d.ends() {
-		t.Error("a pod that is to run")
+		t.Error("a desired pod terminates")
 	}
 	d.fail(&status.Failure{}, nil)
 	gone := newDesired(sized("1"), sized("1"))
@@ -94,7 +94,7 @@ func TestEnds(t *testing.T) {
 	finished.pod.Status.Phase = corev1.PodSucceeded
 	for name, d := range map[string]*desired{"failed": d, "gone": gone, "finished": finished} {
 		if !d.ends() {
-			t.Error(name)
+			t.Errorf("%s: the pod does not terminate", name)
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"monopod/agent/runtime/relist"
 )
 
-// node is the node of a part under test.
+// node implements the dependencies of the parts under test.
 type node struct {
 	sets    []*corev1.PodStatus
 	updates int
@@ -58,7 +58,7 @@ func quiet(t *testing.T) *identity.Pod {
 	return &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
 }
 
-// A status is stored when it has changed, and the time to Running is counted once.
+// The reporter stores a status only if it has changed, and reports the time to Running once.
 func TestReporter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestReporter(t *testing.T) {
 		report(status.Observed{})
 		report(status.Observed{})
 		if len(n.sets) != 1 || !r.awaitsRunning() || r.startTime(object).IsZero() {
-			t.Errorf("%d statuses", len(n.sets))
+			t.Errorf("%d statuses stored, want 1", len(n.sets))
 		}
 		time.Sleep(time.Second)
 		running := status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}},
@@ -90,18 +90,18 @@ func TestReporter(t *testing.T) {
 		report(running)
 		if len(n.sets) != 2 || len(ended) > 0 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() ||
 			r.finished() || r.last(object).Phase != corev1.PodRunning {
-			t.Errorf("%d statuses, ran after %v: %+v", len(n.sets), ran, r.last(object))
+			t.Errorf("%d statuses stored, running after %v: %+v", len(n.sets), ran, r.last(object))
 		}
 		running.Containers[0].Exit(3, time.Now())
 		report(running)
 		report(running)
 		if !slices.Equal(ended, []string{"container 3 Error"}) {
-			t.Errorf("ended: %q", ended)
+			t.Errorf("terminations: %q", ended)
 		}
 	})
 }
 
-// A resize that the runtime refuses is retried after a while, or when the request changes.
+// The resizer retries a resize that the runtime rejects later, or when the request changes.
 func TestResizer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,33 +115,33 @@ func TestResizer(t *testing.T) {
 		resize := func(cpu string) {
 			p.Step()
 			if restart := r.resize(t.Context(), sized(cpu)); len(restart) > 0 {
-				t.Error(restart)
+				t.Error("containers to restart: ", restart)
 			}
 		}
 		if resize("1"); n.updates != 0 || r.progress != nil {
-			t.Error("there is nothing to do")
+			t.Error("resize without a change of the request")
 		}
 		resize("2")
 		if resize("2"); n.updates != 1 || r.progress == nil || r.progress.Reason != corev1.PodReasonError ||
 			p.Retry() != pace.Config {
-			t.Errorf("%d updates, %+v, retry in %v", n.updates, r.progress, p.Retry())
+			t.Errorf("%d updates, condition %+v, retry in %v", n.updates, r.progress, p.Retry())
 		}
 		r.retry()
 		if resize("3"); n.updates != 2 {
-			t.Errorf("%d updates", n.updates)
+			t.Errorf("%d updates after a change of the request, want 2", n.updates)
 		}
 		time.Sleep(pace.Config)
 		n.err = nil
 		if resize("2"); n.updates != 3 || r.progress != nil {
-			t.Errorf("%d updates, %+v", n.updates, r.progress)
+			t.Errorf("%d updates, condition %+v", n.updates, r.progress)
 		}
 		if resize("2"); n.updates != 3 {
-			t.Error("it has them already")
+			t.Error("update although the container has the resources")
 		}
 	})
 }
 
-// limits records the CPU requests of the pods for which the limits of a cgroup were set.
+// limits records the CPU requests of pods at each update of the cgroup.
 type limits []string
 
 func (l *limits) Create(*corev1.Pod)        {}
@@ -152,7 +152,8 @@ func (l *limits) Update(pod *corev1.Pod) {
 	*l = append(*l, pod.Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-// The pod's cgroup is changed before a container restarts with more resources, also if the agent restarts meanwhile.
+// The resizer updates the cgroup of the pod before a container restarts with more resources, even if the agent restarts
+// meanwhile.
 func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	t.Parallel()
 	restarts := func(cpu string) *corev1.Pod {
@@ -189,7 +190,7 @@ func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	}
 }
 
-// A memory limit that is less than what is used is refused before the kernel kills, and tried again once less is used.
+// The resizer rejects a memory limit below the current usage, which would cause an OOM kill, and retries it later.
 func TestResizeBelowUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,58 +237,58 @@ func TestDevices(t *testing.T) {
 	d := newDevices(&Node{Placement: n}, id, p)
 	pod := sized("1")
 	if ok, failure, err := d.prepare(t.Context(), pod); !ok || failure != nil || err != nil {
-		t.Errorf("%v, %v, %v", ok, failure, err)
+		t.Errorf("prepared %v, failure %v, error %v", ok, failure, err)
 	}
 	n.err = &deviceplugin.Absent{Resource: "example.com/gpu"}
 	for range 2 {
 		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil ||
 			p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
-			t.Errorf("no plugin: %v, %v, %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
+			t.Errorf("no plugin: ready %v, failure %v, error %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
 		}
 	}
 	n.err = errors.New("no")
 	if ok, failure, err := d.prepare(t.Context(), pod); ok || failure == nil || err != nil {
-		t.Errorf("refused: %v, %v, %v", ok, failure, err)
+		t.Errorf("rejected by the plugin: prepared %v, failure %v, error %v", ok, failure, err)
 	}
 	n.health = map[string][]corev1.ResourceStatus{"c": {{Name: "example.com/gpu"}}}
-	for range 2 { // the second time they are unknown
+	for range 2 { // the second time, the health is unknown
 		st := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c"}}}
 		if d.setHealth(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
-			t.Error("its health is not shown")
+			t.Error("the status lacks the health of the device")
 		}
 		n.health = nil
 	}
 }
 
-// Urgent news interrupt the worker's step; other news wait for the next step.
+// An urgent message interrupts the current step of the worker; other messages wait for the next step.
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	b, interrupted := newInbox(), 0
 	interrupt := func() { interrupted++ }
 	b.put(func(n *news) { n.relist = true })
 	if n := b.take(interrupt); !n.relist || n.ending() {
-		t.Errorf("%+v", n)
+		t.Errorf("messages: %+v", n)
 	}
 	if b.put(func(n *news) { n.refresh = true }); interrupted != 0 {
-		t.Error("interrupted by what can wait")
+		t.Error("a message that is not urgent interrupted the step")
 	}
 	b.putUrgent(func(n *news) { n.gone = true })
 	if interrupted != 1 || !b.ending() || !b.setInterrupt(interrupt) {
-		t.Errorf("interrupted %d times", interrupted)
+		t.Errorf("interrupted %d times, want 1", interrupted)
 	}
 	why := &status.Failure{}
 	if !b.fail(why, nil) || b.fail(&status.Failure{}, nil) || interrupted != 2 {
-		t.Errorf("interrupted %d times", interrupted)
+		t.Errorf("interrupted %d times, want 1", interrupted)
 	}
 	if n := b.take(interrupt); !n.refresh || !n.gone || n.failure != why {
-		t.Errorf("%+v", n)
+		t.Errorf("messages: %+v", n)
 	}
 	if b.ending() || !b.setInterrupt(interrupt) {
-		t.Error("a pod that failed ends, although the worker has read the news")
+		t.Error("a message remains urgent after the worker has taken it")
 	}
 	select {
 	case <-b.wake:
 	default:
-		t.Error("the worker sleeps on")
+		t.Error("the messages did not wake the worker")
 	}
 }

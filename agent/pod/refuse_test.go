@@ -13,7 +13,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// waits returns a pod that waits for its admission, so that its worker does not observe it yet.
+// waits returns a pod whose admission waits for a victim, so that its worker does not start it.
 func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	t.Helper()
 	events = new(int)
@@ -29,8 +29,8 @@ func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	return p, events
 }
 
-// A pod that was rejected or evicted is not evicted for another reason, neither before its worker has taken the news,
-// nor while the worker waits for the runtime. Otherwise status and events would contain two reasons.
+// A pod that was rejected or evicted is not evicted again, neither before nor after its worker has taken the message.
+// Otherwise, its status and events would contain two reasons.
 func TestRefusedIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	why, grace := &status.Failure{Reason: "Evicted", Message: "first"}, time.Second
@@ -48,21 +48,21 @@ func TestRefusedIsNotEvicted(t *testing.T) {
 			t.Parallel()
 			p, events := waits(t, c.verdict)
 			if !c.refuse(p) {
-				t.Fatal("a pod that runs is not refused")
+				t.Fatal("the pod was not rejected or evicted")
 			}
 			later := &status.Failure{Reason: "Evicted", Message: "later"}
 			if p.Evict(later, 0) {
-				t.Error("evicted before the worker took notice")
+				t.Error("evicted again before the worker took the message")
 			}
 			w := p.worker
 			w.receive(p.inbox.take(func() {}))
 			if p.Evict(later, 0) {
-				t.Error("evicted while the worker looks")
+				t.Error("evicted again after the worker took the message")
 			}
 			w.receive(p.inbox.take(func() {}))
 			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) ||
 				d.grace != nil && *d.grace != *c.grace || *events != c.events {
-				t.Errorf("it ends for %v within %v, %d events", d.failure, d.grace, *events)
+				t.Errorf("failure %v, grace period %v, %d events", d.failure, d.grace, *events)
 			}
 		})
 	}

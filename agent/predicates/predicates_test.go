@@ -43,12 +43,12 @@ func TestHandlers(t *testing.T) {
 		ask    predicates.Handler
 		pod    *corev1.Pod
 		others []*corev1.Pod
-		reason string // empty: it is admitted
+		reason string // empty: the pod is admitted
 	}{
-		"its node":     {predicates.NodeName, pod(""), nil, ""},
+		"this node":    {predicates.NodeName, pod(""), nil, ""},
 		"another node": {predicates.NodeName, &corev1.Pod{}, nil, "NodeName"},
 		"no affinity":  {predicates.Affinity, pod(""), nil, ""},
-		"another disk": {predicates.Affinity,
+		"node selector": {predicates.Affinity,
 			with(pod(""), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), nil, "NodeAffinity"},
 		"NoExecute":           {predicates.Taints, pod(""), nil, "TaintToleration"},
 		"NoExecute tolerated": {predicates.Taints, with(pod(""), tolerating), nil, ""},
@@ -68,8 +68,8 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// Resources that the node does not count are not checked.
-func TestResourcesOfOthers(t *testing.T) {
+// An extended resource that the node does not have is not checked.
+func TestUnknownExtendedResource(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[corev1.ResourceName]bool{"example.com/thing": false, "hugepages-2Mi": true} {
 		p := pod("")

@@ -21,16 +21,16 @@ import (
 	"monopod/store"
 )
 
-// world is an API, the mirrors of a node in it, and the pods that the node runs.
+// world is an API with the mirror pods of a node, and the pods that run on the node.
 type world struct {
 	*testing.T
 	api   *registry.Registry
 	m     *source.Mirrors
 	runs  map[types.UID]bool
-	again []types.UID // whose status was requested again
+	again []types.UID // calls of Rewrite
 }
 
-// inWorld runs a test with virtual time, on a node whose mirrors are followed.
+// inWorld runs a test in virtual time. Mirrors gets all changes in the API.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -56,7 +56,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// follow passes the changes in the API to the mirrors.
+// follow passes changes in the API to Mirrors.
 func (w *world) follow() {
 	w.Helper()
 	all := client.Selector{Resource: client.Pods}
@@ -91,7 +91,7 @@ func (w *world) node() {
 		ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 }
 
-// shown is the pod of the API that shows p, after a while; nil: there is none.
+// shown returns the mirror pod of p after a minute; nil: none.
 func (w *world) shown(p *corev1.Pod) *corev1.Pod {
 	w.Helper()
 	time.Sleep(time.Minute)
@@ -126,10 +126,10 @@ func TestMirrorIsCreatedOnceNodeExists(t *testing.T) {
 		}
 		w.node()
 		if got := w.shown(p); got == nil || metav1.GetControllerOf(got).Name != "n1" {
-			t.Errorf("got %v", got)
+			t.Errorf("the mirror pod is %v", got)
 		}
 		if len(w.again) == 0 || w.again[0] != "1" {
-			t.Errorf("status of %v asked for", w.again)
+			t.Errorf("Rewrite was called for %v, want 1", w.again)
 		}
 	})
 }
@@ -141,19 +141,19 @@ func TestMirrorIsDeletedAfterItsPod(t *testing.T) {
 		w.runs["1"] = true
 		w.m.SetStatic([]*corev1.Pod{p})
 		first := w.shown(p)
-		w.m.Ended(p) // and restarts
+		w.m.Ended(p) // the pod restarts
 		second := w.shown(p)
 		if first == nil || second == nil || second.UID == first.UID {
-			t.Fatalf("first %v, then %v", first, second)
+			t.Fatalf("first mirror pod %v, second %v", first, second)
 		}
 		w.m.SetStatic(nil)
 		if got := w.shown(p); got == nil {
-			t.Error("gone while its pod ends")
+			t.Error("the mirror pod was deleted while the static pod terminates")
 		}
 		w.runs["1"] = false
 		w.m.Ended(p)
 		if got := w.shown(p); got != nil {
-			t.Errorf("outlives its pod: %v", got)
+			t.Errorf("the mirror pod exists after the end of the static pod: %v", got)
 		}
 	})
 }
@@ -165,22 +165,22 @@ func TestMirrorWithoutPodIsDeleted(t *testing.T) {
 		forged.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		w.create(forged)
 		if got := w.shown(forged); got != nil {
-			t.Errorf("stays: %v", got)
+			t.Errorf("a mirror pod without a static pod exists: %v", got)
 		}
 	})
 }
 
-func TestTakeKeepsPodsApart(t *testing.T) {
+func TestSetListRemovesMirrorPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		plain, shows := staticPod("p"), staticPod("m")
 		shows.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "1"}
 		if got := w.m.SetList(w.Context(), []*corev1.Pod{plain, shows}); len(got) != 1 || got[0] != plain {
-			t.Errorf("took %v", got)
+			t.Errorf("SetList returned %v", got)
 		}
 	})
 }
 
-func TestRecall(t *testing.T) {
+func TestRestoreStatuses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.node()
 		p := staticPod("1")
@@ -196,7 +196,7 @@ func TestRecall(t *testing.T) {
 		same, edited := staticPod("1"), staticPod("2")
 		w.m.RestoreStatuses(w.Context(), []*corev1.Pod{same, edited})
 		if same.Status.Message != "as it was" || edited.Status.Message != "" {
-			t.Errorf("recalled %q, and %q of another", same.Status.Message, edited.Status.Message)
+			t.Errorf("restored %q, and %q for another UID", same.Status.Message, edited.Status.Message)
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestStaticPod(t *testing.T) {
 				t.Errorf("annotation %q: %s, want %s", c.annotation, got.UID, c.want)
 			}
 			if asked.UID != "m" {
-				t.Error("the pod that was asked for is changed")
+				t.Error("StaticPod changed its argument")
 			}
 		}
 	})

@@ -57,7 +57,7 @@ var kernels = map[string]map[string]string{
 	},
 }
 
-// mounted creates the cgroups of a pod; this process runs in its sandbox s1.
+// mounted creates the cgroup files of a pod. This process is in the cgroup of its sandbox s1.
 func mounted(t testing.TB, version string, pod *corev1.Pod) *cgroup.Manager {
 	t.Helper()
 	root := t.TempDir()
@@ -168,23 +168,23 @@ func TestCadvisor(t *testing.T) {
 			body := scrape(t, mounted(t, version, pod.Pod), []stats.Pod{pod})
 			for _, line := range want {
 				if !strings.Contains(body, "\n"+line) {
-					t.Errorf("no %s in\n%s", line, body)
+					t.Errorf("missing %s in\n%s", line, body)
 				}
 			}
-			for _, line := range []string{ // unknown values, and limits that are not enforced
+			for _, line := range []string{ // no values that the kernel does not report, and no limits that it does not enforce
 				`container_cpu_cfs_periods_total{container="",`, `container_spec_cpu_quota{container="",`,
 				`container_oom_events_total{` + whole, `name="ended"`,
 			} {
 				if strings.Contains(body, line) {
-					t.Errorf("%s in\n%s", line, body)
+					t.Errorf("unexpected %s in\n%s", line, body)
 				}
 			}
 		})
 	}
 }
 
-// Where the kernel measures how long processes wait (PSI, cgroup v2), metrics and the summary show it.
-func TestStalls(t *testing.T) {
+// With cgroup v2, metrics and the summary contain the pressure stall information (PSI) of the kernel.
+func TestPSI(t *testing.T) {
 	t.Parallel()
 	const text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=4000000\n" +
 		"full avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\n"
@@ -212,7 +212,7 @@ func TestStalls(t *testing.T) {
 				`namespace="default",pod="a"} 3`,
 		} {
 			if strings.Contains(body, "\n"+line) != (version == "v2") {
-				t.Errorf("%s: %s in\n%s", version, line, body)
+				t.Errorf("%s: only v2 must have %s in\n%s", version, line, body)
 			}
 		}
 		s := stats.New(stats.Config{Runtime: &runtime{began: map[string]time.Time{"u-1/c": time.Unix(1000, 0)}}, Cgroups: m,
@@ -220,27 +220,27 @@ func TestStalls(t *testing.T) {
 			Pods: func() []stats.Pod { return []stats.Pod{pod} }})
 		summary, err := s.Summary(t.Context(), true)
 		if err != nil || len(summary.Pods[0].Containers) != 1 {
-			t.Fatalf("%+v, %v", summary, err)
+			t.Fatalf("summary %+v, error %v", summary, err)
 		}
 		pods, c := summary.Pods[0], summary.Pods[0].Containers[0]
 		if pods.IO != nil || c.IO != nil || pods.CPU.PSI != nil || c.Memory.PSI != nil {
-			t.Errorf("%s: figures that the kernel does not have: %+v %+v", version, pods, c)
+			t.Errorf("%s: PSI that the kernel does not report: %+v %+v", version, pods, c)
 		}
 		if version == "v2" && (pods.Memory.PSI.Full.Total != 3e9 || c.CPU.PSI.Some.Avg10 != 1.5) {
-			t.Errorf("%+v %+v", pods.Memory.PSI, c.CPU.PSI)
+			t.Errorf("%s: PSI of memory %+v, of CPU %+v", version, pods.Memory.PSI, c.CPU.PSI)
 		}
 		if version == "v1" && (pods.Memory.PSI != nil || c.CPU.PSI != nil) {
-			t.Errorf("%+v %+v", pods.Memory.PSI, c.CPU.PSI)
+			t.Errorf("%s: PSI of memory %+v, of CPU %+v", version, pods.Memory.PSI, c.CPU.PSI)
 		}
 	}
 }
 
-// A pod's network is that of its sandbox; a pod on the host network has no network metrics.
+// The network metrics of a pod are those of its sandbox. A pod on the host network has none.
 func TestCadvisorNetwork(t *testing.T) {
 	t.Parallel()
 	lines, err := os.ReadFile("/proc/net/dev")
 	if err != nil || strings.Count(string(lines), ":") < 2 {
-		t.Skip("skipped: this machine has no interface but loopback")
+		t.Skip("skipped: loopback is the only interface of this machine")
 	}
 	for _, host := range []bool{false, true} {
 		pod := measuredPod()
@@ -299,12 +299,12 @@ func TestVolumes(t *testing.T) {
 	reg.MustRegister(s.Volumes())
 	families, err := reg.Gather()
 	if err != nil || len(families) != 6 {
-		t.Fatalf("%v, %v", families, err)
+		t.Fatalf("metrics %v, error %v", families, err)
 	}
 	for _, f := range families {
 		if m := f.GetMetric(); len(m) != 1 || m[0].Label[0].GetValue() != "shop" || m[0].Label[1].GetValue() != "db" ||
 			m[0].Label[1].GetName() != "persistentvolumeclaim" {
-			t.Errorf("%v", f)
+			t.Errorf("unexpected metrics of volumes: %v", f)
 		}
 	}
 }

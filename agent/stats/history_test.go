@@ -32,7 +32,7 @@ func TestHistory(t *testing.T) {
 			return out
 		}
 		if got := points(); len(got) != 0 {
-			t.Errorf("%d points at the start", len(got))
+			t.Errorf("%d points at the start, want none", len(got))
 		}
 		for minutes, want := range map[time.Duration]int{90: 60} {
 			time.Sleep(minutes*time.Minute + time.Second)
@@ -46,7 +46,7 @@ func TestHistory(t *testing.T) {
 				}
 			}
 			if age := time.Since(got[want-1].Time); age > time.Minute {
-				t.Errorf("the newest is %v old", age)
+				t.Errorf("the newest point is %v old", age)
 			}
 		}
 		stop()

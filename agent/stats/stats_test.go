@@ -22,10 +22,10 @@ import (
 	"monopod/agent/stats"
 )
 
-// runtime has containers that have used half a CPU since they started.
+// runtime is a runtime whose containers have used half a CPU since their start.
 type runtime struct {
 	began map[string]time.Time // by pod/container
-	ended string               // one of these
+	ended string               // the container that has terminated
 	none  bool
 	asked int
 }
@@ -53,7 +53,7 @@ func (r *runtime) ImageFsInfo(context.Context) (*cri.ImageFsInfoResponse, error)
 	return nil, status.Error(codes.Unimplemented, "none")
 }
 
-// source measures pods "a" and "b" with the containers of rt.
+// source returns a Source with the pods "a" and "b" and the containers of rt.
 func source(t *testing.T, rt *runtime) (*stats.Source, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,20 +84,20 @@ func TestRates(t *testing.T) {
 		rt := &runtime{began: map[string]time.Time{"a/c": time.Now(), "a/d": time.Now()}}
 		time.Sleep(time.Minute)
 		s, _ := source(t, rt)
-		for range 3 { // the first takes two samples; the others use them
+		for range 3 { // the first call takes two samples; the others use them
 			start := time.Now()
 			node, pods, err := s.Metrics(t.Context(), map[string]string{"l": "v"})
 			if err != nil || len(pods) != 1 || pods[0].Name != "a" || node.Labels["l"] != "v" {
-				t.Fatalf("%+v %+v %v", node, pods, err)
+				t.Fatalf("node %+v, pods %+v, error %v", node, pods, err)
 			}
 			for i, name := range []string{"c", "d"} {
 				c := pods[0].Containers[i]
 				if c.Name != name || c.Usage.Cpu().MilliValue() != 500 || c.Usage.Memory().Value() != 5<<20 {
-					t.Errorf("%+v", c)
+					t.Errorf("usage of container %s: %+v", name, c)
 				}
 			}
 			if w := time.Since(start); w > 500*time.Millisecond {
-				t.Errorf("waited %v", w)
+				t.Errorf("Metrics took %v", w)
 			}
 			time.Sleep(10 * time.Second)
 		}
@@ -105,27 +105,27 @@ func TestRates(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, pods, err := s.Metrics(t.Context(), nil)
 		if err != nil || len(pods) != 2 || pods[1].Containers[0].Usage.Cpu().MilliValue() != 500 {
-			t.Errorf("one that just began: %+v, %v", pods, err)
+			t.Errorf("with a container that has just started: %+v, error %v", pods, err)
 		}
 		asked := rt.asked
 		for range 10 {
 			if _, pods, err := s.Metrics(t.Context(), nil); err != nil || len(pods) != 2 {
-				t.Errorf("%+v, %v", pods, err)
+				t.Errorf("pods %+v, error %v", pods, err)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 		if rt.asked != asked {
-			t.Errorf("measured %d times within a second", rt.asked-asked)
+			t.Errorf("%d calls of the runtime within a second, want none", rt.asked-asked)
 		}
 		time.Sleep(time.Hour)
 		if rt.asked != asked {
-			t.Error("measured without a request")
+			t.Error("Source called the runtime without a request")
 		}
 	})
 }
 
-// A container that has ended, whose statistics the runtime still reports, is not in those of its pod.
-func TestEndedContainersHaveNoUsage(t *testing.T) {
+// The statistics of a pod do not contain terminated containers, even if the runtime still reports them.
+func TestTerminatedContainersHaveNoUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rt := &runtime{began: map[string]time.Time{"a/c": time.Now(), "a/init": time.Now()}, ended: "a/init"}
@@ -133,11 +133,11 @@ func TestEndedContainersHaveNoUsage(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		_, pods, err := s.Metrics(t.Context(), nil)
 		if err != nil || len(pods) != 1 || len(pods[0].Containers) != 1 || pods[0].Containers[0].Name != "c" {
-			t.Errorf("%+v, %v", pods, err)
+			t.Errorf("pods %+v, error %v", pods, err)
 		}
 		summary, err := s.Summary(t.Context(), false)
 		if err != nil || len(summary.Pods[1].Containers) != 1 || summary.Pods[1].Containers[0].Name != "c" {
-			t.Errorf("%+v, %v", summary, err)
+			t.Errorf("summary %+v, error %v", summary, err)
 		}
 	})
 }
@@ -146,17 +146,17 @@ func TestNoStatistics(t *testing.T) {
 	t.Parallel()
 	s, dir := source(t, &runtime{none: true})
 	if _, _, err := s.Metrics(t.Context(), nil); !errors.Is(err, stats.ErrNoStatistics) {
-		t.Errorf("%v", err)
+		t.Errorf("Metrics returned %v, want ErrNoStatistics", err)
 	}
 	summary, err := s.Summary(t.Context(), false)
 	if err != nil || summary.Node.NodeName != "n1" || *summary.Node.Memory.WorkingSetBytes == 0 ||
 		*summary.Node.CPU.UsageCoreNanoSeconds == 0 || len(summary.Pods) != 0 {
-		t.Errorf("%+v, %v", summary, err)
+		t.Errorf("summary %+v, error %v", summary, err)
 	}
 	fill(t, filepath.Join(dir, "volumes/kubernetes.io~empty-dir/v/file"), 1<<16)
 	disks, err := s.Disks(t.Context(), func(p *corev1.Pod) bool { return p.Name == "a" })
 	if err != nil || len(disks) != 1 || disks["a"].Volumes["v"] < 1<<16 {
-		t.Errorf("%+v, %v", disks, err)
+		t.Errorf("disk usage %+v, error %v", disks, err)
 	}
 }
 
@@ -167,16 +167,16 @@ func TestSummary(t *testing.T) {
 	fill(t, filepath.Join(dir, "logs/c/0.log"), 1<<16)
 	summary, err := s.Summary(t.Context(), false)
 	if err != nil || len(summary.Pods) != 2 {
-		t.Fatalf("%+v, %v", summary, err)
+		t.Fatalf("summary %+v, error %v", summary, err)
 	}
 	p := summary.Pods[1]
 	if p.PodRef.Name != "a" || *p.Memory.WorkingSetBytes != 5<<20 || len(p.Containers) != 1 ||
 		*p.Containers[0].Rootfs.UsedBytes != 1<<20 || *p.Containers[0].Logs.UsedBytes < 1<<16 {
-		t.Errorf("%+v", p)
+		t.Errorf("statistics of the pod: %+v", p)
 	}
 	if v := p.VolumeStats[0]; v.Name != "v" || *v.UsedBytes < 1<<16 || *v.CapacityBytes == 0 ||
 		*p.EphemeralStorage.UsedBytes < 1<<20+2<<16 {
-		t.Errorf("%+v %+v", v, p.EphemeralStorage)
+		t.Errorf("volume %+v, ephemeral storage %+v", v, p.EphemeralStorage)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestContainersWithoutStartTimeReportNone(t *testing.T) {
 				`_start_time_seconds{container="",`,
 			) != 1 ||
 			!strings.Contains(body, `container="not"`) {
-			t.Errorf("%s: want only %s of the starts, got %s", path, want, body)
+			t.Errorf("%s: want only the start time %s, got %s", path, want, body)
 		}
 	}
 }
@@ -239,10 +239,10 @@ func TestSizeOf(t *testing.T) {
 	}
 	size, err := stats.SizeOf(t.Context(), dir)
 	if err != nil || size.Bytes < 1<<16 || size.Bytes > 2<<16 || size.Inodes != 4 {
-		t.Errorf("%+v, %v", size, err)
+		t.Errorf("size %+v, error %v", size, err)
 	}
 	if size, err := stats.SizeOf(t.Context(), dir+"/not"); err != nil || size.Bytes != 0 {
-		t.Errorf("of nothing: %+v, %v", size, err)
+		t.Errorf("size of a missing folder: %+v, error %v", size, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func (p *part) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&p.grace, "grace-period", time.Minute, "Period.")
 }
 
-// program runs a command with the flags of p, and a subcommand, with args and an environment.
+// program returns a command with the flags of p and a subcommand, which reads the environment environ.
 func program(p *part, environ []string, run func(*cobra.Command) error) *cobra.Command {
 	root := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true, Version: "1",
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return FromEnvironment(cmd, environ) }}
@@ -72,7 +72,7 @@ func TestEnvironment(t *testing.T) {
 func TestBadEnvironment(t *testing.T) {
 	t.Parallel()
 	root := program(&part{}, []string{"MONOPOD_MAX_PODS=many"}, func(*cobra.Command) error {
-		t.Error("the command ran")
+		t.Error("the command ran despite the errors")
 		return nil
 	})
 	root.SetArgs([]string{"serve"})
@@ -83,7 +83,7 @@ func TestBadEnvironment(t *testing.T) {
 	}
 }
 
-// An error about the command line says how the command is used.
+// An error about the command line contains the usage of the command.
 func TestUsageOfMisusedCommands(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -109,8 +109,8 @@ func TestUsageOfMisusedCommands(t *testing.T) {
 	}
 }
 
-// A system error is printed on one line, with a remedy unless it already contains one.
-func TestErrorsOfTheMachine(t *testing.T) {
+// Fail prints a system error on one line, with a remedy unless it already contains one.
+func TestSystemErrors(t *testing.T) {
 	t.Parallel()
 	open := func(err error) error { return &os.PathError{Op: "open", Path: "/x", Err: err} }
 	for want, err := range map[string]error{
@@ -182,7 +182,7 @@ func TestHelpInGroups(t *testing.T) {
 		"Other flags:", "--help"} {
 		at := strings.Index(out.String(), want)
 		if at <= last {
-			t.Errorf("%s is at %d, after %d:\n%s", want, at, last, &out)
+			t.Errorf("%s is at %d, want it after %d:\n%s", want, at, last, &out)
 		}
 		last = at
 	}
@@ -210,7 +210,7 @@ func TestLogFormats(t *testing.T) {
 		}
 		log.Debug("hidden")
 		log.Info("ready", zap.String("address", "here"))
-		l.Greet(file, "127.0.0.1:6443", "/data") // only on a terminal
+		l.Greet(file, "127.0.0.1:6443", "/data") // prints nothing, because file is not a terminal
 		got, err := os.ReadFile(file.Name())
 		if err != nil || !strings.Contains(string(got), want) || strings.Count(string(got), "\n") != 1 {
 			t.Errorf("%s: got %q, %v", format, got, err)
@@ -218,7 +218,7 @@ func TestLogFormats(t *testing.T) {
 	}
 }
 
-// A repeated warning is logged once, and then at growing intervals.
+// The logger writes a repeated warning at once, and then at growing intervals.
 func TestRepeatedWarnings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestRepeatedWarnings(t *testing.T) {
 			t.Errorf("logged %d times: %v", len(at), at)
 		}
 		if left+len(at) < 23*60*60 {
-			t.Errorf("%d are counted", left)
+			t.Errorf("the log entries count %d repetitions", left)
 		}
 		logs.TakeAll()
 		log.With(zap.String("pod", "b")).Warn("failed", zap.Error(errors.New("no")))
@@ -250,13 +250,13 @@ func TestRepeatedWarnings(t *testing.T) {
 			pod.Info("failed")
 		}
 		if logs.Len() != 5 {
-			t.Errorf("of other things: %v", logs.All())
+			t.Errorf("entries with other text, level or fields: %v", logs.All())
 		}
-		time.Sleep(3 * time.Hour) // so long that it counts as new
+		time.Sleep(3 * time.Hour) // then the warning counts as new
 		logs.TakeAll()
 		pod.Warn("failed", zap.Error(errors.New("no")))
 		if logs.Len() != 1 || len(logs.All()[0].ContextMap()) != 2 {
-			t.Errorf("after a long time: %v", logs.All())
+			t.Errorf("entries after three hours: %v", logs.All())
 		}
 	})
 }

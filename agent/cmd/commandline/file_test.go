@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// settings are flags of every type in two groups; the name of the first has two words.
+// settings are flags of every type in two groups; the name of the first group has two words.
 type settings struct {
 	file string
 	part
@@ -29,7 +29,7 @@ func (s *settings) groups() *Groups {
 	return &g
 }
 
-// load runs a command with a file and arguments.
+// load sets s from a config file, an environment and arguments.
 func (s *settings) load(t *testing.T, text string, environ []string, args ...string) error {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "monopod.yaml")
@@ -81,14 +81,14 @@ func TestEmptyFiles(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
-		"no mapping":        {"[]", "line 1: the file must be a mapping"},
-		"no YAML":           {"a: [", "yaml: line 1: did not find expected node content"},
-		"unknown section":   {"pods: {}", `line 1: unknown section "pods"; known: api-server, pod`},
-		"section, no flags": {"pod: 3", "line 1: section pod must be a mapping"},
-		"unknown key":       {"pod:\n  max-podz: 3", `line 2: unknown key "max-podz"; monopod config prints all of them`},
-		"other section": {"pod:\n  serialize: true",
+		"not a mapping":   {"[]", "line 1: the file must be a mapping"},
+		"invalid YAML":    {"a: [", "yaml: line 1: did not find expected node content"},
+		"unknown section": {"pods: {}", `line 1: unknown section "pods"; known: api-server, pod`},
+		"scalar section":  {"pod: 3", "line 1: section pod must be a mapping"},
+		"unknown key":     {"pod:\n  max-podz: 3", `line 2: unknown key "max-podz"; monopod config prints all of them`},
+		"key of another section": {"pod:\n  serialize: true",
 			`line 2: unknown key "serialize"; it belongs to section "api-server"`},
-		"the file itself": {"api-server:\n  config: x", `line 2: unknown key "config"`},
+		"key of --config": {"api-server:\n  config: x", `line 2: unknown key "config"`},
 		"help":            {"other: {help: true}", `unknown section "other"`},
 		"bad value":       {"pod:\n  max-pods: many", `line 2: invalid argument "many" for "--max-pods" flag`},
 		"twice":           {"pod:\n  max-pods: 1\n  max-pods: 2", `line 3: "max-pods" is set twice`},
@@ -148,7 +148,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// again returns the flags with the values of s.
+// again returns new groups of flags with the values of s.
 func (s *settings) again(t *testing.T) *Groups {
 	t.Helper()
 	was := *s

@@ -11,13 +11,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What libraries log, also as unhandled errors and panics, has the log's format and level.
-func TestLibraries(t *testing.T) { //nolint:paralleltest // klog's logger is one of the process
+// Log entries of libraries, including unhandled errors and panics, go to the logger of monopod.
+func TestRedirectKlog(t *testing.T) { //nolint:paralleltest // klog has one logger per process
 	core, logs := observer.New(zap.DebugLevel)
 	RedirectKlog(zap.New(core))
 	t.Cleanup(klog.ClearLogger)
 	runtime.HandleError(errors.New("no stream"))
-	klog.Background().WithName("part").WithValues("a", 1).Info("told", "b", 2)
+	klog.Background().WithName("part").WithValues("a", 1).Info("message", "b", 2)
 	klog.V(5).Info("detail")
 	func() {
 		defer func() { _ = recover() }()
@@ -30,8 +30,8 @@ func TestLibraries(t *testing.T) { //nolint:paralleltest // klog's logger is one
 		got = append(got, fmt.Sprint(e.Level, " ", e.LoggerName, " ", m["text"], " ", m["error"], " ", m["a"], m["b"]))
 	}
 	want := []string{"debug library.UnhandledError Unhandled Error no stream <nil> <nil>",
-		"debug library.part told <nil> 12"}
+		"debug library.part message <nil> 12"}
 	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || logs.All()[2].Level != zap.ErrorLevel {
-		t.Errorf("%q", got)
+		t.Errorf("log entries: %q", got)
 	}
 }

@@ -16,14 +16,14 @@ func TestRecent(t *testing.T) {
 	lines := strings.Split(string(bytes.TrimSpace(r.Bytes())), "\n")
 	for i, line := range lines {
 		if want := fmt.Sprintf("line %d", 10_000-len(lines)+i); line != want {
-			t.Fatalf("%q, want %q", line, want)
+			t.Fatalf("got %q, want %q", line, want)
 		}
 	}
 	if size := len(r.Bytes()); size > recentBytes || size < recentBytes*9/10 || cap(r.data) > 2*recentBytes {
-		t.Errorf("%d bytes are kept, of %d", size, cap(r.data))
+		t.Errorf("the buffer has %d bytes and a capacity of %d", size, cap(r.data))
 	}
 	fmt.Fprint(&r, strings.Repeat("x", 3*recentBytes), "\nlast\n")
 	if got := string(r.Bytes()); got != "last\n" {
-		t.Errorf("%.20q", got)
+		t.Errorf("after a line longer than the buffer: %.20q", got)
 	}
 }

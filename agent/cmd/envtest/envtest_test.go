@@ -80,10 +80,10 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// TestAPIServersStateEnds checks that the folder exists while the server runs, and no longer.
+// TestAPIServersStateEnds checks that the state folder exists only while the server runs.
 func TestAPIServersStateEnds(t *testing.T) {
 	t.Parallel()
-	certs := filepath.Join(t.TempDir(), strings.Repeat("d", maxFolder)) // too long for a socket below it
+	certs := filepath.Join(t.TempDir(), strings.Repeat("d", maxFolder)) // too long for the path of a socket in it
 	short, err := os.MkdirTemp("", "et")
 	if err != nil {
 		t.Fatal(err)
@@ -103,13 +103,13 @@ func TestAPIServersStateEnds(t *testing.T) {
 			return failed
 		})
 		if !errors.Is(err, failed) {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("%s: got %v, want the error of serve", at, err)
 		}
 		if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s remains: %v", state, err)
 		}
 		if in := strings.HasPrefix(state, at); in != (at == short) {
-			t.Errorf("the state of %s is in %s", at, state)
+			t.Errorf("with --cert-dir=%s, the state is in %s", at, state)
 		}
 	}
 }
@@ -152,8 +152,7 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 	}
 }
 
-// The assets start the program with their own names as argv[0]. Those that envtest starts with --help print the help
-// themselves.
+// Each asset starts the program with its own name as argv[0], and the scripts print the text of --help themselves.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -186,7 +185,7 @@ func TestAssets(t *testing.T) {
 		}
 		if err := createPrograms(dir, program); err == nil ||
 			!strings.Contains(err.Error(), path+" exists and was not written by this command") {
-			t.Errorf("over %q: %v", real, err)
+			t.Errorf("createPrograms replaced an existing file with the content %q, error %v", real, err)
 		}
 	}
 }

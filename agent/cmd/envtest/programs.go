@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// help lists the flags with an effect. envtest searches for flags in this text.
+// help lists the flags that have an effect. envtest searches for flags in this text.
 func help(name string) string {
 	flags := " listen-client-urls data-dir "
 	if name == apiServer {

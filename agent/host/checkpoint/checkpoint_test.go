@@ -15,7 +15,7 @@ type state struct {
 	Entries map[string]string `json:"entries,omitempty"`
 }
 
-func TestSavedIsLoaded(t *testing.T) {
+func TestSaveAndLoad(t *testing.T) {
 	t.Parallel()
 	f := checkpoint.File(filepath.Join(t.TempDir(), "state"))
 	var got state
@@ -36,12 +36,12 @@ func TestSavedIsLoaded(t *testing.T) {
 		t.Errorf("error %v, file %s", err, text)
 	}
 	if left, _ := filepath.Glob(string(f) + "?*"); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files left: %v", left)
 	}
 }
 
-// TestTorn cuts and changes the file at every byte.
-func TestTorn(t *testing.T) {
+// TestDamagedFile truncates the file at every byte, and changes every byte.
+func TestDamagedFile(t *testing.T) {
 	t.Parallel()
 	f := checkpoint.File(filepath.Join(t.TempDir(), "state"))
 	if err := f.Save(state{"static", nil}); err != nil {
@@ -60,7 +60,7 @@ func TestTorn(t *testing.T) {
 		}
 	}
 	for i := range whole {
-		try("cut", i, whole[:i])
+		try("truncated", i, whole[:i])
 		changed := append([]byte(nil), whole...)
 		changed[i] ^= 1
 		try("changed", i, changed)
@@ -80,7 +80,7 @@ func TestStartOver(t *testing.T) {
 			t.Errorf("lost %v, error %v", lost, err)
 		}
 		if got, _ := os.ReadFile(string(f) + ".damaged"); string(got) != text {
-			t.Errorf("set aside is %q, want %q", got, text)
+			t.Errorf("the .damaged file contains %q, want %q", got, text)
 		}
 	}
 	if found, err := f.Load(&state{}); found || err != nil {
@@ -88,6 +88,6 @@ func TestStartOver(t *testing.T) {
 	}
 	lost, err := f.StartOver(checkpoint.ErrDamaged, "all is new")
 	if lost != nil || !errors.Is(err, checkpoint.ErrDamaged) || !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("without a file: lost %v, error %v", lost, err)
+		t.Errorf("StartOver without a file: lost %v, error %v", lost, err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"monopod/agent/host/mount"
 )
 
-// The kernel writes some characters of a path in octal. Below finds mounts, whose content must not be removed, whatever
-// the name of the data folder.
+// The kernel escapes some characters of a path in octal. Below finds mounts for every name of the data folder, so that
+// nothing removes their files.
 func TestMountsBelowFolderWithSpecialName(t *testing.T) {
 	t.Parallel()
 	for name, folder := range map[string]string{
@@ -35,16 +35,16 @@ func TestMountsBelowFolderWithSpecialName(t *testing.T) {
 				}
 			}
 			if got, err := mount.Below(inner); err != nil || len(got) != 0 {
-				t.Errorf("below the innermost: %q, %v", got, err)
+				t.Errorf("mounts below the innermost mount: %q, error %v", got, err)
 			}
 			if err := (mount.Kernel{}).UnmountBelow(link); err != nil {
 				t.Error(err)
 			}
 			if got, err := mount.Below(dir); err != nil || len(got) != 0 {
-				t.Errorf("left: %q, %v", got, err)
+				t.Errorf("mounts left: %q, error %v", got, err)
 			}
 			if got, err := mount.Below(dir + "2"); err != nil || len(got) != 1 {
-				t.Errorf("of a sibling folder: %q, %v; want it untouched", got, err)
+				t.Errorf("mounts below a sibling folder: %q, error %v; want one", got, err)
 			}
 		})
 	}
@@ -53,18 +53,18 @@ func TestMountsBelowFolderWithSpecialName(t *testing.T) {
 func TestMissingFolderHasNoMounts(t *testing.T) {
 	t.Parallel()
 	if got, err := mount.Below(filepath.Join(t.TempDir(), "not", "there")); err != nil || len(got) != 0 {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("mounts below a missing folder: %q, error %v", got, err)
 	}
 }
 
-// tmpfs mounts at dir until the test ends.
+// tmpfs mounts a tmpfs at dir until the test ends.
 func tmpfs(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o755}); err != nil {
-		t.Skipf("left out: nothing can be mounted here: %v", err)
+		t.Skipf("skipped: cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
 }

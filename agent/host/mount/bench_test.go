@@ -9,10 +9,10 @@ import (
 	"monopod/agent/host/mount"
 )
 
-// BenchmarkMounted checks one of many mounts. Before Linux 5.8 that reads the whole mount table.
+// BenchmarkMounted checks one of many mounts. Before Linux 5.8, that reads the whole mount table.
 func BenchmarkMounted(b *testing.B) {
 	m, dir := mount.Kernel{}, b.TempDir()
-	for i := range 330 { // of 110 pods
+	for i := range 330 { // three mounts for each of 110 pods
 		one := fmt.Sprintf("%s/%d", dir, i)
 		if err := os.Mkdir(one, 0o755); err != nil {
 			b.Fatal(err)

@@ -37,18 +37,18 @@ func TestParser(t *testing.T) {
 		records []string
 		want    []Kill
 	}{
-		"the machine": {[]string{machine, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
-		"others in between": {[]string{machine, "6,9,9,-;eth0: link up\n", killed},
+		"system OOM": {[]string{machine, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
+		"unrelated message between": {[]string{machine, "6,9,9,-;eth0: link up\n", killed},
 			[]Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}}},
-		"processors' memory": {[]string{cpuset, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a"}}},
-		"a limit":            {[]string{limit, killed7}, []Kill{byLimit}},
-		"its whole group":    {[]string{limit, killed7, killed8}, []Kill{byLimit, {Process: "sh", PID: 8}}},
+		"cpuset":           {[]string{cpuset, killed}, []Kill{{Process: "stress", PID: 42, Cgroup: "/a"}}},
+		"memory limit":     {[]string{limit, killed7}, []Kill{byLimit}},
+		"memory.oom.group": {[]string{limit, killed7, killed8}, []Kill{byLimit, {Process: "sh", PID: 8}}},
 		"both": {[]string{machine, killed, limit, killed7},
 			[]Kill{{Process: "stress", PID: 42, Cgroup: "/a", System: true}, byLimit}},
 		"without a summary": {[]string{killed7}, []Kill{{Process: "we,pid=b", PID: 7}}},
 		"an old kernel": {[]string{old, choose, oldKill, killed8}, []Kill{{Process: "sh", PID: 9, Cgroup: "/p/c2"},
 			{Process: "sh", PID: 8}}},
-		"nothing of all": {[]string{"", ";", "no record", "1,1,1,-;oom-kill:constraint=", "1,1,1,-;Killed process x",
+		"invalid records": {[]string{"", ";", "no record", "1,1,1,-;oom-kill:constraint=", "1,1,1,-;Killed process x",
 			"1,1,1,-;oom-kill:constraint=A,task_memcg=/a,task=b,pid=c"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestString(t *testing.T) {
 	}
 }
 
-// kernel is a pipe, which returns single records like the kernel's log as long as each is read before the next
-// is written.
+// kernel returns a Log of a pipe. The pipe returns single records, like /dev/kmsg, because say waits until the Log has
+// read each record.
 func kernel(t *testing.T) (l *Log, say func(records ...string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kmsg")
@@ -96,7 +96,7 @@ func kernel(t *testing.T) (l *Log, say func(records ...string)) {
 			if _, err := w.WriteString(r); err != nil {
 				t.Fatal(err)
 			}
-			l.Killed("nobody", 0) // reads it
+			l.Killed("none", 0) // reads the record
 		}
 	}
 }
@@ -113,18 +113,18 @@ func TestKilledReadsPendingMessages(t *testing.T) {
 	}{
 		"by its cgroup":  {"c1", 0, true},
 		"by its process": {"c9", 8, true},
-		"another":        {"c9", 9, false},
+		"other process":  {"c9", 9, false},
 		"no process":     {"c9", 0, false},
 	} {
 		if got := l.Killed(c.cgroup, c.pid); got != c.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: killed %v", name, got)
 		}
 	}
 	for i := range maxKills {
 		say(fmt.Sprintf("3,4,40,-;Memory cgroup out of memory: Killed process %d (web) x\n", 100+i))
 	}
 	if l.Killed("c1", 0) {
-		t.Error("more is remembered than was meant")
+		t.Error("the Log has more than maxKills kills")
 	}
 }
 
@@ -140,40 +140,40 @@ func TestWatch(t *testing.T) {
 		select {
 		case k := <-c:
 			if k.Cgroup != "/p/c1" || k.At.IsZero() {
-				t.Errorf("%+v", k)
+				t.Errorf("the watcher received %+v", k)
 			}
 		case <-time.After(harness.Bound):
-			t.Fatal("no kill came")
+			t.Fatal("the watcher received no kill")
 		}
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for range one { // until it is closed
-		t.Error("a kill came twice")
+	for range one { // until the channel closes
+		t.Error("the watcher received the kill twice")
 	}
 	for range two {
-		t.Error("a kill came twice")
+		t.Error("the watcher received the kill twice")
 	}
 	if l.Killed("c9", 0) {
-		t.Error("a kill that the log did not contain")
+		t.Error("Killed reports a kill that is not in the log")
 	}
 }
 
 func TestNoLog(t *testing.T) {
 	t.Parallel()
 	if _, err := Open(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Fatal("a log that is not there was opened")
+		t.Fatal("Open succeeded without a log")
 	}
 	var l *Log
 	ctx, cancel := context.WithCancel(t.Context())
 	kills := l.Watch(ctx)
 	if err := l.Run(ctx); err != nil || l.Killed("c1", 7) {
-		t.Errorf("no log reports kills, or one fails: %v", err)
+		t.Errorf("a nil Log reports a kill or fails: %v", err)
 	}
 	cancel()
 	for range kills {
-		t.Error("a kill came from nowhere")
+		t.Error("a nil Log sent a kill")
 	}
 }

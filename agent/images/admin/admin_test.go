@@ -24,11 +24,11 @@ import (
 	"monopod/apiserver/kit/images"
 )
 
-// shelf is a runtime with two images, one of which a pod uses.
+// shelf is a runtime with two images and the sandbox image; pods use one of the images.
 type shelf struct {
 	removed []string
-	shown   []string // by volumes
-	failing error    // of ExportImages, after its first bytes
+	shown   []string // images that volumes show
+	failing error    // ExportImages returns it after the first bytes
 }
 
 func (s *shelf) ListImages(context.Context) ([]*cri.Image, error) {
@@ -84,7 +84,7 @@ func (s *shelf) ListContainers(context.Context, *cri.ContainerFilter) ([]*cri.Co
 	}, nil
 }
 
-// puller pulls the images of the shelf.
+// puller pulls images that are on the shelf.
 type puller struct{ *shelf }
 
 func (puller) Forget(string) {}
@@ -111,7 +111,7 @@ func served(t *testing.T, s *shelf) (server *httptest.Server, changed *int) {
 	return server, changed
 }
 
-// ask sends a request and decodes the answer into a value, unless it is a failure, whose code and message it returns.
+// ask sends a request. It decodes a successful response into a value, and returns the code and message of a failure.
 func ask(t *testing.T, method, address, body string, into any) (code int, message string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
@@ -139,19 +139,19 @@ func TestList(t *testing.T) {
 	var list images.List
 	ask(t, http.MethodGet, server.URL, "", &list)
 	if len(list.Images) != 3 {
-		t.Fatalf("%+v", list)
+		t.Fatalf("got %d images, want 3: %+v", len(list.Images), list)
 	}
 	db, web := list.Images[0], list.Images[1]
 	if db.Names[0] != "docker.io/library/db@sha256:abc" || db.Bytes != 5 || db.Pinned || len(db.Users) > 0 || db.Running {
-		t.Errorf("%+v", db)
+		t.Errorf("the unused image is %+v", db)
 	}
 	if len(web.Names) != 2 || !web.Pinned || !slices.Equal(web.Users, []string{"shop/web-0", "shop/web-1"}) ||
 		!web.Running {
-		t.Errorf("%+v", web)
+		t.Errorf("the used image is %+v", web)
 	}
 }
 
-// Nothing is removed if one of the images is in use.
+// A request removes no image if one of them is in use.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	s := &shelf{}
@@ -160,26 +160,26 @@ func TestRemove(t *testing.T) {
 	if code, message := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusConflict ||
 		!strings.Contains(message, "used by shop/web-0, shop/web-1; delete these pods first") || len(s.removed) > 0 ||
 		*changed > 0 {
-		t.Errorf("%d %s, removed %v", code, message, s.removed)
+		t.Errorf("remove of an image in use: %d %s, removed %v", code, message, s.removed)
 	}
 	if code, message := ask(t, http.MethodDelete, both+"&force=true", "", new(any)); code != http.StatusOK ||
 		len(s.removed) != 2 || *changed != 1 {
-		t.Errorf("%d %s, removed %v", code, message, s.removed)
+		t.Errorf("forced remove: %d %s, removed %v", code, message, s.removed)
 	}
 	if code, _ := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusNotFound {
-		t.Errorf("again: %d", code)
+		t.Errorf("second remove: %d", code)
 	}
 	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+oci.PauseRef, "",
 		new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs this image") {
-		t.Errorf("the sandbox image: %d %s", code, message)
+		t.Errorf("remove of the sandbox image: %d %s", code, message)
 	}
 	shown, _ := served(t, &shelf{shown: []string{"sha256:1"}})
 	if code, message := ask(t, http.MethodDelete, shown.URL+"?name=sha256:1", "", new(any)); code != http.StatusConflict ||
 		!strings.Contains(message, "used by volumes") {
-		t.Errorf("one that a volume shows: %d %s", code, message)
+		t.Errorf("remove of an image that a volume shows: %d %s", code, message)
 	}
 	if code, _ := ask(t, http.MethodDelete, server.URL, "", new(any)); code != http.StatusBadRequest {
-		t.Errorf("without a name: %d", code)
+		t.Errorf("remove without a name: %d", code)
 	}
 }
 
@@ -191,20 +191,20 @@ func TestImportAndPull(t *testing.T) {
 	var pulled images.Image
 	ask(t, http.MethodPost, server.URL+"?pull=web:1", "", &pulled)
 	if !slices.Equal(imported.Names, []string{"app:1"}) || pulled.ID != "sha256:2" || *changed != 2 {
-		t.Errorf("%v, %+v, %d changes", imported, pulled, *changed)
+		t.Errorf("imported %v, pulled %+v, %d changes", imported, pulled, *changed)
 	}
 	if code, message := ask(t, http.MethodPost, server.URL, "garbage", new(any)); code != http.StatusBadRequest ||
 		!strings.Contains(message, "docker save") {
-		t.Errorf("no archive: %d %s", code, message)
+		t.Errorf("import of garbage: %d %s", code, message)
 	}
 	for name, want := range map[string]int{"none:1": http.StatusInternalServerError, "No+Name": http.StatusBadRequest} {
 		if code, message := ask(t, http.MethodPost, server.URL+"?pull="+name, "", new(any)); code != want || message == "" {
-			t.Errorf("%s: %d %s", name, code, message)
+			t.Errorf("pull of %s: %d %s", name, code, message)
 		}
 	}
 }
 
-// An incomplete archive must not look complete.
+// A client must be able to detect an incomplete archive.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	for _, failing := range []error{nil, errors.New("a layer is missing")} {
@@ -216,15 +216,15 @@ func TestSave(t *testing.T) {
 			resp.Body.Close()
 		}
 		if (err == nil) != (failing == nil) {
-			t.Errorf("%v: read %q, %v", failing, got, err)
+			t.Errorf("export error %v: read %q, error %v", failing, got, err)
 		}
 		if want := []byte("docker.io/library/web:old,docker.io/library/web:1"); failing == nil && !bytes.Equal(got, want) {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("exported %s, want %s", got, want)
 		}
 	}
 	server, _ := served(t, &shelf{})
 	if code, _ := ask(t, http.MethodGet, server.URL+"?save=none:1", "", new(any)); code != http.StatusNotFound {
-		t.Errorf("one that is missing: %d", code)
+		t.Errorf("save of a missing image: %d", code)
 	}
 }
 

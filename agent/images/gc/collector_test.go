@@ -18,11 +18,11 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// world is a runtime, and the node on it, that records what is removed.
+// world is a runtime and a node. It records removals and notifications.
 type world struct {
 	images []*cri.Image
 	used   []*cri.Container
-	stuck  string // what cannot be removed
+	stuck  string // removing this ID fails
 	gone   []string
 	news   []string
 }
@@ -47,7 +47,7 @@ func (w *world) Event(_, reason, _ string, _ ...any)  { w.news = append(w.news, 
 func (w *world) ContainerRemoved(c *status.Container) { w.news = append(w.news, c.ID) }
 func (w *world) SandboxRemoved(id string)             { w.news = append(w.news, id) }
 
-// pod has terminated instances of one container; locked pods must be left alone.
+// pod has two terminated instances of one container. The collector skips a pod that is not known.
 type pod struct {
 	*world
 	uid   types.UID
@@ -97,12 +97,12 @@ func TestDeadContainers(t *testing.T) {
 		pods       []pod
 		gone, news string
 	}{
-		"one of a living pod stays": {pods: []pod{{uid: "a", known: true}}, gone: "a0", news: "a0 swept"},
-		"none of one that has ended": {pods: []pod{{uid: "a", known: true, over: true}}, gone: "a0 a1",
+		"running pod keeps one": {pods: []pod{{uid: "a", known: true}}, gone: "a0", news: "a0 swept"},
+		"terminated pod keeps none": {pods: []pod{{uid: "a", known: true, over: true}}, gone: "a0 a1",
 			news: "a0 a1 swept"},
-		"not of one of which nothing known": {pods: []pod{{uid: "a"}}, news: "swept"},
-		"nothing before all pods are known": {unknown: true, pods: []pod{{uid: "a", known: true}}},
-		"one that is stuck holds up none": {stuck: "a0", pods: []pod{{uid: "a", known: true}, {uid: "b", known: true}},
+		"unobserved pod keeps all": {pods: []pod{{uid: "a"}}, news: "swept"},
+		"pods not listed yet":      {unknown: true, pods: []pod{{uid: "a", known: true}}},
+		"failed removal": {stuck: "a0", pods: []pod{{uid: "a", known: true}, {uid: "b", known: true}},
 			gone: "b0", news: "b0 swept"},
 	} {
 		w := &world{stuck: c.stuck}
@@ -111,7 +111,7 @@ func TestDeadContainers(t *testing.T) {
 		slices.Sort(w.news)
 		if gone, news := strings.Join(w.gone, " "), strings.Join(w.news, " "); gone != c.gone || news != c.news ||
 			(err != nil) != (c.stuck != "") {
-			t.Errorf("%s: gone %q, news %q, error %v", name, gone, news, err)
+			t.Errorf("%s: removed %q, notifications %q, error %v", name, gone, news, err)
 		}
 	}
 }
@@ -130,10 +130,10 @@ func TestUnusedImages(t *testing.T) {
 	}
 	if err := w.collector(t, true).UnusedImages(t.Context()); err != nil || !slices.Equal(w.gone, []string{"1"}) ||
 		!slices.Equal(w.news, []string{"images"}) {
-		t.Errorf("gone %v, news %v, error %v", w.gone, w.news, err)
+		t.Errorf("removed %v, notifications %v, error %v", w.gone, w.news, err)
 	}
 	w.stuck = "1"
 	if err := w.collector(t, true).UnusedImages(t.Context()); err == nil || len(w.news) != 1 {
-		t.Errorf("an image that cannot be removed: removed %v, error %v", w.news, err)
+		t.Errorf("failed removal of an image: notifications %v, error %v", w.news, err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// podOf is written as its instances, "a0- a1- a2+": container a, attempt, and whether it runs (+), has ended (-)
-// or was only created (.); each ended a minute after the one before.
+// podOf returns a pod with container instances such as "a0- a1- a2+": the name of the container, the attempt, and the
+// state: running (+), exited (-) or created (.). Each instance exited a minute after the previous one.
 func podOf(uid, instances string, more ...func(*gc.Pod)) gc.Pod {
 	p := gc.Pod{UID: types.UID(uid), Observed: &status.Observed{}}
 	for i, word := range strings.Fields(instances) {
@@ -47,25 +47,25 @@ func TestContainers(t *testing.T) {
 		pods   []gc.Pod
 		want   string
 	}{
-		"nothing":           {policy: gc.Default()},
-		"one of each stays": {policy: gc.Default(), pods: []gc.Pod{podOf("p", "a0- a1- a2+ b0- b1-")}, want: "p/a0 p/b0"},
-		"two of each stay": {policy: gc.Policy{PerContainer: 2, MaxContainers: -1},
+		"nothing":          {policy: gc.Default()},
+		"keep one of each": {policy: gc.Default(), pods: []gc.Pod{podOf("p", "a0- a1- a2+ b0- b1-")}, want: "p/a0 p/b0"},
+		"keep two of each": {policy: gc.Policy{PerContainer: 2, MaxContainers: -1},
 			pods: []gc.Pod{podOf("p", "a0- a1- a2- a3+")}, want: "p/a0"},
-		"all stay": {policy: gc.Policy{PerContainer: -1, MaxContainers: -1}, pods: []gc.Pod{podOf("p", "a0- a1- a2-")}},
-		"none but the last": {policy: gc.Policy{PerContainer: 0, MaxContainers: -1},
+		"keep all": {policy: gc.Policy{PerContainer: -1, MaxContainers: -1}, pods: []gc.Pod{podOf("p", "a0- a1- a2-")}},
+		"keep no old instances": {policy: gc.Policy{PerContainer: 0, MaxContainers: -1},
 			pods: []gc.Pod{podOf("p", "a0- a1- b0- b1+")}, want: "p/a0 p/b0"},
-		"none of an ended pod": {policy: gc.Policy{PerContainer: 0, MaxContainers: -1},
+		"terminated pod keeps none": {policy: gc.Policy{PerContainer: 0, MaxContainers: -1},
 			pods: []gc.Pod{podOf("p", "a0- a1-", over)}, want: "p/a0 p/a1"},
-		"too young": {policy: gc.Policy{MinContainerAge: 59 * time.Minute, PerContainer: 0, MaxContainers: -1},
+		"minimum age": {policy: gc.Policy{MinContainerAge: 59 * time.Minute, PerContainer: 0, MaxContainers: -1},
 			pods: []gc.Pod{podOf("p", "a0- a1- a2- a3+")}, want: "p/a0 p/a1"},
 		"never started": {policy: gc.Default(), pods: []gc.Pod{podOf("p", "a0- a1. a2+ b0.")}, want: "p/a0"},
-		"a pod that is to empty": {policy: gc.Default(), pods: []gc.Pod{podOf("p", "a0- a1- b0. c0+", all),
+		"all dead containers of a pod": {policy: gc.Default(), pods: []gc.Pod{podOf("p", "a0- a1- b0. c0+", all),
 			podOf("q", "a0-")}, want: "p/a0 p/a1 p/b0"},
-		"shared out": {policy: gc.Policy{PerContainer: -1, MaxContainers: 4},
+		"maximum over all pods": {policy: gc.Policy{PerContainer: -1, MaxContainers: 4},
 			pods: []gc.Pod{podOf("p", "a0- a1- a2- a3+"), podOf("q", "a0- a1- a2+")}, want: "p/a0"},
-		"shared out, at least 1": {policy: gc.Policy{PerContainer: -1, MaxContainers: 1},
+		"maximum, at least one of each": {policy: gc.Policy{PerContainer: -1, MaxContainers: 1},
 			pods: []gc.Pod{podOf("p", "a0- a1- a2+"), podOf("q", "a0+ a1- a2+")}, want: "p/a0 p/a1"},
-		"the oldest": {policy: gc.Policy{PerContainer: 1, MaxContainers: 1},
+		"maximum, oldest first": {policy: gc.Policy{PerContainer: 1, MaxContainers: 1},
 			pods: []gc.Pod{podOf("p", "a0-", over), podOf("q", "b0+ a0-", over)}, want: "p/a0"},
 		"never a needed one": {policy: gc.Policy{PerContainer: 1, MaxContainers: 0}, pods: []gc.Pod{podOf("p", "a0-"),
 			podOf("q", "a0- a1+")}, want: "q/a0"},
@@ -75,7 +75,7 @@ func TestContainers(t *testing.T) {
 			var got []string
 			for _, c := range c.policy.Containers(c.pods, now) {
 				if !strings.HasPrefix(c.ID, string(c.Pod)+"/") {
-					t.Errorf("%s is of pod %s", c.ID, c.Pod)
+					t.Errorf("container %s belongs to pod %s", c.ID, c.Pod)
 				}
 				got = append(got, c.ID)
 			}
@@ -94,14 +94,14 @@ func TestSandboxes(t *testing.T) {
 		Containers: []status.Container{{ID: "c", SandboxID: "1"}},
 	}
 	if got := gc.Sandboxes(gc.Pod{Observed: seen}); !slices.Equal(got, []string{"0", "2"}) {
-		t.Errorf("of a living pod: %v", got)
+		t.Errorf("sandboxes of a pod: %v", got)
 	}
 	if got := gc.Sandboxes(gc.Pod{Observed: seen, All: true}); !slices.Equal(got, []string{"0", "2", "3"}) {
-		t.Errorf("of a pod that is to empty: %v", got)
+		t.Errorf("all sandboxes of a pod: %v", got)
 	}
 	seen.Sandboxes[3].Ready = true
 	if got := gc.Sandboxes(gc.Pod{Observed: seen, All: true}); !slices.Equal(got, []string{"0", "2"}) {
-		t.Errorf("with one that lives: %v", got)
+		t.Errorf("all sandboxes of a pod with a ready sandbox: %v", got)
 	}
 }
 
@@ -137,9 +137,9 @@ func TestImages(t *testing.T) {
 	}{
 		{minute: 0, used: "reg/b:1"},
 		{minute: 1, used: "a"},
-		{minute: 2, unused: "c b a"}, // the longest unused first
+		{minute: 2, unused: "c b a"}, // the least recently used image is first
 		{minute: 30, used: "c", unused: "b a"},
-		{minute: 60, unused: "b a c"}, // use was not recorded for long enough
+		{minute: 60, unused: "b a c"}, // the images were not observed for an hour
 		{minute: 61, unused: "b a c", tooOld: "b"},
 		{minute: 62, unused: "b a c", tooOld: "b a"},
 	} {
@@ -152,11 +152,11 @@ func TestImages(t *testing.T) {
 			t.Errorf("minute %d: too old %q, want %q", step.minute, got, step.tooOld)
 		}
 	}
-	// An image that was removed and pulled again is new.
+	// An image that was removed and pulled again counts as new.
 	at := now.Add(2 * time.Hour)
 	m.Detect(nil, nil, nil, at)
 	if got := ids(policy.Unused(m.Detect(list, nil, keep, at), at)); got != "" {
-		t.Errorf("new images may go: %s", got)
+		t.Errorf("new images are old enough: %s", got)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestToFree(t *testing.T) {
 		total, free, want int64
 	}{
 		{85, 80, 1000, 200, 0},
-		{85, 80, 1000, 151, 49}, // 84.9 % counts as 85, as upstream's does
+		{85, 80, 1000, 151, 49}, // 84.9 % counts as 85 %, as in upstream
 		{85, 80, 1000, 150, 50},
 		{85, 80, 1000, 0, 200},
 		{100, 80, 1000, 0, 0},

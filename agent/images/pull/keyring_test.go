@@ -62,10 +62,10 @@ func TestServers(t *testing.T) {
 		}
 		got := ring.Lookup(c.image)
 		if (len(got) == 1) != c.fits {
-			t.Errorf("%s for %s: %v", c.server, c.image, got)
+			t.Errorf("credentials of %s for image %s: %v", c.server, c.image, got)
 		}
 		if len(got) == 1 && (got[0].Username != "u" || got[0].Password != "p:w" || got[0].ServerAddress != "") {
-			t.Errorf("%v", got[0])
+			t.Errorf("credentials are %v", got[0])
 		}
 	}
 }
@@ -74,18 +74,18 @@ func TestForms(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, users, fails string }{
 		"user and password": {text: `{"auths":{"r.io":{"username":"u","password":"p"}}}`, users: "u"},
-		"auth counts":       {text: `{"auths":{"r.io":{"username":"x","password":"y","auth":"dTpw"}}}`, users: "u"},
+		"auth overrides":    {text: `{"auths":{"r.io":{"username":"x","password":"y","auth":"dTpw"}}}`, users: "u"},
 		"unpadded":          {text: `{"auths":{"r.io":{"auth":"dTpwOnc"}}}`, users: "u"},
 		"helpers": {text: `{"auths":{"r.io":{"auth":"dTpw"}},"credsStore":"desktop",` +
 			`"credHelpers":{"r.io":"ecr-login"},"HttpHeaders":{"a":"b"}}`, users: "u"},
 		"only helpers": {text: `{"credHelpers":{"r.io":"ecr-login"}}`},
-		"the longest first": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a/b":{"auth":"djpw"},"r.io/a":{"auth":"dzpw"}}}`,
+		"longest path first": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a/b":{"auth":"djpw"},"r.io/a":{"auth":"dzpw"}}}`,
 			users: "v w u"},
-		"one is broken": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a":{"auth":"%%%"}}}`, users: "u",
+		"one entry is invalid": {text: `{"auths":{"r.io":{"auth":"dTpw"},"r.io/a":{"auth":"%%%"}}}`, users: "u",
 			fails: "credentials for r.io/a: auth is not the base64 of user:password"},
 		"no colon": {text: `{"auths":{"r.io":{"auth":"dXA="}}}`,
 			fails: "credentials for r.io: auth is not the base64 of user:password"},
-		"no JSON": {text: `{`, fails: "unexpected end of JSON input"},
+		"invalid JSON": {text: `{`, fails: "unexpected end of JSON input"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,10 +109,10 @@ func TestForms(t *testing.T) {
 		})
 	}
 	if ring, err := pull.OfFile(filepath.Join(t.TempDir(), "none")); len(ring) > 0 || err != nil {
-		t.Errorf("of no file: %v %v", ring, err)
+		t.Errorf("keyring without a file: %v %v", ring, err)
 	}
 	old := &corev1.Secret{Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"r.io":{"auth":"dTpw"}}`)}}
 	if ring, err := pull.OfSecrets([]*corev1.Secret{old}); err != nil || users(ring.Lookup("r.io/a")) != "u" {
-		t.Errorf("of the older type: %v %v", ring, err)
+		t.Errorf("keyring of a kubernetes.io/dockercfg Secret: %v %v", ring, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"monopod/agent/images/pull"
 )
 
-// whereImagesLie is a runtime that reports the file system of images.
+// whereImagesLie is a runtime that reports the image file system.
 type whereImagesLie struct {
 	info *cri.ImageFsInfoResponse
 }
@@ -22,21 +22,21 @@ func (r *whereImagesLie) ImageFsInfo(context.Context) (*cri.ImageFsInfoResponse,
 	return r.info, nil
 }
 
-func TestImageFileSystemIsTheRuntimes(t *testing.T) {
+func TestImageFileSystemOfRuntime(t *testing.T) {
 	t.Parallel()
 	r := &whereImagesLie{}
 	p := pull.NewPlace(r, "/usual")
 	p.Find(t.Context())
 	if got := p.Root(); got != "/usual" {
-		t.Errorf("before the runtime says where: %s", got)
+		t.Errorf("root before the runtime reports it: %s", got)
 	}
 	r.info = &cri.ImageFsInfoResponse{
 		ImageFilesystems: []*cri.FilesystemUsage{{FsId: &cri.FilesystemIdentifier{Mountpoint: "/other"}}},
 	}
 	p.Find(t.Context())
-	r.info.ImageFilesystems[0].FsId = nil // only the first answer counts
+	r.info.ImageFilesystems[0].FsId = nil // Find uses only the first response
 	p.Find(t.Context())
 	if got := p.Root(); got != "/other" {
-		t.Errorf("images lie at %s", got)
+		t.Errorf("root is %s, want /other", got)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// holder is a runtime in which each archive is one image.
+// holder is a runtime that imports each archive as one image.
 type holder struct {
 	has     map[string]bool
-	bad     map[string]error // archives by name
+	bad     map[string]error // errors of imports, by the name of the archive
 	imports int
 }
 
@@ -44,8 +44,8 @@ func (h *holder) ImportImages(_ context.Context, path string) ([]string, error) 
 	return []string{name}, nil
 }
 
-// TestArrived: pods that wait for an image look again after each import, also after a restart of the process with which
-// the runtime lost its images, although the record of what was imported stays the same.
+// TestArrived checks that Arrived is called after each import, so that pods that wait for an image retry. After a
+// restart, it is also called if the runtime has lost its images, although the record of imports is unchanged.
 func TestArrived(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func TestArrived(t *testing.T) {
 		what             string
 		lost             bool
 		imports, arrived int
-	}{{"first", false, 1, 1}, {"again", false, 0, 0}, {"without its images", true, 1, 1}} {
+	}{{"first", false, 1, 1}, {"second", false, 0, 0}, {"without its images", true, 1, 1}} {
 		if runtime.imports = 0; start.lost {
 			clear(runtime.has)
 		}
@@ -69,7 +69,7 @@ func TestArrived(t *testing.T) {
 		}).importAll(t.Context())
 		if runtime.imports != start.imports || arrived != start.arrived {
 			t.Errorf(
-				"start %s: %d imports, told %d times; want %d and %d",
+				"start %s: %d imports, %d calls of Arrived; want %d and %d",
 				start.what,
 				runtime.imports,
 				arrived,
@@ -80,8 +80,8 @@ func TestArrived(t *testing.T) {
 	}
 }
 
-// An archive that cannot be imported does not prevent the import of others. The node's condition names it until it is
-// imported or removed.
+// An archive that fails to import does not prevent the import of others. Failed reports it until its import succeeds or
+// its removal.
 func TestFailed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -115,9 +115,9 @@ func TestFailed(t *testing.T) {
 		"",
 	}
 	if !slices.Equal(told, want) || !runtime.has["b.tar:1"] {
-		t.Errorf("told %q, want %q; has %v", told, want, runtime.has)
+		t.Errorf("Failed got %q, want %q; the runtime has %v", told, want, runtime.has)
 	}
 	if results[true] != 2 || results[false] != 5 {
-		t.Errorf("results %v", results)
+		t.Errorf("imports by success: %v, want 2 successes and 5 failures", results)
 	}
 }

@@ -24,11 +24,11 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// registry is a runtime that can pull images, with passwords.
+// registry is a runtime that pulls images from a registry with passwords.
 type registry struct {
 	here  map[string]bool
-	there map[string]string // image to the password it needs
-	pulls []string          // the users that asked
+	there map[string]string // password by image
+	pulls []string          // the user of each pull
 }
 
 func (r *registry) ImageStatus(_ context.Context, name string) (*cri.Image, error) {
@@ -71,7 +71,7 @@ func TestBackOff(t *testing.T) {
 			_, err := p.Pull(t.Context(), req)
 			var e *pull.Error
 			if !errors.As(err, &e) || e.Reason != pull.ReasonBackOff {
-				t.Fatalf("in backoff: %v", err)
+				t.Fatalf("pull during the backoff: %v", err)
 			}
 			waits = append(waits, int(e.Retry.Seconds()))
 			time.Sleep(e.Retry)
@@ -116,7 +116,7 @@ func pullSecret(server, user, password string) *corev1.Secret {
 		`{"auths":{%q:{"auth":%q}}}`, server, auth)}}
 }
 
-// The pod's credentials are tried before the node's, and an anonymous pull only without any.
+// Pull tries the credentials of the pod before those of the node, and pulls anonymously only without credentials.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.json")
@@ -130,13 +130,14 @@ func TestCredentials(t *testing.T) {
 		users   string
 		fails   string
 	}{
-		"pod's": {image: "reg.example.com/a:1",
+		"of the pod": {image: "reg.example.com/a:1",
 			secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong", "?"),
 				pullSecret("reg.example.com/a", "right", "secret")}, users: "right"},
-		"node's": {image: "reg.example.com/a:1", users: "node"},
-		"pod's, then node": {image: "reg.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong",
-			"?")}, users: "wrong,node"},
-		"another's": {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "u",
+		"of the node": {image: "reg.example.com/a:1", users: "node"},
+		"of the pod, then the node": {image: "reg.example.com/a:1",
+			secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong",
+				"?")}, users: "wrong,node"},
+		"of another registry": {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "u",
 			"secret")}, users: "", fails: "denied"},
 		"unreadable": {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("else.example.com", "u",
 			"secret"), {Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{")}}}, users: "u"},
@@ -167,8 +168,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Events and messages are kubelet's.
-func TestWords(t *testing.T) {
+// Events and messages are the same as kubelet's.
+func TestMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{here: map[string]bool{}, there: map[string]string{}}
@@ -217,7 +218,7 @@ func TestWords(t *testing.T) {
 	})
 }
 
-// slow is a runtime that takes a second to pull.
+// slow is a runtime whose pulls take a second.
 type slow struct {
 	registry
 	at, most atomic.Int32
@@ -230,7 +231,7 @@ func (s *slow) PullImage(_ context.Context, name string, _ *cri.AuthConfig, _ *c
 	return name, nil
 }
 
-// Pulls returns the images that are being pulled, each once.
+// Pulls returns each image with a running pull once.
 func TestPulls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -249,7 +250,7 @@ func TestPulls(t *testing.T) {
 			"[]"} {
 			time.Sleep(240 * time.Millisecond)
 			if got := fmt.Sprint(p.Pulls()); got != want {
-				t.Errorf("%s, want %s", got, want)
+				t.Errorf("running pulls are %s, want %s", got, want)
 			}
 		}
 		all.Wait()
@@ -294,19 +295,19 @@ func TestLimits(t *testing.T) {
 				}
 				all.Wait()
 				if took := time.Since(began); took != time.Duration(c.took)*time.Second || !strings.Contains(*last.Load(), c.last) {
-					t.Errorf("took %v, at most %d at a time: %s", took, r.most.Load(), *last.Load())
+					t.Errorf("all pulls took %v with at most %d at a time; last message: %s", took, r.most.Load(), *last.Load())
 				}
 			})
 		})
 	}
 	bad := pull.Limits{MaxParallel: 2}
 	if err := bad.Check(); err == nil {
-		t.Error("two at a time, one after another")
+		t.Error("Check accepts a maximum of parallel pulls for serialized pulls")
 	}
 }
 
-// A pod that waits for an image learns that the archive with it was for another machine, until one for this machine is
-// imported.
+// The errors of a pod that waits for an image name an archive that was built for another platform, until an archive for
+// this platform is imported.
 func TestRefusedArchive(t *testing.T) {
 	t.Parallel()
 	const want = "the archive that was imported is built for arm64, this machine is amd64; "

@@ -19,31 +19,31 @@ func TestTry(t *testing.T) {
 		after  time.Duration
 		waits  bool
 		why    Error
-		pull   bool // when it is still missing
+		pull   bool // whether to pull if the image is still missing
 	}{
-		"never looked for": {before: func(*Try) {}, pull: true},
-		"being pulled":     {before: func(t *Try) { t.Missing() }, waits: true},
-		"pulled again": {before: func(t *Try) { t.Failed(denied, start); t.Missing() }, waits: true,
+		"first attempt": {before: func(*Try) {}, pull: true},
+		"pull running":  {before: func(t *Try) { t.Missing() }, waits: true},
+		"second pull running": {before: func(t *Try) { t.Failed(denied, start); t.Missing() }, waits: true,
 			why: Error{Reason: ReasonPull, Message: "denied"}},
-		"failed": {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 5 * time.Second,
+		"pull failed": {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 5 * time.Second,
 			waits: true, why: Error{ReasonPull, "denied", 15 * time.Second}, pull: true},
-		"failed long ago": {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 20 * time.Second,
+		"backoff over": {before: func(t *Try) { t.Missing(); t.Pulled(denied, start) }, after: 20 * time.Second,
 			pull: true},
-		"failed in other words": {before: func(t *Try) { t.Pulled(errors.New("odd"), start) }, waits: true,
+		"failed with another error": {before: func(t *Try) { t.Pulled(errors.New("odd"), start) }, waits: true,
 			why: Error{ReasonPull, "odd", 10 * time.Second}, pull: true},
-		"cut off":                  {before: func(t *Try) { t.Missing(); t.Pulled(lost, start) }, pull: true},
+		"runtime lost":             {before: func(t *Try) { t.Missing(); t.Pulled(lost, start) }, pull: true},
 		"imported meanwhile":       {before: func(t *Try) { t.Missing(); t.Again() }},
 		"imported after it failed": {before: func(t *Try) { t.Failed(denied, start); t.Again() }, pull: true},
-		"imported, but others":     {before: func(t *Try) { t.Missing(); t.Again(); t.Missing() }, waits: true},
+		"other image imported":     {before: func(t *Try) { t.Missing(); t.Again(); t.Missing() }, waits: true},
 	} {
 		var try Try
 		c.before(&try)
 		why, waits := try.Wait(start.Add(c.after))
 		if why != c.why || waits != c.waits {
-			t.Errorf("%s: waits %v, %+v", name, waits, why)
+			t.Errorf("%s: waits %v, error %+v", name, waits, why)
 		}
 		if got := try.Missing(); got != c.pull {
-			t.Errorf("%s: is to be pulled: %v", name, got)
+			t.Errorf("%s: pull %v, want %v", name, got, c.pull)
 		}
 	}
 }

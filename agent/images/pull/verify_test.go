@@ -25,7 +25,7 @@ func coordinates(s *corev1.Secret, namespace, name, uid string) *corev1.Secret {
 	return s
 }
 
-// puller returns a puller that starts with the records in a folder.
+// puller returns a new Puller with the records in a folder.
 func puller(t *testing.T, dir string, r pull.Runtime, flags ...string) *pull.Puller {
 	t.Helper()
 	records, err := pull.NewRecords(dir)
@@ -41,14 +41,14 @@ func puller(t *testing.T, dir string, r pull.Runtime, flags ...string) *pull.Pul
 	return p
 }
 
-// asks returns a pod's request for an image.
+// asks returns the request of a pod for an image.
 func asks(name string, policy corev1.PullPolicy, secrets ...*corev1.Secret) pull.Request {
 	return pull.Request{Image: name, Policy: policy, Owner: "pod", Note: func(string, string, string) {},
 		Secrets: func() ([]*corev1.Secret, error) { return secrets, nil }}
 }
 
-// TestWhoMayUsePulledImages: an image that a pod pulled with a secret is used only by pods that have it, after a
-// restart, too.
+// TestWhoMayUsePulledImages checks that only pods with the secret may use an image that was pulled with it, even after
+// a restart.
 func TestWhoMayUsePulledImages(t *testing.T) {
 	t.Parallel()
 	regcred := coordinates(pullSecret("reg.example.com", "u", "secret"), "team", "regcred", "1")
@@ -108,18 +108,18 @@ func TestWhoMayUsePulledImages(t *testing.T) {
 			p := puller(t, dir, r, c.flags...)
 			img, err := p.Present(t.Context(), asks(c.image, corev1.PullIfNotPresent, c.secrets...))
 			if (img != nil) != c.may || err != nil {
-				t.Errorf("if not present: %v, %v", img, err)
+				t.Errorf("IfNotPresent: %v, %v", img, err)
 			}
 			img, err = p.Present(t.Context(), asks(c.image, corev1.PullNever, c.secrets...))
 			if (img != nil) != c.may || (err == nil) != c.may || !c.may && reason(err) != pull.ReasonNever {
-				t.Errorf("never: %v, %v", img, err)
+				t.Errorf("Never: %v, %v", img, err)
 			}
 			secretless(t, dir)
 		})
 	}
 }
 
-// interrupt leaves the records of a process that ends during a pull.
+// interrupt leaves the records of a process that was killed during a pull.
 func interrupt(t *testing.T, dir string, r *registry) {
 	t.Helper()
 	names := []string{"interrupted:1", "docker.io/library/interrupted:1"}
@@ -135,10 +135,10 @@ func interrupt(t *testing.T, dir string, r *registry) {
 		}
 	}})
 	if _, err := p.Pull(t.Context(), asks("interrupted:1", corev1.PullAlways)); err == nil {
-		t.Fatal("pulled")
+		t.Fatal("the pull succeeded")
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, "pulling")); len(left) != 0 {
-		t.Fatalf("%d records of pulls that failed", len(left))
+		t.Fatalf("%d records of running pulls after the failure", len(left))
 	}
 	if err := errors.Join(os.Remove(filepath.Join(dir, "pulling")), os.Rename(filepath.Join(dir, "copy"),
 		filepath.Join(dir, "pulling"))); err != nil {
@@ -146,7 +146,7 @@ func interrupt(t *testing.T, dir string, r *registry) {
 	}
 }
 
-// hanging is a registry that fails after during was called.
+// hanging is a registry whose pulls call during, and fail.
 type hanging struct {
 	*registry
 	during func()
@@ -157,15 +157,15 @@ func (h hanging) PullImage(context.Context, string, *cri.AuthConfig, *cri.PodSan
 	return "", errors.New("the connection broke")
 }
 
-// TestPreloadedImageDuringPull: a pod that always pulls a preloaded image, from a registry that does not answer, keeps no
-// other pod from using it, and neither does a power failure meanwhile.
+// TestPreloadedImageDuringPull checks that other pods can use a preloaded image while a pod pulls it, after that pull
+// has failed, and after a power failure during the pull.
 func TestPreloadedImageDuringPull(t *testing.T) {
 	t.Parallel()
 	dir, r := t.TempDir(), &registry{here: map[string]bool{"preloaded:1": true}}
 	usable := func(p *pull.Puller) {
 		img, err := p.Present(t.Context(), asks("preloaded:1", corev1.PullIfNotPresent))
 		if img == nil || err != nil {
-			t.Errorf("%v, %v", img, err)
+			t.Errorf("the preloaded image is not usable: %v, %v", img, err)
 		}
 	}
 	var p *pull.Puller
@@ -175,13 +175,13 @@ func TestPreloadedImageDuringPull(t *testing.T) {
 	}})
 	for range 2 {
 		if _, err := p.Pull(t.Context(), asks("preloaded:1", corev1.PullAlways)); err == nil {
-			t.Error("pulled")
+			t.Error("the pull succeeded")
 		}
 	}
 	usable(p)
 }
 
-// secretless checks that no login is in the records.
+// secretless checks that the records contain no credentials.
 func secretless(t *testing.T, dir string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, e fs.DirEntry, err error) error {
@@ -190,7 +190,7 @@ func secretless(t *testing.T, dir string) {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, path))
 		if strings.Contains(string(text), `secret"`) || strings.Contains(string(text), "rotated") {
-			t.Errorf("%s has a password: %s", path, text)
+			t.Errorf("%s contains a password: %s", path, text)
 		}
 		return err
 	})
@@ -199,8 +199,8 @@ func secretless(t *testing.T, dir string) {
 	}
 }
 
-// TestFailedPullKeepsInterruptedOne: after a failed pull it is still not known whether an earlier, interrupted pull had
-// pulled the image.
+// TestFailedPullKeepsInterruptedOne checks that a failed pull keeps the record of an earlier, interrupted pull, which
+// may have pulled the image.
 func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -212,7 +212,7 @@ func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 			t.Fatalf("%v, %v", img, err)
 		}
 		if _, err := p.Pull(t.Context(), asks("interrupted:1", corev1.PullIfNotPresent)); err == nil {
-			t.Fatal("pulled")
+			t.Fatal("the pull succeeded")
 		}
 	}
 	r.there["interrupted:1"] = ""
@@ -227,7 +227,7 @@ func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 	p.Records.Removed("id of interrupted:1")
 	for _, kind := range []string{"pulling", "pulled"} {
 		if left, _ := os.ReadDir(filepath.Join(dir, kind)); len(left) != 0 {
-			t.Errorf("%s: %v", kind, left)
+			t.Errorf("records left in %s: %v", kind, left)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestVerificationFlags(t *testing.T) {
 		{Policy: pull.VerifyNotListed, Listed: []string{""}},
 	} {
 		if err := c.Check(); err == nil {
-			t.Errorf("accepted: %+v", c)
+			t.Errorf("Check accepts %+v", c)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// send sends bytes from this namespace to an address and returns how long the receiver, which answers at the end, took.
+// send sends bytes from this namespace to an address, and returns the time until the receiver has read them.
 func send(t *testing.T, address string, bytes int) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -32,7 +32,7 @@ func send(t *testing.T, address string, bytes int) time.Duration {
 	return time.Since(began)
 }
 
-// sink takes everything that is sent to a port of this namespace.
+// sink listens on a port of this namespace, and discards what it reads.
 func sink(t *testing.T) (port uint16) {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestBandwidth(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t, ranges...)
-		// A megabyte at 2 MB/s, of which a burst of 200 KB passes at once.
+		// 1 MiB at 2 MB/s takes half a second, minus an initial burst.
 		const bytes, rate, least = 1 << 20, 16e6, 250 * time.Millisecond
 		slow, fast := newPod(t, n, "bw-slow"), newPod(t, n, "bw-fast")
 		slow.bandwidth = Bandwidth{IngressRate: rate, IngressBurst: 1<<32 - 1, EgressRate: rate, EgressBurst: 1<<32 - 1}
@@ -91,14 +91,14 @@ func TestBandwidth(t *testing.T) {
 		if got := ifbs(t); got != 1 {
 			t.Errorf("%d ifb devices, want one", got)
 		}
-		slow.add() // again
+		slow.add() // a repeated ADD
 		if got := ifbs(t); got != 1 {
 			t.Errorf("%d ifb devices after ADD again, want one", got)
 		}
 		if out, err := slow.run("DEL"); err != nil || ifbs(t) != 0 {
 			t.Errorf("DEL: %v %s, %d ifb devices", err, out, ifbs(t))
 		}
-		// One whose DEL never came.
+		// Reclaim removes the ifb device of a pod without DEL.
 		slow.add()
 		link, err := netlink.LinkByName(vethName(slow.id, "eth0"))
 		if err == nil {
@@ -108,15 +108,15 @@ func TestBandwidth(t *testing.T) {
 			err = reclaimIFBs("mp-another")
 		}
 		if err != nil || ifbs(t) != 1 {
-			t.Errorf("%v, %d ifb devices: another instance's reclaim removed ours", err, ifbs(t))
+			t.Errorf("reclaim of another instance: %v, %d ifb devices, want one", err, ifbs(t))
 		}
 		if err := reclaimIFBs(n.Bridge); err != nil || ifbs(t) != 0 {
-			t.Errorf("%v, %d ifb devices are left", err, ifbs(t))
+			t.Errorf("reclaim: %v, %d ifb devices left", err, ifbs(t))
 		}
 		bad := newPod(t, n, "bw-bad")
 		bad.bandwidth.EgressRate = 10
 		if out, err := bad.run("ADD"); err == nil || !strings.Contains(fmt.Sprint(out), "not between 1k and 1P") {
-			t.Errorf("10 bits per second: %v %s", err, out)
+			t.Errorf("ADD with 10 bits per second: %v %s", err, out)
 		}
 	})
 }

@@ -11,7 +11,8 @@ import (
 	"monopod/agent/network/cni/ipam"
 )
 
-// TestConnectedPods: a process that starts knows the pods that the plugin served before, by their newest sandboxes.
+// TestConnectedPods checks that ConnectedPods returns the pods that the plugin has connected, each with the addresses
+// of its newest sandbox.
 func TestConnectedPods(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -21,7 +22,7 @@ func TestConnectedPods(t *testing.T) {
 			t.Helper()
 			got, err := n.ConnectedPods()
 			if err != nil || len(got) != len(want) {
-				t.Errorf("%v, %v, want %d pods", got, err, len(want))
+				t.Errorf("connected pods %v, error %v, want %d pods", got, err, len(want))
 				return
 			}
 			for _, w := range want {
@@ -38,7 +39,7 @@ func TestConnectedPods(t *testing.T) {
 		a.add()
 		b.add()
 		check(a, b)
-		for _, ip := range a.ips { // file systems may have coarse times
+		for _, ip := range a.ips { // file systems may have coarse timestamps
 			if err := os.Chtimes(n.pool().File(ip), time.Time{}, time.Now().Add(-time.Minute)); err != nil {
 				t.Error(err)
 			}

@@ -17,7 +17,7 @@ import (
 	"monopod/agent/network/cni/rules"
 )
 
-// outside is another machine, to which the default routes lead.
+// outside creates another machine, the gateway of the default routes.
 func outside(t *testing.T, name string, mtu int) *pod {
 	t.Helper()
 	p := newPod(t, Network{}, "outside-"+name)
@@ -78,7 +78,7 @@ func outside(t *testing.T, name string, mtu int) *pod {
 
 func at(ip netip.Addr, port uint16) string { return netip.AddrPortFrom(ip, port).String() }
 
-// expect connects to each address, and compares the client's address that the server saw.
+// expect connects to each address, and compares the client address that the server returns.
 func expect(t *testing.T, what string, addresses map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -110,13 +110,13 @@ func TestPodsHaveAddressesOfBothFamilies(t *testing.T) {
 		gw4, gw6 := n.Gateways()[0].String(), n.Gateways()[1].String()
 		expect(t, "host", map[string]string{at(a.ips[0], 8080): gw4, at(a.ips[1], 8080): gw6, "127.0.0.1:18080": gw4})
 		if _, err := get("[::1]:18080"); !isRefused(err) {
-			t.Errorf("host port at ::1: %v, want it refused", err)
+			t.Errorf("host port at ::1: %v, want a refused connection", err)
 		}
 		b.inside(func() {
 			expect(t, "pod", map[string]string{
 				at(a.ips[0], 8080): b.ips[0].String(), at(a.ips[1], 8080): b.ips[1].String(),
 				gw4 + ":18080": b.ips[0].String(), "[" + gw6 + "]:18080": b.ips[1].String(),
-				// Out of the machine: by the host's addresses.
+				// Connections that leave the machine have the host's addresses.
 				at(far.ips[0], 8080): "203.0.113.1", at(far.ips[1], 8080): "2001:db8::1",
 			})
 		})
@@ -135,7 +135,7 @@ func TestPodsHaveAddressesOfBothFamilies(t *testing.T) {
 			})
 			for _, closed := range []string{"203.0.113.1:18081", "[2001:db8::1]:18082"} {
 				if from, err := get(closed); err == nil {
-					t.Errorf("%s answers %s, although its host address is of the other family", closed, from)
+					t.Errorf("%s answers client %s, although the hostIP has the other family", closed, from)
 				}
 			}
 		})
@@ -147,7 +147,7 @@ func TestPodsHaveAddressesOfBothFamilies(t *testing.T) {
 		}
 		for _, address := range []string{"[" + gw6 + "]:18080", gw4 + ":18080"} {
 			if _, err := get(address); err == nil {
-				t.Errorf("%s outlived its pod", address)
+				t.Errorf("the host port %s still answers after DEL", address)
 			}
 		}
 		if err := n.Remove(); err != nil {
@@ -171,7 +171,7 @@ func TestOnlyIPv6(t *testing.T) {
 		q := newPod(t, n, "six-b")
 		if out, err := q.run("ADD", rules.Port{HostPort: 80, ContainerPort: 80, HostIP: "127.0.0.1"}); err == nil ||
 			!strings.Contains(out, "no address of the family") {
-			t.Errorf("a host port of IPv4 for a pod of IPv6: %v, %s", err, out)
+			t.Errorf("ADD of an IPv4 host port for an IPv6 pod: %v, %s", err, out)
 		}
 		if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 {
 			t.Errorf("holders %v, %v", holders, err)
@@ -179,26 +179,26 @@ func TestOnlyIPv6(t *testing.T) {
 	})
 }
 
-// A host whose default route was advertised keeps it when it begins to forward.
+// A host keeps the default route of a router advertisement when Prepare enables forwarding.
 func TestForwardingKeepsAdvertisedRoutes(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		outside(t, "forwarding", 1500)
 		const accept = "net/ipv6/conf/uplink/accept_ra"
 		if got := value(accept); got != "1" {
-			t.Errorf("accept_ra is %q before", got)
+			t.Errorf("accept_ra is %q before forwarding, want 1", got)
 		}
 		n := prepare(t, ranges...)
 		if got := value(accept); got != "2" || value("net/ipv6/conf/all/forwarding") != "1" {
-			t.Errorf("accept_ra is %q after, with forwarding", got)
+			t.Errorf("accept_ra is %q with forwarding, want 2", got)
 		}
 		if got := value("net/ipv6/conf/" + n.Bridge + "/accept_ra"); got != "0" {
-			t.Errorf("accept_ra of the bridge is %q", got)
+			t.Errorf("accept_ra of the bridge is %q, want 0", got)
 		}
 	})
 }
 
-// After a crash or a reboot, the addresses of living pods are kept, with their host ports; all others are free.
+// After a crash or a reboot, running pods keep their addresses and host ports. Other addresses and ports are free.
 func TestReconcileAfterACrash(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -211,7 +211,7 @@ func TestReconcileAfterACrash(t *testing.T) {
 			p.serve(8080)
 		}
 		netns.DeleteNamed(filepath.Base(gone.path))
-		for _, ip := range rebooted.ips { // as an earlier boot left it
+		for _, ip := range rebooted.ips { // as in an earlier boot
 			if err := os.WriteFile(n.pool().File(ip), []byte(`{"container":"x","netns":"`+rebooted.path+
 				`","boot":"earlier","ports":true}`), 0o600); err != nil {
 				t.Error(err)
@@ -220,7 +220,7 @@ func TestReconcileAfterACrash(t *testing.T) {
 		again, err := Prepare(Config{Dir: n.Dir, ID: "test", Executable: "/proc/self/exe", Services: ranges,
 			Log: zaptest.NewLogger(t)})
 		if err != nil || !cmp.Equal(again.Subnets, n.Subnets, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
-			t.Errorf("%+v, %v; want %s again", again, err, n.Subnets)
+			t.Errorf("Prepare returned %+v, %v; want the subnets %s again", again, err, n.Subnets)
 		}
 		holders, err := n.pool().Holders()
 		if err != nil || len(holders) != 2 {
@@ -228,14 +228,14 @@ func TestReconcileAfterACrash(t *testing.T) {
 		}
 		for _, ip := range lives.ips {
 			if _, ok := holders[ip]; !ok {
-				t.Errorf("%s of a living pod is free", ip)
+				t.Errorf("the address %s of a running pod is free", ip)
 			}
 		}
 		for _, gw := range n.Gateways() {
-			expect(t, "living", map[string]string{at(gw, 18090): gw.String()})
+			expect(t, "running", map[string]string{at(gw, 18090): gw.String()})
 			for _, port := range []uint16{18091, 18092} {
 				if from, err := get(at(gw, port)); err == nil {
-					t.Errorf("%s still answers %s", at(gw, port), from)
+					t.Errorf("the host port %s still answers client %s", at(gw, port), from)
 				}
 			}
 		}

@@ -6,8 +6,7 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// TestKernelWithoutNftables: pods start and are reached, and the network goes without an error. Only a pod that needs a
-// host port fails.
+// TestKernelWithoutNftables checks that pods start and are reachable, and that the removal of the network succeeds.
 func TestKernelWithoutNftables(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -20,7 +19,7 @@ func TestKernelWithoutNftables(t *testing.T) {
 		p.add()
 		p.serve(8080)
 		if got, err := get(p.ip.String() + ":8080"); err != nil || got != n.Gateways()[0].String() {
-			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
+			t.Errorf("from the host to the pod: client %q, error %v; want the gateway as client", got, err)
 		}
 		if _, err := p.run("DEL"); err != nil {
 			t.Error(err)

@@ -41,13 +41,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onHost runs f on a thread in a new network namespace, which represents the host: the real one is not changed.
+// onHost runs f on a thread in a new network namespace, which represents the host. The real host does not change.
 func onHost(t testing.TB, f func()) {
 	t.Helper()
 	networktest.Isolated(t, func(netns.NsHandle) { f() })
 }
 
-// pod is a namespace kept open by a mount, as containerd does it.
+// pod is a network namespace that a mount keeps open, as containerd does.
 type pod struct {
 	t    testing.TB
 	net  Network
@@ -59,7 +59,7 @@ type pod struct {
 	bandwidth Bandwidth
 }
 
-// pods counts the namespaces: pods of several tests may have the same ID.
+// pods numbers the namespaces, because pods of several tests may have the same ID.
 var pods atomic.Int64
 
 func newPod(t testing.TB, n Network, id string) *pod {
@@ -120,7 +120,7 @@ func (p *pod) add(ports ...rules.Port) {
 	p.ip = p.ips[0]
 }
 
-// serve answers every connection on port inside the pod with the peer's address.
+// serve answers every connection to a port of the pod with the client's address.
 func (p *pod) serve(port int) {
 	ready := make(chan net.Listener, 1)
 	go func() {
@@ -182,7 +182,7 @@ func prepare(t testing.TB, services ...netip.Prefix) Network {
 	return n
 }
 
-func TestPodIsReached(t *testing.T) {
+func TestPodIsReachable(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
@@ -191,26 +191,26 @@ func TestPodIsReached(t *testing.T) {
 		checkPort(t, n, "reached")
 		a.serve(8080)
 		if got, err := get(a.ip.String() + ":8080"); err != nil || got != n.Gateways()[0].String() {
-			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
+			t.Errorf("from the host to the pod: client %q, error %v; want the gateway as client", got, err)
 		}
 		if out, err := a.run("CHECK"); err != nil {
 			t.Errorf("CHECK: %v %s", err, out)
 		}
-		for range 2 { // DEL may be repeated
+		for range 2 { // runtimes repeat DEL
 			if out, err := a.run("DEL"); err != nil {
 				t.Errorf("DEL: %v %s", err, out)
 			}
 		}
 		if holders, err := n.pool().Holders(); err != nil || len(holders) != 0 {
-			t.Errorf("after DEL: %v, %v", holders, err)
+			t.Errorf("holders after DEL: %v, error %v", holders, err)
 		}
 		if _, err := a.run("CHECK"); err == nil {
-			t.Error("CHECK is content after DEL")
+			t.Error("CHECK after DEL succeeded")
 		}
 	})
 }
 
-// checkPort checks the host's end of a pod's link.
+// checkPort checks the host end of the link of a pod.
 func checkPort(t *testing.T, n Network, id string) {
 	t.Helper()
 	name := vethName(id, "eth0")
@@ -226,14 +226,14 @@ func checkPort(t *testing.T, n Network, id string) {
 	}
 	if a := link.Attrs(); a.MasterIndex != bridge.Attrs().Index || a.Group != rules.Group(n.Bridge) ||
 		a.MTU != bridge.Attrs().MTU || a.Flags&net.FlagUp == 0 {
-		t.Errorf("the link of a pod: %+v", a)
+		t.Errorf("the host end of the link has the attributes %+v", a)
 	}
 	if info, err := netlink.LinkGetProtinfo(link); err != nil || !info.Hairpin {
-		t.Errorf("a pod does not reach itself through a Service: %+v, %v", info, err)
+		t.Errorf("the bridge port has no hairpin mode: %+v, error %v", info, err)
 	}
 }
 
-func TestAddAfterTheBridgeIsGone(t *testing.T) {
+func TestAddWithoutBridge(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
@@ -244,9 +244,9 @@ func TestAddAfterTheBridgeIsGone(t *testing.T) {
 		p.add()
 		p.serve(8080)
 		if got, err := get(p.ip.String() + ":8080"); err != nil {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("from the host to the pod: client %q, error %v", got, err)
 		}
-		p.add() // again, for the same container: as after a crash in between
+		p.add() // a repeated ADD for the same container, as after a crash
 		checkPort(t, n, "rebooted")
 		if holders, _ := n.pool().Holders(); len(holders) != 1 {
 			t.Errorf("holders = %v, want one address", holders)
@@ -254,8 +254,8 @@ func TestAddAfterTheBridgeIsGone(t *testing.T) {
 	})
 }
 
-// Where the link of an interrupted attempt cannot be removed, the error says why.
-func TestLinkThatStays(t *testing.T) {
+// If addVeth fails to remove the link of an interrupted attempt, the error contains the reason.
+func TestFailedRemovalOfStaleLink(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
@@ -272,7 +272,7 @@ func TestLinkThatStays(t *testing.T) {
 		defer here.Close()
 		err = addVeth(bridge, "lo", "eth0", here, hardwareAddr([]netip.Addr{netip.MustParseAddr("10.88.7.2")}))
 		if !errors.Is(err, unix.EEXIST) || !errors.Is(err, unix.EOPNOTSUPP) {
-			t.Errorf("%v, want that lo exists and is not removed", err)
+			t.Errorf("got %v, want the errors that lo exists and that its removal fails", err)
 		}
 	})
 }
@@ -293,14 +293,15 @@ func TestHostPort(t *testing.T) {
 				t.Errorf("%s: %q, %v; want open=%t", addr, got, err, open)
 			}
 		}
-		// Another pod keeps its address; the pod itself cannot, because it would not answer it over the link.
+		// The server sees the address of another pod, but the gateway if the client is the pod itself: with its own
+		// address, the pod would not send replies over the link.
 		other := newPod(t, n, "client")
 		other.add()
 		gateway := n.Gateways()[0].String()
 		for client, want := range map[*pod]string{other: other.ip.String(), p: gateway} {
 			client.inside(func() {
 				if got, err := get(gateway + ":18080"); err != nil || got != want {
-					t.Errorf("from pod %s: the client is %q, want %s; %v", client.id, got, want, err)
+					t.Errorf("from pod %s: the server sees the client %q, want %s; error %v", client.id, got, want, err)
 				}
 			})
 		}
@@ -308,23 +309,23 @@ func TestHostPort(t *testing.T) {
 		port := rules.Port{HostPort: 18080, ContainerPort: 80, Protocol: "tcp"}
 		if out, err := third.run("ADD", port); err == nil ||
 			!strings.Contains(out, "another pod still uses one of the host ports") {
-			t.Errorf("a port that another pod has: %v: %s", err, out)
+			t.Errorf("ADD with the host port of another pod: %v: %s", err, out)
 		}
 		if got, err := get("127.0.0.1:18080"); err != nil {
-			t.Errorf("after another pod wanted the port: %q, %v", got, err)
+			t.Errorf("the host port after a conflicting ADD: client %q, error %v", got, err)
 		}
 		if _, err := p.run("DEL"); err != nil {
 			t.Error(err)
 		}
 		if _, err := get("127.0.0.1:18080"); err == nil {
-			t.Error("the host port outlived its pod")
+			t.Error("the host port still answers after DEL")
 		}
 		third.add(port)
 	})
 }
 
-// TestUDPHostPortMoves has a client that keeps its socket, and sent while no pod had the port, reach each pod that gets
-// the port.
+// TestUDPHostPortMoves checks that a client with one socket, which also sent while no pod had the port, reaches each
+// pod that gets the port.
 func TestUDPHostPortMoves(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -337,7 +338,7 @@ func TestUDPHostPortMoves(t *testing.T) {
 			}
 			c.SetDeadline(time.Now().Add(time.Minute))
 			for _, id := range []string{"first", "second"} {
-				c.Write([]byte("x")) // nobody hears it
+				c.Write([]byte("x")) // no pod has the port
 				p := newPod(t, n, id)
 				p.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "udp"})
 				var server net.PacketConn
@@ -357,7 +358,7 @@ func TestUDPHostPortMoves(t *testing.T) {
 					}
 				}()
 				if got := askUDP(c); got != id {
-					t.Errorf("%s: %q answers, want %s", address, got, id)
+					t.Errorf("%s: the answer is from %q, want %s", address, got, id)
 				}
 				server.Close()
 				if out, err := p.run("DEL"); err != nil {
@@ -369,14 +370,15 @@ func TestUDPHostPortMoves(t *testing.T) {
 	})
 }
 
-// askUDP sends until somebody answers or the test has waited long enough; the host refuses what is sent to no pod.
+// askUDP sends datagrams until it receives an answer, at most 20 times. The host rejects datagrams while no pod has the
+// port.
 func askUDP(c net.Conn) string {
 	for range 20 {
 		if _, err := c.Write([]byte("x")); err != nil {
-			continue // the refusal of an earlier packet
+			continue // the error of an earlier datagram
 		}
 		buffer := make([]byte, 10)
-		c.SetReadDeadline(time.Now().Add(time.Second)) // a read without one waits for the minute
+		c.SetReadDeadline(time.Now().Add(time.Second)) // instead of the deadline of the test, a minute
 		if got, err := c.Read(buffer); err == nil {
 			return string(buffer[:got])
 		}

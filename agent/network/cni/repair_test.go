@@ -18,8 +18,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestTablesComeBack removes all rules, or some, while pods run: everything is as before, with the host ports.
-func TestTablesComeBack(t *testing.T) {
+// TestTablesAreRestored removes all or some rules while pods run. Keep restores them, including those of host ports.
+func TestTablesAreRestored(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t, ranges...)
@@ -39,7 +39,7 @@ func TestTablesComeBack(t *testing.T) {
 		defer kept.Wait()
 		defer cancel()
 		kept.Go(func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // without UnlockOSThread, the thread exits with the goroutine
 			if err := netns.Set(host); err != nil {
 				t.Error(err)
 				return
@@ -62,13 +62,14 @@ func TestTablesComeBack(t *testing.T) {
 				return
 			}
 			if _, err := get(n.Gateways()[0].String() + ":8081"); err != nil {
-				t.Errorf("the host port after nft %v: %v", removal, err)
+				t.Errorf("connection to the host port after nft %v: %v", removal, err)
 			}
 		}
 	})
 }
 
-// TestCompleteTablesAreNotWritten: a repair removes rules in the kernel, too, which must not cause the next repair.
+// TestCompleteTablesAreNotWritten checks that a repair, which also removes rules in the kernel, does not trigger
+// another repair.
 func TestCompleteTablesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -82,7 +83,7 @@ func TestCompleteTablesAreNotWritten(t *testing.T) {
 		}
 		select {
 		case <-removals:
-			t.Error("complete tables were written again")
+			t.Error("check wrote complete tables")
 		default:
 		}
 		if err := exec.Command("nft", "flush", "ruleset").Run(); err != nil {
@@ -94,12 +95,12 @@ func TestCompleteTablesAreNotWritten(t *testing.T) {
 			t.Error(err)
 		}
 		if got := ruleset(t); got != "" {
-			t.Errorf("tables of a network that ends were written: %s", got)
+			t.Errorf("check wrote tables after the end of its context: %s", got)
 		}
 	})
 }
 
-// TestHostPortsAfterAStart: they are restored also if the rules were removed while no process watched.
+// TestHostPortsAfterAStart checks that Prepare restores host ports whose rules were removed while no process ran.
 func TestHostPortsAfterAStart(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -122,7 +123,7 @@ func TestHostPortsAfterAStart(t *testing.T) {
 	})
 }
 
-// ruleset returns all rules of the test's own network namespace, whatever the order of tables is.
+// ruleset returns all rules of this network namespace. It sorts the tables.
 func ruleset(t *testing.T) string {
 	out, err := exec.Command("nft", "list", "ruleset").Output()
 	if err != nil {

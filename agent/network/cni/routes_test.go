@@ -9,7 +9,7 @@ import (
 	"monopod/agent/network/cni/rules"
 )
 
-// Pods and the bridge have the MTU of the link of the default route, or 1500.
+// Pods and the bridge have the MTU of the link of the default route, or 1500 without a default route.
 func TestMTUOfTheDefaultRoute(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -17,13 +17,13 @@ func TestMTUOfTheDefaultRoute(t *testing.T) {
 		mtu := func(what string, want int) {
 			bridge, err := netlink.LinkByName(n.Bridge)
 			if err != nil || bridge.Attrs().MTU != want {
-				t.Errorf("%s: the bridge has %v, %v; want %d", what, bridge, err, want)
+				t.Errorf("%s: the bridge is %v, error %v; want MTU %d", what, bridge, err, want)
 			}
 			p := newPod(t, n, "mtu-"+what)
 			p.add()
 			p.inside(func() {
 				if link, err := netlink.LinkByName("eth0"); err != nil || link.Attrs().MTU != want {
-					t.Errorf("%s: the pod has %v, %v; want %d", what, link, err, want)
+					t.Errorf("%s: the link of the pod is %v, error %v; want MTU %d", what, link, err, want)
 				}
 			})
 		}
@@ -53,7 +53,8 @@ func TestMTUOfTheDefaultRoute(t *testing.T) {
 	})
 }
 
-// Without a default route, the host reaches Services that a program serves, and nothing else there.
+// Without a default route, the host reaches Services with a translation; connections to other addresses of the range
+// are refused.
 func TestServicesWithoutADefaultRoute(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -62,13 +63,13 @@ func TestServicesWithoutADefaultRoute(t *testing.T) {
 		p.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "tcp"})
 		p.serve(8080)
 		translate(t, ranges[0].Addr().Next(), p.ips[0])
-		for range 2 { // set up again, it is the same
+		for range 2 { // setUp is idempotent
 			expect(t, "host", map[string]string{"10.96.0.1:8080": n.Gateways()[0].String()})
 			if err := connect("tcp", "10.96.0.2:80"); !isRefused(err) {
-				t.Errorf("an unserved address: %v", err)
+				t.Errorf("connection to an unserved address: %v", err)
 			}
 			if err := connect("tcp", "[fd00:96::2]:80"); !isRefused(err) {
-				t.Errorf("an unserved IPv6 address: %v", err)
+				t.Errorf("connection to an unserved IPv6 address: %v", err)
 			}
 			if err := n.setUp(zap.NewNop()); err != nil {
 				t.Error(err)

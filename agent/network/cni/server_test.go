@@ -23,8 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveCalls answers the stub until the returned function is called. Without the
-// program to execute, an answer can come only from the server.
+// serveCalls runs a server for the stub until stop is called.
 func serveCalls(t testing.TB, n Network, log *zap.Logger) (stop func()) {
 	t.Helper()
 	s, err := n.Listen(log, nil)
@@ -60,7 +59,7 @@ func TestServerAnswersTheStub(t *testing.T) {
 		p.add()
 		p.serve(8080)
 		if got, err := get(p.ip.String() + ":8080"); err != nil || got != n.Gateways()[0].String() {
-			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
+			t.Errorf("from the host to the pod: client %q, error %v; want the gateway as client", got, err)
 		}
 		lo := map[string]any{"cniVersion": "0.3.1", "name": "cni-loopback", "type": "loopback"}
 		if out, err := p.exec(loopbackName, "ADD", lo); err != nil || !strings.Contains(out, "127.0.0.1/8") {
@@ -80,12 +79,12 @@ func TestServerAnswersTheStub(t *testing.T) {
 			t.Errorf("CHECK after DEL: %v, %s", err, out)
 		}
 		if holders, err := n.pool().Holders(); err != nil || len(holders) != 0 {
-			t.Errorf("after DEL: %v, %v", holders, err)
+			t.Errorf("holders after DEL: %v, error %v", holders, err)
 		}
 	})
 }
 
-// Both ways answer the same, byte for byte.
+// The server and the program return the same bytes.
 func TestServerAnswersLikeTheProgram(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -97,7 +96,7 @@ func TestServerAnswersLikeTheProgram(t *testing.T) {
 			conf                map[string]any
 		}{
 			{pluginName, "VERSION", "same", good},
-			{pluginName, "ADD", "same", good}, // no bridge
+			{pluginName, "ADD", "same", good}, // fails without a bridge
 			{pluginName, "GC", "same", good},
 			{pluginName, "CHECK", "../same", good},
 			{pluginName, "DEL", "same", map[string]any{"cniVersion": "9.0.0", "name": "monopod"}},
@@ -111,13 +110,13 @@ func TestServerAnswersLikeTheProgram(t *testing.T) {
 			served, servedErr := p.exec(tt.plugin, tt.command, tt.conf)
 			stop()
 			if alone != served || fmt.Sprint(aloneErr) != fmt.Sprint(servedErr) {
-				t.Errorf("%s %s: alone %v %s\nserved %v %s", tt.plugin, tt.command, aloneErr, alone, servedErr, served)
+				t.Errorf("%s %s:\nprogram: %v %s\nserver: %v %s", tt.plugin, tt.command, aloneErr, alone, servedErr, served)
 			}
 		}
 	})
 }
 
-// A server that accepts the request and closes the connection without a complete answer, as one that is killed.
+// The stub runs the program if the server closes the connection without a complete answer, as after a kill.
 func TestStubRunsProgramWithoutServer(t *testing.T) {
 	t.Parallel()
 	whole := []byte{0x4d, 0x4e, 0x50, 0x31, 7, 0, 0, 0, 4, 0, 0, 0, 'g', 'o', 'o', 'd'}
@@ -128,10 +127,10 @@ func TestStubRunsProgramWithoutServer(t *testing.T) {
 			answer []byte
 		}{
 			{"closed", nil},
-			{"cut in the header", whole[:5]},
-			{"cut in the output", whole[:len(whole)-1]},
+			{"truncated header", whole[:5]},
+			{"truncated output", whole[:len(whole)-1]},
 			{"another protocol", append([]byte("HTTP"), whole[4:]...)},
-			{"output without end", append(append([]byte{}, whole[:8]...), 0xff, 0xff, 0xff, 0xff)},
+			{"output too large", append(append([]byte{}, whole[:8]...), 0xff, 0xff, 0xff, 0xff)},
 		} {
 			l, err := net.Listen("unix", n.socket())
 			if err != nil {
@@ -163,14 +162,14 @@ func answerOnce(l net.Listener, answer []byte) error {
 	return err
 }
 
-// The server of another process is killed while it works on ADD: the stub finishes it.
+// The stub completes ADD if the server is killed during ADD.
 func TestServerIsKilled(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
 		p := newPod(t, n, "killed")
 		locked := call{plugin: pluginName, env: map[string]string{"CNI_CONTAINERID": p.id}, config: mustConf(t, n)}
-		unlock, err := locked.lock(func() bool { return true }) // keeps the server inside the call
+		unlock, err := locked.lock(func() bool { return true }) // blocks the call in the server
 		if err != nil {
 			t.Error(err)
 			return
@@ -192,7 +191,7 @@ func TestServerIsKilled(t *testing.T) {
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
-			if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil { // it has read the request
+			if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil { // the server has read the request
 				t.Error(err)
 			}
 			if err := server.Process.Kill(); err != nil {
@@ -201,10 +200,10 @@ func TestServerIsKilled(t *testing.T) {
 			server.Wait()
 			unlock()
 		}()
-		p.add() // on this thread: another one is not in the namespace
+		p.add() // on this thread, which is in the namespace of the host
 		<-killed
 		if used, err := n.pool().Used(); err != nil || len(used) != 1 || used[0] != p.ip {
-			t.Errorf("used are %v, %v; want the one address of the pod, %v", used, err, p.ip)
+			t.Errorf("used addresses %v, error %v; want only the address of the pod, %v", used, err, p.ip)
 		}
 	})
 }
@@ -218,8 +217,8 @@ func mustConf(t testing.TB, n Network) []byte {
 	return data
 }
 
-// serveUntilKilled is the other process of TestServerIsKilled. It writes a byte when it
-// listens, and another for each entry of its log or call.
+// serveUntilKilled is the server process of TestServerIsKilled. It writes one byte when it listens, and another when it
+// has read the call.
 func serveUntilKilled(conf string) error {
 	var n pluginConf
 	if err := json.Unmarshal([]byte(conf), &n); err != nil {
@@ -257,23 +256,23 @@ func TestCallsForOneContainerAreSerialized(t *testing.T) {
 	}
 	other, err := of("b").lock(always)
 	if err != nil {
-		t.Fatal("another container: ", err)
+		t.Fatal("lock of another container: ", err)
 	}
 	other()
 	asked := 0
 	if _, err := of("a").lock(func() bool { asked++; return asked < 3 }); !errors.Is(err, errBusy) || asked != 3 {
-		t.Errorf("the same container: %v, asked %d times", err, asked)
+		t.Errorf("lock of the same container: %v after %d checks, want 3", err, asked)
 	}
 	unlock()
 	again, err := of("a").lock(always)
 	if err != nil {
-		t.Fatal("after the end of the first: ", err)
+		t.Fatal("lock after the first call: ", err)
 	}
 	again()
 }
 
-// An ADD whose answer is not read leaves no address, and one whose caller has gone does nothing.
-func TestCallAfterCallerHasGone(t *testing.T) {
+// ADD releases the address if its answer fails to be sent, and has no effect if the caller has already disconnected.
+func TestCallerDisconnects(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
@@ -284,18 +283,18 @@ func TestCallAfterCallerHasGone(t *testing.T) {
 			}}
 		}
 		err := add().run(func() bool { return false },
-			func(answer) error { t.Error("an answer without a caller"); return nil })
+			func(answer) error { t.Error("run sent an answer without a caller"); return nil })
 		if !errors.Is(err, errCallerGone) {
 			t.Error(err)
 		}
 		err = add().run(func() bool { return true }, func(a answer) error {
 			if holders, err := n.pool().Holders(); err != nil || len(holders) != 1 || a.code != 0 {
-				t.Errorf("holders %v, %v, before the answer %s", holders, err, a.output)
+				t.Errorf("before the answer %[3]s: holders %[1]v, error %[2]v", holders, err, a.output)
 			}
 			return unix.EPIPE
 		})
 		if holders, herr := n.pool().Holders(); !errors.Is(err, unix.EPIPE) || herr != nil || len(holders) != 0 {
-			t.Errorf("%v: holders %v, %v", err, holders, herr)
+			t.Errorf("after the failed answer: %v, holders %v, error %v", err, holders, herr)
 		}
 	})
 }
@@ -308,18 +307,18 @@ func TestHostileRequests(t *testing.T) {
 		return append(binary.NativeEndian.AppendUint32(b, config), data...)
 	}
 	for name, data := range map[string][]byte{
-		"nothing":                   nil,
-		"part of a header":          request(magic, 0, 0, "")[:7],
-		"another protocol":          request(0x20544547, 10, 0, "GET / HTTP"),
-		"too large":                 request(magic, 0, maxRequest+1, ""),
-		"sizes that overflow":       request(magic, 1<<31, 1<<31, ""),
-		"less than promised":        request(magic, 12, 100, "monopod-cni\x00{}"),
-		"no plugin":                 request(magic, 0, 2, "{}"),
-		"another program":           request(magic, 8, 2, "/bin/sh\x00{}"),
-		"not a variable":            request(magic, 17, 0, "monopod-cni\x00CNI_\x00"),
-		"a variable of another":     request(magic, 23, 0, "monopod-cni\x00PATH=/bin/\x00"),
-		"only zeros":                request(magic, 4, 0, "\x00\x00\x00\x00"),
-		"an empty variable between": request(magic, 20, 0, "monopod-cni\x00\x00CNI_A=\x00"),
+		"nothing":                 nil,
+		"part of a header":        request(magic, 0, 0, "")[:7],
+		"another protocol":        request(0x20544547, 10, 0, "GET / HTTP"),
+		"too large":               request(magic, 0, maxRequest+1, ""),
+		"sizes that overflow":     request(magic, 1<<31, 1<<31, ""),
+		"data too short":          request(magic, 12, 100, "monopod-cni\x00{}"),
+		"no plugin":               request(magic, 0, 2, "{}"),
+		"another program":         request(magic, 8, 2, "/bin/sh\x00{}"),
+		"not a variable":          request(magic, 17, 0, "monopod-cni\x00CNI_\x00"),
+		"variable without prefix": request(magic, 23, 0, "monopod-cni\x00PATH=/bin/\x00"),
+		"only zeros":              request(magic, 4, 0, "\x00\x00\x00\x00"),
+		"empty variable":          request(magic, 20, 0, "monopod-cni\x00\x00CNI_A=\x00"),
 	} {
 		if c, err := readCall(bytes.NewReader(data)); err == nil {
 			t.Errorf("%s: accepted as %+v", name, c)
@@ -327,11 +326,11 @@ func TestHostileRequests(t *testing.T) {
 	}
 	c, err := readCall(bytes.NewReader(request(magic, 28, 2, "monopod-cni\x00CNI_COMMAND=ADD\x00{}")))
 	if err != nil || c.env["CNI_COMMAND"] != "ADD" || string(c.config) != "{}" {
-		t.Errorf("a valid one: %+v, %v", c, err)
+		t.Errorf("a valid request: %+v, error %v", c, err)
 	}
 }
 
-// The configuration may be of any size: the program reads what the stub cannot send.
+// The program handles a configuration that is too large for the server.
 func TestStubForwardsLargeConfiguration(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -354,6 +353,6 @@ func TestServerEndsWithItsContext(t *testing.T) {
 	began := time.Now()
 	stop()
 	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket is left behind after %s: %v", time.Since(began), err)
+		t.Errorf("the socket still exists after %s: %v", time.Since(began), err)
 	}
 }

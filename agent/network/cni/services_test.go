@@ -22,7 +22,7 @@ import (
 
 var ranges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}
 
-// connect returns how a connection to an address ends.
+// connect connects to an address and returns the error. With UDP, it waits for an answer.
 func connect(network, address string) error {
 	c, err := net.DialTimeout(network, address, time.Minute)
 	if err != nil {
@@ -40,8 +40,7 @@ func connect(network, address string) error {
 	return err
 }
 
-// isRefused reports whether the kernel answered; it tells a sender on this machine that the
-// packet was not permitted.
+// isRefused reports whether the kernel rejected the packet. A sender on this machine gets EPERM.
 func isRefused(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EPERM)
 }
@@ -51,7 +50,7 @@ func (p *pod) inside(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // without UnlockOSThread, the thread exits with the goroutine
 		ns, err := netns.GetFromPath(p.path)
 		if err == nil {
 			err = netns.Set(ns)
@@ -66,7 +65,7 @@ func (p *pod) inside(f func()) {
 	<-done
 }
 
-// uplink is a link that leads out of the machine, by the default routes.
+// uplink creates a link with default routes that leads out of the machine.
 func uplink(t *testing.T) netlink.Link {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -97,7 +96,7 @@ func uplink(t *testing.T) netlink.Link {
 	return link
 }
 
-// tables returns the kernel's tables of this network.
+// tables returns the number of nftables tables of this network.
 func tables(t *testing.T, n Network) int {
 	t.Helper()
 	conn, err := nftables.New()
@@ -118,7 +117,7 @@ func tables(t *testing.T, n Network) int {
 	return count
 }
 
-// A connection to a Service that nothing serves is refused at once, from a pod and from the node, although the
+// A connection to a Service without a service proxy is refused at once, from a pod and from the node, although the
 // machine has a default route.
 func TestServicesWithoutAServerAreRefused(t *testing.T) {
 	t.Parallel()
@@ -129,7 +128,7 @@ func TestServicesWithoutAServerAreRefused(t *testing.T) {
 		p.add()
 		refused := func(from, network, address string) {
 			if err := connect(network, address); !isRefused(err) {
-				t.Errorf("from the %s to %s %s: %v, want it refused", from, network, address, err)
+				t.Errorf("from the %s to %s %s: %v, want a refused connection", from, network, address, err)
 			}
 		}
 		p.inside(func() {
@@ -142,7 +141,7 @@ func TestServicesWithoutAServerAreRefused(t *testing.T) {
 		refused("node", "tcp", "[fd00:96::1]:443")
 		refused("node", "udp", "[fd00:96::a]:53")
 
-		for range 2 { // it can be set up again, and removed again
+		for range 2 { // setUp and Remove are idempotent
 			if err := n.setUp(zap.NewNop()); err != nil {
 				t.Error(err)
 			}
@@ -159,7 +158,7 @@ func TestServicesWithoutAServerAreRefused(t *testing.T) {
 	})
 }
 
-// A program that serves an address translates it before the connection is refused.
+// A service proxy translates an address before the kernel rejects the connection.
 func TestServedServicesAreReached(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -172,11 +171,11 @@ func TestServedServicesAreReached(t *testing.T) {
 		other.add()
 		translate(t, netip.MustParseAddr("10.96.0.1"), p.ip)
 		if got, err := get("10.96.0.1:8080"); err != nil {
-			t.Errorf("from the node: %q, %v", got, err)
+			t.Errorf("from the node to the Service: client %q, error %v", got, err)
 		}
 		other.inside(func() {
 			if got, err := get("10.96.0.1:8080"); err != nil {
-				t.Errorf("from a pod: %q, %v", got, err)
+				t.Errorf("from a pod to the Service: client %q, error %v", got, err)
 			}
 		})
 	})
@@ -221,8 +220,7 @@ func translate(t *testing.T, from, to netip.Addr) {
 	}
 }
 
-// The node can still reach another network that overlaps the range; addresses outside of the ranges are not
-// affected.
+// The node still reaches another network that overlaps the range of Services, and addresses outside of the ranges.
 func TestForeignRoutesAreKept(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -237,18 +235,18 @@ func TestForeignRoutesAreKept(t *testing.T) {
 		for address, want := range map[string]bool{"10.96.4.1:9": true, "10.97.0.1:9": true, "[fd00:96::1]:9": false,
 			"[fd00:97::1]:9": true} {
 			if err := sent(address); (err == nil) != want || !want && !isRefused(err) {
-				t.Errorf("from the node to %s: %v, want it sent: %t", address, err, want)
+				t.Errorf("from the node to %s: %v, want the packet sent: %t", address, err, want)
 			}
 		}
 		p.inside(func() {
 			if err := connect("tcp", "10.96.4.1:9"); !isRefused(err) {
-				t.Errorf("from a pod: %v", err)
+				t.Errorf("from a pod to the range of Services: %v, want a refused connection", err)
 			}
 		})
 	})
 }
 
-// sent reports whether a packet leaves: the second write to a socket returns the error of the first.
+// sent returns the error of sending a packet: the second write to a socket returns the error of the first.
 func sent(address string) error {
 	c, err := net.Dial("udp", address)
 	if err != nil {
@@ -264,11 +262,11 @@ func TestPodsAreOutsideOfTheRanges(t *testing.T) {
 	t.Parallel()
 	first := ipam.Plan{ID: "abc"}.Choose()[0]
 	if got := (ipam.Plan{ID: "abc", Taken: []netip.Prefix{first}}).Choose()[0]; got.Overlaps(first) {
-		t.Errorf("pods in %s, Services in %s", got, first)
+		t.Errorf("the subnet of pods is %s, which overlaps %s", got, first)
 	}
 	if got := ipam.WithoutPods([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(
 		got) != 2 ||
 		strings.Contains(got[0].String(), "/8") {
-		t.Errorf("%v is refused to pods in %s", got, first)
+		t.Errorf("the refused ranges for pods in %[2]s are %[1]v", got, first)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// stubFlags are those in the head of stub.c.
+// stubFlags are the compiler flags in the header of stub.c.
 const stubFlags = "-Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables " +
 	"-fno-pie -no-pie -fno-tree-loop-distribute-patterns -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s"
 

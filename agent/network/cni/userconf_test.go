@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A CNI configuration of the user takes precedence, whatever its name.
+// A CNI configuration of the user takes precedence, regardless of its name.
 func TestForeignConfiguration(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, netip.MustParsePrefix("10.88.7.0/24"))
 	if got := n.Foreign(); got != "" {
-		t.Errorf("%q before", got)
+		t.Errorf("without files: %q", got)
 	}
 	for _, tt := range []struct{ file, want string }{
 		{"README", ""}, {"calico-kubeconfig", ""}, {"z.conflist.bak", ""}, {"weave.conf", "weave.conf"},
@@ -55,21 +55,21 @@ func TestPluginsOfTheMachineAreLinked(t *testing.T) {
 	link()
 	if b, f := target("test-bridge"), target("test-flannel"); b != filepath.Join(first, "test-bridge") ||
 		f != filepath.Join(second, "test-flannel") {
-		t.Errorf("bridge leads to %q, flannel to %q", b, f)
+		t.Errorf("bridge links to %q, flannel to %q", b, f)
 	}
 	if l := target(loopbackName); filepath.Dir(l) == first {
-		t.Errorf("ours was replaced by %s", l)
+		t.Errorf("a link to %s replaced the loopback plugin of monopod", l)
 	}
 	if err := os.Remove(filepath.Join(second, "test-flannel")); err != nil {
 		t.Fatal(err)
 	}
 	link()
 	if f := target("test-flannel"); f != "" {
-		t.Errorf("flannel leads to %q, which is gone", f)
+		t.Errorf("flannel still links to %q", f)
 	}
 }
 
-// With the network of a user, pods are what is reached directly, other than through the link of the default route.
+// With a CNI configuration of the user, addresses on links other than that of the default route belong to pods.
 func TestHoldsAddressesOfPods(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -91,16 +91,16 @@ func TestHoldsAddressesOfPods(t *testing.T) {
 		holds := func(when string, want map[string]bool) {
 			for ip, want := range want {
 				if got := n.Holds(netip.MustParseAddr(ip)); got != want {
-					t.Errorf("%s: %s is of a pod: %t, want %t", when, ip, got, want)
+					t.Errorf("%s: Holds(%s) is %t, want %t", when, ip, got, want)
 				}
 			}
 		}
 		own := n.Gateways()[1].Next().String()
-		holds("ours", map[string]bool{own: true, "10.22.0.7": false, "203.0.113.2": false, "8.8.8.8": false})
+		holds("network of monopod", map[string]bool{own: true, "10.22.0.7": false, "203.0.113.2": false, "8.8.8.8": false})
 		if err := os.WriteFile(filepath.Join(n.ConfDir(), "10-x.conflist"), nil, 0o600); err != nil {
 			t.Error(err)
 		}
-		holds("another",
+		holds("network of the user",
 			map[string]bool{own: true, "10.22.0.7": true, "203.0.113.2": false, "2001:db8::2": false, "8.8.8.8": false})
 	})
 }

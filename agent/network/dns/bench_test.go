@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// BenchmarkAnswers has eight clients, each with one question at a time, ask over UDP on the same machine. It reports
-// answers a second and the 99th percentile of their time.
+// BenchmarkAnswers runs eight clients on the same machine, each of which sends one question at a time over UDP. It
+// reports answers per second and the 99th percentile of their latency.
 func BenchmarkAnswers(b *testing.B) {
 	at := start(b, zone(services()))
 	const clients = 8
@@ -60,15 +60,15 @@ func BenchmarkAnswers(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
 }
 
-// BenchmarkOffline lets the node's resolver stop answering, and then queries 100 other names: the
-// first questions do not know it yet. It reports the 99th percentile and the longest time of an answer.
+// BenchmarkOffline queries 100 names after the node's resolver has stopped answering; at the first questions, the
+// server has not detected that yet. It reports the 99th percentile and the maximum of the latency.
 func BenchmarkOffline(b *testing.B) {
 	var took []time.Duration
 	for b.Loop() {
 		var silent atomic.Bool
 		up, _ := upstream(b, func(q dns.Question, m *dns.Msg) {
 			if silent.Load() {
-				m.Id++ // which the client ignores
+				m.Id++ // the client ignores an answer with another ID
 			}
 			m.Answer = append(m.Answer, record(q.Name+" 60 IN A 192.0.2.80"))
 		})

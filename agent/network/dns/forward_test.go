@@ -15,14 +15,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// line is the way to resolvers, in virtual time.
+// line simulates the network to resolvers, in virtual time.
 type line struct {
 	mu     sync.Mutex
-	sign   time.Duration // how long a resolver takes to answer at all
-	slow   time.Duration // and, in addition, for a question to servers farther away
+	sign   time.Duration // latency of every answer
+	slow   time.Duration // additional latency of answers to questions other than probes
 	silent map[netip.AddrPort]bool
-	gone   bool // there is no route
-	asked  int  // questions, signs of life aside
+	gone   bool // no route to the resolvers
+	asked  int  // number of questions without probes
 }
 
 func (l *line) query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error) {
@@ -58,7 +58,7 @@ func (l *line) set(f func()) {
 
 var first, second = netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53")
 
-// behind returns a Forwarder that has greeted its resolvers.
+// behind returns a Forwarder that has started to probe its resolvers.
 func behind(l *line, resolvers ...netip.AddrPort) *Forwarder {
 	f := NewForwarder(func() []netip.AddrPort { return resolvers }, nil, clock.RealClock{}, nil)
 	f.query = l.query
@@ -70,7 +70,7 @@ func a(name string) dns.Question {
 	return dns.Question{Name: name, Qtype: dns.TypeA, Qclass: dns.ClassINET}
 }
 
-// timed asks and checks how long it took, at most.
+// timed asks a question, and checks that the answer takes at most as long as most.
 func timed(t *testing.T, f *Forwarder, name string, most time.Duration) (*dns.Msg, error) {
 	t.Helper()
 	began := time.Now()
@@ -81,12 +81,12 @@ func timed(t *testing.T, f *Forwarder, name string, most time.Duration) (*dns.Ms
 	return m, err
 }
 
-// offline is how long an answer takes at most while no resolver answers.
+// offline is the maximum latency of an answer while no resolver answers.
 const offline = 50 * time.Millisecond
 
-// TestSilentResolvers has all resolvers fall silent, which each had answered before, and come back: from the first
-// question on, known names are answered from the cache within 50 ms, and others fail; questions do not wait for
-// resolvers that are back to be known.
+// TestSilentResolvers checks what happens when all resolvers stop answering, and later answer again. From the first
+// question on, cached names are answered within 50 ms, and others fail. No question waits for the detection of
+// resolvers that answer again.
 func TestSilentResolvers(t *testing.T) {
 	t.Parallel()
 	for _, resolvers := range [][]netip.AddrPort{{first}, {first, second}} {
@@ -100,19 +100,19 @@ func TestSilentResolvers(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			l.set(func() { l.silent = map[netip.AddrPort]bool{first: true, second: true} })
 			if m, err := timed(t, f, "known.example.", offline); err != nil || m.Answer[0].Header().Ttl != staleTTL {
-				t.Errorf("an expired answer without resolvers: %v, %v", m, err)
+				t.Errorf("cached name without resolvers: %v, error %v", m, err)
 			}
-			for i := range 100 { // over 5 s: before and after the resolvers are known to be silent
+			for i := range 100 { // over 5 s, before and after the detection of silent resolvers
 				if _, err := timed(t, f, fmt.Sprintf("unknown%d.example.", i), offline); !errors.Is(err, errNoResolver) {
-					t.Errorf("a name that is not known without resolvers: %v", err)
+					t.Errorf("name that is not cached, without resolvers: %v", err)
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
 			l.set(func() { l.asked = 0 })
 			time.Sleep(queryTimeout + silentPause)
-			for range 10 { // of which one asks
+			for range 10 { // only one of them asks the resolvers
 				if _, err := timed(t, f, "unknown.example.", 0); !errors.Is(err, errNoResolver) {
-					t.Errorf("while resolvers are known to be silent: %v", err)
+					t.Errorf("question after the detection of silent resolvers: %v", err)
 				}
 			}
 			synctest.Wait()
@@ -124,25 +124,25 @@ func TestSilentResolvers(t *testing.T) {
 			})
 			time.Sleep(queryTimeout + silentPause)
 			if _, err := timed(t, f, "back.example.", 0); !errors.Is(err, errNoResolver) {
-				t.Errorf("a question waits for a resolver that was silent: %v", err)
+				t.Errorf("first question after the resolver answers again: %v", err)
 			}
 			time.Sleep(100 * time.Millisecond)
 			if m, err := timed(t, f, "back.example.", 0); err != nil || len(m.Answer) != 1 {
-				t.Errorf("the answer to the question that found the resolver back: %v, %v", m, err)
+				t.Errorf("repetition of that question: %v, error %v", m, err)
 			}
 			if m, err := timed(t, f, "other.example.", offline); err != nil || len(m.Answer) != 1 {
-				t.Errorf("a resolver that is back: %v, %v", m, err)
+				t.Errorf("next question: %v, error %v", m, err)
 			}
 			time.Sleep(maxStale + 2*time.Hour)
 			if m := f.cache.stale(keyOf(a("known.example."), false)); m != nil {
-				t.Errorf("a very old answer: %v", m)
+				t.Errorf("the cache returned an answer older than maxStale: %v", m)
 			}
 			time.Sleep(queryTimeout)
 		})
 	}
 }
 
-// TestOfflineFromTheStart: the first probe finds that no resolver answers, so that no query waits for one.
+// TestOfflineFromTheStart checks that no question waits for a resolver after the first probe got no answer.
 func TestOfflineFromTheStart(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]*line{
@@ -153,7 +153,7 @@ func TestOfflineFromTheStart(t *testing.T) {
 			time.Sleep(lateFactor * unknownReplyTime)
 			for range 40 {
 				if _, err := timed(t, f, "unknown.example.", offline); err == nil {
-					t.Errorf("%s: an answer", name)
+					t.Errorf("%s: got an answer", name)
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -162,7 +162,8 @@ func TestOfflineFromTheStart(t *testing.T) {
 	}
 }
 
-// TestOneSilentResolver: the other one answers, also slowly, and after a while no query waits for the silent one.
+// TestOneSilentResolver checks that the other resolver answers, though slowly, and that questions do not wait for the
+// silent one.
 func TestOneSilentResolver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -179,16 +180,16 @@ func TestOneSilentResolver(t *testing.T) {
 	})
 }
 
-// TestSlowResolvers: answers that take time are waited for, whether a resolver is far away or asks others.
+// TestSlowResolvers checks that questions wait for slow answers, both of distant and of recursive resolvers.
 func TestSlowResolvers(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]*line{
-		"recursion":             {sign: 2 * time.Millisecond, slow: 1900 * time.Millisecond},
-		"far away":              {sign: 600 * time.Millisecond},
-		"far away, and slow":    {sign: 240 * time.Millisecond, slow: 900 * time.Millisecond},
-		"a mobile network":      {sign: 45 * time.Millisecond, slow: 200 * time.Millisecond},
-		"on the same machine":   {sign: 50 * time.Microsecond, slow: 1500 * time.Millisecond},
-		"nothing but the cache": {sign: 50 * time.Microsecond},
+		"recursion":           {sign: 2 * time.Millisecond, slow: 1900 * time.Millisecond},
+		"far away":            {sign: 600 * time.Millisecond},
+		"far away and slow":   {sign: 240 * time.Millisecond, slow: 900 * time.Millisecond},
+		"a mobile network":    {sign: 45 * time.Millisecond, slow: 200 * time.Millisecond},
+		"on the same machine": {sign: 50 * time.Microsecond, slow: 1500 * time.Millisecond},
+		"fast":                {sign: 50 * time.Microsecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := behind(l, first, second)
@@ -206,8 +207,8 @@ func TestSlowResolvers(t *testing.T) {
 	}
 }
 
-// TestLateSign: a resolver that becomes much slower is taken for silent only until it answers: the client's next
-// attempt finds the answer.
+// TestLateSign checks that a resolver that becomes much slower counts as silent only until it answers. The next attempt
+// of the client gets the answer.
 func TestLateSign(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,10 +217,10 @@ func TestLateSign(t *testing.T) {
 		time.Sleep(time.Second)
 		l.set(func() { l.sign = 60 * time.Millisecond })
 		if _, err := timed(t, f, "late.example.", offline); !errors.Is(err, errNoResolver) {
-			t.Errorf("a late answer: %v", err)
+			t.Errorf("first attempt: %v", err)
 		}
 		if m, err := timed(t, f, "late.example.", 70*time.Millisecond); err != nil || len(m.Answer) != 1 {
-			t.Errorf("the second attempt: %v, %v", m, err)
+			t.Errorf("second attempt: %v, error %v", m, err)
 		}
 		for i := range 10 {
 			if m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), 70*time.Millisecond); err != nil || len(m.Answer) != 1 {
@@ -240,7 +241,8 @@ func (c *stalled) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c
 
 func (c *stalled) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// TestStalledProcess: a resolver whose answer could not be read in time is not silent.
+// TestStalledProcess checks that a resolver does not count as silent if the process did not run while its answer was
+// due.
 func TestStalledProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,18 +255,18 @@ func TestStalledProcess(t *testing.T) {
 		time.AfterFunc(5*time.Millisecond, func() { c.lost.Add(int64(100 * time.Millisecond)) })
 		time.AfterFunc(15*time.Millisecond, func() { c.lost.Add(int64(100 * time.Millisecond)) })
 		if m, err := f.Ask(t.Context(), a("name.example."), false); err != nil || len(m.Answer) != 1 {
-			t.Errorf("%v, %v", m, err)
+			t.Errorf("answer after the stall: %v, error %v", m, err)
 		}
 		time.Sleep(time.Second)
 		l.set(func() { l.silent = map[netip.AddrPort]bool{first: true} })
 		if _, err := timed(t, f, "other.example.", lateFactor*unknownReplyTime); !errors.Is(err, errNoResolver) {
-			t.Errorf("a resolver that is silent afterwards: %v", err)
+			t.Errorf("question to a resolver that is silent afterwards: %v", err)
 		}
 		time.Sleep(queryTimeout)
 	})
 }
 
-// TestManySilentQuestions: no more than the limit waits for resolvers, others fail at once.
+// TestManySilentQuestions checks that at most maxForwards questions wait for resolvers. Others fail at once.
 func TestManySilentQuestions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -277,17 +279,17 @@ func TestManySilentQuestions(t *testing.T) {
 		synctest.Wait()
 		l.set(func() {
 			if l.asked != maxForwards {
-				t.Errorf("%d questions are under way, want %d", l.asked, maxForwards)
+				t.Errorf("%d questions were forwarded, want %d", l.asked, maxForwards)
 			}
 		})
 		time.Sleep(2 * queryTimeout)
 		if n := len(f.slots); n != 0 {
-			t.Errorf("%d questions never ended", n)
+			t.Errorf("%d questions still wait", n)
 		}
 	})
 }
 
-// TestSlowResolver has a resolver that takes 300 ms, which is slow and not silent.
+// TestSlowResolver checks that a resolver that takes 300 ms does not count as silent.
 func TestSlowResolver(t *testing.T) {
 	t.Parallel()
 	slow, _ := upstream(t, func(q dns.Question, m *dns.Msg) {

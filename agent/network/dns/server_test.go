@@ -26,7 +26,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// start serves the zone on loopback. Its clock stands still: a machine that is busy makes no resolver silent.
+// start serves the zone on loopback. Its clock does not advance, so no resolver counts as silent on a busy machine.
 func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 	t.Helper()
 	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, nil,
@@ -53,7 +53,7 @@ func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 	}
 }
 
-// A port that is free for UDP may be taken for TCP; then another one is tried.
+// listen tries another port if a port that is free for UDP is in use for TCP.
 func TestListenTriesOtherPorts(t *testing.T) {
 	t.Parallel()
 	networktest.Isolated(t, func(netns.NsHandle) {
@@ -89,7 +89,7 @@ func TestListenTriesOtherPorts(t *testing.T) {
 	})
 }
 
-// A question whose answer panics fails; the server continues and shows it.
+// A panic fails one question. The server continues, and its health check reports the panic.
 func TestPanicFailsQuestion(t *testing.T) {
 	t.Parallel()
 	g := guard.Logging(zap.NewNop())
@@ -104,14 +104,14 @@ func TestPanicFailsQuestion(t *testing.T) {
 		answer, err := dns.Exchange(new(dns.Msg).SetQuestion("a.b.", dns.TypeA), conn.LocalAddr().String())
 		if err != nil || answer.Rcode != dns.RcodeServerFailure || g.Check() == nil ||
 			!strings.HasPrefix(g.Check().Error(), "dns: panic: ") {
-			t.Errorf("%v %v, health %v", answer, err, g.Check())
+			t.Errorf("answer %v, error %v, health %v", answer, err, g.Check())
 		}
 	}
 	conn.Close()
 	<-over
 }
 
-// upstream is a resolver that answers with f, and counts the questions, signs of life aside.
+// upstream starts a resolver that answers with f. asked counts the questions without probes.
 func upstream(t testing.TB, f func(q dns.Question, m *dns.Msg)) (at netip.AddrPort, asked *atomic.Int32) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -140,7 +140,7 @@ func record(text string) dns.RR {
 	return r
 }
 
-// TestGoResolver has Go's own resolver use the server, as programs in pods do.
+// TestGoResolver queries the server with the resolver of Go, as programs in pods do.
 func TestGoResolver(t *testing.T) {
 	t.Parallel()
 	up, _ := upstream(t, func(q dns.Question, m *dns.Msg) {
@@ -165,7 +165,7 @@ func TestGoResolver(t *testing.T) {
 	}
 	if _, err := r.LookupHost(t.Context(), "absent.default.svc.cluster.local."); err == nil ||
 		!strings.Contains(err.Error(), "no such host") {
-		t.Errorf("absent: %v", err)
+		t.Errorf("lookup of a name that does not exist: %v", err)
 	}
 	if _, srv, err := r.LookupSRV(t.Context(), "http", "tcp", "set.default.svc.cluster.local."); err != nil ||
 		len(srv) != 2 || srv[0].Port != 8080 {
@@ -200,11 +200,11 @@ func TestNegativeAnswersHaveTTL(t *testing.T) {
 		}
 	}
 	if m := ask(t, at, "udp", "circular.default.svc.cluster.local.", dns.TypeA); len(m.Answer) != 1 {
-		t.Errorf("an alias of itself: %v", m)
+		t.Errorf("ExternalName Service that names itself: %v", m)
 	}
 }
 
-// TestLargeAnswersNeedTCP has an answer that one packet cannot carry.
+// TestLargeAnswersNeedTCP queries a name whose answer is too large for one datagram.
 func TestLargeAnswersNeedTCP(t *testing.T) {
 	t.Parallel()
 	c := services()
@@ -254,7 +254,7 @@ func TestOtherNamesAreCached(t *testing.T) {
 	}
 }
 
-// TestOfflineFailsAtOnce has no resolver, one that cannot be reached, and one that is silent.
+// TestOfflineFailsAtOnce checks no resolver, one that refuses datagrams, and one that never answers.
 func TestOfflineFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -269,10 +269,10 @@ func TestOfflineFailsAtOnce(t *testing.T) {
 	gone := netip.MustParseAddrPort(refused.LocalAddr().String())
 	refused.Close()
 	for what, resolvers := range map[string][]netip.AddrPort{
-		"none": nil, "gone": {gone}, "silent": {netip.MustParseAddrPort(silent.LocalAddr().String())},
+		"none": nil, "refused": {gone}, "silent": {netip.MustParseAddrPort(silent.LocalAddr().String())},
 	} {
 		at := start(t, zone(services()), resolvers...)
-		if what == "silent" { // only the first question waits
+		if what == "silent" { // the first question waits
 			ask(t, at, "udp", "first.example.", dns.TypeA)
 		}
 		for i := range 20 {
@@ -292,7 +292,7 @@ func TestSecondResolverIsTried(t *testing.T) {
 	})
 	at := start(t, zone(services()), broken, good)
 	if m := ask(t, at, "udp", "there.example.", dns.TypeA); len(m.Answer) != 1 {
-		t.Error(m)
+		t.Error("no answer from the second resolver: ", m)
 	}
 }
 
@@ -310,11 +310,11 @@ func TestResolversOfTheNode(t *testing.T) {
 	}
 	write("nameserver 192.0.2.53\nnameserver 10.96.0.10\nnameserver fe80::1%eth0\n")
 	if got := fmt.Sprint(read()); got != "[192.0.2.53:53 [fe80::1%eth0]:53]" {
-		t.Error(got)
+		t.Error("resolvers: ", got)
 	}
 	write("# offline\n")
 	if got := read(); len(got) > 0 {
-		t.Error(got)
+		t.Error("resolvers of an empty file: ", got)
 	}
 }
 
@@ -327,6 +327,6 @@ func TestTheCacheIsBounded(t *testing.T) {
 		c.put(keyOf(m.Question[0], false), m)
 	}
 	if len(c.answers) > maxCached {
-		t.Errorf("%d answers are kept", len(c.answers))
+		t.Errorf("the cache has %d answers, want at most %d", len(c.answers), maxCached)
 	}
 }

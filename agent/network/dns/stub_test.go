@@ -12,7 +12,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestStubs: the resolvers of the longest zone answer for its names, and no other resolver when they do not.
+// TestStubs checks that only the resolvers of the longest matching zone answer a name, even if they fail.
 func TestStubs(t *testing.T) {
 	t.Parallel()
 	answers := func(ip string) netip.AddrPort {
@@ -41,12 +41,12 @@ func TestStubs(t *testing.T) {
 		}
 	}
 	if m, err := asked(t, f, "a.down.example.", dns.RcodeServerFailure); err != nil || m.Rcode != dns.RcodeServerFailure {
-		t.Errorf("a zone whose resolver fails: %v, %v", m, err)
+		t.Errorf("name in a zone whose resolver fails: %v, error %v", m, err)
 	}
 }
 
-// asked asks until there is such an answer: a resolver that has not answered yet has only some 40 ms for it, and this
-// machine may be slower.
+// asked repeats a question until the answer has the rcode. The first answer of a resolver must arrive within some 40
+// ms, which a slow machine may miss.
 func asked(t *testing.T, f *Forwarder, name string, rcode int) (m *dns.Msg, err error) {
 	t.Helper()
 	harness.Eventually(harness.Enough, func() bool {
@@ -63,7 +63,7 @@ func TestStubsFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(s["a.example."]); got != "[10.0.0.1:53 [fd00::1]:5353 [fd00::2]:53]" {
-		t.Error(got)
+		t.Error("resolvers: ", got)
 	}
 	for text, want := range map[string]string{
 		"a.example": "must be ZONE=ADDRESS", "=10.0.0.1": "zone", "b_c.example=10.0.0.1": "zone",
@@ -80,6 +80,6 @@ func TestStubsFlag(t *testing.T) {
 		}
 	}
 	if err := s.Set("more.example=10.0.0.1"); err == nil {
-		t.Error("the number of zones is not bounded")
+		t.Error("Set accepts more than maxStubs zones")
 	}
 }

@@ -28,7 +28,7 @@ func (c cluster) Get(key follow.Key) (*corev1.Service, []*discoveryv1.EndpointSl
 
 func key(name string) follow.Key { return follow.Key{Namespace: "default", Name: name} }
 
-// services are a Service of each kind.
+// services returns one Service of each kind.
 func services() cluster {
 	named := func(name string, spec corev1.ServiceSpec) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
@@ -76,7 +76,7 @@ func zone(c cluster) *Zone {
 	return z
 }
 
-// said are the data of records, sorted.
+// said returns the sorted data of the records.
 func said(records []dns.RR) string {
 	var texts []string
 	for _, r := range records {
@@ -93,7 +93,7 @@ func TestNamesOfTheCluster(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		typ  uint16
-		want string // records, missing, or nothing for NODATA
+		want string // records, missing, or empty for NODATA
 	}{
 		{"web.default.svc", dns.TypeA, "10.96.0.5"},
 		{"WEB.Default.SVC", dns.TypeA, "10.96.0.5"},
@@ -144,7 +144,7 @@ func TestNamesOfTheCluster(t *testing.T) {
 		}
 		for _, r := range a.Records {
 			if r.Header().Name != name {
-				t.Errorf("%s is answered with the name %s", name, r.Header().Name)
+				t.Errorf("the answer for %s has the name %s", name, r.Header().Name)
 			}
 		}
 	}
@@ -203,6 +203,6 @@ func TestNamesOfAddresses(t *testing.T) {
 		z.Changed(key(gone))
 	}
 	if len(z.names)+len(z.addresses)+len(z.namespaces) > 0 {
-		t.Errorf("kept of Services that are gone: %v, %v, %v", z.names, z.addresses, z.namespaces)
+		t.Errorf("the zone still has records of deleted Services: %v, %v, %v", z.names, z.addresses, z.namespaces)
 	}
 }

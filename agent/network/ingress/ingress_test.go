@@ -57,7 +57,7 @@ func newCluster(t testing.TB) *cluster {
 	return c
 }
 
-// pod runs a server that has the address for the ingress controller.
+// pod runs a server. The ingress controller connects to it at the address.
 func (c *cluster) pod(address string, h http.HandlerFunc) (stop func()) {
 	server := httptest.NewServer(h)
 	c.mu.Lock()
@@ -152,7 +152,7 @@ func (c *cluster) ingress(name string) *networkingv1.Ingress {
 	return i
 }
 
-// until waits for a condition.
+// until waits until ok returns true.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(harness.Bound); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -162,7 +162,7 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// ports returns the ports in the status of an Ingress, when it has some.
+// ports waits until the status of an Ingress has ports, and returns them.
 func (c *cluster) ports(name string) (http, https int32) {
 	c.t.Helper()
 	until(c.t, "a status of "+name, func() bool { return len(c.ingress(name).Status.LoadBalancer.Ingress) > 0 })
@@ -209,7 +209,7 @@ func simple(name, host, to string) *networkingv1.Ingress {
 		}}
 }
 
-// pairOf makes a Secret with a certificate for hosts.
+// pairOf returns a Secret with a key and a certificate for hosts.
 func pairOf(t testing.TB, name string, ends time.Time, hosts ...string) *corev1.Secret {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -241,7 +241,7 @@ func ask(t testing.TB, c *http.Client, port int32, host string) string {
 	return send(c, r)
 }
 
-// send returns code and body of the response, or the error.
+// send returns the code and body of the response, or the error.
 func send(c *http.Client, r *http.Request) string {
 	resp, err := c.Do(r)
 	if err != nil {
@@ -252,7 +252,7 @@ func send(c *http.Client, r *http.Request) string {
 	return strings.TrimSuffix(fmt.Sprintf("%d %s%v", resp.StatusCode, strings.TrimSpace(string(body)), err), "<nil>")
 }
 
-// shown returns the certificate that a client gets for a host.
+// shown returns the certificate that a client receives for a host.
 func shown(t testing.TB, port int32, host string) *x509.Certificate {
 	t.Helper()
 	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{ServerName: host,
@@ -302,25 +302,24 @@ func TestController(t *testing.T) {
 	}
 	if got := ask(t, web, http1, "other.com"); !strings.HasPrefix(got, "404") ||
 		len(c.ingress("other").Status.LoadBalancer.Ingress) > 0 {
-		t.Errorf("another class: %s", got)
+		t.Errorf("host of an Ingress of another class: %s", got)
 	}
 
-	// Certificates: by name, renewed, and none.
+	// Clients receive the certificate of the host, a renewed one, or the default certificate.
 	before := shown(t, https, "a.com")
 	if before.VerifyHostname("a.com") != nil || shown(t, https, "x.b.com").VerifyHostname("x.b.com") != nil ||
 		shown(t, https, "A.com").SerialNumber.Cmp(before.SerialNumber) != 0 {
-		t.Errorf("certificate of %v", before.DNSNames)
+		t.Errorf("got a certificate for %v, or another one for the same Secret", before.DNSNames)
 	}
 	if self := shown(t, https, "none.com"); !slices.Equal(self.DNSNames, []string{"ingress.local"}) {
-		t.Errorf("a host without a certificate gets that of %v", self.DNSNames)
+		t.Errorf("a host without a certificate got one for %v", self.DNSNames)
 	}
 	renewed := pairOf(t, "pair", time.Now().Add(time.Hour), "a.com", "*.b.com")
 	edit(c, renewed, func(s *corev1.Secret) { s.Data = renewed.Data })
 	until(t, "the renewed certificate",
 		func() bool { return shown(t, https, "a.com").SerialNumber.Cmp(before.SerialNumber) != 0 })
 
-	// A host with TLS stays one when its Secret is gone: clients get the default certificate, and plain HTTP is redirected
-	// to it.
+	// After the deletion of the Secret, clients receive the default certificate, and HTTP is still redirected to HTTPS.
 	if _, err := c.Delete(t.Context(), client.RefOf(renewed), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -329,10 +328,10 @@ func TestController(t *testing.T) {
 			[]string{"ingress.local"})
 	})
 	if got := ask(t, web, http1, "a.com"); !strings.HasPrefix(got, "308") {
-		t.Errorf("plain HTTP to a host whose Secret is gone: %s", got)
+		t.Errorf("HTTP to a host whose Secret was deleted: %s", got)
 	}
 
-	// Rules and endpoints change.
+	// The controller follows changes of rules and endpoints.
 	edit(c, first, func(i *networkingv1.Ingress) { i.Spec.TLS = nil })
 	until(t, "no redirect", func() bool { return ask(t, web, http1, "a.com") == "200 one" })
 	edit(c, first, func(i *networkingv1.Ingress) { i.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name = "two" })
@@ -344,13 +343,13 @@ func TestController(t *testing.T) {
 	if _, err := c.Delete(t.Context(), client.RefOf(first), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the end of the first", func() bool { return strings.HasPrefix(ask(t, web, http1, "a.com"), "404") })
+	until(t, "the first Ingress removed", func() bool { return strings.HasPrefix(ask(t, web, http1, "a.com"), "404") })
 
-	// One that is given to another controller loses its address.
+	// An Ingress loses its address when its class names another controller.
 	edit(c, simple("second", "", ""), func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("nginx") })
 	until(t, "no status", func() bool { return len(c.ingress("second").Status.LoadBalancer.Ingress) == 0 })
 	if got := ask(t, web, http1, "b.com"); !strings.HasPrefix(got, "404") {
-		t.Errorf("an Ingress of another class: %s", got)
+		t.Errorf("host of an Ingress whose class changed: %s", got)
 	}
 }
 
@@ -364,7 +363,7 @@ func TestEvents(t *testing.T) {
 		SecretName: "old"}}
 	port := simple("port", "p.com", "web")
 	port.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Number = 99
-	elsewhere := pairOf(t, "gone", time.Now().Add(time.Hour), "a.com") // which is no other namespace's to use
+	elsewhere := pairOf(t, "gone", time.Now().Add(time.Hour), "a.com") // in a namespace other than the Ingress
 	elsewhere.Namespace = "elsewhere"
 	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, elsewhere, missing, port, service("web"),
 		simple("late", "l.com", "late"), simple("twice", "p.com", "web"),
@@ -372,7 +371,7 @@ func TestEvents(t *testing.T) {
 			Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}},
 		pairOf(t, "foreign", time.Now().Add(time.Hour), "other.com"), pairOf(t, "old", time.Unix(1e9, 0), "d.com"))
 	c.ports("late")
-	c.create(service("late")) // within the time in which nothing is reported
+	c.create(service("late")) // before the controller reports the missing Service
 	want := []string{
 		`missing BadBackend Service "gone" does not exist`,
 		`missing BadCertificate Secret "broken": failed to find any PEM data in certificate input; clients get the ` +
@@ -393,7 +392,7 @@ func TestEvents(t *testing.T) {
 		for _, e := range events {
 			if e.Source.Component != "ingress-controller" || e.Type != corev1.EventTypeWarning ||
 				e.InvolvedObject.Kind != "Ingress" || e.Count != 1 {
-				t.Errorf("%+v", e)
+				t.Errorf("unexpected event: %+v", e)
 			}
 			got = append(got, e.InvolvedObject.Name+" "+e.Reason+" "+e.Message)
 		}
@@ -405,7 +404,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Two nodes that share an API both appear in the status, and then nothing more is written.
+// The status contains the addresses of two nodes with one API. Then neither node writes it again.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -418,15 +417,15 @@ func TestTwoNodes(t *testing.T) {
 		}
 		return all
 	}
-	// Their listeners are at every address of the machine: the status has the nodes' ones.
+	// The listeners are on all addresses of the machine, so the status has the addresses of the nodes.
 	c.start(Config{HTTP: ":0", Node: "one"})
 	c.start(Config{HTTP: ":0", Node: "two"})
 	until(t, "both addresses", func() bool { return slices.Equal(addresses(), []string{"192.0.2.1", "192.0.2.2"}) })
 	before := c.ingress("shared").ResourceVersion
-	c.create(simple("next", "b.com", "web")) // both have handled what came before when they have handled this
+	c.create(simple("next", "b.com", "web")) // its status shows that both nodes have processed all earlier changes
 	until(t, "both addresses of the next", func() bool { return len(c.ingress("next").Status.LoadBalancer.Ingress) == 2 })
 	if c.ingress("shared").ResourceVersion != before || !slices.Equal(addresses(), []string{"192.0.2.1", "192.0.2.2"}) {
-		t.Error("they write one after the other without an end")
+		t.Error("the nodes keep overwriting the status")
 	}
 	if _, err := c.Delete(t.Context(), client.Ref{Resource: client.Nodes, Name: "two"},
 		metav1.DeleteOptions{}); err != nil {
@@ -436,8 +435,8 @@ func TestTwoNodes(t *testing.T) {
 	until(t, "no address", func() bool { return len(addresses()) == 0 })
 }
 
-// Endpoints are replaced one after the other, as in a rolling update, while clients send requests: none fails. Old
-// endpoints finish what they have and refuse new connections.
+// No request fails while a rolling update replaces all endpoints. Old endpoints complete their requests and refuse new
+// connections.
 func TestRollingChangeLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -488,7 +487,7 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 			}
 		})
 	}
-	// turn waits until each client has an answer to a request that began after it was called.
+	// turn waits until each client has an answer to a request that it sent after the call of turn.
 	turn := func() {
 		for i := range sent {
 			n := sent[i].Load() + 2
@@ -501,8 +500,8 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 			s.Endpoints = slice("", []string{ip(n - 1), ip(n)}, ip(n-2)).Endpoints
 		})
 		until(t, "a request to the new endpoint", func() bool { return asked[n].Load() > 0 })
-		turn()       // no connection goes to the old one any more: what preStop hooks wait for
-		stops[n-2]() // finishes its requests
+		turn()       // then no request goes to the old endpoint, as after a preStop hook
+		stops[n-2]() // completes its requests
 		edit(c, eps, func(s *discoveryv1.EndpointSlice) { s.Endpoints = slice("", []string{ip(n - 1), ip(n)}).Endpoints })
 		turn()
 	}
@@ -515,7 +514,7 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 	t.Logf("%d requests, %d failed", all, failed.Load())
 }
 
-// A controller that cannot listen returns an error, and leaves no listener open.
+// Run returns an error if a port is in use.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -528,6 +527,6 @@ func TestPortInUse(t *testing.T) {
 	ctrl := New(follow.Deps{Client: c.Registry, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
 		Config{HTTP: "127.0.0.1:0", HTTPS: l.Addr().String(), Node: "n"})
 	if err := ctrl.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Error(err)
+		t.Errorf("Run with a port in use returned %v", err)
 	}
 }

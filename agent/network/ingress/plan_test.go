@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// ing reads an Ingress; age is how many seconds after the others it was created.
+// ing parses an Ingress. age is its creation time in seconds; a larger one is newer.
 func ing(t testing.TB, name string, age int, text string) *networkingv1.Ingress {
 	t.Helper()
 	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
@@ -39,37 +39,37 @@ func TestPlan(t *testing.T) {
 		rules     string // "host path target owner", sorted by the table's order
 		problems  string
 	}{
-		"types of paths": {
+		"path types": {
 			[]string{`spec: {rules: [` + host("a.com", "/e", "Exact", web) + `, ` + host("a.com", "/p", "Prefix", api) + `, ` +
 				host("*.b.com", "/i", "ImplementationSpecific", web) + `]}`},
 			"a.com =/e web:80 0, a.com /p api:http 0, *.b.com /i web:80 0", "",
 		},
-		"no path is every path": {[]string{`spec: {rules: [` + host("", "", "ImplementationSpecific", web) + `]}`},
+		"empty path": {[]string{`spec: {rules: [` + host("", "", "ImplementationSpecific", web) + `]}`},
 			" / web:80 0", ""},
 		"default backend": {[]string{`spec: {defaultBackend: ` + web + `}`}, "  web:80 0", ""},
 		"default backend with rules": {
 			[]string{`spec: {defaultBackend: ` + web + `, rules: [` + host("a.com", "/p", "Prefix", api) + `]}`},
 			"a.com /p api:http 0, a.com  web:80 0,   web:80 0", "",
 		},
-		"a rule without paths is the default backend's": {
+		"rule without paths": {
 			[]string{`spec: {defaultBackend: ` + web + `, rules: [{host: a.com}]}`}, "a.com / web:80 0,   web:80 0", "",
 		},
-		"a rule without paths and default backend": {[]string{`spec: {rules: [{host: a.com}]}`}, "", ""},
-		"two for the same path": {
+		"rule without paths, no default backend": {[]string{`spec: {rules: [{host: a.com}]}`}, "", ""},
+		"same path in two Ingresses": {
 			[]string{`spec: {rules: [` + host("a.com", "/p", "Prefix", web) + `]}`, `spec: {rules: [` + host("a.com", "/p/",
 				"Prefix", api) + `]}`},
 			"a.com /p web:80 0, a.com /p/ api:http 1",
 			`1 PathTaken Ingress "default/0" already serves path /p/ of a.com, which this Ingress repeats`,
 		},
-		"the same twice in one": {
+		"same path twice in one Ingress": {
 			[]string{`spec: {rules: [` + host("a.com", "/p", "Prefix", web) + `, ` + host("a.com", "/p", "Prefix", web) + `]}`},
 			"a.com /p web:80 0, a.com /p web:80 0", "",
 		},
-		"a backend that is no Service": {
+		"resource backend": {
 			[]string{`spec: {rules: [` + host("a.com", "/p", "Prefix", `{resource: {kind: Bucket, name: b}}`) + `]}`},
 			"", "0 UnsupportedBackend backends that are not Services are not supported; path /p of a.com is not served",
 		},
-		"a default backend that is no Service": {
+		"resource as default backend": {
 			[]string{`spec: {defaultBackend: {resource: {kind: Bucket, name: b}}}`},
 			"", "0 UnsupportedBackend backends that are not Services are not supported; path / of every host is not served",
 		},
@@ -79,14 +79,14 @@ func TestPlan(t *testing.T) {
 			"  web:80 0", "0 InvalidAnnotation annotation monopod.io/ssl-redirect must be true or false, got \"maybe\"\n" +
 				"0 InvalidAnnotation annotation nginx.ingress.kubernetes.io/rewrite-target has no effect",
 		},
-		"a protocol by annotation": {
+		"protocol annotation": {
 			[]string{`{metadata: {annotations: {nginx.ingress.kubernetes.io/backend-protocol: grpc}}, spec: {defaultBackend: ` +
 				web + `}}`}, "  web:80 GRPC 0", "",
 		},
 	} {
 		var list []*networkingv1.Ingress
 		for i, text := range c.ingresses {
-			list = slices.Insert(list, 0, ing(t, fmt.Sprint(i), i, text)) // the order is by age
+			list = slices.Insert(list, 0, ing(t, fmt.Sprint(i), i, text)) // planOf must sort by age
 		}
 		p := planOf(list, route.Options{}, true)
 		var rules, problems []string
@@ -151,12 +151,12 @@ func TestClasses(t *testing.T) {
 		annotated("monopod") + "\n" + named("nginx"): false,
 	} {
 		if got := known.serve(ing(t, "i", 0, text)); got != want {
-			t.Errorf("%s: served %v", text, got)
+			t.Errorf("%s: serve returned %v", text, got)
 		}
 	}
 	if !(classes{}).serve(ing(t, "i", 0, named(ClassName))) || (classes{ClassName: class("other.io/x")}).serve(ing(t, "i",
 		0, named(ClassName))) {
-		t.Error("the name of our class counts where there is no class, and only there")
+		t.Error("the class monopod is not served without an IngressClass, or is served with another controller")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestStatusOf(t *testing.T) {
 	}
 	if got := statusOf(nil, []string{"box.example.com"}, nil, nil); got[0].Hostname != "box.example.com" ||
 		got[0].IP != "" {
-		t.Errorf("a host name: %+v", got)
+		t.Errorf("status for a host name: %+v", got)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// TestCertificatesOfHosts has Ingresses with Secrets of their own: a client gets the certificate of the name that it
-// asks for. A Secret that is renewed changes the certificate of new connections; one that is open goes on.
+// TestCertificatesOfHosts checks that a client receives the certificate of the host in SNI. After a renewal of its
+// Secret, new connections have the new certificate, and open connections continue.
 func TestCertificatesOfHosts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -78,12 +78,12 @@ func TestCertificatesOfHosts(t *testing.T) {
 		until(t, "a new connection has the new certificate",
 			func() bool { return shown(t, port, "a.com").SerialNumber.String() != first })
 		if reused, serial := request(); !reused || serial != first {
-			t.Errorf("%s: the open connection does not go on: reused %t, certificate %s, before %s", versions.name, reused,
+			t.Errorf("%s: open connection: reused %t, certificate %s, want %s", versions.name, reused,
 				serial, first)
 		}
 		client.CloseIdleConnections()
 		if reused, serial := request(); reused || serial == first {
-			t.Errorf("%s: after it, reused %t, certificate %s", versions.name, reused, serial)
+			t.Errorf("%s: new connection: reused %t, certificate %s", versions.name, reused, serial)
 		}
 		client.CloseIdleConnections()
 	}

@@ -1,5 +1,5 @@
-// Package networktest creates machines for tests: network namespaces with a bridge, to which pods (also namespaces) are
-// attached as by package cni, and another machine outside.
+// Package networktest simulates machines for tests: network namespaces with a bridge and pods, which are also network
+// namespaces, attached like those of package cni, and another machine outside.
 package networktest
 
 import (
@@ -34,10 +34,10 @@ type Machine struct {
 	Pods    []*Node
 	Outside *Node // another machine, to which the default route leads
 	cfg     Config
-	ends    []func() // called in reverse order
+	ends    []func() // cleanup functions, called in reverse order
 }
 
-// Node is a network namespace from which and to which connections are tried.
+// Node is a network namespace: a client or server of connections.
 type Node struct {
 	Name    string
 	IP, IP6 netip.Addr
@@ -71,7 +71,7 @@ func Run(t testing.TB, cfg Config, f func(m *Machine)) {
 	})
 }
 
-// Isolated calls f on a thread in a new network namespace: the real machine's network is not changed.
+// Isolated calls f on a thread in a new network namespace. The network of the real machine does not change.
 func Isolated(t testing.TB, f func(ns netns.NsHandle)) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -80,7 +80,7 @@ func Isolated(t testing.TB, f func(ns netns.NsHandle)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread exits with the goroutine
 		host, err := netns.New()
 		if err != nil {
 			t.Error(err)
@@ -113,7 +113,7 @@ func (m *Machine) setUp() error {
 	} {
 		err := os.WriteFile("/proc/sys/net/"+file, []byte(value), 0o644)
 		if !m.cfg.BrNetfilter && errors.Is(err, os.ErrNotExist) {
-			continue // it is not loaded
+			continue // the module is not loaded
 		}
 		errs = append(errs, err)
 	}
@@ -149,7 +149,7 @@ func address(text string) *netlink.Addr {
 	return addr
 }
 
-// Cleanup calls f at the end of the Machine, before what was registered earlier.
+// Cleanup registers f to be called at the end of the Machine, before functions that were registered earlier.
 func (m *Machine) Cleanup(f func()) { m.ends = append(m.ends, f) }
 
 // AddPod attaches a further pod to the bridge.
@@ -203,7 +203,7 @@ func (m *Machine) attach(p *Node, link, bridge, gw, gw6 string, bits, bits6 int)
 		return err
 	}
 	defer host.Close()
-	if p.ns, err = netns.New(); err != nil { // which also enters it
+	if p.ns, err = netns.New(); err != nil { // New also enters the namespace
 		return err
 	}
 	m.ends = append(m.ends, func() { p.ns.Close() })
@@ -264,7 +264,7 @@ func (m *Machine) attach(p *Node, link, bridge, gw, gw6 string, bits, bits6 int)
 func (n *Node) Inside(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // without UnlockOSThread, the thread exits with the goroutine
 		err := netns.Set(n.ns)
 		if err == nil {
 			err = f()

@@ -77,7 +77,7 @@ type Answer struct {
 	From string // the client's address as the server sees it; only with UDP
 }
 
-// Try tries all connections at once. It waits for the answers that are expected, and a moment for others.
+// Try tries all connections at once. It waits for expected answers, and briefly for others.
 func (m *Machine) Try(probes ...Probe) []Answer {
 	m.T.Helper()
 	answers := make([]Answer, len(probes))
@@ -112,7 +112,7 @@ func (m *Machine) Try(probes ...Probe) []Answer {
 			resend = time.Now().Add(resendTime)
 			for i, p := range probes {
 				if p.UDP && p.Want && !answers[i].OK {
-					_, _ = unix.Write(fds[i], []byte("x")) // an error means that the datagram is lost again
+					_, _ = unix.Write(fds[i], []byte("x")) // a failed resend is like a lost datagram
 				}
 			}
 		}
@@ -123,13 +123,13 @@ func (m *Machine) Try(probes ...Probe) []Answer {
 	return answers
 }
 
-// Check tries all connections, and reports those that do not end as expected.
+// Check tries all connections, and reports unexpected results.
 func (m *Machine) Check(what string, probes ...Probe) (ok bool) {
 	m.T.Helper()
 	ok = true
 	for i, a := range m.Try(probes...) {
 		if a.OK != probes[i].Want {
-			m.T.Errorf("%s: %s: answered: %v, want %v", what, probes[i], a.OK, probes[i].Want)
+			m.T.Errorf("%s: %s: answered %v, want %v", what, probes[i], a.OK, probes[i].Want)
 			ok = false
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// BenchmarkLabel has 100 pods and 20 policies that name peers by labels, one of which comes and goes: it reports the
+// BenchmarkLabel adds and removes a label of one of 100 pods, which selects it as a peer of 20 policies. It reports the
 // time until the kernel has the change.
 func BenchmarkLabel(b *testing.B) {
 	newCluster(b, networktest.Config{Pods: 1}, func(c *cluster) {
@@ -26,7 +26,7 @@ func BenchmarkLabel(b *testing.B) {
 					"ports: [{port: web}]}]}", i)))
 		}
 		c.sync(b)
-		var took [2][]time.Duration // the label comes, and goes
+		var took [2][]time.Duration // of additions and removals
 		for i := 0; b.Loop(); i++ {
 			took[i%2] = append(took[i%2], c.label(b, i))
 		}
@@ -39,7 +39,8 @@ func BenchmarkLabel(b *testing.B) {
 	})
 }
 
-// label adds a label that policies name to a pod, or for an odd i removes it, and returns how long the kernel took.
+// label adds a label that policies select to a pod, or removes it if i is odd, and returns the time until the kernel
+// has the change.
 func (c *cluster) label(t testing.TB, i int) time.Duration {
 	began := time.Now()
 	c.pod(0, "one", []string{"role=caller", "role=none"}[i%2])
@@ -47,8 +48,8 @@ func (c *cluster) label(t testing.TB, i int) time.Duration {
 	return time.Since(began)
 }
 
-// TestRemovalsDoNotWait compares transactions that remove elements of a set with those that add them: the kernel frees
-// what is removed after an RCU grace period of more than 10 ms, but no caller waits for it.
+// TestRemovalsDoNotWait compares transactions that remove elements of a set with those that add elements. The kernel
+// frees removed elements after an RCU grace period of more than 10 ms, but must not delay the caller.
 func TestRemovalsDoNotWait(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 1}, func(c *cluster) {
@@ -62,7 +63,7 @@ func TestRemovalsDoNotWait(t *testing.T) {
 		}
 		median := func(of []time.Duration) time.Duration { slices.Sort(of); return of[len(of)/2] }
 		if added, removed := median(took[0]), median(took[1]); removed > 10*added {
-			t.Errorf("an element is removed in %s, and added in %s", removed, added)
+			t.Errorf("the removal of an element takes %s, an addition %s", removed, added)
 		}
 	})
 }

@@ -24,7 +24,7 @@ const tableName = "monopod-test-policy"
 
 var families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// cluster is a machine whose pods are in namespaces and have labels.
+// cluster is a machine whose pods have namespaces and labels.
 type cluster struct {
 	*networktest.Machine
 	*Enforcer
@@ -61,7 +61,7 @@ func labelMap(labels []string) map[string]string {
 	return out
 }
 
-// pod makes the machine's pod i one of the API.
+// pod passes pod i of the machine to the Enforcer.
 func (c *cluster) pod(i int, namespace string, labels ...string) {
 	c.SetPod(key(namespace, c.Pods[i].Name), Of(podObject(c.Pods[i], namespace, labels...)))
 }
@@ -76,7 +76,7 @@ func podObject(n *networktest.Node, namespace string, labels ...string) *corev1.
 	}
 }
 
-// policy is a NetworkPolicy of the spec, with the defaults of the API server.
+// policyOf returns a NetworkPolicy with the spec and the defaults of the API server.
 func policyOf(t testing.TB, namespace, name, spec string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -103,7 +103,7 @@ func (c *cluster) sync(t testing.TB) {
 	}
 }
 
-// probes are connections of a client to the port of a server, over both protocols and both families.
+// probes returns connections of a client to a port of a server, over both protocols and both families.
 func probes(from, to *networktest.Node, port uint16, want bool) []networktest.Probe {
 	var out []networktest.Probe
 	for _, ip := range []netip.Addr{to.IP, to.IP6} {
@@ -114,8 +114,8 @@ func probes(from, to *networktest.Node, port uint16, want bool) []networktest.Pr
 	return out
 }
 
-// TestPolicies has the four pods a (app=a), b (app=b) of the namespace one and c (app=a), d of the namespace two
-// (team=x), with policies in the namespace one, and asks who is answered by whom.
+// TestPolicies checks connections between the pods a (app=a) and b (app=b) of the namespace one and c (app=a) and d of
+// the namespace two (team=x), with policies in the namespace one.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for _, br := range []bool{false, true} {
@@ -138,52 +138,52 @@ func testPolicies(t *testing.T, c *cluster) {
 	ends := "a b c d node out"
 	for name, test := range map[string]struct {
 		policies []string
-		to       string // pods to which connections are tried
+		to       string // servers of the connections
 		allowed  string // client>server, or client>server:port, or with a protocol
 	}{
-		"none": {nil, "a b", "a>a b>a c>a d>a node>a out>a a>b b>b c>b d>b node>b out>b"},
-		"none to a": {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b",
+		"no policy": {nil, "a b", "a>a b>a c>a d>a node>a out>a a>b b>b c>b d>b node>b out>b"},
+		"deny ingress of a": {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b",
 			"a>a node>a a>b b>b c>b d>b node>b out>b"},
-		"none to all": {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c",
+		"deny ingress": {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c",
 			"a>a node>a b>b node>b a>c b>c c>c d>c node>c out>c"},
-		"none from all": {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c",
+		"deny egress": {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c",
 			"a>a c>a d>a node>a out>a c>c d>c node>c out>c"},
-		"everybody to all": {[]string{"{podSelector: {}, ingress: [{}]}"}, "a", "a>a b>a c>a d>a node>a out>a"},
-		"of the namespace": {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}"}, "a", "a>a b>a node>a"},
-		"of all namespaces": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}"}, "a",
+		"allow ingress": {[]string{"{podSelector: {}, ingress: [{}]}"}, "a", "a>a b>a c>a d>a node>a out>a"},
+		"own namespace": {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}"}, "a", "a>a b>a node>a"},
+		"all namespaces": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}"}, "a",
 			"a>a b>a c>a d>a node>a"},
-		"of a namespace": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
+		"selected namespace": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
 			"{team: x}}}]}]}"}, "a b", "a>a c>a d>a node>a b>b c>b d>b node>b"},
-		"some of a namespace": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
+		"pods of a namespace": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
 			"{team: x}}, podSelector: {matchLabels: {app: a}}}]}]}"}, "a", "a>a c>a node>a"},
-		"either": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
+		"two peers": {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: " +
 			"{team: x}}}, {podSelector: {matchLabels: {app: b}}}]}]}"}, "a", "a>a b>a c>a d>a node>a"},
-		"a block": {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
+		"ipBlock": {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
 			"{ipBlock: {cidr: '2001:db8::/32'}}]}]}"}, "a", "a>a node>a out>a"},
-		"a block without": {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, " +
+		"ipBlock with except": {[]string{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, " +
 			"except: [203.0.113.0/30, 10.88.0.3/32]}}, {ipBlock: {cidr: '::/0', except: ['2001:db8::2/128', 'fd88::3/128']}}]}]}"}, "a", "a>a c>a d>a node>a"},
-		"a port": {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80}]}]}"}, "a",
+		"port": {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80}]}]}"}, "a",
 			"a>a b>a:80/tcp c>a:80/tcp d>a:80/tcp node>a out>a:80/tcp"},
 		"ports": {[]string{"{podSelector: {}, ingress: [{ports: [{port: 80, protocol: UDP}, {port: 1, " +
 			"endPort: 80}]}]}"}, "a", "a>a b>a:80 c>a:80 d>a:80 node>a out>a:80"},
-		"a protocol": {[]string{"{podSelector: {}, ingress: [{ports: [{protocol: UDP}]}]}"}, "a",
+		"protocol": {[]string{"{podSelector: {}, ingress: [{ports: [{protocol: UDP}]}]}"}, "a",
 			"a>a b>a:80/udp c>a:80/udp d>a:80/udp b>a:81/udp c>a:81/udp d>a:81/udp node>a out>a:80/udp out>a:81/udp"},
-		"ports by name": {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}], " +
+		"named ports": {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}], " +
 			"ports: [{port: web}, {port: dns, protocol: UDP}, {port: dns}]}]}"}, "a", "a>a b>a:80/tcp b>a:81/udp node>a"},
-		"from a to c": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], " +
+		"egress to a named port": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], " +
 			"egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: a}}}], ports: [{port: web}]}]}"}, "b c d",
 			"b>b c>b d>b node>b out>b a>c:80/tcp b>c c>c d>c node>c out>c b>d c>d d>d node>d out>d"},
-		"from a to the outside": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], " +
+		"egress to an ipBlock": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], " +
 			"egress: [{to: [{ipBlock: {cidr: 203.0.113.2/32}}, {ipBlock: {cidr: '2001:db8::2/128'}}]}]}"}, "b out node",
 			"b>b c>b d>b node>b out>b a>out b>out c>out d>out node>out a>node b>node c>node d>node"},
-		"several": {[]string{"{podSelector: {}}",
+		"several policies": {[]string{"{podSelector: {}}",
 			"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}",
 			"{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{ipBlock: {cidr: 10.88.0.4/32}}, " +
 				"{ipBlock: {cidr: 'fd88::4/128'}}]}]}"}, "a b", "a>a b>a c>a node>a b>b node>b"},
-		"both ends must agree": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{}]}",
+		"egress and ingress": {[]string{"{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{}]}",
 			"{podSelector: {matchLabels: {app: b}}, ingress: [{from: [{podSelector: {matchLabels: {app: c}}}]}]}"}, "b d",
 			"b>b node>b a>d b>d c>d d>d node>d out>d"},
-		"labels by an expression": {[]string{"{podSelector: {matchExpressions: [{key: app, operator: In, values: [a, " +
+		"matchExpressions": {[]string{"{podSelector: {matchExpressions: [{key: app, operator: In, values: [a, " +
 			"x]}]}, ingress: [{from: [{podSelector: {matchExpressions: [{key: app, operator: Exists}]}}]}]}"}, "a",
 			"a>a b>a node>a"},
 	} {
@@ -195,7 +195,7 @@ func testPolicies(t *testing.T, c *cluster) {
 		for _, to := range strings.Fields(test.to) {
 			for _, from := range strings.Fields(ends) {
 				if to == "node" && (from == "node" || from == "out") || to == "out" && from == "out" {
-					continue // the node answers the outside from another of its addresses
+					continue // the node answers these from another of its addresses
 				}
 				ports := []uint16{80, 81}
 				if to == "node" || to == "out" {
@@ -223,11 +223,11 @@ func testPolicies(t *testing.T, c *cluster) {
 	}
 	c.sync(t)
 	if got := ruleset(t); strings.Contains(got, "hook") || strings.Contains(got, prefixPods) {
-		t.Errorf("left without policies:\n%s", got)
+		t.Errorf("rules left without policies:\n%s", got)
 	}
 }
 
-// ruleset prints our tables.
+// ruleset returns the tables of this test.
 func ruleset(t testing.TB) string {
 	t.Helper()
 	var all strings.Builder
@@ -241,9 +241,9 @@ func ruleset(t testing.TB) string {
 	return all.String()
 }
 
-// TestServicesAreJudgedByTheirEndpoints: a client reaches a Service, by its address and by a port of the node, if the
-// policies allow it to reach the endpoint, and the endpoint sees the client's address.
-func TestServicesAreJudgedByTheirEndpoints(t *testing.T) {
+// TestPoliciesApplyToEndpointsOfServices checks that a client reaches a Service, by cluster IP and node port, if
+// policies allow it to reach the endpoint, and that the endpoint sees the client's address.
+func TestPoliciesApplyToEndpointsOfServices(t *testing.T) {
 	t.Parallel()
 	for _, br := range []bool{false, true} {
 		t.Run(fmt.Sprintf("br_netfilter %v", br), func(t *testing.T) {
@@ -266,11 +266,12 @@ func testServices(t *testing.T, c *cluster) {
 		allowed    []*networktest.Node
 	}{
 		{"no policy", "", []*networktest.Node{c.Pods[0], c.Pods[1], c.Pods[2], c.Outside, c.Host}},
-		{"from one", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}]}]}", []*networktest.Node{c.Pods[0], c.Pods[1], c.Host}},
-		{"from outside", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
+		{"ingress from a pod", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{podSelector: {matchLabels: {app: '1'}}}]}]}",
+			[]*networktest.Node{c.Pods[0], c.Pods[1], c.Host}},
+		{"from ipBlock", "{podSelector: {matchLabels: {app: '0'}}, ingress: [{from: [{ipBlock: {cidr: 203.0.113.0/24}}, " +
 			"{ipBlock: {cidr: '2001:db8::/64'}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}]}",
 			[]*networktest.Node{c.Pods[0], c.Host, c.Outside}},
-		{"from two of them out", "{podSelector: {matchExpressions: [{key: app, operator: In, values: ['1', '2']}]}, " +
+		{"egress of two pods", "{podSelector: {matchExpressions: [{key: app, operator: In, values: ['1', '2']}]}, " +
 			"policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: '2'}}}]}]}", []*networktest.Node{c.Pods[0],
 			c.Host, c.Outside}},
 	} {
@@ -283,7 +284,7 @@ func testServices(t *testing.T, c *cluster) {
 			}
 			for _, to := range serviceAddresses(0) {
 				if from == c.Outside && to.Port() < 30000 {
-					continue // there is no route to the address of a Service
+					continue // the outside has no route to cluster IPs
 				}
 				for _, udp := range []bool{false, true} {
 					all = append(all, networktest.Probe{From: from, UDP: udp, To: to, Want: want})
@@ -308,7 +309,7 @@ func newProxy() *service.Proxy {
 		Bridge: networktest.Bridge, Families: families})
 }
 
-// serviceAddresses are those of the Service i: its cluster IPs and a port of the node.
+// serviceAddresses returns the addresses of Service i: its cluster IPs and its node port.
 func serviceAddresses(i int) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, text := range []string{fmt.Sprintf("10.96.0.%d:80", 10+i), fmt.Sprintf("[fd96::%x]:80", 10+i),
@@ -318,7 +319,7 @@ func serviceAddresses(i int) []netip.AddrPort {
 	return out
 }
 
-// setService gives the Service i the port of the pods as endpoints.
+// setService sets the endpoints of Service i to a port of the pods.
 func setService(t testing.TB, proxy *service.Proxy, i int, port int32, pods ...*networktest.Node) {
 	t.Helper()
 	svc := &corev1.Service{
@@ -351,8 +352,8 @@ func setService(t testing.TB, proxy *service.Proxy, i int, port int32, pods ...*
 	}
 }
 
-// TestARestartChangesNothing has a second Enforcer take over the tables of the first: they stay the same byte for byte,
-// and a foreign table stays, too. What changed meanwhile is written.
+// TestARestartChangesNothing checks that a second Enforcer leaves the tables of the first and a foreign table
+// unchanged, and that it writes changes since the end of the first.
 func TestARestartChangesNothing(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 3}, func(c *cluster) {
@@ -377,7 +378,7 @@ func TestARestartChangesNothing(t *testing.T) {
 		know(c.Enforcer)
 		before := ruleset(t)
 		if !strings.Contains(before, "sctp . 0-65535") || !strings.Contains(before, "10.88.0.3") {
-			t.Errorf("the rules lack something:\n%s", before)
+			t.Errorf("the rules lack expected elements:\n%s", before)
 		}
 		second := New(Config{Table: tableName, Families: families})
 		defer second.Close()
@@ -396,10 +397,10 @@ func TestARestartChangesNothing(t *testing.T) {
 		if after := ruleset(t); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		third := New(Config{Table: tableName, Families: families}) // which knows of no policies any more
+		third := New(Config{Table: tableName, Families: families}) // without policies
 		(&cluster{c.Machine, third}).sync(t)
 		if after := ruleset(t); strings.Contains(after, "10.88") || strings.Contains(after, "hook") {
-			t.Errorf("left:\n%s", after)
+			t.Errorf("tables left without policies:\n%s", after)
 		}
 		out, err := exec.Command("nft", "list", "table", "ip", "foreign").CombinedOutput()
 		if err != nil || string(out) != foreign {

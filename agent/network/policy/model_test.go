@@ -18,20 +18,20 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// topologies is how many random ones are tried, unless MONOPOD_TOPOLOGIES says another number.
+// topologies is the number of random topologies, unless MONOPOD_TOPOLOGIES is set.
 const topologies = 12
 
-// topology is a random state of a cluster, and the model: who may connect to whom.
+// topology is a random state of a cluster. Its method allows is the model of the policies.
 type topology struct {
 	rand     *rand.Rand
 	spaces   map[string]map[string]string
-	pods     []*corev1.Pod // one for each of the machine's
+	pods     []*corev1.Pod // one for each pod of the machine
 	nodes    []*networktest.Node
 	policies []*networkingv1.NetworkPolicy
 	services []endpoint
 }
 
-// endpoint is the one of a Service.
+// endpoint is the only endpoint of a Service.
 type endpoint struct {
 	pod  int
 	port uint16
@@ -56,7 +56,7 @@ func newTopology(r *rand.Rand, nodes []*networktest.Node) *topology {
 			}
 		}
 		if r.IntN(8) == 0 {
-			pod.Spec.HostNetwork = true // which means that no policy knows its addresses
+			pod.Spec.HostNetwork = true // policies ignore pods on the host network
 		}
 		w.pods = append(w.pods, pod)
 	}
@@ -147,10 +147,10 @@ func (w *topology) ports() (out []networkingv1.NetworkPolicyPort) {
 	return out
 }
 
-// connection is one that the model judges. A pod that is -1 is the outside.
+// connection is a connection between pods; -1 is the outside.
 type connection struct {
 	from, to int
-	ip       [2]netip.Addr // of both ends
+	ip       [2]netip.Addr // of client and server
 	protocol corev1.Protocol
 	port     uint16
 }
@@ -258,7 +258,7 @@ func (w *topology) isPort(p networkingv1.NetworkPolicyPort, c connection) bool {
 	})
 }
 
-// probes are connections from everywhere to every pod, some to the outside, and some to Services.
+// probes returns connections from all clients to every pod, to the outside and to Services.
 func (w *topology) probes(m *networktest.Machine) (out []networktest.Probe) {
 	for from := -1; from <= len(w.nodes); from++ { // the last one is the node itself
 		client := m.Outside
@@ -283,7 +283,7 @@ func (w *topology) probes(m *networktest.Machine) (out []networktest.Probe) {
 			if service >= 0 {
 				at := family
 				if from < 0 || w.rand.IntN(2) == 0 {
-					at += 2 // by a port of the node
+					at += 2 // the node port
 				}
 				p.To = serviceAddresses(service)[at]
 			}
@@ -303,7 +303,7 @@ func (w *topology) probes(m *networktest.Machine) (out []networktest.Probe) {
 	return out
 }
 
-// apply makes what the Enforcer knows the topology, in a random order; old is what it knew.
+// apply passes the topology to the Enforcer in random order; old is the previous topology.
 func (w *topology) apply(e *Enforcer, old *topology) {
 	var steps []func()
 	keep := map[string]bool{}
@@ -337,9 +337,8 @@ func (w *topology) apply(e *Enforcer, old *topology) {
 	}
 }
 
-// TestRandomTopologies goes from one random topology to the next, and compares the model with real connections: of pods
-// to pods, to Services, to the outside and from there. An Enforcer that knows only the last topology has nothing to
-// write.
+// TestRandomTopologies applies random topologies one after the other, and compares the model with real connections
+// among pods, Services and the outside. A new Enforcer with only the last topology must not change the tables.
 func TestRandomTopologies(t *testing.T) {
 	t.Parallel()
 	n := number(t, "MONOPOD_TOPOLOGIES", topologies)
@@ -376,7 +375,7 @@ func TestRandomTopologies(t *testing.T) {
 					err := fresh.Sync()
 					fresh.Close()
 					if err != nil || ruleset(t) != before {
-						t.Errorf("topology %d: an Enforcer that begins with it changes the tables: %v\nbefore:\n%s\nafter:\n%s", seed,
+						t.Errorf("topology %d: a new Enforcer changes the tables, error %v\nbefore:\n%s\nafter:\n%s", seed,
 							err, before, ruleset(t))
 						return
 					}
@@ -388,7 +387,7 @@ func TestRandomTopologies(t *testing.T) {
 	}
 }
 
-// number is that of an environment variable, or otherwise n.
+// number returns the number in an environment variable; n if it is not set.
 func number(t *testing.T, variable string, n int) int {
 	if text := os.Getenv(variable); text != "" {
 		var err error

@@ -7,8 +7,8 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// TestSCTP has a policy allow one SCTP port and another policy TCP only: of the packets that a client sends, in this
-// order, only those to the allowed port arrive.
+// TestSCTP checks that of the SCTP packets that a client sends to several ports, only those to the port that a policy
+// allows arrive.
 func TestSCTP(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 2}, func(c *cluster) {
@@ -32,7 +32,7 @@ func TestSCTP(t *testing.T) {
 					}
 				}
 				if _, port, err := networktest.ReadInit(at); err != nil || port != want {
-					t.Errorf("%s: a packet arrives at port %d, %v; want %d", what, port, err, want)
+					t.Errorf("%s: a packet arrived at port %d, error %v; want %d", what, port, err, want)
 				}
 			}
 			arrives("without policies", 81, 81)

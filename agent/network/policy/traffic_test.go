@@ -17,17 +17,16 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// changes is how often the endpoints of the Service and the policies change under traffic, unless MONOPOD_CHANGES says
-// another number.
+// changes is how often endpoints and policies change under traffic, unless MONOPOD_CHANGES is set.
 const changes = 200
 
-// wait is how long an answer may take.
+// wait is the time limit for an answer.
 const wait = time.Minute
 
-// TestNoPacketIsLost changes the endpoints of a Service, the policies and the labels of pods again and again under
-// traffic that is allowed all the time: each datagram and each byte of connections that exist, and each new connection,
-// is answered, by the Service's address and by the pod's. Of a path that is shut and opened again meanwhile, what is
-// sent while it is shut is lost, and the same flow goes on afterwards.
+// TestNoPacketIsLost changes the endpoints of a Service, policies and labels of pods under traffic that all policies
+// allow. Each datagram, each byte of an open connection and each new connection gets an answer, both at the address of
+// the Service and of the pod. If a policy blocks a flow, its packets are lost, and it continues after the policy allows
+// it again.
 func TestNoPacketIsLost(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 3}, func(c *cluster) {
@@ -47,7 +46,7 @@ func TestNoPacketIsLost(t *testing.T) {
 		defer stop()
 		var flows []*flow
 		var group sync.WaitGroup
-		for _, ip := range []int{0, 1} { // of both families
+		for _, ip := range []int{0, 1} { // both families
 			pod := []netip.Addr{server.IP, server.IP6}[ip]
 			for _, f := range []*flow{
 				{name: "datagrams to the Service", network: "udp", to: serviceAddresses(0)[ip]},
@@ -65,9 +64,9 @@ func TestNoPacketIsLost(t *testing.T) {
 			}
 		}
 		for i := range number(t, "MONOPOD_CHANGES", changes) {
-			if i%20 < 2 { // not more of them, because the kernel remembers each for two minutes
+			if i%20 < 2 { // few, because conntrack keeps each of them for two minutes
 				if err := client.Inside(func() error { return connect(serviceAddresses(0)[i%2]) }); err != nil {
-					t.Errorf("a new connection to the Service: %v (%d)", err, i)
+					t.Errorf("new connection to the Service at change %[2]d: %[1]v", err, i)
 					break
 				}
 			}
@@ -92,14 +91,14 @@ func TestNoPacketIsLost(t *testing.T) {
 	})
 }
 
-// Policies that allow the client all the time, and callers some of it.
+// All policies allow the client; only open allows callers.
 const (
 	always = "{podSelector: {matchLabels: {app: server}}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}"
 	shut   = always + "]}"
 	open   = always + ", {from: [{podSelector: {matchLabels: {role: caller}}}]}]}"
 )
 
-// shutAndOpen has a flow whose path is shut and opened again a hundred times.
+// shutAndOpen blocks and allows a flow a hundred times.
 func shutAndOpen(t *testing.T, c *cluster, from, to *networktest.Node) {
 	c.pod(1, "one", "app=server", "role=caller")
 	c.apply(t, "one", "p", open)
@@ -112,18 +111,18 @@ func shutAndOpen(t *testing.T, c *cluster, from, to *networktest.Node) {
 	for i := range 100 {
 		c.apply(t, "one", "p", shut)
 		if err := f.ask(time.Millisecond); err == nil {
-			t.Errorf("the path is shut, and something is answered (%d)", i)
+			t.Errorf("round %d: got an answer although the policy blocks the flow", i)
 			return
 		}
 		c.apply(t, "one", "p", open)
 		if err := f.ask(wait); err != nil {
-			t.Errorf("the path is open again: %v (%d)", err, i)
+			t.Errorf("round %[2]d: no answer although the policy allows the flow: %[1]v", err, i)
 			return
 		}
 	}
 }
 
-// flow is datagrams, or bytes of a connection, each of which is sent after the answer to the last one.
+// flow sends datagrams, or bytes of a connection, each after the answer to the previous one.
 type flow struct {
 	name    string
 	network string
@@ -133,8 +132,8 @@ type flow struct {
 	err     error
 }
 
-// begin opens the flow. It waits for a first answer, before which the kernel may lose datagrams: it asks for the link
-// address of their destination.
+// begin opens the flow and waits for a first answer. Before that, datagrams may be lost while the kernel resolves the
+// link address of the destination.
 func (f *flow) begin(from *networktest.Node) error {
 	err := from.Inside(func() (err error) {
 		f.conn, err = net.DialTimeout(f.network, f.to.String(), wait)
@@ -153,7 +152,7 @@ func (f *flow) begin(from *networktest.Node) error {
 
 func (f *flow) run(ctx context.Context) error {
 	defer f.conn.Close()
-	pace := time.NewTicker(time.Millisecond) // leaves the processors to the changes
+	pace := time.NewTicker(time.Millisecond) // leaves CPU time for the changes
 	defer pace.Stop()
 	for ; ctx.Err() == nil; <-pace.C {
 		if err := f.ask(wait); err != nil {
@@ -175,7 +174,7 @@ func (f *flow) ask(wait time.Duration) error {
 	return err
 }
 
-// connect opens a connection, which the server closes. The kernel must not have had to send the first packet again.
+// connect opens a connection, which the server closes. It returns an error if the kernel had to retransmit a packet.
 func connect(to netip.AddrPort) error {
 	conn, err := net.DialTimeout("tcp", to.String(), wait)
 	if err != nil {
@@ -194,7 +193,7 @@ func connect(to netip.AddrPort) error {
 		return errors.Join(err, failed)
 	}
 	if info.Total_retrans > 0 {
-		return fmt.Errorf("%d packets were sent again", info.Total_retrans)
+		return fmt.Errorf("%d retransmitted packets", info.Total_retrans)
 	}
 	_ = conn.SetDeadline(time.Now().Add(wait))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -203,7 +202,7 @@ func connect(to netip.AddrPort) error {
 	return nil
 }
 
-// echo answers each connection to the port of a pod with what it sends, until the test ends.
+// echo runs an echo server on the port of a pod until the test ends.
 func echo(m *networktest.Machine, n *networktest.Node, port uint16) {
 	var l net.Listener
 	err := n.Inside(func() (err error) {

@@ -10,7 +10,7 @@ import (
 	"monopod/agent/network/retry"
 )
 
-// A list that changes while it is read is read again; another error is returned at once.
+// All repeats a read that was interrupted by a change, and returns other errors at once.
 func TestAll(t *testing.T) {
 	t.Parallel()
 	other := errors.New("no permission")
@@ -33,7 +33,7 @@ func TestAll(t *testing.T) {
 			return []int{reads}, tc.then
 		})
 		if !errors.Is(err, tc.then) || reads != tc.reads || list[0] != reads {
-			t.Errorf("%s: %v, %v after %d reads", name, list, err, reads)
+			t.Errorf("%s: got %v, error %v after %d reads", name, list, err, reads)
 		}
 	}
 }

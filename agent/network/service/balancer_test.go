@@ -18,7 +18,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// balancedService has addresses of a load balancer, for clients of the ranges.
+// balancedService returns a Service with load balancer IPs and source ranges.
 func balancedService(ips []string, ranges ...string) *corev1.Service {
 	return service(func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.LoadBalancerSourceRanges, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, ranges, nil
@@ -28,8 +28,8 @@ func balancedService(ips []string, ranges ...string) *corev1.Service {
 	})
 }
 
-// TestLoadBalancers has another machine, a pod and the machine itself connect to an address of a pool, as far as the
-// source ranges let them, and to a port of it that nothing serves.
+// TestLoadBalancers connects from another machine, a pod and the machine itself to a load balancer IP: to the port of a
+// Service with several source ranges, and to a port without a Service.
 func TestLoadBalancers(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -47,37 +47,37 @@ func TestLoadBalancers(t *testing.T) {
 			for from, client := range clients {
 				want, limit := slices.Contains(allowed, from), time.Minute
 				if !want {
-					limit = time.Second // nothing comes
+					limit = time.Second // no answer is expected
 				}
 				got, err := client.askFor(limit, "udp", address)
 				if want != (err == nil && strings.HasPrefix(got, "a ")) {
-					t.Errorf("%s: %s: %q, %v; allowed: %t", what, from, got, err, want)
+					t.Errorf("%s: from %s: answer %q, error %v; allowed %t", what, from, got, err, want)
 				}
 			}
 		}
 		w.set(balancedService([]string{four, six}), eps)
-		check("everybody", four+":80", "outside", "pod", "machine")
+		check("no source ranges", four+":80", "outside", "pod", "machine")
 		for from, client := range map[string]*node{"outside": w.outside, "pod": a} {
 			if got, err := client.ask("tcp", four+":22"); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("%s reaches the machine's own port through the load balancer: %q, %v", from, got, err)
+				t.Errorf("%s reaches a port of the machine at the load balancer IP: %q, %v", from, got, err)
 			}
 		}
 		if got, err := w.outside.ask("tcp", "203.0.113.1:22"); err != nil {
-			t.Errorf("the machine's own port: %q, %v", got, err)
+			t.Errorf("connection to a port of the machine: %q, %v", got, err)
 		}
 		w.set(balancedService([]string{four, six}, "203.0.113.0/24", "203.0.113.2/32"), eps)
-		// the machine's own address is in the range
+		// The range contains the machine itself, too.
 		check("ranges that contain the other machine", four+":80", "outside", "machine")
 		check("ranges of the other family only", "["+six+"]:80")
 		w.set(balancedService([]string{four, six}, "10.88.0.0/16", "2001:db8::2/128"), eps)
 		check("the pods' range", four+":80", "pod")
 
-		// A new process finds nothing to change, and nothing is left when the Service is gone.
+		// A new process changes no rules, and no state remains after the change of the Service.
 		before := w.ruleset()
 		w.proxy = New(config)
 		w.set(balancedService([]string{four, six}, "10.88.0.0/16", "2001:db8::2/128"), eps)
 		if after := w.ruleset(); before != after {
-			t.Errorf("another process has other rules:\n%s\nbefore:\n%s", after, before)
+			t.Errorf("a new process changed the rules:\n%s\nbefore:\n%s", after, before)
 		}
 		w.set(service(), eps)
 		link, err := netlink.LinkByName("br")
@@ -88,11 +88,11 @@ func TestLoadBalancers(t *testing.T) {
 		for _, a := range have {
 			if ip, _ := netip.AddrFromSlice(a.IP); slices.ContainsFunc(pool,
 				func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) }) {
-				t.Errorf("the machine still has %s", ip)
+				t.Errorf("the machine still has the address %s", ip)
 			}
 		}
 		if text := w.ruleset(); err != nil || strings.Contains(text, four) {
-			t.Errorf("%v, left:\n%s", err, text)
+			t.Errorf("error %v, rules left:\n%s", err, text)
 		}
 	})
 }
@@ -108,12 +108,12 @@ func TestSources(t *testing.T) {
 		"none": {},
 		"nested": {ranges: []string{"10.1.0.0/16", " 10.0.0.0/8", "192.0.2.1/32", "10.0.0.0/8"},
 			guarded: true, want: "10.0.0.0/8 192.0.2.1/32"},
-		"the other family": {ranges: []string{"fd00::/8"}, guarded: true},
-		"the annotation": {annotation: "192.0.2.0/24, 198.51.100.0/24", guarded: true,
+		"other family": {ranges: []string{"fd00::/8"}, guarded: true},
+		"annotation": {annotation: "192.0.2.0/24, 198.51.100.0/24", guarded: true,
 			want: "192.0.2.0/24 198.51.100.0/24"},
-		"the field goes first": {ranges: []string{"10.0.0.0/8"}, annotation: "192.0.2.0/24", guarded: true,
+		"field and annotation": {ranges: []string{"10.0.0.0/8"}, annotation: "192.0.2.0/24", guarded: true,
 			want: "10.0.0.0/8"},
-		"not written as a range": {ranges: []string{"10.1.2.3/8"}, guarded: true, want: "10.0.0.0/8"},
+		"host bits set": {ranges: []string{"10.1.2.3/8"}, guarded: true, want: "10.0.0.0/8"},
 	} {
 		svc := balancedService(nil, c.ranges...)
 		if c.annotation != "" {
@@ -130,7 +130,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestHints chooses endpoints for a node in zone a, as kube-proxy's topology_test does.
+// TestHints chooses endpoints by topology hints, with the cases of kube-proxy's topology_test.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	hint := func(ready bool, node string, zones ...string) candidate {
@@ -147,26 +147,26 @@ func TestHints(t *testing.T) {
 		zone  string
 		local bool
 		all   []candidate
-		want  []int // indexes
+		want  []int // indexes of the chosen candidates
 	}{
-		"the zone's": {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "", "b"),
+		"hints for the zone": {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "", "b"),
 			hint(true, "", "b", "a")}, want: []int{0, 2}},
-		"the node's go before the zone's": {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "there", "a")},
+		"hints for the node before the zone": {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "there", "a")},
 			want: []int{0}},
-		"the zone's if none is for the node": {zone: "a", all: []candidate{hint(true, "other", "a"),
+		"no hint for the node": {zone: "a", all: []candidate{hint(true, "other", "a"),
 			hint(true, "there", "b")}, want: []int{0}},
-		"the zone's if a node is missing": {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "", "a")},
+		"a node hint is missing": {zone: "a", all: []candidate{hint(true, "here", "a"), hint(true, "", "a")},
 			want: []int{0, 1}},
-		"all if a hint is missing": {zone: "a", all: []candidate{hint(true, "", "a"), {ready: true}}, want: []int{0, 1}},
-		"all if a zone is missing": {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "")}, want: []int{0, 1}},
-		"all if none is for the zone": {zone: "c", all: []candidate{hint(true, "", "a"), hint(true, "", "b")},
+		"a hint is missing":      {zone: "a", all: []candidate{hint(true, "", "a"), {ready: true}}, want: []int{0, 1}},
+		"a zone hint is missing": {zone: "a", all: []candidate{hint(true, "", "a"), hint(true, "")}, want: []int{0, 1}},
+		"no hint for the zone": {zone: "c", all: []candidate{hint(true, "", "a"), hint(true, "", "b")},
 			want: []int{0, 1}},
-		"all if the node has no zone": {all: []candidate{hint(true, "", "a"), hint(true, "", "b")}, want: []int{0, 1}},
-		"those that are not ready count not": {zone: "a", all: []candidate{hint(true, "", "a"), {terminating: true},
+		"node without a zone": {all: []candidate{hint(true, "", "a"), hint(true, "", "b")}, want: []int{0, 1}},
+		"ready endpoints only": {zone: "a", all: []candidate{hint(true, "", "a"), {terminating: true},
 			hint(true, "", "b")}, want: []int{0}},
-		"terminating ones have no zone": {zone: "a", all: []candidate{hint(false, "", "a"), hint(false, "", "b")},
+		"terminating endpoints": {zone: "a", all: []candidate{hint(false, "", "a"), hint(false, "", "b")},
 			want: []int{0, 1}},
-		"not for the policy Local": {zone: "a", local: true, all: []candidate{hint(true, "", "b"),
+		"policy Local": {zone: "a", local: true, all: []candidate{hint(true, "", "b"),
 			hint(true, "", "a")}, want: []int{0, 1}},
 	} {
 		for i := range c.all {
@@ -182,8 +182,8 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestFlush flushes the ruleset as another program would: the tables are restored, and the proxy's changes wake no
-// watcher.
+// TestFlush flushes the ruleset, as another program may. The proxy restores its tables, and its own changes wake no
+// watcher of removals.
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -195,7 +195,7 @@ func TestFlush(t *testing.T) {
 		before := w.ruleset()
 		select {
 		case <-removals:
-			t.Error("elements that come and go count as a removal")
+			t.Error("changes of the proxy count as a removal")
 		default:
 		}
 		run := func(command string) {
@@ -208,7 +208,7 @@ func TestFlush(t *testing.T) {
 		select {
 		case <-removals:
 		case <-time.After(harness.Bound):
-			t.Error("a flush is not noticed")
+			t.Error("no notification of the flush")
 		}
 		if err := w.proxy.Verify(); err != nil {
 			t.Error(err)
@@ -218,7 +218,7 @@ func TestFlush(t *testing.T) {
 			t.Errorf("after a flush:\n%s\nbefore:\n%s", after, before)
 		}
 		if got, err := w.self().ask("tcp", "10.96.0.5:80"); err != nil {
-			t.Errorf("after a flush: %q, %v", got, err)
+			t.Errorf("connection to the Service after a flush: %q, %v", got, err)
 		}
 	})
 }

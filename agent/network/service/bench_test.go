@@ -20,7 +20,7 @@ type input struct {
 	eps []*discoveryv1.EndpointSlice
 }
 
-// inputs are n Services of ten endpoints each, whose addresses begin at shift.
+// inputs returns n Services with ten endpoints each, whose addresses begin at shift.
 func inputs(n, shift int) []input {
 	var all []input
 	for i := range n {
@@ -48,7 +48,7 @@ func (w *world) load(all []input) time.Duration {
 	return time.Since(began)
 }
 
-// BenchmarkChange has 1,000 Services of ten endpoints: all endpoints change, or one of one Service. It reports medians.
+// BenchmarkChange changes all endpoints of 1,000 Services with ten endpoints each, or one endpoint. It reports medians.
 func BenchmarkChange(b *testing.B) {
 	machine(b, func(w *world) {
 		heap := func() float64 {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// freePort is a port that nothing listens on.
+// freePort returns a free port.
 func freePort(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", ":0")
@@ -43,7 +43,7 @@ func TestHealthChecks(t *testing.T) {
 		}
 		if weight := resp.Header.Get("X-Load-Balancing-Endpoint-Weight"); !strings.Contains(string(body), `"localEndpoints":`+
 			weight+`,`) {
-			t.Errorf("weight %q of %s", weight, body)
+			t.Errorf("the header has the weight %q, the body is %s", weight, body)
 		}
 		return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(body)))
 	}
@@ -65,6 +65,6 @@ func TestHealthChecks(t *testing.T) {
 	cancel()
 	h.Wait()
 	if got := ask(); got != "closed" {
-		t.Errorf("after the end: %q", got)
+		t.Errorf("answer after the end of the context: %q", got)
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 var web = follow.Key{Namespace: "default", Name: "web"}
 
-// service is a NodePort Service with the port 80 over TCP and UDP.
+// service returns a NodePort Service with port 80 over TCP and UDP.
 func service(change ...func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -40,7 +40,7 @@ func service(change ...func(*corev1.Service)) *corev1.Service {
 	return svc
 }
 
-// endpointSlices are EndpointSlices with the port 8080 of the addresses; those in local are of this node.
+// endpointSlices returns EndpointSlices with port 8080 of the addresses; the endpoints in local are on this node.
 func endpointSlices(local []string, remote ...string) []*discoveryv1.EndpointSlice {
 	var all []*discoveryv1.EndpointSlice
 	add := func(ip string, node *string) {
@@ -79,14 +79,14 @@ func (w *world) sync() {
 	}
 }
 
-// TestClientsReachEndpoints has clients everywhere connect to every address of a Service.
+// TestClientsReachEndpoints connects from all kinds of clients to every address of a Service.
 func TestClientsReachEndpoints(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
 		a, b := w.pod().serve("a", 8080), w.pod()
 		w.set(service(), endpointSlices([]string{a.ip, a.ip6}))
 		if got, err := w.self().ask("tcp", "[::1]:30080"); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("the node to its NodePort at ::1: %q, %v, want it refused", got, err)
+			t.Errorf("from the node to its node port at ::1: %q, %v, want a refused connection", got, err)
 		}
 		for from, client := range map[string]*node{"another pod": b, "the endpoint itself": a, "the node": w.self(),
 			"another machine": w.outside} {
@@ -98,10 +98,10 @@ func TestClientsReachEndpoints(t *testing.T) {
 				for _, network := range []string{"tcp", "udp"} {
 					got, err := client.ask(network, address)
 					if err != nil || !strings.HasPrefix(got, "a ") {
-						t.Errorf("%s to %s %s: %q, %v", from, network, address, got, err)
+						t.Errorf("from %s to %s %s: answer %q, error %v", from, network, address, got, err)
 					}
 					if from == "another machine" && !strings.Contains(got, w.outside.ip) && !strings.Contains(got, w.outside.ip6) {
-						t.Errorf("%s to %s %s: the endpoint sees %q, not the client", from, network, address, got)
+						t.Errorf("from %s to %s %s: answer %q without the client address", from, network, address, got)
 					}
 				}
 			}
@@ -109,7 +109,8 @@ func TestClientsReachEndpoints(t *testing.T) {
 	})
 }
 
-// TestInstancesShareAMachine has two instances with Services at the same address: pods reach those of their own.
+// TestInstancesShareAMachine runs two instances with Services at the same address. Pods reach the Services of their own
+// instance.
 func TestInstancesShareAMachine(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -144,7 +145,7 @@ func TestInstancesShareAMachine(t *testing.T) {
 				for _, address := range []string{"10.96.0.5:80", "[fd96::5]:80"} {
 					got, err := client.ask("tcp", address)
 					if client.has && !strings.HasPrefix(got, client.name+" ") || !client.has && !errors.Is(err, syscall.ECONNREFUSED) {
-						t.Errorf("%+v, %s to %s: %q, %v", step, client.name, address, got, err)
+						t.Errorf("%+v: from %s to %s: answer %q, error %v", step, client.name, address, got, err)
 					}
 				}
 			}
@@ -152,7 +153,7 @@ func TestInstancesShareAMachine(t *testing.T) {
 	})
 }
 
-// TestEveryEndpointIsPicked has connections spread over all endpoints, and over those that are left.
+// TestEveryEndpointIsPicked checks that connections spread over all endpoints, and over the others after a removal.
 func TestEveryEndpointIsPicked(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -175,16 +176,17 @@ func TestEveryEndpointIsPicked(t *testing.T) {
 		}
 		w.set(service(), endpointSlices(ips))
 		if seen := picked(); len(seen) != 3 {
-			t.Errorf("picked %v", seen)
+			t.Errorf("connections by endpoint: %v", seen)
 		}
 		w.set(service(), endpointSlices([]string{names["b"].ip, names["c"].ip}))
 		if seen := picked(); len(seen) != 2 || seen["a"] > 0 {
-			t.Errorf("picked %v after a is gone", seen)
+			t.Errorf("connections by endpoint after the removal of a: %v", seen)
 		}
 	})
 }
 
-// TestServicesWithoutEndpointsAreRefused has connections fail at once, and work as soon as there is an endpoint.
+// TestServicesWithoutEndpointsAreRefused checks that connections to a Service without endpoints fail at once, and
+// succeed as soon as it has one.
 func TestServicesWithoutEndpointsAreRefused(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -197,10 +199,10 @@ func TestServicesWithoutEndpointsAreRefused(t *testing.T) {
 				for _, address := range addresses {
 					for _, network := range []string{"tcp", "udp"} {
 						if network == "udp" && (address != addresses[0] || client == w.outside) {
-							continue // the kernel limits how often it tells one client that a port is unreachable
+							continue // the kernel limits the rate of ICMP errors per client
 						}
 						if _, err := client.ask(network, address); !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EPERM) {
-							t.Errorf("%s to %s %s: %v", from, network, address, err)
+							t.Errorf("from %s to %s %s: %v, want a refused connection", from, network, address, err)
 						}
 					}
 				}
@@ -209,19 +211,19 @@ func TestServicesWithoutEndpointsAreRefused(t *testing.T) {
 			for from, client := range clients {
 				for _, address := range addresses {
 					if got, err := client.ask("udp", address); err != nil {
-						t.Errorf("%s to %s: %q, %v", from, address, got, err)
+						t.Errorf("from %s to %s: answer %q, error %v", from, address, got, err)
 					}
 				}
 			}
 		}
 		w.set(nil, nil)
 		if _, err := w.self().ask("tcp", "203.0.113.1:30080"); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("the node port of a deleted Service: %v", err)
+			t.Errorf("connection to the node port of a deleted Service: %v", err)
 		}
 	})
 }
 
-// ruleset is what nft prints, which must understand every rule.
+// ruleset returns the output of nft, which must be able to parse every rule.
 func (w *world) ruleset() string {
 	w.t.Helper()
 	nft, err := exec.LookPath("nft")
@@ -235,7 +237,8 @@ func (w *world) ruleset() string {
 	return string(out)
 }
 
-// TestRulesAreTheSameAfterARestart has a new process find what the old one left, and replace what is not right.
+// TestRulesAreTheSameAfterARestart checks that a new process keeps the rules of the old one, and restores changed
+// rules.
 func TestRulesAreTheSameAfterARestart(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -276,12 +279,12 @@ func TestRulesAreTheSameAfterARestart(t *testing.T) {
 			}
 		}
 		if left := w.ruleset(); left != foreign {
-			t.Errorf("left:\n%s", left)
+			t.Errorf("rules left after Remove:\n%s", left)
 		}
 	})
 }
 
-// sorted sorts the lines: the kernel lists the elements of a set in another order after it was created again.
+// sorted sorts the lines of a ruleset, because the kernel lists the elements of a recreated set in another order.
 func sorted(text string) string {
 	lines := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -291,7 +294,7 @@ func sorted(text string) string {
 	return strings.Join(slices.Sorted(maps.Keys(lines)), "\n")
 }
 
-// TestTableIsRestored: the proxy restores its table after another program has removed it.
+// TestTableIsRestored checks that the proxy restores its table after another program has removed it.
 func TestTableIsRestored(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -302,17 +305,17 @@ func TestTableIsRestored(t *testing.T) {
 		}
 		w.proxy.Set(web, service(), nil)
 		if err := w.proxy.Sync(); err == nil {
-			t.Error("a change of a table that is gone succeeded")
+			t.Error("a change of a removed table succeeded")
 		}
 		w.set(service(), endpointSlices([]string{a.ip}))
 		if got, err := w.self().ask("tcp", "10.96.0.5:80"); err != nil {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("connection after the restore: answer %q, error %v", got, err)
 		}
 	})
 }
 
-// TestClientsKeepTheirEndpoint has clients of a Service with session affinity reach the same endpoint, until it is
-// gone, also when others come and after a restart of the process.
+// TestClientsKeepTheirEndpoint checks that clients of a Service with session affinity reach the same endpoint until its
+// removal, even after a restart of the process and the addition of endpoints.
 func TestClientsKeepTheirEndpoint(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -346,7 +349,7 @@ func TestClientsKeepTheirEndpoint(t *testing.T) {
 				t.Helper()
 				for range 20 {
 					if got := ask(); got != name {
-						t.Errorf("%s: %q, want it to stay at %q", address, got, name)
+						t.Errorf("%s: the answer is from %q, want %q as before", address, got, name)
 						return
 					}
 				}
@@ -369,12 +372,12 @@ func TestClientsKeepTheirEndpoint(t *testing.T) {
 			w.set(service(), nil)
 		}
 		if rules := w.ruleset(); strings.Contains(rules, "assign-") || strings.Contains(rules, "sticky-") {
-			t.Errorf("chains are left:\n%s", rules)
+			t.Errorf("chains left:\n%s", rules)
 		}
 	})
 }
 
-// TestUDPFlowsMove has a client that keeps its socket reach the endpoint that replaces another.
+// TestUDPFlowsMove checks that a client with one socket reaches the endpoint that replaces another.
 func TestUDPFlowsMove(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

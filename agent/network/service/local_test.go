@@ -19,8 +19,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestLocalTrafficPolicy has endpoints on this node and on another one. With the external policy Local, clients outside
-// of the cluster reach only those of this node; pods and the node itself reach all, as with kube-proxy.
+// TestLocalTrafficPolicy checks externalTrafficPolicy Local with endpoints on this node and on another one. Clients
+// outside of the cluster reach only the endpoints of this node; pods and the node itself reach all, as with kube-proxy.
 func TestLocalTrafficPolicy(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -42,7 +42,7 @@ func TestLocalTrafficPolicy(t *testing.T) {
 		remote := endpointSlices(nil, there.ip, there.ip6)
 		addresses := []string{"203.0.113.1:30080", "[2001:db8::1]:30080", "192.0.2.7:80", "192.0.2.8:80",
 			"[2001:db8:1::8]:80"}
-		// answers are the names of those that answer.
+		// answers returns the names of the endpoints that answer.
 		answers := func(from *node, address string, times int) []string {
 			var names []string
 			for range times {
@@ -64,7 +64,7 @@ func TestLocalTrafficPolicy(t *testing.T) {
 			for from, want := range clients {
 				for _, address := range addresses {
 					if got := strings.Join(answers(from, address, times), " "); !is(got, want) {
-						t.Errorf("%s: %s to %s is answered by %q, want %q", what, from.Name, address, got, want)
+						t.Errorf("%s: from %s to %s: answers from %q, want %q", what, from.Name, address, got, want)
 					}
 				}
 			}
@@ -76,7 +76,7 @@ func TestLocalTrafficPolicy(t *testing.T) {
 		rules := w.ruleset()
 		w.proxy = w.newProxy()
 		w.set(local(corev1.ServiceAffinityClientIP), both)
-		age := regexp.MustCompile(` expires \w+`) // of clients
+		age := regexp.MustCompile(` expires \w+`) // of the client affinity
 		if after := w.ruleset(); sorted(age.ReplaceAllString(after, "")) != sorted(age.ReplaceAllString(rules, "")) ||
 			!strings.Contains(rules, "inside-sticky-2") {
 			t.Errorf("after a restart:\n%s\nbefore:\n%s", after, rules)
@@ -85,21 +85,21 @@ func TestLocalTrafficPolicy(t *testing.T) {
 		for _, address := range addresses {
 			for _, from := range []*node{client, w.self()} {
 				if got, err := from.ask("udp", address); err != nil || !strings.HasPrefix(got, "there ") {
-					t.Errorf("only the other node has endpoints: %s to %s: %q, %v", from.Name, address, got, err)
+					t.Errorf("endpoints only on the other node: from %s to %s: answer %q, error %v", from.Name, address, got, err)
 				}
 			}
 		}
 		if got, err := w.outside.askFor(time.Second, "udp", addresses[0]); err == nil {
-			t.Errorf("only the other node has endpoints: a client outside is answered by %q", got)
+			t.Errorf("endpoints only on the other node: a client outside got the answer %q", got)
 		}
 		w.set(nil, nil)
 		if left := w.ruleset(); strings.Contains(left, insidePrefix) || strings.Contains(left, "30080") {
-			t.Errorf("left of the Service:\n%s", left)
+			t.Errorf("rules left after the deletion of the Service:\n%s", left)
 		}
 	})
 }
 
-// TestHostNetworkPods has a pod of the node's network as a client and as the endpoint, also of itself.
+// TestHostNetworkPods uses a pod on the host network as client and as endpoint, also of itself.
 func TestHostNetworkPods(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -111,17 +111,17 @@ func TestHostNetworkPods(t *testing.T) {
 			pod:       {"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"},
 			w.outside: {"192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"},
 		} {
-			for _, address := range addresses { // over UDP, the program itself chooses the address from which it answers
+			for _, address := range addresses { // over TCP, because a UDP server chooses the source address of its answers
 				if got, err := from.ask("tcp", address); err != nil || !strings.HasPrefix(got, "host ") {
-					t.Errorf("%s to %s: %q, %v", from.Name, address, got, err)
+					t.Errorf("from %s to %s: answer %q, error %v", from.Name, address, got, err)
 				}
 			}
 		}
 	})
 }
 
-// TestAddressOfTheMachineChanges: a node port is reached at an address that the machine has only later, without a write
-// to the kernel, and not any more at the one that it had.
+// TestAddressOfTheMachineChanges checks that a node port is reachable at a new address of the machine without a change
+// of the rules, and no longer at a removed address.
 func TestAddressOfTheMachineChanges(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -147,23 +147,23 @@ func TestAddressOfTheMachineChanges(t *testing.T) {
 			for from, client := range map[string]*node{"a pod": a, "the node": w.self(), "another machine": w.outside} {
 				var got string
 				var err error
-				// the kernel adds the route of an IPv6 address a moment after the address
+				// The kernel adds the route of an IPv6 address a moment after the address.
 				if !harness.Eventually(harness.Enough, func() bool {
 					got, err = client.ask("tcp", netip.AddrPortFrom(netip.MustParsePrefix(now).Addr(), 30080).String())
 					return err == nil && strings.HasPrefix(got, "a ")
 				}) {
-					t.Errorf("%s to the new address %s: %q, %v", from, now, got, err)
+					t.Errorf("from %s to the new address %s: answer %q, error %v", from, now, got, err)
 				}
 			}
 			if got, err := w.outside.ask("tcp",
 				netip.AddrPortFrom(netip.MustParsePrefix(old).Addr(), 30080).String()); err == nil {
-				t.Errorf("the address %s that the machine had: %q", old, got)
+				t.Errorf("the removed address %s still answers: %q", old, got)
 			}
 		}
 	})
 }
 
-// TestAffinityExpires has a client whose affinity has expired reach another endpoint.
+// TestAffinityExpires checks that a client may reach another endpoint after its affinity has expired.
 func TestAffinityExpires(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -179,7 +179,7 @@ func TestAffinityExpires(t *testing.T) {
 		four := w.proxy.tables[0]
 		remembered := func() (n int) {
 			err := four.Do(func(conn *nftables.Conn) error {
-				all, err := conn.GetSetElements(four.sets[setAffinity]) // without those that have expired
+				all, err := conn.GetSetElements(four.sets[setAffinity]) // without expired elements
 				n = len(all)
 				return err
 			})
@@ -199,21 +199,21 @@ func TestAffinityExpires(t *testing.T) {
 		for end := time.Now().Add(harness.Bound); ask() == first; {
 			for remembered() > 0 {
 				if time.Now().After(end) {
-					t.Error("the client is remembered for longer than a second")
+					t.Error("the affinity lasts longer than a second")
 					return
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
 			if t.Failed() || time.Now().After(end) {
-				t.Errorf("a client whose affinity has expired always reaches %q", first)
+				t.Errorf("after its affinity has expired, the client still always reaches %q", first)
 				return
 			}
 		}
 	})
 }
 
-// TestManyChains has so many chains in one transaction that the kernel's answers do not fit into a socket's usual
-// buffer.
+// TestManyChains writes so many chains in one transaction that the answers of the kernel exceed the default buffer of a
+// socket.
 func TestManyChains(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// text is routes as lines: frontend -> endpoints.
+// text returns routes as lines: frontend -> endpoints.
 func text(r Routes) string {
 	var lines []string
 	for _, entry := range r {
@@ -34,7 +34,7 @@ func text(r Routes) string {
 	return strings.Join(lines, "\n")
 }
 
-// at is an endpoint of the node; on is one of another node.
+// at returns an endpoint on this node; on returns one on any node.
 func at(ip string, conditions ...*bool) discoveryv1.Endpoint { return on("here", ip, conditions...) }
 
 func on(node, ip string, conditions ...*bool) discoveryv1.Endpoint {
@@ -67,7 +67,7 @@ tcp 10.96.0.5:80 -> 10.88.0.2:8080 10.88.0.3:8080
 tcp 192.0.2.7:80 -> 10.88.0.2:8080 10.88.0.3:8080
 tcp 192.0.2.8:80 -> 10.88.0.2:8080 10.88.0.3:8080`,
 		},
-		"a port by its name and protocol": {
+		"named port": {
 			change: func(s *corev1.Service) {
 				single(s)
 				s.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2},
@@ -79,20 +79,20 @@ tcp 10.96.0.5:1 -> 10.88.0.2:101
 tcp 10.96.0.5:2 -> 10.88.0.2:102
 tcp 10.96.0.5:4 -> reject`,
 		},
-		"ready ones": {
+		"ready endpoints": {
 			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", yes), at("10.88.0.3", no),
 				at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
 		},
-		"terminating ones if there are no others": {
+		"only terminating endpoints": {
 			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, no, yes), at("10.88.0.3", no),
 				at("10.88.0.4", no, yes, yes)}, want: "tcp 10.96.0.5:80 -> 10.88.0.4:8080",
 		},
 		"none": {change: single, want: "tcp 10.96.0.5:80 -> reject"},
-		"an endpoint twice": {
+		"duplicate endpoint": {
 			change: single, endpoints: []discoveryv1.Endpoint{at("10.88.0.2", no, yes, yes), at("10.88.0.2"), at("10.88.0.2")},
 			want: "tcp 10.96.0.5:80 -> 10.88.0.2:8080",
 		},
-		"local from outside": {
+		"external policy Local": {
 			change: func(s *corev1.Service) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.Ports = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1]
 			},
@@ -103,7 +103,7 @@ tcp 0.0.0.0:30080 -> 10.88.0.2:8080
 tcp 10.96.0.5:80 -> 10.88.0.2:8080 10.89.0.2:8080
 tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
 		},
-		"local from outside, and all are": {
+		"external policy Local, all endpoints local": {
 			change: func(s *corev1.Service) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal,
 					s.Spec.Ports[:1], nil
@@ -112,7 +112,7 @@ tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
 			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080
 tcp 10.96.0.5:80 -> 10.88.0.2:8080`,
 		},
-		"local from outside, and none is": {
+		"external policy Local, no local endpoint": {
 			change: func(s *corev1.Service) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal,
 					s.Spec.Ports[:1], nil
@@ -122,14 +122,14 @@ tcp 10.96.0.5:80 -> 10.88.0.2:8080`,
 tcp 0.0.0.0:30080 -> drop
 tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 		},
-		"local from inside, and there is none": {
+		"internal policy Local, no local endpoint": {
 			change:    func(s *corev1.Service) { single(s); s.Spec.InternalTrafficPolicy = &local },
 			endpoints: []discoveryv1.Endpoint{on("there", "10.89.0.2")}, want: "tcp 10.96.0.5:80 -> drop",
 		},
-		"headless":         {change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
-		"no address yet":   {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }},
-		"an external name": {change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
-		"another proxy's":  {change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
+		"headless":       {change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
+		"no address yet": {change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }},
+		"ExternalName":   {change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
+		"other proxy":    {change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
 		"headless by a label": {change: func(
 			s *corev1.Service) {
 			s.Labels = map[string]string{corev1.IsHeadlessService: ""}
@@ -147,7 +147,7 @@ tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 			}}
 		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6,
 			Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
-		headless := slice.DeepCopy() // by its label, so that proxies pass over it
+		headless := slice.DeepCopy() // its label makes proxies ignore it
 		headless.Labels, headless.Endpoints = map[string]string{corev1.IsHeadlessService: ""},
 			[]discoveryv1.Endpoint{at("10.88.0.99")}
 		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other, headless}, corev1.IPv4Protocol,
@@ -158,7 +158,8 @@ tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 	}
 }
 
-// TestAddressBelongsToOneService has two Services with the same external IP: the second gets it when the first is gone.
+// TestAddressBelongsToOneService checks that, of two Services with the same external IP, the second gets it after the
+// deletion of the first.
 func TestAddressBelongsToOneService(t *testing.T) {
 	t.Parallel()
 	table := newTable(newLayout(Config{Table: "t", Bridge: "br"}, corev1.IPv4Protocol))
@@ -166,25 +167,25 @@ func TestAddressBelongsToOneService(t *testing.T) {
 	eps := endpointSlices([]string{"10.88.0.2"})
 	routes := Of(service(), eps, corev1.IPv4Protocol, Node{Name: "here"})
 	if taken, _ := table.set(first, routes); len(taken) > 0 {
-		t.Errorf("taken: %v", taken)
+		t.Errorf("conflicting addresses of the first Service: %v", taken)
 	}
 	if taken, _ := table.set(second, routes); len(taken) != len(routes) || table.services[second] != nil {
-		t.Errorf("taken: %v of %v", taken, routes)
+		t.Errorf("conflicting addresses of the second Service: %v of %v", taken, routes)
 	}
 	if _, freed := table.set(first, nil); !freed {
-		t.Error("nothing is freed")
+		t.Error("set does not report freed addresses")
 	}
 	if taken, _ := table.set(second, routes); len(taken) > 0 || text(table.services[second].Routes) != text(routes) {
-		t.Errorf("taken: %v, has %v", taken, table.services[second])
+		t.Errorf("after the deletion of the first Service: conflicts %v, the second has %v", taken, table.services[second])
 	}
 	table.set(second, nil)
 	if !table.Empty() || len(table.owner)+len(table.services)+len(table.hosts) > 0 {
-		t.Errorf("left: %+v, %v, %v, %v", table.Table, table.owner, table.services, table.hosts)
+		t.Errorf("the table still has %+v, %v, %v, %v", table.Table, table.owner, table.services, table.hosts)
 	}
 }
 
-// TestFlowsOfRemovedEndpoints: the kernel's flows, of which there may be many, are searched only when an endpoint of a
-// UDP Service is gone.
+// TestFlowsOfRemovedEndpoints checks that the proxy searches conntrack, which may be large, only after the removal of
+// an endpoint of a UDP Service.
 func TestFlowsOfRemovedEndpoints(t *testing.T) {
 	t.Parallel()
 	tbl := newTable(newLayout(Config{Table: tableName}, corev1.IPv4Protocol))
@@ -199,13 +200,13 @@ func TestFlowsOfRemovedEndpoints(t *testing.T) {
 		clear(tbl.udp)
 		tbl.set(web, Of(service(), endpointSlices(step.endpoints), corev1.IPv4Protocol, Node{Name: "here"}))
 		if search := len(tbl.udp) > 0; search != step.search {
-			t.Errorf("step %d: %t, want %t", i, search, step.search)
+			t.Errorf("step %d: search %t, want %t", i, search, step.search)
 		}
 	}
 }
 
-// TestTerminatingEndpointsAreNotHealthy: load balancers leave a node whose endpoints all terminate, while what still
-// comes reaches them.
+// TestTerminatingEndpointsAreNotHealthy checks that health checks of load balancers fail if all endpoints of the node
+// terminate, while remaining traffic still reaches these endpoints.
 func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
 	t.Parallel()
 	svc := service(func(s *corev1.Service) {
@@ -218,12 +219,12 @@ func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
 	for _, want := range []int{1, 0} {
 		eps := []*discoveryv1.EndpointSlice{slice}
 		if got := localReady(svc, eps, corev1.IPv4Protocol, node.Name); got != want {
-			t.Errorf("%d endpoints, want %d", got, want)
+			t.Errorf("%d ready local endpoints, want %d", got, want)
 		}
 		front := Frontend{Addr: anyAddress(corev1.IPv4Protocol), Protocol: unix.IPPROTO_TCP, Port: 30080}
 		if to, _ := Of(svc, eps, corev1.IPv4Protocol, node).find(front); len(to.Endpoints) != 1 || !to.Endpoints[0].Local {
 			t.Errorf("traffic goes to %v", to.Endpoints)
 		}
-		slice.Endpoints = slice.Endpoints[1:] // only the one that terminates is left on this node
+		slice.Endpoints = slice.Endpoints[1:] // leaves only the terminating endpoint on this node
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// TestSCTP has SCTP associations begin at a Service, by raw packets, for which the kernel needs no SCTP of its own: the
-// endpoint gets them at its port.
+// TestSCTP sends the first packets of SCTP associations to a Service. They arrive at the port of the endpoint. The
+// packets are raw, so the kernel needs no support for SCTP.
 func TestSCTP(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -44,7 +44,7 @@ func TestSCTP(t *testing.T) {
 					t.Error(err)
 				}
 				if port, err := received(listener); err != nil || port != 8080 {
-					t.Errorf("from %s to %s: the endpoint gets it at the port %d, %v", client.ip, at.address, port, err)
+					t.Errorf("from %s to %s: the packet arrived at port %d, error %v", client.ip, at.address, port, err)
 				}
 			}
 			listener.Close()
@@ -56,7 +56,7 @@ func TestSCTP(t *testing.T) {
 func received(l net.PacketConn) (uint16, error) {
 	for {
 		_, port, err := networktest.ReadInit(l)
-		if err != nil || port != 80 { // a pod's own packets to the Service are seen, too
+		if err != nil || port != 80 { // ignores packets that the pod itself sends to the Service
 			return port, err
 		}
 	}

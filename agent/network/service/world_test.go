@@ -14,7 +14,7 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// world is a machine with pods that reach each other at the link layer, and the proxy of its Services.
+// world is a machine with a service proxy. Its pods reach each other at the link layer.
 type world struct {
 	*networktest.Machine
 	t       testing.TB
@@ -22,7 +22,7 @@ type world struct {
 	outside *node // another machine, to which the default route leads
 }
 
-// machine runs f on a thread in a network namespace of its own: the real machine's network is not changed.
+// machine runs f on a thread in a new network namespace. The network of the real machine does not change.
 func machine(t testing.TB, f func(w *world)) {
 	t.Helper()
 	_, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -70,7 +70,7 @@ func (w *world) pod() *node {
 	return w.as(p)
 }
 
-// serve answers on the port, over TCP and UDP, with the name and the client's address.
+// serve answers on the port, over TCP and UDP, with the name and the address of the client.
 func (p *node) serve(name string, port int) *node {
 	at := fmt.Sprintf(":%d", port)
 	var tcp net.Listener
@@ -113,12 +113,12 @@ func (p *node) serve(name string, port int) *node {
 	return p
 }
 
-// ask returns what answers at the address: "name client".
+// ask connects to the address and returns the answer: "name client".
 func (p *node) ask(network, address string) (answer string, err error) {
 	return p.askFor(time.Minute, network, address)
 }
 
-// askFor is ask for an answer that comes within a time.
+// askFor is ask with a time limit.
 func (p *node) askFor(limit time.Duration, network, address string) (answer string, err error) {
 	err = p.Inside(func() error {
 		c, err := net.DialTimeout(network, address, 10*time.Second)

@@ -16,7 +16,7 @@ import (
 	"monopod/agent/host"
 )
 
-// fit are the facts of a machine that has everything.
+// fit returns the facts of a machine that passes every check.
 func fit() Facts {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	return Facts{
@@ -33,37 +33,37 @@ func fit() Facts {
 	}
 }
 
-func TestAFitMachine(t *testing.T) {
+func TestPassingMachine(t *testing.T) {
 	t.Parallel()
 	results := Of(fit())
 	for _, r := range results {
 		if r.Verdict != OK || r.Found == "" || r.Remedy != "" {
-			t.Errorf("%+v", r)
+			t.Errorf("unexpected result: %+v", r)
 		}
 	}
 	if len(results) != 20 || Worst(results) != OK {
-		t.Errorf("%d results, the worst is %s", len(results), Worst(results))
+		t.Errorf("%d results with the worst verdict %s, want 20 and OK", len(results), Worst(results))
 	}
 }
 
-// crun alone is enough for monopod's own containerd.
+// The containerd that monopod starts needs only crun.
 func TestCrunAlone(t *testing.T) {
 	t.Parallel()
 	f := fit()
 	f.Runc = Program{Err: errors.New("runc is not installed")}
 	if results := Of(f); Worst(results) != OK {
-		t.Errorf("%+v", results)
+		t.Errorf("results without runc: %+v", results)
 	}
 }
 
-// Each row changes one fact; only the named check fails, and it says what to do.
+// Each case changes one fact. Only the named check fails, with a remedy.
 func TestWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		change  func(*Facts)
 		name    string
 		verdict Verdict
-		found   string // a part of it
+		found   string // part of Result.Found
 		remedy  string
 	}{
 		"an old kernel": {func(f *Facts) { f.Kernel = "4.18.0" }, "kernel", Warning, "Linux 4.18.0", "upgrade"},
@@ -109,7 +109,7 @@ func TestWhatIsMissing(t *testing.T) {
 		"no runc": {func(f *Facts) {
 			f.Runc, f.CrunErr = Program{Err: errors.New("runc is not installed")}, exec.ErrNotFound
 		}, "runc", Missing, "not installed", "apt-get install"},
-		"a containerd that died": {func(f *Facts) {
+		"containerd down": {func(f *Facts) {
 			f.Child, f.Socket, f.SocketError = false, "/run/c.sock",
 				unix.ECONNREFUSED
 		}, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
@@ -118,32 +118,32 @@ func TestWhatIsMissing(t *testing.T) {
 		c.change(&f)
 		results := Of(f)
 		if Worst(results) != c.verdict {
-			t.Errorf("%s: the worst is %s, want %s", what, Worst(results), c.verdict)
+			t.Errorf("%s: the worst verdict is %s, want %s", what, Worst(results), c.verdict)
 		}
 		for _, r := range results {
 			switch {
 			case r.Name != c.name && r.Verdict != OK:
-				t.Errorf("%s: %+v, too", what, r)
+				t.Errorf("%s: another check fails: %+v", what, r)
 			case r.Name == c.name && (r.Verdict != c.verdict || !strings.Contains(r.Found, c.found) ||
 				!strings.Contains(r.Remedy, c.remedy)):
-				t.Errorf("%s: %+v", what, r)
+				t.Errorf("%s: unexpected result: %+v", what, r)
 			}
 		}
 	}
 }
 
-// Tests that need privileges are omitted without them. Only containers need privileges.
-func TestUsersWithoutRights(t *testing.T) {
+// Without privileges, Of omits checks that need them. Only containers need privileges.
+func TestUnprivilegedUser(t *testing.T) {
 	t.Parallel()
 	f := fit()
 	f.UID, f.Privileged = 1000, false
 	results := Of(f)
 	if Worst(results) != Missing || len(results) != 9 {
-		t.Errorf("%+v", results)
+		t.Errorf("results with containers: %+v", results)
 	}
 	f.Containers = false
 	if results := Of(f); Worst(results) != OK || len(results) != 5 {
-		t.Errorf("without containers: %+v", results)
+		t.Errorf("results without containers: %+v", results)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestCgroupsOfMachines(t *testing.T) {
 	}
 }
 
-// This machine: a port in use is found, and nothing stays in the data folder.
+// Collect finds a port in use on this machine, and leaves no files, folders or links.
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -190,20 +190,20 @@ func TestCollect(t *testing.T) {
 	}
 	f := Collect(t.Context(), cfg)
 	if len(f.Ports) != 2 || !errors.Is(f.Ports[0].Err, unix.EADDRINUSE) || f.Ports[0].Ours || f.Ports[1].Err != nil {
-		t.Errorf("%+v", f.Ports)
+		t.Errorf("ports: %+v", f.Ports)
 	}
 	if f.Kernel == "" || f.Disk.Total == 0 || f.Memory.Free == 0 || f.Cgroups.Version == 0 || f.DiskErr != nil ||
 		f.MemoryErr != nil ||
 		!f.Child {
-		t.Errorf("%+v", f)
+		t.Errorf("facts: %+v", f)
 	}
 	if f.Privileged && (f.Bridge != nil || f.Nftables != nil || f.Overlay != nil || f.Users != nil) {
-		t.Errorf("%v, %v, %v, %v", f.Bridge, f.Nftables, f.Overlay, f.Users)
+		t.Errorf("bridge: %v, nftables: %v, overlay: %v, user namespaces: %v", f.Bridge, f.Nftables, f.Overlay, f.Users)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("files left: %v, error %v", left, err)
 	}
 	if links, err := net.InterfaceByName("check0"); err == nil {
-		t.Errorf("%+v is left", links)
+		t.Errorf("link left: %+v", links)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// away is a runtime that does not answer, and records events.
+// away is a runtime that is unavailable, and a recorder of events.
 type away struct{ reasons []string }
 
 func (*away) Version(context.Context) (*cri.VersionResponse, error) { return nil, errors.New("away") }
@@ -23,7 +23,7 @@ func (a *away) Reference(_ corev1.ObjectReference, _, reason, _ string, _ ...any
 	a.reasons = append(a.reasons, reason)
 }
 
-// TestShortageIsReportedWhileItLasts: the node's condition is removed with the last problem.
+// TestShortageIsReportedWhileItLasts checks that the node has the condition until the last problem ends.
 func TestShortageIsReportedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	a := &away{}
@@ -63,13 +63,13 @@ func TestShortageIsReportedWhileItLasts(t *testing.T) {
 		}
 		r.SetCgroupProblem(step.of, err)
 		if got := shown(); got != step.want {
-			t.Errorf("step %d: the node shows %q, want %q", i, got, step.want)
+			t.Errorf("step %d: the condition has the message %q, want %q", i, got, step.want)
 		}
 	}
 	if want := []string{"CgroupLimitsUnavailable", "CgroupLimitsAvailable"}; !slices.Equal(a.reasons, want) {
 		t.Errorf("events %v, want %v", a.reasons, want)
 	}
 	if n := fmt.Sprint(r.cgroupProblems.byOwner, r.cgroupProblems.count); n != "map[] map[]" {
-		t.Errorf("left: %s", n)
+		t.Errorf("problems left: %s", n)
 	}
 }

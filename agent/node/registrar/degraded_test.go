@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestDegradedNetworkIsReportedWhileItLasts: the condition has a reason, and is removed afterwards; NetworkUnavailable,
-// which keeps pods away, is not set.
+// TestDegradedNetworkIsReportedWhileItLasts checks that the node has the condition only while the network is degraded,
+// and never NetworkUnavailable, which prevents scheduling.
 func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	var degraded error
@@ -33,7 +33,7 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 		if why != "" {
 			degraded = errors.New(why)
 		}
-		ips = []string{"192.0.2.1", "2001:db8::" + strconv.Itoa(i)} // the machine's addresses follow
+		ips = []string{"192.0.2.1", "2001:db8::" + strconv.Itoa(i)} // the addresses of the machine change
 		next := r.status(t.Context())
 		if got := next.Addresses; len(got) != 3 || got[1].Address != ips[1] || got[1].Type != corev1.NodeInternalIP {
 			t.Errorf("addresses %v, want %s", got, ips)
@@ -48,15 +48,15 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 			}
 		}
 		if got != why {
-			t.Errorf("the condition says %q, want %q", got, why)
+			t.Errorf("the condition has the message %q, want %q", got, why)
 		}
 		if findCondition(stored.Conditions, corev1.NodeNetworkUnavailable) != nil {
-			t.Error("NetworkUnavailable keeps pods from the node")
+			t.Error("the node has the condition NetworkUnavailable")
 		}
 	}
 }
 
-// TestNotReadyWithoutWhatEveryPodNeeds: the Ready condition says what the machine lacks and what to do.
+// TestNotReadyWithoutWhatEveryPodNeeds checks that the Ready condition names missing requirements and their remedy.
 func TestNotReadyWithoutWhatEveryPodNeeds(t *testing.T) {
 	t.Parallel()
 	r, err := New(Deps{
@@ -73,11 +73,11 @@ func TestNotReadyWithoutWhatEveryPodNeeds(t *testing.T) {
 	c := findCondition(r.status(t.Context()).Conditions, corev1.NodeReady)
 	if c == nil || c.Status != corev1.ConditionFalse ||
 		c.Message != "no pod can start: no control groups are mounted: run mount" {
-		t.Errorf("%+v", c)
+		t.Errorf("the Ready condition is %+v", c)
 	}
 }
 
-// A problem is a condition while it lasts.
+// The node has the condition of a problem until the problem ends.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	r, err := New(Deps{
@@ -99,7 +99,7 @@ func TestProblems(t *testing.T) {
 			got = c.Message
 		}
 		if got != why || findCondition(next.Conditions, StaticPodsInvalid) != nil {
-			t.Errorf("the condition says %q, want %q; %v", got, why, next.Conditions)
+			t.Errorf("the condition has the message %q, want %q; all conditions: %v", got, why, next.Conditions)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestEvents: a node's Events say what has changed, once.
+// TestEvents checks that each change of the node emits one event.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	status := func(ready, memory, disk, pid corev1.ConditionStatus) corev1.NodeStatus {
@@ -35,7 +35,7 @@ func TestEvents(t *testing.T) {
 			[]string{"NodeNotSchedulable", "NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"}},
 		{"a", true, status(unknown, yes, yes, yes), []string{"NodeNotReady"}},
 		{"a", false, status(yes, yes, yes, yes), []string{"NodeSchedulable", "NodeReady"}},
-		{"b", true, status(yes, yes, yes, yes), nil}, // another node of that name
+		{"b", true, status(yes, yes, yes, yes), nil}, // another node object with the same name
 	} {
 		a.reasons = nil
 		node := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: step.cordoned}, Status: step.status}

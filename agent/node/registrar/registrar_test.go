@@ -49,19 +49,19 @@ func TestWritesOnlyRelevantChanges(t *testing.T) {
 			true},
 		"a condition": {func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionFalse }, false},
 		"an image":    {func(s *corev1.NodeStatus) { s.Images = []corev1.ContainerImage{{Names: []string{"a"}}} }, false},
-		"cgroups of pods lack": {func(s *corev1.NodeStatus) {
+		"cgroup problem": {func(s *corev1.NodeStatus) {
 			s.Conditions = append(s.Conditions, condition(conditionCgroups, corev1.ConditionTrue, at))
 		}, false},
 	} {
 		next := corev1.NodeStatus{Conditions: []corev1.NodeCondition{condition(corev1.NodeReady, corev1.ConditionTrue, at)}}
 		c.change(&next)
 		if unchanged(&stored, &next) != c.same {
-			t.Errorf("%s: the same is %v", name, !c.same)
+			t.Errorf("%s: unchanged is %v", name, !c.same)
 		}
 	}
 	gone := stored.DeepCopy()
 	gone.Conditions = append(gone.Conditions, condition(conditionRestored, corev1.ConditionTrue, at))
 	if next := (corev1.NodeStatus{Conditions: stored.Conditions[1:]}); unchanged(gone, &next) {
-		t.Error("a condition of the agent that no longer applies stays")
+		t.Error("the status counts as unchanged although a condition of the agent no longer applies")
 	}
 }

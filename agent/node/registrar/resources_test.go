@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// registeredBefore is an API with the node of an earlier agent, whose status cannot be written.
+// registeredBefore is an API with the node of an earlier agent. Writing its status fails.
 type registeredBefore struct {
 	client.Client
 	node corev1.Node
@@ -39,8 +39,8 @@ func (c *registeredBefore) Update(_ context.Context, ref client.Ref, change clie
 	return change(c.node.DeepCopy())
 }
 
-// Until its first status is written, the node has the resources of this agent, by which pods are admitted, and not
-// those of the agent before, for instance with another maximum number of pods.
+// Before its first write of the status, Registrar returns a node with the resources of this agent, which admission
+// needs, and not with those of an earlier agent, which may have had another --max-pods.
 func TestResourcesOfThisAgent(t *testing.T) {
 	t.Parallel()
 	pods := func(n int64) corev1.ResourceList {
@@ -58,13 +58,13 @@ func TestResourcesOfThisAgent(t *testing.T) {
 	}
 	if now := r.Current(); now.UID != "u" || now.Status.Allocatable.Pods().Value() != 500 ||
 		now.Status.Capacity.Pods().Value() != 500 {
-		t.Errorf("%s has %v", now.UID, now.Status.Allocatable)
+		t.Errorf("node %s has the allocatable resources %v", now.UID, now.Status.Allocatable)
 	}
 	api.node.Spec.Taints = []corev1.Taint{{Key: "new"}}
 	if now := r.Latest(t.Context()); len(now.Spec.Taints) != 1 || now.Status.Allocatable.Pods().Value() != 500 {
-		t.Errorf("after a change by somebody else: taints %v, %v", now.Spec.Taints, now.Status.Allocatable)
+		t.Errorf("after a change by another client: taints %v, allocatable %v", now.Spec.Taints, now.Status.Allocatable)
 	}
 	if n := api.node.Status.Allocatable.Pods().Value(); n != 110 {
-		t.Errorf("the API's object has changed: %d pods", n)
+		t.Errorf("Registrar changed the object of the API: %d pods", n)
 	}
 }

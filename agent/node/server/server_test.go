@@ -26,7 +26,7 @@ import (
 	"monopod/agent/node/server"
 )
 
-// node has one pod, whose streams are served by a runtime that answers in capitals.
+// node is a node with one pod. Its runtime echoes streams in upper case.
 type node struct {
 	*testing.T
 	runtime *url.URL
@@ -120,7 +120,7 @@ func newNode(t *testing.T, change func(*server.Config)) (n *node, at, dir string
 	return n, srv.URL, dir
 }
 
-// ask returns the status and the body of a response, without following redirects.
+// ask returns the status code and body of a response, without following redirects.
 func ask(t *testing.T, method, at string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, at, nil)
@@ -310,7 +310,7 @@ func TestWithoutDebugging(t *testing.T) {
 	}
 }
 
-// Usage is computed for each request, so few requests at a time get it.
+// The server limits concurrent requests for statistics, because it computes them for each request.
 func TestConcurrentScrapes(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -325,15 +325,15 @@ func TestConcurrentScrapes(t *testing.T) {
 		<-begun
 	}
 	if got := ask(t, "GET", at+"/stats/summary"); !strings.HasPrefix(got, "503") {
-		t.Errorf("the fifth request got %s", got)
+		t.Errorf("the fifth concurrent request got %s, want 503", got)
 	}
 	if got := ask(t, "GET", at+"/metrics"); !strings.HasPrefix(got, "200") {
-		t.Errorf("metrics: %s", got)
+		t.Errorf("/metrics got %s, want 200", got)
 	}
 	close(end)
 	for range 4 {
 		if got := <-answers; !strings.HasPrefix(got, "200") {
-			t.Errorf("got %s", got)
+			t.Errorf("a concurrent request got %s, want 200", got)
 		}
 	}
 }

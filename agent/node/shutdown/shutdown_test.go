@@ -32,10 +32,10 @@ func TestStages(t *testing.T) {
 		got = append(got, "then")
 	}
 	if all := strings.Join(got, ", "); all != "a 20s, b 5s, c 1s, then, vital 10s, then" {
-		t.Error(all)
+		t.Error("stages: ", all)
 	}
 	if stages := p.Stages(nil, critical); len(stages) != 0 {
-		t.Errorf("no pods to end: %v", stages)
+		t.Errorf("stages without pods: %v", stages)
 	}
 }
 
@@ -53,14 +53,14 @@ func TestStagesByPriority(t *testing.T) {
 		got = append(got, s.Time.String())
 	}
 	if all := strings.Join(got, " "); all != "10 0 -5 1s 5000 9 1000 3s" {
-		t.Error(all)
+		t.Error("stages: ", all)
 	}
 }
 
 func TestWithin(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[time.Duration]string{
-		time.Minute:      "[]", // as they are
+		time.Minute:      "[]", // unchanged
 		32 * time.Second: "[]",
 		17 * time.Second: "[{0 10s} {2000000000 5s}]",
 		time.Second:      "[{0 0s} {2000000000 0s}]",
@@ -71,7 +71,7 @@ func TestWithin(t *testing.T) {
 	}
 	none := shutdown.Default().Within(0)
 	if got, want := fmt.Sprint(none.Within(0)), fmt.Sprint(none); got != want {
-		t.Errorf("less than nothing: %v, want %v", got, want)
+		t.Errorf("a second limit of 0: %v, want %v", got, want)
 	}
 }
 
@@ -147,6 +147,6 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	if len(n.asked) != 1 || n.asked[0].Total != 5*time.Second {
-		t.Errorf("asked for %v", n.asked)
+		t.Errorf("shutdowns requested: %v, want one of 5s", n.asked)
 	}
 }

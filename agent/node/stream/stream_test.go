@@ -86,7 +86,7 @@ func (w *world) PortForward(_ context.Context, req *cri.PortForwardRequest) (str
 	return "http://127.0.0.1/forward", nil
 }
 
-// written writes a line to the log of an instance of c.
+// written writes a log with one line for an instance of c.
 func (w *world) written(attempt uint32, line string) {
 	w.Helper()
 	path := w.dir.Path(pod(), &status.Container{Name: "c", Attempt: attempt})
@@ -98,7 +98,7 @@ func (w *world) written(attempt uint32, line string) {
 	}
 }
 
-// pod has the container c, which has run.
+// pod returns a pod whose container c has run.
 func pod() *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	p.Namespace, p.Name, p.UID = "default", "p", "1"
@@ -126,20 +126,20 @@ func TestLogs(t *testing.T) {
 		has    []status.Container
 		opts   corev1.PodLogOptions
 		change func(*corev1.Pod)
-		want   string // of the log, or of the error
+		want   string // the log or the error
 	}{
-		"the newest": {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
-		"the one before": {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)},
+		"current": {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
+		"previous": {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)},
 			opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
-		"no one before": {has: []status.Container{instance(1, status.Running)},
+		"no previous": {has: []status.Container{instance(1, status.Running)},
 			opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
-		"ended, and to start again": {has: []status.Container{instance(1, status.Exited)},
+		"terminated, waits for restart": {has: []status.Container{instance(1, status.Exited)},
 			opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
-		"init container that starts again": {has: []status.Container{instance(1, status.Exited)},
+		"init container waits for restart": {has: []status.Container{instance(1, status.Exited)},
 			opts: corev1.PodLogOptions{Previous: true}, change: initializing, want: "first\n"},
 		"not started": {has: []status.Container{instance(1, status.Created)},
 			want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
-		"waits":             {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
+		"waiting":           {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
 		"no such container": {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestRunInContainer(t *testing.T) {
 	if out, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"ls"}); err != nil ||
 		string(out) != "out err" ||
 		w.asked != "3" {
-		t.Errorf("%q of %s, %v", out, w.asked, err)
+		t.Errorf("output %q of container %s, error %v", out, w.asked, err)
 	}
 	if _, err := w.streams().RunInContainer(t.Context(), pod(), "c", []string{"false", "x"}); err == nil ||
 		err.Error() != "command 'false x' exited with 1: no" {
@@ -207,7 +207,7 @@ func TestRunInContainer(t *testing.T) {
 	}
 	if _, err := newWorld(t, instance(3, status.Exited)).streams().RunInContainer(t.Context(), pod(), "c",
 		[]string{"ls"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("in one that has ended: %v", err)
+		t.Errorf("in a terminated container: %v", err)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestPortForward(t *testing.T) {
 	w.seen.Store(&status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}})
 	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); err != nil ||
 		w.asked != "s" {
-		t.Errorf("asked for %q, %v", w.asked, err)
+		t.Errorf("port forward to sandbox %q, error %v", w.asked, err)
 	}
 	w.none = true
 	if _, err := w.streams().PortForward(t.Context(), pod(), &corev1.PodPortForwardOptions{}); !apierrors.IsNotFound(err) {
@@ -229,7 +229,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// Right after a start the node waits for its list and finds a running pod.
+// Right after a start, Exec waits for the first list of pods and for the observation of the pod.
 func TestPodBeforeFirstList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestPodBeforeFirstList(t *testing.T) {
 			time.Since(start) != 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		w.known = make(chan struct{}) // and never
+		w.known = make(chan struct{}) // never closed
 		start = time.Now()
 		if _, err := w.streams().Exec(t.Context(), pod(), &corev1.PodExecOptions{Container: "c"}); err != nil ||
 			time.Since(start) != 10*time.Second {

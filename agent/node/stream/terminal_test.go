@@ -16,7 +16,7 @@ import (
 	"monopod/agent/runtime"
 )
 
-// onTerminal starts a process with a terminal of its own, and waits for its first output.
+// onTerminal starts a process on a new terminal, and waits for its first output.
 func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -48,17 +48,17 @@ func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestTerminalThatIsLeft: when the client disconnects, the process of its terminal gets SIGHUP, and is killed if it
-// ignores the signal. Other processes keep running.
-func TestTerminalThatIsLeft(t *testing.T) {
+// TestClientLeavesTerminal checks that the process on the terminal of a client that disconnects gets SIGHUP, and
+// SIGKILL if it ignores SIGHUP. Other processes keep running.
+func TestClientLeavesTerminal(t *testing.T) {
 	t.Parallel()
-	// Programs do not ignore SIGHUP, also if this one was started by nohup.
+	// With a handler, child processes do not inherit an ignored SIGHUP, for instance from nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	for name, c := range map[string]struct {
 		command []string
 		ended   syscall.Signal
 	}{
-		"ends":           {[]string{"sh", "-c", "echo; exec sleep 3600"}, syscall.SIGHUP},
+		"default":        {[]string{"sh", "-c", "echo; exec sleep 3600"}, syscall.SIGHUP},
 		"ignores SIGHUP": {[]string{"sh", "-c", `trap "" HUP; echo; sleep 3600; :`}, syscall.SIGKILL},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,9 +70,9 @@ func TestTerminalThatIsLeft(t *testing.T) {
 				all := []runtime.Process{{ID: "other", PID: other.Process.Pid}, {ID: "none", PID: os.Getpid()},
 					{ID: "left", PID: left.Process.Pid}}
 				if calls++; calls == 1 {
-					return all[:1], nil // before it was started
+					return all[:1], nil // before the start of the process
 				}
-				cancel() // the client leaves at once
+				cancel() // the client disconnects at once
 				return all, nil
 			}
 			if _, err := w.streams().Exec(ctx, pod(),
@@ -81,10 +81,10 @@ func TestTerminalThatIsLeft(t *testing.T) {
 			}
 			_ = left.Wait()
 			if got := left.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != c.ended {
-				t.Errorf("ended by %v, want %v", got.Signal(), c.ended)
+				t.Errorf("the process was terminated by %v, want %v", got.Signal(), c.ended)
 			}
 			if err := other.Process.Signal(syscall.Signal(0)); err != nil {
-				t.Errorf("the other one: %v", err)
+				t.Errorf("the other process does not run: %v", err)
 			}
 			_ = other.Process.Kill()
 			_ = other.Wait()

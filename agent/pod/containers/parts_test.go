@@ -29,7 +29,7 @@ import (
 
 type reader struct{ relist.Runtime }
 
-// machine is a runtime that records its calls, with the second.
+// machine is a runtime that records its calls and their times.
 type machine struct {
 	reader
 	Runtime
@@ -62,7 +62,7 @@ func (m *machine) ExecSync(_ context.Context, id string, cmd []string,
 	return nil, nil, 0, m.hook
 }
 
-// world contains the parts of a pod with running containers.
+// world returns the stopper and the observer of a pod with running containers.
 func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, *observe.Observer) {
 	t.Helper()
 	m.began = time.Now()
@@ -82,7 +82,7 @@ func sidecar(name string) corev1.Container {
 	return corev1.Container{Name: name, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}
 }
 
-// Sidecars end after the others, in reverse order, with the remaining grace period.
+// Sidecars are stopped after the other containers, in reverse order, with the remaining grace period.
 func TestStopOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,12 +96,12 @@ func TestStopOrder(t *testing.T) {
 			t.Errorf("%v: %+v", err, o.Observed())
 		}
 		if want := []string{"0s bye in b", "1s stop b 4s", "1s stop s2 4s", "1s stop s1 4s"}; !slices.Equal(m.calls, want) {
-			t.Errorf("%q, want %q", m.calls, want)
+			t.Errorf("calls %q, want %q", m.calls, want)
 		}
 	})
 }
 
-// A preStop hook runs once, unless the runtime was unavailable, and always leaves the container two seconds.
+// A preStop hook runs once, or again if the runtime was unavailable. The container always has two seconds after it.
 func TestPreStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestPreStop(t *testing.T) {
 		m := &machine{hook: grpcstatus.Error(codes.Unavailable, "away")}
 		s, o := world(t, pod, m, "b")
 		if err := s.StopWithin(t.Context(), pod, 2*time.Second); err == nil {
-			t.Error("stopped without its hook")
+			t.Error("the container was stopped although its hook did not run")
 		}
 		o.ContainerCreated(status.Container{ID: "b", Name: "b", State: status.Running})
 		m.hook, m.calls = nil, nil
@@ -118,19 +118,19 @@ func TestPreStop(t *testing.T) {
 			t.Error(err)
 		}
 		if want := []string{"1s bye in b", "2s stop b 2s"}; !slices.Equal(m.calls, want) {
-			t.Errorf("%q, want %q", m.calls, want)
+			t.Errorf("calls %q, want %q", m.calls, want)
 		}
 		if s.hooks.Executed() != 1 {
-			t.Error("it would run again")
+			t.Error("the hook was not recorded as executed")
 		}
 		if s.hooks.ForgetRemoved(func(string) bool { return false }); s.hooks.Executed() != 0 {
-			t.Error("remembered for good")
+			t.Error("the record of the hook remains after the removal of the container")
 		}
 	})
 }
 
-// A crashing container waits longer each time, with one event for each wait; one that is created again because
-// its start was interrupted does not wait.
+// The backoff of a crashing container grows, with one event per restart. A container whose start was interrupted is
+// recreated without backoff.
 func TestBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,20 +156,20 @@ func TestBackOff(t *testing.T) {
 		fixed := &corev1.Container{Name: "c", Image: "fixed"}
 		last := &status.Container{State: status.Exited, FinishedAt: time.Now(), Hash: spec.Hash(fixed)}
 		if s.resetBackoff(fixed, last); s.backOff(pod, "c", last) == nil {
-			t.Error("the same image does not wait")
+			t.Error("no backoff with the same image")
 		}
 		last.Hash = spec.Hash(&corev1.Container{Name: "c", Image: "broken"})
 		if s.resetBackoff(fixed, last); s.backOff(pod, "c", last) != nil {
-			t.Error("another image waits")
+			t.Error("backoff with another image")
 		}
 		s.recreated = map[string]int{"c": 1}
 		if err := s.backOff(pod, "c", &status.Container{State: status.Exited, FinishedAt: time.Now()}); err != nil {
-			t.Errorf("created again: %v", err)
+			t.Errorf("backoff of a recreated container: %v", err)
 		}
 	})
 }
 
-// Attempts continue from the runtime's number, or from the stored one.
+// The next attempt follows the attempt in the runtime or the restart count in the stored status.
 func TestNextAttempt(t *testing.T) {
 	t.Parallel()
 	ran := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4,
@@ -182,22 +182,22 @@ func TestNextAttempt(t *testing.T) {
 		want   uint32
 	}{
 		"the first":                        {nil, nil, 0},
-		"one that ended":                   {&status.Container{State: status.Exited, Attempt: 2}, nil, 3},
-		"one that was not started":         {&status.Container{State: status.Created, Attempt: 2}, nil, 2},
+		"terminated":                       {&status.Container{State: status.Exited, Attempt: 2}, nil, 3},
+		"not started":                      {&status.Container{State: status.Created, Attempt: 2}, nil, 2},
 		"stored":                           {nil, []corev1.ContainerStatus{ran}, 5},
-		"stored, it was removed unstarted": {nil, []corev1.ContainerStatus{never}, 4},
+		"stored, removed before its start": {nil, []corev1.ContainerStatus{never}, 4},
 	} {
 		s := NewStarter(&Node{}, &identity.Pod{},
 			Parts{Stored: func(*corev1.Pod) *corev1.PodStatus { return &corev1.PodStatus{ContainerStatuses: c.stored} }})
 		if got := s.nextAttempt(&corev1.Pod{}, "c", c.last); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+			t.Errorf("%s: attempt %d, want %d", name, got, c.want)
 		}
 	}
 }
 
 // A container that was killed after an interrupted start, before it was observed running, is recreated with the same
 // attempt number. A container that ended by itself, or was observed running, restarts with the next number.
-func TestSpoiledStart(t *testing.T) {
+func TestStartInterrupted(t *testing.T) {
 	t.Parallel()
 	started := time.Unix(1, 0)
 	for name, tc := range map[string]struct {
@@ -206,7 +206,7 @@ func TestSpoiledStart(t *testing.T) {
 		want     bool
 	}{
 		"killed during an interrupted start": {&pending{id: "x"}, 137, true},
-		"killed after it was seen to run":    {&pending{id: "x", reported: true}, 137, false},
+		"killed after it was observed":       {&pending{id: "x", reported: true}, 137, false},
 		"ended by itself":                    {&pending{id: "x"}, 1, false},
 		"start of another instance":          {&pending{id: "y"}, 137, false},
 		"start was not interrupted":          {nil, 137, false},
@@ -218,7 +218,7 @@ func TestSpoiledStart(t *testing.T) {
 		c := &status.Container{ID: "x", Name: "c", State: status.Exited, Reason: "Error", ExitCode: tc.exitCode,
 			StartedAt: started}
 		if got := s.startInterrupted(&corev1.Pod{}, c); got != tc.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: interrupted %v", name, got)
 		}
 	}
 }

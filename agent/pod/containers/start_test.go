@@ -9,7 +9,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// TestPrivateMount: the error about an impossible mount propagation contains the remedy.
+// TestPrivateMount checks that the error about a private mount contains the remedy.
 func TestPrivateMount(t *testing.T) {
 	t.Parallel()
 	err := withRemedy(
@@ -18,14 +18,14 @@ func TestPrivateMount(t *testing.T) {
 		),
 	)
 	if !strings.Contains(err.Error(), "run mount --make-rshared /srv there") {
-		t.Error(err)
+		t.Error("no remedy in the error: ", err)
 	}
 	if plain := errors.New("no"); !errors.Is(withRemedy(plain), plain) {
-		t.Error("another error is changed")
+		t.Error("withRemedy changed another error")
 	}
 }
 
-// The second text is containerd 2.4's.
+// containerd 2.4 returns the second error.
 func TestReasonOfFailedCreation(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

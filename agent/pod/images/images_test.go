@@ -18,7 +18,7 @@ import (
 	"monopod/agent/pod/pace"
 )
 
-// registry has one image, once it is pulled.
+// registry is a puller of images and a runtime with the images in present.
 type registry struct {
 	pulls   int
 	err     error
@@ -84,12 +84,12 @@ func TestBring(t *testing.T) {
 		}
 		r = &registry{err: &pull.Error{Reason: "ErrImagePull", Message: "no such image", Retry: 10 * time.Second}}
 		if img, b, _ := bring(t, r, pod); img != nil || b.Reason != "ErrImagePull" || b.Retry != 10*time.Second {
-			t.Errorf("not there: %v, %+v", img, b)
+			t.Errorf("failed pull: %v, %+v", img, b)
 		}
 	})
 }
 
-// never is a runtime whose images must not be pulled: before and after archives were imported.
+// never is a puller for the policy Never: the runtime has the images before, and after the import the images after.
 type never struct {
 	registry
 	before, after map[string]*cri.Image
@@ -112,8 +112,8 @@ func (n *never) ImageStatus(_ context.Context, name string) (*cri.Image, error) 
 	}
 }
 
-// TestNeverWaitsForArchives: a missing image with the policy Never fails only after the archives of the start were
-// imported. A present image does not wait for them.
+// TestNeverWaitsForArchives checks that a missing image with the policy Never fails only after the import of archives
+// at the start, and that a present image does not wait.
 func TestNeverWaitsForArchives(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{
@@ -122,7 +122,7 @@ func TestNeverWaitsForArchives(t *testing.T) {
 	here := map[string]*cri.Image{"web:1": {Id: "here"}}
 	for name, c := range map[string]struct {
 		before, after map[string]*cri.Image // the images before and after the import, which takes five seconds
-		want          string                // image, or reason
+		want          string                // the image or the reason of the failure
 		took          time.Duration
 	}{
 		"present":           {here, here, "here", 0},
@@ -166,7 +166,7 @@ func TestNeverWaitsForArchives(t *testing.T) {
 	}
 }
 
-// A runtime that cannot mount images would silently mount an empty folder.
+// A runtime without support for image volumes would silently mount an empty folder, so the agent returns an error.
 func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
@@ -178,14 +178,14 @@ func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 		},
 	}}
 	if _, b, _ := bring(t, &registry{}, pod); b.Reason != "ImageVolumeMountFailed" || b.Retry != pace.Config {
-		t.Errorf("%+v", b)
+		t.Errorf("the container is blocked by %+v", b)
 	}
 	if got := images.VolumeImages(pod); len(got) != 1 || got[0] != "docker.io/library/data:1" {
-		t.Error(got)
+		t.Error("images of volumes: ", got)
 	}
 }
 
-// TestFindPresent: an image that must be pulled, also because the pod may not use the present one, is not found.
+// TestFindPresent checks that FindPresent returns only images that Puller.Present returns.
 func TestFindPresent(t *testing.T) {
 	t.Parallel()
 	r := &registry{present: map[string]*cri.Image{"web": {Id: "here"}}}
@@ -196,6 +196,6 @@ func TestFindPresent(t *testing.T) {
 		[]*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}},
 	)
 	if len(found) != 1 || found["a"].GetId() != "here" {
-		t.Error(found)
+		t.Error("found: ", found)
 	}
 }

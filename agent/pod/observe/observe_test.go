@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/relist"
 )
 
-// machine is a runtime with one sandbox and the containers it is given.
+// machine is a runtime with one sandbox and the given containers.
 type machine struct {
 	containers map[string]cri.ContainerState
 	err        error
@@ -68,27 +68,27 @@ func TestObserve(t *testing.T) {
 	o.MarkStale()
 	m.err = errors.New("away")
 	if _, _, err := o.Observe(t.Context()); err == nil {
-		t.Error("no error")
+		t.Error("Observe returned no error from the runtime")
 	}
 	m.err = nil
 	fresh, first, err := o.Observe(t.Context())
 	if !fresh || !first || err != nil || len(o.Observed().Alive()) != 1 || owners.Of("c") != "u" || owners.Of("s") != "u" {
-		t.Errorf("%v, %v, %v: %+v", fresh, first, err, o.Observed())
+		t.Errorf("fresh %v, first %v, error %v: %+v", fresh, first, err, o.Observed())
 	}
 	if fresh, _, _ := o.Observe(t.Context()); fresh {
 		t.Error("observed again although nothing was stale")
 	}
 	o.MarkStale()
 	if _, first, _ := o.Observe(t.Context()); first {
-		t.Error("observed for the first time twice")
+		t.Error("the second observation counts as the first")
 	}
 	pod := &corev1.Pod{}
 	if got := o.Facts(pod).Address(); got != "10.0.0.1" {
-		t.Error(got)
+		t.Error("address: ", got)
 	}
 	pod.Spec.HostNetwork = true
 	if got := o.Facts(pod).Address(); got != "192.0.2.1" {
-		t.Error(got)
+		t.Error("address on the host network: ", got)
 	}
 }
 
@@ -109,21 +109,21 @@ func TestEventsComeFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := o.Observed().ByID("c"); c.State != status.Exited || c.ExitCode != 3 {
-		t.Errorf("%+v", c)
+		t.Errorf("the terminated container is %+v", c)
 	}
 }
 
-func TestResultOfStop(t *testing.T) {
+func TestStopped(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
 	o, _ := observer(m)
 	o.ContainerCreated(status.Container{ID: "c", SandboxID: "s", State: status.Running})
 	if err := o.Stopped(t.Context(), "c"); !errors.Is(err, observe.ErrAlive) {
-		t.Error(err)
+		t.Error("Stopped with a running container: ", err)
 	}
 	delete(m.containers, "c")
 	if err := o.Stopped(t.Context(), "c"); err != nil || len(o.Observed().Alive()) > 0 {
-		t.Errorf("%v: %+v", err, o.Observed())
+		t.Errorf("Stopped with a removed container: %v: %+v", err, o.Observed())
 	}
 }
 
@@ -134,16 +134,16 @@ func TestFailedStartCountsAsExit(t *testing.T) {
 	o.StartFailed("c", errors.New("no such program"))
 	if c := o.Observed().ByID("c"); c.State != status.Exited || c.ExitCode != 128 || c.Reason != observe.StartError ||
 		!c.FinishedAt.Equal(time.Unix(100, 0)) {
-		t.Errorf("%+v", c)
+		t.Errorf("the container is %+v", c)
 	}
 }
 
-// Readers on other goroutines get the published state without the containers that were removed since.
+// Snapshot returns the published state without containers that were removed since.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o, owners := observer(&machine{})
 	if o.Snapshot() != nil {
-		t.Error("a snapshot before the worker has observed the pod")
+		t.Error("Snapshot returned a state before the first Publish")
 	}
 	o.ContainerCreated(status.Container{ID: "a"})
 	o.ContainerCreated(status.Container{ID: "b"})
@@ -152,13 +152,13 @@ func TestSnapshot(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("a snapshot was not published")
+		t.Error("Publish did not notify of the change")
 	}
 	if o.Removed("a"); len(o.Snapshot().Containers) != 1 || len(o.Observed().Containers) != 2 {
-		t.Errorf("%+v, %+v", o.Snapshot(), o.Observed())
+		t.Errorf("snapshot %+v, observed %+v", o.Snapshot(), o.Observed())
 	}
 	o.Forget("a")
 	if exists := o.ForgetRemovedOwners(); exists("a") || !exists("b") || owners.Count("u") != 1 {
-		t.Error("an ID that no longer exists is still recorded")
+		t.Error("the owner of a removed container is still recorded")
 	}
 }

@@ -31,14 +31,14 @@ func TestFailuresAndPanicsBackOff(t *testing.T) {
 	}
 	if !slices.Equal(failed, []int{1, 2, 4, 8, 10, 10}) ||
 		!slices.Equal(panicked, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
-		t.Errorf("failed steps: %v, steps that panicked: %v", failed, panicked)
+		t.Errorf("backoff of failures: %v, of panics: %v", failed, panicked)
 	}
 	if !p.Panicking() || !p.ResetPanics() || p.ResetPanics() {
-		t.Error("it is well once")
+		t.Error("Panicking must be true, and only the first ResetPanics may return true")
 	}
 	p.Succeeded()
 	if got := after(p.Failed); got != 1 {
-		t.Errorf("%d s after a step that went well", got)
+		t.Errorf("the backoff after a success is %d s, want 1", got)
 	}
 }
 
@@ -49,14 +49,14 @@ func TestEarliestRetryDecides(t *testing.T) {
 		p.RetryIn(d)
 	}
 	if p.Retry() != time.Second {
-		t.Error(p.Retry())
+		t.Error("retry in ", p.Retry())
 	}
-	if p.RetryIn(0); p.Retry() != time.Millisecond { // never 0: others must be able to run
-		t.Error(p.Retry())
+	if p.RetryIn(0); p.Retry() != time.Millisecond { // never 0, so that other workers can run
+		t.Error("retry in ", p.Retry())
 	}
 }
 
-func TestWhatBlocksAContainer(t *testing.T) {
+func TestWaiting(t *testing.T) {
 	t.Parallel()
 	var p pace.Pace
 	pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "i"}},
@@ -73,22 +73,22 @@ func TestWhatBlocksAContainer(t *testing.T) {
 	w := p.Waiting()
 	if len(w) != 2 || w["i"].Reason != "PodInitializing" || w["a"].Reason != "CrashLoopBackOff" ||
 		p.Retry() != time.Minute {
-		t.Errorf("%v, retry in %v", w, p.Retry())
+		t.Errorf("waiting: %v, retry in %v", w, p.Retry())
 	}
 	if p.Started("a"); len(p.Waiting()) != 1 {
-		t.Error(p.Waiting())
+		t.Error("waiting after a start: ", p.Waiting())
 	}
 }
 
-// A name that stays in use becomes an error; an unavailable runtime never does.
-func TestPatience(t *testing.T) {
+// A name in use counts as a failure after five attempts; an unavailable runtime never does.
+func TestUndecided(t *testing.T) {
 	t.Parallel()
 	var p pace.Pace
 	taken, away := grpcstatus.Error(codes.AlreadyExists, "name"), grpcstatus.Error(codes.Unavailable, "away")
 	for i := range 8 {
 		if got := p.Undecided(taken); got != (i < 5) || !p.Undecided(away) || p.Undecided(errors.New("other")) ||
 			p.Undecided(nil) {
-			t.Errorf("after %d failures: %v", i, got)
+			t.Errorf("after %d failures: undecided %v", i, got)
 		}
 		p.Failed()
 	}

@@ -34,15 +34,15 @@ func TestFor(t *testing.T) {
 		init    []corev1.Container
 		seen    status.Observed
 		failed  string
-		starter bool // sidecars have not started yet
+		starter bool // sidecars have not started
 		start   []string
 		kill    []string
 		sandbox bool
 		attempt uint32
 	}{
-		"nothing yet":       {start: []string{"a", "b"}, sandbox: true},
-		"nothing yet, init": {init: containers("i"), start: []string{"i"}, sandbox: true},
-		"sandbox up":        {seen: status.Observed{Sandboxes: up}, start: []string{"a", "b"}},
+		"new pod":       {start: []string{"a", "b"}, sandbox: true},
+		"new pod, init": {init: containers("i"), start: []string{"i"}, sandbox: true},
+		"sandbox up":    {seen: status.Observed{Sandboxes: up}, start: []string{"a", "b"}},
 		"all run": {seen: status.Observed{Sandboxes: up,
 			Containers: []status.Container{in(run, "a", "s", 0), in(run, "b", "s", 0)}}},
 		"one crashed": {seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(end, "a", "s", 1),
@@ -57,7 +57,7 @@ func TestFor(t *testing.T) {
 			in(end, "b", "s", 137)}}, start: []string{"a", "b"}, sandbox: true, attempt: 4},
 		"sandbox died, never": {policy: corev1.RestartPolicyNever, seen: status.Observed{Sandboxes: down,
 			Containers: []status.Container{in(end, "a", "s", 137), in(end, "b", "s", 137)}}},
-		"sandbox died, part": {policy: corev1.RestartPolicyOnFailure, seen: status.Observed{Sandboxes: down,
+		"sandbox died, one done": {policy: corev1.RestartPolicyOnFailure, seen: status.Observed{Sandboxes: down,
 			Containers: []status.Container{in(end, "a", "s", 0), in(end, "b", "s", 137)}}, start: []string{"b"}, sandbox: true,
 			attempt: 4},
 		"liveness": {seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(run, "a", "s", 0),
@@ -128,11 +128,11 @@ func TestChangedImageRestarts(t *testing.T) {
 		Failed:   func(string) (string, bool) { return "", false },
 	}
 	if p := plan.For(input); len(p.Kill) != 0 {
-		t.Errorf("killed unchanged: %+v", p)
+		t.Errorf("plan for an unchanged container: %+v", p)
 	}
 	pod.Spec.Containers[0].Image = "web:2"
 	if p := plan.For(input); len(p.Kill) != 1 || p.Kill[0].Message != "Container a definition changed, will be restarted" {
-		t.Errorf("plan: %+v", p)
+		t.Errorf("plan for a changed image: %+v", p)
 	}
 }
 
@@ -159,10 +159,10 @@ func TestRestartAll(t *testing.T) {
 		seen    []status.Container
 		trigger string // empty: none
 		kill    []string
-		dead    bool // the sandbox is
+		dead    bool // the sandbox is not ready
 	}{
 		"all run":         {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(run, "t", "s", 0)}},
-		"ended well":      {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(end, "t", "s", 0)}},
+		"exit code 0":     {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(end, "t", "s", 0)}},
 		"an earlier rule": {seen: []status.Container{in(end, "i", "s", 0), in(run, "a", "s", 0), in(end, "t", "s", 7)}},
 		"others run": {seen: []status.Container{in(run, "i", "s", 0), in(run, "a", "s", 0), in(run, "e", "s", 0),
 			in(end, "t", "s", 3)}, trigger: "t", kill: []string{"i", "a"}},
@@ -197,7 +197,7 @@ func TestRestartAll(t *testing.T) {
 			got = p.RestartAll.Name
 		}
 		if got != c.trigger || c.trigger != "" && (!slices.Equal(kill, c.kill) || p.NewSandbox || p.Start != nil) {
-			t.Errorf("%s: trigger %q, kill %v, %+v", name, got, kill, p)
+			t.Errorf("%s: trigger %q, kill %v, plan %+v", name, got, kill, p)
 		}
 	}
 }

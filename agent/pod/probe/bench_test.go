@@ -18,11 +18,10 @@ import (
 	"monopod/agent/pod/probe"
 )
 
-// 200 pods with one probe each, every 10 s, are 20 probes a second.
+// perSecond is the rate of probes of 200 pods with one probe every 10 s each.
 const perSecond = 20
 
-// processor returns the CPU time of this process. It includes the probed HTTP, TCP and gRPC servers, so the
-// result is too high.
+// processor returns the CPU time of this process. It includes the probed HTTP, TCP and gRPC servers, so it is too high.
 func processor(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -32,7 +31,7 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// handlers are one of each type, for servers on loopback.
+// handlers returns one handler of each type, for servers on loopback.
 func handlers(b *testing.B) map[string]*corev1.ProbeHandler {
 	b.Helper()
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -77,8 +76,8 @@ func BenchmarkProbe(b *testing.B) {
 	}
 }
 
-// BenchmarkManagers measures 200 pods with a probe by exec, HTTP or TCP each: for five seconds with periods of
-// one second, a tenth of the usual.
+// BenchmarkManagers measures 200 pods with one exec, HTTP or TCP probe each, for five seconds with a period of one
+// second, a tenth of the default.
 func BenchmarkManagers(b *testing.B) {
 	all := handlers(b)
 	for b.Loop() {
@@ -89,7 +88,7 @@ func BenchmarkManagers(b *testing.B) {
 			one := target(&corev1.Container{LivenessProbe: &corev1.Probe{
 				ProbeHandler: *all[[]string{"exec", "http", "tcp"}[i%3]], PeriodSeconds: 1, TimeoutSeconds: 1,
 				FailureThreshold: 1}})
-			one.Host, one.Adopted = "127.0.0.1", true // spread over the period
+			one.Host, one.Adopted = "127.0.0.1", true // probes of adopted containers are spread over the period
 			managers[i].Add(b.Context(), one)
 		}
 		time.Sleep(5 * time.Second)

@@ -47,7 +47,7 @@ func get(path string, headers ...corev1.HTTPHeader) *corev1.HTTPGetAction {
 	return &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("web"), HTTPHeaders: headers}
 }
 
-// answers are the paths of a web server with everything that a probe can meet.
+// answers is a web server with a path for every kind of response.
 func answers(w http.ResponseWriter, r *http.Request) {
 	step, last := strings.CutPrefix(r.URL.Path, "/steps/")
 	left, _ := strconv.Atoi(step)
@@ -56,7 +56,7 @@ func answers(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, fmt.Sprintf("/steps/%d", left-1), http.StatusFound)
 	case r.URL.Path == "/away":
 		http.Redirect(w, r, "http://example.invalid/", http.StatusFound)
-	case r.URL.Path == "/port": // the host counts
+	case r.URL.Path == "/port": // a redirect to the same host
 		http.Redirect(w, r, "http://"+r.Host+"/200", http.StatusMovedPermanently)
 	case r.URL.Path == "/long":
 		w.WriteHeader(http.StatusMultipleChoices)
@@ -75,8 +75,8 @@ func answers(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A status from 200 to 399 is a success; so is a redirect to another host, with a warning. Ten redirects within
-// the container are followed.
+// A status code from 200 to 399 is a success. A redirect to another host is a success with a warning. A probe follows
+// up to ten redirects within the container.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	const redirected = "Probe terminated redirects, Response body: "
@@ -102,7 +102,7 @@ func TestHTTP(t *testing.T) {
 				t.Errorf("warning %.80q (%d bytes), want %.80q", warning, len(warning), want.warning)
 			}
 			if (err == nil) != (want.err == "") || err != nil && !strings.HasSuffix(err.Error(), want.err) {
-				t.Errorf("%v, want %q", err, want.err)
+				t.Errorf("error %v, want %q", err, want.err)
 			}
 		})
 	}
@@ -117,11 +117,11 @@ func TestTCP(t *testing.T) {
 	}
 	h.TCPSocket.Port = intstr.FromString("no such port")
 	if _, err := (probe.Caller{}).Do(t.Context(), h, at, time.Minute); err == nil {
-		t.Error("a port that does not exist")
+		t.Error("a probe of a port name that does not exist succeeded")
 	}
 }
 
-// A request has upstream's headers, or the user's instead.
+// A request has the default headers of upstream, unless the user sets them.
 func TestHTTPHeaders(t *testing.T) {
 	t.Parallel()
 	type seen struct{ host, agent, accept, more string }
@@ -166,7 +166,7 @@ func TestHTTPHeaders(t *testing.T) {
 	}
 }
 
-// A hook succeeds with any response; it fails without one.
+// A hook succeeds with any response, and fails without one.
 func TestHTTPHook(t *testing.T) {
 	t.Parallel()
 	at := serve(t, answers)
@@ -176,7 +176,7 @@ func TestHTTPHook(t *testing.T) {
 		}
 	}
 	if _, err := (probe.Caller{}).HTTPHook(t.Context(), get("/steps/11"), at, time.Minute); err == nil {
-		t.Error("redirects without end")
+		t.Error("a hook with more than ten redirects succeeded")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -186,11 +186,11 @@ func TestHTTPHook(t *testing.T) {
 	l.Close()
 	closed := &corev1.HTTPGetAction{Host: host, Port: intstr.FromInt(port)}
 	if _, err := (probe.Caller{}).HTTPHook(t.Context(), closed, at, time.Minute); err == nil {
-		t.Error("no error without a server")
+		t.Error("a hook without a server succeeded")
 	}
 }
 
-// A hook with HTTPS to a server without TLS is repeated without secrets.
+// An HTTPS hook to a server without TLS is repeated over HTTP, without the header Authorization.
 func TestHTTPSHookOfAPlainServer(t *testing.T) {
 	t.Parallel()
 	asked := make(chan http.Header, 1)
@@ -199,14 +199,14 @@ func TestHTTPSHookOfAPlainServer(t *testing.T) {
 	a.Scheme = corev1.URISchemeHTTPS
 	warning, err := (probe.Caller{}).HTTPHook(t.Context(), a, at, time.Minute)
 	if err != nil || !strings.HasSuffix(warning, "got HTTP response, retry with HTTP succeeded") {
-		t.Fatalf("%q, %v", warning, err)
+		t.Fatalf("warning %q, error %v", warning, err)
 	}
 	if h := <-asked; h.Get("Authorization") != "" || h.Get("X-More") != "1" {
 		t.Errorf("headers %v", h)
 	}
 }
 
-// Each warning of a successful probe is reported.
+// The manager reports each warning of a successful probe.
 func TestWarningsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestWarningsAreReported(t *testing.T) {
 			t.Fatalf("ready %t, %d warnings", m.Ready("id"), len(warnings))
 		}
 		if got, want := <-warnings, "idReadinessProbe terminated redirects, Response body: away"; got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("warning %q, want %q", got, want)
 		}
 	})
 }

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// container answers probes by exec.
+// container is a runtime that answers exec probes.
 type container struct {
 	sick  atomic.Bool
 	asked atomic.Int32
@@ -64,17 +64,17 @@ func TestReadinessFollowsThresholds(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if m.Ready("id") != want {
-				t.Errorf("ready is not %v", want)
+				t.Errorf("ready is %v, want %v", !want, want)
 			}
 		}
-		time.Sleep(6 * time.Second) // first success at 5 s
+		time.Sleep(6 * time.Second) // first success after 5 s
 		ready(false)
-		time.Sleep(10 * time.Second) // second at 15 s
+		time.Sleep(10 * time.Second) // second success after 15 s
 		ready(true)
 		c.sick.Store(true)
-		time.Sleep(20 * time.Second) // failures at 25, 35 s
+		time.Sleep(20 * time.Second) // failures after 25 and 35 s
 		ready(true)
-		time.Sleep(10 * time.Second) // third at 45 s
+		time.Sleep(10 * time.Second) // third failure after 45 s
 		ready(false)
 	})
 }
@@ -92,22 +92,22 @@ func TestStartupGatesTheOthers(t *testing.T) {
 		}))
 		time.Sleep(5500 * time.Millisecond)
 		if _, failed := m.Failed("id"); failed || m.Started("id") || m.Ready("id") {
-			t.Error("not gated")
+			t.Error("failed, started or ready before the success of the startup probe")
 		}
 		c.sick.Store(false)
 		time.Sleep(time.Second)
 		if !m.Started("id") || !m.Ready("id") {
-			t.Error("not started")
+			t.Error("not started and ready after the success of the startup probe")
 		}
 		c.sick.Store(true)
 		time.Sleep(1100 * time.Millisecond)
 		if kind, failed := m.Failed("id"); !failed || kind != probe.Liveness {
-			t.Error("liveness did not fail")
+			t.Error("the liveness probe did not fail")
 		}
 		asked := c.asked.Load()
 		time.Sleep(time.Minute)
 		if c.asked.Load() != asked {
-			t.Error("a condemned container is asked on")
+			t.Error("the manager still probes a failed container")
 		}
 	})
 }
@@ -126,10 +126,10 @@ func TestStartupFails(t *testing.T) {
 			target(&corev1.Container{StartupProbe: execProbe(corev1.Probe{PeriodSeconds: 1, FailureThreshold: 3})}))
 		time.Sleep(time.Minute)
 		if kind, failed := m.Failed("id"); !failed || kind != probe.Startup {
-			t.Error("startup did not fail")
+			t.Error("the startup probe did not fail")
 		}
 		if mu.Lock(); failures != 3 {
-			t.Errorf("%d failures reported", failures)
+			t.Errorf("%d failures reported, want 3", failures)
 		}
 		mu.Unlock()
 	})
@@ -152,13 +152,13 @@ func TestAdoptedKeepsItsState(t *testing.T) {
 		}
 		time.Sleep(11 * time.Second)
 		if c.asked.Load() == 0 {
-			t.Error("an adopted container is not asked")
+			t.Error("the manager does not probe an adopted container")
 		}
 		m.Keep(func(string) bool { return false })
 		asked := c.asked.Load()
 		time.Sleep(time.Minute)
 		if c.asked.Load() != asked {
-			t.Error("a container that was not kept is still probed")
+			t.Error("the manager still probes a container after Keep dropped it")
 		}
 	})
 }
@@ -206,13 +206,13 @@ func TestGRPC(t *testing.T) {
 	_, port = hostPort(t, other.Addr().String())
 	h.GRPC.Port = int32(port)
 	fails(
-		"a server without the protocol",
+		"server without the health protocol",
 		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service "+
 			"grpc.health.v1.Health",
 	)
 }
 
-// A server that does not answer the connection, or the request.
+// A failed connection is reported as a timeout, as by upstream.
 func TestGRPCTimeouts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func (b broken) ExecSync(context.Context, string, []string, time.Duration) ([]by
 	return nil, nil, 0, b.error
 }
 
-// TestUnknownResultsDoNotCount: an unavailable runtime fails no container.
+// TestUnknownResultsDoNotCount checks that no probe fails because the runtime is unavailable.
 func TestUnknownResultsDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestUnknownResultsDoNotCount(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, failed := m.Failed("id"); failed || !m.Ready("id") {
-			t.Error("a container fails because the runtime is unavailable")
+			t.Error("a probe failed because the runtime is unavailable")
 		}
 	})
 }
@@ -263,7 +263,7 @@ func TestExecTimeout(t *testing.T) {
 		time.Second)
 	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) || err == nil ||
 		err.Error() != `command timed out: "sleep 5" timed out after 1s` {
-		t.Errorf("%v", err)
+		t.Errorf("error of an exec probe that times out: %v", err)
 	}
 }
 
@@ -272,9 +272,9 @@ func TestExecErrors(t *testing.T) {
 	h := &corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
 	if _, err := (probe.Caller{Exec: broken{errors.New("no runtime")}}).Do(t.Context(), h, probe.Target{},
 		time.Second); err == nil {
-		t.Error("no error")
+		t.Error("no error from an unavailable runtime")
 	}
 	if _, err := (probe.Caller{}).Do(t.Context(), &corev1.ProbeHandler{}, probe.Target{}, time.Second); err == nil {
-		t.Error("a probe without a handler")
+		t.Error("a probe without a handler succeeded")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// amounts are requests, and equal limits; empty: none.
+// amounts returns requests and equal limits; an empty string omits the resource.
 func amounts(cpu, memory string) corev1.ResourceRequirements {
 	list := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
@@ -22,7 +22,7 @@ func amounts(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 }
 
-// pod has one container c.
+// pod returns a pod with one container, c.
 func pod(cpu, memory string, policy ...corev1.ContainerResizePolicy) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: amounts(cpu, memory),
 		ResizePolicy: policy}}}}
@@ -30,7 +30,7 @@ func pod(cpu, memory string, policy ...corev1.ContainerResizePolicy) *corev1.Pod
 
 func cpu(r *corev1.ResourceRequirements) string { return r.Requests.Cpu().String() }
 
-func TestAsked(t *testing.T) {
+func TestRequested(t *testing.T) {
 	t.Parallel()
 	other := pod("1", "1Gi")
 	other.Spec.Containers[0].Name = "other"
@@ -38,21 +38,21 @@ func TestAsked(t *testing.T) {
 	onlyLimit.Spec.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("2")
 	for name, c := range map[string]struct {
 		next             *corev1.Pod
-		asked, requested bool // of cpu
+		asked, requested bool // the resources differ, the CPU request differs
 	}{
-		"the same":              {pod("1000m", "1024Mi"), false, false},
-		"more cpu":              {pod("2", "1Gi"), true, true},
-		"more memory":           {pod("1", "2Gi"), true, false},
-		"a higher limit of cpu": {onlyLimit, true, false},
-		"no amount of cpu":      {pod("", "1Gi"), true, true},
-		"another container":     {other, false, false},
+		"the same":          {pod("1000m", "1024Mi"), false, false},
+		"more cpu":          {pod("2", "1Gi"), true, true},
+		"more memory":       {pod("1", "2Gi"), true, false},
+		"higher cpu limit":  {onlyLimit, true, false},
+		"no cpu":            {pod("", "1Gi"), true, true},
+		"another container": {other, false, false},
 	} {
 		had := pod("1", "1Gi")
 		if got := resize.Requested(&c.next.Spec, &had.Spec); got != c.asked {
-			t.Errorf("%s: asked %v", name, got)
+			t.Errorf("%s: Requested returned %v", name, got)
 		}
 		if got := spec.RequestChanged(&c.next.Spec, &had.Spec, corev1.ResourceCPU); got != c.requested {
-			t.Errorf("%s: requested %v", name, got)
+			t.Errorf("%s: RequestChanged returned %v", name, got)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func TestFreeResources(t *testing.T) {
 		corev1.ResourcePods: resource.MustParse("9")}
 	others := []*corev1.Pod{pod("2", "")}
 	for name, c := range map[string]struct{ cpu, reason string }{
-		"room":       {"2", ""},
-		"not now":    {"3", corev1.PodReasonDeferred},
-		"not at all": {"5", corev1.PodReasonInfeasible},
+		"fits":       {"2", ""},
+		"deferred":   {"3", corev1.PodReasonDeferred},
+		"infeasible": {"5", corev1.PodReasonInfeasible},
 	} {
 		got := resize.Pending(pod(c.cpu, ""), others, node)
 		if got == nil && c.reason != "" || got != nil && (got.Reason != c.reason || got.Type != corev1.PodResizePending) {
@@ -87,13 +87,13 @@ func TestPlan(t *testing.T) {
 		restarts int
 		changes  int
 	}{
-		"nothing new":              {pod("1", "1Gi", restart), status.Running, 0, 0},
-		"cpu in place":             {pod("2", "1Gi", restart), status.Running, 0, 1},
-		"memory by a restart":      {pod("1", "2Gi", restart), status.Running, 1, 0},
-		"both by a restart":        {pod("2", "2Gi", restart), status.Running, 1, 0},
-		"memory in place":          {pod("1", "2Gi"), status.Running, 0, 1},
-		"one that does not run":    {pod("2", "2Gi"), status.Exited, 0, 0},
-		"one that is not known of": {&corev1.Pod{}, status.Running, 0, 0},
+		"nothing new":          {pod("1", "1Gi", restart), status.Running, 0, 0},
+		"cpu in place":         {pod("2", "1Gi", restart), status.Running, 0, 1},
+		"memory by a restart":  {pod("1", "2Gi", restart), status.Running, 1, 0},
+		"both by a restart":    {pod("2", "2Gi", restart), status.Running, 1, 0},
+		"memory in place":      {pod("1", "2Gi"), status.Running, 0, 1},
+		"terminated container": {pod("2", "2Gi"), status.Exited, 0, 0},
+		"unknown container":    {&corev1.Pod{}, status.Running, 0, 0},
 	} {
 		has := amounts("1", "1Gi")
 		seen := &status.Observed{Containers: []status.Container{{ID: "1", Name: "c", State: c.state, Resources: &has}}}
@@ -109,7 +109,7 @@ func TestKeepAndWidest(t *testing.T) {
 	next, had := pod("1", "2Gi"), pod("2", "1Gi")
 	if kept := resize.KeepResources(next, had); cpu(&kept.Spec.Containers[0].Resources) != "2" ||
 		cpu(&next.Spec.Containers[0].Resources) != "1" {
-		t.Errorf("kept %v of %v", kept.Spec, next.Spec)
+		t.Errorf("with the previous resources: %v, original: %v", kept.Spec, next.Spec)
 	}
 	has := amounts("2", "1Gi")
 	wide := resize.Widest(next, &corev1.ResourceRequirements{},
@@ -119,17 +119,17 @@ func TestKeepAndWidest(t *testing.T) {
 	}
 }
 
-// TestLevel: what only the containers have is in the status, but not of the pod itself.
+// TestLevel checks that Level returns only resources that the spec of the pod itself sets.
 func TestLevel(t *testing.T) {
 	t.Parallel()
 	p := pod("1", "1Gi")
 	p.Status.Resources = new(amounts("1", "1Gi"))
 	if got := resize.Level(p); got != nil {
-		t.Errorf("a pod without resources of its own has %v", got)
+		t.Errorf("a pod without pod-level resources has %v", got)
 	}
 	p.Spec.Resources = new(amounts("2", ""))
 	if got := resize.Level(p); cpu(got) != "1" || len(got.Requests) != 1 || len(got.Limits) != 1 {
-		t.Errorf("has %v", got)
+		t.Errorf("a pod with pod-level CPU has %v", got)
 	}
 }
 
@@ -139,15 +139,15 @@ func TestAllocated(t *testing.T) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://1",
 		Resources: new(amounts("1", "1Gi"))}}
 	if got := resize.Allocated(p); got != p {
-		t.Error("one that waits for nothing is another")
+		t.Error("Allocated changed a pod without a pending resize")
 	}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue}}
 	if got := resize.Allocated(p); cpu(&got.Spec.Containers[0].Resources) != "1" {
-		t.Errorf("one that waits has %v", got.Spec.Containers[0].Resources)
+		t.Errorf("a pod with a pending resize has %v", got.Spec.Containers[0].Resources)
 	}
 	for id, known := range map[string]bool{"": true, "1": true, "2": false} {
 		if got := resize.Stored(p, "c", id); (got != nil) != known {
-			t.Errorf("stored of %q: %v", id, got)
+			t.Errorf("Stored of container %q: %v", id, got)
 		}
 	}
 }

@@ -22,11 +22,11 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// machine creates sandboxes, cgroups and user namespaces, or fails.
+// machine is a runtime and a manager of cgroups and user namespaces, with injected failures.
 type machine struct {
 	relist.Runtime
 	run, stop error
-	busy      int // how often removing the cgroup fails
+	busy      int // number of failures to remove the cgroup
 	removed   int
 	config    *cri.PodSandboxConfig
 }
@@ -63,7 +63,7 @@ func (m *machine) Get(types.UID) (*cri.UserNamespace, error) {
 	return &cri.UserNamespace{Mode: cri.NamespaceMode_POD}, nil
 }
 
-// made returns the sandbox of a pod, its observer and its pace.
+// made returns the sandbox of a pod with its observer and its pace.
 func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.Pace) {
 	t.Helper()
 	dir, p := t.TempDir(), &pace.Pace{}
@@ -76,21 +76,21 @@ func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.
 		id, o, p), o, p
 }
 
-func TestMake(t *testing.T) {
+func TestCreate(t *testing.T) {
 	t.Parallel()
 	m := &machine{}
 	s, o, p := made(t, m)
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostUsers: new(bool), Containers: []corev1.Container{{Name: "c"}}}}
 	if err := s.Create(t.Context(), pod, 0); err != nil || !o.Observed().Sandbox().Ready {
-		t.Errorf("%v: %+v", err, o.Observed())
+		t.Errorf("Create returned %v: %+v", err, o.Observed())
 	}
 	users := m.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 	if users.GetMode() != cri.NamespaceMode_POD || m.config.GetLinux().GetCgroupParent() != "/kubepods/u" {
-		t.Errorf("made from %v", m.config)
+		t.Errorf("the config of the sandbox is %v", m.config)
 	}
 	m.run = errors.New("no such handler")
 	if err := s.Create(t.Context(), pod, 1); err == nil || len(p.Waiting()) > 0 {
-		t.Errorf("%v, waiting %v", err, p.Waiting())
+		t.Errorf("Create with a failing runtime returned %v, waiting %v", err, p.Waiting())
 	}
 }
 
@@ -108,17 +108,17 @@ func TestStopping(t *testing.T) {
 		err := g.Wait()
 		stopped()
 		if !errors.Is(err, stop) || o.Observed().Sandbox().Ready != (stop != nil) {
-			t.Errorf("%v, want %v: %+v", err, stop, o.Observed().Sandbox())
+			t.Errorf("error %v, want %v: %+v", err, stop, o.Observed().Sandbox())
 		}
 		var rest guard.Group
 		s.RemoveAll(&rest)
-		if err := rest.Wait(); err != nil { // it is already gone
+		if err := rest.Wait(); err != nil { // the runtime returns NotFound
 			t.Error(err)
 		}
 	}
 }
 
-// Processes leave a cgroup a moment after the runtime reports their death.
+// RemoveCgroup retries, because processes leave a cgroup a moment after the runtime reports their exit.
 func TestRemoveCgroup(t *testing.T) {
 	t.Parallel()
 	for busy, want := range map[int]bool{0: true, 9: true, 10: false} {
@@ -130,7 +130,7 @@ func TestRemoveCgroup(t *testing.T) {
 				t.Errorf("busy %d times: %v after %v", busy, err, time.Since(began))
 			}
 			if err := s.RemoveCgroup(&corev1.Pod{}); err != nil || want && m.removed != busy+1 {
-				t.Errorf("once more: %v, tried %d times", err, m.removed)
+				t.Errorf("second call: %v after %d attempts", err, m.removed)
 			}
 		})
 	}

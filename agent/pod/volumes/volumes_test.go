@@ -20,7 +20,7 @@ import (
 	"monopod/agent/storage/claims"
 )
 
-// parts are the tokens and claims of a node.
+// parts implements the tokens and claims of a node.
 type parts struct {
 	due bool
 	err error
@@ -38,7 +38,7 @@ func (p *parts) Volume(context.Context, *corev1.Pod, *corev1.Volume, bool) (*cor
 	return nil, p.err
 }
 
-// users are the containers of a pod that mount its volume.
+// users is the list of containers that mount the volume.
 var users = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
 
 func TestPrepare(t *testing.T) {
@@ -63,31 +63,31 @@ func TestPrepare(t *testing.T) {
 	prepare := func(starting bool) error { return s.Prepare(t.Context(), env.Facts{Pod: pod}, starting, false) }
 
 	if err := prepare(false); err != nil || made != 0 || s.Mounted() {
-		t.Errorf("nothing starts: %v, %d volumes", err, made)
+		t.Errorf("no container starts: %v, %d volumes", err, made)
 	}
 	if err := prepare(true); err != nil || made != 1 || !s.Mounted() ||
 		s.Locations()["v"].Plugin != "kubernetes.io/empty-dir" {
 		t.Errorf("%v, %d volumes: %v", err, made, s.Locations())
 	}
 	if err := prepare(true); err != nil || made != 1 {
-		t.Errorf("prepared twice: %v, %d", err, made)
+		t.Errorf("second call: %v, %d volumes, want 1", err, made)
 	}
 	s.MarkStale()
 	if err := prepare(false); err != nil || made != 2 {
-		t.Errorf("not refreshed: %v, %d", err, made)
+		t.Errorf("after MarkStale: %v, %d volumes, want 2", err, made)
 	}
 	if err := s.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
+		t.Error("folder of volumes after Teardown: ", err)
 	}
 	if len(events) > 0 {
-		t.Error(events)
+		t.Error("unexpected events: ", events)
 	}
 }
 
-// A claim is bound a moment after its pod was scheduled. Only a claim that stays unbound causes an event.
+// A claim may be bound shortly after its pod was scheduled, so only a claim that stays unbound causes an event.
 func TestUnboundClaim(t *testing.T) {
 	t.Parallel()
 	events := 0
@@ -113,7 +113,7 @@ func TestUnboundClaim(t *testing.T) {
 	}
 }
 
-// A refresh that fails is tried again until it succeeds, even if the object does not change any more.
+// A failed refresh is retried until it succeeds, even if the object does not change again.
 func TestFailedRefresh(t *testing.T) {
 	t.Parallel()
 	p, made := &parts{}, 0

@@ -30,8 +30,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// Expand does not build strings that are too long for any program, from variables that double the previous one and
-// arguments of many long variables.
+// Expansion fails before it creates strings that are too long for any program: from variables that each double the
+// previous one, and from arguments with many long variables.
 func TestExpansionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "V0", Value: "xxxxxxxxxx"}}}
@@ -40,7 +40,7 @@ func TestExpansionIsBounded(t *testing.T) {
 	}
 	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) ||
 		!strings.Contains(err.Error(), "has more than 131072 bytes") {
-		t.Error(err)
+		t.Error("variables that double: ", err)
 	}
 	long := env.Var{Name: "A", Value: strings.Repeat("x", 100_000)}
 	c.Env = []corev1.EnvVar{{Name: "A", Value: long.Value}}
@@ -48,12 +48,12 @@ func TestExpansionIsBounded(t *testing.T) {
 		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("B%d", i), Value: "$(A)"})
 	}
 	if vars, err := env.Make(c, env.Facts{}, source{}); err != nil || len(vars) != 61 {
-		t.Error(len(vars), err)
+		t.Errorf("%d variables, want 61; error %v", len(vars), err)
 	}
 	c.Env = append(c.Env, c.Env[1:]...)
 	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) ||
 		!strings.Contains(err.Error(), "the expanded variables have more than 6291456 bytes") {
-		t.Error(err)
+		t.Error("too many long variables: ", err)
 	}
 	for n, want := range map[int]string{60: "", 70: "the expanded arguments have more than 6291456 bytes",
 		-1: "has more than 131072 bytes"} {
@@ -63,12 +63,12 @@ func TestExpansionIsBounded(t *testing.T) {
 		}
 		if out, err := env.ExpandAll(args, []env.Var{long}); want == "" && (err != nil || len(out) != n) ||
 			want != "" && (!errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%d: %d, %v", n, len(out), err)
+			t.Errorf("%d arguments: expanded to %d, error %v", n, len(out), err)
 		}
 	}
 }
 
-// source is a Source with the test's ConfigMaps and Secrets.
+// source is a Source with the ConfigMaps and Secrets of a test.
 type source struct {
 	configMaps map[string]*corev1.ConfigMap
 	secrets    map[string]*corev1.Secret

@@ -68,7 +68,7 @@ func FuzzParseFile(f *testing.F) {
 			again += name + "='" + value + "'\n"
 		}
 		if got, err := env.ParseFile([]byte(again)); err != nil || !maps.Equal(got, vars) {
-			t.Errorf("%q: %q, then %q, %v", text, vars, got, err)
+			t.Errorf("%q: parsed %q, then %q from its own output, error %v", text, vars, got, err)
 		}
 	})
 }
@@ -101,7 +101,7 @@ func TestVariablesOfFiles(t *testing.T) {
 	for _, c := range []struct {
 		volume, path, key string
 		optional          bool
-		want              string // the value, or the error
+		want              string // the value or the error
 	}{
 		{"v", "ok.env", "A", false, "=1"},
 		{"v", "ok.env", "B", true, "=$(A)"},
@@ -115,7 +115,7 @@ func TestVariablesOfFiles(t *testing.T) {
 		got, err := from(c.volume, c.path, c.key, c.optional)
 		if err != nil {
 			if !errors.Is(err, env.ErrConfig) {
-				t.Errorf("%+v: not a mistake of the config: %v", c, err)
+				t.Errorf("%+v: the error is not ErrConfig: %v", c, err)
 			}
 			got = strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ")
 		}

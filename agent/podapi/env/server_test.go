@@ -23,14 +23,14 @@ func TestServerFor(t *testing.T) {
 	}{
 		{"loopback", "127.0.0.1:6443", false, "10.88.0.7", "invalid AddrPort"},
 		{"loopback, host network", "127.0.0.1:6443", true, "192.168.7.20", "127.0.0.1:6443"},
-		{"loopback of IPv6, host network", "[::1]:6443", true, "192.168.7.20", "[::1]:6443"},
-		{"everywhere", "0.0.0.0:6443", false, "10.88.0.7", "10.88.0.1:6443"},
-		{"everywhere, IPv6", "[::]:6443", false, "fd88::7", "[fd88::1]:6443"},
-		{"everywhere, host network", "[::]:6443", true, "192.168.7.20", "127.0.0.1:6443"},
-		{"everywhere, another's network", "[::]:6443", false, "10.99.0.7", "192.168.7.20:6443"},
-		{"everywhere, no address yet", "[::]:6443", false, "", "192.168.7.20:6443"},
-		{"an address", "192.168.7.20:7443", false, "10.88.0.7", "192.168.7.20:7443"},
-		{"an address, mapped", "[::ffff:192.168.7.20]:7443", true, "192.168.7.20", "192.168.7.20:7443"},
+		{"IPv6 loopback, host network", "[::1]:6443", true, "192.168.7.20", "[::1]:6443"},
+		{"all addresses", "0.0.0.0:6443", false, "10.88.0.7", "10.88.0.1:6443"},
+		{"all addresses, IPv6", "[::]:6443", false, "fd88::7", "[fd88::1]:6443"},
+		{"all addresses, host network", "[::]:6443", true, "192.168.7.20", "127.0.0.1:6443"},
+		{"all addresses, other network", "[::]:6443", false, "10.99.0.7", "192.168.7.20:6443"},
+		{"all addresses, pod without address", "[::]:6443", false, "", "192.168.7.20:6443"},
+		{"one address", "192.168.7.20:7443", false, "10.88.0.7", "192.168.7.20:7443"},
+		{"IPv4-mapped address", "[::ffff:192.168.7.20]:7443", true, "192.168.7.20", "192.168.7.20:7443"},
 	} {
 		got := env.ServerFor(netip.MustParseAddrPort(c.listen), c.host, []string{c.ip}, interfaces, "192.168.7.20")
 		if got.String() != c.want {
@@ -57,13 +57,13 @@ KUBERNETES_PORT_6443_TCP=tcp://10.88.0.1:6443`; !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s", got)
 	}
 	if got := lines(env.Services(env.WithServer(list, netip.AddrPort{}), "default", true)); got != "" {
-		t.Errorf("a server that is not reached: got\n%s", got)
+		t.Errorf("without a reachable server: got\n%s", got)
 	}
 	if got := lines(env.Services(env.WithServer(list, netip.AddrPort{}), "ns", true)); !strings.Contains(got,
 		"10.43.9.9") {
-		t.Errorf("the namespace's own Service is gone: got\n%s", got)
+		t.Errorf("without a reachable server, the Service kubernetes of the namespace is missing: got\n%s", got)
 	}
 	if list[1].Spec.ClusterIP != "10.43.0.1" {
-		t.Error("the shared Service was changed")
+		t.Error("WithServer changed the Service of the caller")
 	}
 }

@@ -51,7 +51,7 @@ MY_DB_PORT_53_UDP_ADDR=fd00::1`
 	own := append(slices.Clone(list), service("ns", "kubernetes", "10.43.9.9", https))
 	slices.Reverse(own)
 	if got := lines(env.Services(own, "ns", true)); !strings.Contains(got, "KUBERNETES_SERVICE_HOST=10.43.9.9") {
-		t.Errorf("the namespace's own:\n%s", got)
+		t.Errorf("with a Service kubernetes in the namespace:\n%s", got)
 	}
 }
 
@@ -63,7 +63,7 @@ func lines(vars []env.Var) string {
 	return strings.Join(out, "\n")
 }
 
-// A container's own variables take precedence over those of Services, and may refer to them.
+// Variables of the container take precedence over those of Services, and may refer to them.
 func TestMakeWithServices(t *testing.T) {
 	t.Parallel()
 	facts := env.Facts{Pod: &corev1.Pod{},

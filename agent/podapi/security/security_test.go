@@ -18,7 +18,7 @@ func pod() *corev1.Pod {
 	}}}}
 }
 
-// machine is a Host with the files.
+// machine returns a Host with the files.
 func machine(t *testing.T, files map[string]string) security.Host {
 	t.Helper()
 	h := security.Host{Root: t.TempDir()}
@@ -41,15 +41,15 @@ func TestNonRoot(t *testing.T) {
 		nonRoot bool
 		user    *int64
 		image   *cri.Image
-		want    string // of the error; empty: none
+		want    string // part of the error; empty: none
 	}{
-		"not asked":         {false, nil, uid(0), ""},
-		"image of root":     {true, nil, uid(0), "image will run as root"},
-		"image of another":  {true, nil, uid(7), ""},
-		"image says no one": {true, nil, &cri.Image{}, "image will run as root"},
-		"image by name":     {true, nil, &cri.Image{Username: "web"}, "non-numeric user (web)"},
-		"pod says root":     {true, new(int64(0)), uid(7), "runAsUser breaks non-root policy"},
-		"pod says another":  {true, new(int64(7)), uid(0), ""},
+		"not required":         {false, nil, uid(0), ""},
+		"root image":           {true, nil, uid(0), "image will run as root"},
+		"non-root image":       {true, nil, uid(7), ""},
+		"image without user":   {true, nil, &cri.Image{}, "image will run as root"},
+		"image with user name": {true, nil, &cri.Image{Username: "web"}, "non-numeric user (web)"},
+		"pod with root":        {true, new(int64(0)), uid(7), "runAsUser breaks non-root policy"},
+		"pod with non-root":    {true, new(int64(7)), uid(0), ""},
 	} {
 		p := pod()
 		p.Spec.SecurityContext.RunAsNonRoot, p.Spec.SecurityContext.RunAsUser = &c.nonRoot, c.user
@@ -72,11 +72,11 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 	if got := security.Capability("cap_sys_time"); got != "SYS_TIME" {
-		t.Error(got)
+		t.Error("capability: ", got)
 	}
 }
 
-func TestSeccompProfileMustBeThere(t *testing.T) {
+func TestSeccompProfileMustExist(t *testing.T) {
 	t.Parallel()
 	dir := machine(t, map[string]string{"mine/audit.json": "{}"}).Root
 	for name, want := range map[string]string{
@@ -98,7 +98,7 @@ func TestSysctls(t *testing.T) {
 		sysctl   string
 		unsafe   []string
 		net, ipc bool
-		want     string // of the refusal; empty: none
+		want     string // part of the rejection; empty: none
 	}{
 		"safe":              {sysctl: "net.ipv4.tcp_syncookies"},
 		"safe with slashes": {sysctl: "net/ipv4/tcp_syncookies"},
@@ -109,11 +109,11 @@ func TestSysctls(t *testing.T) {
 			want: `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
 		"unsafe, allowed":       {sysctl: "net.core.somaxconn", unsafe: []string{"net.core.somaxconn"}},
 		"unsafe, by a pattern":  {sysctl: "net.core.somaxconn", unsafe: []string{"net.*"}},
-		"pattern of another":    {sysctl: "kernel.msgmax", unsafe: []string{"kernel.shm*", "net.*"}, want: "not allowlisted"},
+		"other pattern":         {sysctl: "kernel.msgmax", unsafe: []string{"kernel.shm*", "net.*"}, want: "not allowlisted"},
 		"pattern without a dot": {sysctl: "kernel.msgmax", unsafe: []string{"kernel.msg*"}},
 		"pattern, host's IPC": {sysctl: "kernel.msgmax", unsafe: []string{"kernel.msg*"}, ipc: true,
 			want: "not allowed with host IPC enabled"},
-		"not of a namespace": {sysctl: "vm.swappiness", unsafe: []string{"net.*"}, want: "not allowlisted"},
+		"not namespaced": {sysctl: "vm.swappiness", unsafe: []string{"net.*"}, want: "not allowlisted"},
 	} {
 		p := pod()
 		p.Spec.HostNetwork, p.Spec.HostIPC = c.net, c.ipc
@@ -161,26 +161,26 @@ func TestAppArmor(t *testing.T) {
 	for name, c := range map[string]struct {
 		files          map[string]string
 		pod, container *corev1.AppArmorProfile
-		old            string // annotation; empty: none
-		want           string // of the refusal; empty: none
+		old            string // value of the annotation; empty: none
+		want           string // part of the rejection; empty: none
 	}{
-		"nothing asked, none there": {},
-		"unconfined, none there":    {pod: free, container: free},
-		"none there": {container: byRuntime,
+		"not requested, not enabled": {},
+		"unconfined, not enabled":    {pod: free, container: free},
+		"not enabled": {container: byRuntime,
 			want: "Cannot enforce AppArmor: AppArmor is not enabled on the host"},
-		"none there, of the pod": {pod: byRuntime, want: "not enabled"},
-		"none there, old":        {old: "runtime/default", want: "not enabled"},
-		"container overrides":    {pod: byRuntime, container: free},
-		"old overrides the pod":  {pod: byRuntime, old: "unconfined"},
-		"off": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "N\n"},
+		"not enabled, pod":         {pod: byRuntime, want: "not enabled"},
+		"not enabled, annotation":  {old: "runtime/default", want: "not enabled"},
+		"container overrides":      {pod: byRuntime, container: free},
+		"annotation overrides pod": {pod: byRuntime, old: "unconfined"},
+		"disabled": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "N\n"},
 			pod: byRuntime, want: "not enabled"},
-		"on":                   {files: on, pod: byRuntime},
-		"loaded":               {files: on, container: local("mine")},
-		"loaded, old":          {files: on, old: "localhost/mine"},
-		"not loaded":           {files: on, container: local("other"), want: `profile "other" is not loaded`},
-		"old of no known form": {files: on, old: "strict", want: `invalid AppArmor profile name: "strict"`},
-		"old of no name":       {files: on, old: "localhost/", want: "invalid AppArmor profile name"},
-		"profiles that cannot be read": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "Y"},
+		"enabled":                 {files: on, pod: byRuntime},
+		"loaded":                  {files: on, container: local("mine")},
+		"loaded, annotation":      {files: on, old: "localhost/mine"},
+		"not loaded":              {files: on, container: local("other"), want: `profile "other" is not loaded`},
+		"invalid annotation":      {files: on, old: "strict", want: `invalid AppArmor profile name: "strict"`},
+		"annotation without name": {files: on, old: "localhost/", want: "invalid AppArmor profile name"},
+		"unreadable profiles": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "Y"},
 			container: local("other")},
 	} {
 		p := pod()
@@ -215,15 +215,15 @@ func TestAbilities(t *testing.T) {
 		handler string
 		want    string
 	}{
-		"nothing asked":        {ask: func(*corev1.Pod) {}},
-		"strict of an old one": {ask: strict, want: "SupplementalGroupsPolicyNotSupported"},
-		"strict":               {can: modern, ask: strict},
-		"users of an old one":  {ask: own, want: "UserNamespacesNotSupported"},
-		"users":                {can: modern, ask: own},
-		"users of a handler":   {can: modern, ask: own, handler: "kata", want: "UserNamespacesNotSupported"},
-		"users of no handler":  {can: modern, ask: own, handler: "none", want: "UserNamespacesNotSupported"},
-		"strict, any handler":  {can: modern, ask: strict, handler: "kata"},
-		"merge of an old runtime": {ask: func(p *corev1.Pod) {
+		"nothing requested":      {ask: func(*corev1.Pod) {}},
+		"strict, old runtime":    {ask: strict, want: "SupplementalGroupsPolicyNotSupported"},
+		"strict":                 {can: modern, ask: strict},
+		"users, old runtime":     {ask: own, want: "UserNamespacesNotSupported"},
+		"users":                  {can: modern, ask: own},
+		"users, other handler":   {can: modern, ask: own, handler: "kata", want: "UserNamespacesNotSupported"},
+		"users, unknown handler": {can: modern, ask: own, handler: "none", want: "UserNamespacesNotSupported"},
+		"strict, any handler":    {can: modern, ask: strict, handler: "kata"},
+		"merge, old runtime": {ask: func(p *corev1.Pod) {
 			p.Spec.SecurityContext.SupplementalGroupsPolicy = new(corev1.SupplementalGroupsPolicyMerge)
 		}},
 	} {
@@ -234,7 +234,7 @@ func TestAbilities(t *testing.T) {
 			t.Errorf("%s: %v", name, f)
 		}
 		if f != nil && !security.NeedsFeatures(p) {
-			t.Errorf("%s: the runtime would not be asked", name)
+			t.Errorf("%s: NeedsFeatures is false, so the agent would not check the runtime", name)
 		}
 	}
 }

@@ -27,6 +27,6 @@ func TestHugePagesWithoutRequestAreLimitedToZero(t *testing.T) {
 	got := spec.HugePages(c, []int64{2 << 20, 1 << 30})
 	if len(got) != 2 || got[0].PageSize != "2MB" || got[0].Limit != 6<<20 || got[1].PageSize != "1GB" ||
 		got[1].Limit != 0 {
-		t.Errorf("%v", got)
+		t.Errorf("limits of huge pages: %v", got)
 	}
 }

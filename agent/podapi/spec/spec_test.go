@@ -33,7 +33,7 @@ func TestSandbox(t *testing.T) {
 	got := spec.Sandbox(p, spec.SandboxOptions{Attempt: 2, Instance: "i", CgroupParent: "/x", LogDir: "/logs"})
 	if got.Hostname != "web" || got.Metadata.Attempt != 2 || got.Metadata.Uid != "u1" || got.Linux.CgroupParent != "/x" ||
 		got.LogDirectory != "/logs" {
-		t.Errorf("%+v", got)
+		t.Errorf("config of the sandbox: %+v", got)
 	}
 	for k, v := range map[string]string{"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "default",
 		"io.kubernetes.pod.uid": "u1", "app": "web", spec.LabelInstance: "i"} {
@@ -46,14 +46,14 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("ports: %v", got.PortMappings)
 	}
 	if p.Labels[spec.LabelInstance] != "" {
-		t.Error("the pod was changed")
+		t.Error("Sandbox changed the labels of the pod")
 	}
 	p.Spec.HostNetwork, p.Spec.HostPID = true, true
 	got = spec.Sandbox(p, spec.SandboxOptions{})
 	ns := got.Linux.SecurityContext.NamespaceOptions
 	if got.Hostname != "" || len(got.PortMappings) != 0 || ns.Network != cri.NamespaceMode_NODE ||
 		ns.Pid != cri.NamespaceMode_NODE || ns.Ipc != cri.NamespaceMode_POD {
-		t.Errorf("host's namespaces: %+v", got)
+		t.Errorf("config with host namespaces: %+v", got)
 	}
 	p = pod()
 	p.Name = strings.Repeat("a", 62) + "-b"
@@ -72,18 +72,18 @@ func TestContainer(t *testing.T) {
 			Command: []string{"/x", "1"}, Args: []string{"$(B)"}, MessageHostPath: "/m"})
 	if !slices.Equal(got.Command, []string{"/x", "1"}) || !slices.Equal(got.Args, []string{"$(B)"}) ||
 		got.LogPath != "c/3.log" {
-		t.Errorf("%+v", got)
+		t.Errorf("config of the container: %+v", got)
 	}
 	if got.Labels["io.kubernetes.container.name"] != "c" ||
 		got.Annotations["io.kubernetes.container.restartCount"] != "3" {
-		t.Errorf("%v %v", got.Labels, got.Annotations)
+		t.Errorf("labels %v, annotations %v", got.Labels, got.Annotations)
 	}
 	if back := spec.AnnotationsOf(got.Annotations); back.Hash != spec.Hash(c) || back.MessageHostPath != "/m" ||
 		back.MessagePolicy != "File" {
-		t.Errorf("%+v", back)
+		t.Errorf("parsed annotations: %+v", back)
 	}
 	if id := spec.IdentityOf(got.Labels); id != (spec.Identity{Name: "web", Namespace: "default", UID: "u1"}) {
-		t.Errorf("%+v", id)
+		t.Errorf("identity: %+v", id)
 	}
 	if got.Linux.SecurityContext.Seccomp.ProfileType != cri.SecurityProfile_Unconfined ||
 		len(got.Linux.SecurityContext.MaskedPaths) == 0 {
@@ -132,7 +132,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestMemoryFiles: swap and protected memory as kubelet computes them.
+// TestMemoryFiles checks limits of swap and memory protection, with the values of kubelet.
 func TestMemoryFiles(t *testing.T) {
 	t.Parallel()
 	type files = map[string]string
@@ -175,8 +175,8 @@ func TestMemoryFiles(t *testing.T) {
 	}
 }
 
-// TestOOMScores: in a Burstable pod, memory that only the pod requests is divided equally, and a sidecar ends no
-// earlier than the containers that it serves, as with kubelet.
+// TestOOMScores checks, with the values of kubelet, that containers share memory that only the Burstable pod requests,
+// and that a sidecar is not killed before other containers.
 func TestOOMScores(t *testing.T) {
 	t.Parallel()
 	memory := func(s string) corev1.ResourceRequirements {
@@ -187,14 +187,14 @@ func TestOOMScores(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pod, sidecar, first, second string
-		want                        [3]int64 // of the sidecar and the two containers
+		want                        [3]int64 // scores of the sidecar and the two containers
 	}{
-		"of the pod alone":              {pod: "300Mi", want: [3]int64{900, 900, 900}},
-		"of pod and containers":         {pod: "600Mi", first: "200Mi", second: "100Mi", want: [3]int64{800, 700, 800}},
-		"all is of containers":          {pod: "300Mi", first: "200Mi", second: "100Mi", want: [3]int64{900, 800, 900}},
-		"of containers alone":           {first: "200Mi", second: "100Mi", want: [3]int64{900, 800, 900}},
-		"a container requests nothing":  {first: "200Mi", want: [3]int64{999, 800, 999}},
-		"the sidecar requests the most": {sidecar: "400Mi", first: "200Mi", second: "100Mi", want: [3]int64{600, 800, 900}},
+		"only the pod":               {pod: "300Mi", want: [3]int64{900, 900, 900}},
+		"pod and containers":         {pod: "600Mi", first: "200Mi", second: "100Mi", want: [3]int64{800, 700, 800}},
+		"pod equals containers":      {pod: "300Mi", first: "200Mi", second: "100Mi", want: [3]int64{900, 800, 900}},
+		"only containers":            {first: "200Mi", second: "100Mi", want: [3]int64{900, 800, 900}},
+		"container without request":  {first: "200Mi", want: [3]int64{999, 800, 999}},
+		"sidecar with large request": {sidecar: "400Mi", first: "200Mi", second: "100Mi", want: [3]int64{600, 800, 900}},
 	} {
 		p := pod()
 		if c.pod != "" {
@@ -217,7 +217,8 @@ func TestOOMScores(t *testing.T) {
 	}
 }
 
-// TestLimitsOfPod: a container without a limit has that of its pod, and requests as much CPU, as with kubelet.
+// TestLimitsOfPod checks that a container without limits has the limits of its pod, and shares for its CPU limit, as
+// with kubelet.
 func TestLimitsOfPod(t *testing.T) {
 	t.Parallel()
 	p := pod()
@@ -229,12 +230,12 @@ func TestLimitsOfPod(t *testing.T) {
 	}
 	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{}); got.CpuQuota != 200000 || got.CpuShares != 2048 ||
 		got.MemoryLimitInBytes != 1<<30 {
-		t.Errorf("no limits: %v", got)
+		t.Errorf("container without limits: %v", got)
 	}
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 	if got := spec.Resources(p, &p.Spec.Containers[0], spec.Memory{}); got.CpuQuota != 100000 || got.CpuShares != 1024 ||
 		got.MemoryLimitInBytes != 1<<30 {
-		t.Errorf("a limit of CPU: %v", got)
+		t.Errorf("container with a CPU limit: %v", got)
 	}
 }
 
@@ -254,11 +255,11 @@ func TestSecurity(t *testing.T) {
 	if sc.RunAsUser.Value != 9 || sc.RunAsGroup.Value != 2 || !slices.Equal(sc.SupplementalGroups, []int64{3, 4}) ||
 		!sc.ReadonlyRootfs ||
 		!sc.NoNewPrivs {
-		t.Errorf("%+v", sc)
+		t.Errorf("security context: %+v", sc)
 	}
 	if sc.Seccomp.ProfileType != cri.SecurityProfile_RuntimeDefault || sc.Capabilities.AddCapabilities[0] != "NET_ADMIN" ||
 		sc.Capabilities.DropCapabilities[0] != "ALL" {
-		t.Errorf("%+v", sc)
+		t.Errorf("seccomp and capabilities: %+v", sc)
 	}
 	c.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	sc = spec.Container(p, c, spec.ContainerOptions{}).Linux.SecurityContext
@@ -308,7 +309,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// Pods get the current upstream servers of a resolver that only the node reaches.
+// Pods get the upstream servers of a local resolver on loopback, which only the node reaches.
 func TestResolversOfTheNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -331,15 +332,15 @@ func TestResolversOfTheNode(t *testing.T) {
 			}
 		}
 		if got := strings.Join(r.Of(own).Servers, " "); got != c.own {
-			t.Errorf("%q behind it %q: a pod gets %q, want %q", c.file, c.behind, got, c.own)
+			t.Errorf("resolv.conf %q, upstream %q: a pod gets %q, want %q", c.file, c.behind, got, c.own)
 		}
 		if got := strings.Join(r.Of(host).Servers, " "); got != c.host {
-			t.Errorf("%q behind it %q: a pod on the node's network gets %q, want %q", c.file, c.behind, got, c.host)
+			t.Errorf("resolv.conf %q, upstream %q: a pod on the host network gets %q, want %q", c.file, c.behind, got, c.host)
 		}
 	}
 }
 
-// The file is identical to kubelet's.
+// The file is the same as kubelet's.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	const (
@@ -358,8 +359,8 @@ func TestHosts(t *testing.T) {
 		"with aliases": {corev1.PodSpec{HostAliases: list}, own + "10.0.0.2\tweb\nfd00::2\tweb\n" + aliases},
 		"with a subdomain": {corev1.PodSpec{Subdomain: "s"},
 			own + "10.0.0.2\tweb.s.default.svc.c.l\tweb\nfd00::2\tweb.s.default.svc.c.l\tweb\n"},
-		"the node's":        {corev1.PodSpec{HostNetwork: true, Subdomain: "s"}, ofNode},
-		"the node's, alias": {corev1.PodSpec{HostNetwork: true, HostAliases: list}, ofNode + aliases},
+		"host network":        {corev1.PodSpec{HostNetwork: true, Subdomain: "s"}, ofNode},
+		"host network, alias": {corev1.PodSpec{HostNetwork: true, HostAliases: list}, ofNode + aliases},
 	} {
 		p := pod()
 		p.Spec = c.spec
@@ -378,23 +379,23 @@ func TestHostname(t *testing.T) {
 		want   string
 		hosts  string
 	}{
-		"the pod's name": {corev1.PodSpec{}, "c.l", "web", "web"},
-		"its own":        {corev1.PodSpec{Hostname: "h"}, "c.l", "h", "h"},
-		"cut":            {corev1.PodSpec{Hostname: long}, "c.l", long[:62], long[:62]},
-		"subdomain":      {corev1.PodSpec{Hostname: "h", Subdomain: "s"}, "c.l", "h", "h.s.default.svc.c.l\th"},
-		"full": {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l",
+		"pod name":  {corev1.PodSpec{}, "c.l", "web", "web"},
+		"hostname":  {corev1.PodSpec{Hostname: "h"}, "c.l", "h", "h"},
+		"truncated": {corev1.PodSpec{Hostname: long}, "c.l", long[:62], long[:62]},
+		"subdomain": {corev1.PodSpec{Hostname: "h", Subdomain: "s"}, "c.l", "h", "h.s.default.svc.c.l\th"},
+		"FQDN": {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l",
 			"h.s.default.svc.c.l", "h.s.default.svc.c.l\th"},
-		"full, no domain": {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
-		"full, no sub":    {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
+		"FQDN, no domain":    {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
+		"FQDN, no subdomain": {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
 		"override": {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l",
 			"o.example", "o.example"},
-		"the node's":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
-		"the node's, full": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
+		"host network":   {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
+		"host net, FQDN": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
 	} {
 		p := pod()
 		p.Spec = c.spec
 		if got := spec.Sandbox(p, spec.SandboxOptions{Domain: c.domain}).Hostname; got != c.want {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: hostname %q", name, got)
 		}
 		if err := spec.CheckHostname(p, c.domain); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -407,6 +408,6 @@ func TestHostname(t *testing.T) {
 	p := pod()
 	p.Spec = corev1.PodSpec{Hostname: strings.Repeat("x", 50), Subdomain: "s", SetHostnameAsFQDN: new(true)}
 	if err := spec.CheckHostname(p, "c.l"); err == nil || !strings.Contains(err.Error(), "68 characters requested") {
-		t.Errorf("too long: %v", err)
+		t.Errorf("FQDN that is too long: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// The states of the containers of a pod that has ended, in the order of the spec.
-func TestConcluded(t *testing.T) {
+// The status of a terminated pod has a final state for each container, in the order of the spec.
+func TestStatesOfTerminatedPod(t *testing.T) {
 	t.Parallel()
 	side := corev1.Container{Name: "i", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}
 	one, two := corev1.Container{Name: "i"}, corev1.Container{Name: "j"}
@@ -23,15 +23,15 @@ func TestConcluded(t *testing.T) {
 		seen        *status.Observed
 		init, other []string
 	}{
-		"volumes never came": {pod(always, "a", "b"), &status.Observed{}, nil, []string{lost, lost}},
+		"never started": {pod(always, "a", "b"), &status.Observed{}, nil, []string{lost, lost}},
 		"with init containers": {withInit(pod(always, "a"), one, two), &status.Observed{}, []string{lost, waits},
 			[]string{waits}},
-		"with a sidecar":             {withInit(pod(always, "a"), side), seen(), []string{lost}, []string{waits}},
-		"created and never started":  {pod(always, "a", "b"), seen(created), nil, []string{lost, lost}},
-		"one ran, the other did not": {pod(always, "a", "b"), seen(exited("a", 0, 1)), nil, []string{ended, lost}},
-		"an init container failed": {withInit(pod(never, "a"), one, two), seen(exited("i", 0, 1)), []string{ended, waits},
+		"with a sidecar": {withInit(pod(always, "a"), side), seen(), []string{lost}, []string{waits}},
+		"created":        {pod(always, "a", "b"), seen(created), nil, []string{lost, lost}},
+		"one of two ran": {pod(always, "a", "b"), seen(exited("a", 0, 1)), nil, []string{ended, lost}},
+		"init container failed": {withInit(pod(never, "a"), one, two), seen(exited("i", 0, 1)), []string{ended, waits},
 			[]string{waits}},
-		"its predecessor is forgotten": {withInit(pod(never, "a"), one, two), seen(exited("j", 0, 1)), []string{lost, ended},
+		"first init container removed": {withInit(pod(never, "a"), one, two), seen(exited("j", 0, 1)), []string{lost, ended},
 			[]string{waits}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestConcluded(t *testing.T) {
 			c.pod.Status = got
 			again := status.Of(in)
 			if !apiequality.Semantic.DeepEqual(&got, &again) {
-				t.Errorf("different the next time:\n%+v\n%+v", got, again)
+				t.Errorf("the second status differs:\n%+v\n%+v", got, again)
 			}
 			if want := corev1.ConditionStatus(map[bool]string{true: "True",
 				false: "False"}[len(c.pod.Spec.InitContainers) == 0]); initialized != want {
@@ -72,7 +72,7 @@ func TestConcluded(t *testing.T) {
 	}
 }
 
-// what returns the name of a state.
+// what formats a state.
 func what(s corev1.ContainerState) string {
 	switch {
 	case s.Terminated != nil && s.Terminated.ExitCode == 137:
@@ -85,7 +85,7 @@ func what(s corev1.ContainerState) string {
 	return "running"
 }
 
-// Clients subtract startedAt from finishedAt, so both are set or none.
+// Clients subtract startedAt from finishedAt, so either both are set or neither.
 func TestFinishedAtImpliesStartedAt(t *testing.T) {
 	t.Parallel()
 	c := status.Container{
@@ -106,23 +106,23 @@ func TestFinishedAtImpliesStartedAt(t *testing.T) {
 		for _, end := range []*corev1.ContainerStateTerminated{list[0].State.Terminated,
 			list[0].LastTerminationState.Terminated} {
 			if end.StartedAt.IsZero() || !end.StartedAt.Equal(&end.FinishedAt) {
-				t.Errorf("from %v to %v", end.StartedAt, end.FinishedAt)
+				t.Errorf("started at %v, finished at %v, want the same time", end.StartedAt, end.FinishedAt)
 			}
 		}
 	}
 }
 
-// The exit code of a container that vanished is unknown.
-func TestLose(t *testing.T) {
+// A lost container has the reason ContainerStatusUnknown, unless it has already exited.
+func TestMarkLost(t *testing.T) {
 	t.Parallel()
 	c := running("a", 0)
 	c.MarkLost(at(9))
 	if c.State != status.Exited || c.Reason != "ContainerStatusUnknown" || c.ExitCode != 137 ||
 		!c.FinishedAt.Equal(at(9)) {
-		t.Errorf("%+v", c)
+		t.Errorf("the lost container is %+v", c)
 	}
 	ended := exited("a", 0, 3)
 	if ended.MarkLost(time.Now()); ended.ExitCode != 3 {
-		t.Errorf("a known end was forgotten: %+v", ended)
+		t.Errorf("MarkLost changed an exited container: %+v", ended)
 	}
 }

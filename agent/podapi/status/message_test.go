@@ -10,7 +10,8 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// TestMessagesShareTheirLimit: four containers have 3 KiB each, and no character is cut in two.
+// TestMessagesShareTheirLimit checks that each of four containers has 3 KiB for its message, and that the truncation
+// keeps whole characters.
 func TestMessagesShareTheirLimit(t *testing.T) {
 	t.Parallel()
 	pod, seen := &corev1.Pod{}, &status.Observed{}
@@ -22,7 +23,7 @@ func TestMessagesShareTheirLimit(t *testing.T) {
 	out := status.Of(status.Input{Pod: pod, Observed: seen, Now: time.Now()})
 	for _, c := range out.ContainerStatuses {
 		if want := strings.Repeat("€", 1024); c.State.Terminated.Message != want {
-			t.Errorf("%s: %d bytes", c.Name, len(c.State.Terminated.Message))
+			t.Errorf("%s: the message has %d bytes, want 3072", c.Name, len(c.State.Terminated.Message))
 		}
 	}
 }

@@ -33,12 +33,12 @@ func TestMounts(t *testing.T) {
 	if got := mounts(spec, &c); !apiequality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
-	// They stay in the status when the container is garbage-collected.
+	// The status keeps the mounts after the garbage collection of the container.
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{*spec}}}
 	in := Input{Pod: pod, Observed: &Observed{Containers: []Container{c}}}
 	pod.Status = Of(in)
 	in.Observed = &Observed{}
 	if got := Of(in).ContainerStatuses[0].VolumeMounts; !apiequality.Semantic.DeepEqual(got, want) {
-		t.Errorf("collected: %+v", got)
+		t.Errorf("after garbage collection: %+v", got)
 	}
 }

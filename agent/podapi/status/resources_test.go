@@ -36,8 +36,8 @@ func requirements(requests, limits string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: amounts(requests), Limits: amounts(limits)}
 }
 
-// TestResourcesOfThePod: like kubelet's, the status contains the pod's requests and limits before it runs, and then the
-// resources that its cgroup enforces.
+// TestResourcesOfThePod checks that, as with kubelet, the status contains the requests and limits of the spec before
+// the pod runs, and then the resources that its cgroup enforces.
 func TestResourcesOfThePod(t *testing.T) {
 	t.Parallel()
 	const extended = "example.com/gpu=1"
@@ -61,8 +61,8 @@ func TestResourcesOfThePod(t *testing.T) {
 			second:   new(requirements("cpu=50m", "cpu=1")),
 			requests: "cpu=150m memory=64Mi", limits: "cpu=2", allocated: "cpu=150m example.com/gpu=1 memory=64Mi",
 		},
-		"the least CPU": {phase: corev1.PodRunning, first: new(requirements("cpu=2m", "")), allocated: "cpu=2m"},
-		"over": {
+		"minimum CPU": {phase: corev1.PodRunning, first: new(requirements("cpu=2m", "")), allocated: "cpu=2m"},
+		"succeeded": {
 			phase: corev1.PodSucceeded, first: new(requirements("cpu=1", "cpu=1")), second: new(requirements("", "")),
 			requests: "cpu=1", limits: "cpu=1", allocated: "cpu=1",
 		},
@@ -71,16 +71,16 @@ func TestResourcesOfThePod(t *testing.T) {
 			resize:   &status.Resize{Type: corev1.PodResizeInProgress},
 			requests: "cpu=1", allocated: "cpu=2",
 		},
-		"not resized": {
+		"resize pending": {
 			phase: corev1.PodRunning, first: new(requirements("cpu=1", "")), old: new(requirements("cpu=1", "")),
 			resize:   &status.Resize{Type: corev1.PodResizePending},
 			requests: "cpu=1", allocated: "cpu=1",
 		},
-		"of the pod itself": {
+		"pod-level": {
 			phase: corev1.PodRunning, itself: new(requirements("cpu=1", "cpu=2")), first: new(requirements("memory=64Mi", "")),
 			requests: "cpu=1 memory=64Mi", limits: "cpu=2", allocated: "cpu=1 memory=64Mi",
 		},
-		"of the pod itself, resized": {
+		"pod-level, resized": {
 			phase: corev1.PodRunning, itself: new(requirements("cpu=1", "cpu=2")), level: new(requirements("cpu=500m", "cpu=1")),
 			resize:   &status.Resize{Type: corev1.PodResizeInProgress},
 			requests: "cpu=500m", limits: "cpu=1", allocated: "cpu=1",

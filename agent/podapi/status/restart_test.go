@@ -22,25 +22,25 @@ func TestRestarts(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pod   corev1.RestartPolicy
-		own   corev1.ContainerRestartPolicy // "": none
+		own   corev1.ContainerRestartPolicy // policy of the container; "": none
 		rules []corev1.ContainerRestartRule
 		code  int32
 		want  bool
 	}{
-		"always":                {always, "", nil, 0, true},
-		"on failure, well":      {failure, "", nil, 0, false},
-		"on failure, badly":     {failure, "", nil, 3, true},
-		"never":                 {never, "", nil, 3, false},
-		"own policy wins":       {always, "Never", nil, 3, false},
-		"own always":            {never, "Always", nil, 0, true},
-		"own on failure, well":  {always, "OnFailure", nil, 0, false},
-		"own on failure, badly": {never, "OnFailure", nil, 1, true},
-		"rule fits":             {never, "Never", rule(in, 41, 42), 42, true},
-		"rule does not fit":     {never, "Never", rule(in, 41, 42), 43, false},
-		"rule of others fits":   {never, "Never", rule(notIn, 42), 43, true},
-		"rule of others, named": {always, "Never", rule(notIn, 42), 42, false},
-		"policy after rules":    {always, "OnFailure", rule(in, 42), 1, true},
-		"second rule fits":      {never, "Never", append(rule(in, 1), rule(in, 2)...), 2, true},
+		"always":                        {always, "", nil, 0, true},
+		"on failure, success":           {failure, "", nil, 0, false},
+		"on failure, failure":           {failure, "", nil, 3, true},
+		"never":                         {never, "", nil, 3, false},
+		"container never":               {always, "Never", nil, 3, false},
+		"container always":              {never, "Always", nil, 0, true},
+		"container on failure, success": {always, "OnFailure", nil, 0, false},
+		"container on failure, failure": {never, "OnFailure", nil, 1, true},
+		"rule matches":                  {never, "Never", rule(in, 41, 42), 42, true},
+		"rule does not match":           {never, "Never", rule(in, 41, 42), 43, false},
+		"NotIn rule matches":            {never, "Never", rule(notIn, 42), 43, true},
+		"NotIn rule does not match":     {always, "Never", rule(notIn, 42), 42, false},
+		"policy after rules":            {always, "OnFailure", rule(in, 42), 1, true},
+		"second rule matches":           {never, "Never", append(rule(in, 1), rule(in, 2)...), 2, true},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: c.pod}}
 		container := &corev1.Container{RestartPolicyRules: c.rules}
@@ -53,7 +53,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// TestRestartingAll: while all containers restart none of their exits is final, whatever the pod's policy.
+// TestRestartingAll checks that no exit is final while all containers restart, regardless of the policy of the pod.
 func TestRestartingAll(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
@@ -77,9 +77,9 @@ func TestRestartingAll(t *testing.T) {
 	}{
 		{"all run", []status.Container{one("a", status.Running, 0), one("t", status.Running, 0)}, false, corev1.PodRunning,
 			corev1.ConditionFalse, ""},
-		{"the trigger ended", []status.Container{one("a", status.Running, 0), one("t", status.Exited, 3)}, false,
+		{"trigger exited", []status.Container{one("a", status.Running, 0), one("t", status.Exited, 3)}, false,
 			corev1.PodRunning, corev1.ConditionTrue, "RestartAllContainersStarted"},
-		{"all ended", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, false, corev1.PodRunning,
+		{"all exited", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, false, corev1.PodRunning,
 			corev1.ConditionTrue, "RestartAllContainersStarted"},
 		{"others removed", []status.Container{one("t", status.Exited, 3)}, false, corev1.PodRunning, corev1.ConditionTrue,
 			"RestartAllContainersStarted"},
@@ -88,7 +88,7 @@ func TestRestartingAll(t *testing.T) {
 			corev1.PodRunning, corev1.ConditionFalse, ""},
 		{"done", []status.Container{one("a", status.Exited, 0), one("t", status.Exited, 0)}, false, corev1.PodSucceeded,
 			corev1.ConditionFalse, "PodCompleted"},
-		{"deleted in between", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, true,
+		{"deleted meanwhile", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, true,
 			corev1.PodFailed, corev1.ConditionFalse, "PodFailed"},
 	} {
 		pod.Status = status.Of(status.Input{
@@ -97,8 +97,8 @@ func TestRestartingAll(t *testing.T) {
 		})
 		got := status.Condition(pod.Status.Conditions, corev1.AllContainersRestarting)
 		if pod.Status.Phase != c.phase || got == nil || got.Status != c.restarting || got.Reason != c.reason {
-			t.Errorf("%s: %s, %+v", c.name, pod.Status.Phase, got)
+			t.Errorf("%s: phase %s, condition %+v", c.name, pod.Status.Phase, got)
 		}
-		pod.Status.Phase = "" // a final one would stay
+		pod.Status.Phase = "" // a final phase would not change
 	}
 }

@@ -63,7 +63,7 @@ func TestPhase(t *testing.T) {
 		terminal bool
 		want     corev1.PodPhase
 	}{
-		"nothing yet":     {pod: pod(always, "a"), seen: &status.Observed{}, want: corev1.PodPending},
+		"new pod":         {pod: pod(always, "a"), seen: &status.Observed{}, want: corev1.PodPending},
 		"one of two runs": {pod: pod(always, "a", "b"), seen: seen(running("a", 0)), want: corev1.PodPending},
 		"all run": {pod: pod(always, "a", "b"), seen: seen(running("a", 0), running("b", 0)),
 			want: corev1.PodRunning},
@@ -122,10 +122,10 @@ func TestContainerStates(t *testing.T) {
 		t.Errorf("last state: %+v", last)
 	}
 	child := running("a", 0)
-	child.OOM = true // a child of it was OOM-killed; it exited with 0
+	child.OOM = true // the kernel killed a child process; the container exited with 0
 	child.Exit(0, at(9))
 	if child.Reason != "Completed" {
-		t.Errorf("reason %s", child.Reason)
+		t.Errorf("the reason is %s, want Completed", child.Reason)
 	}
 	got = status.Of(status.Input{Pod: p, Observed: seen(running("a", 1), exited("a", 0, 3)), Now: at(0)})
 	if s = got.ContainerStatuses[0]; s.State.Running == nil || s.LastTerminationState.Terminated.ExitCode != 3 ||
@@ -146,12 +146,12 @@ func TestLostContainer(t *testing.T) {
 		t.Errorf("state: %+v", got.ContainerStatuses[0])
 	}
 	if got.PodIP != "10.0.0.2" {
-		t.Errorf("address %q lost with the sandbox", got.PodIP)
+		t.Errorf("the address is %q after the loss of the sandbox", got.PodIP)
 	}
 	p.Status = status.Of(status.Input{Pod: p, Observed: seen(exited("a", 1, 7)), Terminal: true, Now: at(5)})
 	got = status.Of(status.Input{Pod: p, Observed: &status.Observed{}, Terminal: true, Now: at(6)})
 	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 7 {
-		t.Errorf("a known end was forgotten: %+v", end)
+		t.Errorf("the known exit code changed: %+v", end)
 	}
 }
 
@@ -166,12 +166,12 @@ func TestPodIPs(t *testing.T) {
 		{[]string{"fd00::2"}, []string{"1.2.3.4"}, []string{"fd00::2"}},
 	} {
 		if got := status.PodIPs(tt.reported, tt.host); !slices.Equal(got, tt.want) {
-			t.Errorf("%s on a node with %s: %s, want %s", tt.reported, tt.host, got, tt.want)
+			t.Errorf("runtime reports %s, node has %s: got %s, want %s", tt.reported, tt.host, got, tt.want)
 		}
 	}
 }
 
-// The messages about readiness gates are upstream's.
+// The messages about readiness gates are the same as upstream's.
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
@@ -189,12 +189,12 @@ func TestReadinessGates(t *testing.T) {
 	const want = `the status of pod readiness gate "example.com/b" is not "True", but False, ` +
 		`corresponding condition of pod readiness gate "example.com/c" does not exist.`
 	if c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != want {
-		t.Errorf("%+v, want %s", c, want)
+		t.Errorf("condition %+v, want message %s", c, want)
 	}
 }
 
-// The image's name is the runtime's; before the container exists, that of the spec.
-func TestImageIsTheRuntimes(t *testing.T) {
+// The status has the image name of the runtime, or that of the spec before the container exists.
+func TestImageName(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a", "b")
 	p.Spec.Containers[0].Image, p.Spec.Containers[1].Image = "busybox:1.36", "busybox:1.36"
@@ -202,14 +202,14 @@ func TestImageIsTheRuntimes(t *testing.T) {
 	c.Image = "docker.io/library/busybox:1.36"
 	s := status.Of(status.Input{Pod: p, Observed: seen(c), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	if got := s.ContainerStatuses[0].Image; got != c.Image {
-		t.Errorf("of a container: %s, want %s", got, c.Image)
+		t.Errorf("image of a running container: %s, want %s", got, c.Image)
 	}
 	if got := s.ContainerStatuses[1].Image; got != "busybox:1.36" {
-		t.Errorf("of none yet: %s", got)
+		t.Errorf("image of a container that does not exist: %s", got)
 	}
 }
 
-// The same observation again changes nothing, whatever the time.
+// The same observation at a later time does not change the status.
 func TestStable(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
@@ -217,14 +217,14 @@ func TestStable(t *testing.T) {
 	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
 	p.Status = status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
 	if c := status.Condition(p.Status.Conditions, corev1.PodReady); c.Status != corev1.ConditionTrue {
-		t.Errorf("not ready: %+v", c)
+		t.Errorf("the Ready condition is %+v", c)
 	}
 	if status.Condition(p.Status.Conditions, "example.com/gate") == nil {
-		t.Error("another component's condition was dropped")
+		t.Error("the condition of another component is missing")
 	}
 	again := status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(60)})
 	if !apiequality.Semantic.DeepEqual(p.Status, again) {
-		t.Errorf("changed:\n%+v\n%+v", p.Status, again)
+		t.Errorf("the status changed:\n%+v\n%+v", p.Status, again)
 	}
 	unready := status.Of(
 		status.Input{
@@ -239,7 +239,7 @@ func TestStable(t *testing.T) {
 	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotReady" ||
 		c.Message != "containers with unready status: [a]" ||
 		!c.LastTransitionTime.Equal(&metav1.Time{Time: at(60)}) {
-		t.Errorf("condition: %+v", c)
+		t.Errorf("the Ready condition of an unready pod is %+v", c)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestFailure(t *testing.T) {
 	p.Status = got
 	got = status.Of(status.Input{Pod: p, Observed: seen(running("a", 0)), Now: at(0)})
 	if got.Phase != corev1.PodFailed || got.Reason != "OutOfcpu" {
-		t.Errorf("a failed pod came back: %+v", got)
+		t.Errorf("the status of a failed pod changed: %+v", got)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// pod has a priority and requests memory; "" requests nothing.
+// pod returns a pod with a priority and a memory request; "": no request.
 func pod(name string, priority int32, memory string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
 	p.Spec.Priority = &priority
@@ -45,16 +45,16 @@ func TestTracker(t *testing.T) {
 	start := time.Unix(0, 0)
 	for _, step := range []struct {
 		at           time.Duration
-		memory, disk int64 // free of 1000; below 0: not known
+		memory, disk int64 // available of 1000; negative: unknown
 		due          string
 		pressure     string
 	}{
 		{0, 500, 500, "", ""},
-		{10 * time.Second, 150, 500, "", "MemoryPressure"}, // soft: not yet
-		{39 * time.Second, 150, 500, "", "MemoryPressure"}, //
+		{10 * time.Second, 150, 500, "", "MemoryPressure"}, // soft grace period starts
+		{39 * time.Second, 150, 500, "", "MemoryPressure"},
 		{40 * time.Second, 150, 500, "memory.available soft", "MemoryPressure"},
 		{50 * time.Second, 50, 500, "memory.available,memory.available soft", "MemoryPressure"},
-		{60 * time.Second, 149, 500, "memory.available,memory.available soft", "MemoryPressure"}, // not enough reclaimed
+		{60 * time.Second, 149, 500, "memory.available,memory.available soft", "MemoryPressure"}, // below the minimum reclaim
 		{70 * time.Second, 150, 500, "memory.available soft", "MemoryPressure"},
 		{80 * time.Second, 200, 99, "nodefs.available", "DiskPressure,MemoryPressure"},
 		{90 * time.Second, 150, 100, "", "DiskPressure,MemoryPressure"}, // the soft grace period starts again
@@ -75,7 +75,7 @@ func TestTracker(t *testing.T) {
 			under = append(under, string(c))
 		}
 		if strings.Join(due, ",") != step.due || strings.Join(under, ",") != step.pressure {
-			t.Errorf("%v: due %v, under %v", step.at, due, under)
+			t.Errorf("%v: thresholds due %v, pressure %v", step.at, due, under)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestRank(t *testing.T) {
 	got := slices.Clone(pods)
 	if eviction.Rank(got, nil, eviction.Memory); names(
 		got) != "within-low nothing over-little over-much within over-high" {
-		t.Errorf("without knowing their use: %s", names(got)) // by priority, then those that ask for less
+		t.Errorf("without usage: %s", names(got)) // by priority, then by request
 	}
 }
 
@@ -188,7 +188,7 @@ func TestExceeded(t *testing.T) {
 		p.Spec.Containers[i].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse(n)}
 	}
 	if !eviction.Limited(p) || eviction.Limited(pod("p", 0, "1")) {
-		t.Error("limited is which?")
+		t.Error("Limited must be true only for the pod with limits")
 	}
 	for i, c := range []struct {
 		v, c, d int64
@@ -218,11 +218,11 @@ func TestVictims(t *testing.T) {
 	for i, c := range []struct {
 		asks       string
 		candidates []*corev1.Pod
-		more       string // used by pods that stay
+		more       string // memory requests of other pods
 		want       string
 	}{
 		{"10", []*corev1.Pod{pod("a", 0, "50"), pod("b", 1, "45")}, "0", "a"},
-		{"30", []*corev1.Pod{pod("small", 0, "10"), pod("large", 0, "90")}, "0", "large"}, // not both
+		{"30", []*corev1.Pod{pod("small", 0, "10"), pod("large", 0, "90")}, "0", "large"}, // one victim suffices
 		{"100", []*corev1.Pod{pod("a", 0, "50"), pod("b", 1, "45")}, "0", "a b"},
 		{"60", []*corev1.Pod{pod("a", 0, "30"), pod("b", 1, "20")}, "50", "false"},
 		{"", []*corev1.Pod{pod("b", 1, "1"), pod("a", 0, "1"), pod("c", 2, ""), pod("d", 2, "")}, "0", "a"}, // too many pods

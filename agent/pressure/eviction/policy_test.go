@@ -22,7 +22,7 @@ func parse(t *testing.T, args ...string) (eviction.Policy, error) {
 	return o.Policy()
 }
 
-func TestDefaultsAreKubelets(t *testing.T) {
+func TestDefaultsEqualKubelets(t *testing.T) {
 	t.Parallel()
 	p, err := parse(t)
 	want := []eviction.Threshold{
@@ -34,7 +34,7 @@ func TestDefaultsAreKubelets(t *testing.T) {
 	}
 	if err != nil || !slices.Equal(p.Thresholds, want) || p.TransitionPeriod != 5*time.Minute || p.MaxGrace != 0 ||
 		p.CriticalAnnotation {
-		t.Errorf("%+v, %v", p, err)
+		t.Errorf("policy %+v, error %v", p, err)
 	}
 }
 
@@ -53,10 +53,10 @@ func TestFlagsOverrideDefaults(t *testing.T) {
 		{Signal: eviction.PID, Value: eviction.Value{Percent: 10}},
 	}
 	if err != nil || !slices.Equal(p.Thresholds, want) || p.MaxGrace != time.Minute || !p.CriticalAnnotation {
-		t.Errorf("%+v, %v", p, err)
+		t.Errorf("policy %+v, error %v", p, err)
 	}
 	if p, err = parse(t, "--eviction-hard="); err != nil || len(p.Thresholds) > 0 {
-		t.Errorf("of nothing: %+v, %v", p, err)
+		t.Errorf("policy without thresholds: %+v, error %v", p, err)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-func TestLeft(t *testing.T) {
+func TestUntilThreshold(t *testing.T) {
 	t.Parallel()
 	options := eviction.Options{Hard: map[string]string{"memory.available": "100", "nodefs.available": "900"},
 		Soft: map[string]string{"memory.available": "30%"}, SoftGrace: map[string]string{"memory.available": "1s"}}
@@ -18,11 +18,11 @@ func TestLeft(t *testing.T) {
 		if got := policy.UntilThreshold(
 			eviction.Observations{eviction.Memory: {Total: 1000, Free: free},
 				eviction.NodeFs: {Total: 1000, Free: 950}}); got != want {
-			t.Errorf("of %d free: %d, want %d", free, got, want)
+			t.Errorf("with %d available: %d, want %d", free, got, want)
 		}
 	}
 	if got := policy.UntilThreshold(nil); got != 0 {
-		t.Errorf("where nothing is known: %d", got)
+		t.Errorf("without observations: %d", got)
 	}
 	if got := (eviction.Policy{}).UntilThreshold(eviction.Observations{eviction.Memory: {Total: 10, Free: 5}}); got != 0 {
 		t.Errorf("without a threshold: %d", got)

@@ -13,15 +13,15 @@ func TestImageSignalsUseImageFileSystem(t *testing.T) {
 	const other = "/dev/shm" // a separate file system on every Linux
 	disk, err := host.Disk(other)
 	if err != nil || disk.Total == 0 {
-		t.Skipf("no %s here: %v", other, err)
+		t.Skipf("skipped: %s is not usable: %v", other, err)
 	}
 	got := evictor.Machine(t.TempDir(), other)
 	if got[eviction.ImageFs].Total != disk.Total {
-		t.Errorf("the file system of images has %d bytes, want %d", got[eviction.ImageFs].Total, disk.Total)
+		t.Errorf("imagefs has %d bytes, want %d", got[eviction.ImageFs].Total, disk.Total)
 	}
 	for _, s := range []eviction.Signal{eviction.Memory, eviction.PID, eviction.NodeFs} {
 		if got[s].Total == 0 {
-			t.Errorf("%s is not read", s)
+			t.Errorf("no value of %s", s)
 		}
 	}
 }

@@ -87,17 +87,17 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// Values that the kernel does not report are unknown, not 0.
+// Values that the kernel does not report are unknown, instead of 0.
 func TestAccountOfFewControllers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"cgroup.controllers": "", "a/cpu.stat": "usage_usec 2\n"})
 	got, ok := cgroup.New(cgroup.Config{Mount: dir, Root: "a"}).Account("/a")
 	if !ok || got.CPU == nil || *got.CPU != 2000 {
-		t.Fatalf("%+v, %v", got, ok)
+		t.Fatalf("account %+v, found %v", got, ok)
 	}
 	if got.CPU = nil; !reflect.DeepEqual(got, cgroup.Account{}) {
-		t.Errorf("figures that no file has: %s", differences(got, cgroup.Account{}))
+		t.Errorf("values without a file: %s", differences(got, cgroup.Account{}))
 	}
 }
 

@@ -28,7 +28,7 @@ func pod(qos corev1.PodQOSClass, limits ...string) *corev1.Pod {
 	return p
 }
 
-// list is cpu/memory, and more as name=amount.
+// list parses "CPU/MEMORY"; further parts are NAME=AMOUNT.
 func list(text string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i, part := range strings.Split(text, "/") {
@@ -64,12 +64,12 @@ func TestParent(t *testing.T) {
 	}
 	root := cgroup.New(cgroup.Config{Mount: t.TempDir(), Root: "/", Units: &units{}})
 	if got := root.Parent(pod(corev1.PodQOSGuaranteed)); got != "/kubepods.slice/kubepods-podu_1.slice" {
-		t.Error(got)
+		t.Error("parent below the root: ", got)
 	}
 }
 
-// tree is a folder like a cgroup mount: the controllers of v2 first, separated by spaces, then hierarchies of
-// v1.
+// tree creates a folder like a cgroup mount. v2 has the controllers of cgroup v2, separated by spaces; v1 are the
+// hierarchies of cgroup v1.
 func tree(t *testing.T, v2 string, v1 ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,12 +105,12 @@ func TestLimits(t *testing.T) {
 		pod                                 *corev1.Pod
 		shares, quota, memory, huge, weight string
 	}{
-		"two limited":  {pod(corev1.PodQOSGuaranteed, "1/1Mi", "500m/2Mi"), "1536", "150000", "3145728", "0", "138"},
-		"one may rest": {pod(corev1.PodQOSBurstable, "1/1Mi", ""), "1024", "", "", "0", "100"},
-		"the pod says": {itself, "2048", "", "4194304", "0", "174"},
-		"a tenth":      {pod(corev1.PodQOSGuaranteed, "100m/1Mi"), "102", "10000", "1048576", "0", "17"},
-		"none":         {pod(corev1.PodQOSBestEffort, ""), "2", "", "", "0", "1"},
-		"huge pages":   {pod(corev1.PodQOSBestEffort, "hugepages-2Mi=4Mi", "hugepages-2Mi=2Mi"), "2", "", "", "6291456", "1"},
+		"two limits": {pod(corev1.PodQOSGuaranteed, "1/1Mi", "500m/2Mi"), "1536", "150000", "3145728", "0", "138"},
+		"one limit":  {pod(corev1.PodQOSBurstable, "1/1Mi", ""), "1024", "", "", "0", "100"},
+		"pod-level":  {itself, "2048", "", "4194304", "0", "174"},
+		"100m CPU":   {pod(corev1.PodQOSGuaranteed, "100m/1Mi"), "102", "10000", "1048576", "0", "17"},
+		"none":       {pod(corev1.PodQOSBestEffort, ""), "2", "", "", "0", "1"},
+		"huge pages": {pod(corev1.PodQOSBestEffort, "hugepages-2Mi=4Mi", "hugepages-2Mi=2Mi"), "2", "", "", "6291456", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +145,7 @@ func TestLimits(t *testing.T) {
 			expect(t, at("", "pids.max"), "100")
 			expect(t, at("", "hugetlb.2MB.max"), c.huge)
 			expect(t, at("", "hugetlb.1GB.rsvd.max"), "0")
-			expect(t, filepath.Join(filepath.Dir(at("", "")), "cgroup.subtree_control"), "+hugetlb") // the last one
+			expect(t, filepath.Join(filepath.Dir(at("", "")), "cgroup.subtree_control"), "+hugetlb") // the last write
 		})
 	}
 }
@@ -171,8 +171,8 @@ func TestMissingControllersAreReportedIfNeeded(t *testing.T) {
 		pids int64
 		want string
 	}{
-		"nothing missed": {pod(corev1.PodQOSBestEffort, ""), -1, ""},
-		"processes":      {pod(corev1.PodQOSBestEffort, ""), 9, "the kernel has no cgroup controller pids here"},
+		"nothing needed": {pod(corev1.PodQOSBestEffort, ""), -1, ""},
+		"pids":           {pod(corev1.PodQOSBestEffort, ""), 9, "the kernel has no cgroup controller pids here"},
 		"all": {pod(corev1.PodQOSGuaranteed, "1/1Mi/hugepages-2Mi=2Mi"), 9,
 			"the kernel has no cgroup controller memory, pids, hugetlb here"},
 	} {
@@ -183,7 +183,7 @@ func TestMissingControllersAreReportedIfNeeded(t *testing.T) {
 				t.Errorf("%s on %s: %s", name, kind, got)
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, "[mph]*")); len(left) > 0 {
-				t.Errorf("%s on %s: made folders that are not cgroups: %v", name, kind, left)
+				t.Errorf("%s on %s: created folders that are not cgroups: %v", name, kind, left)
 			}
 		}
 	}
@@ -206,24 +206,24 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.Close() // keeps what is in use
+	m.Close() // keeps cgroups with containers
 	if got := m.Pods(); !slices.Equal(got, []types.UID{"u-1"}) {
 		t.Errorf("pods: %v", got)
 	}
-	unknown := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}} // whose pod object is gone
+	unknown := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}} // only the UID is known
 	if err := m.Remove(unknown); err != nil {
 		t.Fatal(err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "*", m.Parent(p)))
 	if len(left) != 0 || len(m.Pods()) != 0 {
-		t.Errorf("left: %v, %v", left, m.Pods())
+		t.Errorf("cgroups left: %v, pods: %v", left, m.Pods())
 	}
 	if err := m.Remove(p); err != nil {
-		t.Errorf("removing what is gone: %v", err)
+		t.Errorf("second removal: %v", err)
 	}
 	m.Close()
 	if left, _ = filepath.Glob(filepath.Join(dir, "*", "r")); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("cgroups left: %v", left)
 	}
 }
 
@@ -241,6 +241,6 @@ func TestDiscard(t *testing.T) {
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if want := []string{filepath.Join(dir, "cpu/other")}; !slices.Equal(left, want) {
-		t.Errorf("left: %v", left)
+		t.Errorf("cgroups left: %v, want %v", left, want)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFillWaits checks that a file which the kernel creates late, while another pod enables the controller, is written.
+// TestFillWaits checks that Manager writes a file that the kernel creates late, while another pod enables the
+// controller.
 func TestFillWaits(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -19,7 +20,7 @@ func TestFillWaits(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(pod, "cgroup.controllers"), []byte("cpu hugetlb\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	late := filepath.Join(root, "late") // until it exists, no file can be created through the link
+	late := filepath.Join(root, "late") // while it does not exist, creating a file through the link fails
 	if err := os.Symlink(filepath.Join(late, "max"), filepath.Join(pod, "hugetlb.64KB.max")); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func TestFillWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	go func() { // the kernel: the second write ends when the files exist
+	go func() { // the kernel: the second write returns when the files exist
 		_, _ = os.ReadFile(first)
 		_ = os.Mkdir(late, 0o755)
 		_, _ = os.ReadFile(second)

@@ -13,7 +13,7 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-func TestSharesOfTheClasses(t *testing.T) {
+func TestSharesOfQOSClasses(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "", "cpu", "memory", "pids")
 	m := manager(dir)
@@ -39,21 +39,21 @@ func TestSharesOfTheClasses(t *testing.T) {
 		expect(t, burstable, want)
 	}
 	check("created", m.Create(first), "1024")
-	check("held", m.Adopt(second), "1536")
+	check("adopted", m.Adopt(second), "1536")
 	other := pod(corev1.PodQOSGuaranteed, "4/1Mi")
 	other.UID = "u-3"
-	check("others do not count", m.Create(other), "1536")
+	check("Guaranteed pod", m.Create(other), "1536")
 	second.Spec.Containers[0].Resources.Requests = list("250m/1Mi")
 	check("resized", m.Create(second), "1280")
 	if err := os.WriteFile(burstable, []byte("untouched"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	check("nothing changed", m.Create(second), "untouched")
+	check("unchanged", m.Create(second), "untouched")
 	clean(t, dir)
-	check("removed", m.Remove(&corev1.Pod{ObjectMeta: first.ObjectMeta}), "256") // only its uid is known
+	check("removed", m.Remove(&corev1.Pod{ObjectMeta: first.ObjectMeta}), "256") // only the UID is known
 }
 
-// With TieredReservation every cgroup on the path protects what the pods below it request; without, none does.
+// With TieredReservation, every cgroup on the path protects the requests of the pods below it; otherwise, none does.
 func TestProtectedMemory(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, all)
@@ -89,11 +89,11 @@ func TestProtectedMemory(t *testing.T) {
 	}
 	check("r/kubepods", "0", "0")
 	if m.LimitsSwap() {
-		t.Error("limits swap without memory.swap.max")
+		t.Error("LimitsSwap is true without memory.swap.max")
 	}
 	put(t, dir, map[string]string{"r/kubepods/memory.swap.max": "max\n"})
 	if !m.LimitsSwap() {
-		t.Error("does not limit swap")
+		t.Error("LimitsSwap is false with memory.swap.max")
 	}
 
 	old := tree(t, "", "cpu", "memory")
@@ -120,13 +120,13 @@ func TestLimitOfForeignCgroup(t *testing.T) {
 	expect(t, filepath.Join(dir, "memory/a/b/memory.limit_in_bytes"), "1048576")
 	expect(t, filepath.Join(dir, "pids/a/b/pids.max"), "7")
 	if err := m.Limit("c", cgroup.Limits{Shares: 512}); err != nil {
-		t.Errorf("compressible alone: %v", err)
+		t.Errorf("limit of CPU only: %v", err)
 	}
 	err := m.Limit("c", cgroup.Limits{Shares: 256, Memory: 1 << 20})
 	if err == nil || !strings.Contains(err.Error(), "the cgroup /c does not exist") {
-		t.Errorf("a cgroup that is not there: %v", err)
+		t.Errorf("limit of a cgroup that does not exist: %v", err)
 	}
-	expect(t, filepath.Join(dir, "cpu/c/cpu.shares"), "512") // nothing was partially created
+	expect(t, filepath.Join(dir, "cpu/c/cpu.shares"), "512") // unchanged by the failed call
 	expect(t, filepath.Join(dir, "memory/c/memory.limit_in_bytes"), "")
 }
 
@@ -165,7 +165,7 @@ func (u *units) Stop(slice string) error {
 	return nil
 }
 
-// clean removes the files, which the kernel removes with a cgroup's folder.
+// clean removes the files of all cgroups, which the kernel removes together with the folder of a cgroup.
 func clean(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -220,7 +220,7 @@ func TestSlices(t *testing.T) {
 			}
 			m.Close()
 			if u.slices["r-kubepods.slice"] == nil {
-				t.Error("a slice with a pod in it was stopped")
+				t.Error("Close stopped a slice with a pod")
 			}
 			clean(t, c.dir)
 			if err := m.Remove(p); err != nil {
@@ -228,7 +228,7 @@ func TestSlices(t *testing.T) {
 			}
 			m.Close()
 			if len(u.slices) != 0 {
-				t.Errorf("left: %v", u.slices)
+				t.Errorf("slices left: %v", u.slices)
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestLimitOfASlice(t *testing.T) {
 		}
 		expect(t, filepath.Join(dir, "system.slice/memory.max"), "1048576")
 		if err := m.Limit("/none.slice", cgroup.Limits{Memory: 1 << 20}); err == nil || len(u.slices) != 1 {
-			t.Errorf("a slice that is not there: %v, %v", err, u.slices)
+			t.Errorf("limit of a slice that does not exist: %v, %v", err, u.slices)
 		}
 	}
 }

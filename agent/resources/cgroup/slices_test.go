@@ -30,10 +30,10 @@ type peer struct {
 	socket string
 	life   sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	conns  []net.Conn
 	jobs   uint32
-	result string // of the next jobs
+	result string // result of the next jobs
 	units  map[string]map[string]godbus.Variant
 }
 
@@ -159,7 +159,7 @@ func (p *peer) keep(unit string, properties any) {
 	}
 }
 
-// job answers with a job and signals to all clients that it is done.
+// job answers with a job, and signals all clients that it is done.
 func (p *peer) job(conn net.Conn, call *godbus.Message, unit string) {
 	p.jobs++
 	job := godbus.ObjectPath(fmt.Sprintf("/org/freedesktop/systemd1/job/%d", p.jobs))
@@ -228,7 +228,7 @@ func TestSystemdSlices(t *testing.T) {
 	m := cgroup.NewSlices(p.dial)
 	defer m.Close()
 	for what, err := range map[string]error{
-		"start": m.Start("a-b.slice", limits(1<<20)), "another": m.Start("a-c.slice", limits(2<<20)),
+		"start": m.Start("a-b.slice", limits(1<<20)), "second": m.Start("a-c.slice", limits(2<<20)),
 	} {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -241,7 +241,7 @@ func TestSystemdSlices(t *testing.T) {
 		t.Errorf("Wants %v", got)
 	}
 	if err := m.Start("a-b.slice", limits(3<<20)); err != nil {
-		t.Errorf("a slice that is there: %v", err)
+		t.Errorf("start of an existing slice: %v", err)
 	}
 	if err := m.Set("a-c.slice", []cgroup.Property{{Name: "CPUWeight", Value: uint64(17)}}); err != nil {
 		t.Error(err)
@@ -251,7 +251,7 @@ func TestSystemdSlices(t *testing.T) {
 		t.Errorf("MemoryMax %v, CPUWeight %v", b, c)
 	}
 	if err := m.Set("none.slice", nil); err == nil || !strings.Contains(err.Error(), "systemd: set none.slice: ") {
-		t.Errorf("a slice that is not there: %v", err)
+		t.Errorf("set of a slice that does not exist: %v", err)
 	}
 	for range 2 {
 		if err := errors.Join(m.Stop("a-b.slice"), m.Stop("a-c.slice")); err != nil {
@@ -259,7 +259,7 @@ func TestSystemdSlices(t *testing.T) {
 		}
 	}
 	if p.count() != 0 {
-		t.Error("slices are left")
+		t.Error("slices left after Stop")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestFailedJobIsReported(t *testing.T) {
 	p.result = "failed"
 	p.mu.Unlock()
 	if err := m.Start("a.slice", nil); err == nil || err.Error() != "systemd: start a.slice: failed" {
-		t.Error(err)
+		t.Error("start with a failing job: ", err)
 	}
 }
 
@@ -285,8 +285,8 @@ func TestBrokenConnectionIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.hangUp()
-	if err := m.Stop("a.slice"); err != nil || p.count() != 0 { // whether the client has noticed or not
-		t.Errorf("%v, %d slices left", err, p.count())
+	if err := m.Stop("a.slice"); err != nil || p.count() != 0 { // the client may not have detected the disconnection
+		t.Errorf("stop after a broken connection: %v, %d slices left", err, p.count())
 	}
 }
 

@@ -56,12 +56,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		if got, err := cgroup.New(cgroup.Config{Mount: root, Root: "m"}).Usage(pod(corev1.PodQOSBestEffort)); err == nil {
-			t.Errorf("%s: of no cgroup: %+v", name, got)
+			t.Errorf("%s: usage without a cgroup: %+v", name, got)
 		}
 	}
 }
 
-func TestStarved(t *testing.T) {
+func TestOOMKilled(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	put(t, root, map[string]string{
@@ -78,7 +78,7 @@ func TestStarved(t *testing.T) {
 		{"/r.slice", "killed3", true}, {"/r/podu", "gone", false},
 	} {
 		if got := cgroup.OOMKilled(root, c.parent, c.id); got != c.want {
-			t.Errorf("%s: %v", c.id, got)
+			t.Errorf("%s: OOM-killed %v", c.id, got)
 		}
 	}
 }

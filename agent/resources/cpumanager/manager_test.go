@@ -27,7 +27,7 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// bench is a machine and the folder of its manager's checkpoint.
+// bench is a machine with a manager and its checkpoint.
 type bench struct {
 	*testing.T
 	machine *numa.Machine
@@ -47,7 +47,7 @@ func newBench(t *testing.T, shape numatest.Shape, options ...string) *bench {
 	return b
 }
 
-// start starts a manager with the checkpoint, with CPU 0 reserved.
+// start starts a manager with the checkpoint and one reserved CPU.
 func (b *bench) start() {
 	b.Helper()
 	m, err := b.open()
@@ -64,8 +64,8 @@ func (b *bench) open() (*cpumanager.Manager, error) {
 	}, cpumanager.Config{Policy: cpumanager.Static, Options: b.options})
 }
 
-// guaranteed is a pod of init containers and containers, which request so many CPUs: "i2" an init container for
-// 2, "s1" a sidecar, "c1" a container.
+// guaranteed returns a pod. Each name is a container with its CPU request: "i2" is an init container with 2 CPUs, "s1"
+// a sidecar, "c1" a container.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
 	asks := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text),
@@ -79,7 +79,7 @@ func (b *bench) admit(pod *corev1.Pod, nodes ...int) error {
 	return topologytest.Admit(b, b.m, pod, topology.Hint{Nodes: topology.NewNodes(nodes...)})
 }
 
-// has checks on which CPUs the containers run: "c1=1".
+// has checks the CPUs of the containers: "c1=1".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
 	got := topologytest.Allotted(b, b.m, pod, func(a spec.Allotment) string { return a.CPUs })
@@ -91,7 +91,7 @@ func (b *bench) has(pod *corev1.Pod, want ...string) {
 func (b *bench) shares(want string) {
 	b.Helper()
 	if got := b.m.Shared().String(); got != want {
-		b.Errorf("shared are %s, want %s", got, want)
+		b.Errorf("the shared CPUs are %s, want %s", got, want)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestExclusive(t *testing.T) {
 		}
 	}
 	b.has(one, "c2=1,5")
-	b.has(two, "c1=4") // the half of the core that is reserved
+	b.has(two, "c1=4") // the sibling of the reserved CPU
 	b.shares("0,2-3,6-7")
 	if b.changes != 2 {
 		t.Errorf("%d changes reported, want 2", b.changes)
@@ -135,8 +135,8 @@ func TestContainersOfSharedPool(t *testing.T) {
 	whole := guaranteed("a", "c1")
 	whole.Spec.Resources = &corev1.ResourceRequirements{Requests: whole.Spec.Containers[0].Resources.Requests}
 	for name, pod := range map[string]*corev1.Pod{
-		"part of one": guaranteed("a", "c500m"), "one and a half": guaranteed("a", "c1500m"),
-		"burstable": burstable, "resources of the pod": whole,
+		"500m": guaranteed("a", "c500m"), "1500m": guaranteed("a", "c1500m"),
+		"burstable": burstable, "pod-level": whole,
 	} {
 		if n := cpumanager.ExclusiveCPUs(pod, &pod.Spec.Containers[0]); n != 0 {
 			t.Errorf("%s: has %d exclusive CPUs", name, n)
@@ -194,7 +194,7 @@ func TestFullCores(t *testing.T) {
 	}
 	b.has(pod, "c6=1-3,5-7")
 	if err := b.admit(pod); err != nil {
-		t.Error("again:", err)
+		t.Error("second admission:", err)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestStrict(t *testing.T) {
 	if err := b.admit(guaranteed("a", "c7")); err != nil {
 		t.Fatal(err)
 	}
-	b.shares("0") // rather than those of the other pod
+	b.shares("0") // the reserved CPU, because all others are exclusive
 }
 
 func TestNearHint(t *testing.T) {
@@ -216,7 +216,7 @@ func TestNearHint(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.has(one, "c2=4,12")
-	if err := b.admit(two, 1); err != nil { // what node 1 lacks comes from node 0
+	if err := b.admit(two, 1); err != nil { // node 1 has too few free CPUs, so the rest is on node 0
 		t.Fatal(err)
 	}
 	b.has(two, "c8=1,5-7,9,13-15")
@@ -231,13 +231,13 @@ func TestHints(t *testing.T) {
 		shape   numatest.Shape
 		taken   []string
 		pod     *corev1.Pod
-		want    string // nodes, those preferred with a star
+		want    string // sets of nodes; * marks preferred ones
 	}{
-		{"a shared one", nil, server, nil, guaranteed("x", "c500m"), ""},
-		{"either", nil, server, nil, guaranteed("x", "c6"), "0* 1* 0,1"},
-		{"the one with room", nil, server, nil, guaranteed("x", "c8"), "1* 0,1"},
-		{"both", nil, server, nil, guaranteed("x", "c10"), "0,1*"},
-		{"would fit on one if that were empty", nil, server, []string{"c8"}, guaranteed("x", "c8"), ""},
+		{"shared pool", nil, server, nil, guaranteed("x", "c500m"), ""},
+		{"either node", nil, server, nil, guaranteed("x", "c6"), "0* 1* 0,1"},
+		{"only one node has enough", nil, server, nil, guaranteed("x", "c8"), "1* 0,1"},
+		{"both nodes", nil, server, nil, guaranteed("x", "c10"), "0,1*"},
+		{"fits only on an empty node", nil, server, []string{"c8"}, guaranteed("x", "c8"), ""},
 		{"too much", nil, server, nil, guaranteed("x", "c16"), ""},
 		{"sockets", []string{"align-by-socket"}, split, []string{"c1"}, guaranteed("x", "c2"),
 			"1* 2* 3* 0,1* 0,2 1,2 0,3 1,3 2,3* 0,1,2 0,1,3 0,2,3 1,2,3 0,1,2,3"},
@@ -270,7 +270,7 @@ func words(hints []topology.Hint) string {
 	return strings.Join(out, " ")
 }
 
-// TestHintsOfExistingAllocation: a container with exclusive CPUs keeps them.
+// TestHintsOfExistingAllocation checks that the hints of a container with exclusive CPUs match these CPUs.
 func TestHintsOfExistingAllocation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
@@ -280,13 +280,13 @@ func TestHintsOfExistingAllocation(t *testing.T) {
 	}
 	for _, hints := range []map[string][]topology.Hint{b.m.Hints(pod, &pod.Spec.Containers[0]), b.m.PodHints(pod)} {
 		if got := words(hints["cpu"]); got != "1* 0,1" {
-			t.Errorf("%s", got)
+			t.Errorf("hints %s, want 1* 0,1", got)
 		}
 	}
 	more := guaranteed("x", "c6")
 	more.Spec.Containers[0].Name = "c4"
 	if hints := b.m.Hints(more, &more.Spec.Containers[0])["cpu"]; hints == nil || len(hints) > 0 {
-		t.Errorf("hints %v for more than it has", hints)
+		t.Errorf("hints for more CPUs than the container has: %v", hints)
 	}
 }
 
@@ -306,10 +306,10 @@ func TestRestart(t *testing.T) {
 	b.m.Retain(func(uid types.UID) bool { return uid != "a" })
 	b.start()
 	if got := b.m.Exclusive("a", "c2"); !got.IsEmpty() {
-		t.Errorf("a pod that is gone has %s", got)
+		t.Errorf("a deleted pod has the CPUs %s", got)
 	}
 	if b.m.Exclusive("b", "c1").IsEmpty() || b.m.Lost() != nil {
-		t.Errorf("an existing pod has no CPUs; lost: %v", b.m.Lost())
+		t.Errorf("an existing pod has no CPUs; lost checkpoint: %v", b.m.Lost())
 	}
 	text, err := os.ReadFile(b.file)
 	if err != nil || !strings.HasPrefix(string(text), `{"policyName":"static","defaultCpuSet":"`) ||
@@ -318,7 +318,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDamaged damages the checkpoint: the manager starts without it, and reports that.
+// TestDamaged checks that the manager starts without a damaged checkpoint, and reports the damage.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, laptop)
@@ -329,12 +329,12 @@ func TestDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string][]byte{"torn": good[:len(good)/2], "empty": nil,
+	files := map[string][]byte{"truncated": good[:len(good)/2], "empty": nil,
 		"changed": []byte(strings.Replace(string(good), "1,5", "1,6", 1))}
 	maps.Copy(files, map[string][]byte{
 		"reserved":       b.written("static", map[string]string{"a": "0"}),
-		"not there":      b.written("static", map[string]string{"a": "9"}),
-		"no processors":  b.written("static", map[string]string{"a": "x"}),
+		"no such CPU":    b.written("static", map[string]string{"a": "9"}),
+		"invalid CPUs":   b.written("static", map[string]string{"a": "x"}),
 		"twice":          b.written("static", map[string]string{"a": "1", "b": "1"}),
 		"another policy": b.written("none", nil),
 	})
@@ -348,15 +348,16 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: lost: %v", name, lost)
 		}
 		if aside, err := os.ReadFile(b.file + ".damaged"); err != nil || string(aside) != string(text) {
-			t.Errorf("%s: set aside is %q, error %v", name, aside, err)
+			t.Errorf("%s: the .damaged file contains %q, error %v", name, aside, err)
 		}
 		if b.start(); b.m.Lost() != nil {
-			t.Errorf("%s: again: %v", name, b.m.Lost())
+			t.Errorf("%s: the next start reports damage, too: %v", name, b.m.Lost())
 		}
 	}
 }
 
-// TestRecovered: without the checkpoint, containers keep the CPUs they were created with, as far as possible.
+// TestRecovered checks that, without the checkpoint, containers keep the CPUs that they were created with, as far as
+// possible.
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, laptop)
@@ -374,17 +375,17 @@ func TestRecovered(t *testing.T) {
 	odd := topology.Container{Pod: "odd", Container: "c",
 		Annotations: map[string]string{"io.monopod.container.cpus": "0-99"}}
 	b.m.Recover(slices.Concat(second, first, topologytest.As("thief", first), []topology.Container{odd}))
-	b.start() // it is in the file again
+	b.start() // the checkpoint contains the recovered allocations
 	b.shares(shared)
 	if again := topologytest.Created(t, b.m, one); !cmp.Equal(again, first) {
 		t.Error(cmp.Diff(first, again))
 	}
 	if got := b.m.Exclusive("thief", "c2"); !got.IsEmpty() {
-		t.Errorf("twice given: %s", got)
+		t.Errorf("a second pod recovered the same CPUs: %s", got)
 	}
 }
 
-// written is a file with a valid checksum.
+// written returns a checkpoint with a valid checksum.
 func (b *bench) written(policy string, pods map[string]string) []byte {
 	b.Helper()
 	entries := map[string]map[string]string{}

@@ -34,32 +34,32 @@ func TestChoose(t *testing.T) {
 		need  int
 		want  string
 	}{
-		{"nothing", laptop, PolicyOptions{}, "0-7", 0, ""},
-		{"a whole core before two halves", laptop, PolicyOptions{}, "1-7", 2, "1,5"},
-		{"the half of a broken core before a half of a whole one", laptop, PolicyOptions{}, "1-7", 1, "4"},
-		{"three: a core and the broken one", laptop, PolicyOptions{}, "1-7", 3, "1,4-5"},
-		{"only halves left", laptop, PolicyOptions{}, "0,1,2", 2, "0-1"},
+		{"no CPUs", laptop, PolicyOptions{}, "0-7", 0, ""},
+		{"a full core before two siblings", laptop, PolicyOptions{}, "1-7", 2, "1,5"},
+		{"a sibling of a used core before a full core", laptop, PolicyOptions{}, "1-7", 1, "4"},
+		{"a full core and a sibling", laptop, PolicyOptions{}, "1-7", 3, "1,4-5"},
+		{"only siblings left", laptop, PolicyOptions{}, "0,1,2", 2, "0-1"},
 		{"all", laptop, PolicyOptions{}, "0-7", 8, "0-7"},
-		{"no threads", flat, PolicyOptions{}, "1-3", 2, "1-2"},
+		{"no SMT", flat, PolicyOptions{}, "1-3", 2, "1-2"},
 		{"the fuller socket that still has room", server, PolicyOptions{}, "0-3,8-11,6-7,14-15", 4, "6-7,14-15"},
 		{"not split over sockets when one has room", server, PolicyOptions{}, "3,11,4-7,12-15", 4, "4-5,12-13"},
-		{"a socket with whole cores before one with halves", server, PolicyOptions{}, "0-2,4-7,12-15", 2, "4,12"},
+		{"a socket with full cores first", server, PolicyOptions{}, "0-2,4-7,12-15", 2, "4,12"},
 		{"a whole socket, then the rest of the other", server, PolicyOptions{}, "0-15", 10, "0-4,8-12"},
 		{"one node of several", split, PolicyOptions{}, "1-7", 2, "2-3"},
 		{"two nodes of one socket", split, PolicyOptions{}, "1-7", 4, "4-7"},
 		{"two nodes of one socket, the larger first", split, PolicyOptions{}, "1-3", 3, "1-3"},
 		{"across sockets when nothing else is left", split, PolicyOptions{}, "1-3,5-7", 5, "1-3,6-7"},
-		{"full cores leave the broken one", laptop, PolicyOptions{FullCores: true}, "1-7", 2, "1,5"},
+		{"full cores only", laptop, PolicyOptions{FullCores: true}, "1-7", 2, "1,5"},
 		{"evenly from two nodes", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 12, "1-6,9-14"},
-		{"evenly, the rest from where there is more", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 10,
+		{"evenly, the rest from the larger node", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 10,
 			"1-2,4-6,9-10,12-14"},
-		{"one node when it is enough, the emptier", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 4, "4-5,12-13"},
+		{"one node if it suffices, the emptier", server, PolicyOptions{AcrossNUMA: true}, "1-7,9-15", 4, "4-5,12-13"},
 		{"odd numbers are packed", server, PolicyOptions{AcrossNUMA: true}, "0-15", 9, "0-4,8-11"},
 		{"threads of different cores", laptop, PolicyOptions{AcrossCores: true}, "0-7", 3, "0-2"},
 		{"second threads when the cores are used up", laptop, PolicyOptions{AcrossCores: true}, "0-7", 5, "0-4"},
 		{"within one cache", chiplets, PolicyOptions{Uncore: true}, "1-7", 4, "4-7"},
 		{"the fuller cache", chiplets, PolicyOptions{Uncore: true}, "0,2-7", 3, "0,2-3"},
-		{"without the option by number", chiplets, PolicyOptions{}, "1-7", 4, "1-4"},
+		{"by number without the option", chiplets, PolicyOptions{}, "1-7", 4, "1-4"},
 		{"a whole cache and the rest", chiplets, PolicyOptions{Uncore: true}, "0-7", 6, "0-5"},
 	} {
 		if machines[c.shape] == nil {
@@ -72,8 +72,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChooseAlways requests every number from every set of free CPUs: the chosen ones are free, and as many as
-// requested.
+// TestChooseAlways requests every number of CPUs from every set of free CPUs. choose must return that number of free
+// CPUs.
 func TestChooseAlways(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []numatest.Shape{

@@ -26,17 +26,17 @@ import (
 func TestNotEnough(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		if err := b.admit(asking("u0", 1)); err != nil {
-			t.Errorf("a resource that no plugin offers: %v", err)
+			t.Errorf("pod with a resource that no plugin offers: %v", err)
 		}
 		p, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
 		if err := b.admit(asking("u1", 1, 2)); err == nil ||
 			err.Error() != "requested number of devices unavailable for example.com/dev. Requested: 2, Available: 1" {
-			t.Errorf("three of two: %v", err)
+			t.Errorf("request of three devices out of two: %v", err)
 		}
 		b.Release("u1")
 		b.mustAdmit(asking("u2", 1, 1))
 		if n := b.Taken()[res]; n != 2 {
-			t.Errorf("taken: %d", n)
+			t.Errorf("%d devices allocated, want 2", n)
 		}
 		b.Release("u2")
 		sick := plugin.Devices("d1")
@@ -45,11 +45,11 @@ func TestNotEnough(t *testing.T) {
 		synctest.Wait()
 		const unhealthy = "no healthy devices present; cannot allocate unhealthy devices example.com/dev"
 		if err := b.admit(asking("u3", 1)); err == nil || err.Error() != unhealthy {
-			t.Errorf("all sick: %v", err)
+			t.Errorf("only unhealthy devices: %v", err)
 		}
 		pull()
 		if err := b.admit(asking("u4", 1)); err == nil || err.Error() != unhealthy {
-			t.Errorf("no plugin: %v", err)
+			t.Errorf("without the plugin: %v", err)
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestPluginFails(t *testing.T) {
 			t.Errorf("allocate: %v", err)
 		}
 		if _, err := b.Allotment(b.Context(), pod, &pod.Spec.Containers[0]); err == nil {
-			t.Error("a container may start without its devices")
+			t.Error("Allotment succeeded without devices")
 		}
 		if calls := p.Calls(); !slices.Equal(calls, []string{"Allocate d1"}) {
 			t.Errorf("calls: %v", calls)
@@ -82,7 +82,7 @@ func TestPluginHangs(t *testing.T) {
 			t.Errorf("allocate: %v", err)
 		}
 		if took := time.Since(start); took != allocateTimeout {
-			t.Errorf("given up after %v", took)
+			t.Errorf("the call timed out after %v, want %v", took, allocateTimeout)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestContainerConfig(t *testing.T) {
 			t.Errorf("annotations and environment: %v %v", a.Annotations, a.Envs)
 		}
 		if a, err := b.Allotment(b.Context(), pod, &pod.Spec.Containers[1]); err != nil || len(a.Devices) > 0 {
-			t.Errorf("of a container without devices: %v %v", a, err)
+			t.Errorf("allotment of a container without devices: %v, error %v", a, err)
 		}
 		if calls := p.Calls(); !slices.Equal(calls, []string{"Allocate d1,d2", "PreStartContainer d1,d2"}) {
 			t.Errorf("calls: %v", calls)
@@ -132,17 +132,17 @@ func TestRestartKeepsDevices(t *testing.T) {
 		pull()
 		b.has(0, 0)
 		if n := b.Taken()[res]; n != 2 {
-			t.Errorf("taken: %d", n)
+			t.Errorf("%d devices allocated after a restart, want 2", n)
 		}
 		if err := b.Allocate(b.Context(), two, &two.Spec.Containers[0], topology.Hint{}); err != nil {
-			t.Errorf("admitted again: %v", err)
+			t.Errorf("admission after a restart: %v", err)
 		}
 		var absent *Absent
 		if err := b.Prepare(b.Context(), two); !errors.As(err, &absent) || absent.Resource != res {
-			t.Errorf("starts before its plugin is there: %v", err)
+			t.Errorf("Prepare before the registration of the plugin returned %v", err)
 		}
 		if got := b.ids(two, "a"); got != "d2" {
-			t.Errorf("has %q", got)
+			t.Errorf("the container has %q, want d2", got)
 		}
 		b.Retain(func(uid types.UID) bool { return uid == "u2" })
 
@@ -156,7 +156,7 @@ func TestRestartKeepsDevices(t *testing.T) {
 	})
 }
 
-func TestDevicesGoneAfterRestart(t *testing.T) {
+func TestDeviceMissingAfterRestart(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
 		pod := asking("u1", 1)
@@ -166,7 +166,7 @@ func TestDevicesGoneAfterRestart(t *testing.T) {
 		b.plug(plugin.Config{Devices: plugin.Devices("d2")})
 		if err := b.admit(pod); err == nil || !strings.Contains(err.Error(),
 			"previously allocated devices are no longer healthy") {
-			t.Errorf("admitted: %v", err)
+			t.Errorf("admission returned %v", err)
 		}
 	})
 }
@@ -185,10 +185,10 @@ func TestTornCheckpoint(t *testing.T) {
 		}
 		b.start()
 		if b.Lost() == nil {
-			t.Error("no watcher was notified")
+			t.Error("Lost returned nil for a damaged checkpoint")
 		}
 		if half, err := os.ReadFile(path + ".damaged"); err != nil || len(half) != len(content)/2 {
-			t.Errorf("set aside: %v", err)
+			t.Errorf("no .damaged file with the content: %v", err)
 		}
 		b.Recover(append(made, topologytest.As("thief", made)...))
 		pull()
@@ -197,7 +197,7 @@ func TestTornCheckpoint(t *testing.T) {
 		b.mustAdmit(two)
 		b.mustAdmit(one)
 		if got := b.ids(one, "a") + " " + b.ids(two, "a"); got != "d1 d2" {
-			t.Errorf("they have %s", got)
+			t.Errorf("the pods have %s, want d1 d2", got)
 		}
 		b.restart()
 		if again := topologytest.Created(b, b, one); !cmp.Equal(again, made) {
@@ -206,7 +206,7 @@ func TestTornCheckpoint(t *testing.T) {
 	})
 }
 
-// TestImpossibleCheckpoint: an impossible checkpoint allocates nothing, and is set aside like a damaged one.
+// TestImpossibleCheckpoint checks that a checkpoint with two owners of a device counts as damaged.
 func TestImpossibleCheckpoint(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.stop()
@@ -222,17 +222,18 @@ func TestImpossibleCheckpoint(t *testing.T) {
 		}
 		b.start()
 		if b.Lost() == nil || len(b.Taken()) > 0 {
-			t.Errorf("lost: %v, taken: %v", b.Lost(), b.Taken())
+			t.Errorf("lost: %v, allocated: %v", b.Lost(), b.Taken())
 		}
 		if aside, err := os.ReadFile(filepath.Join(b.dir, checkpoint.FileName+".damaged")); err != nil ||
 			string(aside) != string(text) {
-			t.Errorf("set aside: %v", err)
+			t.Errorf("no .damaged file with the content: %v", err)
 		}
 	})
 }
 
-// TestRecoveredPluginStaysAway: restored devices stay allocated no longer than those of the checkpoint.
-func TestRecoveredPluginStaysAway(t *testing.T) {
+// TestRecoveredPluginDoesNotReturn checks that the manager waits for the plugin of recovered devices only for
+// returnGrace.
+func TestRecoveredPluginDoesNotReturn(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		_, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1")})
 		one := asking("u1", 1)
@@ -247,12 +248,12 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 		b.Recover(made)
 		var absent *Absent
 		if err := b.admit(one); !errors.As(err, &absent) {
-			t.Errorf("admitted: %v", err)
+			t.Errorf("admission returned %v, want Absent", err)
 		}
 		before := len(b.changes())
 		time.Sleep(returnGrace + time.Second)
 		if len(b.changes()) == before {
-			t.Error("the plugin is waited for still")
+			t.Error("no notification after returnGrace")
 		}
 	})
 }
@@ -261,7 +262,7 @@ func TestInitContainersPassOnTheirDevices(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2", "d3", "d4"),
 			Options: &api.DevicePluginOptions{GetPreferredAllocationAvailable: true},
-			Prefer: func(r *api.ContainerPreferredAllocationRequest) []string { // the last ones
+			Prefer: func(r *api.ContainerPreferredAllocationRequest) []string { // prefers the last devices
 				ids := slices.Sorted(slices.Values(r.AvailableDeviceIDs))
 				return ids[len(ids)-int(r.AllocationSize):]
 			}})
@@ -294,7 +295,7 @@ func TestPreference(t *testing.T) {
 			asked, want string
 		}{
 			{near: []int{1}, answer: []string{"n1"}, count: 1, asked: "m1,n1", want: "n1"},
-			{near: []int{1}, answer: []string{"n0"}, count: 1, asked: "m1,n1", want: "m1"}, // not available to it
+			{near: []int{1}, answer: []string{"n0"}, count: 1, asked: "m1,n1", want: "m1"}, // n0 is not available
 			{near: []int{1}, answer: []string{"x", "n1"}, count: 3, asked: "m1,n0,n1,x", want: "m1,n1,x"},
 			{answer: nil, count: 1, asked: "m1,n0,n1,x", want: "m1"},
 		} {
@@ -302,12 +303,12 @@ func TestPreference(t *testing.T) {
 			pod := asking(types.UID(rune('0'+i)), c.count)
 			b.mustAdmit(pod, c.near...)
 			if got := b.ids(pod, "a"); got != c.want {
-				t.Errorf("%d: got %s, not %s", i, got, c.want)
+				t.Errorf("%d: got %s, want %s", i, got, c.want)
 			}
 			calls := p.Calls()
 			asked := strings.Split(strings.TrimPrefix(calls[len(calls)-2], "GetPreferredAllocation "), ",")
 			if slices.Sort(asked); strings.Join(asked, ",") != c.asked {
-				t.Errorf("%d: may have %v, not %s", i, asked, c.asked)
+				t.Errorf("%d: available devices %v, want %s", i, asked, c.asked)
 			}
 			b.Release(pod.UID)
 		}
@@ -324,7 +325,7 @@ func TestHints(t *testing.T) {
 			for scope, got := range map[string][]topology.Hint{"container": b.Hints(pod, &pod.Spec.Containers[0])[res],
 				"pod": b.PodHints(pod)[res]} {
 				if !cmp.Equal(got, want) && len(got)+len(want) > 0 || got == nil {
-					t.Errorf("%s: hints of the %s are %v, not %v", what, scope, got, want)
+					t.Errorf("%s: hints of the %s are %v, want %v", what, scope, got, want)
 				}
 			}
 		}
@@ -334,10 +335,10 @@ func TestHints(t *testing.T) {
 		check("five", asking("u1", 5))
 		holder := asking("u2", 1)
 		b.mustAdmit(holder, 1)
-		check("what it has", holder, topology.Hint{Nodes: only(1), Preferred: true}, topology.Hint{Nodes: only(0, 1)})
+		check("existing allocation", holder, topology.Hint{Nodes: only(1), Preferred: true}, topology.Hint{Nodes: only(0, 1)})
 		check("two of the rest", asking("u3", 2), topology.Hint{Nodes: only(0, 1)})
 		if h := b.Hints(asking("u4", 0), &corev1.Container{}); len(h) > 0 {
-			t.Errorf("asks for nothing: %v", h)
+			t.Errorf("hints without a request: %v", h)
 		}
 	})
 }

@@ -129,7 +129,7 @@ func (b *bench) has(capacity, allocatable int64) {
 	}
 }
 
-// asking is a pod whose containers request so many devices each.
+// asking returns a pod whose containers request these numbers of devices.
 func asking(uid types.UID, counts ...int64) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid)}}
 	for i, n := range counts {
@@ -193,7 +193,7 @@ func TestDevicesAppearAndDisappear(t *testing.T) {
 			t.Errorf("health: %s", cmp.Diff(want, got))
 		}
 		if all := b.changes(); !slices.Equal(all[len(all)-1], []types.UID{"u1"}) {
-			t.Errorf("reported %v", all)
+			t.Errorf("changes reported: %v, want u1 last", all)
 		}
 		p.Set(plugin.Devices("d1", "d2", "d3"))
 		b.has(3, 3)
@@ -225,7 +225,7 @@ func TestPluginTakesOver(t *testing.T) {
 	})
 }
 
-func TestRegisterRefuses(t *testing.T) {
+func TestRegisterRejects(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, _ := b.plug(plugin.Config{Devices: plugin.Devices("d1")})
 		for want, req := range map[string]*api.RegisterRequest{
@@ -248,7 +248,7 @@ func TestRegisterRefuses(t *testing.T) {
 		}
 		if err := p.RegisterAs(b.Context(), &api.RegisterRequest{Version: "v1beta1", Endpoint: "none.sock",
 			ResourceName: "example.com/other"}); err == nil {
-			t.Error("registered without a socket")
+			t.Error("Register succeeded without a socket")
 		}
 		if c, _ := b.Capacity(); len(c) != 1 {
 			t.Errorf("capacity: %v", c)
@@ -258,7 +258,7 @@ func TestRegisterRefuses(t *testing.T) {
 
 func TestRealSockets(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "mpd") // short: socket paths have 107 bytes
+	dir, err := os.MkdirTemp("", "mpd") // the path of a socket has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestRealSockets(t *testing.T) {
 		return err == nil && i.Mode().Perm() == 0o600
 	})
 	if _, err := os.Lstat(filepath.Join(cfg.Dir, "stale.sock")); err == nil {
-		t.Error("an old socket still exists: its plugin does not register again")
+		t.Error("a stale socket still exists, so its plugin does not register again")
 	}
 	until(t, func() bool { _, err := os.Stat(watched); return err == nil })
 	followed(t, m, watched, news)
@@ -303,11 +303,11 @@ func TestRealSockets(t *testing.T) {
 	pull := background(t, odd.Serve)
 	defer pull()
 	if answer := <-odd.Registration(); answer.PluginRegistered || !strings.Contains(answer.Error, "is invalid") {
-		t.Errorf("answer %v", answer)
+		t.Errorf("registration of an invalid resource: %v", answer)
 	}
 }
 
-// followed starts and stops plugins of both kinds.
+// followed checks that the manager detects start and stop of plugins that register themselves and of watched plugins.
 func followed(t *testing.T, m *Manager, watched string, news <-chan struct{}) {
 	for _, c := range []plugin.Config{
 		{Dir: m.cfg.Dir, Name: "a.sock", Resource: "example.com/a", Devices: plugin.Devices("a1")},
@@ -331,7 +331,7 @@ func (m *Manager) amount(name corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-// background runs something until it is stopped.
+// background runs run until a call of stop.
 func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -344,11 +344,11 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	})
 }
 
-// until waits for a condition that must hold soon.
+// until waits until ok returns true.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, ok) {
-		t.Fatal("it never came")
+		t.Fatal("timeout")
 	}
 }
 
@@ -360,6 +360,6 @@ func TestLongPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "choose a shorter --data-dir") {
-		t.Errorf("%v", err)
+		t.Errorf("Run with a path that is too long returned %v", err)
 	}
 }

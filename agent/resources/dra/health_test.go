@@ -16,7 +16,7 @@ import (
 	sample "monopod/testdata/dradriver/driver"
 )
 
-// shown is the health of the devices of a pod's container.
+// shown returns the health of the devices of a container.
 func shown(m *Manager, p *corev1.Pod) string {
 	var out []string
 	for _, st := range m.Health(p)["c"] {
@@ -44,7 +44,7 @@ func TestHealthOfDevices(t *testing.T) {
 		p := pod("p", "c", "")
 		w.give("c", p)
 		if got := m.Health(p); got != nil {
-			t.Errorf("before: %v", got)
+			t.Errorf("health before Prepare: %v", got)
 		}
 		w.must(m.Prepare(w.Context(), p))
 		expect := func(when, want string, woken int) {
@@ -56,32 +56,32 @@ func TestHealthOfDevices(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(w.changed) != woken {
-				t.Errorf("%s: woken %q", when, w.changed)
+				t.Errorf("%s: notified of %q, want %d", when, w.changed, woken)
 			}
 		}
 		expect("no report", "claim:gpu c-g1=Unknown, claim:gpu c-g2=Unknown", 0)
 		reports <- []*report.DeviceHealth{of("g1", report.HealthStatus_HEALTHY, "", 0),
 			of("other", report.HealthStatus_HEALTHY, "", 0)}
-		expect("one", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unknown", 1)
+		expect("first report", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unknown", 1)
 		reports <- []*report.DeviceHealth{of("g1", report.HealthStatus_HEALTHY, "", 0),
 			of("other", report.HealthStatus_UNHEALTHY, "", 0)}
-		expect("no news", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unknown", 1)
+		expect("no change", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unknown", 1)
 		reports <- []*report.DeviceHealth{of("g2", report.HealthStatus_UNHEALTHY, strings.Repeat("x", 2000), 3600)}
 		synctest.Wait()
 		if got := shown(m, p); !strings.HasSuffix(got, "c-g2=Unhealthy "+
 			strings.Repeat("x", corev1.ResourceHealthMessageMaxLength-3)+"...") {
-			t.Errorf("%q", got)
+			t.Errorf("long message: %q", got)
 		}
 		reports <- []*report.DeviceHealth{of("g2", report.HealthStatus_UNHEALTHY, "hot", 3600)}
-		expect("its own time", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unhealthy hot", 3)
+		expect("report with a timeout", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unhealthy hot", 3)
 		time.Sleep(time.Minute)
-		expect("later", "claim:gpu c-g1=Unknown, claim:gpu c-g2=Unhealthy hot", 3)
+		expect("after the default timeout", "claim:gpu c-g1=Unknown, claim:gpu c-g2=Unhealthy hot", 3)
 		pull()
-		expect("the driver is gone", "claim:gpu c-g1=Unknown, claim:gpu c-g2=Unknown", 4)
+		expect("without the driver", "claim:gpu c-g1=Unknown, claim:gpu c-g2=Unknown", 4)
 	})
 }
 
-// A stream that breaks is opened again; a driver that says it has none is not asked again.
+// The manager survives a driver whose stream of health reports ends at once. The health stays unknown.
 func TestHealthStreamEnds(t *testing.T) {
 	in(t, func(w *world) {
 		m, _ := w.start()
@@ -94,12 +94,12 @@ func TestHealthStreamEnds(t *testing.T) {
 		w.give("c", p)
 		w.must(m.Prepare(w.Context(), p))
 		if got := shown(m, p); got != "claim:gpu/a c-g1=Unknown" {
-			t.Errorf("%q", got)
+			t.Errorf("health: %q", got)
 		}
 	})
 }
 
-// A pod's extended resources are devices of a claim that its status names.
+// The status of a pod names the claim with the devices for its extended resources.
 func TestExtendedResources(t *testing.T) {
 	in(t, func(w *world) {
 		m, _ := w.start()
@@ -112,15 +112,15 @@ func TestExtendedResources(t *testing.T) {
 				{ContainerName: "other", ResourceName: "example.com/gpu", RequestName: "b"}}}
 		c := w.give("c", p)
 		if err := m.Prepare(w.Context(), p); err == nil {
-			t.Error("prepared, although the claim is not the pod's")
+			t.Error("Prepare succeeded although the pod does not own the claim")
 		}
 		c.OwnerReferences = owner(p)
 		w.must(m.Prepare(w.Context(), p))
 		if got := w.cdi(m, p) + " " + shown(m, p); got != "c-g1 example.com/gpu c-g1=Unknown" {
-			t.Errorf("%q", got)
+			t.Errorf("devices and health: %q", got)
 		}
 		if r := m.Resources(p, &p.Spec.Containers[0]); len(r) != 1 || r[0].ClaimName != "c" {
-			t.Errorf("%v", r)
+			t.Errorf("resources: %v", r)
 		}
 		w.must(m.Unprepare(w.Context(), p.UID))
 		w.expect(d, "prepare c", "unprepare c")
@@ -132,7 +132,7 @@ func TestMetrics(t *testing.T) {
 		m, _ := w.start()
 		w.plug(m, sample.Config{})
 		p := pod("p", "c", "")
-		_ = m.Prepare(w.Context(), p) // there is no claim
+		_ = m.Prepare(w.Context(), p) // fails without the claim
 		w.give("c", p)
 		w.must(m.Prepare(w.Context(), p))
 		registry := prometheus.NewPedanticRegistry()
@@ -155,7 +155,7 @@ func TestMetrics(t *testing.T) {
 			"operations_duration_seconds[false PrepareResources] 1", "operations_duration_seconds[true PrepareResources] 1",
 			"resource_claims_in_use[<any>] 1", "resource_claims_in_use[gpu.example.com] 1"}
 		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%q", got)
+			t.Errorf("metrics: %q", got)
 		}
 	})
 }

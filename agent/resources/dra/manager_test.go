@@ -82,7 +82,7 @@ func in(t *testing.T, test func(w *world)) {
 	})
 }
 
-// start starts a manager, as after a start of the process.
+// start starts a manager, as a new process does.
 func (w *world) start() (m *Manager, stop func()) {
 	m = New(Config{API: w, File: checkpoint.File(filepath.Join(w.dir, "state")), Clock: clock.RealClock{},
 		Log: zap.NewNop(), Dial: w.sockets.Dial,
@@ -134,7 +134,7 @@ func (w *world) give(name string, pods ...*corev1.Pod) *resourcev1.ResourceClaim
 	return c
 }
 
-// pod uses a claim; its container uses one request of it, or all.
+// pod returns a pod with a claim. Its container uses one request of the claim; "": all requests.
 func pod(name, claim, request string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
 		Spec: corev1.PodSpec{
@@ -144,7 +144,7 @@ func pod(name, claim, request string) *corev1.Pod {
 		}}
 }
 
-// cdi returns the devices of a pod's container.
+// cdi returns the CDI devices of a container.
 func (w *world) cdi(m *Manager, p *corev1.Pod) string {
 	w.Helper()
 	a, err := m.Allotment(w.Context(), p, &p.Spec.Containers[0])
@@ -188,12 +188,12 @@ func TestContainersGetTheDevicesOfTheirRequests(t *testing.T) {
 				w.expect(d, "prepare c")
 				if got := []string{w.cdi(m, all), w.cdi(m, one), w.cdi(m, sub), w.cdi(m, none)}; !slices.Equal(got,
 					[]string{"c-g1 c-g2", "c-g1", "c-g2", ""}) {
-					t.Errorf("%q", got)
+					t.Errorf("devices: %q", got)
 				}
 				r := m.Resources(one, &one.Spec.Containers[0])
 				if len(r) != 1 || r[0].ClaimName != "c" || len(r[0].ClaimResources) != 1 ||
 					r[0].ClaimResources[0].DeviceName != "g1" {
-					t.Errorf("%v", r)
+					t.Errorf("resources: %v", r)
 				}
 				for _, p := range []*corev1.Pod{all, one, sub} {
 					w.must(m.Unprepare(w.Context(), p.UID))
@@ -222,7 +222,7 @@ func TestClaimsThatCannotBePrepared(t *testing.T) {
 			"pod p(uid-p) is not allowed to use resource claim c(uid-c)"},
 		"no driver": {func(w *world) { w.give("c", p) }, nil,
 			"prepare dynamic resources: DRA driver gpu.example.com is not registered"},
-		"refused": {func(w *world) { w.give("c", p) },
+		"driver fails": {func(w *world) { w.give("c", p) },
 			&sample.Config{Refuse: func(string, string) error { return errors.New("too hot") }},
 			"NodePrepareResources of DRA driver gpu.example.com failed for claim c: too hot"},
 	} {
@@ -234,18 +234,19 @@ func TestClaimsThatCannotBePrepared(t *testing.T) {
 				}
 				c.give(w)
 				if err := m.Prepare(w.Context(), p); err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%v, want %s", err, c.want)
+					t.Errorf("error %v, want %s", err, c.want)
 				}
 				absent := (*Absent)(nil)
 				if err := m.Prepare(w.Context(), p); errors.As(err, &absent) != (c.driver == nil) {
-					t.Errorf("%v", err)
+					t.Errorf("second Prepare: %v", err)
 				}
 			})
 		})
 	}
 }
 
-// A claim is prepared, and released although the process was killed at any point, or the driver was away.
+// After a kill of the process and without the driver, prepared claims stay prepared. Claims of deleted pods are
+// unprepared as soon as the driver is back.
 func TestClaimsSurviveAKill(t *testing.T) {
 	in(t, func(w *world) {
 		m, kill := w.start()
@@ -260,8 +261,8 @@ func TestClaimsSurviveAKill(t *testing.T) {
 
 		m, _ = w.start()
 		m.Retain(func(uid types.UID) bool { return uid == runs.UID })
-		if got := w.cdi(m, runs); got != "a-g1 a-g2" { // a container that restarts needs no driver
-			t.Errorf("%q", got)
+		if got := w.cdi(m, runs); got != "a-g1 a-g2" { // restarting a container needs no driver
+			t.Errorf("devices: %q", got)
 		}
 		time.Sleep(time.Minute)
 		later, _ := w.plug(m, sample.Config{})
@@ -271,20 +272,20 @@ func TestClaimsSurviveAKill(t *testing.T) {
 		w.expect(later, "unprepare b", "unprepare a")
 		w.expect(d, "prepare a", "prepare b")
 		if m.cfg.File.Exists() {
-			t.Error("the checkpoint is not removed with the last claim")
+			t.Error("the checkpoint still exists after the last claim")
 		}
 	})
 }
 
-// A call that was made before a kill may not have been recorded: it is made again, and the claim is released in the
-// end.
+// The manager records a claim before it calls the driver, so that it unprepares the claim even after a kill during the
+// call.
 func TestCallIsRecordedBeforeItIsMade(t *testing.T) {
 	in(t, func(w *world) {
 		m, kill := w.start()
 		p := pod("p", "c", "")
 		w.give("c", p)
-		if err := m.Prepare(w.Context(), p); err == nil { // without a driver: as far as a process that is killed in the call
-			t.Fatal("prepared without a driver")
+		if err := m.Prepare(w.Context(), p); err == nil { // without a driver, like a kill during the call
+			t.Fatal("Prepare succeeded without a driver")
 		}
 		kill()
 		m, _ = w.start()
@@ -297,7 +298,7 @@ func TestCallIsRecordedBeforeItIsMade(t *testing.T) {
 	})
 }
 
-// The devices of a claim that was given to another pod are not those of the first.
+// A claim that is reserved for a new pod is not prepared before it is unprepared for the previous pod.
 func TestClaimIsNotPreparedBeforeItIsReleased(t *testing.T) {
 	in(t, func(w *world) {
 		m, _ := w.start()
@@ -305,9 +306,9 @@ func TestClaimIsNotPreparedBeforeItIsReleased(t *testing.T) {
 		first, second := pod("first", "c", ""), pod("second", "c", "")
 		w.give("c", first)
 		w.must(m.Prepare(w.Context(), first))
-		w.give("c", second) // the first was deleted by force
+		w.give("c", second) // as after a forced deletion of the first pod
 		if err := m.Prepare(w.Context(), second); err == nil || !strings.Contains(err.Error(), "still being released") {
-			t.Errorf("%v", err)
+			t.Errorf("Prepare for the second pod: %v", err)
 		}
 		w.must(m.Unprepare(w.Context(), first.UID))
 		w.must(m.Prepare(w.Context(), second))
@@ -315,7 +316,7 @@ func TestClaimIsNotPreparedBeforeItIsReleased(t *testing.T) {
 	})
 }
 
-// A damaged checkpoint is set aside: the claims of pods that run are prepared again.
+// After damage of the checkpoint, the claims of running pods are prepared again.
 func TestDamagedCheckpoint(t *testing.T) {
 	in(t, func(w *world) {
 		m, kill := w.start()
@@ -327,16 +328,16 @@ func TestDamagedCheckpoint(t *testing.T) {
 		w.must(m.cfg.File.Write([]byte("{")))
 		m, _ = w.start()
 		if m.Lost() == nil {
-			t.Error("the damage is not reported")
+			t.Error("Lost returned nil for a damaged checkpoint")
 		}
 		w.plug(m, sample.Config{})
 		if got := w.cdi(m, p); got != "c-g1 c-g2" {
-			t.Errorf("%q", got)
+			t.Errorf("devices: %q", got)
 		}
 	})
 }
 
-func TestSlicesOfDriversThatAreGone(t *testing.T) {
+func TestSlicesOfMissingDrivers(t *testing.T) {
 	in(t, func(w *world) {
 		slice := func(driver string) {
 			w.mu.Lock()
@@ -363,13 +364,13 @@ func TestSlicesOfDriversThatAreGone(t *testing.T) {
 		if got := has(); got != "gpu.example.com old.example.com" {
 			t.Errorf("after 29 s: %q", got)
 		}
-		time.Sleep(2 * time.Second) // since the start: one has registered
+		time.Sleep(2 * time.Second) // more than 30 s after the start
 		if got := has(); got != gpus {
 			t.Errorf("after 31 s: %q", got)
 		}
 		pull()
 		time.Sleep(20 * time.Second)
-		_, pull = w.plug(m, sample.Config{}) // an update
+		_, pull = w.plug(m, sample.Config{}) // as in an update of the driver
 		time.Sleep(time.Minute)
 		if got := has(); got != gpus {
 			t.Errorf("after an update: %q", got)
@@ -377,10 +378,10 @@ func TestSlicesOfDriversThatAreGone(t *testing.T) {
 		pull()
 		time.Sleep(31 * time.Second)
 		if got := has(); got != "" {
-			t.Errorf("of a driver that is gone: %q", got)
+			t.Errorf("after the end of the driver: %q", got)
 		}
 		if !slices.Equal(w.woken, []string{gpus, gpus}) {
-			t.Errorf("pods were woken for %q", w.woken)
+			t.Errorf("notified of the drivers %q", w.woken)
 		}
 	})
 }
@@ -394,7 +395,7 @@ func TestDriversThatAreRejected(t *testing.T) {
 			"at most 107 bytes":    {Name: gpus, Socket: "/" + strings.Repeat("s", 200), Versions: []string{"v1.DRAPlugin"}},
 		} {
 			if err := m.Welcome(t.Context(), t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %s", err, want)
+				t.Errorf("error %v, want %s", err, want)
 			}
 		}
 	})

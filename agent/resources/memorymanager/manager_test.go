@@ -26,8 +26,7 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// bench is a machine with two nodes of 4 GiB, of which 1 GiB is reserved on node 0, and 16 huge pages of 2 MiB
-// on each.
+// bench is a machine with two nodes. Each has 4 GiB and 16 huge pages of 2 MiB; 1 GiB of node 0 is reserved.
 type bench struct {
 	*testing.T
 	machine *numa.Machine
@@ -42,7 +41,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// newFull has two pods, one on each node.
+// newFull returns a bench with two pods, one on each node.
 func newFull(t *testing.T) (b *bench, one, two *corev1.Pod) {
 	b = newBench(t)
 	one, two = guaranteed("a", "i3Gi", "c2Gi"), guaranteed("b", "c1Gi+4Mi")
@@ -85,8 +84,8 @@ func flags(args ...string) (memorymanager.Config, error) {
 	return c, c.Check()
 }
 
-// guaranteed is a pod of init containers and containers, which request so much memory: "i2Gi" an init container
-// for 2 GiB, "s1Gi" a sidecar, "c1Gi" a container, "c1Gi+4Mi" one with huge pages too.
+// guaranteed returns a pod. Each name is a container with its memory request: "i2Gi" is an init container with 2 GiB,
+// "s1Gi" a sidecar, "c1Gi" a container, "c1Gi+4Mi" a container with 4 MiB of huge pages.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
 	asks := func(text string) corev1.ResourceList {
 		memory, huge, _ := strings.Cut(text, "+")
@@ -104,7 +103,7 @@ func (b *bench) admit(pod *corev1.Pod, hint topology.Hint) error {
 	return topologytest.Admit(b, b.m, pod, hint)
 }
 
-// has checks on which nodes the containers have their memory: "c1Gi=0".
+// has checks the memory nodes of the containers: "c1Gi=0".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
 	got := topologytest.Allotted(b, b.m, pod, func(a spec.Allotment) string { return a.Mems })
@@ -118,30 +117,30 @@ func TestAllocate(t *testing.T) {
 	type step struct {
 		pod  *corev1.Pod
 		hint topology.Hint
-		want string // where, or the error
+		want string // the nodes or part of the error
 	}
 	anywhere, one, both := topology.Hint{}, topology.Hint{Nodes: topology.NewNodes(1), Preferred: true},
 		topology.Hint{Nodes: topology.NewNodes(0, 1)}
 	for name, steps := range map[string][]step{
-		"the first node that has room": {{guaranteed("a", "c2Gi"), anywhere, "c2Gi=0"}, {guaranteed("b", "c2Gi"), anywhere,
+		"first node with enough memory": {{guaranteed("a", "c2Gi"), anywhere, "c2Gi=0"}, {guaranteed("b", "c2Gi"), anywhere,
 			"c2Gi=1"}, {guaranteed("c", "c2Gi"), anywhere, "c2Gi=1"},
 			{guaranteed("d", "c2Gi"), anywhere, "[memorymanager] failed to get the default NUMA affinity, " +
 				"no NUMA nodes with enough memory is available"}},
-		"where the hint says": {{guaranteed("a", "c2Gi"), one, "c2Gi=1"}},
-		"more than a node has": {{guaranteed("a", "c6Gi"), anywhere, "c6Gi=0,1"}, {guaranteed("b", "c1Gi"), both,
+		"node of the hint": {{guaranteed("a", "c2Gi"), one, "c2Gi=1"}},
+		"more than one node has": {{guaranteed("a", "c6Gi"), anywhere, "c6Gi=0,1"}, {guaranteed("b", "c1Gi"), both,
 			"c1Gi=0,1"}, {guaranteed("c", "c1Mi"), anywhere, "no NUMA nodes with enough memory"}},
-		"not with those on one": {{guaranteed("a", "c1Gi"), anywhere, "c1Gi=0"}, {guaranteed("b", "c5Gi"), anywhere,
+		"no group over a node with pods": {{guaranteed("a", "c1Gi"), anywhere, "c1Gi=0"}, {guaranteed("b", "c5Gi"), anywhere,
 			"no NUMA nodes with enough memory"}},
-		"the hint has too little": {{guaranteed("a", "c6Gi"), topology.Hint{Nodes: 1}, "c6Gi=0,1"}},
-		"and nothing to add": {{guaranteed("a", "c3Gi"), anywhere, "c3Gi=0"}, {guaranteed("b", "c2Gi"),
+		"hint with too little memory": {{guaranteed("a", "c6Gi"), topology.Hint{Nodes: 1}, "c6Gi=0,1"}},
+		"hint that cannot be extended": {{guaranteed("a", "c3Gi"), anywhere, "c3Gi=0"}, {guaranteed("b", "c2Gi"),
 			topology.Hint{Nodes: 1}, "failed to find NUMA nodes to extend the current topology hint"}},
-		"a worse placement is rejected": {{guaranteed("a", "c3584Mi"), topology.Hint{Nodes: 1, Preferred: true},
+		"preferred hint that would be extended": {{guaranteed("a", "c3584Mi"), topology.Hint{Nodes: 1, Preferred: true},
 			"failed to find the extended preferred hint"}},
 		"huge pages": {{guaranteed("a", "c1Gi+32Mi"), anywhere, "c1Gi+32Mi=0"},
 			{guaranteed("b", "c1Gi+2Mi"), anywhere, "c1Gi+2Mi=1"}},
-		"init containers before": {{guaranteed("a", "i3Gi", "c2Gi"), anywhere, "i3Gi=0 c2Gi=0"},
+		"init containers reuse memory": {{guaranteed("a", "i3Gi", "c2Gi"), anywhere, "i3Gi=0 c2Gi=0"},
 			{guaranteed("b", "c1Gi"), anywhere, "c1Gi=1"}},
-		"one after the other": {{guaranteed("a", "i2Gi", "i3Gi", "c1Gi", "c2Gi"), anywhere, "i2Gi=0 i3Gi=0 c1Gi=0 c2Gi=0"}},
+		"two init containers": {{guaranteed("a", "i2Gi", "i3Gi", "c1Gi", "c2Gi"), anywhere, "i2Gi=0 i3Gi=0 c1Gi=0 c2Gi=0"}},
 		"with sidecars": {{guaranteed("a", "s1Gi", "i2Gi", "c2Gi"), anywhere, "s1Gi=0 i2Gi=0 c2Gi=0"},
 			{guaranteed("b", "c1Mi"), anywhere, "c1Mi=1"}},
 	} {
@@ -159,7 +158,7 @@ func TestAllocate(t *testing.T) {
 			b.m.Release(s.pod.UID)
 		}
 		if err := b.admit(guaranteed("z", "c7Gi"), topology.Hint{}); err != nil {
-			t.Errorf("%s: when all are gone: %v", name, err)
+			t.Errorf("%s: after the release of all pods: %v", name, err)
 		}
 	}
 }
@@ -185,10 +184,10 @@ func TestHints(t *testing.T) {
 		pod               *corev1.Pod
 	}{
 		{"either", "c1Mi", "memory: 0* 1*", guaranteed("x", "c2Gi")},
-		{"only the one with room", "c2Gi", "memory: 1*", guaranteed("x", "c2Gi")},
-		{"both, not used apart", "c1Gi", "memory:", guaranteed("x", "c5Gi")},
-		{"huge pages decide too", "c1Mi+32Mi", "hugepages-2Mi: 1* memory: 1*", guaranteed("x", "c1Gi+2Mi")},
-		{"all that run at once", "c1Mi", "memory: 1*", guaranteed("x", "i1Gi", "s1Gi", "c3Gi")},
+		{"one node with enough memory", "c2Gi", "memory: 1*", guaranteed("x", "c2Gi")},
+		{"both nodes, one with pods", "c1Gi", "memory:", guaranteed("x", "c5Gi")},
+		{"huge pages", "c1Mi+32Mi", "hugepages-2Mi: 1* memory: 1*", guaranteed("x", "c1Gi+2Mi")},
+		{"sidecars", "c1Mi", "memory: 1*", guaranteed("x", "i1Gi", "s1Gi", "c3Gi")},
 	} {
 		b := newBench(t)
 		if err := b.admit(guaranteed("taken", c.taken), topology.Hint{}); err != nil {
@@ -209,7 +208,7 @@ func TestHints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := words(b.m.Hints(pod, &pod.Spec.Containers[0])); got != "memory: 1*" {
-		t.Errorf("one that has its memory: %s", got)
+		t.Errorf("hints of an existing allocation: %s", got)
 	}
 }
 
@@ -249,7 +248,7 @@ func TestRestart(t *testing.T) {
 	b.m.Retain(func(uid types.UID) bool { return uid == "b" })
 	b.start()
 	if len(b.m.Blocks("a", "c2Gi")) > 0 || len(b.m.Blocks("b", "c1Gi+4Mi")) != 2 || b.m.Lost() != nil {
-		t.Errorf("a has %v, b %v; lost: %v", b.m.Blocks("a", "c2Gi"), b.m.Blocks("b", "c1Gi+4Mi"), b.m.Lost())
+		t.Errorf("a has %v, b has %v; lost: %v", b.m.Blocks("a", "c2Gi"), b.m.Blocks("b", "c1Gi+4Mi"), b.m.Lost())
 	}
 }
 
@@ -277,7 +276,8 @@ func TestDamaged(t *testing.T) {
 		return text
 	}
 	for name, text := range map[string][]byte{
-		"torn": good[:len(good)/2], "empty": nil, "changed": []byte(strings.Replace(string(good), "2147483648", "2147483649",
+		"truncated": good[:len(good)/2], "empty": nil,
+		"changed": []byte(strings.Replace(string(good), "2147483648", "2147483649",
 			1)),
 		"another policy": written("None"),
 		"no such node":   written("Static", block{"numaAffinity": []int{2}, "type": "memory", "size": 1}),
@@ -294,15 +294,16 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: lost: %v", name, lost)
 		}
 		if aside, err := os.ReadFile(b.file + ".damaged"); err != nil || string(aside) != string(text) {
-			t.Errorf("%s: set aside is %q, error %v", name, aside, err)
+			t.Errorf("%s: the .damaged file contains %q, error %v", name, aside, err)
 		}
 		if err := b.admit(guaranteed("z", "c7Gi"), topology.Hint{}); err != nil {
-			t.Errorf("%s: it does not start without state: %v", name, err)
+			t.Errorf("%s: the state is not empty after the start: %v", name, err)
 		}
 	}
 }
 
-// TestRecovered: without the checkpoint, containers keep the blocks they were created with, as far as possible.
+// TestRecovered checks that, without the checkpoint, containers keep the memory blocks that they were created with, as
+// far as possible.
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	b, one, two := newFull(t)
@@ -317,7 +318,7 @@ func TestRecovered(t *testing.T) {
 			Annotations: map[string]string{"io.monopod.container.memory": odd}})
 	}
 	b.m.Recover(made)
-	b.start() // it is in the file again
+	b.start() // the checkpoint contains the recovered allocations
 	if b.m.Lost() != nil {
 		t.Fatal(b.m.Lost())
 	}
@@ -326,7 +327,7 @@ func TestRecovered(t *testing.T) {
 	}
 	b.has(two, "c1Gi+4Mi=1")
 	if got := b.m.Blocks("more", "c2Gi"); len(got) > 0 {
-		t.Errorf("twice given: %v", got)
+		t.Errorf("a second pod recovered the same blocks: %v", got)
 	}
 }
 

@@ -38,8 +38,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLittle reads what small boards show: no NUMA, no sockets, no caches, a
-// processor that is off.
+// TestReadLittle reads the files of a small board: no NUMA, no sockets, no caches, and an offline CPU.
 func TestReadLittle(t *testing.T) {
 	t.Parallel()
 	sys := t.TempDir()
@@ -63,7 +62,7 @@ func TestReadLittle(t *testing.T) {
 	want := []numa.CPU{{ID: 0}, {ID: 2, Core: 2, Cache: 2}, {ID: 3, Core: 3, Cache: 3}}
 	if len(m.CPUs) != 3 || m.CPUs[0] != want[0] || m.CPUs[1] != want[1] || m.CPUs[2] != want[2] || len(m.Nodes) != 1 ||
 		m.ThreadsPerCore() != 1 {
-		t.Errorf("%+v", m)
+		t.Errorf("machine: %+v", m)
 	}
 }
 
@@ -82,7 +81,7 @@ func TestReadBroken(t *testing.T) {
 		}
 	}
 	if _, err := numa.Read(t.TempDir()); err == nil {
-		t.Error("an empty tree is a machine")
+		t.Error("Read succeeded with an empty folder")
 	}
 }
 
@@ -90,7 +89,7 @@ func TestReadBroken(t *testing.T) {
 func TestReadHere(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/sys/devices/system/cpu/online"); err != nil {
-		t.Skip("no sysfs here:", err)
+		t.Skip("skipped: no sysfs:", err)
 	}
 	if m, err := numa.Read("/sys"); err != nil || len(m.CPUs) == 0 || len(m.Nodes) == 0 {
 		t.Errorf("error %v, machine %+v", err, m)

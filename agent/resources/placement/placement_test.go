@@ -28,19 +28,19 @@ import (
 	"monopod/agent/resources/topology/topologytest"
 )
 
-// node runs the pods, and records its notifications and the updates of containers.
+// node is a node with pods. It records events and updates of containers.
 type node struct {
 	*testing.T
 	cfg  placement.Config
 	pods map[types.UID]placement.Pod
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	known  bool
 	moved  map[string]string
 	events []string
 }
 
-// pod was observed, or not.
+// pod is a pod with its observed state; nil: not observed.
 type pod struct{ seen *status.Observed }
 
 func (p pod) Object() *corev1.Pod        { return &corev1.Pod{} }
@@ -58,7 +58,7 @@ func (n *node) UpdateContainerResources(_ context.Context, id string, r *cri.Lin
 	return nil
 }
 
-// newNode has four cores with two threads each.
+// newNode returns a node with four cores of two threads each.
 func newNode(t *testing.T, adjust func(*placement.Config)) *node {
 	t.Helper()
 	n := &node{T: t, pods: map[types.UID]placement.Pod{}, moved: map[string]string{}, cfg: placement.Config{
@@ -85,7 +85,7 @@ func (n *node) placement() *placement.Placement {
 	return p
 }
 
-// guaranteed has one container with these requests.
+// guaranteed returns a pod with one container with these requests and limits.
 func guaranteed(cpu, memory string) *corev1.Pod {
 	asks := func(string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
@@ -105,13 +105,13 @@ func TestDefaultsDoNothing(t *testing.T) {
 	p := n.placement()
 	own := guaranteed("2", "1Gi")
 	if f := p.Admit(t.Context(), own); f != nil {
-		t.Errorf("refused: %v", f)
+		t.Errorf("the pod was rejected: %v", f)
 	}
 	given, err := p.Allotment(t.Context(), own, &own.Spec.Containers[0])
 	if err != nil || given.CPUs != "" || p.Processors() != 0 || p.Infeasible(own, guaranteed("3", "2Gi")) != "" {
-		t.Errorf("given %+v, %d processors, %v", given, p.Processors(), err)
+		t.Errorf("allotment %+v, %d CPUs, error %v", given, p.Processors(), err)
 	}
-	p.Run(t.Context()) // has nothing to wait for
+	p.Run(t.Context()) // returns at once
 }
 
 func TestExclusiveCPUs(t *testing.T) {
@@ -123,12 +123,12 @@ func TestExclusiveCPUs(t *testing.T) {
 	}
 	given, err := p.Allotment(t.Context(), own, &own.Spec.Containers[0])
 	if err != nil || given.CPUs != "1,5" || p.Processors() != 8 {
-		t.Errorf("given %+v of %d processors, %v", given, p.Processors(), err)
+		t.Errorf("allotment %+v of %d CPUs, error %v", given, p.Processors(), err)
 	}
 	other := guaranteed("7", "1Gi")
 	other.UID = "other"
 	if f := p.Admit(t.Context(), other); f == nil || f.Reason != topology.ReasonUnexpected {
-		t.Errorf("more than there is left: %v", f)
+		t.Errorf("request of too many CPUs: %v", f)
 	}
 	for text, next := range map[string]*corev1.Pod{`alongside CPU Manager policy "static"`: guaranteed("3", "1Gi"),
 		"": guaranteed("2", "2Gi")} {
@@ -138,8 +138,8 @@ func TestExclusiveCPUs(t *testing.T) {
 	}
 }
 
-// Containers that a disabled policy had pinned are unpinned, but only when all containers are known.
-func TestLeftoverOfPolicyStatic(t *testing.T) {
+// Containers that an earlier policy pinned are unpinned, but only after all pods were observed.
+func TestStaticPolicyDisabled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, func(*placement.Config) {})
@@ -153,7 +153,7 @@ func TestLeftoverOfPolicyStatic(t *testing.T) {
 		go p.Run(t.Context())
 		time.Sleep(time.Minute)
 		if _, err := os.Stat(file); err != nil || len(n.moved) > 0 {
-			t.Fatalf("before pods are known: %v, moved %v", err, n.moved)
+			t.Fatalf("before the observation: checkpoint %v, updated %v", err, n.moved)
 		}
 		n.mu.Lock()
 		n.known = true
@@ -161,7 +161,7 @@ func TestLeftoverOfPolicyStatic(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, err := os.Stat(file); !os.IsNotExist(err) || len(n.moved) != 1 || n.moved["1"] != "0-7" {
-			t.Errorf("then: %v, moved %v", err, n.moved)
+			t.Errorf("after the observation: checkpoint %v, updated %v", err, n.moved)
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestLostCheckpointIsReported(t *testing.T) {
 	}
 }
 
-// Extended resources from elsewhere stay in the node's status; other resources are not affected.
+// Offer keeps extended resources of other sources in the status of the node, and does not change other resources.
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	p := newNode(t, func(*placement.Config) {}).placement()
@@ -191,11 +191,11 @@ func TestOffer(t *testing.T) {
 	p.Offer(&next,
 		&corev1.NodeStatus{Capacity: corev1.ResourceList{"example.com/dongle": one, corev1.ResourceMemory: one}}, true)
 	if len(next.Capacity) != 2 || next.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 1 {
-		t.Errorf("offers %v", next)
+		t.Errorf("the status has %v", next)
 	}
 }
 
-func TestForgottenMemoryPolicy(t *testing.T) {
+func TestMemoryPolicyDisabled(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(*placement.Config) {})
 	file := filepath.Join(n.cfg.DataDir, memorymanager.FileName)
@@ -204,6 +204,6 @@ func TestForgottenMemoryPolicy(t *testing.T) {
 	}
 	n.placement()
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("the file of a policy that is off stays: %v", err)
+		t.Errorf("the checkpoint of a disabled policy still exists: %v", err)
 	}
 }

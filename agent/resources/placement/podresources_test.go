@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node has two pods.
+// node is a node with two pods.
 type node struct{}
 
 func (node) Pods() []*corev1.Pod {
@@ -61,7 +61,7 @@ func (node) Allocatable() Share {
 	return Share{Devices: []Device{{"a.io/d", "d1", 0}}, CPUs: []int{1, 2, 3}}
 }
 
-// rich is what its pod has, on the wire.
+// rich is the pod rich in the JSON form of a response.
 const rich = `{"name":"rich","namespace":"apps","containers":[{"name":"side"},{"name":"c","devices":[
 	{"resourceName":"a.io/d","deviceIds":["d1"],"topology":{"nodes":[{},{"ID":"1"}]}},{"resourceName":"a.io/d","deviceIds":["d2"]}],
 	"cpuIds":["2","3"],"memory":[{"memoryType":"memory","size":"1073741824","topology":{"nodes":[{"ID":"1"}]}}],
@@ -83,17 +83,17 @@ func TestAPI(t *testing.T) {
 		})
 	_, err := c.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "rich", PodNamespace: "default"})
 	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "pod rich in namespace default not found") {
-		t.Errorf("get what is not there: %v", err)
+		t.Errorf("Get of a pod that does not exist: %v", err)
 	}
 	for name, want := range map[string]float64{"errors_get": 1, "requests_get": 2, "requests_list": 1,
 		"requests_total": 4} {
 		if got := count(t, metrics, "kubelet_pod_resources_endpoint_"+name); got != want {
-			t.Errorf("%s is %v, not %v", name, got, want)
+			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 }
 
-// count is the sum of a counter.
+// count returns the sum of a counter.
 func count(t *testing.T, r *prometheus.Registry, name string) float64 {
 	families, err := r.Gather()
 	if err != nil {
@@ -123,12 +123,12 @@ func TestTooManyRequests(t *testing.T) {
 		}
 		return
 	}
-	t.Error("all were answered")
+	t.Error("no request was rejected")
 }
 
 // serve returns a client of a running server.
 func serve(t *testing.T) (api.PodResourcesListerClient, *prometheus.Registry) {
-	dir, err := os.MkdirTemp("", "mpr") // short: socket paths have 107 bytes
+	dir, err := os.MkdirTemp("", "mpr") // the path of a socket has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +168,6 @@ func check(t *testing.T, text string, want proto.Message, call func() (proto.Mes
 		t.Fatal(err)
 	}
 	if !proto.Equal(got, want) {
-		t.Errorf("got %s", cmp.Diff(protojson.Format(want), protojson.Format(got)))
+		t.Errorf("unexpected response (-want +got): %s", cmp.Diff(protojson.Format(want), protojson.Format(got)))
 	}
 }

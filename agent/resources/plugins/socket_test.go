@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func short(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "mps") // short: socket paths have 107 bytes
+	dir, err := os.MkdirTemp("", "mps") // the path of a socket has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func short(t *testing.T) string {
 func TestServe(t *testing.T) {
 	t.Parallel()
 	path := short(t)
-	for range 2 { // the second finds what the first has left
+	for range 2 { // the second Listen finds the socket of the first
 		l, err := Listen(path)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func TestServe(t *testing.T) {
 		go func() { done <- Serve(ctx, l, nil, "test", func(grpc.ServiceRegistrar) { made <- struct{}{} }) }()
 		select {
 		case <-made:
-			t.Error("made before anybody came")
+			t.Error("Serve registered the services before the first connection")
 		default:
 		}
 		for range 2 {
@@ -55,13 +55,13 @@ func TestServe(t *testing.T) {
 			}
 			err = conn.Invoke(t.Context(), "/none/None", nil, nil)
 			if code := status.Code(err); code != codes.Internal && code != codes.Unimplemented {
-				t.Errorf("asked: %v", err)
+				t.Errorf("call of an unknown method: %v", err)
 			}
 			conn.Close()
 		}
 		cancel()
 		if err := <-done; err != nil || len(made) > 1 {
-			t.Errorf("served: %v, made %d times more", err, len(made))
+			t.Errorf("Serve returned %v, registered the services %d times", err, len(made))
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (frail) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodRe
 	panic("boom")
 }
 
-// A panic of a service fails its request; the process continues and shows it.
+// A panic of a service fails one request. The process continues, and its health check reports the panic.
 func TestPanicFailsRequest(t *testing.T) {
 	t.Parallel()
 	path := short(t)
@@ -96,7 +96,7 @@ func TestPanicFailsRequest(t *testing.T) {
 	for range 2 {
 		_, err = api.NewPodResourcesListerClient(conn).List(t.Context(), &api.ListPodResourcesRequest{})
 		if status.Code(err) != codes.Internal || g.Check() == nil || g.Check().Error() != "frail: panic: boom" {
-			t.Errorf("%v, health %v", err, g.Check())
+			t.Errorf("error %v, health %v", err, g.Check())
 		}
 	}
 	cancel()

@@ -10,8 +10,7 @@ import (
 	"monopod/agent/resources/numa/numatest"
 )
 
-// hints reads "0* 1 0,1": sets of nodes, those preferred with a star; "-" is any
-// node, "none" an empty list.
+// hints parses "0* 1 0,1": sets of nodes; * marks preferred ones, "-" is any node, "none" an empty list.
 func hints(text string) []Hint {
 	out := []Hint{}
 	for _, word := range strings.Fields(text) {
@@ -45,20 +44,20 @@ func TestDecide(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		lists []string // one for each resource
-		best  string   // what best-effort gets, and restricted if it is preferred
-		one   string   // what single-numa-node gets; empty: it refuses
+		best  string   // result of best-effort, and of restricted if it is preferred
+		one   string   // result of single-numa-node; empty: rejected
 	}{
 		{"no preference", nil, "0,1*", "-*"},
-		{"one resource, both nodes good", []string{"0* 1* 0,1"}, "0*", "0*"},
-		{"they agree", []string{"0* 1* 0,1", "1* 0,1"}, "1*", "1*"},
-		{"they differ", []string{"0* 0,1", "1* 0,1"}, "0", ""},
+		{"one resource, both nodes preferred", []string{"0* 1* 0,1"}, "0*", "0*"},
+		{"common preferred node", []string{"0* 1* 0,1", "1* 0,1"}, "1*", "1*"},
+		{"different preferred nodes", []string{"0* 0,1", "1* 0,1"}, "0", ""},
 		{"both need two", []string{"0,1*", "0,1*"}, "0,1*", ""},
 		{"one needs two", []string{"0,1*", "0* 1* 0,1"}, "0,1", ""},
-		{"only a worse place is left", []string{"0,1"}, "0,1", ""},
-		{"any place, gladly", []string{"-*", "1*"}, "1*", "1*"},
-		{"no place", []string{"none", "0*"}, "0", ""},
-		{"no place at all", []string{"none"}, "0,1", ""},
-		{"nothing in common", []string{"0", "1"}, "0,1", ""},
+		{"no preferred hint", []string{"0,1"}, "0,1", ""},
+		{"preferred hint without nodes", []string{"-*", "1*"}, "1*", "1*"},
+		{"one empty list", []string{"none", "0*"}, "0", ""},
+		{"only an empty list", []string{"none"}, "0,1", ""},
+		{"no common node", []string{"0", "1"}, "0,1", ""},
 	} {
 		var lists [][]Hint
 		for _, l := range c.lists {
@@ -102,14 +101,14 @@ func TestBeats(t *testing.T) {
 	} {
 		better, worse := hints(c.better)[0], hints(c.worse)[0]
 		if !p.beats(better, worse, c.wanted) || p.beats(worse, better, c.wanted) {
-			t.Errorf("%s is not better than %s with %d wanted", c.better, c.worse, c.wanted)
+			t.Errorf("%s does not beat %s with %d nodes wanted", c.better, c.worse, c.wanted)
 		}
 	}
 }
 
 func TestClosest(t *testing.T) {
 	t.Parallel()
-	m := numatest.Shape{Sockets: 2, Nodes: 2, Cores: 1, Threads: 1}.Machine(t) // 0 and 1 are near, 2 and 3 too
+	m := numatest.Shape{Sockets: 2, Nodes: 2, Cores: 1, Threads: 1}.Machine(t) // nodes 0 and 1 are close, and 2 and 3
 	lists := [][]Hint{hints("1,2* 2,3*")}
 	for closest, want := range map[bool]string{false: "1,2*", true: "2,3*"} {
 		if got := newNodeSets(m, closest).merge(lists); got.word() != want {
@@ -123,7 +122,7 @@ func TestNodes(t *testing.T) {
 	n := NewNodes(0, 2, 63)
 	if n.String() != "0,2,63" || n.Count() != 3 || !n.Has(63) || n.Has(1) || len(n.Subsets()) != 7 ||
 		Nodes(0).Subsets() != nil {
-		t.Errorf("%s %d %v %v", n, n.Count(), n.IDs(), n.Subsets())
+		t.Errorf("nodes %s, count %d, IDs %v, subsets %v", n, n.Count(), n.IDs(), n.Subsets())
 	}
 	var all []string
 	for _, s := range NewNodes(0, 1, 3).Subsets() {
@@ -131,7 +130,7 @@ func TestNodes(t *testing.T) {
 	}
 	slices.Sort(all)
 	if got := strings.Join(all, " "); got != "0 0,1 0,1,3 0,3 1 1,3 3" {
-		t.Error(got)
+		t.Error("subsets: ", got)
 	}
 }
 

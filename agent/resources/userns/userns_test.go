@@ -21,7 +21,7 @@ func first(t *testing.T, r *userns.Ranges, pod types.UID) uint32 {
 	}
 	if ns.Mode != cri.NamespaceMode_POD || len(ns.Uids) != 1 || len(ns.Gids) != 1 || ns.Uids[0].ContainerId != 0 ||
 		ns.Uids[0].Length != userns.Length || ns.Gids[0].HostId != ns.Uids[0].HostId {
-		t.Errorf("%v", ns)
+		t.Errorf("user namespace: %v", ns)
 	}
 	return ns.Uids[0].HostId
 }
@@ -35,20 +35,20 @@ func TestRanges(t *testing.T) {
 		t.Errorf("the first two ranges are %d and %d", a, b)
 	}
 	if again := first(t, userns.New(dir, 2), "b"); again != b {
-		t.Errorf("after a restart %d, not %d", again, b)
+		t.Errorf("the range after a restart is %d, want %d", again, b)
 	}
 	if _, err := r.Get("c"); err == nil || !strings.Contains(err.Error(), "could not find an empty slot") {
-		t.Errorf("a third of two: %v", err)
+		t.Errorf("a third range out of two: %v", err)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
 		t.Fatal(err)
 	}
 	if c := first(t, r, "c"); c != a {
-		t.Errorf("%d, not the range %d of the pod that is gone", c, a)
+		t.Errorf("the range is %d, want %d of the deleted pod", c, a)
 	}
 }
 
-// TestDamagedRange: user IDs that another pod may have are not assigned.
+// TestDamagedRange checks that Get returns an error if a file is damaged, because another pod may use its range.
 func TestDamagedRange(t *testing.T) {
 	t.Parallel()
 	for i, text := range []string{"", "{}", `{"hostId":0,"length":65536}`} {

@@ -15,7 +15,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A pod that an earlier version started in the machine's containerd is not started again in another one.
+// Pods that an earlier version started in the containerd of the machine must not be started again in another
+// containerd.
 func TestMoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,16 +27,16 @@ func TestMoved(t *testing.T) {
 		return []*api.PodSandbox{{Metadata: &api.PodSandboxMetadata{Uid: uid, Namespace: "default", Name: "web"}}}
 	}
 	if err := moved(dir, sandbox("1-2-3")); err == nil || !strings.Contains(err.Error(), "--containerd="+hostSocket) {
-		t.Errorf("a pod in the machine's containerd: %v", err)
+		t.Errorf("pod of this data folder in the containerd of the machine: %v", err)
 	}
 	for _, uid := range []string{"4-5-6", ""} {
 		if err := moved(dir, sandbox(uid)); err != nil {
-			t.Errorf("no pod of this data folder, %q: %v", uid, err)
+			t.Errorf("pod %q of another data folder: %v", uid, err)
 		}
 	}
 }
 
-// Programs of earlier versions are removed, also those that a power cut left half written, but not those that run.
+// removeUnused removes programs of earlier versions and partially unpacked programs, except those that run.
 func TestRemoveUnused(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -56,15 +57,15 @@ func TestRemoveUnused(t *testing.T) {
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 || left[0].Name() != "new" {
-		t.Errorf("left %v, %v", left, err)
+		t.Errorf("folders left: %v, error %v", left, err)
 	}
 	used, err := executed(filepath.Dir(filepath.Dir(self)))
 	if err != nil || !used[filepath.Dir(self)] {
-		t.Errorf("the folder of this program is not in use: %v, %v", used, err)
+		t.Errorf("executed does not report the folder of this program: %v, error %v", used, err)
 	}
 }
 
-// packed are the programs in the bundle of TestFailpoints.
+// packed contains the programs in the bundle of TestFailpoints.
 var packed = map[string]string{"containerd": strings.Repeat("c", 1<<16), "runc": "r"}
 
 func testBundle(t *testing.T) []byte {
@@ -92,13 +93,13 @@ func testBundle(t *testing.T) []byte {
 	return append(out.Bytes(), "0123456789ab"...)
 }
 
-// TestFailpoints interrupts unpack before each of its steps: by a power cut, which empties the files that are not
-// synced, and by an error such as a full disk. After the next start there is the whole folder of this version, and
-// nothing else.
+// TestFailpoints interrupts unpack before each of its steps: by a power cut, which truncates files that are not synced,
+// and by an error such as a full disk. The next start must unpack this version completely, and remove all other
+// folders.
 func TestFailpoints(t *testing.T) {
 	t.Parallel()
 	bundle := testBundle(t)
-	// try unpacks and is interrupted at a step; it returns the steps so far.
+	// try interrupts unpack at a step, and returns the steps so far.
 	try := func(dir string, at int, powerCut bool) (steps []string, err error) {
 		var unsynced []string
 		defer func() {
@@ -127,7 +128,7 @@ func TestFailpoints(t *testing.T) {
 		}}.unpack(dir)
 		return steps, err
 	}
-	installed := func(t *testing.T) string { // with an earlier version
+	installed := func(t *testing.T) string { // creates a folder with an earlier version
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "old"), 0o755); err != nil {
 			t.Fatal(err)
@@ -154,10 +155,10 @@ func TestFailpoints(t *testing.T) {
 			name := fmt.Sprintf("step %d, %s, power cut %v", at, all[at], powerCut)
 			dir := installed(t)
 			if _, err := try(dir, at, powerCut); !powerCut && err == nil {
-				t.Errorf("%s: no error", name)
+				t.Errorf("%s: unpack returned no error", name)
 			}
 			if left := folders(dir); !powerCut && strings.Contains(fmt.Sprint(left), unpacking) {
-				t.Errorf("%s: left %v", name, left)
+				t.Errorf("%s: partially unpacked folders left: %v", name, left)
 			}
 			to, err := archive{bundle: bundle}.unpack(dir)
 			if err != nil {
@@ -170,7 +171,7 @@ func TestFailpoints(t *testing.T) {
 				}
 			}
 			if left := folders(dir); !slices.Equal(left, []string{"0123456789ab"}) {
-				t.Errorf("%s: left %v", name, left)
+				t.Errorf("%s: folders left: %v", name, left)
 			}
 		}
 	}

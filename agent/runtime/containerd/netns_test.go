@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A containerd that was killed may leave the file of a namespace with nothing
-// mounted on it, or with one without processes.
+// A containerd that was killed may leave namespace files without a mount, or with a namespace without processes.
 func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "io.containerd.grpc.v1.cri", "netns")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -26,7 +25,7 @@ func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 		}
 	}
 	if err := unix.Mount("/proc/self/ns/net", lived, "", unix.MS_BIND, ""); err != nil {
-		t.Skipf("left out: cannot mount: %v", err)
+		t.Skipf("skipped: cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(lived, unix.MNT_DETACH) })
 	tenant := exec.Command("sleep", "60")
@@ -35,7 +34,7 @@ func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", tenant.Process.Pid), empty, "", unix.MS_BIND, "")
-	_ = errors.Join(tenant.Process.Kill(), tenant.Wait()) // and no process is left in it
+	_ = errors.Join(tenant.Process.Kill(), tenant.Wait()) // then the namespace has no process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +44,10 @@ func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 	}
 	for _, file := range []string{unmounted, empty} {
 		if _, err := os.Stat(file); !os.IsNotExist(err) {
-			t.Errorf("still there: %s, %v", file, err)
+			t.Errorf("the namespace file %s still exists, error %v", file, err)
 		}
 	}
 	if id, ok := namespaceOf(lived); !ok || id.inode == 0 {
-		t.Error("the namespace of this process was taken down")
+		t.Error("the namespace of this process was unmounted")
 	}
 }

@@ -13,7 +13,7 @@ func TestChooseOCIRuntime(t *testing.T) {
 	pure, hybrid, mixed := t.TempDir(), tree(t, ""), tree(t, "hugetlb misc\n")
 	for _, tt := range []struct {
 		name, want string
-		installed  map[string]string // and what they print as their version
+		installed  map[string]string // output of --version by program
 		cgroups    string
 		chosen     string
 	}{
@@ -23,18 +23,18 @@ func TestChooseOCIRuntime(t *testing.T) {
 			"[{crun /b/crun} {runc /b/runc}]"},
 		{"without crun", Auto, map[string]string{"runc": ""}, pure, "[{runc /b/runc}]"},
 		{"without runc", Auto, map[string]string{"crun": "crun version 2.0"}, pure, "[{crun /b/crun}]"},
-		{"an old crun", Auto, map[string]string{"runc": "", "crun": "crun version 0.17"}, pure, "[{runc /b/runc}]"},
-		{"a crun without version", Auto, map[string]string{"runc": "", "crun": "?"}, pure, "[{runc /b/runc}]"},
-		{"crun does not accept this machine's cgroups", Auto, map[string]string{"runc": "", "crun": "crun version 1.8.1"},
+		{"old crun", Auto, map[string]string{"runc": "", "crun": "crun version 0.17"}, pure, "[{runc /b/runc}]"},
+		{"crun without version", Auto, map[string]string{"runc": "", "crun": "?"}, pure, "[{runc /b/runc}]"},
+		{"crun without support for these cgroups", Auto, map[string]string{"runc": "", "crun": "crun version 1.8.1"},
 			mixed, "[{runc /b/runc}]"},
-		{"runc is wanted", "runc", map[string]string{"runc": "", "crun": "crun version 1.8.1"}, pure,
+		{"runc requested", "runc", map[string]string{"runc": "", "crun": "crun version 1.8.1"}, pure,
 			"[{runc /b/runc} {crun /b/crun}]"},
-		{"crun is wanted", "crun", map[string]string{"runc": "", "crun": "crun version 0.17"}, mixed,
+		{"crun requested", "crun", map[string]string{"runc": "", "crun": "crun version 0.17"}, mixed,
 			"[{crun /b/crun} {runc /b/runc}]"},
 		{"another", "youki", map[string]string{"runc": "", "youki": ""}, pure, "[{youki /b/youki} {runc /b/runc}]"},
-		{"it is missing", "youki", map[string]string{"runc": ""}, pure,
+		{"requested runtime missing", "youki", map[string]string{"runc": ""}, pure,
 			"--oci-runtime: executable file not found in $PATH; install it, or leave the flag out"},
-		{"nothing is there", Auto, nil, pure, "cannot start containers: neither runc nor a usable crun is in PATH; " +
+		{"no runtime", Auto, nil, pure, "cannot start containers: neither runc nor a usable crun is in PATH; " +
 			install},
 	} {
 		h := ociHost{
@@ -59,7 +59,7 @@ func TestChooseOCIRuntime(t *testing.T) {
 	}
 }
 
-// tree is a folder of cgroup v1, in which v2 has these controllers.
+// tree creates a folder of cgroup v1 in which cgroup v2 has these controllers.
 func tree(t *testing.T, controllers string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -20,12 +20,12 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// Each machine that cannot run containers gets one line that says what to do.
+// On a machine that cannot run containers, possible returns an error of one line with a remedy.
 func TestPossible(t *testing.T) {
 	t.Parallel()
 	type lacks struct {
 		user       int
-		capability int // 0 is CAP_CHOWN, which is not checked
+		capability int // 0: CAP_CHOWN, which possible does not check
 		program    string
 		oci        string // --oci-runtime
 	}
@@ -53,7 +53,7 @@ func TestPossible(t *testing.T) {
 	}
 }
 
-// With a configured socket no programs are required.
+// With a configured socket, no program is required.
 func TestPossibleWithASocket(t *testing.T) {
 	t.Parallel()
 	m := machine{hasCapability: func(int) bool { return true }, find: func(string) error { return errors.New("none") }}
@@ -90,7 +90,7 @@ func (versions) Version(context.Context, *api.VersionRequest) (*api.VersionRespo
 	return &api.VersionResponse{}, nil
 }
 
-// serveCRI serves at a socket, with CRI or without.
+// serveCRI runs a gRPC server on a socket, with or without CRI.
 func serveCRI(t *testing.T, with bool) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")

@@ -60,7 +60,7 @@ func TestRender(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, tt.lack) {
-			t.Errorf("containerd %d: %q is there", tt.major, tt.lack)
+			t.Errorf("containerd %d: the config contains %q", tt.major, tt.lack)
 		}
 	}
 }
@@ -74,13 +74,13 @@ func TestLayout(t *testing.T) {
 	if len(long.socket) > maxSocketPath || long.id == short.id {
 		t.Errorf("socket %s, id %s", long.socket, long.id)
 	}
-	for n := range 120 { // containerd refuses a longer one
+	for n := range 120 { // containerd rejects a longer path
 		if l := newLayout("/" + strings.Repeat("x", n)); len(l.socket+".ttrpc") > 104 {
-			t.Errorf("a data folder with %d bytes: socket %s", n+1, l.socket)
+			t.Errorf("path of the data folder with %d bytes: socket %s", n+1, l.socket)
 		}
 	}
 	if InstanceID("/a/b/") != InstanceID("/a/b") {
-		t.Error("one folder, two instances")
+		t.Error("two instance IDs for one folder")
 	}
 }
 
@@ -134,18 +134,18 @@ func TestReadPID(t *testing.T) {
 	}
 	p, runs := readPID(file)
 	if !runs || p.pid != cmd.Process.Pid {
-		t.Errorf("%+v, runs %t", p, runs)
+		t.Errorf("process %+v, runs %t", p, runs)
 	}
 	if err := os.WriteFile(file, fmt.Appendf(nil, "%d 1", p.pid), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, runs := readPID(file); runs {
-		t.Error("another process with the same PID was taken for ours")
+		t.Error("readPID accepted another process with the same PID")
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
 	if p.runs() {
-		t.Error("it runs after its end")
+		t.Error("a killed process counts as running")
 	}
 }
 

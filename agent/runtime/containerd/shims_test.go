@@ -18,8 +18,8 @@ import (
 	"monopod/agent/runtime/cri"
 )
 
-// A shim without processes is ended, also one that hangs; a shim with a process,
-// and one of another containerd, are kept.
+// endOrphanedShims kills shims without containers, even if they hang, but neither shims with containers nor shims of
+// another containerd.
 func TestEmptyShimsEnd(t *testing.T) {
 	l := newLayout(t.TempDir())
 	c := &Child{layout: l, config: Config{Log: zap.NewNop(), Clock: clock.RealClock{}}}
@@ -31,7 +31,7 @@ func TestEmptyShimsEnd(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(half, 0o755), os.WriteFile(filepath.Join(made, "runtime"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	// A shell that waits for its input, itself or by another program.
+	// start starts a shell that waits for its input, as a fake shim.
 	start := func(script string, args ...string) *exec.Cmd {
 		cmd := exec.Command("sh", append([]string{"-c", script, "shim"}, args...)...)
 		stdin, err := cmd.StdinPipe()
@@ -53,7 +53,7 @@ func TestEmptyShimsEnd(t *testing.T) {
 	stranger := start("read x", "-id", "none", "-address", "/elsewhere.sock")
 	for !hasZombie(t, hung.Process.Pid) {
 	}
-	for { // the other program is there
+	for { // until the child process of keeper runs
 		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s cri.Shim) bool { return !s.Empty }) {
 			break
 		}
@@ -61,22 +61,22 @@ func TestEmptyShimsEnd(t *testing.T) {
 	if err := c.endOrphanedShims(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name, cmd := range map[string]*exec.Cmd{"orphan": orphan, "hung one": hung} {
+	for name, cmd := range map[string]*exec.Cmd{"orphan": orphan, "hung shim": hung} {
 		if state, err := cmd.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Errorf("the %s: %v, %v", name, state, err)
+			t.Errorf("the %s was not killed: %v, %v", name, state, err)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Dir(made) + "/*"); len(left) != 1 {
-		t.Errorf("folders: %v, want only %s", left, made)
+		t.Errorf("folders left: %v, want only %s", left, made)
 	}
 	for _, cmd := range []*exec.Cmd{keeper, stranger} {
 		if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
-			t.Errorf("%v: %v", cmd.Args, err)
+			t.Errorf("the shim %v does not run: %v", cmd.Args, err)
 		}
 	}
 }
 
-// hasZombie reports whether a process has a child that ended and that it has not seen.
+// hasZombie reports whether a process has a zombie child.
 func hasZombie(t *testing.T, pid int) bool {
 	t.Helper()
 	all, err := procfs.AllProcs()
@@ -89,7 +89,7 @@ func hasZombie(t *testing.T, pid int) bool {
 	})
 }
 
-// TestDiscardEndsShims: containerd may stop before a shim whose pod is gone has ended.
+// TestDiscardEndsShims checks that Discard kills a shim without a pod that outlives containerd.
 func TestDiscardEndsShims(t *testing.T) {
 	t.Parallel()
 	l := newLayout(t.TempDir())
@@ -107,12 +107,12 @@ func TestDiscardEndsShims(t *testing.T) {
 		t.Error(err)
 	}
 	if state, err := hung.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the shim: %v, %v", state, err)
+		t.Errorf("the shim was not killed: %v, %v", state, err)
 	}
 }
 
-// Files in memory of an earlier boot are removed, but never through a mount, also
-// below a folder whose name the kernel writes with escapes.
+// removeStateOfEarlierBoot removes the state of an earlier boot, but never through a mount, even if the kernel escapes
+// the path of the mount.
 func TestMountedStateIsKept(t *testing.T) {
 	t.Parallel()
 	l := newLayout(filepath.Join(t.TempDir(), "of a\tpod\n\\"))
@@ -122,14 +122,14 @@ func TestMountedStateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o755}); err != nil {
-		t.Skipf("left out: nothing can be mounted here: %v", err)
+		t.Skipf("skipped: cannot mount: %v", err)
 	}
 	t.Cleanup(func() { _ = mount.Kernel{}.Unmount(dir) })
 	file := filepath.Join(dir, "precious")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // of an unknown boot, and of this one
+	for range 2 { // the state of an unknown boot, and of this boot
 		if err := c.removeStateOfEarlierBoot(); err != nil {
 			t.Fatal(err)
 		}
@@ -141,6 +141,6 @@ func TestMountedStateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(l.state); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the state of an earlier boot: %v; want it removed", err)
+		t.Errorf("the state of an earlier boot still exists: %v", err)
 	}
 }

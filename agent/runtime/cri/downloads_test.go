@@ -8,13 +8,13 @@ import (
 	"monopod/testdata/harness"
 )
 
-// While an image is pulled, it is known how far its layers are.
+// Downloads reports the progress of layers during a pull.
 func TestDownloads(t *testing.T) {
 	n := startNode(t)
 	registry := registrytest.New()
 	t.Cleanup(registry.Close)
 	program, random := make([]byte, 4<<20), rand.New(rand.NewPCG(1, 2))
-	for i := range program { // so that it does not compress
+	for i := range program { // random bytes do not compress
 		program[i] = byte(random.Uint32())
 	}
 	name, _, err := registry.Push("big:1", program)
@@ -42,13 +42,13 @@ func TestDownloads(t *testing.T) {
 		return false
 	})
 	if !arrived {
-		t.Error("no layer is ever listed")
+		t.Error("Downloads never listed the layer")
 	}
 	resume()
 	if err := <-pulled; err != nil {
 		t.Fatal(err)
 	}
 	if all, err := n.runtime.Downloads(t.Context()); err != nil || len(all) > 0 {
-		t.Errorf("afterwards: %v, %v", all, err)
+		t.Errorf("downloads after the pull: %v, error %v", all, err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// New images are written in the background, one write at a time, and none is left out: what comes during a write is
-// followed by one more.
+// The flusher syncs the file system in the background, one sync at a time. Images that arrive during a sync cause one
+// more sync.
 func TestFlusher(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,18 +32,18 @@ func TestFlusher(t *testing.T) {
 		}
 		f.wg.Wait()
 		if writes != 2 || f.busy {
-			t.Errorf("%d writes, busy %v", writes, f.busy)
+			t.Errorf("%d syncs, want 2; busy %v", writes, f.busy)
 		}
 		f.schedule()
 		f.wg.Wait()
 		if writes != 3 || logs.Len() != 1 {
-			t.Errorf("%d writes, %d warnings", writes, logs.Len())
+			t.Errorf("%d syncs, want 3; %d warnings, want 1", writes, logs.Len())
 		}
 		other := &flusher{sync: f.sync}
 		other.schedule()
 		other.wg.Wait()
 		if writes != 3 {
-			t.Error("the file system of another containerd is written")
+			t.Error("sync without a folder, as with another containerd")
 		}
 	})
 }
@@ -54,6 +54,6 @@ func TestSyncFS(t *testing.T) {
 		t.Error(err)
 	}
 	if err := syncFS("/none"); err == nil {
-		t.Error("no error for a folder that does not exist")
+		t.Error("syncFS of a missing folder succeeded")
 	}
 }

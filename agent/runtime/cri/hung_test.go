@@ -9,14 +9,14 @@ import (
 	"monopod/agent/runtime/cri"
 )
 
-// A pod whose shim hangs can be stopped and removed: a call that gets no answer in its time kills the shim. One whose
-// time is over for another reason does not.
+// A pod with a hung shim can be stopped and removed: a call that times out because the shim does not answer kills the
+// shim. A call that times out because the container ignores the signal does not.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.importSample()
 	sandbox, container := n.runWeb("hung", "-ignore-term")
-	n.fetch(sandbox) // so that it ignores the signal
+	n.fetch(sandbox) // until the program ignores SIGTERM
 	shims := func() []cri.Shim {
 		t.Helper()
 		found, err := cri.FindShims(cri.MatchShims(cri.Namespace, func(id string) bool { return id == sandbox }))
@@ -35,7 +35,7 @@ func TestHungShim(t *testing.T) {
 	}
 	const short, long = 100 * time.Millisecond, 2 * time.Minute
 	if err := within(short, stop(time.Hour)); err == nil {
-		t.Error("a container that ignores its stop signal has stopped")
+		t.Error("StopContainer succeeded although the container ignores the signal")
 	}
 	found := shims()
 	if len(found) != 1 || found[0].Empty {
@@ -45,10 +45,10 @@ func TestHungShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := within(short, stop(0)); err == nil {
-		t.Error("a stop without an answer succeeded")
+		t.Error("StopContainer succeeded although the shim hangs")
 	}
 	if err := within(long, stop(0)); err != nil {
-		t.Errorf("the next stop: %v", err)
+		t.Errorf("second StopContainer: %v", err)
 	}
 	await(t, "the end of the container", func() bool { return !n.running(container) })
 	if err := within(long, func(ctx context.Context) error { return n.runtime.StopPodSandbox(ctx, sandbox) }); err != nil {

@@ -42,7 +42,7 @@ func (n *node) podIP(sandbox string) string {
 	return status.GetNetwork().GetIp()
 }
 
-// fetch asks the web server in a pod for its page, waiting until it listens.
+// fetch requests a page of the web server in a pod. It waits until the server listens.
 func (n *node) fetch(sandbox string) {
 	n.t.Helper()
 	url := "http://" + n.podIP(sandbox) + ":8080/"
@@ -69,7 +69,7 @@ func (n *node) running(container string) bool {
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, holds) {
-		t.Fatal("waited in vain for " + what)
+		t.Fatal("timeout: " + what)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestPodsOutliveContainerd(t *testing.T) {
 	}
 	for _, want := range []runtime.EventType{runtime.EventLost, runtime.EventResync} {
 		if e := <-events; e.Type != want {
-			t.Errorf("of the gap came %+v, want type %d", e, want)
+			t.Errorf("event about the outage: %+v, want type %d", e, want)
 		}
 	}
 	await(t, "the container", func() bool { return n.running(container) })
@@ -103,10 +103,10 @@ func TestPodsOutliveContainerd(t *testing.T) {
 	}
 	if e := <-events; e.Type != runtime.EventContainerExited || e.ContainerID != container || e.SandboxID != sandbox ||
 		e.PodUID != "uid-outlives" {
-		t.Errorf("after the stop came %+v", e)
+		t.Errorf("event after the stop: %+v", e)
 	}
 	if n.running(container) {
-		t.Error("the status is older than the event")
+		t.Error("the container still runs after the event of its exit")
 	}
 }
 
@@ -119,12 +119,12 @@ func TestPodsOutliveMonopod(t *testing.T) {
 	n.stop()
 	n.start()
 	if !n.running(container) || n.podIP(sandbox) != ip {
-		t.Errorf("the container does not run on, or has another address than %s", ip)
+		t.Errorf("the container does not run, or its address is not %s", ip)
 	}
 	n.fetch(sandbox)
 }
 
-// After kill -9 of monopod its containerd is gone or gives way to a new one.
+// After kill -9 of monopod, its containerd has stopped, or a new one replaces it.
 func TestPodsOutliveKilledMonopod(t *testing.T) {
 	t.Parallel()
 	needContainerd(t)
@@ -143,12 +143,12 @@ func TestPodsOutliveKilledMonopod(t *testing.T) {
 	await(t, "a new containerd", func() bool { return n.containerdPID() != leftover })
 	n.awaitReady()
 	if !n.running(container) {
-		t.Error("the container did not survive")
+		t.Error("the container does not run")
 	}
 	n.fetch(sandbox)
 }
 
-// An earlier version had programs in front of runc and the shim. Its pods go on, and end, without those.
+// An earlier version had wrappers for runc and the shim. Its pods continue to run, and can be stopped, without them.
 func TestPodsOfEarlierVersion(t *testing.T) {
 	needContainerd(t)
 	dir, err := os.MkdirTemp("/tmp", "mp")
@@ -168,7 +168,7 @@ func TestPodsOfEarlierVersion(t *testing.T) {
 	for _, front := range fronts {
 		program, err := exec.LookPath(filepath.Base(front))
 		if err != nil {
-			t.Skipf("left out: the earlier version had programs in front of runc and its shim only: %v", err)
+			t.Skipf("skipped: the earlier version had wrappers only for runc and its shim: %v", err)
 		}
 		if err := errors.Join(os.Symlink(program, front+".program"),
 			os.WriteFile(front, []byte("#!/bin/sh\nexec \"$0.program\" \"$@\"\n"), 0o700)); err != nil {
@@ -186,12 +186,12 @@ func TestPodsOfEarlierVersion(t *testing.T) {
 	n.oci = ""
 	n.start()
 	if !n.running(container) {
-		t.Error("the container did not survive")
+		t.Error("the container does not run")
 	}
 	n.fetch(sandbox)
 	for _, front := range fronts {
 		if path, err := os.Readlink(front); err != nil || filepath.Base(path) != filepath.Base(front) {
-			t.Errorf("%s: the pod's shim finds %q, %v", front, path, err)
+			t.Errorf("%s: the shim of the pod runs %q, error %v", front, path, err)
 		}
 	}
 	if err := n.runtime.StopContainer(t.Context(), container, time.Second); err != nil {
@@ -203,7 +203,7 @@ func TestPodsOfEarlierVersion(t *testing.T) {
 	}
 	for _, id := range []string{sandbox, container} {
 		if _, err := os.Stat(filepath.Join("/run/containerd/runc/k8s.io", id)); err == nil {
-			t.Errorf("runc still knows %s", id)
+			t.Errorf("runc still has the state of %s", id)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestSideBySide(t *testing.T) {
 	}
 	list, err := a.runtime.ListPodSandbox(t.Context(), nil)
 	if err != nil || len(list) != 2 {
-		t.Errorf("%d sandboxes, %v; want only the two of its own", len(list), err)
+		t.Errorf("%d sandboxes, error %v; want the two of this instance", len(list), err)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestSandboxImage(t *testing.T) {
 	})
 }
 
-// The process of a sandbox has the system call filter of the runtime, whoever sees the process.
+// The process of a sandbox has the default seccomp filter of the runtime, in every mode of the PID namespace.
 func TestSandboxesAreConfined(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -266,7 +266,7 @@ func TestSandboxesAreConfined(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(status), "\nSeccomp:\t2\n") {
-			t.Errorf("%s: no filter:\n%s", name, status)
+			t.Errorf("%s: no seccomp filter:\n%s", name, status)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func TestNetworkIsRemovedWithLastPod(t *testing.T) {
 	n.runWeb("last")
 	n.stop()
 	if _, err := os.Stat(bridge); err != nil {
-		t.Errorf("the bridge of a running pod is gone: %v", err)
+		t.Errorf("the bridge of a running pod is missing: %v", err)
 	}
 	n.start()
 	if err := n.runtime.RemoveAll(t.Context()); err != nil {
@@ -287,7 +287,7 @@ func TestNetworkIsRemovedWithLastPod(t *testing.T) {
 	}
 	n.stop()
 	if _, err := os.Stat(bridge); err == nil {
-		t.Error("the bridge is left without a pod")
+		t.Error("the bridge still exists without a pod")
 	}
 	n.start()
 }

@@ -13,9 +13,8 @@ import (
 	"monopod/agent/runtime/runtimetest/registrytest"
 )
 
-// Images of a registry that cannot be reached come from the mirror that a
-// hosts.toml below <data-dir>/containerd/certs.d names, without a restart, and
-// with the password that was meant for the registry.
+// The runtime pulls images of an unreachable registry from the mirror in a hosts.toml below
+// <data-dir>/containerd/certs.d, without a restart, and with the password of the registry.
 func TestMirror(t *testing.T) {
 	n := startNode(t)
 	mirror := registrytest.New()
@@ -27,7 +26,7 @@ func TestMirror(t *testing.T) {
 	const name = "127.0.0.1:1/team/app:1"
 	auth := &api.AuthConfig{Username: "me", Password: "secret"}
 	if _, err := n.runtime.PullImage(t.Context(), name, auth, nil); err == nil {
-		t.Fatal("pulled from nowhere")
+		t.Fatal("the pull from an unreachable registry succeeded")
 	}
 	dir := filepath.Join(n.dataDir, "containerd", "certs.d", "127.0.0.1:1")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -43,9 +42,9 @@ func TestMirror(t *testing.T) {
 	}
 	img, err := n.runtime.ImageStatus(t.Context(), name)
 	if err != nil || !slices.Contains(img.GetRepoTags(), name) {
-		t.Errorf("%v, %v", img, err)
+		t.Errorf("image %v, error %v", img, err)
 	}
 	if len(mirror.Asked()) == 0 || !strings.Contains(mirror.Asked()[0], "/v2/team/app/blobs/") {
-		t.Errorf("the mirror was asked for %v", mirror.Asked())
+		t.Errorf("the mirror got the requests %v", mirror.Asked())
 	}
 }

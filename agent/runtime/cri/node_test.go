@@ -31,33 +31,32 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// node is a containerd of the test's own.
+// node is a containerd of one test.
 type node struct {
 	t       testing.TB
 	dataDir string
-	oci     string // as --oci-runtime; empty: as the environment says
+	oci     string // value of --oci-runtime; empty: of the environment variable
 	child   *containerd.Child
 	runtime *cri.Runtime
-	halt    func() // ends the child and waits for it
+	halt    func() // stops the child and waits for it
 }
 
-// needContainerd skips where real containers cannot be run.
+// needContainerd skips a test if real containers cannot run.
 func needContainerd(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root: real containers are left out")
+		t.Skip("skipped: real containers need root")
 	}
 	if _, err := exec.LookPath("containerd"); err != nil {
-		t.Skip("needs containerd in PATH: real containers are left out")
+		t.Skip("skipped: real containers need containerd in PATH")
 	}
 }
 
-// startNode runs a containerd below a new data folder; at the end of the test all
-// its pods, mounts and links are gone.
+// startNode runs a containerd with a new data folder. At the end of the test, it removes all pods, mounts and links.
 func startNode(t testing.TB) *node {
 	t.Helper()
 	needContainerd(t)
-	dir, err := os.MkdirTemp("/tmp", "m p") // the kernel writes the space as \040
+	dir, err := os.MkdirTemp("/tmp", "m p") // the kernel escapes the space as \040
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +98,12 @@ func (n *node) connect(child *containerd.Child, log *zap.Logger) {
 	n.awaitReady()
 }
 
-// readKernel reads the kernel's log until the test ends; nil where that must not be
-// read.
+// readKernel reads the kernel log until the test ends. It returns nil without permission to read the log.
 func readKernel(t testing.TB) *oom.Log {
 	t.Helper()
 	kernel, err := oom.Open("/dev/kmsg")
 	if err != nil {
-		t.Logf("containerd alone tells of kills for want of memory: %v", err)
+		t.Logf("only containerd reports OOM kills: %v", err)
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -119,7 +117,7 @@ func readKernel(t testing.TB) *oom.Log {
 	return kernel
 }
 
-// startElsewhere does what start does in a process of its own, whose end halt is.
+// startElsewhere is start in another process, which halt kills.
 func (n *node) startElsewhere() {
 	n.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -138,15 +136,15 @@ func (n *node) startElsewhere() {
 	n.connect(child, zap.NewNop())
 }
 
-// childDir makes the test binary keep a containerd for that data folder, with the network
-// plugin that childPlugin names.
+// childDir is the environment variable that makes the test binary run a containerd with this data folder. childPlugin
+// is the variable with its network plugin.
 const (
 	childDir    = "MONOPOD_TEST_CHILD_DIR"
 	childPlugin = "MONOPOD_TEST_CHILD_PLUGIN"
 )
 
-// plugin is the program that containerd runs as network plugin: monopod without the race
-// detector, which would triple the time that each of its four runs for a pod takes.
+// plugin returns the program that containerd runs as network plugin: monopod without the race detector, which would
+// triple the time of the four calls for each pod.
 func plugin(t testing.TB) string { return harness.Build(t).Monopod(harness.Plain) }
 
 func keepChild(dataDir string) int {
@@ -168,11 +166,11 @@ func (n *node) awaitReady() {
 		last = err
 		return err == nil && status.Conditions[0].Status && status.Conditions[1].Status
 	}) {
-		n.t.Fatal("containerd does not get ready: ", last)
+		n.t.Fatal("containerd does not become ready: ", last)
 	}
 }
 
-// stop ends containerd as monopod does: pods go on.
+// stop stops containerd as monopod does. Pods keep running.
 func (n *node) stop() {
 	if err := n.runtime.Close(); err != nil {
 		n.t.Error(err)
@@ -197,7 +195,7 @@ func (n *node) discard() {
 	n.checkNothingLeft()
 }
 
-// removeCgroups removes the parent that runc made in each hierarchy and leaves.
+// removeCgroups removes the parent cgroups that runc creates and leaves in each hierarchy.
 func (n *node) removeCgroups() {
 	name := "monopod-" + containerd.InstanceID(n.dataDir)
 	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
@@ -213,7 +211,7 @@ func (n *node) removeCgroups() {
 	}
 }
 
-// checkNothingLeft looks for processes and links that carry our names.
+// checkNothingLeft checks that no process and no mount uses the data folder.
 func (n *node) checkNothingLeft() {
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -221,15 +219,15 @@ func (n *node) checkNothingLeft() {
 	}
 	for _, p := range procs {
 		if data, err := os.ReadFile(p); err == nil && bytes.Contains(data, []byte(n.dataDir+"/")) {
-			n.t.Errorf("left behind: %s: %s", p, bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
+			n.t.Errorf("process left: %s: %s", p, bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
 		}
 	}
 	if mounts, err := mount.Below(n.dataDir); err != nil || len(mounts) > 0 {
-		n.t.Errorf("mounts left behind: %q, %v", mounts, err)
+		n.t.Errorf("mounts left: %q, error %v", mounts, err)
 	}
 }
 
-// sample builds the sample program once and packs it.
+// sample builds the sample program once, and returns an archive with its image.
 var sample = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "sample")
 	if err != nil {
@@ -283,7 +281,7 @@ func webConfig(args ...string) *api.ContainerConfig {
 	}
 }
 
-// runWeb runs a pod with the web server and returns both IDs.
+// runWeb runs a pod with the web server, and returns the IDs of its sandbox and container.
 func (n *node) runWeb(name string, args ...string) (sandbox, container string) {
 	n.t.Helper()
 	ctx := n.t.Context()

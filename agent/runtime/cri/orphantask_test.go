@@ -16,8 +16,8 @@ import (
 	"monopod/agent/runtime"
 )
 
-// orphanTask creates the task of a container without CRI, as a containerd leaves it
-// that is killed within a start, and returns its process.
+// orphanTask creates a task for a container without CRI, like a containerd that is killed during a start, and returns
+// its process ID.
 func (n *node) orphanTask(id string, started bool) (pid int) {
 	n.t.Helper()
 	ctx, c := n.container(id)
@@ -31,7 +31,7 @@ func (n *node) orphanTask(id string, started bool) (pid int) {
 	return int(task.Pid())
 }
 
-// container is a container or sandbox as containerd has it, and the context for its methods.
+// container returns a container or sandbox of containerd's client, and the context for its methods.
 func (n *node) container(id string) (context.Context, containerd.Container) {
 	n.t.Helper()
 	ctx := namespaces.WithNamespace(n.t.Context(), "k8s.io")
@@ -47,14 +47,13 @@ func (n *node) container(id string) (context.Context, containerd.Container) {
 	return ctx, c
 }
 
-// A task that CRI does not know prevents the start of its container, with an error that names it;
-// it ends with its container, which is then created and started again, or with the
-// pod.
-func TestStrayTasksEnd(t *testing.T) {
+// An orphan task prevents the start of its container, with an error that names the task. It is killed with the
+// container, which can then be recreated, or with the pod.
+func TestOrphanTasksEnd(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.importSample()
-	for name, started := range map[string]bool{"made": false, "started": true} {
+	for name, started := range map[string]bool{"created": false, "started": true} {
 		t.Run(name, func(t *testing.T) {
 			ctx, config := t.Context(), n.sandboxConfig(name)
 			sandbox, err := n.runtime.RunPodSandbox(ctx, config, "")
@@ -88,7 +87,7 @@ func TestStrayTasksEnd(t *testing.T) {
 				err = n.runtime.StartContainer(ctx, id)
 			}
 			if err != nil || !n.running(id) {
-				t.Errorf("created again: %v", err)
+				t.Errorf("recreated container: %v", err)
 			}
 			if err := n.runtime.RemoveContainer(ctx, id); err != nil {
 				t.Error(err)
@@ -108,6 +107,6 @@ func TestStrayTasksEnd(t *testing.T) {
 func checkEnded(t *testing.T, pid int) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err == nil {
-		t.Errorf("process %d runs", pid)
+		t.Errorf("process %d still runs", pid)
 	}
 }

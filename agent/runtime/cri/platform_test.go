@@ -10,7 +10,8 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// An archive for other machines is refused with what it has; the images for this one that it also has are imported.
+// The import of an archive with images for another platform returns an error with their platform, but imports the
+// images for this platform.
 func TestImportOfAnotherPlatform(t *testing.T) {
 	n := startNode(t)
 	file := []oci.File{{Path: "true", Data: []byte("x"), Mode: 0o755}}
@@ -32,13 +33,13 @@ func TestImportOfAnotherPlatform(t *testing.T) {
 		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(),
 			"image docker.io/library/foreign:1 is built for s390x, this machine is ") ||
 			wrong.OthersArrived != (c.names != nil) {
-			t.Errorf("got %v", err)
+			t.Errorf("the import returned %v", err)
 		}
 		if !slices.Equal(names, c.names) {
 			t.Errorf("imported %v, want %v", names, c.names)
 		}
 		if img, err := n.runtime.ImageStatus(t.Context(), foreign.Ref); img != nil || err != nil {
-			t.Errorf("the runtime shows %v, %v", img, err)
+			t.Errorf("the runtime has the image of another platform: %v, error %v", img, err)
 		}
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"monopod/agent/runtime"
 )
 
-// What is to be done soon does not keep its caller waiting, runs once at a time, and again until it has succeeded.
-func TestSoon(t *testing.T) {
+// start runs a task in the background, once at a time. The task is repeated until it succeeds; the next start returns
+// the error of the last run.
+func TestOnce(t *testing.T) {
 	t.Parallel()
 	var o once
 	var started []func()
@@ -29,7 +30,7 @@ func TestSoon(t *testing.T) {
 	soon := func() error {
 		return o.start(func(do func()) { started = append(started, do) }, func() error {
 			return o.do(func() error {
-				if err := o.start(func(func()) { t.Error("it runs twice at once") }, nil); err != nil {
+				if err := o.start(func(func()) { t.Error("the task runs twice concurrently") }, nil); err != nil {
 					t.Error(err)
 				}
 				runs++
@@ -38,15 +39,15 @@ func TestSoon(t *testing.T) {
 		})
 	}
 	if err := soon(); err != nil || len(started) != 1 || runs != 0 {
-		t.Errorf("%v, %d started, %d runs", err, len(started), runs)
+		t.Errorf("first start: error %v, %d started, %d runs", err, len(started), runs)
 	}
 	started[0]()
 	if err := soon(); err == nil || len(started) != 2 {
-		t.Errorf("the error of the first time: %v, %d started", err, len(started))
+		t.Errorf("start after a failure: error %v, %d started", err, len(started))
 	}
 	started[1]()
 	if err := soon(); err != nil || len(started) != 2 || runs != 2 {
-		t.Errorf("%v, %d started, %d runs", err, len(started), runs)
+		t.Errorf("start after a success: error %v, %d started, %d runs", err, len(started), runs)
 	}
 }
 
@@ -86,14 +87,14 @@ func TestTranslate(t *testing.T) {
 		}
 	}
 	if _, _, _, err := translate(&types.Envelope{Topic: topicExit, Event: &anypb.Any{Value: []byte{0xff}}}); err == nil {
-		t.Error("rubbish was read")
+		t.Error("translate accepted an invalid event")
 	}
 }
 
-func TestKnown(t *testing.T) {
+func TestOwners(t *testing.T) {
 	t.Parallel()
 	var k owners
-	k.markExited("never seen", exit{code: 1})
+	k.markExited("unknown", exit{code: 1})
 	k.add("s", owner{sandbox: "s", pod: "p"})
 	k.add("c", owner{sandbox: "s", pod: "p"})
 	k.markExited("c", exit{code: 3})
@@ -101,27 +102,27 @@ func TestKnown(t *testing.T) {
 	if e, dead := k.exit("c"); !dead || e.code != 3 {
 		t.Errorf("exit %+v, %t; want 3", e, dead)
 	}
-	if !k.markOOM("c") || k.markOOM("c") || k.markOOM("never seen") {
-		t.Error("starved does not say when it is the first time")
+	if !k.markOOM("c") || k.markOOM("c") || k.markOOM("unknown") {
+		t.Error("markOOM must return true only the first time")
 	}
 	k.add("c", owner{sandbox: "s", pod: "p"})
 	if o, _ := k.get("c"); !o.oom {
-		t.Error("the want of memory is forgotten")
+		t.Error("add removed the mark of the OOM kill")
 	}
 	if _, dead := k.exit("s"); dead {
-		t.Error("the sandbox is dead")
+		t.Error("the sandbox counts as exited")
 	}
 	k.forgetSandbox("s")
 	if len(k.all) != 0 {
-		t.Errorf("left: %v", k.all)
+		t.Errorf("owners left: %v", k.all)
 	}
 }
 
-func TestPresent(t *testing.T) {
+func TestIgnoreNotFound(t *testing.T) {
 	t.Parallel()
 	if ignoreNotFound(status.Error(codes.NotFound, "x")) != nil || ignoreNotFound(errors.New("x")) == nil ||
 		ignoreNotFound(nil) != nil {
-		t.Error("only NotFound is no error")
+		t.Error("ignoreNotFound must drop only the error NotFound")
 	}
 }
 
@@ -136,7 +137,7 @@ func TestContainerID(t *testing.T) {
 	}
 }
 
-func TestBarrier(t *testing.T) {
+func TestUntraversable(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	inner := filepath.Join(top, "a", "b")
@@ -151,19 +152,19 @@ func TestBarrier(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := untraversable(inner); got != filepath.Join(top, tc.want) || err != nil {
-			t.Errorf("%o, %o: %q, %v, want %q", tc.top, tc.a, got, err, tc.want)
+			t.Errorf("modes %o and %o: %q, error %v, want %q", tc.top, tc.a, got, err, tc.want)
 		}
 	}
 	if got, err := untraversable("/"); got != "" || err != nil {
-		t.Errorf("the root: %q, %v", got, err)
+		t.Errorf("root folder: %q, error %v", got, err)
 	}
 	if _, err := untraversable(filepath.Join(inner, "none")); err == nil {
-		t.Error("a missing folder is reported")
+		t.Error("no error for a missing folder")
 	}
 }
 
-// Of a sandbox's cached network results, those that end too early are removed, or all, and those of no other sandbox.
-func TestDropCutResults(t *testing.T) {
+// removeResults removes the truncated cached CNI results of a sandbox, or all of them, but none of other sandboxes.
+func TestRemoveResults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"monopod-s1-eth0": "", "other-s1-net1": `{"cniVersion":`,
@@ -184,7 +185,7 @@ func TestDropCutResults(t *testing.T) {
 			left[i] = filepath.Base(left[i])
 		}
 		if !slices.Equal(left, c.want) {
-			t.Errorf("left: %q, want %q", left, c.want)
+			t.Errorf("results left: %q, want %q", left, c.want)
 		}
 	}
 }

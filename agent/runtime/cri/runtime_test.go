@@ -25,16 +25,16 @@ func TestRuntime(t *testing.T) {
 	})
 }
 
-// ociRuntime is the environment variable with the OCI runtime of all nodes, as --oci-runtime.
+// ociRuntime is the environment variable with the --oci-runtime of all nodes.
 const ociRuntime = "TEST_OCI_RUNTIME"
 
-// The same with crun, in a mount namespace of its own in which cgroup v2 has no controllers: with some of them next to
-// cgroup v1, crun does not start containers. It is not parallel, because its namespace keeps the mounts of others that
-// exist when it begins.
+// TestRuntimeWithCrun runs TestRuntime with crun, in a new mount namespace in which cgroup v2 has no controllers: crun
+// does not start containers if cgroup v2 has controllers next to cgroup v1. The test is not parallel, because its
+// namespace keeps the mounts of other tests that exist at its start.
 func TestRuntimeWithCrun(t *testing.T) {
 	needContainerd(t)
 	if _, err := exec.LookPath("crun"); err != nil {
-		t.Skip("needs crun in PATH: the contract is left out for it")
+		t.Skip("skipped: needs crun in PATH")
 	}
 	none := filepath.Join(t.TempDir(), "none")
 	if err := os.WriteFile(none, nil, 0o644); err != nil {

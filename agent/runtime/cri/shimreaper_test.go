@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The shim of a removed sandbox that does not end by itself is killed while monopod runs; others are kept.
-func TestRemainsEnd(t *testing.T) {
+// The reaper kills the shim of a removed sandbox if it does not exit by itself, but no other shim.
+func TestShimReaper(t *testing.T) {
 	t.Parallel()
 	start := func(id string) *exec.Cmd {
 		cmd := exec.Command("sh", "-c", "read x", "shim", "-namespace", Namespace, "-id", id)
@@ -37,13 +37,13 @@ func TestRemainsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shimReaper{clock: clock.RealClock{}, log: zap.NewNop()}
 		s.add(t.Context(), gone)
-		s.add(t.Context(), uuid.NewString()) // which has ended by itself
+		s.add(t.Context(), uuid.NewString()) // its shim has already exited
 		s.wg.Wait()
 	})
 	if state, err := hung.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the shim that hangs: %v, %v", state, err)
+		t.Errorf("the hung shim was not killed: %v, %v", state, err)
 	}
 	if err := kept.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the shim of another sandbox: %v", err)
+		t.Errorf("the shim of another sandbox does not run: %v", err)
 	}
 }

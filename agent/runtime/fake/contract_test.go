@@ -38,11 +38,11 @@ func open(t *testing.T, config fake.Config) runtimetest.Env {
 	return runtimetest.Env{Runtime: r, Image: image.Name, LogDir: t.TempDir()}
 }
 
-// archive is the sample image; its program is in the fake already.
+// archive writes an archive with the sample image. The fake has its own copy of the program.
 func archive(t *testing.T) (file string) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := image.Write(&out, image.Name, []byte("not looked at")); err != nil {
+	if err := image.Write(&out, image.Name, []byte("not used")); err != nil {
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "web.tar")

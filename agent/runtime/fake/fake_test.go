@@ -25,7 +25,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// sandbox is one pod with a pulled image.
+// sandbox is a pod with a pulled image.
 type sandbox struct {
 	*testing.T
 	*fake.Runtime
@@ -81,7 +81,7 @@ func (s *sandbox) state(id string) (cri.ContainerState, int32, string) {
 	return st.State, st.ExitCode, st.Reason
 }
 
-// bubble runs a test with a runtime whose time costs nothing.
+// bubble runs a test with a runtime in virtual time.
 func bubble(t *testing.T, config fake.Config, test func(*testing.T, *fake.Runtime)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func bubble(t *testing.T, config fake.Config, test func(*testing.T, *fake.Runtim
 	})
 }
 
-// TestStop holds the times that a user sees with kubectl delete.
+// TestStop checks the times that a user observes with kubectl delete.
 func TestStop(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -100,10 +100,10 @@ func TestStop(t *testing.T) {
 		takes time.Duration
 		code  int32
 	}{
-		{"at once", "", 30 * time.Second, 0, 0},
-		{"needs 3 s", "-stop-after 3s", 10 * time.Second, 3 * time.Second, 0},
-		{"needs longer than its grace", "-stop-after 3s", 2 * time.Second, 2 * time.Second, 137},
-		{"ignores", "-ignore-term", 10 * time.Second, 10 * time.Second, 137},
+		{"immediate", "", 30 * time.Second, 0, 0},
+		{"takes 3 s", "-stop-after 3s", 10 * time.Second, 3 * time.Second, 0},
+		{"takes longer than the grace period", "-stop-after 3s", 2 * time.Second, 2 * time.Second, 137},
+		{"ignores SIGTERM", "-ignore-term", 10 * time.Second, 10 * time.Second, 137},
 		{"grace in whole seconds", "-ignore-term", 300 * time.Millisecond, time.Second, 137},
 		{"no grace", "-stop-after 3s", 0, 0, 137},
 	} {
@@ -142,7 +142,7 @@ func TestStopGraceIsShortened(t *testing.T) {
 	})
 }
 
-// TestInjectedClock lets nothing happen before its clock moves.
+// TestInjectedClock checks that simulated processes use the clock of the config.
 func TestInjectedClock(t *testing.T) {
 	t.Parallel()
 	clock := testingclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -155,7 +155,7 @@ func TestInjectedClock(t *testing.T) {
 	}
 	id := s.run("web", "sleep", "3600", "exit", "4")
 	if e := <-events; !e.At.Equal(clock.Now()) {
-		t.Errorf("started at %v", e.At)
+		t.Errorf("start event at %v", e.At)
 	}
 	for !clock.HasWaiters() {
 		time.Sleep(time.Millisecond)
@@ -235,7 +235,7 @@ func TestOOM(t *testing.T) {
 	})
 }
 
-// TestSlowReader gets one resync instead of what it missed, then goes on.
+// TestSlowReader checks that a slow reader of events gets a resync instead of the events that it missed.
 func TestSlowReader(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, r *fake.Runtime) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -271,7 +271,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		cancel()
 		if e, ok := <-slow; ok {
-			t.Errorf("event %+v after the end", e)
+			t.Errorf("event %+v after the end of the context", e)
 		}
 	})
 }
@@ -291,13 +291,12 @@ func TestClose(t *testing.T) {
 		}
 		_, err = r.Version(t.Context())
 		if status.Code(err) != codes.Unavailable {
-			t.Errorf("closed: %v", err)
+			t.Errorf("call of a closed runtime: %v", err)
 		}
 	})
 }
 
-// TestAnyImage is sandbox mode: what is not ours runs as the web server, and
-// the network between pods carries it.
+// TestAnyImage checks that an unknown image runs as the web server, and that pods reach each other.
 func TestAnyImage(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, r *fake.Runtime) {
 		nginx, box := newSandbox(t, r, "nginx"), newSandbox(t, r, "box")
@@ -310,7 +309,7 @@ func TestAnyImage(t *testing.T) {
 			t.Errorf("page %q, %v", page, err)
 		}
 		if _, err := get(t, r, box.ip()); err == nil {
-			t.Error("sleep answers HTTP")
+			t.Error("a pod with sleep answers HTTP")
 		}
 		out, _, code,
 			err := r.ExecSync(t.Context(), sleeper, []string{"get", "http://" + nginx.ip() + ":8080/x"}, time.Second)
@@ -347,8 +346,8 @@ func get(t *testing.T, r *fake.Runtime, ip string) (string, error) {
 	return string(page), err
 }
 
-// TestLoopback is the other network: curl reaches the pods, and two runtimes do
-// not get into each other's way.
+// TestLoopback checks that programs on the host reach pods on the loopback network, and that two runtimes do not
+// conflict.
 func TestLoopback(t *testing.T) {
 	t.Parallel()
 	addresses := map[string]bool{}
@@ -364,21 +363,21 @@ func TestLoopback(t *testing.T) {
 		if err := r.StopContainer(t.Context(), id, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		other, err := net.Listen("tcp", "127.0.0.1:0") // on the machine, of no pod
+		other, err := net.Listen("tcp", "127.0.0.1:0") // a listener of no pod
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { other.Close() })
 		if _, err := r.Dial(t.Context(), "tcp", other.Addr().String()); !errors.Is(err, syscall.EHOSTUNREACH) {
-			t.Errorf("the machine's own address: %v", err)
+			t.Errorf("Dial of an address of the host: %v", err)
 		}
 	}
 	if len(addresses) != 2 {
-		t.Errorf("addresses %v", addresses)
+		t.Errorf("addresses %v, want two", addresses)
 	}
 }
 
-// curl sends requests over the host's network until a server listens.
+// curl requests a page over the host network. It waits until a server listens.
 func curl(t *testing.T, ip string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -407,19 +406,19 @@ func TestAddresses(t *testing.T) {
 		}
 		full := &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "full", Uid: "full"}}
 		if _, err := r.RunPodSandbox(t.Context(), full, ""); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one too many: %v", err)
+			t.Errorf("sandbox without a free address: %v", err)
 		}
 		if err := r.StopPodSandbox(t.Context(), pods[2].id); err != nil {
 			t.Fatal(err)
 		}
 		if ip := newSandbox(t, r, "again").ip(); ip != "10.1.0.4" {
-			t.Errorf("address %s is not the one that came free", ip)
+			t.Errorf("the address is %s, want the released 10.1.0.4", ip)
 		}
 	})
 }
 
-// TestAddressesForMoreThanOneSubnet: no number of pods is too many for the loopback
-// network, and what came free is given again once all of it was.
+// TestAddressesForMoreThanOneSubnet checks that the loopback network has addresses for more pods than one subnet, and
+// that it allocates released addresses again.
 func TestAddressesForMoreThanOneSubnet(t *testing.T) {
 	t.Parallel()
 	r := fake.New(fake.Config{Loopback: true})
@@ -429,7 +428,7 @@ func TestAddressesForMoreThanOneSubnet(t *testing.T) {
 	for n := range 600 {
 		s := newSandbox(t, r, fmt.Sprint("pod-", n))
 		if seen[s.ip()] {
-			t.Fatalf("address %s was given twice", s.ip())
+			t.Fatalf("address %s was allocated twice", s.ip())
 		}
 		seen[s.ip()] = true
 		if n == 0 {
@@ -442,12 +441,12 @@ func TestAddressesForMoreThanOneSubnet(t *testing.T) {
 	}
 	for n := 0; newSandbox(t, r, fmt.Sprint("more-", n)).ip() != came; n++ {
 		if n > 2*256 {
-			t.Fatalf("address %s is never given again", came)
+			t.Fatalf("the released address %s is not allocated again", came)
 		}
 	}
 }
 
-// TestSamePort: two containers of a pod cannot listen on one port, two pods can.
+// TestSamePort checks that two pods can listen on the same port, but not two containers of a pod.
 func TestSamePort(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, r *fake.Runtime) {
 		a, b := newSandbox(t, r, "a"), newSandbox(t, r, "b")
@@ -478,7 +477,7 @@ func TestSamePort(t *testing.T) {
 		}
 		synctest.Wait()
 		if state, _, _ := a.state(id); state != cri.ContainerState_CONTAINER_RUNNING {
-			t.Errorf("the port did not come free: %v", state)
+			t.Errorf("after the stop of the first server, the second is %v", state)
 		}
 	})
 }

@@ -40,9 +40,9 @@ func TestReadonlyRoot(t *testing.T) {
 		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{ReadonlyRootfs: true}},
 	}, []Mount{{Mount: &cri.Mount{ContainerPath: "/data", HostPath: dir}}}, "/")
 	if err := f.WriteFile("/tmp/x", nil); err == nil || err.Error() != "open /tmp/x: read-only file system" {
-		t.Errorf("outside the mount: %v", err)
+		t.Errorf("write outside of the mount: %v", err)
 	}
 	if err := f.WriteFile("/data/x", []byte("y")); err != nil {
-		t.Errorf("in the mount: %v", err)
+		t.Errorf("write to the mount: %v", err)
 	}
 }

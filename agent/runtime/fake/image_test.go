@@ -30,22 +30,22 @@ func TestImageNames(t *testing.T) {
 		}
 		again, err := r.PullImage(t.Context(), "docker.io/nginx", nil, nil)
 		if err != nil || again != id {
-			t.Errorf("the same image is %q now, %v", again, err)
+			t.Errorf("a second pull of the same image returned %q, error %v", again, err)
 		}
 		img, _ := r.ImageStatus(t.Context(), id)
 		if len(img.RepoTags) != 1 || len(img.RepoDigests) != 1 || img.Pinned {
 			t.Errorf("image %v", img)
 		}
 		if byDigest, err := r.ImageStatus(t.Context(), img.RepoDigests[0]); err != nil || byDigest.GetId() != id {
-			t.Errorf("by digest: %v, %v", byDigest, err)
+			t.Errorf("image by digest: %v, error %v", byDigest, err)
 		}
 		if _, err := r.PullImage(t.Context(), "Not A Name", nil, nil); err == nil {
-			t.Error("a name that is none was pulled")
+			t.Error("the pull of an invalid name succeeded")
 		}
 	})
 }
 
-// TestImportKinds reads every kind of archive that a user may bring.
+// TestImportKinds imports every kind of archive that users have.
 func TestImportKinds(t *testing.T) {
 	t.Parallel()
 	r := fake.New(fake.Config{})
@@ -57,7 +57,7 @@ func TestImportKinds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		data []byte
-		want []string // nil: refused
+		want []string // nil: the import fails
 	}{
 		{"oci", oci.Bytes(), []string{"example.com/oci:1"}},
 		{"zstd", compressed(t, oci.Bytes()), []string{"example.com/oci:1"}},
@@ -65,7 +65,7 @@ func TestImportKinds(t *testing.T) {
 			"manifest.json": `[{"Config":"abc.json","RepoTags":["web:1","example.com/web:2"],"Layers":["l/layer.tar"]}]`,
 			"abc.json":      `{"config":{"Entrypoint":["/web"]}}`,
 		}), []string{"docker.io/library/web:1", "example.com/web:2"}},
-		{"cut off", oci.Bytes()[:600], nil},
+		{"truncated", oci.Bytes()[:600], nil},
 		{"not a tar", []byte("hello"), nil},
 		{"empty", nil, nil},
 		{"no names", tarOf(t, map[string]string{"index.json": `{"manifests":[{"digest":"sha256:1"}]}`}), nil},
@@ -89,7 +89,7 @@ func TestImportKinds(t *testing.T) {
 	}
 }
 
-// TestRetag: a name belongs to the image that was imported last.
+// TestRetag checks that a name belongs to the image that was imported last.
 func TestRetag(t *testing.T) {
 	t.Parallel()
 	r := fake.New(fake.Config{})
@@ -114,7 +114,7 @@ func TestRetag(t *testing.T) {
 		ids = append(ids, img.Id)
 	}
 	if ids[0] == ids[1] {
-		t.Fatal("the name stayed with the old image")
+		t.Fatal("the name still belongs to the old image")
 	}
 	if old, err := r.ImageStatus(t.Context(), ids[0]); err != nil || slices.Contains(old.GetRepoTags(), image.Name) {
 		t.Errorf("the old image still has the name: %v, %v", old, err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pack is a layer of files whose names end in a slash where they are folders.
+// pack returns a layer with files, and with folders for names that end in a slash.
 func pack(t *testing.T, names ...string) Layer {
 	t.Helper()
 	var out bytes.Buffer
@@ -41,11 +41,11 @@ func TestTree(t *testing.T) {
 		upper Layer
 		want  string
 	}{
-		{"a file more", pack(t, "new"), "etc etc/a etc/b lib lib/x lib/y/z new"},
-		{"a file less", pack(t, "etc/.wh.a"), "etc etc/b lib lib/x lib/y/z"},
-		{"a folder less", pack(t, ".wh.lib"), "etc etc/a etc/b"},
-		{"an opaque folder", pack(t, "lib/", "lib/new", "lib/.wh..wh..opq"), "etc etc/a etc/b lib lib/new"},
-		{"a file for a folder", pack(t, "lib"), "etc etc/a etc/b lib"},
+		{"added file", pack(t, "new"), "etc etc/a etc/b lib lib/x lib/y/z new"},
+		{"removed file", pack(t, "etc/.wh.a"), "etc etc/b lib lib/x lib/y/z"},
+		{"removed folder", pack(t, ".wh.lib"), "etc etc/a etc/b"},
+		{"opaque folder", pack(t, "lib/", "lib/new", "lib/.wh..wh..opq"), "etc etc/a etc/b lib lib/new"},
+		{"file replaces folder", pack(t, "lib"), "etc etc/a etc/b lib"},
 	} {
 		got, err := (&Image{Layers: []Layer{low, tc.upper}}).Tree()
 		if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); err != nil || names != tc.want {
@@ -66,7 +66,7 @@ func mustTree(t *testing.T, l Layer) fs.FS {
 	return tree
 }
 
-// relink is a Layer with a second name of the file etc/a.
+// relink returns a layer with a hard link to the file etc/a.
 func relink(t *testing.T) Layer {
 	t.Helper()
 	var out bytes.Buffer
@@ -80,7 +80,7 @@ func relink(t *testing.T) Layer {
 	return out.Bytes()
 }
 
-// A hard link to a file of a lower Layer has its content.
+// A hard link to a file of a lower layer has its content.
 func TestTreeOfLinkBelow(t *testing.T) {
 	t.Parallel()
 	tree, err := (&Image{Layers: []Layer{pack(t, "etc/a"), relink(t)}}).Tree()
@@ -92,12 +92,12 @@ func TestTreeOfLinkBelow(t *testing.T) {
 	}
 }
 
-// Layers that cannot be shown are refused with an error that says why.
+// Tree returns an error with the reason for layers that it does not support.
 func TestTreeOfInvalidImages(t *testing.T) {
 	t.Parallel()
 	for want, l := range map[string]Layer{
 		"at most 1048576 bytes": nil,
-		"image broken: ": Layer("no archive of anything, but long enough to be looked at" + strings.Repeat("x",
+		"image broken: ": Layer("not an archive, but as long as a header" + strings.Repeat("x",
 			512)),
 		"a hard link to etc/a":     relink(t),
 		"more than 16777216 bytes": pack(t, slices.Repeat([]string{"x"}, maxUnpacked/1024)...),

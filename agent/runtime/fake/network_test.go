@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A port that another program has on all addresses of the machine does not keep a pod from listening on it.
+// A pod can listen on a port that another program uses on all addresses of the machine.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	other, err := net.Listen("tcp", "0.0.0.0:0")
@@ -42,7 +42,7 @@ func TestPortInUse(t *testing.T) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	if _, err := e.Listen("tcp", ":"+port); err == nil {
-		t.Error("two servers of a pod have one port")
+		t.Error("a second Listen on the port succeeded")
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)

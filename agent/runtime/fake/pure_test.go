@@ -34,17 +34,17 @@ func TestArgs(t *testing.T) {
 		name          string
 		image         *storedImage
 		command, args string
-		want          string // empty: refused
+		want          string // empty: args fails
 	}{
-		{"image's own", ours, "", "", "/web serve"},
-		{"arguments replace the image's", ours, "", "echo hi", "/web echo hi"},
-		{"command replaces all", ours, "/web env", "", "/web env"},
+		{"default", ours, "", "", "/web serve"},
+		{"arguments", ours, "", "echo hi", "/web echo hi"},
+		{"command", ours, "/web env", "", "/web env"},
 		{"command and arguments", ours, "/web", "exit 3", "/web exit 3"},
 		{"unknown program", ours, "nginx", "-g x", ""},
-		{"misuse is the program's affair", ours, "", "exit", "/web exit"},
+		{"missing argument", ours, "", "exit", "/web exit"},
 		{"placeholder", placeholder, "", "", "/web"},
-		{"placeholder, flags of ours", placeholder, "", "-stop-after 3s", "/web -stop-after 3s"},
-		{"placeholder, command of ours", placeholder, "sleep 5", "", "sleep 5"},
+		{"placeholder, flags of the sample program", placeholder, "", "-stop-after 3s", "/web -stop-after 3s"},
+		{"placeholder, command of the sample program", placeholder, "sleep 5", "", "sleep 5"},
 		{"placeholder, kubectl run -- sleep 5", placeholder, "", "sleep 5", "/web sleep 5"},
 		{"placeholder, unknown command", placeholder, "nginx -g", "x", "/web"},
 		{"placeholder, true", placeholder, "/bin/true", "", "/bin/true"},
@@ -52,8 +52,8 @@ func TestArgs(t *testing.T) {
 		{"placeholder, script as arguments", placeholder, "", "/bin/sh -c exit@3", "do exit 3"},
 		{"placeholder, long script", placeholder, "", "bash -ec sleep@2;@echo@'a@b'@&&@exit@4;echo@never",
 			"do sleep 2 then echo a b then exit 4"},
-		{"placeholder, failure that is ignored", placeholder, "", "sh -c false;echo@on", "do echo on"},
-		{"placeholder, failure that counts", placeholder, "", "sh -c false@&&@echo@on", "do false then echo on"},
+		{"placeholder, ignored failure", placeholder, "", "sh -c false;echo@on", "do echo on"},
+		{"placeholder, failure before &&", placeholder, "", "sh -c false@&&@echo@on", "do false then echo on"},
 		{"placeholder, script for a real shell", placeholder, "", "sh -c echo@$HOME", "/web"},
 		{"placeholder, script with other programs", placeholder, "", "sh -c sleep@1;curl@x", "/web"},
 		{"placeholder, unknown arguments", placeholder, "", "--port 80", "/web"},
@@ -67,7 +67,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// A pod can say with which code its containers end.
+// An annotation of the pod sets the exit code of its containers.
 func TestExitCodeOfAPod(t *testing.T) {
 	t.Parallel()
 	c := &container{

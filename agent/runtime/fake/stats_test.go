@@ -7,13 +7,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// A container uses as much CPU and memory as its simulated processes, while they run.
+// The usage of a container is the sum over its running simulated processes; CPU time of earlier processes still counts.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	var m meter
 	if m.read(c.Now()) != nil {
-		t.Error("usage before any")
+		t.Error("usage before the first process")
 	}
 	stop := m.add(c, 250e6, 0)
 	c.Step(10 * time.Second)

@@ -13,14 +13,14 @@ import (
 	"monopod/testdata/harness"
 )
 
-// buildFlags are those in the head of pause.c.
+// buildFlags are the compiler flags in the header of pause.c.
 const buildFlags = "-Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables " +
 	"-fno-pie -no-pie -Wl,--build-id=none -Wl,-n -Wl,-z,noexecstack -s"
 
 func TestPauseIsBuiltFromItsSource(t *testing.T) {
 	t.Parallel()
 	harness.Freestanding(t, buildFlags, "pause/pause.c", 1024, func(arch string) []byte {
-		program, _ := pauseProgram(arch) // nil: there is none
+		program, _ := pauseProgram(arch) // nil: no program for this architecture
 		return program
 	})
 }
@@ -29,10 +29,10 @@ func TestPauseEndsOnSignals(t *testing.T) {
 	t.Parallel()
 	program, err := pauseProgram(runtime.GOARCH)
 	if err != nil {
-		t.Skip("no pause program for this machine:", err)
+		t.Skip("skipped: no pause program for this architecture:", err)
 	}
 	path := filepath.Join(t.TempDir(), "pause")
-	syscall.ForkLock.RLock() // or a process that is forked meanwhile has the program open for writing
+	syscall.ForkLock.RLock() // a process that is forked meanwhile would keep the program open for writing
 	err = os.WriteFile(path, program, 0o755)
 	syscall.ForkLock.RUnlock()
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPauseEndsOnSignals(t *testing.T) {
 	leavesOnSignal(t, path)
 }
 
-// leavesOnSignal starts the program in its own PID namespace if possible, as in a sandbox, and checks that it
+// leavesOnSignal starts the program as PID 1 of a new PID namespace if possible, as in a sandbox, and checks that it
 // exits with 0 on SIGTERM and SIGINT.
 func leavesOnSignal(t *testing.T, program string) {
 	t.Helper()
@@ -58,7 +58,7 @@ func leavesOnSignal(t *testing.T, program string) {
 			t.Fatal(err)
 		}
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("after %s: %v, want a clean end", sig, err)
+			t.Errorf("after %s: %v, want exit code 0", sig, err)
 		}
 	}
 }
@@ -73,6 +73,6 @@ func waitAsleep(t *testing.T, pid int) {
 		}
 		return strings.Contains(string(data), "State:\tS")
 	}) {
-		t.Fatal("the program never came to wait")
+		t.Fatal("timeout: the program does not wait for signals")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"monopod/agent/runtime/relist"
 )
 
-// machine is a runtime with a sandbox s and containers a, which runs, b, which has ended, and c, which is
-// removed when its status is read.
+// machine is a runtime with a sandbox s, a running container a, an exited container b, and a container c that is
+// removed before its status is read.
 type machine struct{ broken error }
 
 func labels(uid string) map[string]string {
@@ -42,7 +42,7 @@ func (m machine) ListContainers(_ context.Context, f *cri.ContainerFilter) (out 
 	return out, nil
 }
 
-// within reports whether the labels of everything listed match.
+// within reports whether the labels of the sandbox and the containers match the selector.
 func within(selector map[string]string) bool {
 	all := labels("1")
 	maps.Copy(all, selector)
@@ -80,7 +80,7 @@ func TestPod(t *testing.T) {
 	}}
 	seen, err := r.Pod(t.Context(), "1")
 	if err != nil || len(seen.Sandboxes) != 1 || len(seen.Containers) != 2 || len(ended) != 1 || ended[0] != "b" {
-		t.Fatalf("seen %+v, ended %v, %v", seen, ended, err)
+		t.Fatalf("observed %+v, exited %v, error %v", seen, ended, err)
 	}
 	if s := seen.Sandboxes[0]; !s.Ready || s.Attempt != 2 || len(s.IPs) != 2 || s.IPs[1] != "fd00::2" {
 		t.Errorf("sandbox %+v", s)
@@ -117,9 +117,9 @@ func TestMatches(t *testing.T) {
 		"nothing": {nil, false},
 		"a dead sandbox": {&status.Observed{Sandboxes: sandbox(false), Containers: has(status.Running, status.Exited,
 			"c")}, false},
-		"one that has ended": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Exited, status.Exited,
+		"other state of a": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Exited, status.Exited,
 			"c")}, false},
-		"one that runs": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Running,
+		"other state of b": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Running,
 			"c")}, false},
 		"another container": {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Exited,
 			"d")}, false},
@@ -131,7 +131,7 @@ func TestMatches(t *testing.T) {
 		}
 	}
 	if none := (*relist.Held)(nil); !none.Matches(nil) || none.Matches(&status.Observed{Sandboxes: sandbox(true)}) {
-		t.Error("a pod of which the runtime has nothing")
+		t.Error("a nil Held must match only a pod that was not observed")
 	}
 }
 
@@ -151,10 +151,10 @@ func TestReconcile(t *testing.T) {
 	}
 	relist.Reconcile(&next, &known)
 	if a := next.Containers[0]; a.State != status.Exited || a.ExitCode != 3 || a.Message != "why" {
-		t.Errorf("the end in an event is forgotten: %+v", a)
+		t.Errorf("Reconcile dropped the exit code of an event: %+v", a)
 	}
 	if b := next.Containers[1]; b.State != status.Exited || !b.OOM || b.Resources == nil {
-		t.Errorf("what was known is forgotten: %+v", b)
+		t.Errorf("Reconcile dropped the known OOM kill or resources: %+v", b)
 	}
 	if len(next.Sandboxes[0].IPs) != 1 || len(next.Sandboxes[1].IPs) != 0 {
 		t.Errorf("addresses: %+v", next.Sandboxes)

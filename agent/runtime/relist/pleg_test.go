@@ -27,33 +27,33 @@ func TestHealth(t *testing.T) {
 	}
 	check("at the start", true)
 	clk.Step(4 * time.Minute)
-	check("no runtime", false)
+	check("no runtime for 4m", false)
 	h.Streaming(true)
 	clk.Step(time.Hour)
-	check("events may come", true)
+	check("streaming events", true)
 	h.Streaming(false)
 	clk.Step(2 * time.Minute)
-	check("a break", true)
+	check("2m without streaming", true)
 	done := h.Relist()
 	clk.Step(2 * time.Second)
 	done(nil)
 	clk.Step(2 * time.Minute)
-	check("a list instead", true)
+	check("2m after a relist", true)
 	h.Relist()(errors.New("no"))
 	clk.Step(2 * time.Minute)
-	check("no list", false)
+	check("failed relist", false)
 	h.Streaming(true)
-	check("events again", true)
+	check("streaming events again", true)
 	h.Relist()
 	clk.Step(4 * time.Minute)
-	check("an answer that does not come", false)
+	check("relist takes 4m", false)
 	families, err := metrics.Gather()
 	if err != nil || len(families) != 3 {
-		t.Errorf("%v %v", families, err)
+		t.Errorf("metrics %v, error %v", families, err)
 	}
 	for _, f := range families {
 		if f.GetName() == "kubelet_pleg_relist_duration_seconds" && f.GetMetric()[0].GetHistogram().GetSampleSum() != 2 {
-			t.Errorf("%v", f)
+			t.Errorf("duration of relists: %v", f)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func testContainerLife(t *testing.T, env Env) {
 		"annotations": cmp.Diff(config.Annotations, s.Annotations),
 	} {
 		if diff != "" {
-			t.Errorf("%s did not come back: %s", what, diff)
+			t.Errorf("the status has other %s (-want +got): %s", what, diff)
 		}
 	}
 	if err := env.Runtime.StartContainer(ctx, id); err == nil {
@@ -53,7 +53,7 @@ func testContainerLife(t *testing.T, env Env) {
 	}
 	if err := env.Runtime.UpdateContainerResources(ctx, "none", &cri.LinuxContainerResources{CpuShares: 512}); status.Code(
 		err) != codes.NotFound {
-		t.Errorf("update of no container: %v", err)
+		t.Errorf("update of a container that does not exist: %v", err)
 	}
 	p.checkDeath(id)
 }
@@ -98,7 +98,7 @@ func testContainerList(t *testing.T, env Env) {
 		{"running", &cri.ContainerFilter{State: state(cri.ContainerState_CONTAINER_RUNNING)}, true, false},
 		{"created", &cri.ContainerFilter{State: state(cri.ContainerState_CONTAINER_CREATED)}, false, true},
 		{"labels", &cri.ContainerFilter{LabelSelector: map[string]string{"uid": p.config.Metadata.Uid}}, true, false},
-		{"labels of another",
+		{"labels of another pod",
 			&cri.ContainerFilter{PodSandboxId: q.id, LabelSelector: map[string]string{"uid": p.config.Metadata.Uid}}, false,
 			false},
 		{"unknown id", &cri.ContainerFilter{Id: "nothing-here"}, false, false},
@@ -112,7 +112,7 @@ func testContainerList(t *testing.T, env Env) {
 			found[c.Id] = c
 		}
 		if (found[running] != nil) != tc.running || (found[created] != nil) != tc.created {
-			t.Errorf("%s: found the running one %v, want %v; the created one %v, want %v",
+			t.Errorf("%s: found the running container %v, want %v; the created container %v, want %v",
 				tc.name, found[running] != nil, tc.running, found[created] != nil, tc.created)
 		}
 		if c := found[running]; c != nil &&
@@ -169,7 +169,7 @@ func testStartFails(t *testing.T, env Env) {
 	id := p.create(config)
 	if err := env.Runtime.StartContainer(t.Context(), id); err == nil ||
 		!strings.Contains(err.Error(), "/no/such/program") {
-		t.Errorf("the error of start does not name the program: %v", err)
+		t.Errorf("the error of StartContainer does not name the program: %v", err)
 	}
 	if s := p.status(id); s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode != 128 || s.Reason != "StartError" {
 		t.Errorf("state %v, code %d, reason %q", s.State, s.ExitCode, s.Reason)
@@ -279,7 +279,7 @@ func testNotFound(t *testing.T, env Env) {
 		"RemoveImage":      r.RemoveImage(ctx, "monopod.local/none:1"),
 	} {
 		if err != nil {
-			t.Errorf("%s of nothing: %v", what, err)
+			t.Errorf("%s with an unknown ID: %v", what, err)
 		}
 	}
 }
@@ -300,7 +300,7 @@ func testProcess(t *testing.T, env Env) {
 		}
 	}
 	if strings.Contains(log, " F PATH=/\n") {
-		t.Errorf("a variable has the image's value:\n%s", log)
+		t.Errorf("PATH has the value of the image:\n%s", log)
 	}
 
 	q := newPod(t, env)
@@ -308,7 +308,7 @@ func testProcess(t *testing.T, env Env) {
 	config.Command = []string{"/web", "stderr"}
 	q.awaitExit(q.run(config))
 	if log := q.log(); !strings.HasSuffix(log, " stderr F one two\n") {
-		t.Errorf("command and arguments came as %q", log)
+		t.Errorf("the log with command and arguments is %q", log)
 	}
 }
 
@@ -350,6 +350,6 @@ func testMounts(t *testing.T, env Env) {
 		t.Errorf("on the host the written file is %q, %v", data, err)
 	}
 	if s := p.status(id); len(s.Mounts) < 3 {
-		t.Errorf("the status has only these mounts: %v", s.Mounts)
+		t.Errorf("mounts are missing in the status: %v", s.Mounts)
 	}
 }

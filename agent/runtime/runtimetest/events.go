@@ -36,7 +36,7 @@ func testEvents(t *testing.T, env Env) {
 		}
 	}
 	cancel()
-	for range within(t, events) { // until it is closed
+	for range within(t, events) { // until the channel closes
 	}
 }
 
@@ -53,7 +53,7 @@ func (p *pod) checkEvent(e runtime.Event, want runtime.EventType, id string) {
 	}
 }
 
-// next returns the next event about a container; others belong to other tests.
+// next returns the next event about a container. It skips events of other tests.
 func next(t *testing.T, events <-chan runtime.Event, container string) runtime.Event {
 	t.Helper()
 	for e := range within(t, events) {
@@ -61,7 +61,7 @@ func next(t *testing.T, events <-chan runtime.Event, container string) runtime.E
 			return e
 		}
 	}
-	t.Fatal("the events ended")
+	t.Fatal("the channel of events closed")
 	return runtime.Event{}
 }
 
@@ -76,7 +76,7 @@ func within(t *testing.T, events <-chan runtime.Event) func(yield func(runtime.E
 					return
 				}
 			case <-time.After(patience):
-				t.Fatal("no event came")
+				t.Fatal("timeout: no event")
 			}
 		}
 	}

@@ -34,16 +34,16 @@ func testExecSync(t *testing.T, env Env) {
 		}
 	}
 	if stdout, _, _ := p.execute(id, "env"); !strings.Contains(stdout, "GREETING=moin\n") {
-		t.Errorf("the container's environment is missing:\n%s", stdout)
+		t.Errorf("the command lacks the environment of the container:\n%s", stdout)
 	}
 	if _, _, _, err := env.Runtime.ExecSync(t.Context(), id, []string{"/no/such/program"}, patience); err == nil {
-		t.Error("a program that is not there ran")
+		t.Error("ExecSync of a program that does not exist succeeded")
 	}
 	if err := env.Runtime.StopContainer(t.Context(), id, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, _, err := env.Runtime.ExecSync(t.Context(), id, []string{"/web", "env"}, patience); err == nil {
-		t.Error("a command ran in a dead container")
+		t.Error("ExecSync in an exited container succeeded")
 	}
 }
 

@@ -27,7 +27,7 @@ func testImage(t *testing.T, env Env, form string) {
 	name := "monopod.local/runtimetest:" + uuid.NewString()
 	file := writeArchive(t, name, form)
 
-	for range 2 { // again changes nothing
+	for range 2 { // the import is idempotent
 		names, err := r.ImportImages(ctx, file)
 		if err != nil || !slices.Equal(names, []string{name}) {
 			t.Fatalf("imported %q, %v", names, err)
@@ -41,7 +41,7 @@ func testImage(t *testing.T, env Env, form string) {
 		t.Errorf("status %v", img)
 	}
 	if byID, err := r.ImageStatus(ctx, img.Id); err != nil || byID.GetId() != img.Id {
-		t.Errorf("status by id: %v, %v", byID, err)
+		t.Errorf("status by ID: %v, error %v", byID, err)
 	}
 	listed := func() bool {
 		list, err := r.ListImages(ctx)
@@ -65,7 +65,7 @@ func testImage(t *testing.T, env Env, form string) {
 		t.Error("the removed image is listed")
 	}
 	if _, err := r.ImportImages(ctx, filepath.Join(t.TempDir(), "none.tar")); err == nil {
-		t.Error("a missing archive was imported")
+		t.Error("the import of a missing archive succeeded")
 	}
 }
 

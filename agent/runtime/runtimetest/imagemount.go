@@ -16,8 +16,8 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// testImageMounts tests what image volumes need. A runtime that cannot mount images, or one folder of an image,
-// must return an error.
+// testImageMounts tests mounts of images, which image volumes need. A runtime that does not support mounts of images or
+// of a folder in an image must return an error.
 func testImageMounts(t *testing.T, env Env) {
 	p, id := newPod(t, env), importFiles(t, env)
 	whole := &cri.Mount{ContainerPath: "/whole", Image: &cri.ImageSpec{Image: id}, Readonly: true}
@@ -66,7 +66,8 @@ func (p *pod) showsFolder(part *cri.Mount) {
 	p.says(id, "cat /part/secret", 0, "psst\n")
 }
 
-// says runs a command of the sample program; no word contains a space.
+// says runs a command of the sample program, and checks its exit code and output. The words of the command contain no
+// spaces.
 func (p *pod) says(id, command string, wantCode int32, want string) {
 	p.Helper()
 	stdout, stderr, code := p.execute(id, strings.Fields(command)...)
@@ -75,7 +76,7 @@ func (p *pod) says(id, command string, wantCode int32, want string) {
 	}
 }
 
-// refuses checks that a container with this mount cannot be created.
+// refuses checks that creating a container with this mount fails.
 func (p *pod) refuses(m *cri.Mount, code codes.Code, text string) {
 	p.Helper()
 	config := p.container()
@@ -88,7 +89,7 @@ func (p *pod) refuses(m *cri.Mount, code codes.Code, text string) {
 	p.Logf("refused: %v", err)
 }
 
-// importFiles imports an image that is not a program, and returns its ID.
+// importFiles imports an image that contains only files, and returns its ID.
 func importFiles(t *testing.T, env Env) (id string) {
 	t.Helper()
 	name := "monopod.local/files:" + uuid.NewString()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// line is CRI's log format.
+// line is the log format of CRI.
 var line = regexp.MustCompile(`^(\S+) (stdout|stderr) ([PF]) (.*)$`)
 
 func testLogs(t *testing.T, env Env) {
@@ -33,16 +33,16 @@ func testLogs(t *testing.T, env Env) {
 		}
 		if at, err := time.Parse(time.RFC3339Nano, fields[1]); err != nil || at.Before(before.Add(-time.Second)) ||
 			at.After(time.Now()) {
-			t.Errorf("logged at %q, %v", fields[1], err)
+			t.Errorf("invalid time %q: %v", fields[1], err)
 		}
 		text.WriteString(fields[4])
 		if fields[3] == "F" {
 			text.WriteString("\n")
 		}
 	}
-	// The runtime may write an end without a newline as a full or as a partial record.
+	// The runtime may write output without a final newline as a full or as a partial record.
 	if got, want := strings.TrimSuffix(text.String(), "\n"), "first\n\n"+long+"\nno end"; got != want {
-		t.Errorf("the log reads\n%.200q\nwant\n%.200q", got, want)
+		t.Errorf("the log is\n%.200q\nwant\n%.200q", got, want)
 	}
 }
 
@@ -58,12 +58,12 @@ func testLogReopen(t *testing.T, env Env) {
 	}
 	p.awaitLog("tick")
 	if strings.Contains(p.log(), "tick 1\n") {
-		t.Error("the new file has the old lines")
+		t.Error("the new log file contains old lines")
 	}
 	if err := env.Runtime.StopContainer(t.Context(), id, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := env.Runtime.ReopenContainerLog(t.Context(), id); err == nil {
-		t.Error("the log of a dead container was reopened")
+		t.Error("reopening the log of an exited container succeeded")
 	}
 }

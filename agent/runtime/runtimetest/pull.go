@@ -42,7 +42,7 @@ func testPull(t *testing.T, env Env) {
 	refused("nobody", tagged, nil, "failed to pull and unpack image")
 	refused("a wrong password", tagged, &cri.AuthConfig{Username: "me", Password: "guess"},
 		"failed to pull and unpack image")
-	for range 2 { // again changes nothing
+	for range 2 { // the pull is idempotent
 		if _, err := env.Runtime.PullImage(ctx, tagged, right, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func testPull(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	if _, err := env.Runtime.PullImage(ctx, digest, right, nil); err != nil {
-		t.Fatalf("by digest: %v", err)
+		t.Fatalf("pull by digest: %v", err)
 	}
 	if img := pulledAs(t, env, digest); !slices.Contains(img.RepoDigests, digest) || len(img.RepoTags) > 0 {
 		t.Errorf("status by digest %v", img)
@@ -78,10 +78,10 @@ func pulledAs(t *testing.T, env Env, name string) *cri.Image {
 	return img
 }
 
-// An interrupted transfer is resumed, and a slow one completes.
+// The runtime resumes an interrupted transfer, and completes a slow one.
 func testPullBroken(t *testing.T, env Env) {
 	r := startRegistry(t)
-	program := make([]byte, 1<<20) // random, so that it does not compress
+	program := make([]byte, 1<<20) // random bytes do not compress
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range program {
 		program[i] = byte(random.Uint32())
@@ -102,6 +102,6 @@ func testPullBroken(t *testing.T, env Env) {
 		t.Errorf("status %v", img)
 	}
 	if asked := r.Asked(); !slices.ContainsFunc(asked, func(a string) bool { return strings.Contains(a, "bytes=3") }) {
-		t.Errorf("it started from the beginning: %v", asked)
+		t.Errorf("the second pull did not resume the transfer: %v", asked)
 	}
 }

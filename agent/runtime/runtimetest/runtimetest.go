@@ -1,5 +1,5 @@
-// Package runtimetest is the contract of runtime.Runtime: the behaviour that the
-// agent relies on, tested from outside. The fake and containerd both pass it.
+// Package runtimetest is the contract of runtime.Runtime: tests of the behavior that the agent relies on. The fake and
+// containerd both pass it.
 package runtimetest
 
 import (
@@ -18,30 +18,28 @@ import (
 	"monopod/agent/runtime"
 )
 
-// Env is a runtime to test and what it needs around it.
+// Env is a runtime to test, with its environment.
 type Env struct {
 	Runtime runtime.Runtime
 
-	// Image is the name of the sample image (testdata/web/image); it is in the
-	// runtime already.
+	// Image is the name of the sample image (testdata/web/image), which the runtime has.
 	Image string
 
-	// LogDir is a directory on this host that the runtime can write to.
+	// LogDir is a folder on this host that the runtime can write to.
 	LogDir string
 
-	// Adjust, if set, changes the config of every sandbox: a cgroup parent, or the
-	// host network if there is no other.
+	// Adjust, if set, changes the config of every sandbox, for instance its cgroup parent.
 	Adjust func(*cri.PodSandboxConfig)
 
-	// WithoutMemoryLimits is why this machine cannot limit memory; empty if it can.
+	// WithoutMemoryLimits is the reason why this machine cannot limit memory; empty if it can.
 	WithoutMemoryLimits string
 }
 
-// patience is how long to wait for what should happen at once.
+// patience is the time limit for effects that should be immediate.
 const patience = 2 * time.Minute
 
-// Run runs the suite on runtimes that open creates; open registers its own cleanup. The tests run in parallel
-// and leave nothing behind.
+// Run runs the suite on runtimes that open returns; open registers their cleanup. The tests run in parallel, and remove
+// all their pods and images.
 func Run(t *testing.T, open func(t *testing.T) Env) {
 	env := open(t)
 	for _, tc := range []struct {
@@ -96,7 +94,7 @@ type pod struct {
 	id     string
 }
 
-// newPod runs a sandbox with a unique name, which is removed at the end of the test.
+// newPod runs a sandbox with a unique name, and removes it at the end of the test.
 func newPod(t *testing.T, env Env) *pod {
 	t.Helper()
 	p := &pod{T: t, Env: env, config: env.sandboxConfig(t)}
@@ -143,7 +141,7 @@ func (e Env) sandboxConfig(t *testing.T) *cri.PodSandboxConfig {
 	return config
 }
 
-// container returns a config of the sample program with these arguments.
+// container returns a config of a container that runs the sample program with these arguments.
 func (p *pod) container(args ...string) *cri.ContainerConfig {
 	return &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: "main"},
@@ -176,8 +174,8 @@ func (p *pod) run(config *cri.ContainerConfig) (id string) {
 	return id
 }
 
-// serve runs the web server and waits until it listens, so that a signal finds its handler. Port 0 avoids
-// conflicts on the host network.
+// serve runs the web server and waits until it listens, because it handles signals only then. Port 0 avoids conflicts
+// on the host network.
 func (p *pod) serve(flags ...string) (id string) {
 	p.Helper()
 	id = p.run(p.container(append([]string{"-listen", ":0"}, flags...)...))
@@ -194,7 +192,7 @@ func (p *pod) status(id string) *cri.ContainerStatus {
 	return s
 }
 
-// awaitExit waits until a container is dead.
+// awaitExit waits until a container has exited.
 func (p *pod) awaitExit(id string) (s *cri.ContainerStatus) {
 	p.Helper()
 	await(p.T, "the container's exit", func() bool {
@@ -239,7 +237,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("timeout after %v: %s", patience, what)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func testSandboxLife(t *testing.T, env Env) {
 		"annotations": cmp.Diff(p.config.Annotations, s.Annotations),
 	} {
 		if diff != "" {
-			t.Errorf("%s did not come back: %s", what, diff)
+			t.Errorf("the status has other %s (-want +got): %s", what, diff)
 		}
 	}
 	p.checkAddresses(s, other)
@@ -94,7 +94,7 @@ func testHandlers(t *testing.T, env Env) {
 		env.remove(t, id)
 	}
 	if err == nil || !strings.Contains(err.Error(), `no runtime for "nosuch" is configured`) {
-		t.Errorf("a handler that is not there: %v", err)
+		t.Errorf("sandbox with an unknown handler: %v", err)
 	}
 	if id, err = env.Runtime.RunPodSandbox(t.Context(), p.config, "runc"); err != nil {
 		t.Fatalf("handler runc: %v", err)
@@ -139,7 +139,7 @@ func testSandboxList(t *testing.T, env Env) {
 		{"not ready", &cri.PodSandboxFilter{State: notReady}, false, true},
 		{"labels", &cri.PodSandboxFilter{LabelSelector: map[string]string{"uid": b.config.Metadata.Uid, "app": "web"}}, false,
 			true},
-		{"one label wrong",
+		{"one other label",
 			&cri.PodSandboxFilter{LabelSelector: map[string]string{"uid": b.config.Metadata.Uid, "app": "db"}}, false, false},
 		{"id and state", &cri.PodSandboxFilter{Id: a.id, State: notReady}, false, false},
 		{"unknown id", &cri.PodSandboxFilter{Id: "nothing-here"}, false, false},
@@ -153,7 +153,7 @@ func testSandboxList(t *testing.T, env Env) {
 			found[s.Id] = s
 		}
 		if (found[a.id] != nil) != tc.a || (found[b.id] != nil) != tc.b {
-			t.Errorf("%s: found the ready one %v, want %v; the other %v, want %v", tc.name, found[a.id] != nil, tc.a,
+			t.Errorf("%s: found the ready sandbox %v, want %v; the other sandbox %v, want %v", tc.name, found[a.id] != nil, tc.a,
 				found[b.id] != nil, tc.b)
 		}
 		if s := found[a.id]; s != nil &&
@@ -173,7 +173,7 @@ func testSandboxEndsContainers(t *testing.T, env Env) {
 		t.Errorf("container of a stopped sandbox: %v, code %d", s.State, s.ExitCode)
 	}
 	if _, err := env.Runtime.CreateContainer(t.Context(), p.id, p.container(), p.config); err == nil {
-		t.Error("a stopped sandbox took a new container")
+		t.Error("creating a container in a stopped sandbox succeeded")
 	}
 	if err := env.Runtime.RemovePodSandbox(t.Context(), p.id); err != nil {
 		t.Fatal(err)

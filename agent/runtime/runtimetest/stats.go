@@ -9,7 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testStats: a runtime that measures usage reports it for each running container.
+// testStats checks that a runtime with statistics reports the usage of each running container.
 func testStats(t *testing.T, env Env) {
 	p := newPod(t, env)
 	id := p.serve()
@@ -25,14 +25,14 @@ func testStats(t *testing.T, env Env) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%v, %v", got, err)
+			t.Fatalf("stats %v, error %v", got, err)
 		}
 	}
 	if a := got[0].Attributes; a.Id != id || a.Metadata.Name != "main" {
-		t.Errorf("of %v", a)
+		t.Errorf("the attributes of the container are %v", a)
 	}
 	images, err := env.Runtime.ImageFsInfo(t.Context())
 	if err != nil || len(images.ImageFilesystems) == 0 || images.ImageFilesystems[0].GetFsId().GetMountpoint() == "" {
-		t.Errorf("images: %v, %v", images, err)
+		t.Errorf("usage of the image file system: %v, error %v", images, err)
 	}
 }

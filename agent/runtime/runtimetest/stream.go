@@ -103,7 +103,7 @@ func testPortForward(t *testing.T, env Env) {
 		}
 	}
 	fetch(forward(t, conn, port, 1))
-	// A client that disconnects is not an error: kubectl would take one for the loss of the pod.
+	// The disconnection of a client is not an error; kubectl would report one as the loss of the pod.
 	for id, leave := range map[int]func(httpstream.Stream) error{2: httpstream.Stream.Close, 3: httpstream.Stream.Reset} {
 		data, failure := forward(t, conn, port, id)
 		if _, err := io.WriteString(data, "GET / HTTP/1.1\r\nHost: web\r\n\r\n"); err != nil {
@@ -139,7 +139,7 @@ func forward(t *testing.T, conn httpstream.Connection, port string, id int) (dat
 	return stream(portforward.StreamTypeData), failure
 }
 
-// request returns the answer to a request, after which the server disconnects.
+// request sends an HTTP request, and returns the response after the server has disconnected.
 func request(t *testing.T, data httpstream.Stream) string {
 	t.Helper()
 	if _, err := io.WriteString(data, "GET / HTTP/1.0\r\n\r\n"); err != nil {
@@ -148,7 +148,7 @@ func request(t *testing.T, data httpstream.Stream) string {
 	return readAll(t, data)
 }
 
-// upgrade opens the connection of streams at a URL, once. It ends with the test or after patience.
+// upgrade opens a connection for streams at a URL. It closes it at the end of the test or after patience.
 func upgrade(t *testing.T, url, protocol string) httpstream.Connection {
 	t.Helper()
 	rt, err := spdy.NewRoundTripper(nil)

@@ -19,11 +19,11 @@ type noEvents struct{}
 
 func (noEvents) Event(string, string, string, ...any) {}
 
-// While the folder cannot be read, the desired static pods are unknown, so Source sends no list.
+// While the folder is unreadable, the desired static pods are unknown, so Source sends no list.
 func TestFolderUnreadableAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "manifests")
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // a file: ENOTDIR
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // a file instead of a folder
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -41,14 +41,14 @@ func TestFolderUnreadableAtTheStart(t *testing.T) {
 		}()
 		select {
 		case pods := <-s.Updates():
-			t.Errorf("reported %v", pods)
+			t.Errorf("Source sent %v although the folder is unreadable", pods)
 		case <-time.After(time.Minute):
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		if pods := <-s.Updates(); len(pods) != 0 {
-			t.Errorf("reported %v", pods)
+			t.Errorf("Source sent %v for a missing folder, want no pods", pods)
 		}
 		cancel()
 		<-done

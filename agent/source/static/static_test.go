@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// folder is a Dir over a folder of its own.
+// folder is a Dir with a new folder.
 type folder struct {
 	*testing.T
 	*static.Dir
@@ -47,7 +47,7 @@ func (f folder) write(name, text string) {
 	}
 }
 
-// read returns the result of Read in lines: pods by name, problems by file.
+// read returns the result of Read as lines: pods by name, problems by file.
 func (f folder) read() string {
 	f.Helper()
 	pods, problems, err := f.Read()
@@ -84,7 +84,7 @@ func TestOneFile(t *testing.T) {
 		"two documents":    {good + "---\n" + good, "several documents, one object is expected"},
 		"empty":            {"", "is empty"},
 		"comment":          {"# later", "is empty"},
-		"no yaml":          {"{", "cannot be read"},
+		"invalid yaml":     {"{", "cannot be read"},
 		"scalar":           {"pod", "cannot be read"},
 		"wrong type":       {head + "spec: {containers: 3}", "cannot be read"},
 		"list": {"apiVersion: v1\nkind: PodList\nitems: []",
@@ -96,7 +96,7 @@ func TestOneFile(t *testing.T) {
 			"aliases expand to more than"},
 		"nested": {of("x: " + strings.Repeat("[", 300) + strings.Repeat("]", 300)),
 			"must not be nested more than 256 levels deep"},
-		"not valid":   {of("restartPolicy: bad"), "spec.restartPolicy: bad"},
+		"invalid":     {of("restartPolicy: bad"), "spec.restartPolicy: bad"},
 		"account":     {of("serviceAccountName: x"), "static pods may not reference serviceaccounts"},
 		"pull secret": {of("imagePullSecrets: [{name: x}]"), "static pods may not reference secrets"},
 		"claim":       {of("resourceClaims: [{name: x}]"), "static pods may not reference resourceclaims"},
@@ -120,13 +120,13 @@ func TestOneFile(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if got := f.read(); strings.Contains(got, ": ") {
-				t.Errorf("reported again: %q", got)
+				t.Errorf("the second Read returned %q", got)
 			}
 		})
 	}
 }
 
-func TestWhichFiles(t *testing.T) {
+func TestFileNames(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	pod := func(name string) string { return strings.Replace(good, "name: a", "name: "+name, 1) }
@@ -157,7 +157,7 @@ func TestWhichFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := f.read(); got != "" {
-		t.Errorf("of a folder that is gone: %q", got)
+		t.Errorf("Read of a removed folder: %q", got)
 	}
 }
 
@@ -165,13 +165,13 @@ func TestSameNameTwice(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	steps := []struct {
-		file, text string // text "": removed
+		file, text string // text "": the file is removed
 		want       string
 	}{
 		{"b.yaml", good, "default/a-node1"},
 		{"a.yaml", good, "default/a-node1\na.yaml: pod default/a-node1 is already defined by b.yaml"},
 		{"c.yaml", "}", "default/a-node1\nc.yaml: cannot be read"},
-		{"b.yaml", "}", "default/a-node1\nb.yaml: cannot be read"}, // what ran goes on
+		{"b.yaml", "}", "default/a-node1\nb.yaml: cannot be read"}, // the pod keeps running
 		{"b.yaml", "", "default/a-node1"},
 		{"a.yaml", "", ""},
 	}
@@ -204,17 +204,17 @@ func TestIdentity(t *testing.T) {
 		file, text string
 		same       bool
 	}{
-		"read again":     {"a.yaml", good, true},
-		"said otherwise": {"a.yaml", strings.Replace(good, "{name: a}", "\n  name: a", 1), true},
+		"read again":  {"a.yaml", good, true},
+		"reformatted": {"a.yaml", strings.Replace(good, "{name: a}", "\n  name: a", 1), true},
 		"from the API": {"a.yaml", strings.Replace(good, "{name: a}",
 			"{name: a, uid: x, resourceVersion: '7', annotations: {kubernetes.io/config.mirror: y}}", 1), true},
 		"moved":  {"b.yaml", good, false},
 		"edited": {"a.yaml", strings.Replace(good, "image: i", "image: j", 1), false},
-		"edited, given UID": {"a.yaml", strings.NewReplacer("image: i", "image: j", "{name: a}", "{name: a, uid: "+
+		"edited, with UID": {"a.yaml", strings.NewReplacer("image: i", "image: j", "{name: a}", "{name: a, uid: "+
 			string(first)+"}").Replace(good), false},
 	} {
 		if got := uid(c.file, c.text); (got == first) != c.same || len(got) != 32 {
-			t.Errorf("%s: UID %s, the first %s", name, got, first)
+			t.Errorf("%s: UID %s, UID of the first file %s", name, got, first)
 		}
 	}
 }
@@ -234,10 +234,10 @@ func TestMirror(t *testing.T) {
 	}
 	mirror := static.Mirror(pod, "u")
 	if uid, ok := static.Mirrored(mirror); !ok || uid != pod.UID {
-		t.Errorf("mirror of %q, %v", uid, ok)
+		t.Errorf("Mirrored returned %q, %v", uid, ok)
 	}
 	if _, ok := static.Mirrored(pod); ok {
-		t.Error("the pod itself became a mirror")
+		t.Error("Mirror changed the static pod into a mirror pod")
 	}
 	if mirror.UID != "" || mirror.Spec.Priority != nil || mirror.OwnerReferences[0].UID != "u" ||
 		!*mirror.OwnerReferences[0].Controller {
@@ -248,11 +248,11 @@ func TestMirror(t *testing.T) {
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(dir string) error{
-		"made":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "b.json"), []byte("x"), 0o600) },
-		"written": func(dir string) error { return os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("x"), 0o600) },
-		"moved":   func(dir string) error { return os.Rename(filepath.Join(dir, "a.yaml"), filepath.Join(dir, ".a")) },
-		"put":     func(dir string) error { return os.Rename(filepath.Join(dir, ".b"), filepath.Join(dir, "b.yaml")) },
-		"removed": func(dir string) error { return os.Remove(filepath.Join(dir, "a.yaml")) },
+		"created":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "b.json"), []byte("x"), 0o600) },
+		"written":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("x"), 0o600) },
+		"moved out": func(dir string) error { return os.Rename(filepath.Join(dir, "a.yaml"), filepath.Join(dir, ".a")) },
+		"moved in":  func(dir string) error { return os.Rename(filepath.Join(dir, ".b"), filepath.Join(dir, "b.yaml")) },
+		"removed":   func(dir string) error { return os.Remove(filepath.Join(dir, "a.yaml")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -273,23 +273,23 @@ func TestNotify(t *testing.T) {
 			select {
 			case <-changed:
 			case <-time.After(harness.Bound):
-				t.Error("nothing was reported")
+				t.Error("timeout: no notification")
 			}
 		})
 	}
 	if _, _, err := static.Notify(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a folder that is not there is watched")
+		t.Error("Notify of a missing folder succeeded")
 	}
 }
 
-// Files without a valid pod are named until they are corrected or removed.
+// Failed reports files without a valid pod until they are corrected or removed.
 func TestFailed(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	const good = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n"
 	for _, step := range []struct {
 		do   func()
-		want []string // each within one part
+		want []string // parts of the message, one for each file
 	}{
 		{func() { f.write("a.yaml", good) }, nil},
 		{func() { f.write("b.yaml", "foo: [") }, []string{"b.yaml: cannot be read"}},

@@ -23,7 +23,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// api has one service account, one node, and the newest request.
+// api is an API with one service account, one node and the newest request.
 type api struct {
 	client.Client
 	created int
@@ -56,7 +56,7 @@ func (a *api) Create(_ context.Context, obj client.Object) (client.Object, error
 	return a.last, nil
 }
 
-// end writes the outcome of the newest request; an issued certificate is refreshed after an hour and expires after two.
+// end writes the result of the newest request. A certificate is due for a refresh after one hour and expires after two.
 func (a *api) end(typ, chain string, now time.Time) {
 	a.last = a.last.DeepCopy()
 	refresh, expires := metav1.NewTime(now.Add(time.Hour)), metav1.NewTime(now.Add(2*time.Hour))
@@ -65,7 +65,7 @@ func (a *api) end(typ, chain string, now time.Time) {
 		Conditions: []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: "r", Message: "m"}}}
 }
 
-// setup returns a Keeper over an API, and what asks for the pod's only certificate.
+// setup returns Certificates with an API. get requests the only certificate of a pod.
 func setup(t *testing.T) (k *credentials.Certificates, a *api, clk *clocktesting.FakePassiveClock,
 	get func() (string, error), events *[]string) {
 	t.Helper()
@@ -95,61 +95,61 @@ func TestIssuedAndRenewed(t *testing.T) {
 	k, a, clk, get, events := setup(t)
 	for range 2 {
 		if _, err := get(); !errors.Is(err, credentials.ErrPending) || a.created != 1 {
-			t.Fatalf("%v after %d requests", err, a.created)
+			t.Fatalf("error %v after %d requests", err, a.created)
 		}
 	}
 	spec := a.last.Spec
 	if spec.PodUID != "u" || spec.ServiceAccountUID != "sa-uid" || spec.NodeName != "n" || spec.NodeUID != "node-uid" ||
 		a.last.OwnerReferences[0].UID != "u" {
-		t.Errorf("%+v", a.last)
+		t.Errorf("the request is %+v", a.last)
 	}
 	if r, err := x509.ParseCertificateRequest(spec.StubPKCS10Request); err != nil || r.CheckSignature() != nil {
-		t.Errorf("%v", err)
+		t.Errorf("the PKCS #10 request is not valid: %v", err)
 	}
 	expectState(t, k, "not_yet_issued")
 	start := clk.Now()
 	a.end(issued, "text\n"+block("1"), start)
 	if chain, err := get(); err != nil || chain != block("1") || k.Due("u") {
-		t.Fatalf("%q, %v", chain, err)
+		t.Fatalf("issued chain %q, error %v, due %v", chain, err, k.Due("u"))
 	}
 	expectState(t, k, "fresh")
-	clk.SetTime(start.Add(time.Hour + 5*time.Minute)) // with the most jitter
+	clk.SetTime(start.Add(time.Hour + 5*time.Minute)) // with maximum jitter
 	if !k.Due("u") {
-		t.Fatal("not due")
+		t.Fatal("the certificate is not due for a refresh")
 	}
 	if chain, err := get(); err != nil || chain != block("1") || a.created != 2 {
-		t.Fatalf("%q, %v, %d requests", chain, err, a.created)
+		t.Fatalf("chain during the refresh %q, error %v, %d requests", chain, err, a.created)
 	}
 	if k.Due("u") {
-		t.Error("due while the signer has yet to answer")
+		t.Error("the certificate is due again while the request is pending")
 	}
-	// The signer takes its time: what is mounted is late and expires, and the request is removed without an answer.
+	// The signer does not answer: the certificate becomes overdue and expires, and the request is garbage-collected.
 	for _, after := range []time.Duration{time.Hour + 16*time.Minute, 2 * time.Hour} {
 		clk.SetTime(start.Add(after))
 		if chain, err := get(); err != nil || chain != block("1") {
-			t.Errorf("%q, %v", chain, err)
+			t.Errorf("chain while the request is pending: %q, error %v", chain, err)
 		}
 	}
 	expectState(t, k, "expired")
 	if want := []string{"CertificateOverdueForRefresh: PodCertificate refresh overdue",
 		"CertificateExpired: PodCertificate expired"}; !slices.Equal(*events, want) {
-		t.Errorf("%q", *events)
+		t.Errorf("events %q, want %q", *events, want)
 	}
 	a.last = nil
 	if _, err := get(); err != nil || a.created != 3 {
-		t.Fatalf("%v, %d requests", err, a.created)
+		t.Fatalf("after the removal of the request: error %v, %d requests", err, a.created)
 	}
 	a.end(issued, block("3"), clk.Now())
 	if chain, err := get(); err != nil || chain != block("3") {
-		t.Errorf("%q, %v", chain, err)
+		t.Errorf("renewed chain %q, error %v", chain, err)
 	}
 	k.Forget("u")
 	if _, err := get(); !errors.Is(err, credentials.ErrPending) || a.created != 4 {
-		t.Errorf("%v, %d requests", err, a.created)
+		t.Errorf("after Forget: error %v, %d requests", err, a.created)
 	}
 }
 
-// A signer's no is final, also for a certificate that is renewed; no further request is made.
+// A denied or failed request is final: there is no further request.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for typ, want := range map[string]string{"Denied": "denied", "Failed": "failed"} {
@@ -161,19 +161,19 @@ func TestRefused(t *testing.T) {
 		for range 2 {
 			if _, err := get(); err == nil || err.Error() != `PodCertificateRequest was permanently `+want+
 				`: reason="r" message="m"` {
-				t.Error(err)
+				t.Error("unexpected error: ", err)
 			}
 			clk.SetTime(clk.Now().Add(24 * time.Hour))
 		}
 		expectState(t, k, want)
 		if a.created != 1 || k.Due("u") || len(*events) != 1 ||
 			!strings.HasPrefix((*events)[0], typ+": PodCertificateRequest ns/req-1 was "+want) {
-			t.Errorf("%d requests, %q", a.created, *events)
+			t.Errorf("%d requests, want 1; events %q", a.created, *events)
 		}
 	}
 }
 
-// Without the API the certificate stays, and one that does not exist is an error that says why.
+// Without the API, Get returns an existing certificate, or the error of the API.
 func TestWithoutAPI(t *testing.T) {
 	t.Parallel()
 	_, a, clk, get, _ := setup(t)
@@ -192,11 +192,11 @@ func TestWithoutAPI(t *testing.T) {
 	a.fail = errors.New("away")
 	clk.SetTime(clk.Now().Add(90 * time.Minute))
 	if chain, err := get(); err != nil || chain != block("1") {
-		t.Errorf("%q, %v", chain, err)
+		t.Errorf("chain without the API: %q, error %v", chain, err)
 	}
 }
 
-// expectState compares the metric of the only certificate.
+// expectState checks the state of the only certificate in the metrics.
 func expectState(t *testing.T, k *credentials.Certificates, want string) {
 	t.Helper()
 	all := prometheus.NewPedanticRegistry()
@@ -206,12 +206,12 @@ func expectState(t *testing.T, k *credentials.Certificates, want string) {
 	families, err := all.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "kubelet_podcertificate_states" ||
 		len(families[0].GetMetric()) != 1 {
-		t.Fatalf("%v, %v", families, err)
+		t.Fatalf("metrics %v, error %v", families, err)
 	}
 	one := families[0].GetMetric()[0]
 	if l := one.GetLabel(); l[0].GetValue() != "example.com/s" || l[1].GetValue() != want ||
 		one.GetGauge().GetValue() != 1 {
-		t.Errorf("%v, want %s", one, want)
+		t.Errorf("state %v, want %s", one, want)
 	}
 }
 

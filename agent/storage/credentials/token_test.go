@@ -16,14 +16,14 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// issuer is an API that issues tokens "1", "2", … and nothing else.
+// issuer is an API that issues the tokens "1", "2", …
 type issuer struct {
 	client.Client
 	issued int
 	fail   error
 	last   *authenticationv1.TokenRequest
 	ref    client.Ref
-	life   int64 // 0: what was asked for
+	life   int64 // seconds; 0: as requested
 }
 
 func (i *issuer) Update(_ context.Context, ref client.Ref, change client.Change) (client.Object, error) {
@@ -59,29 +59,29 @@ func TestTokenIsBoundToThePod(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if api.ref != (client.Ref{Resource: client.ServiceAccounts, Namespace: "ns", Name: "sa", Subresource: "token"}) {
-		t.Errorf("asked %+v", api.ref)
+		t.Errorf("the request is for %+v", api.ref)
 	}
 	spec := api.last.Spec
 	if *spec.ExpirationSeconds != 7200 || len(spec.Audiences) != 1 || spec.Audiences[0] != "vault" ||
 		*spec.BoundObjectRef != (authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}) {
-		t.Errorf("asked for %+v", spec)
+		t.Errorf("the spec of the request is %+v", spec)
 	}
 	if got, _ := k.Get(t.Context(), pod(), &corev1.ServiceAccountTokenProjection{}); got != "2" ||
 		api.last.Spec.Audiences != nil {
-		t.Errorf("another audience got %q of %v", got, api.last.Spec.Audiences)
+		t.Errorf("the token for another audience is %q, audiences %v", got, api.last.Spec.Audiences)
 	}
 }
 
 func TestTokenIsReplacedInTime(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		life   int64 // what the server gives
+		life   int64 // lifetime of issued tokens, in seconds
 		before time.Duration
 		after  time.Duration
 	}{
-		"an hour":             {3607, 47*time.Minute + 40*time.Second, 48*time.Minute + 6*time.Second},
-		"a week":              {7 * 24 * 3600, 23*time.Hour + 59*time.Minute, 24 * time.Hour},
-		"less than asked for": {600, 7*time.Minute + 40*time.Second, 8 * time.Minute},
+		"an hour":                {3607, 47*time.Minute + 40*time.Second, 48*time.Minute + 6*time.Second},
+		"a week":                 {7 * 24 * 3600, 23*time.Hour + 59*time.Minute, 24 * time.Hour},
+		"shorter than requested": {600, 7*time.Minute + 40*time.Second, 8 * time.Minute},
 	} {
 		clk := clocktesting.NewFakeClock(time.Now())
 		start := clk.Now()
@@ -103,7 +103,7 @@ func TestTokenIsReplacedInTime(t *testing.T) {
 	}
 }
 
-// A token that cannot be replaced serves until it expires, and not longer.
+// Without the API, Get returns the token until it expires, and then an error.
 func TestTokenWhileAPIIsUnavailable(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(time.Now())
@@ -116,18 +116,18 @@ func TestTokenWhileAPIIsUnavailable(t *testing.T) {
 	api.fail = errors.New("away")
 	clk.Step(50 * time.Minute)
 	if got, err := k.Get(t.Context(), pod(), p); err != nil || got != "1" {
-		t.Errorf("after 50 minutes: %q, %v", got, err)
+		t.Errorf("token after 50 minutes: %q, error %v", got, err)
 	}
 	if k.Due("u") {
-		t.Error("tried again at once")
+		t.Error("the token is due again right after a failure")
 	}
 	clk.Step(10 * time.Minute)
 	if got, err := k.Get(t.Context(), pod(), p); !errors.Is(err, api.fail) {
-		t.Errorf("after an hour: %q, %v", got, err)
+		t.Errorf("token after an hour: %q, error %v", got, err)
 	}
 	api.fail = nil
 	k.Forget("u")
 	if got, err := k.Get(t.Context(), pod(), p); err != nil || got != "2" {
-		t.Errorf("at last: %q, %v", got, err)
+		t.Errorf("token with the API again: %q, error %v", got, err)
 	}
 }

@@ -72,7 +72,7 @@ func TestDriverIsRegistered(t *testing.T) {
 		w.plug(m)
 		w.pull()
 		w.plug(m)
-		w.stop() // the process ends, the driver does not
+		w.stop() // the process stops, but not the driver
 		w.pull()
 		if info, _ = read(); len(info.Spec.Drivers) != 1 {
 			w.Error("the end of the process has removed the driver")
@@ -158,7 +158,7 @@ func TestVolumeWaitsForItsAttachment(t *testing.T) {
 	})
 }
 
-// A driver that does not stage leaves only the records of pods, which say that the volume is attached.
+// Without staging, only the records of pods show that a volume is attached, and so in use.
 func TestAttachedVolumeIsInUseAfterRestart(t *testing.T) {
 	in(t, storagev1.CSIDriverSpec{}, func(w *world, _ *Manager) {
 		w.can = nil
@@ -171,7 +171,7 @@ func TestAttachedVolumeIsInUseAfterRestart(t *testing.T) {
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("pv")}}})
 		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: v.id().attachment("n")}}
 		if _, err := client.Update(w.Context(), w.Client, a, "status", func(a *storagev1.VolumeAttachment) error {
-			a.Status.Attached = true // without metadata
+			a.Status.Attached = true // without attachment metadata
 			return nil
 		}); err != nil {
 			w.Fatal(err)
@@ -187,12 +187,12 @@ func TestAttachedVolumeIsInUseAfterRestart(t *testing.T) {
 		w.restart()
 		synctest.Wait()
 		if used := w.node().Status.VolumesInUse; !slices.Equal(used, []corev1.UniqueVolumeName{v.id().unique()}) {
-			w.Errorf("in use after the restart: %v", used)
+			w.Errorf("volumes in use after the restart: %v", used)
 		}
 	})
 }
 
-// A process that is killed before or after any call leaves nothing that the next one does not find.
+// If the process is killed before or after any call of the driver, the next process cleans up completely.
 func TestKilledAtEveryCall(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"before", "after"} {
@@ -222,7 +222,7 @@ func TestKilledAtEveryCall(t *testing.T) {
 						m = w.restart()
 						w.tearDown(m, "a")
 					}
-					time.Sleep(time.Minute) // what failed is tried again
+					time.Sleep(time.Minute) // for retries
 					if left.Load() > 0 {
 						w.Errorf("%d calls were not made", left.Load())
 					}
@@ -233,10 +233,10 @@ func TestKilledAtEveryCall(t *testing.T) {
 	}
 }
 
-// The files get the pod's group even if the process is killed after the driver has mounted the volume.
+// The files get the group of the pod even if the process is killed after the driver has mounted the volume.
 func TestGroupAfterKill(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("left out: only root can change the group of files")
+		t.Skip("skipped: only root can change the group of files")
 	}
 	spec := unattached
 	spec.FSGroupPolicy = new(storagev1.FileFSGroupPolicy)
@@ -255,7 +255,7 @@ func TestGroupAfterKill(t *testing.T) {
 		path := w.setUp(w.restart(), v)
 		w.expect("stage publish")
 		if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4000 {
-			w.Errorf("group %v, %v", info, err)
+			w.Errorf("the folder is %v, error %v, want the group 4000", info, err)
 		}
 	})
 }
@@ -307,13 +307,13 @@ func TestWithoutDriver(t *testing.T) {
 		if _, err := m.SetUp(w.Context(), w.volume("b")); !errors.As(err, &missing) || missing.Driver != hostpath {
 			w.Error(err)
 		}
-		w.setUp(m, w.volume("a")) // it is mounted
+		w.setUp(m, w.volume("a")) // already mounted, so it needs no driver
 		gone := filepath.Join(w.dir, "pods", "a")
 		if err := m.TearDown(w.Context(), gone); !errors.As(err, &missing) {
-			w.Errorf("torn down under the driver's mount: %v", err)
+			w.Errorf("TearDown of a mounted volume without the driver: %v", err)
 		}
 		w.stop()
-		w.boot = "2" // nothing is mounted any more
+		w.boot = "2" // a reboot: no mounts
 		clear(w.mounts)
 		m = w.start()
 		w.tearDown(m, "a")
@@ -321,7 +321,7 @@ func TestWithoutDriver(t *testing.T) {
 	})
 }
 
-func TestHangingDriverHoldsOnlyItsVolume(t *testing.T) {
+func TestHangingCallBlocksOnlyItsVolume(t *testing.T) {
 	in(t, unattached, func(w *world, m *Manager) {
 		release := make(chan struct{})
 		w.before = func(string) error {
@@ -342,7 +342,7 @@ func TestHangingDriverHoldsOnlyItsVolume(t *testing.T) {
 			w.Error(err)
 		}
 		if err := <-done; status.Code(err) != codes.DeadlineExceeded {
-			w.Errorf("the call ended with %v", err)
+			w.Errorf("the hanging call returned %v", err)
 		}
 		close(release)
 	})
@@ -429,7 +429,7 @@ func TestExpansion(t *testing.T) {
 		w.create(claim)
 		v := w.volume("a", func(pv *corev1.PersistentVolume) {
 			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "c"}
-			pv.Spec.Capacity["storage"] = resource.MustParse("2Gi") // the resizer has expanded it
+			pv.Spec.Capacity["storage"] = resource.MustParse("2Gi") // as expanded by the resizer
 		})
 		w.create(v.Persistent)
 		w.setUp(m, v)
@@ -470,7 +470,7 @@ func TestExpansion(t *testing.T) {
 		w.tearDown(m, "a")
 		w.expect("unpublish unstage")
 		if _, err := client.Update(w.Context(), w.Client, claim, "status", func(c *corev1.PersistentVolumeClaim) error {
-			c.Status.AllocatedResourceStatuses = nil // a new claim of an old volume
+			c.Status.AllocatedResourceStatuses = nil // as in a new claim of an existing volume
 			return nil
 		}); err != nil {
 			w.Fatal(err)
@@ -480,7 +480,7 @@ func TestExpansion(t *testing.T) {
 		w.before = func(string) error { return status.Error(codes.Internal, "broken") }
 		pending() // the claim requests 1Gi, the volume has 2Gi
 		if s := read(); s.AllocatedResourceStatuses["storage"] != corev1.PersistentVolumeClaimNodeResizeInfeasible {
-			w.Errorf("the resizer cannot begin again: %+v", s)
+			w.Errorf("the status does not allow the resizer to retry: %+v", s)
 		}
 	})
 }

@@ -37,31 +37,31 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const hostpath = "hostpath.csi.k8s.io"
 
-// world is a node with an API and a driver, whose mounts outlive both.
+// world is a node with an API and a driver. Mounts survive restarts of the process and of the driver.
 type world struct {
 	*testing.T
 	client.Client
 	dir     string
 	boot    string
 	sockets sockets.Memory
-	stop    func() // of the Manager
-	pull    func() // of the driver
+	stop    func() // stops the Manager
+	pull    func() // stops the driver
 
 	limit atomic.Int64
 
 	mu      sync.Mutex
 	calls   []string
-	mounts  map[string]int // times that something was mounted, by path
+	mounts  map[string]int // number of mounts by path
 	last    *csi.NodePublishVolumeRequest
 	changed int
 	events  []string
-	before  func(call string) error // a call of the driver that fails before it has an effect
+	before  func(call string) error // makes a call of the driver fail before its effect
 	after   func(call string) error
 	can     []csi.NodeServiceCapability_RPC_Type
 	csi.UnimplementedNodeServer
 }
 
-// in runs a test in virtual time. The driver's CSIDriver has that spec.
+// in runs a test in virtual time, with a CSIDriver with the spec.
 func in(t *testing.T, spec storagev1.CSIDriverSpec, test func(w *world, m *Manager)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ var all = []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STA
 	csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 	csi.NodeServiceCapability_RPC_VOLUME_CONDITION}
 
-// unattached is the spec of a driver that needs no attachment.
+// unattached is the spec of a driver without attachment.
 var unattached = storagev1.CSIDriverSpec{AttachRequired: new(false)}
 
 func (w *world) create(obj client.Object) {
@@ -98,7 +98,7 @@ func (w *world) create(obj client.Object) {
 	}
 }
 
-// start starts a Manager, as after a start of the process.
+// start starts a Manager, as a new process does.
 func (w *world) start() *Manager {
 	w.Helper()
 	metrics, err := follow.NewMetrics(nil)
@@ -180,7 +180,7 @@ func (w *world) Mounted(path string) (bool, error) {
 	return w.mounts[path] > 0, nil
 }
 
-// call records a call and runs its effect, unless the test makes it fail.
+// call records a call and runs its effect, unless the test makes the call fail.
 func (w *world) call(name string, effect func()) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, name)
@@ -200,7 +200,7 @@ func (w *world) call(name string, effect func()) error {
 	return nil
 }
 
-// here returns the path on the machine of a path in a request.
+// here returns the path on this machine of a path in a request.
 func (w *world) here(path string) string {
 	if !strings.HasPrefix(path, host.KubeletDir+"/") {
 		w.Errorf("the driver cannot see %s", path)
@@ -281,7 +281,7 @@ func (w *world) NodeGetVolumeStats(context.Context, *csi.NodeGetVolumeStatsReque
 	}, nil
 }
 
-// volume returns the volume of a pod with that name; all pods use the same PersistentVolume.
+// volume returns the volume of the pod with this name. All pods use the same PersistentVolume.
 func (w *world) volume(pod string, change ...func(*corev1.PersistentVolume)) Volume {
 	pv := &corev1.PersistentVolume{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 		ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
@@ -324,7 +324,7 @@ func (w *world) tearDown(m *Manager, pod string) {
 	synctest.Wait()
 }
 
-// expect compares the calls of the driver since the last expect.
+// expect checks the calls of the driver since the last expect.
 func (w *world) expect(want string) {
 	w.Helper()
 	synctest.Wait()
@@ -336,7 +336,7 @@ func (w *world) expect(want string) {
 	w.calls = nil
 }
 
-// expectNothingLeft checks that nothing is mounted, and no record is left.
+// expectNothingLeft checks that there are no mounts and no records.
 func (w *world) expectNothingLeft() {
 	w.Helper()
 	synctest.Wait()

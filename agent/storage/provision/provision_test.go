@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node is a running provisioner over an API in memory.
+// node is a running provisioner with an API in memory.
 type node struct {
 	client.Client
 	*provision.Provisioner
@@ -43,17 +43,17 @@ type node struct {
 	stop func()
 	logs *observer.ObservedLogs
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []string
 	bound  []string
 	busy   bool
 	broken error
-	cut    int // writes that are still let through; negative: all
+	cut    int // number of writes until the power cut; negative: no power cut
 }
 
 var errCut = errors.New("the power is off")
 
-// Create, Update and Delete stop working when the power is cut.
+// Create, Update and Delete fail after the power cut.
 func (n *node) Create(ctx context.Context, obj client.Object) (client.Object, error) {
 	if n.off() {
 		return nil, errCut
@@ -75,7 +75,7 @@ func (n *node) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOpt
 	return n.Client.Delete(ctx, ref, opts)
 }
 
-// off counts writes.
+// off counts a write, and reports whether the power is off.
 func (n *node) off() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,7 +87,7 @@ func (n *node) off() bool {
 	return false
 }
 
-// within runs a test against a provisioner whose folder is dir.
+// within runs a test with a provisioner in virtual time.
 func within(t *testing.T, test func(t *testing.T, n *node)) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "volumes")
@@ -153,7 +153,7 @@ func (n *node) remove(path string) error {
 	return mount.RemoveAll(path, mount.Folders{})
 }
 
-// will changes what happens from now on.
+// will changes the fields that mu guards.
 func (n *node) will(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -197,7 +197,7 @@ func newClaim(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentV
 	return c
 }
 
-// claimed waits for the claim and returns its volume and folder.
+// claimed returns the volume of the claim, or nil, and its folder.
 func (n *node) claimed() (*corev1.PersistentVolume, string) {
 	n.t.Helper()
 	c, err := client.Get[*corev1.PersistentVolumeClaim](n.t.Context(), n, "default", "c")
@@ -213,7 +213,7 @@ func (n *node) claimed() (*corev1.PersistentVolume, string) {
 	return v, filepath.Join(n.dir, name)
 }
 
-// phase writes the volume's phase, as the binder does.
+// phase writes the phase of the volume, like the binder.
 func (n *node) phase(v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) {
 	n.t.Helper()
 	_, err := client.Update(n.t.Context(), n, v, "status",
@@ -224,7 +224,7 @@ func (n *node) phase(v *corev1.PersistentVolume, phase corev1.PersistentVolumePh
 	synctest.Wait()
 }
 
-// unprotect does what the controller of volumes in use does.
+// unprotect removes the finalizer for volume protection, like its controller.
 func (n *node) unprotect(v *corev1.PersistentVolume) {
 	n.t.Helper()
 	_, err := client.Update(n.t.Context(), n, v, "", func(v *corev1.PersistentVolume) error {
@@ -268,27 +268,27 @@ func TestFolderIsCreatedAndRemovedWithClaim(t *testing.T) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, dir := n.claimed()
 		if v == nil {
-			t.Fatal("no volume was made")
+			t.Fatal("no volume was created")
 		}
 		info, err := os.Stat(dir)
 		if err != nil || info.Mode().Perm() != 0o777 || v.Spec.Local.Path != dir {
-			t.Fatalf("%v, %v, volume at %s", info, err, v.Spec.Local.Path)
+			t.Fatalf("folder %v, error %v, volume at %s", info, err, v.Spec.Local.Path)
 		}
 		if !claim.UsableOn(v,
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "n"}}}) ||
 			claim.UsableOn(v, &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "m"}}}) {
-			t.Error("the volume is not on this node alone")
+			t.Error("the volume must be usable only on this node")
 		}
 		outside := fill(t, dir)
 		n.phase(v, corev1.VolumeBound)
 		if !exists(dir) {
-			t.Fatal("removed while it is bound")
+			t.Fatal("the folder of a bound volume was removed")
 		}
 		n.phase(v, corev1.VolumeReleased)
 		n.unprotect(v)
 		if exists(dir) || n.there(v) || !exists(outside+"/file") {
-			t.Errorf("folder %v, object %v, what a link names %v", exists(dir), n.there(v), exists(outside+"/file"))
+			t.Errorf("exists: folder %v, object %v, target of the link %v", exists(dir), n.there(v), exists(outside+"/file"))
 		}
 	})
 }
@@ -299,7 +299,7 @@ func TestRetainKeepsTheData(t *testing.T) {
 		v, dir := n.claimed()
 		n.phase(v, corev1.VolumeReleased)
 		if !exists(dir) || !n.there(v) {
-			t.Fatal("removed under Retain")
+			t.Fatal("the folder was removed despite the policy Retain")
 		}
 		if _, err := client.Update(t.Context(), n, v, "", func(v *corev1.PersistentVolume) error {
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
@@ -309,7 +309,7 @@ func TestRetainKeepsTheData(t *testing.T) {
 		}
 		synctest.Wait()
 		if exists(dir) {
-			t.Error("kept after the policy became Delete")
+			t.Error("the folder still exists after the change of the policy to Delete")
 		}
 	})
 }
@@ -326,19 +326,19 @@ func TestDeletedVolumeWaitsForRemovalOfContent(t *testing.T) {
 		n.unprotect(v)
 		n.phase(v, corev1.VolumeReleased)
 		if !n.there(v) || !n.hasEvent("VolumeFailedDelete") {
-			t.Fatalf("the object went before its content, or without an event: %v", n.events)
+			t.Fatalf("the object was deleted before the folder, or there is no event: %v", n.events)
 		}
 		n.will(func() { n.broken, n.busy = nil, true })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if !exists(dir) {
-			t.Fatal("removed under a pod that still runs")
+			t.Fatal("the folder was removed although a pod uses it")
 		}
 		n.will(func() { n.busy = false })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if exists(dir) || n.there(v) {
-			t.Error("never tried again")
+			t.Error("the removal was not retried")
 		}
 	})
 }
@@ -349,9 +349,9 @@ func TestForeignVolumesAreKept(t *testing.T) {
 		v, dir := n.claimed()
 		outside := fill(t, dir)
 		for name, change := range map[string]func(*corev1.PersistentVolume){
-			"elsewhere": func(v *corev1.PersistentVolume) { v.Spec.Local.Path = outside },
-			"above":     func(v *corev1.PersistentVolume) { v.Spec.Local.Path = filepath.Dir(n.dir) },
-			"somebodys": func(v *corev1.PersistentVolume) { v.Spec.Local.Path = dir },
+			"elsewhere":    func(v *corev1.PersistentVolume) { v.Spec.Local.Path = outside },
+			"above":        func(v *corev1.PersistentVolume) { v.Spec.Local.Path = filepath.Dir(n.dir) },
+			"other-folder": func(v *corev1.PersistentVolume) { v.Spec.Local.Path = dir },
 			"another-node": func(v *corev1.PersistentVolume) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0] = "m"
 			},
@@ -367,7 +367,7 @@ func TestForeignVolumesAreKept(t *testing.T) {
 			}
 		}
 		if !exists(outside+"/file") || !exists(dir+"/sub/file") {
-			t.Error("data is gone")
+			t.Error("the content of another volume was removed")
 		}
 	})
 }
@@ -385,12 +385,12 @@ func TestLinkInsteadOfFolderIsNotFollowed(t *testing.T) {
 		}
 		n.phase(v, corev1.VolumeReleased)
 		if !exists(outside+"/file") || !n.hasEvent("VolumeFailedDelete") {
-			t.Error("followed a link, or no event")
+			t.Error("the removal followed a link, or there is no event")
 		}
 	})
 }
 
-func TestRefusals(t *testing.T) {
+func TestUnsupportedClaims(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*storagev1.StorageClass, *corev1.PersistentVolumeClaim){
 		"block": func(_ *storagev1.StorageClass, c *corev1.PersistentVolumeClaim) {
@@ -413,7 +413,7 @@ func TestRefusals(t *testing.T) {
 				change(class, c)
 				n.create(class, c)
 				if v, dir := n.claimed(); v != nil || exists(dir) || !n.hasEvent("ProvisioningFailed") {
-					t.Errorf("volume %v, folder %v, events %v", v != nil, exists(dir), n.events)
+					t.Errorf("volume exists %v, folder exists %v, events %v", v != nil, exists(dir), n.events)
 				}
 			})
 		})
@@ -423,16 +423,16 @@ func TestRefusals(t *testing.T) {
 func TestOtherNodesAndProvisionersAreIgnored(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
-		"node":        func(c *corev1.PersistentVolumeClaim) { c.Annotations[claim.SelectedNode] = "m" },
-		"provisioner": func(c *corev1.PersistentVolumeClaim) { c.Annotations[claim.StorageProvisioner] = "example.com/x" },
-		"not asked":   func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil },
-		"bound":       func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "x" },
+		"node":          func(c *corev1.PersistentVolumeClaim) { c.Annotations[claim.SelectedNode] = "m" },
+		"provisioner":   func(c *corev1.PersistentVolumeClaim) { c.Annotations[claim.StorageProvisioner] = "example.com/x" },
+		"no annotation": func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil },
+		"bound":         func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "x" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, n *node) {
 				n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim(change))
 				if v, dir := n.claimed(); v != nil || exists(dir) {
-					t.Error("a volume was made")
+					t.Error("a volume was created")
 				}
 			})
 		})
@@ -484,7 +484,7 @@ func TestLeftovers(t *testing.T) {
 		waits := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "made-for-u"}}
 		got, err := n.Leftovers([]*corev1.PersistentVolume{v}, []*corev1.PersistentVolumeClaim{waits})
 		if err != nil || strings.Join(got, " ") != "pvc-old" {
-			t.Errorf("%v, %v", got, err)
+			t.Errorf("Leftovers returned %v, error %v", got, err)
 		}
 		n.stop()
 		n.start()
@@ -496,7 +496,7 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// After a power failure at any write of a volume's life, the next start continues.
+// After a power failure at any write, the next start continues to create or remove the volume.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	for cut := range 4 {
@@ -535,7 +535,7 @@ func TestPowerCuts(t *testing.T) {
 				synctest.Wait()
 				n.unprotect(v)
 				if exists(dir) || n.there(v) {
-					t.Errorf("folder %v, object %v", exists(dir), n.there(v))
+					t.Errorf("folder exists %v, object exists %v", exists(dir), n.there(v))
 				}
 			})
 		})

@@ -11,7 +11,7 @@ import (
 	"monopod/agent/storage/tree"
 )
 
-// someFiles are a folder with a file, a program, a folder and a link that leads out.
+// someFiles creates a folder with a file, a program in a folder, and a link to a file outside.
 func someFiles(t *testing.T) (dir, outside string) {
 	t.Helper()
 	dir, outside = t.TempDir(), filepath.Join(t.TempDir(), "outside")
@@ -45,7 +45,7 @@ func groupAndMode(t *testing.T, path string) (group uint32, mode os.FileMode) {
 func TestApplyFSGroup(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: giving files to a group needs root")
+		t.Skip("skipped: only root can change the group of files")
 	}
 	for _, c := range []struct {
 		name                  string
@@ -71,10 +71,10 @@ func TestApplyFSGroup(t *testing.T) {
 				}
 			}
 			if group, _ := groupAndMode(t, dir+"/link"); group != 4711 {
-				t.Errorf("the link is of group %d", group)
+				t.Errorf("the link has the group %d", group)
 			}
 			if group, mode := groupAndMode(t, outside); group == 4711 || mode != 0o600 {
-				t.Errorf("followed a link: group %d, mode %v", group, mode)
+				t.Errorf("the target of the link has the group %d and the mode %v", group, mode)
 			}
 		})
 	}
@@ -83,7 +83,7 @@ func TestApplyFSGroup(t *testing.T) {
 func TestFSGroupChangePolicy(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: giving files to a group needs root")
+		t.Skip("skipped: only root can change the group of files")
 	}
 	dir, _ := someFiles(t)
 	apply := func(group int64, policy corev1.PodFSGroupChangePolicy) {
@@ -98,14 +98,14 @@ func TestFSGroupChangePolicy(t *testing.T) {
 	}
 	apply(1, corev1.FSGroupChangeOnRootMismatch)
 	if group, _ := groupAndMode(t, dir+"/file"); group != 2 {
-		t.Errorf("changed below a right top: group %d", group)
+		t.Errorf("OnRootMismatch with the right root: the file has the group %d", group)
 	}
 	apply(1, corev1.FSGroupChangeAlways)
 	if group, _ := groupAndMode(t, dir+"/file"); group != 1 {
-		t.Errorf("not changed under Always: group %d", group)
+		t.Errorf("Always: the file has the group %d", group)
 	}
 	apply(3, corev1.FSGroupChangeOnRootMismatch)
 	if group, _ := groupAndMode(t, dir+"/file"); group != 3 {
-		t.Errorf("not changed below a wrong top: group %d", group)
+		t.Errorf("OnRootMismatch with a wrong root: the file has the group %d", group)
 	}
 }

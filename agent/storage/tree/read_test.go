@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %s", path, got)
 		}
 		if missing := strings.HasPrefix(want, "no such"); errors.Is(err, fs.ErrNotExist) != missing {
-			t.Errorf("%s: %v is a missing file: %v", path, err, !missing)
+			t.Errorf("%s: %v counts as a missing file: %v", path, err, !missing)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"monopod/agent/storage/tree"
 )
 
-// After an agent was killed at any step of an update, the next one finishes the update.
+// After a kill of the agent at any step of an update, the next agent completes the update.
 func TestUpdateAfterInterruption(t *testing.T) {
 	t.Parallel()
 	old := tree.Files{"a": {Data: []byte("1"), Mode: 0o644}, "gone": {Data: []byte("1"), Mode: 0o644}}
@@ -26,17 +26,17 @@ func TestUpdateAfterInterruption(t *testing.T) {
 		}
 	}
 	for name, leave := range map[string]func(dir string){
-		"before anything":            func(string) {},
-		"half a version":             func(dir string) { write(t, dir+"/..v_dead/a", "2") },
-		"a version":                  func(dir string) { version(dir, "..v_dead") },
-		"the link's next self":       func(dir string) { version(dir, "..v_dead"); link("..v_dead", dir+"/..data_tmp") },
-		"the new version, old names": func(dir string) { version(dir, "..v_dead"); relink(t, dir, "..v_dead") },
-		"a version that lost its files with the power": func(dir string) {
+		"before the first step":  func(string) {},
+		"partial version":        func(dir string) { write(t, dir+"/..v_dead/a", "2") },
+		"complete version":       func(dir string) { version(dir, "..v_dead") },
+		"temporary link":         func(dir string) { version(dir, "..v_dead"); link("..v_dead", dir+"/..data_tmp") },
+		"new version, old names": func(dir string) { version(dir, "..v_dead"); relink(t, dir, "..v_dead") },
+		"version truncated by a power failure": func(dir string) {
 			write(t, dir+"/..v_dead/a", "")
 			write(t, dir+"/..v_dead/new/x", "")
 			relink(t, dir, "..v_dead")
 		},
-		"a link to nothing": func(dir string) { relink(t, dir, "..v_none") },
+		"dangling link": func(dir string) { relink(t, dir, "..v_none") },
 	} {
 		dir := t.TempDir()
 		if err := tree.WriteAtomic(dir, old, nil); err != nil {
@@ -59,7 +59,7 @@ func TestUpdateAfterInterruption(t *testing.T) {
 			names = append(names, e.Name()[:min(4, len(e.Name()))])
 		}
 		if got := strings.Join(names, " "); got != "..da ..v_ a new" {
-			t.Errorf("%s: the volume holds %v", name, entries)
+			t.Errorf("%s: the volume contains %v", name, entries)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func relink(t *testing.T, dir, version string) {
 	}
 }
 
-// Repeated errors have the same text each time.
+// The text of an error is the same each time, so that repeated errors can be compared.
 func TestErrorsOfFiles(t *testing.T) {
 	t.Parallel()
 	file := func() tree.File { return tree.File{Mode: 0o644} }
@@ -85,19 +85,19 @@ func TestErrorsOfFiles(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		if err := tree.WriteAtomic(dir, c.files, nil); err == nil || err.Error() != c.want {
-			t.Errorf("%v, want %s", err, c.want)
+			t.Errorf("error %v, want %s", err, c.want)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
+			t.Errorf("files left: %v, error %v", left, err)
 		}
 	}
 	if err := tree.WriteAtomic(t.TempDir()+"/none", tree.Files{}, nil); err == nil ||
 		err.Error() != "create a new version: no such file or directory" {
-		t.Errorf("%v", err)
+		t.Errorf("WriteAtomic in a missing folder returned %v", err)
 	}
 }
 
-// A reader sees either the old or the new version of a ConfigMap that changes.
+// A reader sees either the old or the new version of all files.
 func TestUpdateIsAtomic(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -116,7 +116,7 @@ func TestUpdateIsAtomic(t *testing.T) {
 				return
 			default:
 			}
-			// Through one resolved version both files agree.
+			// Both files of one resolved version have the same content.
 			version, err := os.Readlink(dir + "/..data")
 			if err != nil {
 				t.Error(err)

@@ -24,7 +24,7 @@ func trustBundle(signer, label, certs string) *certificatesv1.ClusterTrustBundle
 		Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: certs}}
 }
 
-// A projected volume has the certificates of the selected bundles, each once, without text between the certificates.
+// A projected volume contains each certificate of the selected bundles once, without text between the certificates.
 func TestTrustBundles(t *testing.T) {
 	t.Parallel()
 	stored := []*certificatesv1.ClusterTrustBundle{
@@ -73,7 +73,7 @@ func TestTrustBundles(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		} else if got := read(t, paths["v"]+"/ca/bundle.pem"); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
+			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// Key and chain are one file, or one each; they are in memory, and only for the pod's user and group if it has them.
+// The key and the chain are in one file or in two. The files are in memory, and only the user and the group of the pod
+// can read them.
 func TestPodCertificate(t *testing.T) {
 	t.Parallel()
 	m := &mounter{mounted: map[string]int64{}}
@@ -39,13 +40,13 @@ func TestPodCertificate(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(paths["v"] + "/key"); err != nil || info.Mode().Perm()&0o007 != 0 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("the key has the mode %v, error %v", info.Mode(), err)
 	}
 	if len(m.mounted) != 1 || asked[volume.Source{Volume: "v"}] != "a" ||
 		asked[volume.Source{Volume: "v", Index: 1}] != "b" {
-		t.Errorf("mounted %v, asked %v", m.mounted, asked)
+		t.Errorf("mounts %v, requested certificates %v", m.mounted, asked)
 	}
 	if _, err := (&volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}).Prepare(t.Context(), facts); err == nil {
-		t.Error("files without a certificate")
+		t.Error("Prepare without certificates succeeded")
 	}
 }

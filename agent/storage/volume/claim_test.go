@@ -16,7 +16,7 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// claimPod has one container that mounts the claim c as v.
+// claimPod returns a pod with one container that mounts the claim c as v.
 func claimPod(change ...func(*corev1.Pod)) env.Facts {
 	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
@@ -45,7 +45,7 @@ func hostAt(path string, kind corev1.HostPathType) corev1.PersistentVolumeSource
 	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}
 }
 
-// found is a Set whose claims are all bound to pv.
+// found returns a Set whose claims are all bound to pv.
 func found(t *testing.T, pv *corev1.PersistentVolume) *volume.Set {
 	return &volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{},
 		Claim: func(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error) {
@@ -64,24 +64,24 @@ func TestPathOfClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		pv   *corev1.PersistentVolume
 		pod  func(*corev1.Pod)
-		want string // a path, or part of an error
+		want string // a path or part of the error
 	}{
-		"local":           {pv: onDisk(localAt(dir), files), want: dir},
-		"local by a link": {pv: onDisk(localAt(link), files), want: dir},
-		"local, missing":  {pv: onDisk(localAt(dir+"/none"), files), want: "does not exist"},
-		"local, a file":   {pv: onDisk(localAt(dir+"/file"), files), want: "is neither a folder nor a block device"},
-		"local, no block": {pv: onDisk(localAt("/dev/null"), files), want: "is neither a folder nor a block device"},
-		"hostPath":        {pv: onDisk(hostAt(dir, corev1.HostPathDirectory), files), want: dir},
-		"hostPath, wrong": {pv: onDisk(hostAt(dir+"/file", corev1.HostPathDirectory), files),
+		"local":              {pv: onDisk(localAt(dir), files), want: dir},
+		"local, a link":      {pv: onDisk(localAt(link), files), want: dir},
+		"local, missing":     {pv: onDisk(localAt(dir+"/none"), files), want: "does not exist"},
+		"local, a file":      {pv: onDisk(localAt(dir+"/file"), files), want: "is neither a folder nor a block device"},
+		"local, char device": {pv: onDisk(localAt("/dev/null"), files), want: "is neither a folder nor a block device"},
+		"hostPath":           {pv: onDisk(hostAt(dir, corev1.HostPathDirectory), files), want: dir},
+		"hostPath, wrong type": {pv: onDisk(hostAt(dir+"/file", corev1.HostPathDirectory), files),
 			want: "hostPath type check failed"},
 		"block, no device": {pv: onDisk(localAt(dir), device), pod: asDevice, want: "is not a block device"},
 		"block, mounted": {pv: onDisk(localAt(dir), device),
 			want: "has volumeMode Block, but is specified in volumeMounts"},
-		"folder, as device": {pv: onDisk(localAt(dir), files), pod: asDevice,
+		"folder as device": {pv: onDisk(localAt(dir), files), pod: asDevice,
 			want: "has volumeMode Filesystem, but is specified in volumeDevices"},
-		"somewhere else": {pv: onDisk(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, files),
+		"unsupported type": {pv: onDisk(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}, files),
 			want: "PersistentVolumes of type nfs are not supported by this node"},
-		"somewhere, a device": {pv: onDisk(corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}}, device),
+		"unsupported type as device": {pv: onDisk(corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}}, device),
 			pod: asDevice, want: "PersistentVolumes of type fc are not supported by this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,10 +92,10 @@ func TestPathOfClaim(t *testing.T) {
 			}
 			paths, err := found(t, c.pv).Prepare(t.Context(), claimPod(change...))
 			if strings.HasPrefix(c.want, "/") && (err != nil || paths["v"] != c.want) {
-				t.Errorf("%q, %v", paths["v"], err)
+				t.Errorf("path %q, error %v, want %s", paths["v"], err, c.want)
 			}
 			if !strings.HasPrefix(c.want, "/") && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("%q, %v", paths["v"], err)
+				t.Errorf("path %q, error %v, want %s", paths["v"], err, c.want)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestPathOfClaim(t *testing.T) {
 func TestGroupOfClaimIsChangedOncePerPod(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: giving files to a group needs root")
+		t.Skip("skipped: only root can change the group of files")
 	}
 	dir := t.TempDir()
 	write(t, dir+"/file", "")
@@ -127,7 +127,7 @@ func TestGroupOfClaimIsChangedOncePerPod(t *testing.T) {
 	}
 	prepare()
 	if group, _ := groupAndMode(t, dir+"/file"); group != 12 {
-		t.Error("changed again by a refresh")
+		t.Error("a refresh changed the group again")
 	}
 }
 
@@ -152,7 +152,7 @@ func TestUnmountKeepsDataOfClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir + "/file"); err != nil {
-		t.Error("the data went with the pod")
+		t.Error("Teardown removed the content of the claim")
 	}
 }
 
@@ -167,10 +167,10 @@ func TestDevices(t *testing.T) {
 		return d[0].HostPath + " " + d[0].ContainerPath + " " + d[0].Permissions
 	}
 	if got := get(); got != "/dev/loop7 /dev/v mrw" {
-		t.Error(got)
+		t.Error("device: ", got)
 	}
 	facts.Pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	if got := get(); got != "/dev/loop7 /dev/v r" {
-		t.Error(got)
+		t.Error("read-only device: ", got)
 	}
 }

@@ -13,14 +13,13 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// errDead is what an agent that was killed gets of everything it tries.
+// errDead is the error of every call after a kill.
 var errDead = errors.New("killed")
 
-// mortal is the kernel as an agent reaches it that is killed at a step: before it,
-// or when it is done. After that nothing works.
+// mortal is the kernel of an agent that is killed before or after a step. All later steps fail.
 type mortal struct {
 	mount.Kernel
-	left  int // steps until then; below 0: it lives
+	left  int // steps until the kill; negative: no kill
 	after bool
 	steps int
 }
@@ -57,7 +56,7 @@ func (m *mortal) Bind(fd int, target string) (path string, err error) {
 	return path, err
 }
 
-// life is a pod of every kind of mount, from its first volume to the last.
+// life prepares the volumes of a pod with every kind of mount.
 func life(t *testing.T, set *volume.Set) error {
 	t.Helper()
 	facts := podWith(
@@ -84,8 +83,8 @@ func life(t *testing.T, set *volume.Set) error {
 	return nil
 }
 
-// After an agent was killed at any step, the next one completes the pod's volumes and unmounts
-// all of them at the pod's end, also if it does not find the pod.
+// After a kill of the agent at any step, the next agent completes the volumes of the pod and unmounts them at its end,
+// or only unmounts them if the pod no longer exists.
 func TestCrashAfterEachStep(t *testing.T) {
 	t.Parallel()
 	needsMounts(t)
@@ -96,16 +95,16 @@ func TestCrashAfterEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if whole.steps < 9 {
-		t.Fatalf("only %d steps", whole.steps)
+		t.Fatalf("only %d steps, want at least 9", whole.steps)
 	}
 	for i := range 2 * whole.steps {
 		dir := mustDir(t, t.TempDir()+"/pod")
 		first := &volume.Set{Dir: dir, Mounter: &mortal{left: i / 2, after: i%2 == 1}, Source: src}
 		if err := errors.Join(life(t, first), first.Teardown(t.Context())); !errors.Is(err, errDead) {
-			t.Errorf("step %d: it was not killed: %v", i/2, err)
+			t.Errorf("step %d: the agent was not killed: %v", i/2, err)
 		}
 		next := &volume.Set{Dir: dir, Mounter: mount.Kernel{}, Source: src}
-		if i%4 < 2 { // half of the pods live on
+		if i%4 < 2 { // half of the pods still exist
 			if err := life(t, next); err != nil {
 				t.Errorf("step %d: %v", i/2, err)
 			}
@@ -114,10 +113,10 @@ func TestCrashAfterEachStep(t *testing.T) {
 			t.Errorf("step %d: %v", i/2, err)
 		}
 		if left := mountsBelow(t, dir); len(left) > 0 {
-			t.Errorf("step %d: still mounted: %v", i/2, left)
+			t.Errorf("step %d: mounts left: %v", i/2, left)
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("step %d: the folder is still there", i/2)
+			t.Errorf("step %d: the folder still exists", i/2)
 		}
 	}
 }

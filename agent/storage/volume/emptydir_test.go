@@ -19,7 +19,7 @@ func emptyDir(e corev1.EmptyDirVolumeSource) corev1.Volume {
 	return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &e}}
 }
 
-// withGroup lets the group own the pod's volumes; nil: none.
+// withGroup sets the fsGroup of the pod; nil: none.
 func withGroup(facts env.Facts, group *int64) env.Facts {
 	facts.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: group}
 	return facts
@@ -34,9 +34,9 @@ func TestEmptyDirMode(t *testing.T) {
 		group *int64
 		want  os.FileMode
 	}{
-		{"everybody's", corev1.EmptyDirVolumeSource{}, nil, 0o777},
-		{"the group's", corev1.EmptyDirVolumeSource{}, new(int64(4711)), os.ModeSetgid | 0o777},
-		{"of a mode, whose gate is off", corev1.EmptyDirVolumeSource{Mode: new(int32(0o1750))}, nil, 0o777},
+		{"default", corev1.EmptyDirVolumeSource{}, nil, 0o777},
+		{"fsGroup", corev1.EmptyDirVolumeSource{}, new(int64(4711)), os.ModeSetgid | 0o777},
+		{"mode, feature gate off", corev1.EmptyDirVolumeSource{Mode: new(int32(0o1750))}, nil, 0o777},
 	} {
 		for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
 			c.v.Medium = medium
@@ -53,7 +53,7 @@ func TestEmptyDirMode(t *testing.T) {
 			if got := info.Mode() &^ os.ModeDir; got != c.want || c.group != nil && info.Sys().(*syscall.Stat_t).Gid != 4711 {
 				t.Errorf("%s %s: %v", c.name, medium, info.Mode())
 			}
-			// What a container makes of it stays.
+			// A second Prepare keeps the changes of a container.
 			if err := os.Chmod(paths["v"], 0o500); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestEmptyDirMode(t *testing.T) {
 			}
 			if info, err := os.Stat(paths["v"]); err != nil || info.Mode().Perm() != 0o500 ||
 				read(t, paths["v"]+"/kept") != "kept" {
-				t.Errorf("%s %s: made again: %v, %v", c.name, medium, info, err)
+				t.Errorf("%s %s: after the second Prepare: %v, error %v", c.name, medium, info, err)
 			}
 			if err := set.Teardown(t.Context()); err != nil {
 				t.Error(err)
@@ -72,7 +72,7 @@ func TestEmptyDirMode(t *testing.T) {
 	}
 }
 
-// An agent that is killed while it creates an emptyDir leaves none that looks complete.
+// After a kill of the agent while it creates an emptyDir, the next Prepare creates the emptyDir again.
 func TestEmptyDirAfterInterruptedSetup(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}
@@ -82,10 +82,10 @@ func TestEmptyDirAfterInterruptedSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(paths["v"]); err != nil || info.Mode().Perm() != 0o777 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the emptyDir is %v, error %v", info, err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(paths["v"])); err != nil || len(left) != 1 {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("folders: %v, error %v, want one", left, err)
 	}
 }
 
@@ -108,12 +108,12 @@ func TestMemorySize(t *testing.T) {
 		containers []corev1.Container
 		want       int64
 	}{
-		{"what the node has", "", limited(""), 1 << 30},
-		{"what the containers may use", "", limited("64Mi", "64Mi"), 128 << 20},
-		{"one container may use all", "", limited("64Mi", ""), 1 << 30},
-		{"its own limit", "1Mi", limited("64Mi"), 1 << 20},
-		{"its own limit beyond the containers'", "1Gi", limited("64Mi"), 64 << 20},
-		{"containers' limits beyond the node", "", limited("8Gi"), 1 << 30},
+		{"memory of the node", "", limited(""), 1 << 30},
+		{"limits of all containers", "", limited("64Mi", "64Mi"), 128 << 20},
+		{"one container without limit", "", limited("64Mi", ""), 1 << 30},
+		{"sizeLimit", "1Mi", limited("64Mi"), 1 << 20},
+		{"sizeLimit above the limits of containers", "1Gi", limited("64Mi"), 64 << 20},
+		{"limits of containers above the node", "", limited("8Gi"), 1 << 30},
 	} {
 		m := &mounter{mounted: map[string]int64{}}
 		set := volume.Set{Dir: t.TempDir(), Mounter: m}
@@ -132,7 +132,7 @@ func TestMemorySize(t *testing.T) {
 	}
 }
 
-// A volume in memory cannot exceed its size limit.
+// A volume in memory does not grow beyond its size limit.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: needsMounts(t)}
@@ -144,14 +144,14 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if err := os.WriteFile(paths["v"]+"/x", make([]byte, 128<<10), 0o600); err == nil ||
 		!strings.Contains(err.Error(), "no space left") {
-		t.Errorf("128 KiB fit into 64: %v", err)
+		t.Errorf("a write of 128 KiB to a volume of 64 KiB returned %v", err)
 	}
 	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// pages notes the sizes of huge pages.
+// pages is a mounter that records the size of huge pages.
 type pages struct {
 	mount.Folders
 	size int64
@@ -190,7 +190,7 @@ func TestHugePages(t *testing.T) {
 		_, err := set.Prepare(t.Context(), facts)
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) ||
 			m.size != c.want {
-			t.Errorf("%s %v: %d, %v", c.medium, c.asked, m.size, err)
+			t.Errorf("%s %v: page size %d, error %v", c.medium, c.asked, m.size, err)
 		}
 	}
 }

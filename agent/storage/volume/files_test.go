@@ -13,11 +13,11 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// The pod's group can read files with content from the API, whatever their modes.
+// The group of the pod can read files with content from the API, regardless of their modes.
 func TestFilesOfGroup(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("left out: giving files to a group needs root")
+		t.Skip("skipped: only root can change the group of files")
 	}
 	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}},
 		secret: &corev1.Secret{Data: map[string][]byte{"a": []byte("1")}}}
@@ -41,7 +41,7 @@ func TestFilesOfGroup(t *testing.T) {
 	}
 	for name, dir := range paths {
 		if group, mode := groupAndMode(t, dir); group != 4711 || mode != os.ModeSetgid|0o755 {
-			t.Errorf("%s: top: %d, %v", name, group, mode)
+			t.Errorf("%s: the root of the volume has the group %d and the mode %v", name, group, mode)
 		}
 		for file, want := range map[string]os.FileMode{"open": 0o666, "shut": 0o440, "theirs": 0o640} {
 			info, err := os.Stat(filepath.Join(dir, file))
@@ -61,7 +61,7 @@ func TestFilesOfGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after, _ := os.Readlink(dir + "/..data"); after != before {
-			t.Errorf("%s: written again", name)
+			t.Errorf("%s: the second Prepare wrote the files again", name)
 		}
 	}
 }
@@ -79,9 +79,9 @@ func TestImmutable(t *testing.T) {
 	for range 2 {
 		paths, err := set.Prepare(t.Context(), facts)
 		if err != nil || read(t, paths["v"]+"/a") != "1" || read(t, paths["s"]+"/a") != "1" {
-			t.Errorf("%v, %v", paths, err)
+			t.Errorf("paths %v, error %v", paths, err)
 		}
-		*src = source{} // deleted
+		*src = source{} // the objects are deleted
 	}
 }
 
@@ -120,7 +120,7 @@ func TestMissingKeys(t *testing.T) {
 		_, err := set.Prepare(t.Context(), podWith(corev1.Volume{Name: "v", VolumeSource: c.source}))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(),
 			`MountVolume.SetUp failed for volume "v" : `) || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%v, want %q", err, c.want)
+			t.Errorf("error %v, want %q", err, c.want)
 		}
 	}
 }

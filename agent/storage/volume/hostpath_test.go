@@ -23,7 +23,7 @@ func TestHostPath(t *testing.T) {
 	defer listener.Close()
 	block := unix.Mknod(dir+"/block", unix.S_IFBLK|0o600, int(unix.Mkdev(7, 0))) == nil
 	if !block {
-		t.Log("block devices left out: none can be made here")
+		t.Log("skipped: cannot create a block device")
 	}
 	const failed = "hostPath type check failed: "
 	for _, c := range []struct {
@@ -62,14 +62,14 @@ func TestHostPath(t *testing.T) {
 		facts := podWith(
 			corev1.Volume{Name: "h",
 				VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}}})
-		paths, err := set.Prepare(t.Context(), withGroup(facts, new(int64(4711)))) // which is never for these
+		paths, err := set.Prepare(t.Context(), withGroup(facts, new(int64(4711)))) // hostPath volumes ignore the fsGroup
 		if c.err == "" && (err != nil || paths["h"] != c.path) ||
 			c.err != "" && (err == nil || err.Error() != `MountVolume.SetUp failed for volume "h" : `+c.err) {
 			t.Errorf("%s %s: %v %v, want %q", c.kind, c.path, paths, err, c.err)
 		}
 	}
 	if group, _ := groupAndMode(t, dir); group == 4711 {
-		t.Error("a folder of the host was given to the pod's group")
+		t.Error("a folder of the host has the fsGroup of the pod")
 	}
 	for path, want := range map[string]os.FileMode{dir + "/new/deep": os.ModeDir | 0o755, dir + "/made": 0o644} {
 		if info, err := os.Stat(path); err != nil || info.Mode() != want {

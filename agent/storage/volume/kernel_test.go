@@ -16,12 +16,12 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// needsMounts skips a test on a machine that lets us mount nothing.
+// needsMounts skips a test if this process cannot mount.
 func needsMounts(t testing.TB) mount.Kernel {
 	t.Helper()
 	dir := t.TempDir()
 	if err := (mount.Kernel{}).Tmpfs(dir, mount.Tmpfs{Mode: 0o700}); err != nil {
-		t.Skipf("left out: nothing can be mounted here: %v", err)
+		t.Skipf("skipped: cannot mount: %v", err)
 	}
 	if err := (mount.Kernel{}).Unmount(dir); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func needsMounts(t testing.TB) mount.Kernel {
 	return mount.Kernel{}
 }
 
-// mountsBelow are the lines of the kernel's table about dir and what is in it.
+// mountsBelow returns the lines of the mount table about dir and paths below it.
 func mountsBelow(t testing.TB, dir string) (lines []string) {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")
@@ -54,8 +54,8 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// A container that swaps a folder for a link that leads out, as fast as it can,
-// never gets to see what is outside (CVE-2017-1002101, CVE-2021-25741).
+// A container that constantly swaps a folder and a link to a folder outside of the volume never sees files outside of
+// the volume (CVE-2017-1002101, CVE-2021-25741).
 func TestSubPathRace(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
@@ -94,7 +94,7 @@ func TestSubPathRace(t *testing.T) {
 		if i%2 == 1 {
 			path += "/file"
 		}
-		data, err := os.ReadFile(path) // as the runtime does, a moment later
+		data, err := os.ReadFile(path) // like the runtime, a moment later
 		if err != nil || string(data) != "inside" {
 			t.Fatalf("round %d: the container sees %q, %v", i, data, err)
 		}
@@ -102,16 +102,16 @@ func TestSubPathRace(t *testing.T) {
 	}
 	close(stop)
 	if n := <-swapped; shown < 1000 || refused < 100 || n < 1000 {
-		t.Errorf("it was no race: shown %d times, refused %d times, swapped %d times", shown, refused, n)
+		t.Errorf("too few races: mounted %d times, rejected %d times, swapped %d times", shown, refused, n)
 	}
 	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, set.Dir); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+		t.Errorf("mounts left: %v", left)
 	}
 	if read(t, outside+"/sub/file") != "outside" {
-		t.Error("outside was changed")
+		t.Error("a file outside of the volume changed")
 	}
 }
 
@@ -150,44 +150,43 @@ func TestSubPath(t *testing.T) {
 			t.Errorf("%s: %v, %v", made, info.Mode(), err)
 		}
 	}
-	prepare() // of the container's next instance
+	prepare() // for the next instance of the container
 	if left := mountsBelow(t, set.Dir); len(left) != 3 {
-		t.Errorf("mounted again: %v", left)
+		t.Errorf("mounts after the second call: %v, want 3", left)
 	}
-	// Another file in the place of the first: a process that has it open keeps it, one that starts
-	// now sees the new one.
+	// After the replacement of the file, the running container still sees the old file, and the next one the new file.
 	write(t, dir+"/next", "two")
 	if err := os.Rename(dir+"/next", dir+"/file"); err != nil {
 		t.Fatal(err)
 	}
 	if read(t, paths[0]) != "one" {
-		t.Error("the running container sees another file")
+		t.Error("the running container sees the new file")
 	}
 	prepare()
 	if read(t, paths[0]) != "two" {
 		t.Error("the next container sees the old file")
 	}
-	// A folder in the place of the file.
+	// A folder replaces the file.
 	if err := errors.Join(os.Remove(dir+"/file"), os.Mkdir(dir+"/file", 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	prepare()
 	if info, err := os.Stat(paths[0]); err != nil || !info.IsDir() {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the mount of the folder is %v, error %v", info, err)
 	}
-	// Whoever takes it down knows only the disk.
+	// Teardown needs only the folder of the pod, as after a restart.
 	if err := (&volume.Set{Dir: set.Dir, Mounter: m}).Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, set.Dir); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+		t.Errorf("mounts left: %v", left)
 	}
 	if read(t, dir+"/real/file") != "linked" {
-		t.Error("the volume was emptied")
+		t.Error("Teardown removed files of the volume")
 	}
 }
 
-// A subPath of a ConfigMap shows what was there when the container started.
+// A subPath of a ConfigMap shows the content at the start of the container.
 func TestSubPathOfConfigMap(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]volume.Mounter{"mounted": needsMounts(t), "folders": mount.Folders{}} {
@@ -225,7 +224,7 @@ func TestSubPathOfConfigMap(t *testing.T) {
 	}
 }
 
-// Nothing is removed through a mount, wherever below the pod's folder it is and.
+// Teardown removes nothing through a mount anywhere below the folder of the pod, even if unmounting fails.
 func TestRemovalStopsAtMounts(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
@@ -243,33 +242,33 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 	bind(precious, inside)
 	bind(precious+"/data/file", mustFile(t, dir+"/volumes/kubernetes.io~empty-dir/v/file"))
 	bind(precious, mustDir(t, dir+"/volumes/kubernetes.io~local-volume/pv"))
-	bind(precious, dir+"/volumes/kubernetes.io~local-volume/pv") // twice
+	bind(precious, dir+"/volumes/kubernetes.io~local-volume/pv") // a second mount
 	bind(precious, mustDir(t, dir+"/elsewhere/deep"))
 	if err := (&volume.Set{Dir: dir, Mounter: stuck{m}}).Teardown(t.Context()); !errors.Is(err, syscall.EPERM) {
-		t.Errorf("unmounting fails: %v", err)
+		t.Errorf("Teardown with a failing unmount returned %v", err)
 	}
 	if len(mountsBelow(t, dir)) != 5 || read(t, precious+"/data/file") != "precious" {
-		t.Errorf("after a failure: %v", mountsBelow(t, dir))
+		t.Errorf("mounts after the failure: %v", mountsBelow(t, dir))
 	}
 	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "still mounted") {
-		t.Errorf("who cannot unmount: %v", err)
+		t.Errorf("Teardown of a process that cannot unmount returned %v", err)
 	}
 	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, dir); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+		t.Errorf("mounts left: %v", left)
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is still there: %v", err)
+		t.Errorf("the folder still exists: %v", err)
 	}
 	if read(t, precious+"/data/file") != "precious" {
-		t.Error("removed through a mount")
+		t.Error("Teardown removed a file through a mount")
 	}
 }
 
-// stuck cannot unmount.
+// stuck is a mounter whose Unmount fails.
 type stuck struct{ mount.Kernel }
 
 func (stuck) Unmount(string) error { return syscall.EPERM }
@@ -288,7 +287,7 @@ func mustFile(t *testing.T, path string) string {
 	return path
 }
 
-// A file system in memory that is in use when it is unmounted is removed nevertheless.
+// Teardown unmounts a tmpfs even if it is in use.
 func TestBusyTmpfs(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
@@ -309,12 +308,11 @@ func TestBusyTmpfs(t *testing.T) {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, set.Dir); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+		t.Errorf("mounts left: %v", left)
 	}
 }
 
-// Folders nested deeper than a path can be long, as a container can create them, are
-// removed, too.
+// RemoveAll removes folders that are nested deeper than the maximum length of a path. A container can create these.
 func TestRemovalOfDeepFolders(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pod")
@@ -338,12 +336,11 @@ func TestRemovalOfDeepFolders(t *testing.T) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(left) > 0 {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("folders left: %v, error %v", left, err)
 	}
 }
 
-// Mounts of a privileged container in a volume are visible on the host, and are removed with
-// the pod.
+// Mounts of a privileged container in a volume are visible on the host. Teardown unmounts them.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
@@ -355,7 +352,7 @@ func TestShare(t *testing.T) {
 			{Name: "v", MountPath: "/v", MountPropagation: new(corev1.MountPropagationBidirectional)},
 		}}}
 		var dir string
-		for range 2 { // the second time is another agent's
+		for range 2 { // the second time as the next agent
 			paths, err := set.Prepare(t.Context(), facts)
 			if err != nil {
 				t.Fatal(err)
@@ -373,55 +370,54 @@ func TestShare(t *testing.T) {
 			t.Error(err)
 		}
 		if left := mountsBelow(t, set.Dir); len(left) > 0 {
-			t.Errorf("%q: still mounted: %v", medium, left)
+			t.Errorf("%q: mounts left: %v", medium, left)
 		}
 	}
 }
 
-// The pod's huge pages are a file system of their size.
+// Huge mounts a hugetlbfs with the page size and the size of the volume.
 func TestHugePagesAreMounted(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
 	dir := t.TempDir()
 	if err := m.Huge(dir, mount.Tmpfs{Mode: 0o777, Page: 2 << 20, Size: 4 << 20}); err != nil {
-		t.Skipf("left out: this kernel has no huge pages of 2 MiB: %v", err)
+		t.Skipf("skipped: this kernel has no huge pages of 2 MiB: %v", err)
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Bsize != 2<<20 || st.Blocks != 2 {
-		t.Errorf("%+v, %v", st, err)
+		t.Errorf("statfs %+v, error %v", st, err)
 	}
 	if err := mount.RemoveAll(dir, m); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, dir); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+		t.Errorf("mounts left: %v", left)
 	}
 }
 
-// A file system whose server has died allows neither reads nor removals; it is
-// unmounted.
+// Teardown unmounts a FUSE file system whose server has exited, although reads and removals fail.
 func TestDeadFileSystem(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		t.Skipf("left out: this machine has no FUSE: %v", err)
+		t.Skipf("skipped: this machine has no FUSE: %v", err)
 	}
 	dir := filepath.Join(t.TempDir(), "pod")
 	at := mustDir(t, dir+"/volumes/kubernetes.io~empty-dir/v/fuse")
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd())
 	if err := unix.Mount("fuse", at, "fuse", 0, options); err != nil {
 		device.Close()
-		t.Skipf("left out: FUSE cannot be mounted here: %v", err)
+		t.Skipf("skipped: cannot mount FUSE: %v", err)
 	}
 	device.Close()
 	if _, err := os.ReadDir(at); !errors.Is(err, unix.ENOTCONN) {
-		t.Fatalf("it is not dead: %v", err)
+		t.Fatalf("reading the file system without a server returned %v", err)
 	}
 	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(t, dir); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+		t.Errorf("mounts left: %v", left)
 	}
 }

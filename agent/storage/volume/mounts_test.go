@@ -15,7 +15,7 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// mountsOf are the mounts of a container c whose volume "v" lies at dir.
+// mountsOf returns the mounts of a container with the volume "v" at dir.
 func mountsOf(t *testing.T, m volume.Mounter, dir string, vars []env.Var, can volume.Features,
 	list ...corev1.VolumeMount) ([]*cri.Mount, error) {
 	t.Helper()
@@ -37,15 +37,15 @@ func TestMounts(t *testing.T) {
 		corev1.VolumeMount{Name: "v", MountPath: "/b", SubPathExpr: "x/$(NAME)"})
 	if err != nil || len(got) != 2 || !got[0].Readonly || got[1].Readonly || got[0].HostPath != dir ||
 		got[1].HostPath != dir+"/x/n" {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("mounts %v, error %v", got, err)
 	}
 	if _, err := mountsOf(t, mount.Folders{}, dir, nil, volume.Features{},
 		corev1.VolumeMount{Name: "none", MountPath: "/a"}); !errors.Is(err, env.ErrConfig) {
-		t.Errorf("no such volume: %v", err)
+		t.Errorf("mount of an unknown volume: %v", err)
 	}
 }
 
-// Volumes with content from the API are read-only in containers, whatever the mounts request.
+// Volumes with content from the API are read-only in containers, regardless of the mounts.
 func TestReadOnlyKinds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,9 +86,9 @@ func TestFeatures(t *testing.T) {
 		err       string
 	}{
 		{"disabled", mode(corev1.RecursiveReadOnlyDisabled), volume.Features{RecursiveReadOnly: true}, false, ""},
-		{"if possible, and it is", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{RecursiveReadOnly: true}, true,
+		{"if possible, supported", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{RecursiveReadOnly: true}, true,
 			""},
-		{"if possible, and it is not", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{}, false, ""},
+		{"if possible, unsupported", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{}, false, ""},
 		{"enabled", mode(corev1.RecursiveReadOnlyEnabled), volume.Features{RecursiveReadOnly: true}, true, ""},
 		{"enabled without support", mode(corev1.RecursiveReadOnlyEnabled), volume.Features{}, false,
 			`volume "v" requested recursive read-only mode, but it is not supported by the runtime`},
@@ -110,7 +110,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// An image is mounted by the runtime, read-only, and only as it can be.
+// The runtime mounts an image read-only. A mount with options that it does not support for images is an error.
 func TestImageMounts(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Images: map[string]string{"v": "sha256:1"}}
@@ -157,7 +157,7 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
-func TestSubPathIsRefused(t *testing.T) {
+func TestSubPathIsRejected(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, to := range map[string]string{"absolute": "/etc", "up": "../..", "dangling": "nowhere"} {
@@ -189,6 +189,6 @@ func TestSubPathIsRefused(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "x")); err == nil {
-		t.Error("a folder was made outside of the volume")
+		t.Error("a folder was created outside of the volume")
 	}
 }

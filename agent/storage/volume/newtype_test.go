@@ -19,7 +19,7 @@ import (
 	api "monopod/apiserver/kit/volume"
 )
 
-// iscsi is a type of volumes that only this file knows.
+// iscsi returns a volume type that exists only in this test.
 func iscsi() api.Type {
 	return api.Type{
 		Default: func(v *corev1.VolumeSource) { v.ISCSI.FSType = "ext4" },
@@ -49,7 +49,7 @@ func iscsi() api.Type {
 	}
 }
 
-// A type of volumes is one entry, for the API and the node.
+// A new volume type needs only one entry for the API and the node.
 func TestNewTypeIsOneEntry(t *testing.T) {
 	t.Parallel()
 	types := maps.Clone(api.All())
@@ -60,13 +60,13 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 			SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}})
 	v, at := &facts.Pod.Spec.Volumes[0], field.NewPath("volumes")
 	if types.Default(&v.VolumeSource); v.ISCSI.FSType != "ext4" {
-		t.Error("it has no defaults")
+		t.Error("the volume has no defaults")
 	}
 	if errs := types.Validate(facts.Pod.Spec.Volumes, at); len(errs) != 1 || errs[0].Field != "volumes[0].iscsi.iqn" {
 		t.Errorf("validation: %v", errs)
 	}
 	if v.ISCSI.IQN = "iqn.2020-01.org"; len(types.Validate(facts.Pod.Spec.Volumes, at)) != 0 {
-		t.Error("a valid one is refused")
+		t.Error("a valid volume is rejected")
 	}
 	if got := types.Warnings(facts.Pod.Spec.Volumes, at); len(got) != 1 || got[0] != "volumes[0].iscsi: the disk is slow" {
 		t.Errorf("warnings: %v", got)
@@ -74,7 +74,7 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 	var refers []string
 	types.References(facts.Pod, func(resource, name string) { refers = append(refers, resource+"/"+name) })
 	if len(refers) != 1 || refers[0] != "secrets/chap" || !types.Block(v) {
-		t.Errorf("refers to %v, block %v", refers, types.Block(v))
+		t.Errorf("references %v, block %v", refers, types.Block(v))
 	}
 
 	var plugin string
@@ -82,7 +82,7 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 	set.Saw = func(_, p string, _ time.Duration, _ error) { plugin = p }
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil || plugin != "kubernetes.io/iscsi" {
-		t.Fatalf("%v, plugin %q", err, plugin)
+		t.Fatalf("error %v, plugin %q", err, plugin)
 	}
 	if _, err := os.Stat(filepath.Join(paths["v"], "p")); err != nil {
 		t.Error(err)
@@ -90,7 +90,7 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}
 	mounts, err := set.Mounts(facts.Pod, c, paths, nil, volume.Features{})
 	if err != nil || len(mounts) != 1 || mounts[0].HostPath != paths["v"] || !mounts[0].Readonly {
-		t.Errorf("%v, %v", mounts, err)
+		t.Errorf("mounts %v, error %v", mounts, err)
 	}
 	if limit, counts := types.Usage(v); !counts || limit.String() != "1Gi" {
 		t.Errorf("usage: %v %v", limit, counts)
@@ -99,16 +99,16 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(paths["v"]); err == nil {
-		t.Error("it is still there")
+		t.Error("the folder of the volume still exists")
 	}
 	set.Types = nil
 	if _, err := set.Prepare(t.Context(), facts); err == nil ||
 		!strings.Contains(err.Error(), "volumes of type iscsi are not supported") {
-		t.Errorf("without its entry: %v", err)
+		t.Errorf("volume without the entry: %v", err)
 	}
 }
 
-// Types have the names of the fields of the API's objects.
+// Each type has the name of a field in the objects of the API.
 func TestTypesAreFields(t *testing.T) {
 	t.Parallel()
 	for name := range api.All() {

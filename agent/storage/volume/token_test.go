@@ -23,7 +23,7 @@ func apiAccess() corev1.Volume {
 	}}}
 }
 
-// Credentials are stored in memory, and a new token replaces all files in one step.
+// Credentials are in memory. A new token replaces all files atomically.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	m := &mounter{mounted: map[string]int64{}}
@@ -38,7 +38,7 @@ func TestToken(t *testing.T) {
 	}
 	dir := paths["v"]
 	if _, ok := m.mounted[dir]; !ok {
-		t.Errorf("%s is on the disk: %v", dir, m.mounted)
+		t.Errorf("%s is not a tmpfs: %v", dir, m.mounted)
 	}
 	if read(t, dir+"/token") != "one" || read(t, dir+"/ca.crt") != "PEM" {
 		t.Error("wrong content")
@@ -50,7 +50,7 @@ func TestToken(t *testing.T) {
 	}
 	after, _ := os.Readlink(filepath.Join(dir, "..data"))
 	if read(t, dir+"/token") != "two" || before == after {
-		t.Errorf("not replaced as a whole: %s, %s", before, after)
+		t.Errorf("the files were not replaced atomically: version %s, then %s", before, after)
 	}
 	set.Token = func(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) {
 		return "", errors.New("no token")
@@ -72,11 +72,11 @@ func TestTokenMode(t *testing.T) {
 		group      *int64
 		want       os.FileMode
 	}{
-		"unspecified":          {[]corev1.Container{{}}, nil, 0o644},
-		"one user":             {[]corev1.Container{as(me), as(me)}, nil, 0o600},
-		"one of two says":      {[]corev1.Container{as(me), {}}, nil, 0o644},
-		"a group":              {[]corev1.Container{{}}, new(int64(os.Getgid())), 0o640},
-		"a user and the group": {[]corev1.Container{as(me)}, new(int64(os.Getgid())), 0o640},
+		"unspecified":    {[]corev1.Container{{}}, nil, 0o644},
+		"one user":       {[]corev1.Container{as(me), as(me)}, nil, 0o600},
+		"one of two":     {[]corev1.Container{as(me), {}}, nil, 0o644},
+		"group":          {[]corev1.Container{{}}, new(int64(os.Getgid())), 0o640},
+		"user and group": {[]corev1.Container{as(me)}, new(int64(os.Getgid())), 0o640},
 	} {
 		set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}},
 			Source: &source{configMap: &corev1.ConfigMap{Data: map[string]string{"ca.crt": "PEM"}}},

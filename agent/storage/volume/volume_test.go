@@ -15,7 +15,7 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// mounter notes what is mounted.
+// mounter records mounts and their sizes.
 type mounter struct {
 	mount.Folders
 	mounted map[string]int64
@@ -44,7 +44,7 @@ func mounting(volume string) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volume, MountPath: "/" + volume}}
 }
 
-// A volume that no container uses is not set up, whatever it lacks.
+// A volume that no container uses is not set up, even if its setup would fail.
 func TestUnusedVolume(t *testing.T) {
 	t.Parallel()
 	facts := podWith(corev1.Volume{Name: "v",
@@ -52,7 +52,7 @@ func TestUnusedVolume(t *testing.T) {
 	facts.Pod.Spec.Containers[0].VolumeMounts = nil
 	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}}
 	if paths, err := set.Prepare(t.Context(), facts); err != nil || len(paths) > 0 {
-		t.Errorf("%v, %v", paths, err)
+		t.Errorf("paths %v, error %v", paths, err)
 	}
 }
 
@@ -106,12 +106,12 @@ func TestConfigMap(t *testing.T) {
 	version, _ := os.Readlink(dir + "/..data")
 	prepare()
 	if again, _ := os.Readlink(dir + "/..data"); again != version {
-		t.Error("the same content was written again")
+		t.Error("Prepare wrote unchanged content again")
 	}
 	src.configMap = &corev1.ConfigMap{Data: map[string]string{"a": "changed", "d": "new"}}
 	prepare()
 	if read(t, dir+"/a") != "changed" || read(t, dir+"/d") != "new" {
-		t.Error("the update does not show")
+		t.Error("the volume does not have the updated content")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -124,13 +124,13 @@ func TestConfigMap(t *testing.T) {
 		}
 	}
 	if !slices.Equal(names, []string{"..data", "a", "d"}) || len(entries) != 4 {
-		t.Errorf("the volume holds %v", entries)
+		t.Errorf("the volume contains %v", entries)
 	}
 	if err := set.Teardown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(set.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the folder is still there")
+		t.Error("the folder still exists")
 	}
 }
 func TestItems(t *testing.T) {
@@ -140,15 +140,15 @@ func TestItems(t *testing.T) {
 	paths, err := set.Prepare(t.Context(),
 		podWith(configMapVolume(corev1.KeyToPath{Key: "a", Path: "deep/er/x", Mode: new(int32(0o444))})))
 	if err != nil || read(t, paths["v"]+"/deep/er/x") != "1" {
-		t.Errorf("%v %v", paths, err)
+		t.Errorf("paths %v, error %v", paths, err)
 	}
 	for _, bad := range []string{"../x", "/x", "a/../../x", "..x"} {
 		if _, err := set.Prepare(t.Context(), podWith(configMapVolume(corev1.KeyToPath{Key: "a", Path: bad}))); err == nil {
-			t.Errorf("path %q was taken", bad)
+			t.Errorf("Prepare accepted the path %q", bad)
 		}
 	}
 	if _, err := set.Prepare(t.Context(), podWith(configMapVolume(corev1.KeyToPath{Key: "z", Path: "z"}))); err == nil {
-		t.Error("a key that is not there was taken")
+		t.Error("Prepare accepted a key that does not exist")
 	}
 	src.configMap = nil
 	if _, err := set.Prepare(t.Context(), podWith(configMapVolume())); err == nil ||
@@ -174,15 +174,15 @@ func TestSecretAndMemoryAreMounted(t *testing.T) {
 	)
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil || read(t, paths["s"]+"/k") != "v" || len(m.mounted) != 2 {
-		t.Errorf("%v %v %v", paths, m.mounted, err)
+		t.Errorf("paths %v, mounts %v, error %v", paths, m.mounted, err)
 	}
 	if err := set.Teardown(t.Context()); err != nil || len(m.mounted) != 0 {
-		t.Errorf("still mounted: %v, %v", m.mounted, err)
+		t.Errorf("mounts left: %v, error %v", m.mounted, err)
 	}
 	m.fail = os.ErrPermission
 	if _, err := set.Prepare(t.Context(), facts); err == nil || !strings.Contains(err.Error(), "cannot mount a tmpfs") ||
 		strings.Contains(err.Error(), `"s"`) {
-		t.Errorf("a machine that does not let us mount: %v", err)
+		t.Errorf("error without the permission to mount: %v", err)
 	}
 }
 
@@ -199,6 +199,6 @@ func TestProjectedAndDownward(t *testing.T) {
 				{DownwardAPI: &corev1.DownwardAPIProjection{Items: labels}},
 			}}}}))
 	if err != nil || read(t, paths["p"]+"/a") != "1" || read(t, paths["p"]+"/labels") != "app=\"web\"\ntier=\"x\"" {
-		t.Errorf("%v %v", paths, err)
+		t.Errorf("paths %v, error %v", paths, err)
 	}
 }

@@ -19,7 +19,7 @@ func prefixes(s ...string) []netip.Prefix {
 	return out
 }
 
-func TestLivingPodsAreFound(t *testing.T) {
+func TestUsedAddresses(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/24", "fd88::/64")
 	boot, err := BootID()
@@ -31,12 +31,12 @@ func TestLivingPodsAreFound(t *testing.T) {
 	if _, err := p.Allocate(lives); err != nil {
 		t.Fatal(err)
 	}
-	mustAllocate(t, p, alive("of an earlier boot"))
+	mustAllocate(t, p, alive("earlier-boot"))
 	used, err := p.Used()
 	slices.SortFunc(used, netip.Addr.Compare)
 	if want := []netip.Addr{netip.MustParseAddr("10.88.7.2"), netip.MustParseAddr("fd88::2")}; err != nil ||
 		!slices.Equal(used, want) {
-		t.Errorf("used: %s, %v, want %s", used, err, want)
+		t.Errorf("used addresses %s, error %v, want %s", used, err, want)
 	}
 }
 
@@ -55,7 +55,7 @@ func mustAllocate(t *testing.T, p Pool, h Holder) string {
 
 func TestAddressesAreReusedLast(t *testing.T) {
 	t.Parallel()
-	p := testPool(t, "10.88.7.0/29") // .2 to .6
+	p := testPool(t, "10.88.7.0/29") // the addresses .2 to .6
 	var got []string
 	for _, c := range []string{"a", "b", "c"} {
 		got = append(got, mustAllocate(t, p, alive(c)))
@@ -71,7 +71,7 @@ func TestAddressesAreReusedLast(t *testing.T) {
 		t.Error(diff)
 	}
 	if _, err := p.Allocate(alive("g")); err == nil {
-		t.Error("a sixth address out of five")
+		t.Error("Allocate returned a sixth address from a pool of five")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestLeakedAddressesAreReleased(t *testing.T) {
 	mustAllocate(t, p, alive("runs"))
 	mustAllocate(t, p, Holder{Container: "ns-gone", IfName: "eth0", Netns: "/nowhere", Boot: "b"})
 	mustAllocate(t, p, Holder{Container: "booted", IfName: "eth0", Netns: "/proc/self/ns/net", Boot: "an earlier boot"})
-	if err := os.WriteFile(filepath.Join(p.Folder(), "10.88.7.5"), nil, 0o644); err != nil { // cut short by a crash
+	if err := os.WriteFile(filepath.Join(p.Folder(), "10.88.7.5"), nil, 0o644); err != nil { // truncated by a crash
 		t.Fatal(err)
 	}
 	for _, c := range []string{"p", "q", "r", "s"} {
@@ -92,7 +92,7 @@ func TestLeakedAddressesAreReleased(t *testing.T) {
 	}
 }
 
-// The holder of an unreadable file is unknown, so the address is not allocated.
+// If the file of an address is not readable, its holder is unknown, and the pool does not allocate the address.
 func TestUnreadableHolderKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/29")
@@ -101,11 +101,11 @@ func TestUnreadableHolderKeepsItsAddress(t *testing.T) {
 	}
 	for _, c := range []string{"a", "b", "c", "d"} {
 		if ip := mustAllocate(t, p, alive(c)); ip == "10.88.7.4" {
-			t.Errorf("%s was given away", ip)
+			t.Errorf("the pool allocated %s", ip)
 		}
 	}
 	if ip, err := p.Allocate(alive("e")); err == nil {
-		t.Errorf("%s was given away", ip)
+		t.Errorf("the pool allocated %s", ip)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestRepeatedAllocationReturnsSameAddress(t *testing.T) {
 	}
 }
 
-func TestReleaseOfNothing(t *testing.T) {
+func TestReleaseOfUnknownContainer(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/24")
 	mustAllocate(t, p, alive("a"))
@@ -128,15 +128,15 @@ func TestReleaseOfNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if holders, err := p.Holders(); err != nil || len(holders) != 1 {
-		t.Errorf("holders %v, %v; want the one of another", holders, err)
+		t.Errorf("holders %v, error %v; want one of another container", holders, err)
 	}
 	p.Dir = filepath.Join(p.Dir, "not", "there")
 	if err := p.Release("unknown", "eth0", nil); err != nil {
-		t.Errorf("in a folder that is not there: %v", err)
+		t.Errorf("release in a folder that does not exist: %v", err)
 	}
 }
 
-// Both families wrap around on their own; a pod that gets no address of one has none of the other.
+// The families wrap around independently. Allocate returns addresses of both families or none.
 func TestAddressesOfBothFamilies(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/29", "fd88::/64")
@@ -144,11 +144,11 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 		ips, err := p.Allocate(alive(string(rune('a' + i))))
 		if want := netip.AddrFrom4([4]byte{10, 88, 7, byte(2 + i)}); err != nil || len(ips) != 2 || ips[0] != want ||
 			ips[1].As16()[15] != byte(2+i) {
-			t.Fatalf("%s, %v", ips, err)
+			t.Fatalf("pod %d has the addresses %s, error %v", i, ips, err)
 		}
 	}
 	if _, err := p.Allocate(alive("f")); !errors.Is(err, errPoolEmpty) {
-		t.Errorf("a sixth address of five: %v", err)
+		t.Errorf("the allocation of a sixth address out of five returned %v", err)
 	}
 	if holders, err := p.Holders(); err != nil || len(holders) != 10 {
 		t.Errorf("holders: %v, %v", holders, err)
@@ -158,14 +158,14 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	}
 	ips, err := p.Allocate(alive("g"))
 	if err != nil || ips[0].String() != "10.88.7.3" || ips[1].String() != "fd88::7" {
-		t.Errorf("%s, %v", ips, err)
+		t.Errorf("addresses %s, error %v, want 10.88.7.3 and fd88::7", ips, err)
 	}
 	p.Subnets = prefixes("fd88::/64")
 	if err := os.WriteFile(p.lastFile(false), []byte("fd88::ffff"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := mustAllocate(t, p, alive("h")); got != "fd88::3" {
-		t.Errorf("after the last of 65,536: %s, want the first free", got)
+		t.Errorf("the address after fd88::ffff is %s, want fd88::3", got)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Three processes allocate and release in turn. Each knows what the others have done: no address has two holders, and
-// all are freed.
+// Three pools on one folder represent three processes, which allocate and release in random order: no address has two
+// holders, and no address leaks.
 func TestProcessesShareAPool(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/28")
@@ -32,7 +32,7 @@ func TestProcessesShareAPool(t *testing.T) {
 			}
 		} else if ips, err := p.Allocate(h); err == nil {
 			if other, taken := want[ips[0]]; taken {
-				t.Fatalf("%s of %s was allocated to %s, too", ips[0], other.Container, h.Container)
+				t.Fatalf("the address %s of %s was allocated to %s, too", ips[0], other.Container, h.Container)
 			}
 			want[ips[0]] = h
 		} else if !errors.Is(err, errPoolEmpty) || len(want) != 13 {
@@ -46,12 +46,12 @@ func TestProcessesShareAPool(t *testing.T) {
 	}
 }
 
-// On a full disk, addresses are released.
+// Release works on a full disk.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/29")
 	if err := unix.Mount("tmpfs", p.Dir, "tmpfs", 0, "size=128k"); err != nil {
-		t.Skipf("left out: cannot mount a small disk: %v", err)
+		t.Skipf("skipped: cannot mount a small tmpfs: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(p.Dir, unix.MNT_DETACH) })
 	if err := os.Mkdir(p.Folder(), 0o700); err != nil {
@@ -66,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 	} {
 		fill(t, p.Dir)
 		if ips, err := p.Allocate(alive("c")); !errors.Is(err, unix.ENOSPC) {
-			t.Errorf("allocated %v, %v", ips, err)
+			t.Errorf("allocated %v on a full disk, error %v", ips, err)
 		}
 		if err := release(); err != nil {
 			t.Errorf("release %s: %v", what, err)

@@ -29,15 +29,15 @@ func TestChoose(t *testing.T) {
 		taken []netip.Prefix
 		want  func(netip.Prefix) bool
 	}{
-		{"the same again", nil, nil, func(p netip.Prefix) bool { return p == first }},
-		{"kept", old, parsePrefixes("192.168.0.0/16"), func(p netip.Prefix) bool { return p == old[0] }},
-		{"kept no longer", old, parsePrefixes("10.95.255.128/25"), func(p netip.Prefix) bool { return p == first }},
-		{"next one", nil, []netip.Prefix{first}, func(p netip.Prefix) bool { return p != first && ipv4Range.Overlaps(p) }},
-		{"outside the half that is taken", nil, parsePrefixes("10.88.0.0/14"),
+		{"same choice", nil, nil, func(p netip.Prefix) bool { return p == first }},
+		{"previous subnet is free", old, parsePrefixes("192.168.0.0/16"), func(p netip.Prefix) bool { return p == old[0] }},
+		{"previous subnet is taken", old, parsePrefixes("10.95.255.128/25"), func(p netip.Prefix) bool { return p == first }},
+		{"first taken", nil, []netip.Prefix{first}, func(p netip.Prefix) bool { return p != first && ipv4Range.Overlaps(p) }},
+		{"half of the range is taken", nil, parsePrefixes("10.88.0.0/14"),
 			netip.MustParsePrefix("10.92.0.0/14").Overlaps},
 	} {
 		if got := (Plan{ID: "abc", Previous: tt.old, Taken: tt.taken}).Choose(); len(got) != 1 || !tt.want(got[0]) {
-			t.Errorf("%s: %s", tt.name, got)
+			t.Errorf("%s: chose %s", tt.name, got)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestSubnetHasTwiceAsManyAddressesAsPods(t *testing.T) {
 		got := planned(Plan{ID: "abc", Pods: pods}, parsePrefixes("10.88.0.0/24")...)[0]
 		if got.Bits() != want || got != got.Masked() || !ipv4Range.Contains(got.Addr()) ||
 			got.Contains(netip.MustParseAddr("10.88.0.1")) {
-			t.Errorf("%d pods: %s, want a /%d of what is free", pods, got, want)
+			t.Errorf("%d pods: chose %s, want a free /%d", pods, got, want)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 		t.Fatalf("chose %s", auto)
 	}
 	if other := planned(Plan{ID: "abc", Services: both}, auto...); other[0] == auto[0] || other[1] == auto[1] {
-		t.Errorf("chose %s again, which other links have", other)
+		t.Errorf("chose %s, which is taken", other)
 	}
 	for _, tt := range []struct {
 		name            string
@@ -82,10 +82,10 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 		{"given", parsePrefixes("10.1.0.0/24", "fd01::/64"), both, auto, "", parsePrefixes("10.1.0.0/24", "fd01::/64")},
 		{"given, in use", parsePrefixes("10.1.0.0/24", "fd01::/64"), both, auto, auto[0].Addr().Next().String(),
 			[]netip.Prefix{auto[0], parsePrefixes("fd01::/64")[0]}},
-		{"a family more", nil, both, parsePrefixes("10.88.7.0/24"), "10.88.7.9",
+		{"additional family", nil, both, parsePrefixes("10.88.7.0/24"), "10.88.7.9",
 			append(parsePrefixes("10.88.7.0/24"), auto[1])},
-		{"a family less", nil, both[:1], auto, "", auto[:1]},
-		{"a family less, in use", nil, both[:1], auto, auto[1].Addr().Next().String(), auto},
+		{"removed family", nil, both[:1], auto, "", auto[:1]},
+		{"removed family, in use", nil, both[:1], auto, auto[1].Addr().Next().String(), auto},
 		{"too small", nil, both[:1], parsePrefixes("10.88.7.0/28"), "", auto[:1]},
 		{"too small, in use", nil, both[:1], parsePrefixes("10.88.7.0/28"), "10.88.7.2", parsePrefixes("10.88.7.0/28")},
 	} {
@@ -101,7 +101,7 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 	}
 	for subnet, want := range map[string]int{"10.0.0.0/24": 253, "10.0.0.0/29": 5, "fd00::/64": 65533, "fd00::/120": 253} {
 		if got := Capacity(netip.MustParsePrefix(subnet)); got != want {
-			t.Errorf("%s has room for %d pods, want %d", subnet, got, want)
+			t.Errorf("the capacity of %s is %d, want %d", subnet, got, want)
 		}
 	}
 }

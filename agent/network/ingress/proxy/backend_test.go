@@ -63,14 +63,14 @@ func TestResolve(t *testing.T) {
 			Servers{addresses: []string{"10.0.0.2:8080"}}},
 		"ending": {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending",
 			"10.0.0.2 ready")}, Servers{addresses: []string{"10.0.0.2:8080"}}},
-		"only ending": {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending",
+		"only terminating": {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending",
 			"10.0.0.2 starting")}, Servers{addresses: []string{"10.0.0.1:8080"}}},
 		"h2c": {number(90), service("", grpc), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "fd00::1")},
 			Servers{addresses: []string{"[fd00::1]:9090"}, protocol: h2c}},
-		"https":           {named("tls"), service("", tls), nil, Servers{protocol: https}},
-		"https, not said": {over(number(80), "HTTPS"), service("", web), nil, Servers{protocol: https}},
-		"http after all":  {over(named("tls"), "HTTP"), service("", tls), nil, Servers{protocol: http1}},
-		"GRPC":            {over(number(80), "GRPC"), service("", web), nil, Servers{protocol: h2c}},
+		"https":              {named("tls"), service("", tls), nil, Servers{protocol: https}},
+		"https by port name": {over(number(80), "HTTPS"), service("", web), nil, Servers{protocol: https}},
+		"http by annotation": {over(named("tls"), "HTTP"), service("", tls), nil, Servers{protocol: http1}},
+		"GRPC":               {over(number(80), "GRPC"), service("", web), nil, Servers{protocol: h2c}},
 		"external": {number(80), service("ExternalName"), nil, Servers{addresses: []string{"db.example.com:80"},
 			external: true}},
 		"external name": {named("tls"), service("ExternalName", tls), nil,
@@ -88,10 +88,10 @@ func TestPick(t *testing.T) {
 	b := NewBackend(Target{})
 	now := time.Unix(1000, 0)
 	if e, c := b.pick(now, nil); e != nil || c.problem == "" {
-		t.Errorf("a new backend has %v", e)
+		t.Errorf("a new backend has the endpoint %v", e)
 	}
 	if !b.Set(Servers{addresses: []string{"a", "b", "c"}}) || b.Set(Servers{addresses: []string{"a", "b", "c"}}) {
-		t.Error("set reports whether the problem is another one")
+		t.Error("Set must report a changed problem, and only that")
 	}
 	count := func(tried ...*endpoint) string {
 		counts := map[string]int{}
@@ -108,21 +108,21 @@ func TestPick(t *testing.T) {
 	_, c := b.pick(now, nil)
 	first, second := c.endpoints[0], c.endpoints[1]
 	if got := count(first, second); got != "map[c:12]" {
-		t.Errorf("after two were tried: %s", got)
+		t.Errorf("requests after two endpoints failed: %s", got)
 	}
 	first.avoidUntil.Store(now.Add(time.Second).UnixNano())
 	if got := count(); !strings.HasPrefix(got, "map[b:") || strings.Contains(got, "a:") {
-		t.Errorf("one is avoided: %s", got)
+		t.Errorf("requests while one endpoint is avoided: %s", got)
 	}
 	if got := count(c.endpoints[1], c.endpoints[2]); got != "map[a:12]" {
-		t.Errorf("an avoided one is better than none: %s", got)
+		t.Errorf("requests if only the avoided endpoint is left: %s", got)
 	}
 	b.Set(Servers{addresses: []string{"a", "d"}})
 	if _, c := b.pick(now, nil); c.endpoints[0] != first {
-		t.Error("what is known of an endpoint is lost when another one comes")
+		t.Error("Set replaced the state of an existing endpoint")
 	}
 	now = now.Add(2 * time.Second)
 	if got := count(); got != "map[a:6 d:6]" {
-		t.Errorf("later: %s", got)
+		t.Errorf("requests after the avoidance: %s", got)
 	}
 }

@@ -29,7 +29,7 @@ func in(t *testing.T, test func(t *testing.T, s *stage)) {
 		s := newStage(t)
 		defer func() {
 			s.close()
-			time.Sleep(time.Second) // virtual: net/http gives a connection that it closes half of it
+			time.Sleep(time.Second) // virtual time, because net/http delays closing a connection by half a second
 		}()
 		test(t, s)
 	})
@@ -58,7 +58,7 @@ func TestRequestsReachTheirEndpointUnchanged(t *testing.T) {
 		for _, target := range []string{"/", "/a%2Fb/%20", "/x?a=1;b=2&c=%zz", "/a//b/../c", "/?"} {
 			send(target)
 			if got.RequestURI != target || got.Host != "a.com" {
-				t.Errorf("%s arrives as %s at %s", target, got.RequestURI, got.Host)
+				t.Errorf("%s arrives at the endpoint as %s with the host %s", target, got.RequestURI, got.Host)
 			}
 		}
 		expect := func(what string, h http.Header, want map[string]string) {
@@ -96,7 +96,7 @@ func TestRequestsReachTheirEndpointUnchanged(t *testing.T) {
 		expect("long id", send("/", "X-Request-Id: "+strings.Repeat("x", 200)),
 			map[string]string{"X-Request-Id": got.Header.Get("X-Request-Id")})
 		if len(got.Header.Get("X-Request-Id")) != 32 {
-			t.Error("a long request id is kept")
+			t.Error("the proxy forwarded a request ID that is too long")
 		}
 	})
 }
@@ -150,7 +150,7 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
-// A request whose body no endpoint has read leaves a connection that serves the next one.
+// A connection serves further requests after one whose body no endpoint has read.
 func TestUnreadBodies(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -177,7 +177,7 @@ func TestUnreadBodies(t *testing.T) {
 			}
 		}
 		if dialled != 1 {
-			t.Errorf("%d connections for one client", dialled)
+			t.Errorf("the client opened %d connections, want one", dialled)
 		}
 	})
 }
@@ -189,7 +189,7 @@ func TestRefusals(t *testing.T) {
 		s.endpoint("10.0.0.1:80", answers("ok"))
 		s.endpoint("10.0.0.2:80", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		s.endpoint("10.0.0.3:80", func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // net/http notices that the client is gone only after it
+			_, _ = io.Copy(io.Discard, r.Body) // net/http detects the disconnection of a client only after that
 			<-r.Context().Done()
 		})
 		s.endpoint("10.0.0.4:80", func(w http.ResponseWriter, _ *http.Request) {
@@ -230,7 +230,7 @@ func TestRefusals(t *testing.T) {
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.com/hangs", nil)
 		time.AfterFunc(time.Second, cancel)
 		if got := do(t, c, r); !strings.Contains(got, "canceled") {
-			t.Errorf("gone: %s", got)
+			t.Errorf("cancelled request: %s", got)
 		}
 		synctest.Wait()
 		codes := map[string]int{}
@@ -239,22 +239,22 @@ func TestRefusals(t *testing.T) {
 		}
 		if diff := cmp.Diff(map[string]int{"200": 2, "413": 2, "404": 1, "503": 1, "502": 4, "504": 2, "499": 1},
 			codes); diff != "" {
-			t.Errorf("access log: %s", diff)
+			t.Errorf("codes in the access log: %s", diff)
 		}
 		if last := logs.All()[0].ContextMap(); last["client"] != "192.0.2.1" || last["ingress"] != "default/ing" ||
 			last["endpoint"] != "10.0.0.1:80" || last["bytes"] != int64(2) {
-			t.Errorf("access log: %v", last)
+			t.Errorf("first entry of the access log: %v", last)
 		}
 		if n := value(t, s.metrics.requests.WithLabelValues("default", "ing", "5xx")); n != 7 {
-			t.Errorf("%v requests with 5xx are counted", n)
+			t.Errorf("counted %v requests with 5xx, want 7", n)
 		}
 		if n := value(t, s.metrics.requests.WithLabelValues("", "", "4xx")); n != 1 {
-			t.Errorf("%v requests without a rule are counted", n)
+			t.Errorf("counted %v requests without a rule, want 1", n)
 		}
 	})
 }
 
-// Raw requests that net/http's client would not send.
+// The test sends requests that the client of net/http cannot send.
 func TestStrangeRequests(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -263,7 +263,7 @@ func TestStrangeRequests(t *testing.T) {
 		for request, want := range map[string]string{
 			"GET / HTTP/1.0\r\n\r\n":                                                        "200",
 			"GET http://other/ HTTP/1.1\r\nHost: a\r\n\r\n":                                 "200",
-			"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n":                                         "200", // net/http's own answer
+			"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n":                                         "200", // the answer of net/http
 			"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n":                                   "400",
 			"GET / HTTP/1.1\r\n\r\n":                                                        "400",
 			"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                                  "400",
@@ -307,7 +307,7 @@ func TestAnotherEndpoint(t *testing.T) {
 		for _, row := range []struct {
 			method, body string
 			to           Servers
-			bad          string // what some of the requests get; empty: all succeed
+			bad          string // code of requests that fail; empty: none fails
 		}{
 			{"GET", "", refused, ""}, {"POST", "body", refused, ""}, {"PUT", "body", refused, ""},
 			{"GET", "", resets, ""}, {"DELETE", "", resets, ""}, {"HEAD", "", resets, ""},
@@ -323,18 +323,18 @@ func TestAnotherEndpoint(t *testing.T) {
 				}
 			}
 			if bad != row.bad {
-				t.Errorf("%s %q over %v: %q, want %q", row.method, row.body, row.to.addresses, bad, row.bad)
+				t.Errorf("%s %q to %v: failed with %q, want %q", row.method, row.body, row.to.addresses, bad, row.bad)
 			}
 		}
 	})
 }
 
-// An endpoint that does not answer delays one request, not every request.
+// An endpoint that does not accept connections delays only one request.
 func TestDeadEndpointIsAvoided(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
-		s.net.listen("10.0.0.2:80") // connections are not accepted
+		s.net.listen("10.0.0.2:80") // without Accept
 		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.1:80", "10.0.0.2:80")))
 		c := s.client()
 		began := time.Now()
@@ -344,12 +344,12 @@ func TestDeadEndpointIsAvoided(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took != dialTime {
-			t.Errorf("20 requests take %v", took)
+			t.Errorf("20 requests took %v", took)
 		}
 	})
 }
 
-// A request that runs keeps the rules with which it began; the next one has the new ones.
+// A running request keeps its rules; the next request uses the new ones.
 func TestReload(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -378,7 +378,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// Clients of the node itself are not reached through an ExternalName.
+// An ExternalName Service must not lead to loopback, link-local, unspecified or multicast addresses.
 func TestExternalNames(t *testing.T) {
 	t.Parallel()
 	ctx := context.WithValue(t.Context(), externalKey{}, true)
@@ -386,10 +386,10 @@ func TestExternalNames(t *testing.T) {
 		"[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "169.254.169.254:80": false, "0.0.0.0:80": false,
 		"224.0.0.1:80": false} {
 		if err := refuseLocal(ctx, "tcp", address, nil); (err == nil) != ok {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("ExternalName with the address %s: %v", address, err)
 		}
 		if err := refuseLocal(t.Context(), "tcp", address, nil); err != nil {
-			t.Errorf("%s of a pod: %v", address, err)
+			t.Errorf("endpoint with the address %s: %v", address, err)
 		}
 	}
 }

@@ -45,17 +45,17 @@ func TestListener(t *testing.T) {
 				accepted <- c
 			}
 		}()
-		for range 5 { // all have one address
+		for range 5 { // from one address
 			ours, _ := net.Pipe()
 			f.conns <- ours
 		}
 		synctest.Wait()
 		var m dto.Metric
 		if err := open.Write(&m); err != nil || len(accepted) != 3 || m.GetGauge().GetValue() != 3 {
-			t.Errorf("%d connections of one client are accepted, %v, %v", len(accepted), m.GetGauge(), err)
+			t.Errorf("accepted %d connections of one client, gauge %v, error %v; want 3", len(accepted), m.GetGauge(), err)
 		}
 		l.mu.Lock()
-		l.open = 5 // others'
+		l.open = 5 // including connections of other clients
 		l.mu.Unlock()
 		(<-accepted).Close()
 		synctest.Wait()
@@ -63,15 +63,15 @@ func TestListener(t *testing.T) {
 		f.conns <- ours
 		synctest.Wait()
 		if len(accepted) != 3 {
-			t.Error("a seat that became free is not taken again")
+			t.Error("no connection was accepted after another one closed")
 		}
 		for len(accepted) > 0 {
 			c := <-accepted
 			c.Close()
-			c.Close() // the second time frees nothing
+			c.Close() // must have no effect
 		}
 		if l.open != 2 || len(l.byClient) != 0 {
-			t.Errorf("%d connections are open, by %v", l.open, l.byClient)
+			t.Errorf("%d connections are open, by client %v", l.open, l.byClient)
 		}
 		l.Close()
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
@@ -89,7 +89,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		if _, err := (&limitedConn{Conn: ours, release: func() {}}).Write([]byte("x")); !errors.Is(err,
 			os.ErrDeadlineExceeded) ||
 			time.Since(began) != writeStall {
-			t.Errorf("%v after %v", err, time.Since(began))
+			t.Errorf("Write returned %v after %v", err, time.Since(began))
 		}
 	})
 }

@@ -44,7 +44,7 @@ func (p *pipes) listen(address string) *pipeListener {
 	return l
 }
 
-// dial connects from 192.0.2.1, or is refused where no server listens.
+// dial connects from 192.0.2.1. It returns an error if no server listens.
 func (p *pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	p.mu.Lock()
 	l := p.listeners[address]
@@ -108,7 +108,7 @@ func newStage(t testing.TB) *stage {
 	return s
 }
 
-// close ends everything, so that a bubble can end.
+// close stops all servers and clients, so that a synctest bubble can end.
 func (s *stage) close() {
 	for _, server := range s.opened {
 		server.Close()
@@ -126,7 +126,7 @@ func (s *stage) run(server *http.Server, serve func() error) {
 	s.stops = append(s.stops, func() { <-done })
 }
 
-// open runs a server of the handler at "ingress:80" or "ingress:443".
+// open runs a server with a new handler at "ingress:80" or "ingress:443".
 func (s *stage) open(scheme string, set func(*Handler)) *Handler {
 	port := map[string]string{"http": "80", "https": "443"}[scheme]
 	h := newHandler(entryPoint{scheme, port}, &s.site, s.via)
@@ -162,7 +162,7 @@ func (s *stage) endpoint(address string, h http.HandlerFunc, set ...func(*http.S
 	})
 }
 
-// rule sends requests for a host and path to addresses.
+// rule returns a rule that sends requests for a host and path to servers.
 func (s *stage) rule(host, path string, o route.Options, what Servers) route.Rule[*Destination] {
 	t := Target{Service: follow.Key{Namespace: "default", Name: "web"}, Port: networkingv1.ServiceBackendPort{Number: 80}}
 	b := NewBackend(t)
@@ -174,7 +174,7 @@ func (s *stage) rule(host, path string, o route.Options, what Servers) route.Rul
 
 func at80(addresses ...string) Servers { return Servers{addresses: addresses} }
 
-// use replaces the site.
+// use replaces the rules and settings.
 func (s *stage) use(change func(*Site), rules ...route.Rule[*Destination]) {
 	next := &Site{}
 	next.Table, _ = route.New(rules)
@@ -184,7 +184,7 @@ func (s *stage) use(change func(*Site), rules ...route.Rule[*Destination]) {
 	s.site.Store(next)
 }
 
-// client returns a client of the ingress controller, whatever the host of a URL.
+// client returns a client that connects to the ingress controller for every host.
 func (s *stage) client(set ...func(*http.Transport)) *http.Client {
 	via := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols),
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
@@ -209,7 +209,7 @@ func http2(t *http.Transport) {
 
 func serveH2C(s *http.Server) { s.Protocols.SetUnencryptedHTTP2(true) }
 
-// get returns code and body of a response.
+// get returns the code and body of a response.
 func get(t testing.TB, c *http.Client, url string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -233,7 +233,7 @@ func do(t testing.TB, c *http.Client, r *http.Request) string {
 	return strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", string(body)))
 }
 
-// answers is an endpoint that answers with a text.
+// answers returns a handler that answers with a text.
 func answers(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

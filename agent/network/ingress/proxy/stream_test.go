@@ -19,7 +19,7 @@ func TestSlowClients(t *testing.T) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
 		s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
-		// send writes parts with pauses, and returns what it gets and when the connection ends.
+		// send writes parts with pauses. It returns the response and the time until the connection closes.
 		send := func(pause time.Duration, parts ...string) (string, time.Duration) {
 			began := time.Now()
 			conn, err := s.net.dial(t.Context(), "", "ingress:80")
@@ -47,7 +47,7 @@ func TestSlowClients(t *testing.T) {
 		within := func(what string, took, from, to time.Duration) {
 			t.Helper()
 			if took < from || took > to {
-				t.Errorf("%s: the connection ends after %v, want %v to %v", what, took, from, to)
+				t.Errorf("%s: the connection closed after %v, want %v to %v", what, took, from, to)
 			}
 		}
 		_, took := send(0, "GET / HTTP/1.1\r\nHo")
@@ -55,22 +55,22 @@ func TestSlowClients(t *testing.T) {
 		_, took = send(time.Second, slices.Repeat([]string{"G"}, 100)...)
 		within("slow header", took, headerTime, headerTime+time.Second)
 		_, took = send(0)
-		within("nothing", took, headerTime, keepTime+time.Second)
+		within("no request", took, headerTime, keepTime+time.Second)
 		got, took := send(0, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 		within("idle", took, keepTime, keepTime+time.Second)
 		if !strings.Contains(got, "\r\n\r\nok") {
-			t.Errorf("a fast request: %s", got)
+			t.Errorf("response to a fast request: %s", got)
 		}
 		const post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20\r\n\r\n"
 		got, took = send(0, post, "123")
 		within("unfinished body", took, bodyStall-deadlineStep, bodyStall+deadlineStep)
 		if !strings.HasPrefix(got, "HTTP/1.1 408 ") {
-			t.Errorf("an unfinished body: %s", got)
+			t.Errorf("response to an unfinished body: %s", got)
 		}
 		got, took = send(50*time.Second, append([]string{post}, slices.Repeat([]string{"x"}, 20)...)...)
 		within("slow body", took, 10*time.Minute, 20*time.Minute)
 		if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
-			t.Errorf("a slow body: %s", got)
+			t.Errorf("response to a slow body: %s", got)
 		}
 
 		if n := value(t, s.metrics.conns.WithLabelValues("http")); n != 0 {
@@ -117,17 +117,17 @@ func TestWebSocket(t *testing.T) {
 		}
 		expect("hello ")
 		for i := range 3 {
-			time.Sleep(time.Hour) // an idle WebSocket stays
+			time.Sleep(time.Hour) // an idle WebSocket stays open
 			fmt.Fprint(conn, "frame", i)
 			expect(fmt.Sprint("frame", i))
 		}
-		s.use(nil) // and it stays when its rule is gone
+		s.use(nil) // the WebSocket stays open without its rule
 		fmt.Fprint(conn, "last")
 		expect("last")
 	})
 }
 
-// A stream in both directions over HTTP/2 on both sides, with trailers: what gRPC does.
+// Like gRPC, the test streams in both directions over HTTP/2, with trailers.
 func TestStreams(t *testing.T) {
 	for name, scheme := range map[string]string{"h2c": "http", "h2": "https"} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestStreams(t *testing.T) {
 					}
 					answer <- resp
 				}()
-				time.Sleep(10 * time.Minute) // neither the body nor the response has begun
+				time.Sleep(10 * time.Minute) // before the body and the response begin
 				fmt.Fprintln(in, "one")
 				resp := <-answer
 				if resp == nil {
@@ -186,7 +186,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Parts of a response arrive when the endpoint sends them.
+// The client receives parts of a response as soon as the endpoint sends them.
 func TestServerSentEvents(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -214,12 +214,12 @@ func TestServerSentEvents(t *testing.T) {
 			}
 		}
 		if want := []time.Duration{0, 5 * time.Minute, 10 * time.Minute}; !slices.Equal(when, want) || lines.Err() != nil {
-			t.Errorf("events arrive after %v, %v", when, lines.Err())
+			t.Errorf("events arrived after %v, error %v", when, lines.Err())
 		}
 	})
 }
 
-// An upload may take longer than an endpoint may take to answer.
+// An upload may take longer than the time limit for an answer.
 func TestLongUpload(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -238,7 +238,7 @@ func TestLongUpload(t *testing.T) {
 		}()
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/", out)
 		if got := do(t, s.client(), r); got != "200 30000 <nil>" {
-			t.Error(got)
+			t.Error("response to a long upload: ", got)
 		}
 	})
 }

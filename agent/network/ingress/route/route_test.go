@@ -10,8 +10,8 @@ import (
 	"monopod/agent/network/ingress/route"
 )
 
-// parse reads rules of the form "host path", where a path begins with = for an exact one and - is a rule without host
-// or path. A rule leads to its own text.
+// parse parses rules of the form "host path". A path with the prefix = is exact; - is an empty host or path. The target
+// of a rule is its own text.
 func parse(text string) []route.Rule[string] {
 	var rules []route.Rule[string]
 	for _, field := range strings.Split(text, ", ") {
@@ -32,7 +32,7 @@ func parse(text string) []route.Rule[string] {
 func TestFind(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rules, host, path, want string }{
-		// The examples of upstream's documentation.
+		// These are the examples of the Kubernetes documentation.
 		{"- /", "any", "/", "- /"},
 		{"- /", "any", "/a/b", "- /"},
 		{"- =/foo", "any", "/foo", "- =/foo"},
@@ -60,7 +60,7 @@ func TestFind(t *testing.T) {
 		{"*.foo.com /", "foo.com", "/", ""},
 		{"*.foo.com /", "*.foo.com", "/", "*.foo.com /"},
 
-		// Hosts: the most specific one is chosen before paths are.
+		// Find chooses the most specific host first, and then the path.
 		{"a.com /, *.com /, - /", "a.com", "/x", "a.com /"},
 		{"a.com /, *.com /, - /", "b.com", "/x", "*.com /"},
 		{"a.com /, *.com /, - /", "a.b.com", "/x", "- /"},
@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 		{"com /", "com", "/", "com /"},
 		{"*.com /", ".com", "/", ""},
 
-		// Rules without a path, and without both.
+		// These rules have no path, or neither host nor path.
 		{"a.com /x, a.com -", "a.com", "/y", "a.com -"},
 		{"a.com /x, a.com -", "a.com", "/x/y", "a.com /x"},
 		{"a.com /x, a.com -", "b.com", "/y", ""},
@@ -85,7 +85,7 @@ func TestFind(t *testing.T) {
 		{"a.com -", "a.com", "/", "a.com -"},
 		{"*.com -, - -", "a.com", "/", "*.com -"},
 
-		// Order of paths does not matter, length does.
+		// The longest path wins, regardless of the order.
 		{"- /a/b, - /a, - /a/b/c", "h", "/a/b/c/d", "- /a/b/c"},
 		{"- /a/b/c, - /a, - /a/b", "h", "/a/b/d", "- /a/b"},
 		{"- /a/b, - =/a/b/", "h", "/a/b/", "- =/a/b/"},
@@ -102,7 +102,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 	if _, ok := new(route.Table[string]).Find("a", "/"); ok {
-		t.Error("a table without rules sends a request somewhere")
+		t.Error("a table without rules found a target")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestRepeated(t *testing.T) {
 	}
 	table, _ := route.New([]route.Rule[int]{{Path: "/", To: 1}, {Path: "/", To: 2}, {To: 3}, {To: 4}})
 	if got, _ := table.Find("", "/"); got != 1 {
-		t.Errorf("got rule %d, want the first", got)
+		t.Errorf("got rule %d, want rule 1", got)
 	}
 }
 
@@ -161,7 +161,7 @@ func slow(rules []route.Rule[string], host, path string) string {
 		}
 		return pattern == host
 	}
-	// The most specific host with a rule.
+	// The most specific host with a rule comes first.
 	chosen, hosts := "", []string{}
 	for _, r := range rules {
 		if r.Host != "" && matches(r.Host) {
@@ -198,7 +198,7 @@ func slow(rules []route.Rule[string], host, path string) string {
 	return best
 }
 
-// FuzzFind compares Find with trying all rules, and cleans paths.
+// FuzzFind compares Find with slow, and checks Path.
 func FuzzFind(f *testing.F) {
 	f.Add("a.com /x, *.com /, - -", "A.com:80", "/x//y/../z")
 	f.Add("- =/foo, - /foo/, b.a.com -, *.a.com =/", "b.a.com", "/foo")
@@ -210,7 +210,7 @@ func FuzzFind(f *testing.F) {
 			cleaned, ok := route.Path(r.Path)
 			if r.Path != "" && (!ok || cleaned != r.Path) || r.Host != route.Host(r.Host) ||
 				strings.Contains(strings.TrimPrefix(r.Host, "*."), "*") || strings.HasPrefix(r.Host, ".") {
-				continue // admission refuses it
+				continue // admission rejects this rule
 			}
 			if strings.HasPrefix(r.Host, "*") && !strings.HasPrefix(r.Host, "*.") {
 				continue
@@ -224,10 +224,10 @@ func FuzzFind(f *testing.F) {
 			return
 		}
 		if again, _ := route.Path(got); again != got {
-			t.Fatalf("%q becomes %q and then %q", raw, got, again)
+			t.Fatalf("Path(%q) is %q, whose Path is %q", raw, got, again)
 		}
 		if strings.Contains(got, "//") || got != "/" && path.Clean(got) != strings.TrimSuffix(got, "/") {
-			t.Fatalf("%q becomes %q", raw, got)
+			t.Fatalf("Path(%q) is %q, which is not clean", raw, got)
 		}
 		table, _ := route.New(rules)
 		if found, _ := table.Find(host, got); found != slow(rules, host, got) {

@@ -14,7 +14,7 @@ import (
 	"monopod/agent/node/shutdown/drain"
 )
 
-// start returns a record on the file, as in a new process, and its metrics.
+// start returns a new Record with the file, as in a new process. shown returns its metrics.
 func start(t *testing.T, file string) (r *drain.Record, shown func() string) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -66,7 +66,7 @@ func TestLastShutdownIsRecorded(t *testing.T) {
 	must(r.Begin(now.Add(time.Minute)))
 	want(shown, 1_800_000_060, 0)
 
-	r, shown = start(t, file) // interrupted
+	r, shown = start(t, file) // as after an interrupted shutdown
 	must(r.Load())
 	want(shown, 1_800_000_060, 0)
 	must(os.WriteFile(file, []byte("{"), 0o600))
@@ -76,5 +76,5 @@ func TestLastShutdownIsRecorded(t *testing.T) {
 	}
 	want(shown, 0, 0)
 	r, _ = start(t, file)
-	must(r.Load()) // reported only once
+	must(r.Load()) // Load returns the damage only once
 }

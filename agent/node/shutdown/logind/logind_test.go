@@ -19,12 +19,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node has pods that terminate when it stops them.
+// node is a node whose pods terminate when the test closes end.
 type node struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	did    []string
 	events []string
-	end    chan struct{} // closed: the pods have ended
+	end    chan struct{} // closed: the pods have terminated
 }
 
 func (n *node) does(what string) {
@@ -37,7 +37,7 @@ func (n *node) StopPods(ctx context.Context, p shutdown.Periods) {
 	n.does("stop within " + p.Bound().String())
 	select {
 	case <-ctx.Done():
-		n.does("called off")
+		n.does("cancelled")
 	case <-n.end:
 		n.does("stopped")
 	}
@@ -63,17 +63,17 @@ func (n *node) eventsWith(part string) int {
 	return strings.Count(strings.Join(n.events, "\n"), part)
 }
 
-// until waits for events in other processes.
+// until waits for an effect of other processes.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, ok) {
-		t.Fatalf("never came: %s", what)
+		t.Fatalf("timeout: %s", what)
 	}
 }
 
 func startBus(t *testing.T) *logindtest.Bus {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bus") // short: socket paths have 107 bytes
+	dir, err := os.MkdirTemp("", "bus") // the path of a socket has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func startLogind(t *testing.T, bus *logindtest.Bus, most time.Duration) *logindt
 	return l
 }
 
-// run runs a Delay for n until the test ends, or stop is called.
+// run runs a Delay for n until the end of the test or a call of stop.
 func run(t *testing.T, bus *logindtest.Bus, n *node) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -123,22 +123,22 @@ func TestShutdownWaitsForPods(t *testing.T) {
 	l := startLogind(t, bus, time.Minute)
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
-	until(t, "held", holds(l, 1))
+	until(t, "inhibitor held", holds(l, 1))
 	if asked := strings.Join(l.InhibitorArguments(), "; "); asked != "shutdown of monopod: Pods need time to end (delay)" {
-		t.Error(asked)
+		t.Error("inhibitors: ", asked)
 	}
 	if err := l.PowerOff(true); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })
+	until(t, "pods stopped", func() bool { return n.story() == "stop within 30s" })
 	if l.Inhibitors() != 1 {
-		t.Error("the shutdown continues although pods have not ended")
+		t.Error("the inhibitor was released before the pods terminated")
 	}
 	close(n.end)
-	until(t, "given back", holds(l, 0))
+	until(t, "inhibitor released", holds(l, 0))
 	if n.eventsWith("Normal Shutdown: Shutdown manager detected shutdown event") != 1 ||
 		n.story() != "stop within 30s, stopped" {
-		t.Errorf("%s, %q", n.story(), n.events)
+		t.Errorf("calls: %s; events: %q", n.story(), n.events)
 	}
 }
 
@@ -148,19 +148,19 @@ func TestShutdownIsCancelled(t *testing.T) {
 	l := startLogind(t, bus, time.Minute)
 	n := &node{end: make(chan struct{})}
 	stop := run(t, bus, n)
-	until(t, "held", holds(l, 1))
+	until(t, "inhibitor held", holds(l, 1))
 	for _, down := range []bool{true, false} {
 		if err := l.PowerOff(down); err != nil {
 			t.Fatal(err)
 		}
 	}
-	until(t, "held again", func() bool { return len(l.InhibitorArguments()) == 2 && l.Inhibitors() == 1 })
-	if n.story() != "stop within 30s, called off, up" ||
+	until(t, "inhibitor held again", func() bool { return len(l.InhibitorArguments()) == 2 && l.Inhibitors() == 1 })
+	if n.story() != "stop within 30s, cancelled, up" ||
 		n.eventsWith("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
-		t.Errorf("%s, %q", n.story(), n.events)
+		t.Errorf("calls: %s; events: %q", n.story(), n.events)
 	}
 	stop()
-	until(t, "given back", holds(l, 0))
+	until(t, "inhibitor released", holds(l, 0))
 }
 
 func TestLogindWithShorterDelayThanRequested(t *testing.T) {
@@ -169,14 +169,14 @@ func TestLogindWithShorterDelayThanRequested(t *testing.T) {
 	l := startLogind(t, bus, 5*time.Second)
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
-	until(t, "the event", func() bool {
+	until(t, "event about InhibitDelayMaxSec", func() bool {
 		return n.eventsWith("systemd-logind waits 5s for pods to end, they may take 30s: they get less. "+
 			"Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
 	})
 	if err := l.PowerOff(true); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "pods are stopped in less", func() bool { return n.story() == "stop within 3s" })
+	until(t, "pods stopped within a shorter period", func() bool { return n.story() == "stop within 3s" })
 }
 
 func TestInhibitorIsTakenAgainAfterRestartOfLogindOrBus(t *testing.T) {
@@ -184,22 +184,22 @@ func TestInhibitorIsTakenAgainAfterRestartOfLogindOrBus(t *testing.T) {
 	bus := startBus(t)
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
-	until(t, "no logind", func() bool { return n.eventsWith("Warning ShutdownNotDelayed: ") == 1 })
+	until(t, "event without logind", func() bool { return n.eventsWith("Warning ShutdownNotDelayed: ") == 1 })
 	l := startLogind(t, bus, time.Minute)
-	until(t, "held", holds(l, 1))
+	until(t, "inhibitor held", holds(l, 1))
 
 	l.Stop()
 	next := startLogind(t, bus, time.Minute)
-	until(t, "held at the next one", holds(next, 1))
-	until(t, "no longer at the first one", holds(l, 0))
+	until(t, "inhibitor held at the next logind", holds(next, 1))
+	until(t, "inhibitor released at the first logind", holds(l, 0))
 
 	bus.Stop()
 	if err := bus.Start(); err != nil {
 		t.Fatal(err)
 	}
 	last := startLogind(t, bus, time.Minute)
-	if err := last.PowerOff(true); err != nil { // which the bus may have dropped
+	if err := last.PowerOff(true); err != nil { // the Delay may miss this signal
 		t.Fatal(err)
 	}
-	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })
+	until(t, "pods stopped", func() bool { return n.story() == "stop within 30s" })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// written are files written by kubelets on machines with GPUs.
+// written returns checkpoints that kubelets wrote on machines with GPUs.
 func written() []string {
 	return []string{
 		`{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check",` +
@@ -33,7 +33,7 @@ func TestFilesOfKubelet(t *testing.T) {
 		}
 		again, err := Encode(d)
 		if err != nil || string(again) != text {
-			t.Errorf("kubelet wrote\n%s\nwe write (%v)\n%s", text, err, again)
+			t.Errorf("kubelet wrote\n%s\nEncode returned (error %v)\n%s", text, err, again)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	text := written()[0]
 	for name, bad := range map[string]string{
-		"torn": text[:len(text)/2], "empty": "", "other device": strings.Replace(text, "tegra", "tegrb", 1),
+		"truncated": text[:len(text)/2], "empty": "", "other device": strings.Replace(text, "tegra", "tegrb", 1),
 		"other kind": "[]",
 	} {
 		if _, err := Decode([]byte(bad)); !errors.Is(err, ErrDamaged) {
@@ -63,10 +63,10 @@ func TestStartOver(t *testing.T) {
 		t.Errorf("lost %v, error %v", lost, err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, FileName+".damaged")); err != nil || string(b) != "half" {
-		t.Errorf("set aside: %q, %v", b, err)
+		t.Errorf("the .damaged file contains %q, error %v", b, err)
 	}
 	if d, err := Read(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("read after that: %v, %v", d, err)
+		t.Errorf("Read after StartOver returned %v, error %v", d, err)
 	}
 }
 
@@ -86,16 +86,16 @@ func TestWriteLeavesOneFile(t *testing.T) {
 	}
 	got, err := Read(dir)
 	if err != nil || !cmp.Equal(got, want) {
-		t.Errorf("%v, %s", err, cmp.Diff(want, got))
+		t.Errorf("Read: error %v, diff %s", err, cmp.Diff(want, got))
 	}
 	names, _ := os.ReadDir(dir)
 	if len(names) != 1 {
-		t.Errorf("in the folder: %v", names)
+		t.Errorf("the folder contains %v, want one file", names)
 	}
 	if info, _ := names[0].Info(); info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}
 	if err := Write(filepath.Join(dir, "none"), b); err == nil {
-		t.Error("wrote into a folder that is not there")
+		t.Error("Write succeeded without the folder")
 	}
 }

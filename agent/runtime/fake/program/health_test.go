@@ -26,7 +26,7 @@ func TestPages(t *testing.T) {
 		address := <-system.address
 		scheme := map[int]string{1: "http://", 2: "https://"}[len(flags)]
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-			DisableKeepAlives: true} //nolint:gosec // it is its own authority
+			DisableKeepAlives: true} //nolint:gosec // the certificate is self-signed
 		for path, want := range map[string]int{
 			"/status/503": 503, "/status/42": 404, "/file" + file: 200, "/file/nowhere": 404,
 			"/header/X-A/b": 200, "/header/X-A/c": 400,

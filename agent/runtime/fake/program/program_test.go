@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs the program and returns what it prints and its exit code.
+// started is a running program with its output and its exit code.
 type started struct {
 	stdout, stderr bytes.Buffer
 	signals        chan os.Signal
@@ -70,10 +70,10 @@ func TestCommands(t *testing.T) {
 		{"unknown command", []string{"/web", "dance"}, "", 2, "", "web: no such command: dance\n"},
 		{"unknown flag", []string{"/web", "-x"}, "", 2, "", "web: flag provided but not defined: -x\n"},
 		{"too few arguments", []string{"/web", "tick", "3"}, "", 2, "", "web: wrong number of arguments: 1\n"},
-		{"one after the other", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3,
+		{"do then", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3,
 			"moin\n", ""},
-		{"not that it fails", []string{"/web", "not", "exit", "3"}, "", 0, "", ""},
-		{"not that it succeeds", []string{"/web", "not", "cat", file}, "", 1, "moin\n", ""},
+		{"not, failure", []string{"/web", "not", "exit", "3"}, "", 0, "", ""},
+		{"not, success", []string{"/web", "not", "cat", file}, "", 1, "moin\n", ""},
 		{"await", []string{"/web", "await", file, "moin"}, "", 0, "", ""},
 		{"then nothing", []string{"/web", "do", "then"}, "", 2, "", "web: no command\n"},
 		{"negative sleep", []string{"/web", "sleep", "-3s"}, "", 2, "", "web: negative duration -3s\n"},
@@ -115,18 +115,18 @@ func TestFill(t *testing.T) {
 	}
 	for _, args := range [][]string{{"/web", "fill", dir, "-1"}, {"/web", "fill", dir + "/none", "1"}} {
 		if code := <-start(t.Context(), Host{}, nil, args...).code; code == 0 {
-			t.Errorf("%q went well", args)
+			t.Errorf("%q succeeded", args)
 		}
 	}
 }
 
-// TestWaiting runs the commands that wait, with a signal after a second.
+// TestWaiting runs commands that wait. If there is a signal, it is sent after a second.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		args   string
 		signal syscall.Signal // 0: none
-		kill   time.Duration  // the context ends; 0: never
+		kill   time.Duration  // when the context ends; 0: never
 		code   int
 		takes  time.Duration
 		stdout string
@@ -170,7 +170,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// onListen returns the address of the program.
+// onListen is a Host that reports the address of the listener.
 type onListen struct {
 	Host
 	address chan string
@@ -227,7 +227,7 @@ func TestCrashAfter(t *testing.T) {
 	}
 }
 
-// silent is a network without answers.
+// silent is a Host whose connections are never accepted.
 type silent struct{ Host }
 
 func (silent) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -235,7 +235,7 @@ func (silent) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-// A connection that is not answered ends the command after its timeout, and only that.
+// The command get fails after its timeout if the connection is not accepted.
 func TestGetTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package registrytest is an image registry on loopback for tests of pulls: it can require a password, be slow,
-// and break off a transfer.
+// Package registrytest is an image registry on loopback for tests of pulls. It can require a password, delay responses,
+// and interrupt transfers.
 package registrytest
 
 import (
@@ -25,17 +25,17 @@ import (
 	"monopod/testdata/web/image"
 )
 
-// Registry is a server with images in memory. New starts it; Close ends it.
+// Registry is a server with images in memory. New starts it; Close stops it.
 type Registry struct {
 	Host   string // 127.0.0.1:PORT
 	server *httptest.Server
 	inner  http.Handler
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	user     string
 	password string
-	after    int           // bytes of a blob to break off; 0: never
-	on       chan struct{} // a blob goes on instead when it is closed; nil: never
+	after    int           // interrupt the next blob after this many bytes; 0: never
+	on       chan struct{} // closed: the interrupted blob continues; nil: its connection closes
 	delay    time.Duration
 	asked    []string
 }
@@ -50,27 +50,27 @@ func New() *Registry {
 	return r
 }
 
-// Close ends the server and every connection to it.
+// Close stops the server, and closes every connection to it.
 func (r *Registry) Close() {
 	r.server.CloseClientConnections()
 	r.server.Close()
 }
 
-// Require requires the password.
+// Require makes the registry require the user and password.
 func (r *Registry) Require(user, password string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.user, r.password = user, password
 }
 
-// Break breaks off the next blob that is longer than this many bytes.
+// Break closes the connection after this many bytes of the next blob that is longer.
 func (r *Registry) Break(after int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.after, r.on = after, nil
 }
 
-// Pause stops the next blob that is longer than this many bytes after them, until resume is called.
+// Pause pauses the transfer after this many bytes of the next blob that is longer, until a call of resume.
 func (r *Registry) Pause(after int) (resume func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	time.Sleep(delay)
 	if u, p, _ := req.BasicAuth(); u != user || p != password {
 		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
-		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you?"}]}`, http.StatusUnauthorized)
+		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
 		return
 	}
 	if limit > 0 {
@@ -117,7 +117,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.answer(w, req)
 }
 
-// answer supports ranges without an end, which the wrapped registry does not.
+// answer supports open-ended ranges, which the wrapped registry does not.
 func (r *Registry) answer(w http.ResponseWriter, req *http.Request) {
 	if req.Header.Get("Range") == "" {
 		r.inner.ServeHTTP(w, req)
@@ -129,12 +129,12 @@ func (r *Registry) answer(w http.ResponseWriter, req *http.Request) {
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(whole.Body.Bytes()))
 }
 
-// cut is a response that breaks off.
+// cut is a response that is interrupted.
 type cut struct {
 	http.ResponseWriter
 	left int
 	mend func()
-	on   <-chan struct{} // nil: the connection breaks
+	on   <-chan struct{} // closed: the response continues; nil: the connection closes
 }
 
 func (c *cut) Write(p []byte) (int, error) {
@@ -143,7 +143,7 @@ func (c *cut) Write(p []byte) (int, error) {
 		return c.ResponseWriter.Write(p)
 	}
 	c.mend()
-	_, _ = c.ResponseWriter.Write(p[:c.left]) // the client may have left
+	_, _ = c.ResponseWriter.Write(p[:c.left]) // the client may have disconnected
 	_ = http.NewResponseController(c.ResponseWriter).Flush()
 	if c.on != nil {
 		<-c.on
@@ -155,8 +155,8 @@ func (c *cut) Write(p []byte) (int, error) {
 	panic(http.ErrAbortHandler)
 }
 
-// Push stores the sample image, with this program in it, under a name such as
-// app:1 and returns the name for pods, and the one with its digest.
+// Push stores the sample image with the program under a name such as app:1. It returns the references for pods, with
+// the tag and with the digest.
 func (r *Registry) Push(name string, program []byte) (ref, digest string, err error) {
 	var archive bytes.Buffer
 	if err := image.Write(&archive, r.Host+"/"+name, program); err != nil {
@@ -165,7 +165,7 @@ func (r *Registry) Push(name string, program []byte) (ref, digest string, err er
 	return r.push(name, &archive)
 }
 
-// PushFiles is Push for an image of files that is not a program.
+// PushFiles is Push for an image that contains only files.
 func (r *Registry) PushFiles(name string, files []packed.File) (ref, digest string, err error) {
 	var archive bytes.Buffer
 	if err := packed.Archive(&archive, packed.Image{Ref: r.Host + "/" + name, Files: files}); err != nil {

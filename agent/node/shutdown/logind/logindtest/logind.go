@@ -24,7 +24,7 @@ const (
 // ErrNoDaemon means that this machine has no dbus-daemon.
 var ErrNoDaemon = errors.New("there is no dbus-daemon on this machine: apt-get install dbus-daemon")
 
-// Bus is a dbus-daemon, which can be stopped and started again at the same Address.
+// Bus is a dbus-daemon. Start starts it again at the same Address after Stop.
 type Bus struct {
 	Address string
 	config  string
@@ -47,7 +47,7 @@ func StartBus(dir string) (*Bus, error) {
 	return b, b.Start()
 }
 
-// Start starts the daemon, and returns when it answers.
+// Start starts the daemon, and waits until it answers.
 func (b *Bus) Start() error {
 	program, err := exec.LookPath("dbus-daemon")
 	if err != nil {
@@ -87,14 +87,13 @@ type Logind struct {
 	arguments  []string // the arguments of each inhibitor
 }
 
-// Start starts a logind on the bus, whose InhibitDelayMaxSec is most.
+// Start starts a logind on the bus. most is its InhibitDelayMaxSec.
 func Start(b *Bus, most time.Duration) (*Logind, error) {
 	conn, err := dbus.Connect(b.Address)
 	if err != nil {
 		return nil, err
 	}
-	// Calls are handled here and not by package dbus, which does not report when it has sent a reply, and with
-	// it an inhibitor.
+	// Logind handles calls itself, because package dbus does not report when it has sent a reply with an inhibitor.
 	calls := make(chan *dbus.Message, 100)
 	l := &Logind{conn: conn, most: most}
 	if _, err := conn.RequestName(name, dbus.NameFlagDoNotQueue); err != nil {
@@ -117,7 +116,7 @@ func (l *Logind) Stop() {
 	l.life.Wait()
 }
 
-// PowerOff announces a shutdown, as poweroff does, or with false its cancellation.
+// PowerOff announces a shutdown if down is true, like poweroff; otherwise it announces the cancellation.
 func (l *Logind) PowerOff(down bool) error {
 	l.mu.Lock()
 	l.down = down
@@ -152,8 +151,8 @@ func (l *Logind) answer(m *dbus.Message) {
 	}
 }
 
-// inhibit creates an inhibitor, unless a shutdown has started. It is held until no process has the write end of
-// its pipe open.
+// inhibit creates an inhibitor, unless a shutdown has started. It is held until every process has closed the write end
+// of its pipe.
 func (l *Logind) inhibit(m *dbus.Message) {
 	if l.down {
 		l.fail(m, "org.freedesktop.login1.OperationInProgress")
@@ -168,7 +167,7 @@ func (l *Logind) inhibit(m *dbus.Message) {
 	l.arguments = append(l.arguments, fmt.Sprintf("%s of %s: %s (%s)", m.Body...))
 	l.reply(m, dbus.TypeMethodReply, dbus.UnixFD(w.Fd()))
 	w.Close()
-	go func() { // ends with the holder
+	go func() { // returns when the holder closes its end
 		_, _ = io.Copy(io.Discard, r)
 		r.Close()
 		l.mu.Lock()
