@@ -63,8 +63,8 @@ func slicesFrom(b *testing.B, ctx context.Context, c client.Client) <-chan watch
 	return events
 }
 
-// BenchmarkEndpointsSettle measures the time from the readiness of the last of 10,000 pods until a watch has seen all of
-// them in the slices of 2,000 Services. 16 concurrent writers write the statuses. For comparison, the same run reports
+// BenchmarkEndpointsSettle measures the time from the readiness of the last of 10,000 pods until a watch has seen all
+// pods in the slices of 2,000 Services. 16 concurrent writers write the statuses. For comparison, the same run reports
 // the time for the same writes without Services.
 func BenchmarkEndpointsSettle(b *testing.B) {
 	const services, each = 2000, 5
@@ -81,8 +81,8 @@ func BenchmarkEndpointsSettle(b *testing.B) {
 	}
 }
 
-// span is the time at which the last pod became ready, the duration of all writes, and the CPU time of the process until
-// all pods were endpoints.
+// span is the time at which the last pod became ready, the duration of all writes, and the CPU time of the process
+// until all pods were endpoints.
 type span struct {
 	end       time.Time
 	took, cpu time.Duration
@@ -98,8 +98,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// readyAll creates the Services, creates each pods for every one of names labels, and makes them ready. settled receives
-// the time at which all pods are endpoints; nil: readyAll does not wait for that.
+// readyAll creates the Services, creates each pods for every one of names labels, and makes them ready. settled
+// receives the time at which all pods are endpoints; nil: readyAll does not wait for that.
 func readyAll(b *testing.B, services, names, each int, settled chan<- time.Time) span {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())

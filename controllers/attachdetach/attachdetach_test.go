@@ -223,7 +223,7 @@ func TestAttachAndDetach(t *testing.T) {
 	})
 }
 
-// The controller attaches the volume of a claim that is bound after its pod, and that of a claim for an ephemeral volume.
+// The controller attaches the volume of a claim that is bound after its pod, and that of an ephemeral volume's claim.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	within(t, Config{}, func(t *testing.T, c cluster) {

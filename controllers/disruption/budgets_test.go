@@ -81,13 +81,14 @@ func TestBudgets(t *testing.T) {
 	}{
 		"no pods":                             {least("1"), func(*apitest.API) {}, "0/1 of 0, 0", ""},
 		"minAvailable, pods without an owner": {least("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/1 of 3, 2", ""},
-		"minAvailable in percent, pods without an owner": {least("50%"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
-			"UnmanagedPods"},
+		"minAvailable in percent, pods without an owner": {least("50%"), func(api *apitest.API) { pods(api, 3, nil) },
+			"3/0 of 0, 0", "UnmanagedPods"},
 		"maxUnavailable, pods without an owner": {most("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
 			"UnmanagedPods"},
-		"minAvailable above the number of pods": {least("10"), func(api *apitest.API) { pods(api, 3, nil) }, "3/10 of 3, 0", ""},
-		"minAvailable in percent of a scale": {least("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) }, "3/3 of 5, 0",
-			""},
+		"minAvailable above the number of pods": {least("10"), func(api *apitest.API) { pods(api, 3, nil) },
+			"3/10 of 3, 0", ""},
+		"minAvailable in percent of a scale": {least("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) },
+			"3/3 of 5, 0", ""},
 		"maxUnavailable, pods are missing": {most("2"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) },
 			"3/3 of 5, 0", ""},
 		"maxUnavailable in percent, rounded up": {most("30%"), func(api *apitest.API) { pods(api, 7, set(api, "x", 7)) },
@@ -212,7 +213,7 @@ func TestAnnouncedAndNotDeleted(t *testing.T) {
 			apitest.Settle(step.wait)
 			s := apitest.Existing[*policyv1.PodDisruptionBudget](api, "default", "a").Status
 			if s.DisruptionsAllowed != step.allowed || len(s.DisruptedPods) != step.waited {
-				t.Errorf("after another %v: %d disruptions allowed, disrupted pods %v", step.wait, s.DisruptionsAllowed, s.DisruptedPods)
+				t.Errorf("after another %v: %d allowed, disrupted pods %v", step.wait, s.DisruptionsAllowed, s.DisruptedPods)
 			}
 		}
 		if api.Events.Count()["NotDeleted"] != 1 {

@@ -44,7 +44,8 @@ func TestAsk(t *testing.T) {
 		}
 		got, err := demandOf(s, tc.expected)
 		if err != nil || got.healthy != tc.healthy || got.expected != tc.expected || byScale(s) != tc.wantScale {
-			t.Errorf("minAvailable %q, maxUnavailable %q, %d expected: %+v, %v, byScale %v", tc.min, tc.max, tc.expected, got, err, byScale(s))
+			t.Errorf("minAvailable %q, maxUnavailable %q, %d expected: %+v, %v, byScale %v", tc.min, tc.max, tc.expected, got,
+				err, byScale(s))
 		}
 	}
 	if _, err := demandOf(&policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromString("half"))}, 5); err == nil {
