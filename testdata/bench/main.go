@@ -1,8 +1,8 @@
-// Command bench prints the figures of docs/benchmarks.md in one table, with those of the last commit beside them. It
-// builds both programs, and runs the benchmarks of testdata against one after the other, in rounds. These environment
-// variables change that:
+// Command bench prints a table with the figures of docs/benchmarks.md for the working tree and for the last commit. It
+// builds both programs, and runs the benchmarks of testdata with one program after the other, in rounds. Environment
+// variables:
 //
-//	BASE       the commit to compare with; default HEAD, or the one before if nothing has changed since
+//	BASE       the commit to compare with; default HEAD, or HEAD~1 if the working tree is unchanged
 //	BENCHTIME  number of rounds, for example 1x; default 5x
 //	ROWS       regular expression of the figures to measure
 package main
