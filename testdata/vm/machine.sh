@@ -1,5 +1,5 @@
-# Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it needs
-# only root and apt, and takes half a minute to boot. run.sh and nfs.sh source this file.
+# Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it
+# needs only root and apt, and takes half a minute to boot. run.sh and nfs.sh source this file.
 #
 # The machine has no containerd: the program contains one. $vm is the folder for the machine's files, $arch its
 # processor, and 127.0.0.1:$api_port the address of its API.
