@@ -80,7 +80,7 @@ agent/cmd/kubectl.zst: kubectl
 	mv $@.tmp $@
 
 openapi: ## the schemas of Kubernetes' types, after a new version of them
-	$(GO) run -C testdata/openapi . -o ../../apiserver/discovery/openapi/definitions/definitions.zst
+	$(GO) run -C testdata/openapi . -o ../../apiserver/registry/definitions/definitions.zst
 
 run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/install.sh curl

@@ -34,13 +34,13 @@ func page(t *testing.T, names ...string) string {
 	return text.String()
 }
 
-// The walks and the places name files and the functions to read in them.
+// Each function that the walks and the places name exists in the file that they name.
 func TestWalksNameExistingFunctions(t *testing.T) {
 	t.Parallel()
 	text := strings.Join(strings.Fields(page(t, "walks.md", "places.md")), " ")
 	steps := namedFile.FindAllStringSubmatch(text, -1)
 	if len(steps) < 40 {
-		t.Fatalf("only %d steps are found", len(steps))
+		t.Fatalf("found only %d steps", len(steps))
 	}
 	for _, step := range steps {
 		there := functions(t, step[1])
@@ -52,11 +52,11 @@ func TestWalksNameExistingFunctions(t *testing.T) {
 	}
 }
 
-// numbered is a step of a walk: the file that it begins with.
+// numbered matches a step of a walk and the file with which it begins.
 var numbered = regexp.MustCompile("(?m)^\\d+\\. `([a-z/_]+\\.go)`")
 
-// A walk reads each file once: a reader never goes back to a file of an earlier step. The
-// second phase of a deletion is a walk of its own, and so is the client's side of a resumed watch.
+// No walk goes back to a file of an earlier step. The second phase of a deletion and the client's side of a resumed
+// watch are separate walks.
 func TestWalksFollowFileOrder(t *testing.T) {
 	t.Parallel()
 	rest := page(t, "walks.md")
@@ -65,7 +65,7 @@ func TestWalksFollowFileOrder(t *testing.T) {
 		"\nControllers and agent"} {
 		walk, after, found := strings.Cut(rest, next)
 		if !found {
-			t.Fatalf("no walk begins or ends with %q", next)
+			t.Fatalf("docs/walks.md does not contain %q after the previous walk", next)
 		}
 		walks, rest = append(walks, walk), after
 	}
@@ -86,16 +86,16 @@ func TestWalksFollowFileOrder(t *testing.T) {
 	}
 }
 
-// placed is a path in the table of places; a name with a dot that is not a file is Go code.
+// placed matches a path in the table of places.
 var placed = regexp.MustCompile("`((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
 
-// Whoever adds something finds its place by the table: each path in it exists.
+// Each path in the table "Where to add something" exists.
 func TestPlacesExist(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(page(t, "places.md"), "## Where to add something")
 	paths := placed.FindAllStringSubmatch(table, -1)
 	if len(paths) < 20 {
-		t.Fatalf("only %d paths are found", len(paths))
+		t.Fatalf("found only %d paths", len(paths))
 	}
 	for _, path := range paths {
 		if _, err := os.Stat(path[1]); err != nil {
@@ -105,22 +105,22 @@ func TestPlacesExist(t *testing.T) {
 }
 
 var (
-	// word is what a page quotes if it has the form of a Go name, perhaps with its package or type.
+	// word matches a quoted Go name, with or without its package or type.
 	word = regexp.MustCompile("`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
-	// wordAt is a name with the place where it is declared.
+	// wordAt matches a quoted name and the file or folder that declares it.
 	wordAt = regexp.MustCompile(
 		"`([A-Za-z]+)` (?:in|of) `((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
 )
 
-// Every Go name of these pages is declared: in the package or by the type that it is written with, or in the
-// place that follows it, otherwise anywhere. A name in lower case may also be that of a folder.
+// Each Go name in these pages is declared: in the package, type, file or folder that the page names with it, otherwise
+// in any package. It may also be the name of a folder.
 func TestNamesExist(t *testing.T) {
 	t.Parallel()
 	text := strings.Join(strings.Fields(page(t, "architecture.md", "walks.md", "places.md")), " ")
 	declared := declarations(t)
 	places := wordAt.FindAllStringSubmatch(text, -1)
 	if len(places) < 3 {
-		t.Errorf("only %d names with their places are found", len(places))
+		t.Errorf("found only %d names with a file or folder", len(places))
 	}
 	for _, at := range places {
 		if !declared[at[2]+" "+at[1]] {
@@ -129,17 +129,18 @@ func TestNamesExist(t *testing.T) {
 	}
 	names := word.FindAllStringSubmatch(text, -1)
 	if len(names) < 60 {
-		t.Fatalf("only %d names are found", len(names))
+		t.Fatalf("found only %d names", len(names))
 	}
 	for _, name := range names {
 		if file := name[2] == "go"; !file && !declared[strings.TrimPrefix(name[1]+"."+name[2], ".")] {
-			t.Errorf("nothing is called %s", strings.Trim(name[0], "`"))
+			t.Errorf("%s is not declared", strings.Trim(name[0], "`"))
 		}
 	}
 }
 
-// The table of floors has every room of the house in its order, and what a row quotes is in its room.
-func TestFloorsAreTheHouse(t *testing.T) {
+// The table of floors lists the rooms in the order of allRooms. The files and functions that a row quotes are in its
+// room.
+func TestFloorsListAllRooms(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(page(t, "architecture.md"), "## The floors")
 	table, _, _ = strings.Cut(table, "\n## ")
@@ -159,7 +160,7 @@ func TestFloorsAreTheHouse(t *testing.T) {
 			}
 		}
 	}
-	for _, h := range house {
+	for _, h := range allRooms {
 		want = append(want, h.room)
 	}
 	if !slices.Equal(rooms, want) {
@@ -167,7 +168,7 @@ func TestFloorsAreTheHouse(t *testing.T) {
 	}
 }
 
-// Every row of the table of what happens where names a file and a function.
+// Each row of the table "Where is" names a file and a function.
 func TestWhereRowsNameFunctions(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(page(t, "places.md"), "## Where is")
@@ -176,18 +177,18 @@ func TestWhereRowsNameFunctions(t *testing.T) {
 	for line := range strings.Lines(table) {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| where |") {
 			rows++
-			if !namedFile.MatchString(line) { // TestWalksNameExistingFunctions checks them
+			if !namedFile.MatchString(line) { // TestWalksNameExistingFunctions checks that the functions exist
 				t.Errorf("no file with a function: %s", line)
 			}
 		}
 	}
 	if rows < 16 {
-		t.Errorf("only %d rows are found", rows)
+		t.Errorf("found only %d rows", rows)
 	}
 }
 
-// declarations are the names that the program declares: alone, after their package's or type's name, and after the path
-// of their folder or file; also the names of its folders.
+// declarations returns the names that the program declares: alone, after the name of their package or type, and after
+// the path of their folder or file. It also returns the names of folders.
 func declarations(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -245,7 +246,7 @@ func declarations(t *testing.T) map[string]bool {
 	return all
 }
 
-// functions are the names of a file's functions and methods.
+// functions returns the names of a file's functions and methods.
 func functions(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -262,7 +263,7 @@ func functions(t *testing.T, path string) map[string]bool {
 	return names
 }
 
-// receiver is the name of the type that a method is of.
+// receiver returns the name of a method's receiver type.
 func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

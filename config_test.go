@@ -17,7 +17,7 @@ func TestConfigPrintsEveryFlag(t *testing.T) {
 	want := map[string]bool{}
 	serve, _ := serveCommands()
 	serve.Flags().VisitAll(func(f *pflag.Flag) { want[f.Name] = !f.Hidden })
-	delete(want, commandline.FileFlag) // a file cannot name another one
+	delete(want, commandline.FileFlag) // the file cannot set the path of the file
 	maps.DeleteFunc(want, func(_ string, shown bool) bool { return !shown })
 
 	file := settings(t)
@@ -32,12 +32,12 @@ func TestConfigPrintsEveryFlag(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if !got[name] {
-			t.Errorf("serve has --%s, config does not print it", name)
+			t.Errorf("config does not print the flag --%s of serve", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if !want[name] {
-			t.Errorf("config prints %s, serve has no such flag", name)
+			t.Errorf("config prints %s, which is not a flag of serve", name)
 		}
 	}
 	if len(want) < 50 {
@@ -45,7 +45,7 @@ func TestConfigPrintsEveryFlag(t *testing.T) {
 	}
 }
 
-// settings returns what config prints, by section.
+// settings returns the settings that config prints, by section.
 func settings(t *testing.T) (file map[string]map[string]any) {
 	t.Helper()
 	var out bytes.Buffer

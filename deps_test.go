@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// house lists the rooms of the program, each after all that it knows. A package belongs to the nearest folder above it that is
-// listed. It imports packages of its own room, and of the rooms that its room knows, which are listed before it.
-var house = []struct{ room, knows string }{
+// allRooms lists the rooms of the program. A room is a folder with all packages below it that do not belong to another
+// room. Its packages import packages of the room itself, and of the rooms in imports, which precede it in the list.
+var allRooms = []struct{ room, imports string }{
 	{"store", ""},
 	{"store/bolt", "store"},
 	{"store/etcd", "store"},
@@ -80,11 +80,11 @@ var house = []struct{ room, knows string }{
 		"apiserver/status controllers store/datadir web"},
 }
 
-// TestHouse: every import between rooms is in the list, the list has no other, and it is an order.
-func TestHouse(t *testing.T) {
+// TestRooms tests that allRooms contains exactly the imports between rooms, and that a room imports only earlier rooms.
+func TestRooms(t *testing.T) {
 	t.Parallel()
 	all := program(t)
-	imports := map[string]map[string]string{} // by room and imported room: one import
+	imports := map[string]map[string]string{} // importing room, imported room: an example
 	for _, p := range all {
 		from := roomOf(p.ImportPath)
 		if imports[from] == nil {
@@ -97,29 +97,29 @@ func TestHouse(t *testing.T) {
 		}
 	}
 	var before []string
-	for _, h := range house {
-		knows := strings.Fields(h.knows)
+	for _, h := range allRooms {
+		listed := strings.Fields(h.imports)
 		for to, example := range imports[h.room] {
-			if !slices.Contains(knows, to) {
-				t.Errorf("%q does not know %q: %s", h.room, to, example)
+			if !slices.Contains(listed, to) {
+				t.Errorf("room %q may not import %q: %s", h.room, to, example)
 			}
 		}
-		for _, to := range knows {
+		for _, to := range listed {
 			if !slices.Contains(before, to) {
-				t.Errorf("%q knows %q, which is not listed before it", h.room, to)
+				t.Errorf("room %q imports %q, which does not precede it", h.room, to)
 			}
 			if imports[h.room][to] == "" {
-				t.Errorf("%q no longer imports %q: remove it from the list", h.room, to)
+				t.Errorf("room %q no longer imports %q: remove it from the list", h.room, to)
 			}
 		}
 		before = append(before, h.room)
 		if imports[h.room] == nil {
-			t.Errorf("%q is listed and has no package", h.room)
+			t.Errorf("room %q has no package: remove it from the list", h.room)
 		}
 	}
 	for from := range imports {
 		if !slices.Contains(before, from) {
-			t.Errorf("%q is not listed", from)
+			t.Errorf("room %q is not listed", from)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestHouse(t *testing.T) {
 // roomOf returns the room of a package: the longest listed folder that contains it.
 func roomOf(path string) (room string) {
 	path = strings.TrimPrefix(strings.TrimPrefix(path, "monopod"), "/")
-	for _, h := range house {
+	for _, h := range allRooms {
 		if (path == h.room || strings.HasPrefix(path, h.room+"/")) && len(h.room) > len(room) {
 			room = h.room
 		}
@@ -138,11 +138,11 @@ func roomOf(path string) (room string) {
 	return room
 }
 
-// TestFoldersImportInOneDirection: of two folders below the same folder, with all that is in them, at most one imports
-// the other.
+// TestFoldersImportInOneDirection tests that of two folders in the same folder, including their subfolders, at most one
+// imports the other.
 func TestFoldersImportInOneDirection(t *testing.T) {
 	t.Parallel()
-	examples := map[[2]string]string{} // importing folder, imported folder: one import
+	examples := map[[2]string]string{} // importing folder, imported folder: an example
 	for _, p := range program(t) {
 		for _, dep := range p.imports() {
 			if from, to, ok := siblings(p.ImportPath, dep); ok {
@@ -157,7 +157,7 @@ func TestFoldersImportInOneDirection(t *testing.T) {
 	}
 }
 
-// siblings returns the folders, below the last folder that both packages are in, that contain them. ok is false if one
+// siblings returns the two folders that contain one of the packages each and have the same parent. ok is false if one
 // package is below the other.
 func siblings(a, b string) (from, to string, ok bool) {
 	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
@@ -182,7 +182,7 @@ func ours(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(d string) bool { return !strings.HasPrefix(d, "monopod/") })
 }
 
-// program returns main and the packages below the top-level folders that are linked into it.
+// program returns package main and the packages of monopod that are linked into it.
 func program(t *testing.T) []pkg {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", ".", "./agent/...", "./apiserver/...",
@@ -217,7 +217,7 @@ func TestTheProgramContainsNoTestdata(t *testing.T) {
 	}
 }
 
-// docs/dependencies.md names every module that go.mod requires directly, and no other.
+// docs/dependencies.md names every direct requirement of go.mod, and no module that go.mod does not require.
 func TestDocsListEveryDependency(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("go.mod")

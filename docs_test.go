@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the generated pages of docs")
 var (
 	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	// unslugged are the characters that a heading's address does not contain.
+	// unslugged matches characters that are not part of a heading's anchor.
 	unslugged = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 )
 
@@ -42,7 +42,7 @@ func TestLinks(t *testing.T) {
 				to = filepath.Join(filepath.Dir(page), target)
 			}
 			if _, err := os.Stat(to); err != nil {
-				t.Errorf("%s: the link to %s leads nowhere", page, target)
+				t.Errorf("%s: the target of the link %s does not exist", page, target)
 			} else if anchor != "" && !headings(read(t, to))[anchor] {
 				t.Errorf("%s: %s has no heading #%s", page, to, anchor)
 			}
@@ -50,15 +50,15 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// example is a block of Go code, and the file before it.
+// example matches a block of Go code and the file that the page names before it.
 var example = regexp.MustCompile("(?s)`([a-z/_]+\\.go)`\\):\n\n```go\n(.*?)```")
 
-// The examples of CONTRIBUTING.md are in the files that it names.
+// The files that CONTRIBUTING.md names contain its examples.
 func TestExamplesAreCode(t *testing.T) {
 	t.Parallel()
 	all := example.FindAllStringSubmatch(read(t, "CONTRIBUTING.md"), -1)
 	if len(all) != 3 {
-		t.Errorf("%d examples are found", len(all))
+		t.Errorf("found %d examples, want 3", len(all))
 	}
 	for _, found := range all {
 		if !strings.Contains(read(t, found[1]), found[2]) {
@@ -76,7 +76,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// headings returns the addresses of a page's headings.
+// headings returns the anchors of a page's headings.
 func headings(page string) map[string]bool {
 	out := map[string]bool{}
 	for _, found := range heading.FindAllStringSubmatch(page, -1) {
@@ -85,7 +85,7 @@ func headings(page string) map[string]bool {
 	return out
 }
 
-// TestFlagsPage compares docs/flags.md with the commands; go test . -update writes it.
+// TestFlagsPage compares docs/flags.md with the flags of the commands; go test . -update writes the page.
 func TestFlagsPage(t *testing.T) {
 	var page strings.Builder
 	page.WriteString("# Flags\n\nFor those who look up a flag: every command with its flags and defaults, generated from " +
@@ -123,7 +123,7 @@ func describe(w *strings.Builder, cmd *cobra.Command, sections map[string]map[st
 				fmt.Fprintf(w, "\n### %s\n", section)
 				table(w, of)
 			}
-		} else if cmd.Name() != "config" { // whose flags are those of serve
+		} else if cmd.Name() != "config" { // config has the flags of serve
 			table(w, rest)
 		}
 	}
@@ -147,7 +147,7 @@ func table(w *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// The help lists every command below a subject, but those that only scripts and tests use.
+// In the help, every command has a subject, except commands for scripts and tests.
 func TestSubjects(t *testing.T) {
 	t.Parallel()
 	var rest []string
@@ -157,6 +157,6 @@ func TestSubjects(t *testing.T) {
 		}
 	}
 	if !slices.Equal(rest, []string{"completion", "envtest-assets", "help", "version"}) {
-		t.Errorf("without a subject: %v", rest)
+		t.Errorf("commands without a subject: %v", rest)
 	}
 }

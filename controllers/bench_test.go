@@ -18,13 +18,12 @@ import (
 	"monopod/store/bolt"
 )
 
-// benchCluster is a running manager over a registry in memory with one large
-// node.
+// benchCluster runs all controllers over a registry in memory with one large node.
 func benchCluster(b *testing.B) client.Client {
 	return benchClusterOver(b, store.NewMemory(store.Config{Kind: registry.Kinds(registry.Resources())}, nil, nil, 0))
 }
 
-// durableCluster is benchCluster with a registry over a bbolt file.
+// durableCluster runs all controllers over a registry on a bbolt file, with one large node.
 func durableCluster(b *testing.B) client.Client {
 	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), store.Config{Kind: registry.Kinds(registry.Resources())})
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// A pod that names a template gets the event that it is missing, also if nothing else uses devices: before the manager
-// starts, and after.
+// A pod with a missing ResourceClaimTemplate gets an Event, even if the cluster has no other object of dynamic resource
+// allocation, and whether the pod is created before or after the manager starts.
 func TestPodWakesTheControllerOfClaims(t *testing.T) {
 	t.Parallel()
-	for name, early := range map[string]bool{"a new pod": false, "a pod that is there": true} {
+	for name, early := range map[string]bool{"a new pod": false, "an existing pod": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -20,13 +20,14 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// deadNode is a cluster of two nodes, one of which stops to report.
+// deadNode is a cluster of the nodes alive and dead. The node dead stops reporting at lost.
 type deadNode struct {
 	*apitest.API
 	lost time.Time
 }
 
-// pass lets time pass. The node alive renews its lease and runs its pods, and so does the node dead until it fails.
+// pass waits until the given time after lost. Meanwhile both nodes renew their leases and run their pods, the node dead
+// only until lost.
 func (d *deadNode) pass(until time.Duration) {
 	for end := d.lost.Add(until); time.Now().Before(end); {
 		nodes := []string{"alive"}
@@ -57,7 +58,7 @@ func lease(name string) *coordinationv1.Lease {
 			RenewTime: new(metav1.NowMicro())}}
 }
 
-// on counts an app's pods on a node: all, ready ones, and terminating ones.
+// on counts the pods of an app on a node: all/ready/terminating.
 func (d *deadNode) on(app, node string) string {
 	all, ready, deleted := 0, 0, 0
 	for _, p := range apitest.List[*corev1.Pod](d.API, "default") {
@@ -75,22 +76,23 @@ func (d *deadNode) on(app, node string) string {
 	return fmt.Sprintf("%d/%d/%d", all, ready, deleted)
 }
 
-// TestDeadNode: the pods of a node that no longer reports leave its Services after 50 s and are moved 300 s later,
-// except those of DaemonSets, and of StatefulSets until the Node is deleted or out of service.
+// TestDeadNode tests that the pods of a node that stops reporting become not ready after 50 s, and are replaced on
+// another node 300 s later; pods of a DaemonSet are not, pods of a StatefulSet only when the Node is deleted or out of
+// service.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		end  func(d *deadNode) // by which an administrator says that the pods do not run
-		left string            // of the StatefulSet on the dead node
+		end  func(d *deadNode) // what an administrator does
+		left string            // pods of the StatefulSet on the node dead
 	}{
 		"the Node is deleted": {func(d *deadNode) { d.Delete(apitest.Node("dead"), "") }, "0/0/0"},
-		"it is out of service": {func(d *deadNode) {
+		"the Node is out of service": {func(d *deadNode) {
 			apitest.Change(d.API, apitest.Node("dead"), "", func(n *corev1.Node) {
 				n.Spec.Taints = append(n.Spec.Taints,
 					corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 			})
 		}, "0/0/0"},
-		"nothing is said": {func(*deadNode) {}, "1/0/1"},
+		"the Node remains": {func(*deadNode) {}, "1/0/1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,20 +155,20 @@ func nodeDies(t *testing.T, end func(*deadNode), left string) {
 	d.pass(40 * time.Second)
 	expect("within the grace period", "web 2/2/0 2/2/0", "db 1/1/0 1/1/0", "agent 1/1/0 1/1/0", "task 1/1/0 1/1/0")
 	d.pass(70 * time.Second)
-	expect("after it", "web 2/2/0 2/0/0", "db 1/1/0 1/0/0", "agent 1/1/0 1/0/0", "task 1/1/0 1/0/0")
+	expect("after the grace period", "web 2/2/0 2/0/0", "db 1/1/0 1/0/0", "agent 1/1/0 1/0/0", "task 1/1/0 1/0/0")
 	d.pass(330 * time.Second)
-	expect("before they are evicted", "web 2/2/0 2/0/0", "db 1/1/0 1/0/0", "agent 1/1/0 1/0/0", "task 1/1/0 1/0/0")
+	expect("before the eviction", "web 2/2/0 2/0/0", "db 1/1/0 1/0/0", "agent 1/1/0 1/0/0", "task 1/1/0 1/0/0")
 	d.pass(400 * time.Second)
-	expect("after that", "web 4/4/0 2/0/2", "db 1/1/0 1/0/1", "agent 1/1/0 1/0/0", "task 2/2/0 1/0/1")
+	expect("after the eviction", "web 4/4/0 2/0/2", "db 1/1/0 1/0/1", "agent 1/1/0 1/0/0", "task 2/2/0 1/0/1")
 	end(d)
 	d.pass(600 * time.Second)
 	if got := d.on("db", "dead"); got != left {
-		t.Errorf("at the end db has %s on the dead node, want %s", got, left)
+		t.Errorf("at the end: pods of db on the node dead: %s, want %s", got, left)
 	}
 	if got, want := d.on("db", "alive"), map[bool]string{true: "2/2/0", false: "1/1/0"}[left == "0/0/0"]; got != want {
-		t.Errorf("at the end db has %s, want %s", got, want)
+		t.Errorf("at the end: pods of db on the node alive: %s, want %s", got, want)
 	}
 	if got := d.on("web", "alive"); got != "4/4/0" {
-		t.Errorf("at the end web has %s", got)
+		t.Errorf("at the end: pods of web on the node alive: %s, want 4/4/0", got)
 	}
 }

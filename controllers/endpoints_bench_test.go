@@ -19,7 +19,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// benchService selects the pods with its name.
+// benchService selects the pods whose label app is its name.
 func benchService(name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -31,14 +31,14 @@ func benchService(name string) *corev1.Service {
 	}
 }
 
-// benchPod is a pod on the node n that a Service selects.
+// benchPod is a pod of the Service on the node n.
 func benchPod(service string, i int) *corev1.Pod {
 	return apitest.Pod("default", fmt.Sprint(service, "-", i), func(p *corev1.Pod) {
 		p.Labels, p.Spec.NodeName = map[string]string{"app": service}, "n"
 	})
 }
 
-// becomeReady posts the status of a ready pod.
+// becomeReady writes the status of a ready pod.
 func becomeReady(ctx context.Context, c client.Client, p *corev1.Pod, ip string) error {
 	_, err := client.Update(ctx, c, p, "status", func(p *corev1.Pod) error {
 		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
@@ -49,7 +49,7 @@ func becomeReady(ctx context.Context, c client.Client, p *corev1.Pod, ip string)
 	return err
 }
 
-// slicesFrom watches all slices.
+// slicesFrom watches the EndpointSlices.
 func slicesFrom(b *testing.B, ctx context.Context, c client.Client) <-chan watch.Event {
 	b.Helper()
 	_, from, err := c.List(ctx, client.Selector{Resource: client.EndpointSlices})
@@ -63,9 +63,9 @@ func slicesFrom(b *testing.B, ctx context.Context, c client.Client) <-chan watch
 	return events
 }
 
-// BenchmarkEndpointsSettle measures the time from the moment at which the last of 10,000 pods is ready until a watch
-// has seen the slices of all 2,000 Services with all of their pods. The pods become ready as fast as 16 writers can
-// write their statuses. The limit of the same run is the time that writing those statuses takes without Services.
+// BenchmarkEndpointsSettle measures the time from the readiness of the last of 10,000 pods until a watch has seen all
+// pods in the slices of 2,000 Services. 16 concurrent writers write the statuses. For comparison, the same run reports
+// the time for the same writes without Services.
 func BenchmarkEndpointsSettle(b *testing.B) {
 	const services, each = 2000, 5
 	for b.Loop() {
@@ -81,14 +81,14 @@ func BenchmarkEndpointsSettle(b *testing.B) {
 	}
 }
 
-// span is when the last pod became ready, how long all took, and the CPU time of the process until all were
-// endpoints.
+// span is the time at which the last pod became ready, the duration of all writes, and the CPU time of the process
+// until all pods were endpoints.
 type span struct {
 	end       time.Time
 	took, cpu time.Duration
 }
 
-// cpuTime is that of this process.
+// cpuTime returns the user and system CPU time of this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -98,8 +98,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// readyAll creates Services, and each pods for every one of names, which then become ready. settled receives the time
-// at which all are endpoints.
+// readyAll creates the Services, creates each pods for every one of names labels, and makes them ready. settled
+// receives the time at which all pods are endpoints; nil: readyAll does not wait for that.
 func readyAll(b *testing.B, services, names, each int, settled chan<- time.Time) span {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -155,9 +155,9 @@ func readyAll(b *testing.B, services, names, each int, settled chan<- time.Time)
 	return span{end, end.Sub(began), cpuTime(b) - used}
 }
 
-// BenchmarkServiceLatency measures, for 200 Services made in a row, the time from the status write that makes the
-// Service's pod ready until a watch has seen it in a slice. The limit of the same run is the time until a watch has
-// seen a slice that is written directly.
+// BenchmarkServiceLatency measures, for 200 Services one after the other, the time from the status write that makes the
+// Service's pod ready until a watch has seen the pod in a slice. For comparison, the same run reports the time until a
+// watch has seen a slice that the benchmark writes itself.
 func BenchmarkServiceLatency(b *testing.B) {
 	b.Run("memory", func(b *testing.B) { serviceLatency(b, benchCluster) })
 	b.Run("durable", func(b *testing.B) { serviceLatency(b, durableCluster) })
@@ -202,7 +202,7 @@ func serviceLatency(b *testing.B, cluster func(*testing.B) client.Client) {
 			until(func(s *discoveryv1.EndpointSlice) bool { return s.Name == bare.Name })
 			limit = append(limit, time.Since(began))
 		}
-		latency, limit = latency[1:], limit[1:] // the controllers start during the first
+		latency, limit = latency[1:], limit[1:] // the controllers start during the first round
 		for _, m := range []struct {
 			name string
 			all  []time.Duration

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Every flag that a comment names exists.
+// Each flag that a comment in controllers.go mentions exists.
 func TestFlagsExist(t *testing.T) {
 	t.Parallel()
 	cfg := Default()
@@ -21,11 +21,11 @@ func TestFlagsExist(t *testing.T) {
 	}
 	found := regexp.MustCompile(`--[a-z][a-z-]+`).FindAllString(string(source), -1)
 	if len(found) < 7 {
-		t.Errorf("only %v", found)
+		t.Errorf("found only the flags %v", found)
 	}
 	for _, name := range found {
 		if flags.Lookup(strings.TrimPrefix(name, "--")) == nil {
-			t.Errorf("%s does not exist", name)
+			t.Errorf("controllers.go mentions %s, which is not a flag", name)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestFlagsAreChecked(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("%s: %q", arg, got)
+			t.Errorf("%s: error %q, want %q", arg, got, want)
 		}
 	}
 }

@@ -53,19 +53,19 @@ func TestEnabled(t *testing.T) {
 		}
 	}
 	if cfg := (Config{Controllers: []string{"*", "-podgc"}}); !cfg.Off("podgc") || cfg.Off("replicaset") {
-		t.Error("what runs is not what was asked for")
+		t.Error("Off returns a wrong result")
 	}
 	if entries, err := enabled(all, nil); len(entries) != 2 || err != nil {
-		t.Errorf("nil is not *: %v, %v", entries, err)
+		t.Errorf("without a list: %v, %v, want the entries that are on by default", entries, err)
 	}
 }
 
-// The controllers named in the table of kinds exist.
+// Each controller that registry.Resources names exists.
 func TestControllersOfKinds(t *testing.T) {
 	t.Parallel()
 	for _, res := range registry.Resources() {
 		if c := res.Controller; c != "" && res.Off == "" && !slices.Contains(names(All(&Config{})), c) {
-			t.Errorf("%s: there is no controller %q", res.Kind, c)
+			t.Errorf("%s: unknown controller %q", res.Kind, c)
 		}
 	}
 }
@@ -126,12 +126,12 @@ func TestAllTogether(t *testing.T) {
 			}
 		}
 		if got := m.Configz().Controllers; !slices.Contains(got, "podgc") || len(got) != len(All(&Config{})) {
-			t.Errorf("configz tells %v", got)
+			t.Errorf("configz lists the controllers %v", got)
 		}
 		graph := httptest.NewRecorder()
 		m.DebuggingHandlers()["garbagecollector"].ServeHTTP(graph, httptest.NewRequest(http.MethodGet, "/", nil))
 		if got := graph.Body.String(); strings.Count(got, `"pods default/web-`) != 3 {
-			t.Errorf("the garbage collector shows %s", got)
+			t.Errorf("graph of the garbage collector: %s", got)
 		}
 		shown, err := json.Marshal(m.Configz())
 		if err != nil || !strings.Contains(string(shown), `"eventTTL":"1h0m0s"`) ||
@@ -142,13 +142,13 @@ func TestAllTogether(t *testing.T) {
 		apitest.Settle(time.Minute)
 		for _, p := range apitest.List[*corev1.Pod](api, "default") {
 			if p.DeletionTimestamp == nil {
-				t.Errorf("pod %s outlives its ReplicaSet", p.Name)
+				t.Errorf("pod %s is not being deleted after the deletion of its ReplicaSet", p.Name)
 			}
 		}
 	})
 }
 
-// A stopped manager changes nothing; started again, it processes what happened meanwhile.
+// A stopped manager writes nothing. After its next start it handles the changes that it missed.
 func TestRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestRunAgain(t *testing.T) {
 			}
 		}
 		if got := len(apitest.List[*corev1.Event](api, "default")); got < 6 {
-			t.Errorf("%d events: those of later terms are missing", got)
+			t.Errorf("%d Events, want at least 6", got)
 		}
 	})
 }
@@ -197,12 +197,12 @@ func TestAnIdleDayWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		cfg := served()
-		cfg.NodeMonitorGracePeriod.Duration = 1000 * time.Hour // the lease is not renewed here
+		cfg.NodeMonitorGracePeriod.Duration = 1000 * time.Hour // the test does not renew the lease
 		manage(t, api, cfg)
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)
 		api.Create(webSet(10))
-		apitest.Settle(2 * time.Hour) // and the events have expired
+		apitest.Settle(2 * time.Hour) // until the Events have expired
 		before := api.Store.Revision()
 		apitest.Settle(24 * time.Hour)
 		if after := api.Store.Revision(); after != before {
@@ -224,7 +224,7 @@ func TestDisabledControllersDoNotRun(t *testing.T) {
 			t.Errorf("%d pods", n)
 		}
 		if slices.ContainsFunc(m.Checks(), func(c Check) bool { return c.Name == "replicaset" }) {
-			t.Error("a check for a controller that is off")
+			t.Error("a disabled controller has a health check")
 		}
 	})
 }
@@ -232,11 +232,11 @@ func TestDisabledControllersDoNotRun(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	if _, err := New(Deps{}, served()); err == nil {
-		t.Error("no client, no error")
+		t.Error("New without a client succeeded")
 	}
 }
 
-// served is Default with all served kinds.
+// served is the default configuration with all served kinds.
 func served() Config {
 	cfg := Default()
 	cfg.Kinds = apitest.Kinds()

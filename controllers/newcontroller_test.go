@@ -30,7 +30,7 @@ func (s *stirrer) Run(ctx context.Context) error {
 	return err
 }
 
-// stirrers returns the whole definition of the controller.
+// stirrers returns the controller's entry, which is its whole definition.
 func stirrers(spoons *int) Entry {
 	return Entry{
 		Name: "stirrer", Aliases: []string{"stirrer-controller"}, Component: "stirrer",
@@ -41,7 +41,7 @@ func stirrers(spoons *int) Entry {
 	}
 }
 
-// A controller is one entry: its flag, its health check and --controllers are derived from it.
+// A controller is one entry: its flags, its health check and its name in --controllers come from it.
 func TestNewControllerIsOneEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestNewControllerIsOneEntry(t *testing.T) {
 			t.Fatalf("flag: %+v", flag)
 		}
 		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=0"}); err != nil || check(all) == nil {
-			t.Error("a mistake was let through")
+			t.Error("--concurrent-stirrer-syncs=0 was accepted")
 		}
 		if err := flags.Parse([]string{"--concurrent-stirrer-syncs=3"}); err != nil || check(all) != nil {
 			t.Error(err, check(all))
@@ -76,7 +76,7 @@ func TestNewControllerIsOneEntry(t *testing.T) {
 		go func() { done <- m.Run(ctx) }()
 		synctest.Wait()
 		if _, ok := apitest.Get[*corev1.ConfigMap](api, "default", "many"); !ok {
-			t.Error("it does not run, or not with its setting")
+			t.Error("the controller does not run, or not with the value of its flag")
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -84,7 +84,7 @@ func TestNewControllerIsOneEntry(t *testing.T) {
 		}
 		off, err := enabled(all, []string{"*", "-stirrer"})
 		if err != nil || slices.ContainsFunc(off, func(e Entry) bool { return e.Name == "stirrer" }) {
-			t.Errorf("it cannot be switched off: %v", err)
+			t.Errorf("--controllers=*,-stirrer does not disable the controller: %v", err)
 		}
 	})
 }

@@ -18,19 +18,19 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// perPod is the CPU, in milli, that the HorizontalPodAutoscaler wants a pod of web to use.
+// perPod is the average CPU of a pod of web that the HorizontalPodAutoscaler targets, in milli.
 const perPod = 100
 
-// loads are what all pods of web together may have to do, in milli. None is at the edge of a number of pods, where the
-// autoscaler tolerates one pod less.
+// loads are the possible CPU loads of all pods of web together, in milli. Each needs a number of pods that the
+// tolerance of the autoscaler does not change.
 func loads() []int64 { return []int64{50, 250, 350, 900} }
 
-// wantedFor is the number of pods that a load needs, within the limits of the autoscaler.
+// wantedFor returns the number of pods that a load needs, within the limits of the autoscaler.
 func wantedFor(load int64) int32 {
 	return max(fewestOfWeb, min(mostOfWeb, int32((load+perPod-1)/perPod)))
 }
 
-// byCPU are the metrics of the autoscaler.
+// byCPU returns the metrics of the autoscaler.
 func byCPU() []autoscalingv2.MetricSpec {
 	return []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
 		Resource: &autoscalingv2.ResourceMetricSource{
@@ -39,7 +39,7 @@ func byCPU() []autoscalingv2.MetricSpec {
 		}}}
 }
 
-// List implements client.Client: the pods that are ready share the load, and their CPU is measured.
+// List implements client.Client. It serves PodMetrics: the ready pods share the load equally.
 func (d *deletions) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
 	if sel.Resource != metrics.Pods() {
 		return d.Link.List(ctx, sel)
@@ -61,15 +61,15 @@ func (d *deletions) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return out, "", err
 }
 
-// busy gives the pods of web another load.
+// busy changes the load of web.
 func (w *town) busy() {
 	load := loads()[w.rng.IntN(len(loads()))]
 	w.say(true, "load %d", load)
 	w.link.load.Store(load)
 }
 
-// sleepy suspends the CronJob for a while, in which it starts nothing, and resumes it: it makes up for the last start
-// that it missed, unless a Job still runs.
+// sleepy suspends the CronJob for a while, in which it must not create Jobs, and resumes it. The CronJob must then
+// create the last missed Job, unless another one is active.
 func (w *town) sleepy() {
 	w.say(false, "suspend")
 	suspend := func(yes bool) {
@@ -83,29 +83,29 @@ func (w *town) sleepy() {
 	for _, job := range apitest.List[*batchv1.Job](w.API, "default") {
 		if owner := metav1.GetControllerOf(job); owner != nil && owner.Kind == "CronJob" &&
 			job.CreationTimestamp.After(since) {
-			w.T.Errorf("the suspended CronJob started %s, after %q", job.Name, w.said)
+			w.T.Errorf("the suspended CronJob created Job %s, after %q", job.Name, w.said)
 		}
 	}
 	suspend(false)
 	s := apitest.Existing[*batchv1.CronJob](w.API, "default", "cron").Status
 	if at := time.Now().Truncate(cronPeriod); len(s.Active) == 0 && (s.LastScheduleTime == nil ||
 		s.LastScheduleTime.Time.Before(at)) && time.Since(w.began) > 2*cronPeriod {
-		w.T.Errorf("the resumed CronJob did not start at %v: %+v, after %q", at, s, w.said)
+		w.T.Errorf("the resumed CronJob created no Job for %v: %+v, after %q", at, s, w.said)
 	}
 }
 
-// cronPeriod is that of the CronJob's schedule.
+// cronPeriod is the period of the CronJob's schedule.
 const cronPeriod = 3 * time.Minute
 
-// scaledByLoad checks that web has the pods that its load needs.
+// scaledByLoad checks that web has the replicas that its load needs.
 func (w *town) scaledByLoad() {
 	d := apitest.Existing[*appsv1.Deployment](w.API, "default", "web")
 	if n, want := *d.Spec.Replicas, wantedFor(w.link.load.Load()); n != 0 && n != want {
 		hpa := apitest.Existing[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", "web")
-		w.T.Errorf("web has %d pods for a load of %d, want %d: %+v, after %q", n, w.link.load.Load(), want, hpa.Status,
+		w.T.Errorf("web has %d replicas for a load of %d, want %d: %+v, after %q", n, w.link.load.Load(), want, hpa.Status,
 			w.said)
 	}
 }
 
-// someLoad is that of the beginning.
+// someLoad returns a random load.
 func someLoad(rng *rand.Rand) int64 { return loads()[rng.IntN(len(loads()))] }

@@ -24,11 +24,11 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// TestRandomWorkloads simulates users, nodes and crashes for workloads of all kinds at a time, in random order, with
-// all controllers of the manager. At every change of a pod it checks that a node has one pod of the DaemonSet, or two
-// on as many nodes as its surge, that a Job does not have more pods than its parallelism, that no pod passes from one
-// owner to another, and, if only templates were changed since the last rest, that enough pods are available. Every
-// deletion by a controller must be explained. At the end everything must come to rest.
+// TestRandomWorkloads simulates users, nodes and crashes in random order, for workloads of all kinds and with all
+// controllers of the manager. At every change of a pod it checks that each node has at most one pod of the DaemonSet,
+// or two on as many nodes as maxSurge, that the pods of a Job do not exceed its parallelism, that no pod changes its
+// owner, and, if only templates were changed since the last rest, that enough pods are available. An Event must explain
+// every deletion by a controller. At the end all workloads must be at rest.
 func TestRandomWorkloads(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds {
@@ -39,8 +39,8 @@ func TestRandomWorkloads(t *testing.T) {
 	}
 }
 
-// seeds is the number of random sequences, one for each set of limits of rollouts. In every other sequence the order of
-// changes is not known, as with etcd. 12 of each passed.
+// seeds is the number of random sequences, one for each set of rollout limits. In every other sequence the watches are
+// not ordered, as with etcd.
 const seeds = 3
 
 // town is a cluster with random actions.
@@ -49,20 +49,20 @@ type town struct {
 	rng  *rand.Rand
 	link *deletions
 	m    *Manager
-	stop func() // ends the controllers
+	stop func() // stops the controllers
 
 	began time.Time
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	nodes    map[string]bool
 	existing map[types.UID]*corev1.Pod
 	owners   map[types.UID]types.UID
-	calm     bool // nothing but templates was changed since the last rest
+	calm     bool // only templates were changed since the last rest
 	said     []string
 	jobs     int
 
-	unavailable int // of the StatefulSet, during a rollout
-	surge       int // of the DaemonSet, whose rollout may otherwise miss one pod
+	unavailable int // maxUnavailable of the StatefulSet
+	surge       int // maxSurge of the DaemonSet; 0: maxUnavailable is 1
 }
 
 const nodesOfTown = 3
@@ -76,7 +76,7 @@ func randomWorkloads(t *testing.T, seed uint64) {
 	w.link.load.Store(someLoad(w.rng))
 	w.began = time.Now()
 	cfg := served()
-	cfg.NodeMonitorGracePeriod.Duration = 10000 * time.Hour // leases are not renewed here
+	cfg.NodeMonitorGracePeriod.Duration = 10000 * time.Hour // the test does not renew leases
 	m, err := New(Deps{Client: w.link, Metrics: api.Registry}, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func (w *town) start() {
 	}
 }
 
-// agents act as the nodes: they run pods, and end deleted ones.
+// agents acts as the nodes' agents: it runs bound pods, and completes deletions.
 func (w *town) agents() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	pods := client.Selector{Resource: client.Pods, Namespace: "default"}
@@ -163,7 +163,7 @@ func (w *town) alive(node string) bool {
 	return w.nodes[node]
 }
 
-// phase sets the phase of a pod that has not finished, if its node lives.
+// phase sets the phase of a pod, unless the pod has finished or its node is dead.
 func (w *town) phase(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase) {
 	if !w.alive(p.Spec.NodeName) {
 		return
@@ -185,7 +185,7 @@ func (w *town) phase(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase) 
 	})
 }
 
-// run makes a pod ready after a while; those of Jobs end then.
+// run makes a pod ready after wait. A pod of a Job then succeeds or fails.
 func (w *town) run(ctx context.Context, p *corev1.Pod, wait time.Duration, fails bool) {
 	time.Sleep(wait)
 	w.phase(ctx, p, corev1.PodRunning)
@@ -200,7 +200,7 @@ func (w *town) run(ctx context.Context, p *corev1.Pod, wait time.Duration, fails
 	}
 }
 
-// end ends a pod that is deleted.
+// end completes the deletion of a pod, unless its node is dead.
 func (w *town) end(ctx context.Context, p *corev1.Pod) {
 	w.phase(ctx, p, corev1.PodFailed)
 	if w.alive(p.Spec.NodeName) {
@@ -218,7 +218,7 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 		delete(w.owners, p.UID)
 	} else {
 		if before, ok := w.owners[p.UID]; ok && before != owner.UID {
-			w.T.Errorf("pod %s passed from one owner to another, after %q", p.Name, w.said)
+			w.T.Errorf("pod %s changed its owner, after %q", p.Name, w.said)
 		}
 		w.owners[p.UID] = owner.UID
 	}
@@ -253,7 +253,7 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 		}
 	}
 	if w.calm && double > w.surge {
-		w.T.Errorf("two pods of the DaemonSet on %d nodes, %d may have them, after %q", double, w.surge, w.said)
+		w.T.Errorf("two pods of the DaemonSet on %d nodes, want at most %d, after %q", double, w.surge, w.said)
 	}
 	for _, n := range ofJob {
 		if n > jobParallelism {
@@ -263,7 +263,7 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 	if w.calm {
 		for _, app := range []string{"web", "db", "agent"} {
 			if want := w.fewest(app); available[app] < want {
-				w.T.Errorf("%d pods of %s are available, %d must be, after %q", available[app], app, want, w.said)
+				w.T.Errorf("%d pods of %s are available, want at least %d, after %q", available[app], app, want, w.said)
 			}
 		}
 	}
@@ -271,11 +271,11 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 
 const (
 	jobParallelism = 2
-	fewestOfWeb    = 2 // replicas, unless there are 0: the limits of the HorizontalPodAutoscaler
+	fewestOfWeb    = 2 // minReplicas of the HorizontalPodAutoscaler, which does not scale from 0
 	mostOfWeb      = 5
 )
 
-// fewest is how many pods of an app must be available during a rollout.
+// fewest returns how many pods of an app must be available during a rollout.
 func (w *town) fewest(app string) int {
 	switch app {
 	case "web":
@@ -296,7 +296,7 @@ func appTemplate(app string) corev1.PodTemplateSpec {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v0"}}}}
 }
 
-// management is OrderedReady or Parallel, depending on the seed.
+// management returns OrderedReady or Parallel, depending on the seed.
 func (w *town) management() appsv1.PodManagementPolicyType {
 	if w.unavailable == 2 {
 		return appsv1.ParallelPodManagement
@@ -318,7 +318,7 @@ func (w *town) rollingDaemons() appsv1.DaemonSetUpdateStrategy {
 	return appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: limits}
 }
 
-// create creates the workloads that do not exist.
+// create creates the missing workloads.
 func (w *town) create() {
 	meta := func(app string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: app} }
 	selector := func(app string) *metav1.LabelSelector {
@@ -351,7 +351,7 @@ func (w *town) create() {
 	}
 }
 
-// say records an action; disturbs: pods may be missing after it.
+// say records an action. With disturbs, pods may be unavailable after it.
 func (w *town) say(disturbs bool, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -359,7 +359,7 @@ func (w *town) say(disturbs bool, format string, args ...any) {
 	w.calm = w.calm && !disturbs
 }
 
-// template changes the template of all three kinds.
+// template sets the image of the Deployment, the StatefulSet and the DaemonSet.
 func (w *town) template(image string) {
 	w.say(false, "image %s", image)
 	set := func(t *corev1.PodTemplateSpec) { t.Spec.Containers[0].Image = image }
@@ -439,7 +439,7 @@ func (w *town) job() {
 	w.Create(job)
 }
 
-// lose removes a node with its pods, and adds one of the same name.
+// lose deletes a node with its pods, and later adds a node of the same name.
 func (w *town) lose(node string) {
 	w.say(true, "lose %s", node)
 	w.dead(node)
@@ -449,7 +449,8 @@ func (w *town) lose(node string) {
 	w.back(node)
 }
 
-// silence stops the reports of a node for a while: it is tainted, its pods are evicted, and end when it is back.
+// silence stops the reports of a node for a while. The node is tainted and its pods are evicted; they end when the node
+// reports again.
 func (w *town) silence(node string) {
 	w.say(true, "silence of %s", node)
 	w.dead(node)
@@ -464,7 +465,7 @@ func (w *town) dead(node string) {
 	w.nodes[node] = false
 }
 
-// back restarts a node that was dead: its earlier pods have failed.
+// back makes a dead node ready: its terminating pods end, its other pods fail.
 func (w *town) back(node string) {
 	w.Ready(node, corev1.ConditionTrue)
 	w.mu.Lock()
@@ -481,7 +482,7 @@ func (w *town) back(node string) {
 	}
 }
 
-// deleteOne deletes one of the workloads and creates it again.
+// deleteOne deletes one of the workloads and recreates it.
 func (w *town) deleteOne() {
 	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
 		metav1.DeletePropagationOrphan}[w.rng.IntN(3)]

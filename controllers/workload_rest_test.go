@@ -21,13 +21,14 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// deletions is the controllers' link. It records the pods that they delete without need.
+// deletions is the client of the controllers. It records deletions of pods that only the pods' owner can have a reason
+// for.
 type deletions struct {
 	*apitest.Link
-	load atomic.Int64 // CPU of all pods of web together, in milli
+	load atomic.Int64 // CPU load of all pods of web together, in milli
 
-	mu   sync.Mutex // guards what follows
-	made []deletion // to be explained by an Event of the owner
+	mu   sync.Mutex // guards the fields below
+	made []deletion // each needs an Event about the owner
 	of   map[types.UID]int
 }
 
@@ -37,8 +38,8 @@ type deletion struct {
 	at    time.Time
 }
 
-// explainedAtMost is the number of creations and deletions of an owner's pods up to which Events are checked: of more
-// Events about one object, the recorder drops some (after 25 in a row, as client-go's).
+// explainedAtMost is the number of creations and deletions of an owner's pods after which explain ignores deletions:
+// the recorder drops Events about one object after 25 in a row, as client-go's does.
 const explainedAtMost = 20
 
 // Create implements client.Client.
@@ -71,8 +72,8 @@ func (d *deletions) Delete(ctx context.Context, ref client.Ref, opts metav1.Dele
 	return obj, err
 }
 
-// kept reports whether only the pod's owner has a reason to delete it: its owner and its node exist, and no taint of
-// the node evicts it.
+// kept reports whether only the pod's owner has a reason to delete the pod: owner and node exist, and the node has no
+// NoExecute taint.
 func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil {
@@ -91,7 +92,7 @@ func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	return err == nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil
 }
 
-// explain checks that an Event of the owner reports each deletion.
+// explain checks that an Event about the owner reports each recorded deletion.
 func (w *town) explain() {
 	events := apitest.List[*corev1.Event](w.API, "default")
 	w.link.mu.Lock()
@@ -111,7 +112,7 @@ func (w *town) explain() {
 	w.link.made = nil
 }
 
-// atRest reports whether the workloads have reached their specs.
+// atRest reports whether the statuses of the workloads match their specs.
 func (w *town) atRest() bool {
 	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
 	s, ok2 := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db")
@@ -138,7 +139,7 @@ func (w *town) describe() (out string) {
 	return out
 }
 
-// finish lets everything come to rest, and checks the result.
+// finish waits until all workloads are at rest, and checks the result.
 func (w *town) finish() {
 	w.say(true, "finish")
 	w.create()
@@ -146,7 +147,8 @@ func (w *town) finish() {
 	apitest.Change(w.API, d, "", func(d *appsv1.Deployment) { d.Spec.Paused = false })
 	cj, _ := apitest.Get[*batchv1.CronJob](w.API, "default", "cron")
 	apitest.Change(w.API, cj, "", func(cj *batchv1.CronJob) { cj.Spec.Suspend = new(true) })
-	for _, p := range apitest.List[*corev1.Pod](w.API, "default") { // one may have the name of a pod of the StatefulSet
+	// A released pod may have the name of a pod of the StatefulSet.
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
 		if p.Labels["app"] == "debug" && p.DeletionTimestamp == nil {
 			w.API.Delete(p, "")
 		}
@@ -168,14 +170,14 @@ func (w *town) finish() {
 	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
 		app := p.Labels["app"]
 		owner := metav1.GetControllerOf(p)
-		// one that has finished releases nothing
+		// A finished Job does not release its pods.
 		if owner == nil && app != "debug" || app == "debug" && owner != nil && owner.Kind != "Job" {
 			w.T.Errorf("pod %s of app %s is owned by %v, after %q", p.Name, app, owner, w.said)
 		}
 	}
-	// it evaluates periodically
+	// The autoscaler evaluates periodically, so it would never be at rest.
 	w.API.Delete(apitest.Existing[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", "web"), "")
-	apitest.Settle(4 * time.Hour) // Events expire
+	apitest.Settle(4 * time.Hour) // until the Events have expired
 	before, syncs := w.Store.Revision(), w.reconciles()
 	apitest.Settle(24 * time.Hour)
 	if after := w.Store.Revision(); after != before {
@@ -188,7 +190,7 @@ func (w *town) finish() {
 	}
 }
 
-// reconciles counts those of each controller.
+// reconciles returns the number of reconciles of each controller.
 func (w *town) reconciles() map[string]uint64 {
 	families, err := w.Registry.Gather()
 	if err != nil {

@@ -1,7 +1,8 @@
 #!/bin/sh
-# A machine that has nothing but the program: in namespaces of its own, its root is read-only and holds only monopod, the
-# kernel's /proc, /sys and /dev, an empty /run, which is DIR/run, and the folder DIR/data. That one is at /NAME, the last
-# part of DIR: cgroups, which are those of the real machine, are named after it. It ends with this process.
+# Simulates a machine without other programs, in new namespaces. Its root is read-only and contains only monopod, the
+# kernel's /proc, /sys and /dev, an empty /run, which is DIR/run, and the folder DIR/data. This folder is mounted at
+# /NAME, where NAME is the last part of DIR: the cgroups are in the real machine's tree and are named after the folder.
+# The simulated machine ends with this process.
 #
 #   bare.sh begin DIR PROGRAM
 set -eu
@@ -27,7 +28,7 @@ init)
 	cd "$root"
 	mount --move . / # chroot is not enough: runc replaces the root of the namespace
 	touch "$dir/begun"
-	while :; do # it is init: wait also reaps what is orphaned
+	while :; do # this process is PID 1: wait also reaps orphans
 		sleep 1000 &
 		wait $! || true
 	done

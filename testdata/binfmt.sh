@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes this machine run programs for other processors, under qemu, until it boots again: arm64 or arm. It needs root.
+# Makes this machine run programs for other processors (arm64, arm) under qemu, until its next boot. It needs root.
 #
 #   binfmt.sh GOARCH...
 set -eu

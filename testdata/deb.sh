@@ -24,7 +24,7 @@ cat >"$root/etc/default/monopod" <<'END'
 END
 echo /etc/default/monopod >"$root/DEBIAN/conffiles"
 completion=$root/usr/share/bash-completion/completions/monopod
-"$program" completion bash >"$completion" 2>/dev/null || # it is for another architecture
+"$program" completion bash >"$completion" 2>/dev/null || # the program is for another architecture
 	(cd "$top" && GOOS='' GOARCH='' CGO_ENABLED=0 "${GO:-go}" run -trimpath -tags grpcnotrace -ldflags='-s -w' . completion bash) >"$completion"
 cp "$top/LICENSE" "$root/usr/share/doc/monopod/copyright"
 gzip -9nc "$top/CHANGELOG.md" >"$root/usr/share/doc/monopod/changelog.gz"
@@ -46,7 +46,7 @@ END
 cat >"$root/DEBIAN/preinst" <<'END'
 #!/bin/sh
 set -e
-# Before another version reads the state, there is a snapshot of it.
+# Save a snapshot of the state before another version reads it.
 if [ "$1" = upgrade ] && [ -d /run/systemd/system ] && systemctl is-active --quiet monopod; then
 	/usr/bin/monopod snapshot save >/dev/null || echo "monopod: no snapshot was saved before the upgrade" >&2
 fi
@@ -57,7 +57,7 @@ set -e
 [ "$1" = configure ] && [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
 systemctl enable --quiet monopod
-# Pods keep running meanwhile.
+# Pods keep running during the restart.
 systemctl restart monopod || echo "monopod does not start: journalctl -u monopod, monopod check" >&2
 END
 cat >"$root/DEBIAN/prerm" <<'END'
@@ -72,7 +72,7 @@ cat >"$root/DEBIAN/postrm" <<'END'
 #!/bin/sh
 set -e
 [ ! -d /run/systemd/system ] || systemctl daemon-reload
-[ "$1" != purge ] || rm -rf /var/lib/monopod || true # it may be a mount point
+[ "$1" != purge ] || rm -rf /var/lib/monopod || true # the folder may be a mount point
 END
 chmod 755 "$root/DEBIAN/preinst" "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
 dpkg-deb --root-owner-group --build -Zxz -z1 "$root" "$file" >/dev/null

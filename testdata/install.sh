@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs those of the named Debian packages whose program is missing.
-# Without root or apt it says what is missing and goes on.
+# Installs the named Debian packages whose programs are missing.
+# Without root or apt it prints the missing packages and succeeds.
 set -eu
 
 missing=
 for package in "$@"; do
-	program=${package%-server} # etcd-server has etcd
+	program=${package%-server} # the program of etcd-server is etcd
 	case $package in
 	gcc-*) program=$(echo "${package#gcc-}" | sed s/x86-64/x86_64/)-gcc ;; # for another architecture
 	libc6-dev-*) program=/var/lib/dpkg/info/$package.list ;;
@@ -21,11 +21,11 @@ for package in "$@"; do
 done
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-	echo "not installed:$missing (needs root and apt-get); what needs them is left out" >&2
+	echo "not installed:$missing (needs root and apt-get); the tests that need them are skipped" >&2
 	exit 0
 fi
 echo "installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-# shellcheck disable=SC2086 # one word for each package
+# shellcheck disable=SC2086 # each package is a separate word
 apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Starts Monopod in ./.run with the sample workload, says what to type next, and
-# on Ctrl-C stops everything it started. MONOPOD_RUNTIME=fake runs the pods in
-# memory; without root there is no other way.
+# Starts Monopod in ./.run with the sample workload, prints commands to try, and
+# on Ctrl-C stops everything it started. With MONOPOD_RUNTIME=fake, or without
+# root, the pods run in memory.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ if [ "$runtime" = containerd ] && [ "$(id -u)" != 0 ]; then
 	runtime=fake
 fi
 socket=$data/monopod.sock
-# With the permissions that Monopod would otherwise correct, with a warning for each.
+# Monopod corrects wrong permissions, but logs a warning for each.
 install -d -m 711 "$data"
 install -d -m 700 "$data/images"
 install -m 600 bin/web.tar "$data/images/"
@@ -20,7 +20,7 @@ install -m 600 /dev/null "$data/monopod.log"
 
 api() { curl -sS --fail --unix-socket "$socket" "$@"; }
 
-# A session of its own keeps the Ctrl-C for this script, which says what it does.
+# In a new session Monopod does not receive SIGINT on Ctrl-C: this script stops it and prints messages.
 setsid bin/monopod serve --data-dir "$data" --listen 127.0.0.1:0 --runtime "$runtime" 2>"$data/monopod.log" &
 pid=$!
 

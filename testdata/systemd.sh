@@ -1,12 +1,13 @@
 #!/bin/sh
-# A systemd of its own: it is PID 1 of namespaces of its own, on a copy-on-write view of this machine's root, in cgroups
-# of its own, without the capability to reboot. What it changes lies in the folder, a tmpfs: up (files of the root that
-# differ), units (/etc/systemd/system), data (/var/lib/monopod), monopod (the program), state, and booted, which is there
-# as soon as systemd is about to start. It ends with this process.
+# Starts a systemd that is PID 1 of new namespaces, on a copy-on-write view of this machine's root, in new cgroups, and
+# without the capability to reboot. The folder, a tmpfs, contains its changes: up (changed files of the root), units
+# (/etc/systemd/system), data (/var/lib/monopod), monopod (the program), state, and booted, a file that the script
+# creates immediately before systemd starts. systemd ends with this process.
 set -eu
 step=$1 dir=$2
 
-# hierarchies tells cgroup's mount options, place below /sys/fs/cgroup, and the folder of this process.
+# hierarchies prints, for each cgroup hierarchy, the mount options, the path below /sys/fs/cgroup, and the cgroup of
+# this process.
 hierarchies() {
 	while IFS=: read -r _ controllers path; do
 		case $controllers in
@@ -23,7 +24,7 @@ begin)
 	cp /proc/self/cgroup "$dir/state/cgroups"
 	exec unshare --mount --propagation private --pid --fork --uts --ipc --net --kill-child sh "$0" cgroups "$dir"
 	;;
-cgroups) # the outer process stays where it is: it must not be in the way of a new tree
+cgroups) # only this process moves: its parent stays in its cgroup, because it must not be in the new tree
 	hierarchies | while read -r _ place path; do
 		[ -n "$path" ] || path=$place place=
 		group=/sys/fs/cgroup$place${path%/}/monopod-test-$(basename "$dir")
@@ -75,7 +76,7 @@ mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mkdir -p "$root/var/lib/monopod" "$root/usr/local/bin" "$root/etc/systemd/logind.conf.d"
 mount --bind "$dir/data" "$root/var/lib/monopod"
-mount --bind "$dir/units" "$root/etc/systemd/system" # which hides those of the machine
+mount --bind "$dir/units" "$root/etc/systemd/system" # hides the machine's units
 rm -f "$root"/etc/systemd/logind.conf.d/*
 [ ! -e "$dir/logind.conf" ] || cp "$dir/logind.conf" "$root/etc/systemd/logind.conf.d/99-monopod.conf"
 : >"$root/usr/local/bin/monopod"
@@ -86,6 +87,6 @@ cd "$root"
 mkdir -p .old
 pivot_root . .old
 : >".old$dir/booted"
-# shellcheck disable=SC2016 # that of the shell inside
+# shellcheck disable=SC2016 # the inner shell expands $PATH
 exec chroot . /bin/sh -c 'umount -l /.old && exec env -i container=monopod-test PATH="$PATH" \
 	setpriv --bounding-set=-sys_boot,-sys_module,-sys_time --inh-caps=-sys_boot /lib/systemd/systemd --system --unit=multi-user.target --show-status=0'

@@ -26,13 +26,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster has the nodes n and m, which are ready.
+// cluster is an API with the ready nodes n and m.
 type cluster struct {
 	*apitest.API
 	told *events
 }
 
-// events collects what a user sees in kubectl get events.
+// events records Events as lines: object, reason, message.
 type events struct {
 	mu  sync.Mutex // guards all
 	all []string
@@ -110,13 +110,13 @@ func (c cluster) pod(name, node string, claims ...string) *corev1.Pod {
 	return pod
 }
 
-// attach answers as the external-attacher does.
+// attach updates the VolumeAttachment as the external-attacher does: attached, or failed with the message.
 func (c cluster) attach(volume, node string, message string) {
 	c.T.Helper()
 	apitest.Settle(time.Second)
 	a := c.attachment(volume, node)
 	if a == nil {
-		c.T.Fatalf("there is no VolumeAttachment of %s on %s", volume, node)
+		c.T.Fatalf("no VolumeAttachment for volume %s on node %s", volume, node)
 	}
 	apitest.Change(c.API, a, "", func(a *storagev1.VolumeAttachment) { a.Finalizers = []string{"example.com/d"} })
 	apitest.Change(c.API, a, "status", func(a *storagev1.VolumeAttachment) {
@@ -128,7 +128,7 @@ func (c cluster) attach(volume, node string, message string) {
 	apitest.Settle(time.Second)
 }
 
-// detached ends the detach of a volume, as the external-attacher does.
+// detached removes the finalizer of the VolumeAttachment, as the external-attacher does after a detach.
 func (c cluster) detached(volume, node string) {
 	c.T.Helper()
 	apitest.Change(c.API, c.attachment(volume, node), "", func(a *storagev1.VolumeAttachment) { a.Finalizers = nil })
@@ -152,7 +152,7 @@ func (c cluster) use(node string, volumes ...string) {
 	apitest.Settle(time.Second)
 }
 
-// state returns what the node reads, and the state of the VolumeAttachments.
+// state returns the volumes in the node's volumesAttached ("lists"), and the state of its VolumeAttachments.
 func (c cluster) state(node string) string {
 	c.T.Helper()
 	apitest.Settle(time.Second)
@@ -223,7 +223,7 @@ func TestAttachAndDetach(t *testing.T) {
 	})
 }
 
-// A claim that is bound after its pod has a node, and one of an ephemeral volume.
+// The controller attaches the volume of a claim that is bound after its pod, and that of an ephemeral volume's claim.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	within(t, Config{}, func(t *testing.T, c cluster) {
@@ -239,7 +239,7 @@ func TestClaims(t *testing.T) {
 						Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}}}}}}}}
 		c.Create(pod)
 		c.volume("p-e", corev1.ReadWriteOnce)
-		c.expect("m", "") // somebody else's claim of that name
+		c.expect("m", "") // the pod does not own the claim yet
 		owner := apitest.Existing[*corev1.Pod](c.API, "default", "p")
 		apitest.Change(c.API, apitest.Existing[*corev1.PersistentVolumeClaim](c.API, "default", "p-e"), "",
 			func(p *corev1.PersistentVolumeClaim) {
@@ -253,7 +253,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// Nothing is attached for a driver that needs no attach, also if its CSIDriver comes late.
+// The controller attaches no volume of a driver without attachRequired, and detaches those that it attached before the
+// CSIDriver existed.
 func TestDriverWithoutAttach(t *testing.T) {
 	t.Parallel()
 	within(t, Config{}, func(t *testing.T, c cluster) {
@@ -267,7 +268,7 @@ func TestDriverWithoutAttach(t *testing.T) {
 	})
 }
 
-// A volume that one node uses exclusively is attached to another one only after its detach; a shared one at once.
+// A ReadWriteOnce volume is attached to another node only after its detach, a ReadWriteMany volume at once.
 func TestOtherNode(t *testing.T) {
 	t.Parallel()
 	within(t, Config{}, func(t *testing.T, c cluster) {
@@ -320,8 +321,8 @@ func TestAttacherFails(t *testing.T) {
 	})
 }
 
-// A volume is taken from a node that does not answer: after 6 minutes, or at once if an admin says that nothing runs
-// there.
+// The controller force-detaches a volume from a node that is not ready after 6 minutes, and at once if the node has the
+// out-of-service taint.
 func TestForcedDetach(t *testing.T) {
 	t.Parallel()
 	remove := func(c cluster) { c.Delete(apitest.Node("n"), "") }
@@ -339,11 +340,11 @@ func TestForcedDetach(t *testing.T) {
 		after time.Duration // -1: never
 		count string
 	}{
-		"not ready":            {Config{}, fail, minutes, "timeout=1"},
-		"deleted":              {Config{}, remove, minutes, "timeout=1"},
-		"not ready, disabled":  {Config{DisableForceDetachOnTimeout: true}, fail, -1, ""},
-		"out of service":       {Config{DisableForceDetachOnTimeout: true}, taint, 0, "out-of-service=1"},
-		"ready, only unwanted": {Config{}, func(cluster) {}, -1, ""},
+		"not ready":           {Config{}, fail, minutes, "timeout=1"},
+		"deleted":             {Config{}, remove, minutes, "timeout=1"},
+		"not ready, disabled": {Config{DisableForceDetachOnTimeout: true}, fail, -1, ""},
+		"out of service":      {Config{DisableForceDetachOnTimeout: true}, taint, 0, "out-of-service=1"},
+		"ready, pod deleted":  {Config{}, func(cluster) {}, -1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -364,7 +365,7 @@ func TestForcedDetach(t *testing.T) {
 				case tc.after > 0:
 					time.Sleep(tc.after - 5*time.Second)
 					if c.attachment("v", "n").DeletionTimestamp != nil {
-						t.Error("too early")
+						t.Error("detached before the timeout")
 					}
 					time.Sleep(6 * time.Second)
 				}
@@ -381,7 +382,7 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// A node that registers again reads which volumes are attached to it.
+// The controller restores volumesAttached of a node that registers again.
 func TestNodeRegistersAgain(t *testing.T) {
 	t.Parallel()
 	within(t, Config{}, func(t *testing.T, c cluster) {
@@ -399,7 +400,8 @@ func TestNodeRegistersAgain(t *testing.T) {
 	})
 }
 
-// What others attach, and VolumeAttachments whose pods ended while the controller did not run.
+// At its start the controller keeps entries of volumesAttached and VolumeAttachments that other clients created, and
+// deletes its own VolumeAttachments without a pod.
 func TestFoundAtStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -419,7 +421,7 @@ func TestFoundAtStart(t *testing.T) {
 			}
 		}
 		create("foreign", "v", "m")
-		create("csi-"+strings.Repeat("0", 64), "w", "n") // not the name of that volume
+		create("csi-"+strings.Repeat("0", 64), "w", "n") // not the hash of volume and node
 		apitest.Change(c.API, apitest.Node("n"), "status", func(n *corev1.Node) {
 			n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d.example.com^h-lost"}
 			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "example.com/other^x", DevicePath: "x"},
@@ -444,7 +446,7 @@ func (w watching) Watch(ctx context.Context, sel client.Selector, rv string) (<-
 	return w.Ordered.Watch(ctx, sel, rv)
 }
 
-// Without a CSI volume the controller only waits for one: it does not read pods.
+// Without a CSI volume the controller watches only PersistentVolumes.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -466,7 +468,7 @@ func TestIdle(t *testing.T) {
 		c.pod("q", "n", "v")
 		c.expect("n", "attaching v")
 		before := c.Counters("workqueue_adds_total", "")
-		for range 10 { // changes that concern no volume
+		for range 10 { // changes that affect no volume
 			c.Phase(apitest.Pod("default", "p"), corev1.PodRunning, true)
 			c.Ready("n", corev1.ConditionTrue)
 			time.Sleep(time.Second)
@@ -474,7 +476,7 @@ func TestIdle(t *testing.T) {
 		c.EndPod(apitest.Pod("default", "p"))
 		apitest.Settle(time.Second)
 		if after := c.Counters("workqueue_adds_total", ""); after != before {
-			t.Errorf("woken by them: %s, before %s", after, before)
+			t.Errorf("keys added by unrelated changes: %s, before %s", after, before)
 		}
 	})
 }

@@ -88,8 +88,8 @@ func TestDecide(t *testing.T) {
 		want string
 	}{
 		"nothing":          {func(s *situation) {}, ""},
-		"a pod comes":      {func(s *situation) { s.want() }, "create a of v with d on n"},
-		"its node is gone": {func(s *situation) { s.want(); s.node = nil }, ""},
+		"a pod is bound":   {func(s *situation) { s.want() }, "create a of v with d on n"},
+		"pod without node": {func(s *situation) { s.want(); s.node = nil }, ""},
 		"being attached":   {func(s *situation) { s.want(); s.exist(false); s.after = time.Minute }, "again in 1m0s"},
 		"no attacher": {func(s *situation) { s.want(); s.exist(false); s.after = 2 * time.Minute },
 			`Warning FailedAttachVolume p: AttachVolume.Attach failed for volume "v" : timed out waiting for ` +
@@ -101,7 +101,7 @@ func TestDecide(t *testing.T) {
 			s.want()
 			s.exist(false).Status.AttachError = &storagev1.VolumeError{Message: "no disk"}
 		}, `Warning FailedAttachVolume p: AttachVolume.Attach failed for volume "v" : no disk`},
-		"the failure is known": {func(s *situation) {
+		"the failure is already reported": {func(s *situation) {
 			s.want()
 			e := &storagev1.VolumeError{Message: "no disk"}
 			s.exist(false).Status.AttachError = e
@@ -112,20 +112,20 @@ func TestDecide(t *testing.T) {
 			s.want()
 			s.exist(true).DeletionTimestamp = new(metav1.NewTime(began))
 		}, ""},
-		"exclusive elsewhere": {func(s *situation) { s.want(corev1.ReadWriteOnce).elsewhere = []string{"m"} },
+		"exclusive, on another node": {func(s *situation) { s.want(corev1.ReadWriteOnce).elsewhere = []string{"m"} },
 			`Warning FailedAttachVolume p: Waiting for detach for volume "v" Volume is already exclusively attached to one ` +
 				`node, waiting on detach before it can be attached to another node`},
-		"exclusive and used elsewhere": {func(s *situation) {
+		"exclusive, used on another node": {func(s *situation) {
 			v := s.want(corev1.ReadWriteOncePod)
 			v.elsewhere, v.users = []string{"m"}, []string{"x", "y"}
 		}, `Warning FailedAttachVolume p: Waiting for detach for volume "v" Volume is already used by pod(s) x, y`},
-		"shared elsewhere": {func(s *situation) {
+		"shared, on another node": {func(s *situation) {
 			s.want(corev1.ReadWriteOnce, corev1.ReadWriteMany).elsewhere = []string{"m"}
 		}, "create a of v with d on n"},
 		"not wanted":         {func(s *situation) { s.exist(true); s.listed() }, "detach a"},
 		"not wanted, in use": {func(s *situation) { s.exist(true); s.listed(); s.inUse() }, list},
 		"never attached":     {func(s *situation) { s.exist(false) }, "detach a"},
-		"in use for ever": {func(s *situation) {
+		"in use for an hour": {func(s *situation) {
 			s.exist(true)
 			s.inUse()
 			s.after = time.Hour
@@ -138,13 +138,13 @@ func TestDecide(t *testing.T) {
 			s.notReady()
 			s.unwantedFor(5 * time.Minute)
 		}, list + "; again in 1m0s"},
-		"not ready too long": {func(s *situation) {
+		"not ready for the timeout": {func(s *situation) {
 			s.exist(true)
 			s.inUse()
 			s.notReady()
 			s.unwantedFor(6 * time.Minute)
 		}, "detach a timeout"},
-		"never force": {func(s *situation) {
+		"forced detach disabled": {func(s *situation) {
 			s.exist(true)
 			s.inUse()
 			s.notReady()
@@ -158,7 +158,7 @@ func TestDecide(t *testing.T) {
 			taint(s)
 			s.never = true
 		}, "detach a out-of-service"},
-		"wanted there": {func(s *situation) {
+		"out of service, pod not deleted": {func(s *situation) {
 			s.want()
 			s.exist(true)
 			s.listed()
@@ -184,7 +184,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 			if again := decide(s.view, p.memory, began.Add(s.after), s.never); len(again.events) > 0 {
-				t.Errorf("told twice: %s", again.text())
+				t.Errorf("repeated Event: %s", again.text())
 			}
 		})
 	}

@@ -74,11 +74,11 @@ func TestTokensExpire(t *testing.T) {
 		})
 		apitest.Settle(24 * time.Hour)
 		if _, ok := apitest.Get[*corev1.Secret](api, "kube-system", day.Name); !ok {
-			t.Error("a token was deleted at its former time")
+			t.Error("the token was deleted at its previous expiration")
 		}
 		apitest.Settle(25 * time.Hour)
 		if _, ok := apitest.Get[*corev1.Secret](api, "kube-system", day.Name); ok {
-			t.Error("a token stays after its time")
+			t.Error("the token remains after its expiration")
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestClusterInfoIsSigned(t *testing.T) {
 		rev := api.Store.Revision()
 		apitest.Settle(30 * time.Minute)
 		if api.Store.Revision() != rev {
-			t.Error("wrote while idle")
+			t.Error("the idle controller wrote")
 		}
 		apitest.Settle(31 * time.Minute)
 		if got := keys(); got != "jws-kubeconfig-first0 kubeconfig note" {

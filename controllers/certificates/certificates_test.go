@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// asked returns a request; change may modify it.
+// asked returns a CertificateSigningRequest of the node n; change may modify it.
 func asked(t *testing.T, name, signer string, x x509.CertificateRequest, change ...func(*request)) *request {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -62,7 +62,7 @@ func with(usages ...certificatesv1.KeyUsage) func(*request) {
 	return func(r *request) { r.Spec.Usages = usages }
 }
 
-// authority returns a Sign of a new authority.
+// authority creates a certificate authority and returns its Sign.
 func authority(t *testing.T) Sign {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +84,7 @@ func decide(api *apitest.API, r *request, t certificatesv1.RequestConditionType)
 	synctest.Wait()
 }
 
-// state prints the conditions, and whether there is a certificate.
+// state formats the conditions, and "issued" if the status has a certificate.
 func state(api *apitest.API, name string) string {
 	r, ok := apitest.Get[*request](api, "", name)
 	if !ok {
@@ -127,7 +127,7 @@ func TestApproving(t *testing.T) {
 		"with another subject": {asked(t, "r", kubelet,
 			x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes",
 				"system:masters"}}}), []string{"nodeclient", "selfnodeclient"}, ""},
-		"with an alternative one": {asked(t, "r", kubelet, x509.CertificateRequest{Subject: node("system:node:n").Subject,
+		"with a DNS name": {asked(t, "r", kubelet, x509.CertificateRequest{Subject: node("system:node:n").Subject,
 			DNSNames: []string{"a"}}), []string{"nodeclient", "selfnodeclient"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestSigning(t *testing.T) {
 	}
 }
 
-// A certificate has the requested contents, and the requested validity within the limits.
+// A certificate has the requested subject and names, and the requested validity up to the maximum.
 func TestIssued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestIssued(t *testing.T) {
 				t.Errorf("issued: %+v", x)
 			}
 		}
-		// A denied request gets no certificate, and a decided one is not changed.
+		// The controller issues no certificate for a denied request.
 		r := asked(t, "denied", certificatesv1.KubeAPIServerClientSignerName,
 			x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}})
 		api.Create(r)
@@ -274,7 +274,7 @@ func TestCleaning(t *testing.T) {
 		for _, name := range []string{"pending", "approved", "denied", "failed", "late"} {
 			api.Create(asked(t, name, "example.com/signer", x509.CertificateRequest{}))
 		}
-		// approved late, which is after the end of one
+		// expires and issued have a certificate, valid for 30 minutes and 30 hours
 		for name, life := range map[string]time.Duration{"issued": time.Hour * 30, "expires": 30 * time.Minute} {
 			api.Create(asked(t, name, "example.com/signer", x509.CertificateRequest{}))
 			r, _ := apitest.Get[*request](api, "", name)
@@ -319,7 +319,7 @@ func TestCleaning(t *testing.T) {
 		}
 		decide(api, get("late"), certificatesv1.CertificateApproved)
 		if apitest.Settle(40 * time.Minute); there() != "late" {
-			t.Errorf("after a day: %s", there())
+			t.Errorf("after the approval of late: %s", there())
 		}
 		if apitest.Settle(time.Hour); there() != "" {
 			t.Errorf("at the end: %s", there())

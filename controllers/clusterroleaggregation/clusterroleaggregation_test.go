@@ -28,7 +28,7 @@ func aggregate(name, label, of string) *rbacv1.ClusterRole {
 	return r
 }
 
-// Aggregates, also of aggregates, follow their parts.
+// The rules of an aggregated ClusterRole follow those of the selected roles, which may be aggregated themselves.
 func TestRulesFollowSelectedRoles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,12 +52,12 @@ func TestRulesFollowSelectedRoles(t *testing.T) {
 		verbs("at first", "get list")
 		b := role("b", "to-big", "list", "delete")
 		api.Create(b)
-		verbs("with another part, one rule of which is there", "list delete get")
+		verbs("with another role that shares a rule", "list delete get")
 		apitest.Change(api, role("a", "to-small"), "", func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[:1] })
-		verbs("with a part that shrank", "list delete get")
+		verbs("with a role that lost a rule", "list delete get")
 		api.Delete(b, "")
-		verbs("without the other part", "get")
+		verbs("without the other role", "get")
 		apitest.Change(api, aggregate("big", "none", "to-big"), "", func(r *rbacv1.ClusterRole) { r.Rules = nil })
-		verbs("after a client emptied it", "get")
+		verbs("after a client removed the rules", "get")
 	})
 }

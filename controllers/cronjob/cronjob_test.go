@@ -77,7 +77,7 @@ func within(t *testing.T, test func(t *testing.T, c cluster)) {
 	})
 }
 
-// set sets the clock, as a suspend of the machine does.
+// set moves the clock, as a suspended machine or an administrator does.
 func (c cluster) set(by time.Duration) { c.clock.Set(by) }
 
 func (c cluster) change(f func(*batchv1.CronJob)) {
@@ -90,7 +90,7 @@ func (c cluster) status() batchv1.CronJobStatus {
 	c.t.Helper()
 	cj, ok := apitest.Get[*batchv1.CronJob](c.API, "default", "cron")
 	if !ok {
-		c.t.Fatal("the CronJob is gone")
+		c.t.Fatal("the CronJob was deleted")
 	}
 	return cj.Status
 }
@@ -105,7 +105,7 @@ func (c cluster) jobs() string {
 		}
 		at, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 		if err != nil || job.Name != fmt.Sprintf("cron-%d", at.Unix()/60) {
-			c.t.Errorf("job %s is of %v, %v", job.Name, at, err)
+			c.t.Errorf("Job %s has the scheduled time %v, %v", job.Name, at, err)
 		}
 		out = append(out, at.UTC().Format("2/15:04"))
 	}
@@ -271,7 +271,7 @@ func TestZones(t *testing.T) {
 	})
 }
 
-// A new schedule does not make up for scheduled times before it.
+// After a change of the schedule, the controller creates no Jobs for earlier times of the new schedule.
 func TestNewSchedule(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("0 0 1 1 *")))
@@ -315,7 +315,7 @@ func TestJobByHand(t *testing.T) {
 		}
 		c.finish(batchv1.JobComplete)
 		if c.status().LastSuccessfulTime == nil {
-			t.Error("its success is not in the status")
+			t.Error("lastSuccessfulTime is missing")
 		}
 	})
 }
@@ -333,7 +333,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// The clock was in the future: it does not delay the next Jobs until then.
+// If the clock is set back from the future, the next Job starts at its time by the corrected clock.
 func TestClockFarBack(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.set(240 * time.Hour)
@@ -349,7 +349,7 @@ func TestClockFarBack(t *testing.T) {
 	})
 }
 
-// The clock is set back a little: no Job is repeated.
+// If the clock is set back by two hours, the controller creates no Job twice.
 func TestClockSlightlyBack(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly())
@@ -379,7 +379,7 @@ func TestManyMissed(t *testing.T) {
 	})
 }
 
-// noStatus fails writes of the status, as if the process had been killed before them.
+// noStatus is a client whose updates of CronJobs fail, as if the process had been killed before them.
 type noStatus struct{ client.Client }
 
 func (n noStatus) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {

@@ -12,8 +12,8 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestTransitions tests the nights in which clocks are set, as in upstream's library: a skipped time has no Job. A
-// repeated time has two Jobs if the schedule matches every hour, otherwise one.
+// TestTransitions tests the transitions to and from daylight saving time, as in upstream's library: a skipped time has
+// no Job. A repeated time has two Jobs if the schedule matches every hour, otherwise one.
 func TestTransitions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -25,12 +25,12 @@ func TestTransitions(t *testing.T) {
 		"Berlin, autumn, every hour": {"0 * * * *", "Europe/Berlin", "2026-10-25",
 			"00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
 		"Berlin, spring, before":            {"0 1 * * *", "Europe/Berlin", "2026-03-29", "00 23"},
-		"Berlin, spring, the missing hour":  {"0 2 * * *", "Europe/Berlin", "2026-03-29", "24"},
+		"Berlin, spring, the skipped hour":  {"0 2 * * *", "Europe/Berlin", "2026-03-29", "24"},
 		"Berlin, spring, after":             {"0 3 * * *", "Europe/Berlin", "2026-03-29", "01 25"},
-		"Berlin, autumn, the hour of twice": {"0 2 * * *", "Europe/Berlin", "2026-10-25", "00 01 25"},
+		"Berlin, autumn, the repeated hour": {"0 2 * * *", "Europe/Berlin", "2026-10-25", "00 01 25"},
 		"Berlin, autumn, after":             {"0 3 * * *", "Europe/Berlin", "2026-10-25", "02 26"},
-		"New York, spring, missing":         {"0 2 * * *", "America/New_York", "2026-03-08", ""},
-		"New York, autumn, twice":           {"0 1 * * *", "America/New_York", "2026-11-01", "05 06"},
+		"New York, spring, skipped":         {"0 2 * * *", "America/New_York", "2026-03-08", ""},
+		"New York, autumn, repeated":        {"0 1 * * *", "America/New_York", "2026-11-01", "05 06"},
 		"half an hour, Lord Howe": {"0 * * * *", "Australia/Lord_Howe", "2026-10-03",
 			"00:30 01:30 02:30 03:30 04:30 05:30 06:30 07:30 08:30 09:30 10:30 11:30 12:30 13:30 14:30 16 17 18 19 20 21 22 " +
 				"23 24 25 26"},
@@ -62,8 +62,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// A time zone in the schedule applies, with a warning, until the schedule changes;
-// an unknown one in timeZone starts nothing.
+// The API rejects a schedule that contains a time zone, and an unknown timeZone.
 func TestZonesInTheSchedule(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		stored := hourly(func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Etc/UTC") })
@@ -82,14 +81,15 @@ func TestZonesInTheSchedule(t *testing.T) {
 	})
 }
 
-// A new time zone does not make up for scheduled times before it, like a new schedule.
+// After a change of the time zone, the controller creates no Jobs for earlier scheduled times, as after a change of the
+// schedule.
 func TestNewZone(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("0 3 * * *")))
 		apitest.Settle(2 * time.Hour)
-		c.change(func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Tokyo") }) // 03:00 there was 18:00 before
+		c.change(func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Tokyo") }) // 03:00 in Tokyo is 18:00 UTC
 		apitest.Settle(2 * time.Hour)
-		c.want("neither the old start nor an old one of the new zone", "")
+		c.want("after the change", "")
 		apitest.Settle(14 * time.Hour)
 		c.want("in the new zone", "1/18:00")
 		job := apitest.List[*batchv1.Job](c.API, "default")[0]
@@ -122,7 +122,7 @@ func TestStartingDeadline(t *testing.T) {
 	}
 }
 
-// The number of missed scheduled times counts since the deadline, not since the last scheduled time.
+// The controller counts missed times within startingDeadlineSeconds, not since the last scheduled time.
 func TestDeadlineLimitsMissed(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly(onSchedule("* * * * *"), suspend(true), deadline(600)))
@@ -230,7 +230,7 @@ func TestNameIsTaken(t *testing.T) {
 		}
 		for _, ref := range c.status().Active {
 			if ref.Name == job.Name {
-				t.Error("the stranger's Job is listed as active")
+				t.Error("the Job of another owner is listed as active")
 			}
 		}
 	})

@@ -38,7 +38,7 @@ func definition(plural, kind string, shortNames ...string) *custom.Definition {
 	})
 }
 
-// run starts the controller and what serves the kinds.
+// run starts the controller, and the task of the registry that serves custom kinds.
 func run(t *testing.T) *apitest.API {
 	a := apitest.New(t)
 	start(a)
@@ -109,7 +109,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// Each name of a definition can be in use as one of another's.
+// A name of a definition conflicts with any name of another one.
 func TestNamesInUse(t *testing.T) {
 	t.Parallel()
 	for want, def := range map[string]*custom.Definition{
@@ -150,19 +150,19 @@ func TestCreationWaitsForTheKind(t *testing.T) {
 			return time.Since(began)
 		}
 		if took := create(definition("early", "Early")); took != limit {
-			t.Errorf("without the controller it took %v", took)
+			t.Errorf("without the controller the creation took %v", took)
 		}
 		start(a)
 		if took := create(definition("widgets", "Widget")); took >= limit || r.Find(widgets) == nil {
-			t.Errorf("it took %v, and the kind is served: %v", took, r.Find(widgets) != nil)
+			t.Errorf("the creation took %v, kind served: %v", took, r.Find(widgets) != nil)
 		}
 		if took := create(definition("things", "Widget")); took != limit {
-			t.Errorf("with a name that is in use it took %v", took)
+			t.Errorf("with a name in use the creation took %v", took)
 		}
 	})
 }
 
-// The objects of a definition are deleted before it, and it waits for their finalizers; creations fail meanwhile.
+// The deletion of a definition first deletes its objects, waits for their finalizers, and forbids new objects.
 func TestDeletion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestANewDefinitionBeginsEmpty(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := apitest.New(t)
 			put(t, a, left, object(t, "left"))
-			if first { // the definition is there when the kinds are first read
+			if first { // the definition exists when the controller starts
 				a.Create(definition("widgets", "Widget"))
 				put(t, a, store.Key{Resource: left.Resource, Namespace: "default", Name: "newer"}, object(t, "newer"))
 			}
@@ -268,7 +268,7 @@ func TestANewDefinitionBeginsEmpty(t *testing.T) {
 			apitest.Settle(time.Second)
 			a.Create(object(t, "next"))
 			if _, err := a.Store.Get(t.Context(), left); !errors.Is(err, store.ErrNotFound) {
-				t.Errorf("the orphan: %v", err)
+				t.Errorf("the object of the earlier definition was not deleted: %v", err)
 			}
 			want := int64(1)
 			if first {
@@ -320,7 +320,7 @@ func TestAnObjectDoesNotOutliveItsDefinition(t *testing.T) {
 				Status: apiextensionsv1.ConditionTrue})
 		at := store.Key{Resource: custom.DefinitionsName, Name: def.Name}
 		put(t, a, at, def)
-		// once: it does not see what follows
+		// Load reads the definitions once, so the registry does not see the changes below.
 		if _, err := registry.NewDefinitions(a.Client.(*registry.Registry)).Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -331,14 +331,14 @@ func TestAnObjectDoesNotOutliveItsDefinition(t *testing.T) {
 		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) ||
 			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is `+
 				`terminating` {
-			t.Errorf("while it ends: %v", err)
+			t.Errorf("creation while the definition is terminating: %v", err)
 		}
 		remove(t, a, at)
 		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsNotFound(err) {
-			t.Errorf("after its end: %v", err)
+			t.Errorf("creation after the deletion of the definition: %v", err)
 		}
 		if n := a.Store.Count()["widgets.example.com"]; n != 1 {
-			t.Errorf("%d objects, want the early one", n)
+			t.Errorf("%d objects, want 1", n)
 		}
 	})
 }

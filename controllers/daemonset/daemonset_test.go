@@ -48,7 +48,7 @@ func onDelete(ds *appsv1.DaemonSet) {
 	ds.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 }
 
-// cluster is an API with the controller and nodes. Its pods are bound by bind.
+// cluster is an API with the controller and nodes. Pods are bound only by bind.
 type cluster struct {
 	*apitest.API
 	t *testing.T
@@ -117,7 +117,7 @@ func (c cluster) end() {
 	c.EndPods("default")
 }
 
-// want compares the pods as "n1:v1 n2:v2- n2:v1", sorted; - is a terminating one.
+// want compares the pods, sorted, as NODE:IMAGE; - marks a terminating pod: "n1:v1 n2:v1 n2:v2-".
 func (c cluster) want(what, want string) {
 	c.t.Helper()
 	var got []string
@@ -168,7 +168,7 @@ func TestOnePodPerNode(t *testing.T) {
 		c.want("a third node", "n1:v1 n2:v1 n3:v1")
 		c.Delete(apitest.Node("n3"), "")
 		apitest.Settle(time.Second)
-		c.want("gone before its pod was bound", "n1:v1 n2:v1")
+		c.want("node deleted before its pod was bound", "n1:v1 n2:v1")
 
 		c.node("n2", func(
 			n *corev1.Node) {
@@ -206,7 +206,7 @@ func TestSurplusAndFinishedPods(t *testing.T) {
 		c.Phase(first, corev1.PodSucceeded, false)
 		apitest.Settle(time.Second)
 		if c.want("succeeded", "n1:v1"); c.pods()[0].UID == first.UID {
-			t.Error("a pod that ended was not replaced")
+			t.Error("the succeeded pod was not replaced")
 		}
 		c.Delete(c.pods()[0], "")
 		apitest.Settle(time.Second)
@@ -297,7 +297,7 @@ func TestRollingUpdateWithSurge(t *testing.T) {
 		c.Delete(c.pods()[0], "")
 		apitest.Settle(time.Second)
 		if n := len(c.pods()); n != 3 {
-			t.Errorf("%d pods: one that ends was waited for", n)
+			t.Errorf("%d pods, want 3: with surge the successor does not wait for the terminating pod", n)
 		}
 		c.end()
 		c.bind("v2")
@@ -334,7 +334,7 @@ func TestOnDeleteAndHistoryLimit(t *testing.T) {
 			return strings.Join(all, " ")
 		}
 		if got := images(); got != "v1 v3" {
-			t.Errorf("revisions of %s: that of the pod and the newest stay", got)
+			t.Errorf("revisions of %s, want those of the pod and of the template", got)
 		}
 		c.Delete(c.pods()[0], "")
 		c.end()

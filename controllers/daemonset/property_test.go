@@ -21,7 +21,7 @@ func TestRandomSequences(t *testing.T) {
 	apitest.Seeds(t, 5, randomSequence)
 }
 
-// world is a cluster to which random things happen.
+// world is a cluster with random actions of users, nodes and crashes.
 type world struct {
 	cluster
 	rng   *rand.Rand
@@ -55,7 +55,7 @@ func (w *world) next() {
 	w.change(func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = fmt.Sprint("v", w.image) })
 }
 
-// act performs one random action, most often of a node.
+// act performs one random action, most often on a node.
 func (w *world) act() {
 	pods := w.pods()
 	if w.rng.IntN(3) > 0 {

@@ -15,10 +15,10 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// TestPlan is what one sync does with pods. A node is a word of letters, its pods: o is
-// available, with the old template, u has the new one; O and U are not ready, y is new and
-// has not been ready for minReadySeconds, T is terminating, F has failed, S has succeeded;
-// - is a node without pods. Deletions are written as the letters of the pods.
+// TestPlan tests what one sync does with pods. Each word is a node, each letter one of its pods: o is available and has
+// the old template, u is available and has the new one; O and U are the same but not ready; y has the new template and
+// has not been ready for minReadySeconds; T is terminating, F has failed, S has succeeded; - is a node without pods.
+// Deletions name the letters of the pods.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -28,7 +28,7 @@ func TestPlan(t *testing.T) {
 	}{
 		{"u u u", "1", "0", ""},
 		{"- u -", "1", "0", "create n0 n2"},
-		{"T u u", "1", "0", ""}, // waits for the end
+		{"T u u", "1", "0", ""}, // the new pod waits until T has ended
 		{"uu u", "1", "0", "delete n0:u"},
 		{"uo u", "1", "0", "delete n0:o"},
 		{"F u", "1", "0", "failed n0:F"},
@@ -46,7 +46,7 @@ func TestPlan(t *testing.T) {
 		{"U o o", "2", "0", "delete n1:o"},
 		{"T o o", "1", "0", ""},
 		{"T o o", "2", "0", "delete n1:o"},
-		{"- o o", "2", "0", "create n0"}, // first what is missing
+		{"- o o", "2", "0", "create n0"}, // missing pods come before deletions
 		{"O o o", "1", "0", "delete n0:O"},
 		{"o O O", "1", "0", "delete n1:O n2:O"},
 		{"o O o", "2", "0", "delete n1:O n0:o"},
@@ -60,10 +60,10 @@ func TestPlan(t *testing.T) {
 		{"oy o o", "0", "1", ""},
 		{"oU o o", "0", "2", "create n1"},
 		{"ou o o", "0", "1", "delete n0:o"},
-		{"OU o o", "0", "1", "delete n0:O"}, // what is not ready is worth nothing
+		{"OU o o", "0", "1", "delete n0:O"}, // an old pod that is not ready is deleted without waiting for U
 		{"O o o", "0", "1", "create n0 n1"}, // a node without an available pod does not count
 		{"uT o o", "0", "1", "create n1"},
-		{"T o o", "0", "1", "create n0"}, // the end is not waited for
+		{"T o o", "0", "1", "create n0"}, // with surge the new pod does not wait until T has ended
 		{"oT o", "0", "1", "create n0"},
 		{"uu o", "0", "1", "delete n0:u"},
 		{"oo o", "0", "1", "delete n0:o"},
@@ -110,7 +110,7 @@ func text(p plan) string {
 	return strings.Join(out, ", ")
 }
 
-// lettered is the pod of a letter of TestPlan.
+// lettered returns the pod for a letter of TestPlan.
 func lettered(letter rune, node string, created, now time.Time) *corev1.Pod {
 	p := apitest.Pod("default", fmt.Sprintf("%s:%c", node, letter))
 	p.Spec.NodeName, p.CreationTimestamp = node, metav1.NewTime(created)
@@ -137,7 +137,7 @@ func lettered(letter rune, node string, created, now time.Time) *corev1.Pod {
 	return p
 }
 
-// A node is tainted during an update: its pod is kept or deleted, and the update continues on the other nodes.
+// If a node is tainted during an update, its pod is kept (NoSchedule) or deleted (NoExecute), and the update continues.
 func TestTaintedDuringUpdate(t *testing.T) {
 	for name, c := range map[string]struct {
 		effect corev1.TaintEffect
@@ -169,8 +169,7 @@ func TestTaintedDuringUpdate(t *testing.T) {
 	}
 }
 
-// Labels that make a node match, or stop matching, take effect at once. So does a node that is added during an update:
-// it gets the new template.
+// A change of a node's labels takes effect at once. A node that matches during an update gets the new template.
 func TestNodesChange(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
 		c.Create(daemon(
@@ -186,8 +185,8 @@ func TestNodesChange(t *testing.T) {
 		c.bind("v1")
 		c.want("both", "n1:v1 n2:v1")
 		c.node("n1", label("slow"))
-		c.want("one no longer", "n1:v1- n2:v1")
-		c.wantStatus("one no longer",
+		c.want("one node", "n1:v1- n2:v1")
+		c.wantStatus("one node",
 			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1,
 				NumberReady: 1, NumberAvailable: 1, NumberMisscheduled: 1})
 		c.end()
@@ -197,8 +196,8 @@ func TestNodesChange(t *testing.T) {
 	})
 }
 
-// The counts of updated pods and the observed generation follow a change with every strategy. minReadySeconds delays
-// availability; a higher value makes available pods unavailable.
+// The status counts updated pods also with OnDelete. minReadySeconds delays availability; a higher value makes
+// available pods unavailable.
 func TestStatusFollows(t *testing.T) {
 	within(t, 1, func(t *testing.T, c cluster) {
 		c.Create(daemon(onDelete))
@@ -221,7 +220,7 @@ func TestStatusFollows(t *testing.T) {
 	})
 }
 
-// An undo makes an old revision the newest one again; its pods are not replaced.
+// An undo makes an old revision the newest one again; pods of this revision are not replaced.
 func TestUndo(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
 		c.Create(daemon())
@@ -236,7 +235,7 @@ func TestUndo(t *testing.T) {
 		c.bind("v1")
 		c.want("done", "n1:v1 n2:v1")
 		if got := c.pods(); got[0].UID != kept.UID && got[1].UID != kept.UID {
-			t.Error("a pod of the old template was replaced")
+			t.Error("a pod of the restored revision was replaced")
 		}
 		got := map[int64]bool{}
 		for _, r := range apitest.List[*appsv1.ControllerRevision](c.API, "default") {
@@ -248,7 +247,7 @@ func TestUndo(t *testing.T) {
 	})
 }
 
-// If the name of a revision is taken, the status counts the collision.
+// If the name of a revision is in use, status.collisionCount increases.
 func TestCollisions(t *testing.T) {
 	within(t, 1, func(t *testing.T, c cluster) {
 		c.Create(daemon())

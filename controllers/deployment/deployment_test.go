@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// web is a Deployment with upstream's defaults: 25 % surge and unavailable, 600 s.
+// web is a Deployment with upstream's defaults: maxSurge and maxUnavailable 25 %, progressDeadlineSeconds 600.
 func web(n int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	labels := map[string]string{"app": "web"}
 	d := &appsv1.Deployment{
@@ -110,7 +110,7 @@ func (c cluster) pods() []*corev1.Pod {
 		func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// ready makes n unready pods ready (-1: all), repeatedly until there are none.
+// ready makes n unready pods ready. With -1 it makes all pods ready, also those that the controllers create meanwhile.
 func (c cluster) ready(n int) {
 	c.t.Helper()
 	for again := true; again; {
@@ -125,7 +125,7 @@ func (c cluster) ready(n int) {
 					LastTransitionTime: metav1.Now()}}
 				return nil
 			})
-			if err != nil && !apierrors.IsNotFound(err) { // it may be an old one that has just been deleted
+			if err != nil && !apierrors.IsNotFound(err) { // the controllers may have deleted the pod
 				c.t.Fatal(err)
 			}
 			again, n = n < 0, n-1
@@ -134,7 +134,7 @@ func (c cluster) ready(n int) {
 	}
 }
 
-// sets returns the sizes of the ReplicaSets by image, in the order of the images: "v1=3 v2=1".
+// sets formats the replicas of each ReplicaSet by image, sorted by image: "v1=3 v2=1".
 func (c cluster) sets() string {
 	var out []string
 	for _, rs := range apitest.List[*appsv1.ReplicaSet](c.API, "default") {
@@ -220,7 +220,7 @@ func TestRollingUpdate(t *testing.T) {
 			t.Errorf("revision %v, generation %d", d.Annotations, d.Generation)
 		}
 
-		c.image("v1") // as kubectl rollout undo
+		c.image("v1") // as kubectl rollout undo does
 		c.ready(-1)
 		c.want("undone", "v1=4 v2=0")
 		back := c.set("v1")

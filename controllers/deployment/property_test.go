@@ -23,10 +23,10 @@ import (
 	"monopod/controllers/replicaset"
 )
 
-// TestRandomSequences simulates users, nodes and crashes in random order, often before the last change has come to
-// rest, over the real API with the controllers of ReplicaSets and the garbage collector. At every change of a pod it
-// checks that there are not more pods than replicas and surge, that not fewer are available than the strategy allows,
-// and that no object passes from one owner to another. At the end the Deployment must come to rest.
+// TestRandomSequences simulates users, nodes and crashes in random order, often before the last rollout is complete,
+// over the real API with the controllers of ReplicaSets and the garbage collector. At every change of a pod it checks
+// that the pods do not exceed replicas plus surge, that at least as many are available as the strategy requires, and
+// that no pod changes its owner. At the end the rollout of the Deployment must be complete.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
 	apitest.Seeds(t, 5, randomSequence)
@@ -49,7 +49,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	stop := w.watch()
 	defer func() {
 		if names := deps.Metrics.BusyQueues(); len(names) > 0 {
-			t.Errorf("does not settle: %v", names)
+			t.Errorf("busy queues: %v", names)
 		}
 		w.stop()
 		stop()
@@ -58,7 +58,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	w.create()
 	for range 30 {
 		w.act()
-		if w.rng.IntN(3) > 0 { // the next change may come in the middle of this one
+		if w.rng.IntN(3) > 0 { // otherwise the next action follows before the controllers have settled
 			apitest.Settle(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
 		} else if apitest.Settle(time.Minute); w.atRest() {
 			w.mark(true)
@@ -81,20 +81,20 @@ func (w *world) start() {
 	w.stop = func() { cancel(); running.Wait() }
 }
 
-// world is a cluster with random actions. An action may violate the limits until the cluster is at rest again; the
-// limits are then the widest since the last rest.
+// world is a cluster with random actions. Until the cluster is at rest, the limits are the widest of all actions since
+// the last rest.
 type world struct {
 	cluster
 	rng         *rand.Rand
 	link        *apitest.Link
 	controllers []follow.Controller
-	stop        func() // ends them
+	stop        func() // stops the controllers
 
-	mu       sync.Mutex                // guards what follows
-	most     int                       // pods that there may be
-	fewest   int                       // pods that must be available
-	said     []string                  // what was done since the last rest
-	existing map[types.UID]*corev1.Pod // those with an owner that are not being deleted
+	mu       sync.Mutex                // guards the fields below
+	most     int                       // maximum number of pods
+	fewest   int                       // minimum number of available pods
+	said     []string                  // actions since the last rest
+	existing map[types.UID]*corev1.Pod // pods with an owner that are not terminating
 	owners   map[types.UID]types.UID
 }
 
@@ -118,14 +118,14 @@ func (w *world) mark(rest bool) {
 	}
 }
 
-// missing lowers the number of pods that must be available, because n are lost.
+// missing lowers the minimum number of available pods by n.
 func (w *world) missing(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fewest -= n
 }
 
-// anything lifts both limits.
+// anything removes both limits.
 func (w *world) anything() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +198,7 @@ func (w *world) check(typ watch.EventType, p *corev1.Pod) {
 	owner := metav1.GetControllerOf(p)
 	if owner != nil {
 		if before, ok := w.owners[p.UID]; ok && before != owner.UID {
-			w.t.Errorf("pod %s passed from one owner to another after %q", p.Name, w.said)
+			w.t.Errorf("pod %s changed its owner, after %q", p.Name, w.said)
 		}
 		w.owners[p.UID] = owner.UID
 	} else {
@@ -212,7 +212,7 @@ func (w *world) check(typ watch.EventType, p *corev1.Pod) {
 	for _, p := range w.existing {
 		rs, ok := apitest.Get[*appsv1.ReplicaSet](w.API, "default", metav1.GetControllerOf(p).Name)
 		if !ok || metav1.GetControllerOf(rs) == nil {
-			continue // it is deleted, or was released
+			continue // the ReplicaSet was deleted or released
 		}
 		total++
 		if podstate.Ready(p) {
@@ -223,7 +223,7 @@ func (w *world) check(typ watch.EventType, p *corev1.Pod) {
 		w.t.Errorf("%d pods, at most %d are allowed, after %q", total, w.most, w.said)
 	}
 	if available < w.fewest {
-		w.t.Errorf("%d pods are available, %d must be, after %q", available, w.fewest, w.said)
+		w.t.Errorf("%d pods are available, want at least %d, after %q", available, w.fewest, w.said)
 	}
 }
 
@@ -257,7 +257,7 @@ func (w *world) act() {
 		size := int32(w.rng.IntN(12))
 		if size < desired(d) && !w.atRest() {
 			w.mu.Lock()
-			w.fewest = 0 // in proportion, available replicas go, too
+			w.fewest = 0 // proportional scaling may delete available pods
 			w.mu.Unlock()
 		}
 		w.edit(fmt.Sprint("scale ", size), func(d *appsv1.Deployment) { d.Spec.Replicas = &size })
@@ -307,7 +307,7 @@ func (w *world) act() {
 	}
 }
 
-// edit changes the Deployment. The limits are the wider ones of before and after.
+// edit changes the Deployment, and widens the limits to those of the changed one.
 func (w *world) edit(what string, change func(*appsv1.Deployment)) {
 	w.say("%s", what)
 	next, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
@@ -325,7 +325,7 @@ func (w *world) edit(what string, change func(*appsv1.Deployment)) {
 	apitest.Change(w.API, next, "", change)
 }
 
-// pod performs an action on a random pod, which is lost.
+// pod performs an action on a random pod that makes the pod unavailable.
 func (w *world) pod(what string, do func(*corev1.Pod) error) {
 	pods := slices.DeleteFunc(w.pods(), func(p *corev1.Pod) bool { return p.Labels["app"] != "web" })
 	if len(pods) == 0 {
@@ -339,7 +339,7 @@ func (w *world) pod(what string, do func(*corev1.Pod) error) {
 	}
 }
 
-// set changes a random ReplicaSet, whose pods may be orphaned.
+// set performs an action on a random ReplicaSet that may orphan its pods.
 func (w *world) set(what string, do func(*appsv1.ReplicaSet) error) {
 	sets := apitest.List[*appsv1.ReplicaSet](w.API, "default")
 	if len(sets) == 0 {
@@ -360,9 +360,9 @@ func (w *world) atRest() bool {
 		*d.Status.TerminatingReplicas == 0
 }
 
-// finish lets the Deployment come to rest with a good template, and checks the result.
+// finish rolls out an image that becomes ready, and checks the result.
 func (w *world) finish() {
-	apitest.Settle(5 * time.Minute) // a deletion ends
+	apitest.Settle(5 * time.Minute) // until a pending deletion is complete
 	if _, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); !ok {
 		w.create()
 	}

@@ -9,17 +9,17 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// The annotation of old clients causes a rollback to a revision, and is removed.
+// The rollback annotation of old clients causes a rollback to a revision. The controller removes the annotation.
 func TestRollbackTo(t *testing.T) {
 	for name, c := range map[string]struct {
 		revision, image, reason string
 	}{
-		"the one before":              {"0", "v2", "DeploymentRollback"},
-		"another one":                 {"1", "v1", "DeploymentRollback"},
-		"the present one":             {"3", "v3", "DeploymentRollbackTemplateUnchanged"},
-		"one that does not exist":     {"9", "v3", "DeploymentRollbackRevisionNotFound"},
-		"paused, it waits":            {"1", "v3", ""},
-		"a text that is not a number": {"last", "v3", ""},
+		"the previous revision":     {"0", "v2", "DeploymentRollback"},
+		"an older revision":         {"1", "v1", "DeploymentRollback"},
+		"the current revision":      {"3", "v3", "DeploymentRollbackTemplateUnchanged"},
+		"a missing revision":        {"9", "v3", "DeploymentRollbackRevisionNotFound"},
+		"a paused Deployment waits": {"1", "v3", ""},
+		"not a number":              {"last", "v3", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, cl cluster) {
@@ -30,7 +30,7 @@ func TestRollbackTo(t *testing.T) {
 				}
 				cl.Events.Count()
 				cl.change(func(d *appsv1.Deployment) {
-					d.Spec.Paused = name == "paused, it waits"
+					d.Spec.Paused = name == "a paused Deployment waits"
 					d.Annotations[rollbackAnnotation] = c.revision
 				})
 				apitest.Settle(time.Second)

@@ -10,7 +10,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestRollovers changes a Deployment of 4 replicas during a rollout after v1.
+// TestRollovers changes a Deployment of 4 replicas whose rollout of v1 is complete, also during the next rollout.
 func TestRollovers(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -33,7 +33,7 @@ func TestRollovers(t *testing.T) {
 	}{
 		"a third template takes over from an unfinished one": {rolling("1", "0"), []step{
 			image("v2", "v1=4 v2=1"),
-			image("v3", "v1=4 v2=0 v3=1"), // what was never ready goes first, and its place is free
+			image("v3", "v1=4 v2=0 v3=1"), // the pod of v2 was never ready, so it is deleted first
 			ready(-1, "v1=0 v2=0 v3=4"),
 		}},
 		"back to the first template": {rolling("1", "0"), []step{
@@ -51,7 +51,7 @@ func TestRollovers(t *testing.T) {
 			ready(-1, "v1=0 v2=4"),
 		}},
 		"neither surge nor unavailable, by rounding": {rolling("0%", "1%"), []step{
-			image("v2", "v1=3 v2=1"), // 1 may be unavailable, otherwise nothing could move
+			image("v2", "v1=3 v2=1"), // if both round to 0, maxUnavailable is 1
 			ready(-1, "v1=0 v2=4"),
 		}},
 		"everything at once": {rolling("100%", "100%"), []step{
@@ -61,7 +61,7 @@ func TestRollovers(t *testing.T) {
 			image("v2", "v1=4 v2=1"),
 			change("Recreate", func(d *appsv1.Deployment) {
 				d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
-			}, "v1=0 v2=4"), // nothing has run on a node, so the old pods are gone at once
+			}, "v1=0 v2=4"), // the old pods have no node, so their deletion is immediate
 		}},
 		"a rolling update instead of Recreate": {recreating, []step{
 			change("RollingUpdate", rolling("1", "0"), "v1=4"),

@@ -11,8 +11,8 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// TestProgress tests a Deployment of 4 replicas with a deadline of a minute: the condition Progressing, and the time of
-// the next sync.
+// TestProgress tests the condition Progressing and the time of the next sync, for a Deployment of 4 replicas with a
+// deadline of a minute.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	counts := func(updated, all, ready, available int32) appsv1.DeploymentStatus {
@@ -20,7 +20,7 @@ func TestProgress(t *testing.T) {
 			AvailableReplicas: available}
 	}
 	for name, c := range map[string]struct {
-		was    string // the reason of Progressing, since
+		was    string // the previous reason of Progressing
 		since  time.Duration
 		from   appsv1.DeploymentStatus
 		to     appsv1.DeploymentStatus
@@ -28,7 +28,7 @@ func TestProgress(t *testing.T) {
 		want   string
 		again  time.Duration
 	}{
-		"nothing known": {"", 0, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false, "", 0},
+		"no condition": {"", 0, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false, "", 0},
 		"created": {reasonCreated, time.Second, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false,
 			reasonCreated, 59 * time.Second},
 		"new pods": {reasonCreated, time.Second, counts(0, 4, 4, 4), counts(1, 5, 4, 4), false,
@@ -41,20 +41,22 @@ func TestProgress(t *testing.T) {
 			reasonUpdated, time.Minute},
 		"no progress": {reasonUpdated, 59 * time.Second, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false,
 			reasonUpdated, time.Second},
-		"for too long": {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonTimedOut, 0},
-		"fewer are ready, for too long": {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 2, 2), false,
+		"no progress until the deadline": {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false,
+			reasonTimedOut, 0},
+		"fewer are ready, until the deadline": {reasonUpdated, time.Minute, counts(1, 4, 4, 4), counts(1, 4, 2, 2), false,
 			reasonTimedOut, 0},
 		"timed out": {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false, reasonTimedOut, 0},
-		"timed out, then a pod": {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(2, 4, 4, 4), false,
+		"timed out, then a new pod": {reasonTimedOut, time.Hour, counts(1, 4, 4, 4), counts(2, 4, 4, 4), false,
 			reasonUpdated, time.Minute},
 		"complete": {reasonUpdated, time.Second, counts(4, 5, 5, 5), counts(4, 4, 4, 4), false, reasonAvailable, 0},
 		"complete after the deadline": {reasonTimedOut, time.Hour, counts(4, 4, 4, 3), counts(4, 4, 4, 4), false,
 			reasonAvailable, 0},
-		"pods fail after it": {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(4, 4, 0, 0), false, reasonAvailable, 0},
-		"and recover":        {reasonAvailable, time.Hour, counts(4, 4, 0, 0), counts(4, 4, 4, 4), false, reasonAvailable, 0},
-		"rolled back long after it": {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(0, 4, 4, 4), false,
+		"pods fail after completion": {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(4, 4, 0, 0), false,
 			reasonAvailable, 0},
-		"could not be created, for too long": {reasonCreateError, time.Hour, counts(0, 4, 4, 4), counts(0, 4, 4, 4), false,
+		"pods recover": {reasonAvailable, time.Hour, counts(4, 4, 0, 0), counts(4, 4, 4, 4), false, reasonAvailable, 0},
+		"rolled back long after completion": {reasonAvailable, time.Hour, counts(4, 4, 4, 4), counts(0, 4, 4, 4), false,
+			reasonAvailable, 0},
+		"create error, until the deadline": {reasonCreateError, time.Hour, counts(0, 4, 4, 4), counts(0, 4, 4, 4), false,
 			reasonTimedOut, 0},
 		"resumed": {reasonResumed, time.Second, counts(1, 4, 4, 4), counts(1, 4, 4, 4), false,
 			reasonResumed, 59 * time.Second},
@@ -93,7 +95,7 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%s: transition at %v", name, got.LastTransitionTime)
 		}
 		if again := untilDeadline(ro.d, noon); again != c.again {
-			t.Errorf("%s: again in %v, want %v", name, again, c.again)
+			t.Errorf("%s: next sync in %v, want %v", name, again, c.again)
 		}
 	}
 }

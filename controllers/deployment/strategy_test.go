@@ -25,7 +25,7 @@ func TestRecreateWaitsForOldPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2, recreating))
 		apitest.Settle(time.Second)
-		for _, p := range c.pods() { // what a node has is deleted gracefully
+		for _, p := range c.pods() { // only bound pods are deleted gracefully
 			apitest.Change(c.API, p, "binding", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
 		}
 		c.ready(-1)
@@ -36,10 +36,10 @@ func TestRecreateWaitsForOldPods(t *testing.T) {
 		}
 		old := apitest.List[*corev1.Pod](c.API, "default")
 		finish(c, old[0])
-		c.want("one is gone", "v1=0")
-		c.Phase(old[1], corev1.PodSucceeded, false) // it has ended, its deletion is still to be confirmed
+		c.want("one old pod has ended", "v1=0")
+		c.Phase(old[1], corev1.PodSucceeded, false) // the pod has ended, its object remains
 		apitest.Settle(time.Second)
-		c.want("both are", "v1=0 v2=2")
+		c.want("both old pods have ended", "v1=0 v2=2")
 		c.ready(-1)
 		c.wantProgress("ready", "True NewReplicaSetAvailable")
 		if c.web().Annotations[revisionAnnotation] != "2" {
@@ -57,7 +57,7 @@ func finish(c cluster, p *corev1.Pod) {
 	apitest.Settle(time.Second)
 }
 
-// A paused Deployment rolls out nothing, and is scaled in proportion; the pause does not count towards the deadline.
+// A paused Deployment does not roll out, and is scaled proportionally; the pause does not count towards the deadline.
 func TestPaused(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(10, rolling("3", "2"), func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = new(int32(60)) }))
@@ -97,7 +97,7 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-// A Deployment that is created paused creates nothing; an existing ReplicaSet follows its scale.
+// A Deployment that is created paused creates no ReplicaSet. Scaling a paused one scales its ReplicaSet.
 func TestCreatedPaused(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(3, func(d *appsv1.Deployment) { d.Spec.Paused = true }))
@@ -114,7 +114,7 @@ func TestCreatedPaused(t *testing.T) {
 	})
 }
 
-// When a Deployment is scaled during a rollout, all ReplicaSets grow; then the rollout continues.
+// Scaling up a Deployment during a rollout scales all ReplicaSets; then the rollout continues.
 func TestScaledDuringRollout(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(10, rolling("3", "2")))
@@ -122,7 +122,7 @@ func TestScaledDuringRollout(t *testing.T) {
 		c.ready(-1)
 		c.image("v2")
 		c.want("rolling", "v1=8 v2=5")
-		c.scale(20) // 8 and 5 of 13 become 14 and 9 of 23; the new ones are not available
+		c.scale(20) // 8 and 5 of 13 become 14 and 9 of 23; the added pods are not available
 		c.want("scaled", "v1=14 v2=9")
 		c.ready(-1)
 		c.want("rolled out", "v1=0 v2=20")
@@ -263,7 +263,8 @@ func TestCollision(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rs.Labels, rs.Spec.Replicas = map[string]string{"app": "alien"}, new(int32(0)) // not selected, so it is not adopted
+		// The selector does not match, so the ReplicaSet is not adopted.
+		rs.Labels, rs.Spec.Replicas = map[string]string{"app": "alien"}, new(int32(0))
 		taken := rs.Name
 		c.Create(rs)
 		c.change(func(cur *appsv1.Deployment) { cur.Spec.Paused, cur.Spec.Replicas = false, d.Spec.Replicas })
@@ -306,7 +307,7 @@ func TestCleanUp(t *testing.T) {
 	})
 }
 
-// ReplicaSets that the selector matches are adopted, the one with the template as the new one. Relabelled ones are
+// Matching ReplicaSets are adopted, the one with the template as the new ReplicaSet. Those that lose the label are
 // released.
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
@@ -385,8 +386,8 @@ func TestMinReadySeconds(t *testing.T) {
 	})
 }
 
-// The new ReplicaSet follows the annotations of the Deployment. If a user scales a ReplicaSet, the controller reverts
-// it.
+// The new ReplicaSet gets the annotations and minReadySeconds of the Deployment. The controller reverts a user's
+// scaling of a ReplicaSet.
 func TestReplicaSetFollows(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2))
@@ -429,7 +430,7 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
-// Resizing a ReplicaSet whose spec has changed since it was read conflicts.
+// A change of a ReplicaSet based on an outdated spec fails with a conflict.
 func TestConcurrentChangeIsKept(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2))
@@ -444,7 +445,7 @@ func TestConcurrentChangeIsKept(t *testing.T) {
 	})
 }
 
-// report updates the status of a ReplicaSet for its current spec, with the numbers of pods and available pods.
+// report updates the status of a ReplicaSet: the observed generation, replicas and available replicas.
 func (c cluster) report(image string, replicas, available int32) {
 	c.t.Helper()
 	apitest.Change(c.API, c.set(image), "status", func(rs *appsv1.ReplicaSet) {
@@ -454,7 +455,7 @@ func (c cluster) report(image string, replicas, available int32) {
 	apitest.Settle(time.Second)
 }
 
-// Without a controller of ReplicaSets, steps that need their reports do not happen.
+// The controller waits for the status of the ReplicaSets before each step. No controller of ReplicaSets runs here.
 func TestWaitsForReports(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(c cluster){
@@ -464,7 +465,7 @@ func TestWaitsForReports(t *testing.T) {
 			c.image("v2")
 			c.want("old pods may still be created", "v1=0")
 			c.report("v1", 0, 0)
-			c.want("there are none", "v1=0 v2=2")
+			c.want("no old pods are left", "v1=0 v2=2")
 		},
 		"rolled over": func(c cluster) {
 			c.Create(web(4, rolling("1", "1")))
@@ -488,11 +489,11 @@ func TestWaitsForReports(t *testing.T) {
 			c.report("v1", 8, 8)
 			c.want("rolling", "v1=8 v2=5")
 			c.scale(20)
-			c.want("not reported", "v1=8 v2=5")
+			c.want("the status has not observed the last size", "v1=8 v2=5")
 			c.report("v2", 5, 0)
-			c.want("in proportion", "v1=14 v2=9")
+			c.want("scaled proportionally", "v1=14 v2=9")
 		},
-		"scaled with pods that stay": func(c cluster) {
+		"scaled with remaining old pods": func(c cluster) {
 			c.Create(web(2, rolling("1", "0")))
 			apitest.Settle(time.Second)
 			c.report("v1", 2, 2)
@@ -506,9 +507,9 @@ func TestWaitsForReports(t *testing.T) {
 			c.want("two old pods are left, five may exist", "v1=0 v2=3")
 			c.report("v1", 0, 0)
 			c.report("v2", 3, 3)
-			c.want("they are gone", "v1=0 v2=4")
+			c.want("no old pods are left", "v1=0 v2=4")
 		},
-		"saturated": func(c cluster) {
+		"paused and complete": func(c cluster) {
 			c.Create(web(4, rolling("2", "0")))
 			apitest.Settle(time.Second)
 			c.report("v1", 4, 4)

@@ -67,7 +67,7 @@ func running(api *apitest.API, tolerations ...resourcev1.DeviceToleration) {
 	})
 }
 
-// evicted reports whether the pod is being deleted, because of its devices.
+// evicted reports whether the controller has evicted the pod.
 func evicted(api *apitest.API) bool {
 	pod := apitest.Existing[*corev1.Pod](api, "default", "p")
 	c := podstate.Condition(pod, corev1.DisruptionTarget)
@@ -83,22 +83,22 @@ func TestTaintsEvict(t *testing.T) {
 	for name, c := range map[string]struct {
 		taint       resourcev1.DeviceTaintEffect // of the slice
 		rule        resourcev1.DeviceTaintEffect
-		device      string // of the rule
-		outdated    bool   // the slice
+		device      string // that the rule selects
+		outdated    bool   // a newer generation of the pool exists
 		tolerations []resourcev1.DeviceToleration
 		now, later  bool // evicted at once, and after a minute
 	}{
-		"by the driver":          {taint: "NoExecute", now: true},
-		"by the driver, old":     {taint: "NoExecute", outdated: true},
-		"not scheduled":          {taint: "NoSchedule"},
-		"by a rule":              {rule: "NoExecute", device: "g-1", now: true},
-		"by a rule for another":  {rule: "NoExecute", device: "g-2"},
-		"a rule that only tells": {rule: "None", device: "g-1"},
+		"by the driver":         {taint: "NoExecute", now: true},
+		"by an outdated slice":  {taint: "NoExecute", outdated: true},
+		"NoSchedule":            {taint: "NoSchedule"},
+		"by a rule":             {rule: "NoExecute", device: "g-1", now: true},
+		"by another's rule":     {rule: "NoExecute", device: "g-2"},
+		"a rule without effect": {rule: "None", device: "g-1"},
 		"tolerated": {taint: "NoExecute", rule: "NoExecute", device: "g-1",
 			tolerations: []resourcev1.DeviceToleration{exists("NoExecute", nil)}},
 		"all effects tolerated": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("", nil)}},
-		"another tolerated": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoSchedule", nil)},
-			now: true},
+		"another effect tolerated": {taint: "NoExecute", now: true,
+			tolerations: []resourcev1.DeviceToleration{exists("NoSchedule", nil)}},
 		"tolerated for a while": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoExecute",
 			seconds(30)), exists("NoExecute", seconds(60))}, later: true},
 		"tolerated for longer": {rule: "NoExecute", device: "g-1",
@@ -132,7 +132,7 @@ func TestTaintsEvict(t *testing.T) {
 	}
 }
 
-// A pod is kept when its device becomes healthy in time.
+// If the taint is removed within tolerationSeconds, the pod is not evicted.
 func TestEvictionIsCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestEvictionIsCancelled(t *testing.T) {
 		apitest.Change(api, slice("s", 1), "", func(s *resourcev1.ResourceSlice) { s.Spec.Devices[0].Taints = nil })
 		apitest.Settle(time.Minute)
 		if evicted(api) {
-			t.Error("evicted")
+			t.Error("evicted although the taint was removed")
 		}
 		if got := api.Events.Count()["DeviceTaintManagerEviction"]; got != 1 {
 			t.Errorf("%d events", got)

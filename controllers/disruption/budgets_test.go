@@ -21,7 +21,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// withWidgets is an API with a custom kind that has a scale of 5.
+// withWidgets is a client with the custom kind Widget, whose scale has 5 replicas.
 type withWidgets struct{ client.Client }
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -45,7 +45,7 @@ func TestBudgets(t *testing.T) {
 	refs := func(apiVersion, kind, name string, uid types.UID) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: uid, Controller: new(true)}}
 	}
-	// pods adds n ready ones, of the owner if it is not nil.
+	// pods creates n ready pods with these owner references.
 	pods := func(api *apitest.API, n int, owners []metav1.OwnerReference) {
 		for range n {
 			p := owned(fmt.Sprint("p", len(apitest.List[*corev1.Pod](api, "default"))), "a")
@@ -54,7 +54,7 @@ func TestBudgets(t *testing.T) {
 			api.Phase(p, corev1.PodRunning, true)
 		}
 	}
-	// set adds a ReplicaSet, and returns it as an owner.
+	// set creates a ReplicaSet, and returns an owner reference to it.
 	set := func(api *apitest.API, name string, n int32, owners ...metav1.OwnerReference) []metav1.OwnerReference {
 		rs := replicaSet(name, n)
 		rs.OwnerReferences = owners
@@ -76,28 +76,29 @@ func TestBudgets(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec  func(*policyv1.PodDisruptionBudgetSpec)
 		do    func(api *apitest.API)
-		want  string // healthy/desired of expected, allowed
-		event string // other than NoPods
+		want  string // currentHealthy/desiredHealthy of expectedPods, disruptionsAllowed
+		event string // the reason of the only Event, apart from NoPods
 	}{
-		"no pods":                           {least("1"), func(*apitest.API) {}, "0/1 of 0, 0", ""},
-		"a number of pods without an owner": {least("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/1 of 3, 2", ""},
-		"a share of pods without an owner": {least("50%"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
+		"no pods":                             {least("1"), func(*apitest.API) {}, "0/1 of 0, 0", ""},
+		"minAvailable, pods without an owner": {least("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/1 of 3, 2", ""},
+		"minAvailable in percent, pods without an owner": {least("50%"), func(api *apitest.API) { pods(api, 3, nil) },
+			"3/0 of 0, 0", "UnmanagedPods"},
+		"maxUnavailable, pods without an owner": {most("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
 			"UnmanagedPods"},
-		"at most, of pods without an owner": {most("1"), func(api *apitest.API) { pods(api, 3, nil) }, "3/0 of 0, 0",
-			"UnmanagedPods"},
-		"more than there may be": {least("10"), func(api *apitest.API) { pods(api, 3, nil) }, "3/10 of 3, 0", ""},
-		"a share of a scale": {least("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) }, "3/3 of 5, 0",
-			""},
-		"at most, and pods are missing": {most("2"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) },
+		"minAvailable above the number of pods": {least("10"), func(api *apitest.API) { pods(api, 3, nil) },
+			"3/10 of 3, 0", ""},
+		"minAvailable in percent of a scale": {least("50%"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) },
 			"3/3 of 5, 0", ""},
-		"at most a share, rounded up": {most("30%"), func(api *apitest.API) { pods(api, 7, set(api, "x", 7)) },
+		"maxUnavailable, pods are missing": {most("2"), func(api *apitest.API) { pods(api, 3, set(api, "x", 5)) },
+			"3/3 of 5, 0", ""},
+		"maxUnavailable in percent, rounded up": {most("30%"), func(api *apitest.API) { pods(api, 7, set(api, "x", 7)) },
 			"7/4 of 7, 3", ""},
-		"none may go": {most("0"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/2 of 2, 0", ""},
-		"all may go":  {most("100%"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/0 of 2, 2", ""},
-		"scaled meanwhile": {most("1"), func(api *apitest.API) {
+		"maxUnavailable 0":    {most("0"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/2 of 2, 0", ""},
+		"maxUnavailable 100%": {most("100%"), func(api *apitest.API) { pods(api, 2, set(api, "x", 2)) }, "2/0 of 2, 2", ""},
+		"scaled down": {most("1"), func(api *apitest.API) {
 			pods(api, 4, set(api, "x", 4))
 			apitest.Change(api, replicaSet("x", 0), "", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = new(int32(2)) })
-			api.EndPod(owned("p0", "a")) // a change of a pod wakes the budget, one of the scale does not, as upstream
+			api.EndPod(owned("p0", "a")) // as in upstream, a change of a pod wakes the budget, a change of the scale does not
 		}, "3/1 of 2, 2", ""},
 		"two owners": {most("50%"), func(api *apitest.API) {
 			pods(api, 3, set(api, "x", 3))
@@ -125,22 +126,22 @@ func TestBudgets(t *testing.T) {
 			pods(api, 3,
 				refs("apps/v1", "ReplicaSet", "x", "former"))
 		}, "0/0 of 0, 0", "CalculateExpectedPodCountFailed"},
-		"an owner that is gone": {most("1"),
+		"a deleted owner": {most("1"),
 			func(api *apitest.API) { pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "0/0 of 0, 0",
 			"CalculateExpectedPodCountFailed"},
-		"an owner that is gone, by a number": {least("1"),
+		"a deleted owner, minAvailable": {least("1"),
 			func(api *apitest.API) { pods(api, 3, refs("apps/v1", "ReplicaSet", "x", "former")) }, "3/1 of 3, 2", ""},
 		"an owner of an unknown kind": {most("1"),
 			func(api *apitest.API) { pods(api, 3, refs("example.com/v1", "Gadget", "g", "g")) }, "0/0 of 0, 0",
 			"CalculateExpectedPodCountFailed"},
-		"pods that are deleted or not ready": {least("1"), func(api *apitest.API) {
+		"terminating, failed and unready pods": {least("1"), func(api *apitest.API) {
 			pods(api, 4, nil)
 			api.Phase(owned("p0", "a"), corev1.PodRunning, false)
 			api.Phase(owned("p1", "a"), corev1.PodFailed, false)
 			apitest.Change(api, owned("p2", "a"), "binding", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
 			api.Delete(owned("p2", "a"), "")
 		}, "1/1 of 4, 0", ""},
-		"every pod, also one without labels": {selecting(&metav1.LabelSelector{}), func(api *apitest.API) {
+		"an empty selector selects pods without labels": {selecting(&metav1.LabelSelector{}), func(api *apitest.API) {
 			pods(api, 1, nil)
 			api.Create(apitest.Pod("default", "bare"))
 			api.Phase(apitest.Pod("default", "bare"), corev1.PodRunning, true)
@@ -186,7 +187,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// An evicted pod that was not deleted counts again after two minutes.
+// An evicted pod that was not deleted counts as healthy again after two minutes.
 func TestAnnouncedAndNotDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,11 +213,11 @@ func TestAnnouncedAndNotDeleted(t *testing.T) {
 			apitest.Settle(step.wait)
 			s := apitest.Existing[*policyv1.PodDisruptionBudget](api, "default", "a").Status
 			if s.DisruptionsAllowed != step.allowed || len(s.DisruptedPods) != step.waited {
-				t.Errorf("after another %v: %d allowed, waiting for %v", step.wait, s.DisruptionsAllowed, s.DisruptedPods)
+				t.Errorf("after another %v: %d allowed, disrupted pods %v", step.wait, s.DisruptionsAllowed, s.DisruptedPods)
 			}
 		}
 		if api.Events.Count()["NotDeleted"] != 1 {
-			t.Error("no event")
+			t.Error("no NotDeleted Event")
 		}
 	})
 }

@@ -44,11 +44,12 @@ func TestAsk(t *testing.T) {
 		}
 		got, err := demandOf(s, tc.expected)
 		if err != nil || got.healthy != tc.healthy || got.expected != tc.expected || byScale(s) != tc.wantScale {
-			t.Errorf("min %q max %q of %d: %+v, %v, by scale %v", tc.min, tc.max, tc.expected, got, err, byScale(s))
+			t.Errorf("minAvailable %q, maxUnavailable %q, %d expected: %+v, %v, byScale %v", tc.min, tc.max, tc.expected, got,
+				err, byScale(s))
 		}
 	}
 	if _, err := demandOf(&policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromString("half"))}, 5); err == nil {
-		t.Error("half is taken for a share")
+		t.Error("minAvailable \"half\" was accepted")
 	}
 }
 
@@ -80,7 +81,7 @@ func TestSettle(t *testing.T) {
 	s := b.Status
 	if again.Round(time.Second) != time.Minute || len(s.DisruptedPods) != 1 || s.CurrentHealthy != 3 ||
 		s.DesiredHealthy != 2 || s.ExpectedPods != 6 || s.DisruptionsAllowed != 1 || s.ObservedGeneration != 3 {
-		t.Errorf("again %v, %+v", again, s)
+		t.Errorf("next sync in %v, status %+v", again, s)
 	}
 	if !meta.IsStatusConditionTrue(s.Conditions, policyv1.DisruptionAllowedCondition) {
 		t.Errorf("conditions %+v", s.Conditions)
@@ -88,7 +89,7 @@ func TestSettle(t *testing.T) {
 	setStatus(b, nil, demand{}, now)
 	if b.Status.DisruptionsAllowed != 0 || meta.IsStatusConditionTrue(b.Status.Conditions,
 		policyv1.DisruptionAllowedCondition) {
-		t.Errorf("no pods to protect: %+v", b.Status)
+		t.Errorf("without pods: %+v", b.Status)
 	}
 }
 
@@ -135,10 +136,10 @@ func TestBudgetsFollowTheirPods(t *testing.T) {
 			synctest.Wait()
 			b, ok := apitest.Get[*policyv1.PodDisruptionBudget](api, "default", name)
 			if !ok {
-				t.Fatalf("no budget %s", name)
+				t.Fatalf("no PodDisruptionBudget %s", name)
 			}
 			if b.Status.ObservedGeneration != b.Generation {
-				t.Errorf("%s: generation %d seen of %d", name, b.Status.ObservedGeneration, b.Generation)
+				t.Errorf("%s: observedGeneration %d, want %d", name, b.Status.ObservedGeneration, b.Generation)
 			}
 			return b.Status
 		}
@@ -156,23 +157,23 @@ func TestBudgetsFollowTheirPods(t *testing.T) {
 		}
 		if s := status("web"); s.DisruptionsAllowed != 1 || s.ExpectedPods != 4 || s.DesiredHealthy != 3 ||
 			s.CurrentHealthy != 4 {
-			t.Errorf("four of four: %+v", s)
+			t.Errorf("4 of 4 pods are ready: %+v", s)
 		}
 		api.Phase(owned("a", "web"), corev1.PodRunning, false)
 		if s := status("web"); s.DisruptionsAllowed != 0 || s.CurrentHealthy != 3 {
-			t.Errorf("three of four: %+v", s)
+			t.Errorf("3 of 4 pods are ready: %+v", s)
 		}
 		apitest.Change(api, budget("web", func(*policyv1.PodDisruptionBudgetSpec) {}), "",
 			func(b *policyv1.PodDisruptionBudget) {
 				b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, new(intstr.FromInt32(1))
 			})
 		if s := status("web"); s.DisruptionsAllowed != 2 || s.DesiredHealthy != 1 {
-			t.Errorf("one is enough: %+v", s)
+			t.Errorf("minAvailable 1: %+v", s)
 		}
 		before := api.Store.Revision()
 		apitest.Settle(time.Hour)
 		if api.Store.Revision() != before {
-			t.Error("wrote though nothing changed")
+			t.Error("the idle controller wrote")
 		}
 		if events := api.Events.Count(); events["NoPods"] != 1 {
 			t.Errorf("events %v", events)
@@ -203,7 +204,7 @@ func TestPodsWithoutScale(t *testing.T) {
 			t.Errorf("condition %+v", c)
 		}
 		if b.Status.ObservedGeneration != 0 || c != nil && c.ObservedGeneration != 0 {
-			t.Errorf("generation %d seen, though its pods could not be counted", b.Status.ObservedGeneration)
+			t.Errorf("observedGeneration %d after a failed sync, want 0", b.Status.ObservedGeneration)
 		}
 	})
 }

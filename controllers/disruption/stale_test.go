@@ -40,7 +40,7 @@ func TestStaleConditions(t *testing.T) {
 		disrupted("failed", "EvictionByEvictionAPI", corev1.PodFailed)
 		apitest.Settle(time.Minute)
 		disrupted("later", "PreemptionByScheduler", corev1.PodPending)
-		apitest.Settle(staleTimeout - time.Minute - 2*time.Second) // times in the API have seconds
+		apitest.Settle(staleTimeout - time.Minute - 2*time.Second) // the API rounds times to seconds
 		expect("stays", corev1.ConditionTrue)
 		apitest.Settle(4 * time.Second)
 		expect("stays", corev1.ConditionFalse)
@@ -52,7 +52,7 @@ func TestStaleConditions(t *testing.T) {
 		before := api.Store.Revision()
 		apitest.Settle(time.Hour)
 		if api.Store.Revision() != before {
-			t.Error("wrote though nothing changed")
+			t.Error("the idle controller wrote")
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cut is a client whose connection can be cut.
+// cut is a client that fails while lost is true.
 type cut struct {
 	client.Client
 	lost atomic.Bool
@@ -33,7 +33,7 @@ func (c *cut) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	return c.Client.Get(ctx, ref)
 }
 
-// process is a participant of the election from start to stop.
+// process is a candidate that runs from start to stop.
 type process struct {
 	*Elector
 	client *cut
@@ -55,7 +55,7 @@ func start(t *testing.T, api *apitest.API, name string, others *atomic.Int32) *p
 	go func() {
 		done <- p.Run(ctx, func(ctx context.Context) error {
 			if others.Add(1) > 1 {
-				t.Errorf("%s leads while another leads", name)
+				t.Errorf("%s became leader while another process leads", name)
 			}
 			p.terms.Add(1)
 			p.works.Store(true)
@@ -85,7 +85,7 @@ func holder(t *testing.T, api *apitest.API) *coordinationv1.LeaseSpec {
 	t.Helper()
 	l, ok := apitest.Get[*coordinationv1.Lease](api, Namespace, Name)
 	if !ok {
-		t.Fatal("there is no lease")
+		t.Fatal("the Lease does not exist")
 	}
 	return &l.Spec
 }
@@ -123,7 +123,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A leader that cannot renew the lease stops before another process starts, and continues as a follower.
+// A leader that cannot renew the lease stops leading before another process starts leading, and becomes a candidate.
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,15 +134,15 @@ func TestLostConnection(t *testing.T) {
 		a.client.lost.Store(true)
 		apitest.Settle(7 * time.Second)
 		if !a.works.Load() {
-			t.Error("a gave up before its deadline")
+			t.Error("a stopped leading before its deadline")
 		}
 		apitest.Settle(3 * time.Second)
 		if a.works.Load() {
-			t.Error("a leads though it could not renew for 10 s")
+			t.Error("a leads although it has not renewed the lease for 10 s")
 		}
 		apitest.Settle(15 * time.Second)
 		if !b.works.Load() {
-			t.Error("no candidate took over")
+			t.Error("b did not acquire the lease")
 		}
 		a.client.lost.Store(false)
 		apitest.Settle(time.Minute)
@@ -157,7 +157,7 @@ func TestLostConnection(t *testing.T) {
 	})
 }
 
-// A leader stops when another process takes the lease by force.
+// A leader stops leading when another client changes the holder of the lease.
 func TestTakenAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,9 +170,9 @@ func TestTakenAway(t *testing.T) {
 		if a.works.Load() {
 			t.Error("a leads without the lease")
 		}
-		apitest.Settle(20 * time.Second) // which the test does not renew
+		apitest.Settle(20 * time.Second) // nobody renews the lease
 		if !a.works.Load() {
-			t.Error("a did not take the lease back")
+			t.Error("a did not acquire the expired lease")
 		}
 	})
 }

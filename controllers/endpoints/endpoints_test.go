@@ -52,7 +52,7 @@ func running(p *corev1.Pod, ip string) {
 
 func unready(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
 
-// shown formats subsets; addresses that are not ready follow an exclamation mark.
+// shown formats subsets; ! marks an address that is not ready.
 func shown(subsets []corev1.EndpointSubset) string {
 	var out []string
 	for _, s := range subsets {
@@ -128,7 +128,7 @@ func TestSubsets(t *testing.T) {
 		{"without ports", service(func(s *corev1.Service) { s.Spec.Ports = nil }), []*corev1.Pod{pod("a", "10.0.0.1")},
 			"10.0.0.1"},
 		{"another family", service(), []*corev1.Pod{pod("a", "fd00::1")}, ""},
-		{"of two families the first", service(families(corev1.IPv6Protocol, corev1.IPv4Protocol)),
+		{"the first of two families", service(families(corev1.IPv6Protocol, corev1.IPv4Protocol)),
 			[]*corev1.Pod{pod("a", "10.0.0.1", both)}, "fd00::1 http:8080"},
 		{"succeeded", service(), []*corev1.Pod{pod("a", "10.0.0.1", finished(corev1.PodSucceeded))}, ""},
 		{"failed, and published although not ready", service(published),
@@ -225,27 +225,27 @@ func TestEndpoints(t *testing.T) {
 		apitest.Change(api, pod("a", ""), "", func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} })
 		apitest.Settle(time.Second)
 		if e, _ = apitest.Get[*corev1.Endpoints](api, "default", "web"); e.ResourceVersion != revision {
-			t.Error("a change that does not matter was written")
+			t.Error("an annotation of a pod caused a write")
 		}
 		api.Delete(e, "")
 		synctest.Wait()
 		if e, ok = apitest.Get[*corev1.Endpoints](api, "default", "web"); !ok || shown(e.Subsets) != "10.0.0.1 http:8080" {
-			t.Error("deleted Endpoints are not created again")
+			t.Error("the controller did not recreate the Endpoints")
 		}
 		apitest.Change(api, service(), "", func(s *corev1.Service) { s.Spec.Selector = nil })
 		synctest.Wait()
 		if e, ok = apitest.Get[*corev1.Endpoints](api, "default", "web"); !ok || shown(e.Subsets) != "10.0.0.1 http:8080" {
-			t.Error("without a selector, Endpoints are the user's")
+			t.Error("the controller changed the Endpoints of a Service without selector")
 		}
 		api.Delete(service(), "")
 		synctest.Wait()
 		if _, ok = apitest.Get[*corev1.Endpoints](api, "default", "web"); ok {
-			t.Error("the Endpoints outlive their Service")
+			t.Error("the Endpoints remain after the deletion of the Service")
 		}
 	})
 }
 
-// Endpoints whose Service was deleted while the controller did not run are deleted; those of users are kept.
+// At its start the controller deletes its own Endpoints without a Service, and keeps those that users created.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestLeftovers(t *testing.T) {
 		}
 		api.Run(New(api.Deps(), &api.Events, Config{}))
 		if _, ok := apitest.Get[*corev1.Endpoints](api, "default", "ours"); ok {
-			t.Error("a leftover stays")
+			t.Error("the Endpoints of a deleted Service remain")
 		}
 		if _, ok := apitest.Get[*corev1.Endpoints](api, "default", "users"); !ok {
 			t.Error("a user's Endpoints were deleted")

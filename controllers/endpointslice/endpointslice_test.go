@@ -81,7 +81,7 @@ func running(api *apitest.API, p *corev1.Pod, ready bool, ips ...string) {
 	})
 }
 
-// shown formats the slices of the Service web, each endpoint as address, conditions and other fields.
+// shown formats the slices of the Service web: for each endpoint its address, conditions and other fields.
 func shown(api *apitest.API) []string {
 	api.T.Helper()
 	var out []string
@@ -208,7 +208,7 @@ func TestEndpoints(t *testing.T) {
 			synctest.Wait()
 			running(api, pod("a"), false, "10.0.0.1")
 		}, []string{"IPv4 [http:8080] 10.0.0.1"}},
-		{"hints that are no longer wanted", service(distribution("PreferClose")), func(api *apitest.API) {
+		{"hints are removed with trafficDistribution", service(distribution("PreferClose")), func(api *apitest.API) {
 			plain(api)
 			synctest.Wait()
 			apitest.Change(api, service(), "", func(s *corev1.Service) { s.Spec.TrafficDistribution = nil })
@@ -372,7 +372,7 @@ func TestWrites(t *testing.T) {
 		running(api, pod("p3"), false, "10.0.0.4")
 		apitest.Settle(time.Second)
 		if n := different(before, revisions(api)); n != 2 {
-			t.Errorf("one pod's change wrote %d slices, not one of each Service", n)
+			t.Errorf("a change of one pod wrote %d slices, want one for each of 2 Services", n)
 		}
 		before = revisions(api)
 		apitest.Change(api, pod("p3"), "", func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} })
@@ -381,7 +381,7 @@ func TestWrites(t *testing.T) {
 		apitest.Change(api, service(), "", func(s *corev1.Service) { s.Annotations = map[string]string{"a": "b"} })
 		apitest.Settle(time.Second)
 		if n := different(before, revisions(api)); n != 0 {
-			t.Errorf("changes that do not matter wrote %d slices", n)
+			t.Errorf("changes that do not affect endpoints wrote %d slices", n)
 		}
 		for i := range 8 {
 			api.Delete(pod(fmt.Sprint("p", i)), "")
@@ -389,7 +389,7 @@ func TestWrites(t *testing.T) {
 		}
 		apitest.Settle(time.Second)
 		if all := shown(api); len(all) > 5 {
-			t.Errorf("slices are not removed: %v", all)
+			t.Errorf("empty slices were not deleted: %v", all)
 		}
 		if n := len(api.Events.Count()); n != 0 {
 			t.Errorf("%d events", n)

@@ -17,11 +17,11 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// unordered is a client whose watches of different kinds are not ordered.
+// unordered hides client.Ordered: the watches of different kinds are not ordered.
 type unordered struct{ client.Client }
 
-// After random changes of pods, Services, slices and watches, the slices of each Service contain exactly its pods with
-// an address, in their states, none more than the maximum.
+// After random changes of pods, Services, slices and watches, the slices of each Service contain exactly its pods that
+// have an address, with their conditions. No slice exceeds the maximum size.
 func TestSlicesMatchTheModel(t *testing.T) {
 	t.Parallel()
 	apitest.Seeds(t, 12, func(t *testing.T, seed uint64) { random(t, rand.New(rand.NewPCG(seed, 3))) })
@@ -107,7 +107,7 @@ func step(api *apitest.API, l *apitest.Link, r *rand.Rand) string {
 		return "create " + name
 	case r.IntN(4) == 0:
 		api.Delete(s, "")
-		for _, slice := range apitest.List[*discoveryv1.EndpointSlice](api, "default") { // as the garbage collector
+		for _, slice := range apitest.List[*discoveryv1.EndpointSlice](api, "default") { // as the garbage collector does
 			if metav1.IsControlledBy(slice, s) {
 				_, _ = api.Client.Delete(api.T.Context(), client.RefOf(slice), metav1.DeleteOptions{})
 			}
@@ -118,7 +118,7 @@ func step(api *apitest.API, l *apitest.Link, r *rand.Rand) string {
 	return "select others by " + name
 }
 
-// compare returns the first difference between the slices and what the model says; empty: none.
+// compare returns the first difference between the slices and the model; empty: none.
 func compare(api *apitest.API) string {
 	have := map[string][]string{}
 	for _, slice := range apitest.List[*discoveryv1.EndpointSlice](api, "default") {

@@ -41,7 +41,7 @@ func endpoints(change ...func(*corev1.Endpoints)) *corev1.Endpoints {
 	return e
 }
 
-// shown renders the mirrored slices.
+// shown formats the mirrored slices.
 func shown(api *apitest.API) []string {
 	var out []string
 	for _, s := range apitest.List[*discoveryv1.EndpointSlice](api, "default") {
@@ -103,7 +103,7 @@ func TestMirror(t *testing.T) {
 		}), nil, []string{"IPv4 sql:5432 10.0.0.1 10.0.1.0 10.0.1.1"}},
 		{"an address is removed", service(nil), endpoints(),
 			change(func(e *corev1.Endpoints) { e.Subsets[0].NotReadyAddresses = nil }), []string{"IPv4 sql:5432 10.0.0.1"}},
-		{"all are removed", service(nil), endpoints(), change(func(e *corev1.Endpoints) { e.Subsets = nil }), nil},
+		{"all addresses are removed", service(nil), endpoints(), change(func(e *corev1.Endpoints) { e.Subsets = nil }), nil},
 		{"the label is added", service(nil), endpoints(),
 			change(func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} }), nil},
 		{"a selector is added", service(nil), endpoints(), func(api *apitest.API) {
@@ -141,7 +141,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// The slices have the labels and annotations of the Endpoints, and follow them.
+// The slices have the labels and annotations of the Endpoints, also after these change.
 func TestMetadata(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestMetadata(t *testing.T) {
 			func(e *corev1.Endpoints) { e.Annotations[corev1.EndpointsLastChangeTriggerTime] = "u" })
 		apitest.Settle(time.Second)
 		if after := apitest.List[*discoveryv1.EndpointSlice](api, "default")[0]; after.ResourceVersion != revision {
-			t.Error("an annotation that is not mirrored was written")
+			t.Error("a change of an annotation that is not mirrored caused a write")
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestPodOwnsItsClaim(t *testing.T) {
 		synctest.Wait()
 		again, ok := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", "p-scratch")
 		if !ok || again.UID == c.UID {
-			t.Error("a deleted claim is not made again")
+			t.Error("the controller did not recreate the deleted claim")
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestEventsExpireAnHourAfterLastOccurrence(t *testing.T) {
 		api.Create(event("c"))
 		apitest.Settle(62 * time.Minute)
 		if n := count(api); n != 0 {
-			t.Error("an event after a pause was forgotten about")
+			t.Error("an Event that was created after a pause did not expire")
 		}
 	})
 }
@@ -66,7 +66,7 @@ func TestOldestEventsBeyondMaximumAreDeleted(t *testing.T) {
 		synctest.Wait()
 		all := apitest.List[*corev1.Event](api, "default")
 		if len(all) != 70 || all[0].Name != "e011" {
-			t.Errorf("%d events from %s, want the youngest 70", len(all), all[0].Name)
+			t.Errorf("%d events from %s, want the newest 70", len(all), all[0].Name)
 		}
 	})
 }

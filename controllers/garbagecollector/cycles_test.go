@@ -22,7 +22,7 @@ func member(n int) client.Object {
 	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta}
 }
 
-// own makes owner an owner of obj that blocks its deletion.
+// own adds an owner reference with blockOwnerDeletion to obj.
 func own(api *apitest.API, owner, obj client.Object) {
 	stored, err := api.Get(api.T.Context(), client.RefOf(owner))
 	if err != nil {
@@ -42,7 +42,7 @@ func own(api *apitest.API, owner, obj client.Object) {
 	}
 }
 
-// ring creates size objects, each of which owns the next and the last the first.
+// ring creates a cycle of size objects: each owns the next one, the last owns the first.
 func ring(api *apitest.API, size int) {
 	for n := range size {
 		api.Create(member(n))
@@ -77,7 +77,7 @@ func TestOwnerCycles(t *testing.T) {
 						t.Errorf("left %q", got)
 					}
 					if n := adds(api) - before; n > 10*float64(size) {
-						t.Errorf("%v keys woken for a ring of %d", n, size)
+						t.Errorf("%v keys added for a ring of %d", n, size)
 					}
 				})
 			})
@@ -85,8 +85,8 @@ func TestOwnerCycles(t *testing.T) {
 	}
 }
 
-// TestOwnerCycleWaitsForOthers tests that an object that depends on a ring, and an object that blocks it, are not
-// affected.
+// TestOwnerCycleWaitsForOthers tests that the foreground deletion of a ring waits for a dependent with a finalizer, and
+// that the deletion of the ring's owner waits for the ring.
 func TestOwnerCycleWaitsForOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 4)
@@ -96,12 +96,12 @@ func TestOwnerCycleWaitsForOthers(t *testing.T) {
 		held.Finalizers = []string{"example.com/hold"}
 		api.Create(held)
 		synctest.Wait()
-		// first: m0 would lose its owner above while m3 is none that waits
+		// m0 before above: otherwise m0 would lose its reference to above, because its other owner m3 is not being deleted
 		api.Delete(member(0), metav1.DeletePropagationForeground)
 		api.Delete(configMap(api, "above"), metav1.DeletePropagationForeground)
 		apitest.Settle(time.Minute)
 		if got := left(api); got != "above held m0 m1 m3 m2 " {
-			t.Errorf("left %q while one of them is held", got)
+			t.Errorf("left %q while held has a finalizer", got)
 		}
 		apitest.Change(api, configMap(api, "held"), "", func(cm *corev1.ConfigMap) { cm.Finalizers = nil })
 		apitest.Settle(time.Second)
@@ -111,20 +111,20 @@ func TestOwnerCycleWaitsForOthers(t *testing.T) {
 	})
 }
 
-// TestOwnerCycleWithoutDeletionStays tests that a ring that is not being deleted is kept, and so are objects that own
-// themselves.
+// TestOwnerCycleWithoutDeletionStays tests that the controller keeps a ring that is not being deleted.
 func TestOwnerCycleWithoutDeletionStays(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 3)
 		before := adds(api)
 		apitest.Settle(time.Hour)
 		if left(api) != "m0 m1 m2 " || adds(api) != before {
-			t.Errorf("left %q, %v keys woken", left(api), adds(api)-before)
+			t.Errorf("left %q, %v keys added", left(api), adds(api)-before)
 		}
 	})
 }
 
-// TestOwnerInAnotherNamespace tests that an owner in another namespace does not count, and causes an Event.
+// TestOwnerInAnotherNamespace tests that a reference to an owner in another namespace counts as absent, and causes an
+// Event.
 func TestOwnerInAnotherNamespace(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Events.Watch()
@@ -132,7 +132,7 @@ func TestOwnerInAnotherNamespace(t *testing.T) {
 		for _, late := range []bool{false, true} {
 			foreign := configMap(api, fmt.Sprint("foreign-", late), "a")
 			foreign.Namespace = "kube-public"
-			if late { // its reference is not set yet
+			if late { // the object gets its reference after its creation
 				foreign.OwnerReferences = nil
 			}
 			api.Create(foreign)
@@ -147,13 +147,13 @@ func TestOwnerInAnotherNamespace(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "wide"}})
 		synctest.Wait()
 		if n := len(apitest.List[*corev1.ConfigMap](api, "kube-public")); n != 0 {
-			t.Errorf("%d left of those whose owner is elsewhere", n)
+			t.Errorf("%d objects with an owner in another namespace are left", n)
 		}
 		if _, ok := apitest.Get[*corev1.Namespace](api, "", "wide"); !ok || there(api) != "a " {
-			t.Error("what is in no namespace cannot be owned by what is in one, and stays, as does the owner")
+			t.Error("the cluster-scoped dependent or its namespaced owner was deleted")
 		}
 		if n := api.Events.Count()["OwnerRefInvalidNamespace"]; n < 3 {
-			t.Errorf("%d events, not one of each", n)
+			t.Errorf("%d OwnerRefInvalidNamespace Events, want at least 3", n)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestManyDependents(t *testing.T) {
 			t.Errorf("left %.100q", got)
 		}
 		if n := adds(api) - before; n > 4*many {
-			t.Errorf("%v keys woken for %d dependents", n, many)
+			t.Errorf("%v keys added for %d dependents", n, many)
 		}
 	})
 }

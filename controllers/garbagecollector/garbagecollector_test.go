@@ -24,7 +24,7 @@ func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 	})
 }
 
-// configMap is owned by the named ConfigMaps, which block nothing.
+// configMap returns a ConfigMap that the named ConfigMaps own.
 func configMap(api *apitest.API, name string, owners ...string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -62,10 +62,10 @@ func TestBackground(t *testing.T) {
 		add(api, "e", "a", "d")
 		api.Delete(configMap(api, "a"), metav1.DeletePropagationBackground)
 		if got := there(api); got != "d e " {
-			t.Errorf("left %q, want d and what it still owns", got)
+			t.Errorf("left %q, want d and its dependent e", got)
 		}
 		if e, _ := apitest.Get[*corev1.ConfigMap](api, "default", "e"); len(e.OwnerReferences) != 1 {
-			t.Errorf("e still names %v", e.OwnerReferences)
+			t.Errorf("e has the owner references %v, want one to d", e.OwnerReferences)
 		}
 	})
 }
@@ -88,7 +88,7 @@ func TestForegroundWaitsForDependents(t *testing.T) {
 	})
 }
 
-// Objects of a kind that cannot be watched are owners, and are not collected themselves.
+// The controller does not delete ConfigMaps, which it cannot watch here, but reads them as owners.
 func TestUnwatchedKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,8 @@ func TestUnwatchedKind(t *testing.T) {
 	})
 }
 
-// Only a dependent with blockOwnerDeletion blocks. A dependent with another owner loses the reference and is kept.
+// A foreground deletion waits only for dependents with blockOwnerDeletion. A dependent with another owner loses the
+// reference and is kept.
 func TestForegroundAndOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		add(api, "a")
@@ -131,7 +132,7 @@ func TestForegroundAndOthers(t *testing.T) {
 			t.Fatalf("left %q", got)
 		}
 		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "loose"); cm.DeletionTimestamp == nil {
-			t.Error("a dependent that blocks nothing is not deleted")
+			t.Error("the dependent without blockOwnerDeletion is not being deleted")
 		}
 		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "shared"); len(cm.OwnerReferences) != 1 ||
 			cm.OwnerReferences[0].Name != "other" {
@@ -140,7 +141,7 @@ func TestForegroundAndOthers(t *testing.T) {
 	})
 }
 
-// A dependent whose watch event comes after its owner's deletion is found.
+// A foreground deletion waits also for a dependent whose watch event arrives after the owner's deletion.
 func TestForegroundWaitsForDependentsOfLateWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,7 +165,7 @@ func TestForegroundWaitsForDependentsOfLateWatch(t *testing.T) {
 		apitest.Change(api, held, "", func(s *corev1.Secret) { s.Finalizers = nil })
 		apitest.Settle(10 * lag)
 		if _, ok := apitest.Get[*corev1.Secret](api, "default", "held"); ok || there(api) != "" {
-			t.Errorf("left %q; the secret is there: %v", there(api), ok)
+			t.Errorf("left %q, Secret exists: %v", there(api), ok)
 		}
 	})
 }
@@ -178,7 +179,7 @@ func TestOrphan(t *testing.T) {
 			t.Fatalf("left %q, want the orphan", got)
 		}
 		if b, _ := apitest.Get[*corev1.ConfigMap](api, "default", "b"); len(b.OwnerReferences) != 0 {
-			t.Errorf("b still names %v", b.OwnerReferences)
+			t.Errorf("b has the owner references %v, want none", b.OwnerReferences)
 		}
 	})
 }
@@ -193,17 +194,17 @@ func TestOwnerOfSameNameIsNotTheOwner(t *testing.T) {
 		foreign.OwnerReferences[0].APIVersion, foreign.OwnerReferences[0].Kind = "example.com/v1", "Widget"
 		api.Create(foreign)
 		if got := there(api); got != "a c " {
-			t.Errorf("left %q, want b gone, and c kept since Widgets are not served", got)
+			t.Errorf("left %q, want a and c: the owner of b does not exist, the kind of c's owner is unknown", got)
 		}
 		before := api.Store.Revision()
 		apitest.Settle(24 * time.Hour)
 		if api.Store.Revision() != before {
-			t.Error("wrote while idle")
+			t.Error("the idle controller wrote")
 		}
 	})
 }
 
-// adds counts the woken keys.
+// adds returns the metric workqueue_adds_total.
 func adds(api *apitest.API) float64 {
 	families, err := api.Registry.Gather()
 	if err != nil {

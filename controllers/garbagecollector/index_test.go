@@ -13,7 +13,7 @@ func TestIndex(t *testing.T) {
 	t.Parallel()
 	const burst, left = 2000, 10
 	x := newIndex()
-	refs := func(n int) []metav1.OwnerReference { // a large owner, and one of its own
+	refs := func(n int) []metav1.OwnerReference { // an owner of all objects, and an owner of this object only
 		return []metav1.OwnerReference{{UID: "large", BlockOwnerDeletion: new(true)},
 			{UID: types.UID(fmt.Sprint("owner", n))}}
 	}
@@ -29,7 +29,7 @@ func TestIndex(t *testing.T) {
 		x.gone(object(n))
 	}
 	if len(x.of) != left+1 || len(x.waiting) != left || len(x.at) != left {
-		t.Errorf("the index has %d owners, %d that wait and %d namespaces for %d objects", len(x.of), len(x.waiting),
+		t.Errorf("the index has %d owners, %d waiting and %d namespaces for %d objects", len(x.of), len(x.waiting),
 			len(x.at), left)
 	}
 	if got := len(x.dependents("large")); got != left || !x.blocked("large") {
@@ -38,7 +38,7 @@ func TestIndex(t *testing.T) {
 	for n := range left {
 		if ns, ok := x.namespace(object(n).uid); !ok || ns != "default" || !x.has(refs(n)[1].UID) ||
 			len(x.waitingFor([]metav1.OwnerReference{{UID: object(n).uid}})) != 1 {
-			t.Errorf("%s is lost", object(n).name)
+			t.Errorf("object %s is missing in the index", object(n).name)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// texts keeps the texts of events.
+// texts records Events as text.
 type texts struct {
 	mu    sync.Mutex
 	texts []string
@@ -39,7 +39,7 @@ func TestInvalidOwners(t *testing.T) {
 	for name, c := range map[string]struct {
 		apiVersion, kind string
 		child            client.Object
-		uid              string // empty: the owner's
+		uid              string // empty: the UID of the owner
 		stays            bool
 		report           string // empty: none
 	}{
@@ -71,7 +71,7 @@ func TestInvalidOwners(t *testing.T) {
 				api.Create(c.child)
 				apitest.Settle(time.Minute)
 				if _, err := api.Client.Get(t.Context(), client.RefOf(c.child)); (err == nil) != c.stays {
-					t.Errorf("the object: %v, stays: %v", err, c.stays)
+					t.Errorf("get of the object: %v, want it to exist: %v", err, c.stays)
 				}
 				want := 0
 				if c.report != "" {

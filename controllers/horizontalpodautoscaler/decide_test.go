@@ -20,7 +20,7 @@ import (
 // now is the time of every evaluation of these tests.
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// testPod is a pod with its usage. Without changes it requests 100m and 100Mi, and has been ready for an hour.
+// testPod is a pod with its usage. The zero value requests 100m and 100Mi, and has been ready for an hour.
 type testPod struct {
 	cpu, memory int64 // used, milli and Mi
 	unmeasured  bool
@@ -30,7 +30,7 @@ type testPod struct {
 	age, ready  time.Duration // since its start and its last change of readiness; 0: an hour
 	noRequest   bool
 	podLevel    string // CPU requested by the pod as a whole
-	sidecar     bool   // that requests 100m and uses as much as the container
+	sidecar     bool   // a sidecar requests 100m and uses as much as the container
 }
 
 func ago(d time.Duration) metav1.Time {
@@ -143,7 +143,7 @@ var (
 			Metric: autoscalingv2.MetricIdentifier{Name: "queue"}, Target: value("1")}}
 )
 
-// rules of a behavior: a window in seconds, how to select, and policies.
+// rules returns scaling rules: the stabilization window in seconds, selectPolicy, and policies.
 func rules(window int32, choose autoscalingv2.ScalingPolicySelect,
 	policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
 	return &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window, SelectPolicy: &choose, Policies: policies}
@@ -174,7 +174,7 @@ func tolerant(r *autoscalingv2.HPAScalingRules, share string) *autoscalingv2.HPA
 	return r
 }
 
-// decision is one row of the table. Without values, the range is 1 to 10, the target 50 % of the CPU requested.
+// decision is one row of the table. By default the range is 1 to 10, and the target is 50 % of the requested CPU.
 type decision struct {
 	name         string
 	current      int32 // 0: the number of pods
@@ -186,13 +186,13 @@ type decision struct {
 	pods         []testPod
 	usageErr     error
 	history      history
-	fresh        bool         // this is its first evaluation
-	badText      string       // the scale's selector does not parse; "-": there is none
-	rivals       []follow.Key // autoscalers of the same pods
+	fresh        bool         // the first evaluation
+	badText      string       // an invalid selector of the scale; "-": an empty one
+	rivals       []follow.Key // other autoscalers of the same pods
 
 	want   int32  // 0: no change; -1: no pods
 	why    string // a part of the event's reason, of the error's text, or of a condition's message
-	able   string // the condition's reasons, ! for False
+	able   string // the reason of AbleToScale; ! marks status False
 	active string
 	limits string
 }
@@ -239,7 +239,7 @@ func (d decision) input() *input {
 	return in
 }
 
-// reasonOf prints a condition.
+// reasonOf returns reason and message of a condition; ! before the reason marks status False.
 func reasonOf(s *autoscalingv2.HorizontalPodAutoscalerStatus, t autoscalingv2.HorizontalPodAutoscalerConditionType) (
 	reason, message string) {
 	for _, c := range s.Conditions {
@@ -267,7 +267,7 @@ func (d decision) check(t *testing.T) {
 		t.Errorf("not scaled from %d to %d: %v", in.current, want, v.err)
 	}
 	if v.status.CurrentReplicas != in.current || v.err == nil && v.status.DesiredReplicas != want {
-		t.Errorf("the status has %d replicas and desires %d, want %d and %d", v.status.CurrentReplicas,
+		t.Errorf("status: currentReplicas %d, desiredReplicas %d, want %d and %d", v.status.CurrentReplicas,
 			v.status.DesiredReplicas, in.current, want)
 	}
 	able, _ := reasonOf(&v.status, autoscalingv2.AbleToScale)
@@ -281,7 +281,7 @@ func (d decision) check(t *testing.T) {
 	}
 	texts := fmt.Sprint(v.reason, "\n", v.err, "\n", message, "\n", v.events)
 	if !strings.Contains(texts, d.why) {
-		t.Errorf("%q is not in:\n%s", d.why, texts)
+		t.Errorf("want %q in:\n%s", d.why, texts)
 	}
 }
 
@@ -296,7 +296,7 @@ func minutes(n int32, ago time.Duration) entry { return entry{n, now.Add(-ago)} 
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	for _, d := range []decision{
-		// The range decides without a metric.
+		// The range applies without a metric.
 		{name: "scaled to zero by another client", zero: false, current: 0, active: "!ScalingDisabled",
 			able: "SucceededGetScale"},
 		{name: "scaled to zero by another client, which is in the range", zero: true,
@@ -320,7 +320,7 @@ func TestDecide(t *testing.T) {
 		{name: "down to the minimum", pods: use(0, 0, 0), min: 2, want: 2, limits: "TooFewReplicas"},
 		{name: "up to the maximum", pods: use(300, 300), max: 3, want: 3, limits: "TooManyReplicas"},
 		{name: "doubled at most", pods: use(400, 400, 400), max: 100, want: 6, limits: "ScaleUpLimit"},
-		{name: "or to four", pods: use(900), max: 100, want: 4, limits: "ScaleUpLimit"},
+		{name: "up to four at most", pods: use(900), max: 100, want: 4, limits: "ScaleUpLimit"},
 		{name: "no usage of idle pods", pods: use(0, 0), want: 1},
 		{name: "the pod's requests count", pods: []testPod{{cpu: 100, podLevel: "200m"}}, active: valid},
 		{name: "the pod's requests lack the resource", pods: []testPod{{memory: 1, podLevel: "200m", noRequest: true}},
@@ -381,28 +381,29 @@ func TestDecide(t *testing.T) {
 			why:    "did not receive metrics for targeted pods (pods might be unready)"},
 		{name: "a starting pod's CPU does not count", pods: []testPod{{cpu: 50}, {cpu: 900, age: time.Minute,
 			ready: time.Minute, unready: true}}, current: 2},
-		{name: "its memory does", pods: some(2, testPod{memory: 300, age: time.Minute, ready: time.Minute, unready: true}),
+		{name: "a starting pod's memory counts",
+			pods:    some(2, testPod{memory: 300, age: time.Minute, ready: time.Minute, unready: true}),
 			metrics: []autoscalingv2.MetricSpec{averageOf("memory", "100Mi")}, want: 4},
-		{name: "a pod that was ready for a whole sample",
+		{name: "a pod that was ready for a full sample window",
 			pods: some(2, testPod{cpu: 100, age: time.Minute, ready: 20 * time.Second}), want: 4},
-		{name: "a pod that was ready for a part of its sample", pods: []testPod{{cpu: 50}, {cpu: 900, age: time.Minute,
+		{name: "a pod that was ready for a part of the sample window", pods: []testPod{{cpu: 50}, {cpu: 900, age: time.Minute,
 			ready: 10 * time.Second}}, current: 2},
-		{name: "a pod that is older and was never ready", pods: []testPod{{cpu: 50}, {cpu: 900, age: 10 * time.Minute,
+		{name: "an older pod that was never ready", pods: []testPod{{cpu: 50}, {cpu: 900, age: 10 * time.Minute,
 			ready: 9*time.Minute + 40*time.Second, unready: true}}, current: 2},
-		{name: "a pod that is older and no longer ready", pods: some(2, testPod{cpu: 100, age: 10 * time.Minute,
+		{name: "an older pod that is no longer ready", pods: some(2, testPod{cpu: 100, age: 10 * time.Minute,
 			ready: 5 * time.Minute, unready: true}), want: 4},
 		{name: "no pods", current: 1, pods: nil, active: "!FailedGetResourceMetric",
 			why: "no metrics returned from resource metrics API"},
 
-		// Several metrics, and those that nothing serves.
+		// Several metrics, and metrics without an API.
 		{name: "the highest counts", pods: []testPod{{cpu: 10, memory: 300}}, metrics: []autoscalingv2.MetricSpec{cpuAt(50),
 			averageOf("memory", "100Mi")}, want: 3, why: "memory resource above target"},
-		{name: "some fail and others add pods", pods: use(100), metrics: []autoscalingv2.MetricSpec{ofPods, cpuAt(50)},
+		{name: "one metric fails, another adds pods", pods: use(100), metrics: []autoscalingv2.MetricSpec{ofPods, cpuAt(50)},
 			want: 2, active: valid,
 			why: "{Warning FailedGetPodsMetric unable to get metric hits: unable to fetch metrics from custom metrics API: " +
 				"no custom metrics API (custom.metrics.k8s.io) registered}"},
-		{name: "some fail and no others remove pods", pods: use(1, 1), metrics: []autoscalingv2.MetricSpec{cpuAt(50), ofPods},
-			active: "!FailedGetPodsMetric"},
+		{name: "one metric fails, another would remove pods", pods: use(1, 1),
+			metrics: []autoscalingv2.MetricSpec{cpuAt(50), ofPods}, active: "!FailedGetPodsMetric"},
 		{name: "object", pods: use(1), metrics: []autoscalingv2.MetricSpec{ofObject}, active: "!FailedGetObjectMetric",
 			why: "failed to get object metric value: unable to get metric hits: Ingress on default main/unable to fetch " +
 				"metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered"},
@@ -423,11 +424,12 @@ func TestDecide(t *testing.T) {
 			why: "are controlled by multiple HPAs: [{a default} {web default}]"},
 
 		// Stabilization without a behavior.
-		{name: "a new one does not remove pods at once", pods: use(10, 10, 10), fresh: true, able: "ScaleDownStabilized"},
-		{name: "a new one adds pods at once", pods: use(100, 100), fresh: true, want: 4},
+		{name: "a new autoscaler does not remove pods at once", pods: use(10, 10, 10), fresh: true,
+			able: "ScaleDownStabilized"},
+		{name: "a new autoscaler adds pods at once", pods: use(100, 100), fresh: true, want: 4},
 		{name: "stabilized", pods: use(10, 10, 10), history: history{recommended: []entry{minutes(3, 4*time.Minute)}},
 			able: "ScaleDownStabilized"},
-		{name: "to the highest of the window", pods: use(10, 10, 10, 10),
+		{name: "down to the highest recommendation of the window", pods: use(10, 10, 10, 10),
 			history: history{recommended: []entry{minutes(4, 6*time.Minute), minutes(2, 3*time.Minute),
 				minutes(1, time.Minute)}}, want: 2, able: "ScaleDownStabilized"},
 		{name: "the window has passed", pods: use(10, 10, 10),
@@ -442,15 +444,15 @@ func TestDecide(t *testing.T) {
 			free()), want: 6, limits: "ScaleUpLimit"},
 		{name: "up by percent, rounded up", pods: use(900), behavior: behavior(rules(0, most, percentPolicy(10, 60)), free()),
 			want: 2, limits: "ScaleUpLimit"},
-		{name: "up by the most", pods: some(4, testPod{cpu: 900}), behavior: behavior(rules(0, most, percentPolicy(50, 60),
+		{name: "up by Max", pods: some(4, testPod{cpu: 900}), behavior: behavior(rules(0, most, percentPolicy(50, 60),
 			podsPolicy(3, 60)), free()), want: 7},
-		{name: "up by the least", pods: some(4, testPod{cpu: 900}), behavior: behavior(rules(0, fewest, percentPolicy(50, 60),
+		{name: "up by Min", pods: some(4, testPod{cpu: 900}), behavior: behavior(rules(0, fewest, percentPolicy(50, 60),
 			podsPolicy(3, 60)), free()), want: 6},
 		{name: "up disabled", pods: use(900), behavior: behavior(rules(0, disabled, podsPolicy(3, 60)), free()),
 			limits: "ScaleUpLimit"},
 		{name: "up within the period", pods: some(4, testPod{cpu: 900}), behavior: behavior(rules(0, most, podsPolicy(3, 60)),
 			free()), history: history{added: []entry{minutes(2, 30*time.Second)}}, want: 5},
-		{name: "up, the period is used", pods: some(4, testPod{cpu: 900}),
+		{name: "up, the limit of the period is reached", pods: some(4, testPod{cpu: 900}),
 			behavior: behavior(rules(0, most, podsPolicy(2, 60)), free()),
 			history:  history{added: []entry{minutes(3, 30*time.Second)}}, limits: "ScaleUpLimit"},
 		{name: "up, the period has passed", pods: some(4, testPod{cpu: 900}),
@@ -465,9 +467,9 @@ func TestDecide(t *testing.T) {
 			want: 4, limits: "ScaleDownLimit"},
 		{name: "down by percent", pods: some(7, testPod{}), behavior: behavior(free(), rules(0, most, percentPolicy(50, 60))),
 			want: 3, limits: "ScaleDownLimit"},
-		{name: "down by the most", pods: some(6, testPod{}), behavior: behavior(free(), rules(0, most, podsPolicy(2, 60),
+		{name: "down by Max", pods: some(6, testPod{}), behavior: behavior(free(), rules(0, most, podsPolicy(2, 60),
 			percentPolicy(50, 60))), want: 3},
-		{name: "down by the least", pods: some(6, testPod{}), behavior: behavior(free(), rules(0, fewest, podsPolicy(2, 60),
+		{name: "down by Min", pods: some(6, testPod{}), behavior: behavior(free(), rules(0, fewest, podsPolicy(2, 60),
 			percentPolicy(50, 60))), want: 4},
 		{name: "down disabled", pods: some(6, testPod{}), behavior: behavior(free(), rules(0, disabled, podsPolicy(2, 60))),
 			limits: "ScaleDownLimit"},

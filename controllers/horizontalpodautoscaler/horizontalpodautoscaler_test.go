@@ -24,12 +24,12 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// measured is an API whose pods all use the same CPU.
+// measured is a client that serves PodMetrics: each pod uses cpu.
 type measured struct {
 	client.Client
 	cpu   atomic.Int64 // milli
-	lists atomic.Int64 // of metrics
-	reads atomic.Int64 // of anything
+	lists atomic.Int64 // number of lists of PodMetrics
+	reads atomic.Int64 // number of gets and lists
 
 	interfere atomic.Pointer[func()] // runs before an update of a scale
 }
@@ -63,7 +63,7 @@ func (m *measured) List(ctx context.Context, sel client.Selector) ([]client.Obje
 	return out, "", err
 }
 
-// world is a Deployment web of two pods, of 100m each, that are ready.
+// world is an API with the Deployment web of two ready pods that request 100m each.
 type world struct {
 	*apitest.API
 	measured *measured
@@ -120,7 +120,7 @@ func autoscaler(name, kind, target string) *autoscalingv2.HorizontalPodAutoscale
 	}
 }
 
-// is returns the autoscaler's conditions.
+// is returns the autoscaler and the reasons of its conditions.
 func (w *world) is(name string) (*autoscalingv2.HorizontalPodAutoscaler, string) {
 	hpa, ok := apitest.Get[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", name)
 	if !ok {
@@ -151,7 +151,7 @@ func TestScales(t *testing.T) {
 			t.Fatalf("%s: %+v", is, hpa.Status)
 		}
 
-		// Without changes there is one evaluation in a period and no write, even if the usage changes by less than a percent.
+		// Without changes there is one evaluation in each period and no write.
 		rev, lists := w.Store.Revision(), w.measured.lists.Load()
 		apitest.Settle(5 * time.Minute)
 		if n := w.measured.lists.Load() - lists; n != 20 || w.Store.Revision() != rev {
@@ -169,7 +169,7 @@ func TestScales(t *testing.T) {
 			t.Errorf("events: %v", e)
 		}
 
-		// Down only after the stabilization window.
+		// The controller removes pods only after the stabilization window.
 		w.measured.cpu.Store(10)
 		apitest.Settle(4 * time.Minute)
 		if _, is := w.is("web"); w.replicas() != 4 || !strings.HasPrefix(is, "ScaleDownStabilized") {
@@ -180,12 +180,12 @@ func TestScales(t *testing.T) {
 			t.Errorf("%d replicas after the window", w.replicas())
 		}
 
-		// A change of the spec counts at once.
+		// A change of the spec takes effect at once.
 		w.Events.Count()
 		apitest.Change(w.API, hpa, "", func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MinReplicas = new(int32(3)) })
 		synctest.Wait()
 		if w.replicas() != 3 {
-			t.Errorf("%d replicas below a new minimum", w.replicas())
+			t.Errorf("%d replicas, want the new minimum 3", w.replicas())
 		}
 		want := `metric_computation_total none none Resource=24
 metric_computation_total scale_down none Resource=21
@@ -238,7 +238,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%s %s: %s %q", c.kind, c.name, is, message)
 			}
 			w.Delete(a, "")
-			synctest.Wait() // or the change of the next one, which has the same name, is its second evaluation
+			synctest.Wait() // otherwise the creation of the next autoscaler of the same name would be a change of this one
 		}
 		if e := w.Events.Count(); e["FailedGetScale"] != 3 || len(e) != 1 {
 			t.Errorf("events: %v", e)
@@ -246,7 +246,7 @@ func TestTargets(t *testing.T) {
 	})
 }
 
-// A failure causes one evaluation in a period, not immediate retries.
+// After a failure the controller evaluates again in the next period, not at once.
 func TestFailuresAreNotRepeatedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -264,7 +264,8 @@ func TestFailuresAreNotRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// The target changes between the evaluation and the update of its scale.
+// If the target changes between the evaluation and the update of its scale, the controller evaluates again. It gives up
+// after several conflicts.
 func TestTargetChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,13 +293,13 @@ func TestTargetChangesMeanwhile(t *testing.T) {
 		w.measured.cpu.Store(200)
 		w.measured.interfere.Store(&relabel)
 		apitest.Settle(15 * time.Second)
-		check("changed again and again", 4, "!FailedUpdateScale", map[string]int{"FailedRescale": 1})
+		check("changed before each update", 4, "!FailedUpdateScale", map[string]int{"FailedRescale": 1})
 
 		w.measured.interfere.Store(new(sync.OnceFunc(func() {
 			apitest.Change(w.API, deployment("web"), "", func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(0)) })
 		})))
 		apitest.Settle(15 * time.Second)
-		check("switched off", 0, "SucceededGetScale", map[string]int{})
+		check("scaled to zero by a user", 0, "SucceededGetScale", map[string]int{})
 	})
 }
 
@@ -355,7 +356,7 @@ func TestSelectorsFindPods(t *testing.T) {
 		x.put(key, nil)
 	}
 	if len(x.by) > 0 || len(x.of) > 0 {
-		t.Errorf("left: %v", x.by)
+		t.Errorf("left in the index: %v, %v", x.by, x.of)
 	}
 }
 
@@ -396,7 +397,7 @@ func TestOnlyNoticeableChangesAreWritten(t *testing.T) {
 	}
 }
 
-// A recommendation that is repeated for hours does not grow the history.
+// Repeated recommendations and scale-ups do not grow the history.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	h := history{}

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// task is a Job with upstream's defaults: one pod, which may fail six times.
+// task is a Job with upstream's defaults: one pod, backoffLimit 6.
 func task(change ...func(*batchv1.Job)) *batchv1.Job {
 	job := &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
@@ -82,21 +82,21 @@ func (c cluster) job() *batchv1.Job {
 	return apitest.Existing[*batchv1.Job](c.API, "default", "task")
 }
 
-// pods are all pods, in the order of their indexes.
+// pods returns all pods, sorted by index.
 func (c cluster) pods() []*corev1.Pod {
 	pods := apitest.List[*corev1.Pod](c.API, "default")
 	slices.SortStableFunc(pods, (&syncState{}).byIndex)
 	return pods
 }
 
-// running are the pods that are neither finished nor being deleted.
+// running returns the pods that are neither finished nor terminating.
 func (c cluster) running() []*corev1.Pod {
 	return slices.DeleteFunc(c.pods(), func(p *corev1.Pod) bool {
 		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	})
 }
 
-// bind gives running pods a node: deleted ones are then terminating until gone is called.
+// bind binds running pods to a node. A bound pod that is deleted terminates until gone is called.
 func (c cluster) bind() {
 	c.t.Helper()
 	for _, p := range c.running() {
@@ -108,13 +108,13 @@ func (c cluster) bind() {
 	apitest.Settle(time.Second)
 }
 
-// gone ends all terminating pods as their node does.
+// gone removes all terminating pods, as their node does.
 func (c cluster) gone() {
 	c.t.Helper()
 	c.EndPods("default")
 }
 
-// end lets one running pod finish, of an index if it is not negative.
+// end sets the phase of one running pod, that of the index unless it is negative.
 func (c cluster) end(index int32, phase corev1.PodPhase, change ...func(*corev1.Pod)) {
 	c.t.Helper()
 	for _, p := range c.running() {
@@ -144,8 +144,8 @@ func exitedWith(code int32) corev1.ContainerStatus {
 			ExitCode: code, FinishedAt: metav1.Now()}}}
 }
 
-// state is the Job in a line: active/ready/terminating, succeeded, failed, the conditions
-// that are true, and the indexes.
+// state formats the status of the Job: active, ready and terminating pods, succeeded+failed, completed ("done") and
+// failed ("lost") indexes, and the conditions that are true.
 func (c cluster) state() string {
 	c.t.Helper()
 	s := c.job().Status
@@ -183,7 +183,7 @@ func (c cluster) untracked() {
 	c.t.Helper()
 	for _, p := range c.pods() {
 		if tracked(p) {
-			c.t.Errorf("pod %s keeps its finalizer", p.Name)
+			c.t.Errorf("pod %s still has the Job's finalizer", p.Name)
 		}
 	}
 }

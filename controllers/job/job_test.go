@@ -66,15 +66,15 @@ func TestParallelPods(t *testing.T) {
 	})
 }
 
-// Without completions one success ends the Job, once the other pods have ended.
+// Without completions the Job creates no more pods after the first success, and is complete when the others have ended.
 func TestWorkQueue(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(func(job *batchv1.Job) { job.Spec.Parallelism = new(int32(3)) })
 		c.want("created", "3 active, 0+0")
 		c.end(-1, corev1.PodSucceeded)
-		c.want("no new ones", "2 active, 1+0")
+		c.want("no replacement of the succeeded pod", "2 active, 1+0")
 		c.end(-1, corev1.PodFailed)
-		c.want("nor for failed ones", "1 active, 1+1")
+		c.want("no replacement of the failed pod", "1 active, 1+1")
 		c.end(-1, corev1.PodSucceeded)
 		c.want("done", "0 active, 2+1"+complete)
 	})
@@ -95,7 +95,7 @@ func TestParallelismChanges(t *testing.T) {
 	})
 }
 
-// A failed pod is replaced after 10 s, 20 s, 40 s; one more than backoffLimit ends the Job.
+// The controller replaces failed pods after 10 s, then 20 s. One failure more than backoffLimit ends the Job.
 func TestBackoff(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(limited(2))
@@ -119,7 +119,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// The other pods of a Job that fails are deleted, counted as failed and awaited.
+// When a Job fails, its active pods are deleted and counted as failed. The Job waits until they have ended.
 func TestFailureDeletesActivePods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(3, 3), limited(0))
@@ -131,7 +131,7 @@ func TestFailureDeletesActivePods(t *testing.T) {
 	})
 }
 
-// Containers that are restarted in place count, too.
+// With restartPolicy OnFailure, restarts of containers count towards backoffLimit.
 func TestRestartsInPlace(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(limited(2), func(job *batchv1.Job) { job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure })
@@ -159,7 +159,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// The time in which the machine is suspended counts.
+// Time in which the machine is suspended counts towards activeDeadlineSeconds.
 func TestDeadlineAsleep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestSuspend(t *testing.T) {
 		c.create(sized(3, 2), suspend(true), func(job *batchv1.Job) { job.Spec.ActiveDeadlineSeconds = new(int64(60)) })
 		c.want("created", "0 active, 0+0, Suspended JobSuspended")
 		if c.job().Status.StartTime != nil {
-			t.Error("it has started")
+			t.Error("a suspended Job has a startTime")
 		}
 		apitest.Settle(time.Hour)
 		c.change(suspend(false))
@@ -195,9 +195,9 @@ func TestSuspend(t *testing.T) {
 		c.want("no failure", "0 active, 1+0, Suspended JobSuspended")
 		apitest.Settle(time.Hour)
 		c.change(suspend(false))
-		c.want("goes on", "2 active, 1+0")
+		c.want("resumed again", "2 active, 1+0")
 		if !c.job().Status.StartTime.After(first.Time) {
-			t.Error("the start is the old one")
+			t.Error("startTime did not change when the Job was resumed")
 		}
 		apitest.Settle(time.Minute)
 		c.want("deadline since the last start", "0 active, 1+2, FailureTarget DeadlineExceeded, Failed DeadlineExceeded")
@@ -257,7 +257,7 @@ func TestWrongIndexes(t *testing.T) {
 	})
 }
 
-// An elastic Job grows and shrinks with its parallelism.
+// An elastic Indexed Job grows and shrinks with completions and parallelism.
 func TestElastic(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(3, 3), withIndexes)
@@ -272,16 +272,15 @@ func TestElastic(t *testing.T) {
 	})
 }
 
-// A pod that is deleted counts as failed and is replaced; with podReplacementPolicy
-// Failed not before it has ended.
+// A deleted pod counts as failed and is replaced; with podReplacementPolicy Failed only after it has ended.
 func TestDeletedPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy                    batchv1.PodReplacementPolicy
 		deleted, replaced, atLast string
 	}{
-		"at once": {batchv1.TerminatingOrFailed, "0 active, 1 terminating, 0+1", "1 active, 1 terminating, 0+1",
+		"TerminatingOrFailed": {batchv1.TerminatingOrFailed, "0 active, 1 terminating, 0+1", "1 active, 1 terminating, 0+1",
 			"1 active, 0+1"},
-		"when it is off": {batchv1.Failed, "0 active, 1 terminating, 0+0", "0 active, 1 terminating, 0+0", "0 active, 0+1"},
+		"Failed": {batchv1.Failed, "0 active, 1 terminating, 0+0", "0 active, 1 terminating, 0+0", "0 active, 0+1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, cl cluster) {
@@ -301,7 +300,7 @@ func TestDeletedPod(t *testing.T) {
 					}
 				}
 				cl.gone()
-				cl.want("gone", c.atLast)
+				cl.want("ended", c.atLast)
 				apitest.Settle(10 * time.Second)
 				cl.want("replaced", "1 active, 0+1")
 			})
@@ -309,7 +308,7 @@ func TestDeletedPod(t *testing.T) {
 	}
 }
 
-// Pods of a deleted Job lose the finalizer: they are no longer counted.
+// The controller removes its finalizer from the pods of a deleted Job.
 func TestDeletedJob(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2))
@@ -323,7 +322,7 @@ func TestDeletedJob(t *testing.T) {
 	})
 }
 
-// A pod that loses the Job's labels is released, one that gets them is adopted and counted.
+// A pod that loses the Job's labels is released. An orphan with the labels is adopted.
 func TestOwnership(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create()
@@ -336,7 +335,7 @@ func TestOwnership(t *testing.T) {
 			t.Fatalf("pods %v", c.pods())
 		}
 		for _, p := range c.pods() {
-			c.Phase(p, corev1.PodFailed, false) // the orphan counts for nothing
+			c.Phase(p, corev1.PodFailed, false) // the Job does not count the released pod
 		}
 		apitest.Settle(time.Second)
 		c.want("failed", "0 active, 0+1")
@@ -355,12 +354,12 @@ func TestManagedByAnotherController(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/other") })
 		if len(c.pods()) != 0 || c.job().Status.StartTime != nil {
-			t.Errorf("it was run: %+v", c.job().Status)
+			t.Errorf("%d pods, status %+v", len(c.pods()), c.job().Status)
 		}
 	})
 }
 
-// More pods than one status has room for are counted in steps.
+// More finished pods than fit into uncountedTerminatedPods are counted in several steps.
 func TestManyPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(620, 620))
@@ -394,8 +393,8 @@ func TestIdleWritesNothing(t *testing.T) {
 	})
 }
 
-// However many pods a namespace has, a Job reads only its own pods, even if the watches are not ordered, as with etcd,
-// and late. It still counts and creates each pod once.
+// A sync reads the pods of the Job from the index instead of listing the namespace, also if the watch of pods is late,
+// with or without order between watches. The Job still creates and counts each pod once.
 func TestSyncsListNoPods(t *testing.T) {
 	t.Parallel()
 	for name, ordered := range map[string]bool{"ordered": true, "unordered": false} {

@@ -18,8 +18,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// broken is a client whose writes fail from the nth on, as if the process had been killed
-// before it.
+// broken is a client that fails after a number of writes, as if the process had been killed.
 type broken struct {
 	client.Client
 	left *atomic.Int64
@@ -56,7 +55,7 @@ func (b *broken) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteO
 	return b.Client.Delete(ctx, ref, opts)
 }
 
-// Killed before any of its writes, the controller counts every pod once after the restart.
+// If the process is killed before any of its writes, the restarted controller counts every pod once.
 func TestKilledAtEachWrite(t *testing.T) {
 	for name, mode := range map[string]func(*batchv1.Job){"NonIndexed": func(*batchv1.Job) {}, "Indexed": withIndexes} {
 		t.Run(name, func(t *testing.T) {

@@ -21,12 +21,12 @@ func onCondition(action batchv1.PodFailurePolicyAction) batchv1.PodFailurePolicy
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}
 }
 
-// The effect of a failed pod on its Job, by the action of the rule that it matches.
+// TestPodFailurePolicy tests the effect of a failed pod on its Job for each action of a podFailurePolicy.
 func TestPodFailurePolicy(t *testing.T) {
 	const in = batchv1.PodFailurePolicyOnExitCodesOpIn
 	for name, c := range map[string]struct {
 		change []func(*batchv1.Job)
-		want   string // after the pod of index 0, if there is one, has failed with code 7, and 10 s
+		want   string // 10 s after the first pod has failed with exit code 7
 	}{
 		"no policy": {[]func(*batchv1.Job){limited(0)},
 			"0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
@@ -68,8 +68,8 @@ func TestPodFailurePolicy(t *testing.T) {
 	}
 }
 
-// A policy may ignore a pod that was evicted or preempted, however its containers ended. With a
-// policy the pod is replaced when it has ended.
+// A podFailurePolicy can ignore an evicted pod regardless of its exit codes. With a policy the pod is replaced only
+// after it has ended.
 func TestDisruptedPod(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(limited(0), ruled(onCondition(batchv1.PodFailurePolicyActionIgnore)))
@@ -81,7 +81,7 @@ func TestDisruptedPod(t *testing.T) {
 		})
 		c.API.Delete(evicted, "")
 		apitest.Settle(time.Minute)
-		c.want("it is waited for", "0 active, 1 terminating, 0+0")
+		c.want("the evicted pod terminates", "0 active, 1 terminating, 0+0")
 		apitest.Change(c.API, evicted, "status", func(p *corev1.Pod) {
 			p.Status.Phase = corev1.PodFailed
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{exitedWith(143)}
@@ -92,8 +92,8 @@ func TestDisruptedPod(t *testing.T) {
 	})
 }
 
-// An index inherits how often it has failed, counted and ignored, and waits longer each
-// time, while others do not wait.
+// A new pod of an index inherits the numbers of counted and ignored failures. The backoff of the index grows with each
+// failure and does not delay other indexes.
 func TestIndexesInheritFailures(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2), withIndexes, perIndex(9), ruled(onExit(batchv1.PodFailurePolicyActionIgnore,
@@ -121,7 +121,7 @@ func TestIndexesInheritFailures(t *testing.T) {
 	})
 }
 
-// Without backoffLimit a Job with backoffLimitPerIndex has no limit of its own.
+// With backoffLimitPerIndex, the default of backoffLimit is MaxInt32.
 func TestPerIndexHasNoCommonLimit(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(9, 9), withIndexes, perIndex(0))
@@ -137,8 +137,7 @@ func TestPerIndexHasNoCommonLimit(t *testing.T) {
 	})
 }
 
-// successPolicy: one satisfied rule is enough, failed indexes do not matter, and the last pods count by their own
-// results.
+// One satisfied rule of successPolicy completes the Job, even if other indexes have failed.
 func TestSuccessPolicies(t *testing.T) {
 	rule := func(indexes *string, count *int32) func(*batchv1.Job) {
 		return func(job *batchv1.Job) {
@@ -148,17 +147,17 @@ func TestSuccessPolicies(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change []func(*batchv1.Job)
-		want   string // after index 0 has failed, 1 and 3 have succeeded
+		want   string // after index 0 has failed, and indexes 1 and 3 have succeeded
 	}{
 		"count": {[]func(*batchv1.Job){rule(nil, new(int32(2)))},
 			"0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
 		"indexes": {[]func(*batchv1.Job){rule(new("1,3"), nil)},
 			"0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
-		"count of": {[]func(*batchv1.Job){rule(new("2-4"), new(int32(1)))},
+		"count among indexes": {[]func(*batchv1.Job){rule(new("2-4"), new(int32(1)))},
 			"0 active, 2+1, done 1,3, lost 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy"},
-		"not enough":   {[]func(*batchv1.Job){rule(nil, new(int32(3)))}, "2 active, 2+1, done 1,3, lost 0"},
-		"a lost index": {[]func(*batchv1.Job){rule(new("0,1"), nil)}, "2 active, 2+1, done 1,3, lost 0"},
-		"too many losses": {[]func(*batchv1.Job){rule(nil, new(int32(1))),
+		"too few":      {[]func(*batchv1.Job){rule(nil, new(int32(3)))}, "2 active, 2+1, done 1,3, lost 0"},
+		"failed index": {[]func(*batchv1.Job){rule(new("0,1"), nil)}, "2 active, 2+1, done 1,3, lost 0"},
+		"maxFailedIndexes": {[]func(*batchv1.Job){rule(nil, new(int32(1))),
 			func(job *batchv1.Job) { job.Spec.MaxFailedIndexes = new(int32(0)) }},
 			"0 active, 0+5, lost 0, FailureTarget MaxFailedIndexesExceeded, Failed MaxFailedIndexesExceeded"},
 	} {
@@ -183,7 +182,7 @@ func TestSuccessPolicies(t *testing.T) {
 	}
 }
 
-// Fields that may be changed while the Job runs act at once.
+// Changes of activeDeadlineSeconds and backoffLimit of a running Job take effect at once.
 func TestLimitsChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		create []func(*batchv1.Job)
@@ -210,7 +209,7 @@ func TestLimitsChange(t *testing.T) {
 	}
 }
 
-// A Job without work is complete at once; one without parallelism waits.
+// A Job with 0 completions is complete at once.
 func TestNothingToDo(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(0, 1))
@@ -224,14 +223,13 @@ func TestNothingToDo(t *testing.T) {
 func TestNoParallelism(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 0))
-		c.want("paused", "0 active, 0+0")
+		c.want("parallelism 0", "0 active, 0+0")
 		c.change(sized(2, 2))
-		c.want("goes on", "2 active, 0+0")
+		c.want("parallelism 2", "2 active, 0+0")
 	})
 }
 
-// The condition Suspended has a reason and a time; a suspended Job may complete with pods that
-// have run before.
+// The condition Suspended has reason, message and times, also after each resume.
 func TestSuspendedCondition(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(suspend(true))
@@ -265,7 +263,7 @@ func TestNeverSuspendedHasNoCondition(t *testing.T) {
 	})
 }
 
-// What happens to a Job that has ended, or to its pods, changes nothing.
+// The controller ignores changes of a finished Job, and the deletion of its pods.
 func TestFinishedJobIsLeftAlone(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2))
@@ -292,7 +290,7 @@ func TestManagedByThisController(t *testing.T) {
 	})
 }
 
-// More pods than completions may succeed at a time, if adopted: an Event reports it.
+// If more pods succeed than completions, which can happen after an adoption, an Event reports it.
 func TestTooManySucceededPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		labels := map[string]string{"app": "task"}
@@ -316,8 +314,7 @@ func TestTooManySucceededPods(t *testing.T) {
 	})
 }
 
-// A Job that is deleted with orphaned pods removes only their finalizer; a new Job of
-// the same name does not count them.
+// A new Job does not count the pods of a deleted Job of the same name.
 func TestOrphanedPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2))

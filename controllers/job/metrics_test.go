@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Counters have upstream's names and labels, and count every pod, index and Job once.
+// The counters have upstream's names and labels, and count every pod, index and Job once.
 func TestMetrics(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2), withIndexes, func(job *batchv1.Job) {

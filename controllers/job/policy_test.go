@@ -49,7 +49,7 @@ func TestMatchFailure(t *testing.T) {
 		action  batchv1.PodFailurePolicyAction
 		message string
 	}{
-		"no rule":      {exiting(1), "", ""},
+		"no match":     {exiting(1), "", ""},
 		"no exit code": {func(*corev1.Pod) {}, "", ""},
 		"success":      {exiting(0), "", ""},
 		"in": {exiting(3), batchv1.PodFailurePolicyActionFailJob,
@@ -66,11 +66,11 @@ func TestMatchFailure(t *testing.T) {
 		"the named container": {side(2), batchv1.PodFailurePolicyActionFailJob,
 			"Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
 		"a container of another name": {exiting(2), "", ""},
-		"the named one, behind another": {func(p *corev1.Pod) { exiting(2)(p); side(2)(p) },
+		"the named container after another": {func(p *corev1.Pod) { exiting(2)(p); side(2)(p) },
 			batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching " +
 				"FailJob rule at index 3"},
-		"the named one succeeded": {func(p *corev1.Pod) { exiting(2)(p); side(0)(p) }, "", ""},
-		"a condition that is not the case": {func(p *corev1.Pod) {
+		"the named container succeeded": {func(p *corev1.Pod) { exiting(2)(p); side(0)(p) }, "", ""},
+		"a condition with status False": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse}}
 		}, "", ""},
 	} {
@@ -136,7 +136,7 @@ func TestBackoffPerIndex(t *testing.T) {
 			t.Errorf("failure count %q", got)
 		}
 		c.end(0, corev1.PodFailed)
-		c.want("lost; the others go on", "1 active, 1+2, done 1, lost 0")
+		c.want("the index has failed, the others continue", "1 active, 1+2, done 1, lost 0")
 		c.end(2, corev1.PodSucceeded)
 		c.want("failed", "0 active, 2+2, done 1,2, lost 0, FailureTarget FailedIndexes, Failed FailedIndexes")
 		c.untracked()
@@ -149,9 +149,9 @@ func TestMaxFailedIndexes(t *testing.T) {
 			job.Spec.BackoffLimitPerIndex, job.Spec.MaxFailedIndexes = new(int32(0)), new(int32(1))
 		})
 		c.end(0, corev1.PodFailed)
-		c.want("one may fail", "3 active, 0+1, lost 0")
+		c.want("one index has failed", "3 active, 0+1, lost 0")
 		c.end(2, corev1.PodFailed)
-		c.want("two may not", "0 active, 0+4, lost 0,2, FailureTarget MaxFailedIndexesExceeded, "+
+		c.want("two indexes have failed", "0 active, 0+4, lost 0,2, FailureTarget MaxFailedIndexesExceeded, "+
 			"Failed MaxFailedIndexesExceeded")
 	})
 }
@@ -163,7 +163,7 @@ func TestSuccessPolicy(t *testing.T) {
 		})
 		c.bind()
 		c.end(0, corev1.PodSucceeded)
-		c.want("met; the others end", "0 active, 2 terminating, 1+0, done 0, SuccessCriteriaMet SuccessPolicy")
+		c.want("criteria met, the other pods end", "0 active, 2 terminating, 1+0, done 0, SuccessCriteriaMet SuccessPolicy")
 		c.gone()
 		c.want("complete", "0 active, 1+0, done 0, SuccessCriteriaMet SuccessPolicy, Complete SuccessPolicy")
 		c.untracked()

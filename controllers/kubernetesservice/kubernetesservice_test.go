@@ -26,7 +26,7 @@ import (
 	"monopod/store"
 )
 
-// open returns an API in memory.
+// open returns a bootstrapped registry in memory.
 func open(t *testing.T) *registry.Registry {
 	t.Helper()
 	resources := registry.Resources()
@@ -70,19 +70,19 @@ func TestPublish(t *testing.T) {
 	}
 	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(
 		err) {
-		t.Errorf("pods are sent to loopback: %v", err)
+		t.Errorf("get of the EndpointSlice for a loopback address: %v, want NotFound", err)
 	}
 	before := r.Revision()
 	publish("127.0.0.1:6443")
 	if r.Revision() != before {
-		t.Error("what was right already was written")
+		t.Error("publish without a change wrote")
 	}
 	for _, at := range []string{"192.0.2.7:6444", "[2001:db8::7]:6443"} {
 		publish(at)
 		before := r.Revision()
 		publish(at)
 		if r.Revision() != before {
-			t.Errorf("%s: what was right already was written", at)
+			t.Errorf("%s: publish without a change wrote", at)
 		}
 		want := netip.MustParseAddrPort(at)
 		slice, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes")
@@ -104,11 +104,11 @@ func TestPublish(t *testing.T) {
 	}
 	publish("127.0.0.1:6443")
 	if _, err := client.Get[*corev1.Endpoints](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
-		t.Errorf("endpoints of an address that is gone: %v", err)
+		t.Errorf("get of the Endpoints after the change to a loopback address: %v, want NotFound", err)
 	}
 }
 
-// A deleted Service is created again.
+// The controller recreates the Service when a client deletes it.
 func TestKeepPublished(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -139,7 +139,7 @@ func TestKeepPublished(t *testing.T) {
 	}
 }
 
-// The endpoints follow the address of the server, and are written again when a client deletes them.
+// The endpoints follow the address of the server. The controller recreates them when a client deletes them.
 func TestFollowsTheAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestFollowsTheAddress(t *testing.T) {
 		moved <- struct{}{}
 		check("192.0.2.8")
 		if r.Revision() != before {
-			t.Error("an address that is the same was written")
+			t.Error("the controller wrote although the address did not change")
 		}
 		for _, kind := range []schema.GroupVersionResource{client.Endpoints, client.EndpointSlices} {
 			if _, err := r.Delete(t.Context(), client.Ref{Resource: kind, Namespace: "default", Name: service},

@@ -14,10 +14,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// period is that of the tests: years of virtual time take long.
+// period is short, because years of virtual time take long.
 const period = 2 * day
 
-// date is what a date is, relative to the start of the test.
+// date formats the date that is this number of days after start.
 func date(start time.Time, days int) string { return start.AddDate(0, 0, days).Format(time.DateOnly) }
 
 // world is an API with the ServiceAccount robot and its Secret.
@@ -48,7 +48,7 @@ func secret(labels map[string]string) *corev1.Secret {
 			Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}
 }
 
-// is shows the Secret: valid, gone, or the date since which its token is invalid.
+// is returns the state of the Secret: valid, gone, or the date since which its token is invalid.
 func (w world) is() string {
 	synctest.Wait()
 	s, ok := apitest.Get[*corev1.Secret](w.API, "default", "s")
@@ -61,34 +61,34 @@ func (w world) is() string {
 	return s.Labels[invalidSince]
 }
 
-// TestUnusedTokens tests when the token of a Secret that is created at the start becomes invalid, and when the Secret
-// is deleted; in days, -1: never.
+// TestUnusedTokens tests after how many days the token of a Secret becomes invalid, and after how many the Secret is
+// deleted; -1: never.
 func TestUnusedTokens(t *testing.T) {
 	t.Parallel()
-	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // synctest's
+	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // the time at which each synctest bubble starts
 	for name, tc := range map[string]struct {
 		manual        bool
 		labels        map[string]string
 		invalid, gone int
 	}{
 		// Tracking begins with the day after the date in the ConfigMap.
-		"never used":                 {false, nil, 3, 3 + 3},
-		"created by a user":          {true, nil, -1, -1},
-		"used before":                {false, map[string]string{lastUsed: date(start, -100)}, 3, 3 + 3},
-		"used later":                 {false, map[string]string{lastUsed: date(start, 2)}, 5, 5 + 3},
-		"its last use is not a date": {false, map[string]string{lastUsed: "yesterday"}, -1, -1},
-		"invalid since long ago":     {false, map[string]string{invalidSince: date(start, -1000)}, -1, 3},
-		"invalid, and used since then": {false, map[string]string{invalidSince: date(start, -1000),
+		"never used":             {false, nil, 3, 3 + 3},
+		"created by a user":      {true, nil, -1, -1},
+		"used before":            {false, map[string]string{lastUsed: date(start, -100)}, 3, 3 + 3},
+		"used later":             {false, map[string]string{lastUsed: date(start, 2)}, 5, 5 + 3},
+		"last use is not a date": {false, map[string]string{lastUsed: "yesterday"}, -1, -1},
+		"invalid for long":       {false, map[string]string{invalidSince: date(start, -1000)}, -1, 3},
+		"invalid, used since then": {false, map[string]string{invalidSince: date(start, -1000),
 			lastUsed: date(start, 2)}, -1, 5},
-		"invalid since something other than a date": {false, map[string]string{invalidSince: "ever"}, 3, 3 + 3},
-		"created by a user, and a label":            {true, map[string]string{invalidSince: date(start, -1000)}, -1, -1},
-		"created by a user and used once":           {true, map[string]string{lastUsed: date(start, -1000)}, -1, -1},
+		"invalid since is not a date":         {false, map[string]string{invalidSince: "ever"}, 3, 3 + 3},
+		"created by a user, invalid for long": {true, map[string]string{invalidSince: date(start, -1000)}, -1, -1},
+		"created by a user, used long ago":    {true, map[string]string{lastUsed: date(start, -1000)}, -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			within(t, !tc.manual, tc.labels, func(t *testing.T, w world) {
 				if !w.start.Equal(start) {
-					t.Fatalf("it is %v", w.start)
+					t.Fatalf("the test starts at %v, want %v", w.start, start)
 				}
 				first := w.is()
 				invalid, gone := -1, -1
@@ -104,15 +104,15 @@ func TestUnusedTokens(t *testing.T) {
 					apitest.Settle(day)
 				}
 				if invalid != tc.invalid || gone != tc.gone {
-					t.Errorf("invalid after %d days, gone after %d; want %d and %d", invalid, gone, tc.invalid, tc.gone)
+					t.Errorf("invalid after %d days, deleted after %d; want %d and %d", invalid, gone, tc.invalid, tc.gone)
 				}
 			})
 		})
 	}
 }
 
-// TestUsedTokens tests that a token that is used, or mounted by a pod, stays valid, and is checked again when that
-// ends.
+// TestUsedTokens tests that a token stays valid while a pod refers to it and for a period after its last use, and that
+// a use of an invalid token delays the deletion of the Secret.
 func TestUsedTokens(t *testing.T) {
 	t.Parallel()
 	refer := corev1.LocalObjectReference{Name: "s"}
@@ -142,7 +142,7 @@ func TestUsedTokens(t *testing.T) {
 				w.Create(p)
 				apitest.Settle(3 * period)
 				if got := w.is(); got != "valid" {
-					t.Fatalf("mounted: %s", got)
+					t.Fatalf("while a pod refers to it: %s", got)
 				}
 				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) {
 					s.Labels = map[string]string{lastUsed: time.Now().UTC().Format(time.DateOnly)}
@@ -150,13 +150,13 @@ func TestUsedTokens(t *testing.T) {
 				w.EndPod(p)
 				apitest.Settle(period)
 				if got := w.is(); got != "valid" {
-					t.Fatalf("used a period ago: %s", got)
+					t.Fatalf("a period after the last use: %s", got)
 				}
 				apitest.Settle(2 * day)
 				if got := w.is(); got == "valid" || got == "gone" {
-					t.Fatalf("unused for longer: %s", got)
+					t.Fatalf("more than a period after the last use: %s", got)
 				}
-				// Uses of an invalid token are recorded, too, and delay the deletion.
+				// A use of the invalid token delays the deletion.
 				apitest.Settle(day)
 				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) {
 					s.Labels[lastUsed] = time.Now().UTC().Format(
@@ -164,7 +164,7 @@ func TestUsedTokens(t *testing.T) {
 				})
 				apitest.Settle(period)
 				if got := w.is(); got == "gone" {
-					t.Error("gone")
+					t.Error("the Secret was deleted within a period after its last use")
 				}
 				// A user makes the token valid again.
 				apitest.Change(w.API, secret(nil), "", func(s *corev1.Secret) {
@@ -179,7 +179,8 @@ func TestUsedTokens(t *testing.T) {
 	}
 }
 
-// TestTracking: the ConfigMap keeps the first date, is created again, and corrected.
+// TestTracking tests that the ConfigMap keeps the date of the first start, and that the controller recreates and
+// repairs it.
 func TestTracking(t *testing.T) {
 	t.Parallel()
 	within(t, true, nil, func(t *testing.T, w world) {
@@ -193,22 +194,22 @@ func TestTracking(t *testing.T) {
 		rev := w.Store.Revision()
 		apitest.Settle(day)
 		if got := since(); got != date(w.start, 0) || w.Store.Revision() != rev {
-			t.Errorf("since %s, %d writes", got, w.Store.Revision()-rev)
+			t.Errorf("after a day: since %s, %d writes", got, w.Store.Revision()-rev)
 		}
 		cm := apitest.Existing[*corev1.ConfigMap](w.API, "kube-system", trackingName)
 		apitest.Change(w.API, cm, "", func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"other": "x"} })
 		if got := since(); got != date(w.start, 1) {
-			t.Errorf("corrected to %s", got)
+			t.Errorf("repaired with %s", got)
 		}
 		apitest.Settle(day)
 		w.Delete(cm, "")
 		if got := since(); got != date(w.start, 2) {
-			t.Errorf("created again with %s", got)
+			t.Errorf("recreated with %s", got)
 		}
 		if got := w.is(); got != "valid" {
 			t.Error(got)
 		}
-		// An administrator has changed the date.
+		// An administrator changes the date.
 		apitest.Change(w.API, cm, "", func(cm *corev1.ConfigMap) {
 			cm.Data = map[string]string{trackingKey: date(w.start,
 				-500)}

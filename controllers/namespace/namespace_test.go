@@ -45,10 +45,10 @@ func TestNamespaceIsEmptiedThenDeleted(t *testing.T) {
 		apitest.Settle(5 * time.Second)
 		ns, ok := apitest.Get[*corev1.Namespace](api, "", "x")
 		if !ok || ns.Status.Phase != corev1.NamespaceTerminating {
-			t.Fatalf("while its pod is dying: there %v, %+v", ok, ns)
+			t.Fatalf("while its pod terminates: namespace exists: %v, %+v", ok, ns)
 		}
 		if len(apitest.List[*corev1.Secret](api, "x")) != 1 {
-			t.Error("the secret went before the pod that may mount it")
+			t.Error("the Secret was deleted before the pod, which may mount it")
 		}
 		conditions := ""
 		for _, c := range ns.Status.Conditions {
@@ -62,21 +62,21 @@ func TestNamespaceIsEmptiedThenDeleted(t *testing.T) {
 		before := api.Store.Revision()
 		apitest.Settle(time.Minute)
 		if api.Store.Revision() != before {
-			t.Error("conditions written again and again")
+			t.Error("the controller wrote although nothing changed")
 		}
 		api.EndPod(pod)
 		synctest.Wait()
 		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
-			t.Error("the empty namespace is left")
+			t.Error("the empty namespace was not deleted")
 		}
 		if len(apitest.List[*corev1.Secret](api, "y")) != 1 {
-			t.Error("another namespace lost its secret")
+			t.Error("the Secret of another namespace was deleted")
 		}
 	})
 }
 
-// A namespace is kept until every API server that may have objects in it has responded; its conditions name those that
-// have not.
+// A namespace is kept until every API server that may have objects in it has responded. Its conditions name the API
+// groups that have not.
 func TestWaitsForSilentServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestWaitsForSilentServers(t *testing.T) {
 		apitest.Settle(time.Minute)
 		ns, ok := apitest.Get[*corev1.Namespace](api, "", "x")
 		if !ok || len(apitest.List[*corev1.Secret](api, "x")) > 0 {
-			t.Fatal("the namespace is gone, or what is known to be in it is not")
+			t.Fatal("the namespace was deleted, or its Secret was not")
 		}
 		failed := slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
 			return c.Type == corev1.NamespaceDeletionDiscoveryFailure && c.Status == corev1.ConditionTrue &&
@@ -128,7 +128,7 @@ func TestUnwatchedKind(t *testing.T) {
 		apitest.Change(api, held, "", func(s *corev1.Secret) { s.Finalizers = nil })
 		apitest.Settle(maxRecheck)
 		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
-			t.Error("the empty namespace is left")
+			t.Error("the empty namespace was not deleted")
 		}
 	})
 }
@@ -165,12 +165,12 @@ func TestWaitsForFinalizers(t *testing.T) {
 			}
 		}
 		if again := c.recheck(ns); again != maxRecheck {
-			t.Errorf("after an hour it is looked at every %s", again)
+			t.Errorf("after an hour the namespace is checked every %s", again)
 		}
 		apitest.Change(api, held, "", func(s *corev1.Secret) { s.Finalizers = nil })
 		apitest.Settle(maxRecheck)
 		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
-			t.Error("the empty namespace is left")
+			t.Error("the empty namespace was not deleted")
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// defaults are upstream's.
+// defaults are upstream's default rates.
 var defaults = Rates{Eviction: 0.1, Secondary: 0.01, Unhealthy: 0.55, Large: 50}
 
 // TestRates tests the rate of a zone with the given numbers of ready and unready nodes.
@@ -23,16 +23,16 @@ func TestRates(t *testing.T) {
 		ready, unready int
 		want           float64
 	}{
-		"no node":                            {0, 0, 0.1},
-		"all ready":                          {5, 0, 0.1},
-		"one of two":                         {1, 1, 0.1},
-		"two of three are too few":           {1, 2, 0.1},
-		"three of five":                      {2, 3, 0},
-		"three of six are below the share":   {3, 3, 0.1},
-		"55 % of 20":                         {9, 11, 0},
-		"50 nodes are not a large zone":      {20, 30, 0},
-		"51 nodes are":                       {20, 31, 0.01},
-		"all of a zone, others have a ready": {0, 60, 0.1},
+		"no node":                          {0, 0, 0.1},
+		"all ready":                        {5, 0, 0.1},
+		"one of two":                       {1, 1, 0.1},
+		"two of three are too few":         {1, 2, 0.1},
+		"three of five":                    {2, 3, 0},
+		"three of six are below the share": {3, 3, 0.1},
+		"55 % of 20":                       {9, 11, 0},
+		"50 nodes are not a large zone":    {20, 30, 0},
+		"51 nodes are a large zone":        {20, 31, 0.01},
+		"all nodes of a zone":              {0, 60, 0.1},
 	} {
 		if got := defaults.rate(defaults.disruptionOf(tc.ready, tc.unready), tc.ready+tc.unready); got != tc.want {
 			t.Errorf("%s: %v a second, want %v", name, got, tc.want)
@@ -60,7 +60,7 @@ func newFleet(t *testing.T, zones ...string) fleet {
 	return f
 }
 
-// set makes the nodes report a status, and returns their taints a second later.
+// set sets the nodes' Ready status, and returns the taints of all nodes a second later.
 func (f fleet) set(status corev1.ConditionStatus, nodes ...int) string {
 	for _, i := range nodes {
 		f.Ready(fmt.Sprint("n", i), status)
@@ -68,7 +68,7 @@ func (f fleet) set(status corev1.ConditionStatus, nodes ...int) string {
 	return f.after(time.Second)
 }
 
-// after returns the NoExecute taint of each node: - none, n not ready, u unreachable.
+// after returns the NoExecute taints after d, a letter for each node: - none, n not ready, u unreachable.
 func (f fleet) after(d time.Duration) string {
 	apitest.Settle(d)
 	out := ""
@@ -91,7 +91,7 @@ func TestNoExecuteTaints(t *testing.T) {
 	t.Parallel()
 	const no, yes, unknown = corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown
 	type step struct {
-		status corev1.ConditionStatus // empty: only time passes
+		status corev1.ConditionStatus // empty: no change
 		nodes  []int
 		after  time.Duration
 		want   string
@@ -104,7 +104,7 @@ func TestNoExecuteTaints(t *testing.T) {
 			{no, []int{0}, time.Hour, "-"}}},
 		"one of two": {[]string{"a", "a"}, []step{
 			{unknown, []int{1}, 0, "-u"},
-			{no, []int{1}, 0, "-n"}, // swapped at once
+			{no, []int{1}, 0, "-n"}, // the taint is replaced without a delay
 			{unknown, []int{1}, 0, "-u"},
 			{yes, []int{1}, 0, "--"},
 			{no, []int{1}, 10 * time.Second, "-n"},
@@ -118,20 +118,20 @@ func TestNoExecuteTaints(t *testing.T) {
 		"a small zone in which most nodes fail": {[]string{"a", "a", "a", "a", "a"}, []step{
 			{unknown, []int{2}, 0, "--u--"},
 			{unknown, []int{3, 4}, time.Hour, "--u--"},
-			{yes, []int{4}, 0, "--uu-"}, // two are few again
+			{yes, []int{4}, 0, "--uu-"}, // two failed nodes are less than the unhealthy share again
 		}},
-		"all nodes fail, and one is back": {[]string{"a", "a"}, []step{
+		"all nodes fail, one recovers": {[]string{"a", "a"}, []step{
 			{unknown, []int{1}, 0, "-u"},
 			{unknown, []int{0}, time.Hour, "--"},
 			{yes, []int{0}, 0, "-u"},
 		}},
 		"all nodes of one zone fail": {[]string{"a", "a", "b"}, []step{{unknown, []int{0, 1}, 0, "u--"},
 			{"", nil, 10 * time.Second, "uu-"}}},
-		"nodes that do not count": {[]string{"a", "a!", "a!", "a!", "a"}, []step{
+		"excluded nodes": {[]string{"a", "a!", "a!", "a!", "a"}, []step{
 			{unknown, []int{1, 2, 3}, 0, "-u---"},
 			{"", nil, 20 * time.Second, "-uuu-"},
 		}},
-		"only nodes that do not count are ready": {[]string{"a", "a!"}, []step{{unknown, []int{0}, time.Hour, "--"}}},
+		"only excluded nodes are ready": {[]string{"a", "a!"}, []step{{unknown, []int{0}, time.Hour, "--"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,14 +149,15 @@ func TestNoExecuteTaints(t *testing.T) {
 				}
 				before := f.Store.Revision()
 				if f.after(24 * time.Hour); f.Store.Revision() != before {
-					t.Error("writes without a change")
+					t.Error("the idle controller wrote")
 				}
 			})
 		})
 	}
 }
 
-// TestPodsOfSilentNode tests that the pods of a node that stops reporting become not ready, whoever wrote their status.
+// TestPodsOfSilentNode tests that the ready pods of a node that stops reporting become not ready, once for each failure
+// of the node.
 func TestPodsOfSilentNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,27 +185,27 @@ func TestPodsOfSilentNode(t *testing.T) {
 				t.Errorf("%s: %+v", name, p.Status.Conditions)
 			}
 			if changed := podstate.Condition(p, corev1.PodReady).LastTransitionTime.After(alive); changed != (name == "ready-n") {
-				t.Errorf("%s changed at %v", name, podstate.Condition(p, corev1.PodReady).LastTransitionTime)
+				t.Errorf("%s: Ready changed at %v", name, podstate.Condition(p, corev1.PodReady).LastTransitionTime)
 			}
 		}
-		// The node's own Event, and that of its pod.
+		// One Event is about the node, one about its ready pod.
 		if events := api.Events.Count(); events["NodeNotReady"] != 2 {
 			t.Errorf("events %v", events)
 		}
-		// When the agent reports the pod ready again, the controller does not change that.
+		// If a client sets the pod ready again, the controller does not revert it.
 		api.Phase(apitest.Pod("default", "ready-n"), corev1.PodRunning, true)
 		apitest.Settle(10 * time.Minute)
 		if !podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
-			t.Error("marked again")
+			t.Error("the controller set the pod not ready again")
 		}
-		api.Create(lease()) // a sign of life, and the last one
+		api.Create(lease()) // one heartbeat
 		apitest.Settle(40 * time.Second)
 		if !podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
-			t.Error("marked within the grace period")
+			t.Error("the pod is not ready within the grace period")
 		}
 		apitest.Settle(20 * time.Second)
 		if podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
-			t.Error("not marked when the node is silent again")
+			t.Error("the pod is ready although the node stopped reporting again")
 		}
 	})
 }

@@ -26,7 +26,7 @@ func lease() *coordinationv1.Lease {
 	}
 }
 
-// state is the node's Ready status and its taints of this controller.
+// state formats the node's Ready status and its taints.
 func state(api *apitest.API) string {
 	synctest.Wait()
 	n, _ := apitest.Get[*corev1.Node](api, "", "n")
@@ -68,7 +68,7 @@ func TestNodeStopsAndResumesReporting(t *testing.T) {
 		before := api.Store.Revision()
 		apitest.Settle(24 * time.Hour)
 		if api.Store.Revision() != before {
-			t.Error("wrote again about a silent node")
+			t.Error("the controller wrote although the node did not change")
 		}
 		apitest.Change(api, lease(), "", func(l *coordinationv1.Lease) { l.Spec.RenewTime = new(metav1.NowMicro()) })
 		api.Ready("n", corev1.ConditionTrue)

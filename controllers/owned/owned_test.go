@@ -39,15 +39,15 @@ func TestJudge(t *testing.T) {
 		pod   *corev1.Pod
 		want  Verdict
 	}{
-		"ours":                          {owner, pod(ownedBy("me"), labelled), Keep},
-		"ours, relabelled":              {owner, pod(ownedBy("me")), Release},
-		"ours, relabelled, owner dying": {deleting, pod(ownedBy("me")), Ignore},
-		"ours, terminating":             {owner, pod(ownedBy("me"), labelled, gone), Keep},
-		"another's":                     {owner, pod(ownedBy("other"), labelled), Ignore},
-		"orphan":                        {owner, pod(labelled), Adopt},
-		"orphan, not selected":          {owner, pod(), Ignore},
-		"orphan, terminating":           {owner, pod(labelled, gone), Ignore},
-		"orphan, owner dying":           {deleting, pod(labelled), Ignore},
+		"owned":                                {owner, pod(ownedBy("me"), labelled), Keep},
+		"owned, relabelled":                    {owner, pod(ownedBy("me")), Release},
+		"owned, relabelled, owner terminating": {deleting, pod(ownedBy("me")), Ignore},
+		"owned, terminating":                   {owner, pod(ownedBy("me"), labelled, gone), Keep},
+		"another owner":                        {owner, pod(ownedBy("other"), labelled), Ignore},
+		"orphan":                               {owner, pod(labelled), Adopt},
+		"orphan, not selected":                 {owner, pod(), Ignore},
+		"orphan, terminating":                  {owner, pod(labelled, gone), Ignore},
+		"orphan, owner terminating":            {deleting, pod(labelled), Ignore},
 	} {
 		if got := adopter.Judge(c.owner, labels.SelectorFromSet(labels.Set{"app": "x"}), c.pod); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The index moves objects whose owner changes, and drops deleted ones.
+// The index follows changes of owners, and keeps nothing of deleted objects.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	me := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "me"}}
@@ -63,7 +63,7 @@ func TestIndex(t *testing.T) {
 	check := func(when string, of, orOrphan int) {
 		t.Helper()
 		if a, b := len(x.Of(me)), len(x.OfOrOrphan(me)); a != of || b != orOrphan {
-			t.Errorf("%s: %d owned and %d with orphans, want %d and %d", when, a, b, of, orOrphan)
+			t.Errorf("%s: %d owned, %d owned or orphaned, want %d and %d", when, a, b, of, orOrphan)
 		}
 	}
 	orphan, mine, others := pod(), pod(ownedBy("me")), pod(ownedBy("other"))
@@ -72,9 +72,9 @@ func TestIndex(t *testing.T) {
 	x.Change(orphan, mine)
 	check("adopted", 1, 1)
 	x.Change(mine, others)
-	check("another's", 0, 0)
+	check("another owner", 0, 0)
 	x.Change(others, nil)
-	if check("gone", 0, 0); len(x.owned)+len(x.orphans) != 0 {
-		t.Errorf("the index keeps %v %v", x.owned, x.orphans)
+	if check("deleted", 0, 0); len(x.owned)+len(x.orphans) != 0 {
+		t.Errorf("left in the index: %v %v", x.owned, x.orphans)
 	}
 }

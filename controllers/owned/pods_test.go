@@ -13,14 +13,14 @@ func TestSlowStart(t *testing.T) {
 		n, failFrom int64
 		made        int64
 	}{
-		"all good":      {1, 20, 100, 20},
+		"all succeed":   {1, 20, 100, 20},
 		"nothing to do": {1, 0, 0, 0},
 		"first fails":   {1, 20, 1, 0},
 		"some succeed":  {1, 50, 6, 5},
 		"few succeed":   {1, 20, 3, 2},
 		"many at first": {30, 20, 100, 20},
-		"which fails":   {10, 20, 4, 3},
-		"none at first": {0, 20, 1, 0},
+		"some of many":  {10, 20, 4, 3},
+		"first is 0":    {0, 20, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
@@ -33,7 +33,7 @@ func TestSlowStart(t *testing.T) {
 			most := min(c.n, int64(max(c.first, 1))+2*c.made)
 			if got := calls.Load(); got > most || got < min(c.n, c.failFrom) || int64(made) != c.made ||
 				(err == nil) != (c.made == c.n) {
-				t.Errorf("%d calls, %d made, %v; want at most %d and %d", got, made, err, most, c.made)
+				t.Errorf("%d calls, %d succeeded, %v; want at most %d calls, %d succeeded", got, made, err, most, c.made)
 			}
 		})
 	}

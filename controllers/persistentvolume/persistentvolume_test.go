@@ -69,13 +69,12 @@ func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *stora
 
 func gone(c *corev1.PersistentVolumeClaim) { c.Finalizers = nil }
 
-// phases returns "claim's volume" and "volume's": what a user sees of both.
 func claimOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	synctest.Wait()
 	c, ok := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", name)
 	if !ok {
-		t.Fatalf("claim %s is gone", name)
+		t.Fatalf("claim %s does not exist", name)
 	}
 	return c
 }
@@ -85,7 +84,7 @@ func volumeOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVol
 	synctest.Wait()
 	v, ok := apitest.Get[*corev1.PersistentVolume](api, "", name)
 	if !ok {
-		t.Fatalf("volume %s is gone", name)
+		t.Fatalf("volume %s does not exist", name)
 	}
 	return v
 }
@@ -125,14 +124,14 @@ func TestWaitingClaimReportsWhy(t *testing.T) {
 		}
 		api.Create(newVolume("v", "", "3Gi"))
 		if c := claimOf(t, api, "c"); c.Spec.VolumeName != "v" {
-			t.Errorf("not bound when a volume came: %+v", c.Spec)
+			t.Errorf("not bound after the volume was created: %+v", c.Spec)
 		}
 		before := api.Store.Revision()
 		apitest.Change(api, newVolume("v", "", "3Gi"), "",
 			func(v *corev1.PersistentVolume) { v.Labels = map[string]string{"a": "b"} })
 		synctest.Wait()
 		if writes := api.Store.Revision() - before; writes != 1 {
-			t.Errorf("%d writes answer a label", writes-1)
+			t.Errorf("a label of the volume caused %d writes", writes-1)
 		}
 	})
 }
@@ -169,18 +168,17 @@ func TestByName(t *testing.T) {
 		}
 		api.Create(newVolume("later", "", "3Gi"), newClaim("second", "", "1Gi", byName("v")))
 		if c := claimOf(t, api, "early"); c.Status.Phase != corev1.ClaimBound {
-			t.Error("not bound when its volume came")
+			t.Error("not bound after its volume was created")
 		}
 		if c, n := claimOf(t, api, "second"), api.Events.Count(); c.Status.Phase != corev1.ClaimPending ||
 			n[reasonFailed] != 1 {
-			t.Errorf("%s with events %v for a volume that is another's", c.Status.Phase, n)
+			t.Errorf("a claim for a bound volume is %s, events %v", c.Status.Phase, n)
 		}
 	})
 }
 
-// A claim binds only to a volume of its VolumeAttributesClass, also by name, and shows it. Another class that it asks
-// for later is the driver's to set: until its resizer says so the claim stays bound, with the class that it had.
-// A claim of a volume that its driver has expanded, but no node yet, shows the size of the file system.
+// The status of a claim shows the size of the file system while only the driver has expanded the volume, but not yet a
+// node.
 func TestVolumeThatNoNodeHasExpanded(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newVolume("v", "", "6Gi", func(v *corev1.PersistentVolume) {
@@ -193,6 +191,8 @@ func TestVolumeThatNoNodeHasExpanded(t *testing.T) {
 	})
 }
 
+// A claim binds only to a volume of its VolumeAttributesClass, also by name, and its status shows the class. When the
+// claim requests another class, it stays bound and keeps the current class until the driver reports the change.
 func TestVolumeAttributesClass(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		with := func(class string) func(*corev1.PersistentVolume) {
@@ -247,7 +247,7 @@ func TestReservedVolumeWaitsForItsClaim(t *testing.T) {
 		}), newVolume("free", "", "1Gi"))
 		api.Create(newClaim("other", "", "2Gi"))
 		if c := claimOf(t, api, "other"); c.Status.Phase != corev1.ClaimPending {
-			t.Error("another claim got it")
+			t.Error("another claim was bound to the reserved volume")
 		}
 		api.Create(newClaim("c", "", "1Gi"))
 		if c := claimOf(t, api, "c"); c.Spec.VolumeName != "meant" {
@@ -288,15 +288,16 @@ func TestReclaim(t *testing.T) {
 				}
 				api.Create(newClaim("c", "", "1Gi"))
 				if again := claimOf(t, api, "c"); again.Status.Phase != corev1.ClaimPending {
-					t.Error("a claim of the same name got the data of the first")
+					t.Error("a new claim of the same name was bound to the volume")
 				}
 			})
 		})
 	}
 }
 
-// An external provisioner deletes the volumes that it created or adopted from an in-tree type, and all of its CSI driver.
-// If it reports a failure, the phase stays until it succeeds; the finalizer that keeps the PersistentVolume is its own.
+// The controller leaves the deletion of a volume to the external provisioner that created it, to which it was migrated
+// from an in-tree plugin, or whose CSI driver it is of. It keeps the phase Failed that the provisioner reports, and the
+// provisioner's finalizer.
 func TestExternalDeletion(t *testing.T) {
 	t.Parallel()
 	for name, annotations := range map[string]map[string]string{
@@ -353,27 +354,27 @@ func TestRequestsProvisioning(t *testing.T) {
 			newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer))
 		api.Create(newClaim("now", "now", "1Gi"), newClaim("later", "later", "1Gi"), newClaim("none", "missing", "1Gi"))
 		if by := claimOf(t, api, "now").Annotations[claim.StorageProvisioner]; by != "example.com/x" {
-			t.Errorf("asked %q", by)
+			t.Errorf("provisioner %q", by)
 		}
 		if by := claimOf(t, api, "later").Annotations[claim.StorageProvisioner]; by != "" {
-			t.Errorf("asked %q before a pod", by)
+			t.Errorf("provisioner %q without a selected node", by)
 		}
 		if n := api.Events.Count(); n[reasonExternal] != 1 || n[reasonWaitConsumer] != 1 || n[reasonNotMade] != 1 {
 			t.Errorf("events %v", n)
 		}
 		api.Create(newVolume("free", "later", "1Gi"))
 		if c := claimOf(t, api, "later"); c.Spec.VolumeName != "" {
-			t.Error("bound before the scheduler has chosen")
+			t.Error("bound before the scheduler selected a node")
 		}
 		apitest.Change(api, newClaim("later", "", "1Gi"), "", func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations = map[string]string{claim.SelectedNode: "n"}
 		})
 		if by := claimOf(t, api, "later").Annotations[claim.StorageProvisioner]; by != "example.com/x" {
-			t.Errorf("asked %q for the selected node", by)
+			t.Errorf("provisioner %q with a selected node", by)
 		}
 		api.Create(newClass("missing", "example.com/y", storagev1.VolumeBindingImmediate))
 		if by := claimOf(t, api, "none").Annotations[claim.StorageProvisioner]; by != "example.com/y" {
-			t.Errorf("asked %q when the class came", by)
+			t.Errorf("provisioner %q after the class was created", by)
 		}
 	})
 }
@@ -389,7 +390,7 @@ func TestDefaultClassCreatedAfterClaim(t *testing.T) {
 			t.Errorf("class %q", got)
 		}
 		if got := claim.Class(claimOf(t, api, "none")); got != "" {
-			t.Errorf("a claim that wants no class has %q", got)
+			t.Errorf("a claim with an empty class has the class %q", got)
 		}
 	})
 }

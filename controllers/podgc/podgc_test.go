@@ -65,7 +65,7 @@ func TestKeepsTheYoungestFinishedPods(t *testing.T) {
 		api.Run(c)
 		apitest.Settle(time.Second)
 		if got := names(api); !slices.Equal(got, []string{"p6", "p7", "p8", "running"}) {
-			t.Errorf("left: %v; want the youngest three, the evicted p9 gone first", got)
+			t.Errorf("left: %v; want the newest three, p9 deleted first because it was evicted", got)
 		}
 		if n := apitest.Value(c.deleted.WithLabelValues("default", "terminated")); n != 7 {
 			t.Errorf("metric %v, want 7", n)
@@ -108,7 +108,8 @@ func TestOrphanWithFinalizerHasCondition(t *testing.T) {
 	})
 }
 
-// TestCollects tests what happens to a pod p on the node n or another one, and its state if a finalizer keeps it.
+// TestCollects tests whether the controller deletes a pod, for which reason, and the phase that it sets. A finalizer
+// keeps the object.
 func TestCollects(t *testing.T) {
 	out := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
 	for name, tc := range map[string]struct {
@@ -117,7 +118,7 @@ func TestCollects(t *testing.T) {
 		deleting bool
 		ready    corev1.ConditionStatus
 		taints   []corev1.Taint
-		reason   string // of the deletion; empty: it stays
+		reason   string // of the deletion; empty: not deleted
 		want     corev1.PodPhase
 	}{
 		"runs": {"n", corev1.PodRunning, false, corev1.ConditionTrue, nil, "",
@@ -132,8 +133,8 @@ func TestCollects(t *testing.T) {
 			corev1.PodRunning},
 		"terminating on a node out of service": {"n", corev1.PodRunning, true, corev1.ConditionUnknown,
 			[]corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
-		"and one that says it is not ready": {"n", corev1.PodRunning, true, corev1.ConditionFalse, []corev1.Taint{out},
-			reasonOutOfService, corev1.PodFailed},
+		"terminating on a node out of service, Ready False": {"n", corev1.PodRunning, true, corev1.ConditionFalse,
+			[]corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
 		"out of service, but ready": {"n", corev1.PodRunning, true, corev1.ConditionTrue, []corev1.Taint{out},
 			"", corev1.PodRunning},
 		"out of service, but not terminating": {"n", corev1.PodRunning, false, corev1.ConditionUnknown,
@@ -145,7 +146,7 @@ func TestCollects(t *testing.T) {
 			corev1.PodFailed},
 		"orphaned and terminating": {"gone", corev1.PodRunning, true, corev1.ConditionTrue, nil, reasonOrphaned,
 			corev1.PodFailed},
-		"orphaned and finished keeps what it achieved": {"gone", corev1.PodSucceeded, false, corev1.ConditionTrue, nil,
+		"orphaned and finished keeps its phase": {"gone", corev1.PodSucceeded, false, corev1.ConditionTrue, nil,
 			reasonOrphaned, corev1.PodSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,11 +197,11 @@ func TestPick(t *testing.T) {
 		t.Errorf("unscheduled: %v", got)
 	}
 	if got := excess(pods, 1); len(got) != 0 {
-		t.Errorf("excess of none: %v", got)
+		t.Errorf("excess without finished pods: %v", got)
 	}
 }
 
-// refusing fails every deletion.
+// refusing is a client whose deletions fail.
 type refusing struct{ client.Client }
 
 func (refusing) Delete(context.Context, client.Ref, metav1.DeleteOptions) (client.Object, error) {
@@ -226,7 +227,7 @@ func TestFailureIsCountedAndLoggedOnce(t *testing.T) {
 		api.Run(c)
 		apitest.Settle(5*20*time.Second + time.Second)
 		if n := apitest.Value(c.failed.WithLabelValues("default", "terminated")); n != 6 {
-			t.Errorf("%v failures counted, want one a pass", n)
+			t.Errorf("%v failures counted, want 6: one in each period", n)
 		}
 		if n := apitest.Value(c.deleted.WithLabelValues("default", "terminated")); n != 0 {
 			t.Errorf("%v deletions counted", n)

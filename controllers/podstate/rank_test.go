@@ -11,8 +11,7 @@ import (
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// victim is a running, ready pod on node n, an hour old and as long ready; then
-// changed.
+// victim is a running pod on the node n, created and ready an hour ago; change may modify it.
 func victim(uid string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))},
@@ -56,8 +55,8 @@ func sidecarRestarts(n int32) func(*corev1.Pod) {
 	}
 }
 
-// In each case the first pod is deleted before the second, whatever later rules
-// say.
+// Each case begins with the number of its rule. The first pod is deleted before the second, even if later rules prefer
+// the second.
 func TestVictimOrder(t *testing.T) {
 	t.Parallel()
 	perNode := map[string]int{"n": 1, "busy": 5}
@@ -86,10 +85,10 @@ func TestVictimOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Rank([]*corev1.Pod{c.second, c.first}, perNode, now); got[0] != c.first {
-				t.Errorf("%s goes before %s", got[0].Name, got[1].Name)
+				t.Errorf("%s is deleted before %s", got[0].Name, got[1].Name)
 			}
 			if got := Rank([]*corev1.Pod{c.first, c.second}, perNode, now); got[0] != c.first {
-				t.Error("the order depends on the input's")
+				t.Error("the order depends on the order of the input")
 			}
 		})
 	}
@@ -100,6 +99,6 @@ func TestRankDoesNotChangeItsInput(t *testing.T) {
 	pods := []*corev1.Pod{victim("a"), victim("b", notReady)}
 	Rank(pods, nil, now)
 	if pods[0].Name != "a" {
-		t.Error("input was sorted")
+		t.Error("Rank changed the order of its input")
 	}
 }

@@ -66,17 +66,17 @@ func TestClaimStaysWhilePodUsesIt(t *testing.T) {
 		}
 		remove("p")
 		if !there("used") {
-			t.Error("gone though a finished pod names it")
+			t.Error("the claim was deleted although a finished pod refers to it")
 		}
 		remove("finished")
 		if there("used") {
-			t.Error("still there when its last pod was gone")
+			t.Error("the claim was not deleted after its last pod")
 		}
 	})
 }
 
-// The transition time of the condition Unused is when the last pod stopped using the claim; a finished pod does not use
-// it.
+// The lastTransitionTime of the condition Unused is the time at which the last pod stopped using the claim. A finished
+// pod does not use it.
 func TestUnusedSince(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestUnusedSince(t *testing.T) {
 		api.Create(newClaim("a"))
 		synctest.Wait()
 		if c, _ := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", "a"); unused(c) != nil {
-			t.Errorf("not bound: %+v", c.Status)
+			t.Errorf("an unbound claim has the condition: %+v", c.Status)
 		}
 		bound := time.Now()
 		apitest.Change(api, newClaim("a"), "status",
@@ -147,7 +147,7 @@ func TestVolumeStaysWhileBound(t *testing.T) {
 		}
 		phase("bound", corev1.VolumeReleased)
 		if there("bound") {
-			t.Error("still there when it was released")
+			t.Error("the volume was not deleted after its release")
 		}
 	})
 }
@@ -172,7 +172,7 @@ func TestAttributesClassStaysWhileNamed(t *testing.T) {
 			_, ok := apitest.Get[*storagev1.VolumeAttributesClass](api, "", name)
 			return ok
 		}
-		api.Create(class("early")) // before the controller runs
+		api.Create(class("early")) // exists before the controller runs
 		api.Run(NewAttributes(api.Deps()))
 		c := newClaim("c")
 		c.Spec.VolumeAttributesClassName = new("named")
@@ -197,7 +197,7 @@ func TestAttributesClassStaysWhileNamed(t *testing.T) {
 		}
 		api.Delete(newClaim("c"), "")
 		if there("named") {
-			t.Error("still there when its last claim was gone")
+			t.Error("the class was not deleted after its last claim")
 		}
 	})
 }

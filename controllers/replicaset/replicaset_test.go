@@ -64,7 +64,7 @@ func get(t *testing.T, api *apitest.API, name string) *appsv1.ReplicaSet {
 	t.Helper()
 	rs, ok := apitest.Get[*appsv1.ReplicaSet](api, "default", name)
 	if !ok {
-		t.Fatalf("replicaset %s is gone", name)
+		t.Fatalf("ReplicaSet %s does not exist", name)
 	}
 	return rs
 }
@@ -97,7 +97,7 @@ func TestCreatesReplacesAndDeletesPods(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 		api.Phase(made[0], corev1.PodFailed, false)
-		api.Delete(made[1], "") // unbound: gone at once
+		api.Delete(made[1], "") // the pod is not bound, so its deletion is immediate
 		apitest.Settle(time.Second)
 		if n := len(pods(api)); n != 4 {
 			t.Errorf("%d pods, want the failed one and three active", n)
@@ -109,7 +109,7 @@ func TestCreatesReplacesAndDeletesPods(t *testing.T) {
 			if p.Status.Phase != corev1.PodFailed {
 				left++
 				if p.UID != made[2].UID {
-					t.Error("a ready pod went before one that had not started")
+					t.Error("the ready pod was deleted before a pod that had not started")
 				}
 			}
 		}
@@ -137,12 +137,12 @@ func TestManyPodsInBursts(t *testing.T) {
 	})
 }
 
-// meanwhile is an API that calls a function when a number of pods were created.
+// meanwhile is a client that calls do when it creates the pod number at.
 type meanwhile struct {
 	client.Client
 	at      int64
 	created atomic.Int64
-	before  atomic.Int64 // created when it had happened
+	before  atomic.Int64 // number of pods when do returned
 	do      func()
 }
 
@@ -154,8 +154,8 @@ func (m *meanwhile) Create(ctx context.Context, obj client.Object) (client.Objec
 	return m.Client.Create(ctx, obj)
 }
 
-// TestChangesWhileCreating tests that a ReplicaSet that is scaled down or deleted while it creates pods gets only the
-// pods whose creation has begun, at most two more bursts.
+// TestChangesWhileCreating tests that the controller creates at most two more bursts of pods after the ReplicaSet is
+// scaled down or deleted.
 func TestChangesWhileCreating(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(api *apitest.API){
@@ -173,7 +173,7 @@ func TestChangesWhileCreating(t *testing.T) {
 				if n, most := m.created.Load(), m.before.Load()+2*burst; n < burst || n > most {
 					t.Errorf("%d pods were created, want at most %d", n, most)
 				}
-				// those are the garbage collector's
+				// Without a garbage collector, the pods of a deleted ReplicaSet remain.
 				if n := len(slices.DeleteFunc(pods(api),
 					func(p *corev1.Pod) bool { return metav1.GetControllerOf(p) == nil })); n > 10 && name != "deleted" {
 					t.Errorf("%d pods of the set are left", n)
@@ -192,7 +192,7 @@ func TestGracefulDeletionIsReplacedAtOnce(t *testing.T) {
 		api.Delete(pod, "")
 		apitest.Settle(time.Second)
 		if n := len(pods(api)); n != 2 {
-			t.Fatalf("%d pods, want the dying one and its replacement", n)
+			t.Fatalf("%d pods, want the terminating one and its replacement", n)
 		}
 		if s := get(t, api, "web").Status; s.Replicas != 1 || s.TerminatingReplicas == nil || *s.TerminatingReplicas != 1 {
 			t.Errorf("status %+v", s)
@@ -202,13 +202,13 @@ func TestGracefulDeletionIsReplacedAtOnce(t *testing.T) {
 
 const lag = 300 * time.Millisecond
 
-// TestAdoptsAndReleases in any order of the events of pods and ReplicaSets.
+// TestAdoptsAndReleases tests adoption and release, also if the watch of pods or ReplicaSets is late.
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "pods late": client.Pods,
 		"replicasets late": client.ReplicaSets} {
 		for _, ordered := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, order known: %v", name, ordered), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, ordered: %v", name, ordered), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					api := apitest.New(t)
 					start(t, api, apitest.Lagging{Client: api.Client, Resource: late, By: lag, Ordered: ordered})
@@ -236,12 +236,12 @@ func adoptsAndReleases(t *testing.T, api *apitest.API) {
 	apitest.Settle(10 * lag)
 	released, ok := apitest.Get[*corev1.Pod](api, "default", "orphan")
 	if !ok || len(released.OwnerReferences) != 0 || len(pods(api)) != 2 {
-		t.Fatalf("not released and replaced: %v, %d pods", released, len(pods(api)))
+		t.Fatalf("want the pod released and replaced: %v, %d pods", released, len(pods(api)))
 	}
 	api.Create(apitest.Pod("default", "late", labelled))
 	apitest.Settle(10 * lag)
 	if n := len(pods(api)); n != 2 {
-		t.Errorf("%d pods, want the released one and one replica: the surplus orphan is adopted, then one goes", n)
+		t.Errorf("%d pods, want 2: the released one and one replica, because the adopted orphan is surplus", n)
 	}
 }
 
@@ -278,12 +278,12 @@ func TestFailureIsReportedAndRetried(t *testing.T) {
 			t.Fatalf("conditions %+v", conditions)
 		}
 		if api.Events.Count()["FailedCreate"] == 0 {
-			t.Error("no event")
+			t.Error("no FailedCreate Event")
 		}
 		down.Store(false)
 		apitest.Settle(time.Minute)
 		if s := get(t, api, "web").Status; s.Replicas != 3 || len(s.Conditions) != 0 {
-			t.Errorf("after the fault: %+v", s)
+			t.Errorf("after the failure: %+v", s)
 		}
 	})
 }
@@ -308,7 +308,7 @@ func TestTwentySetsOwnSeparatePods(t *testing.T) {
 		apitest.Settle(time.Second)
 		for i := range 20 {
 			if s := get(t, api, fmt.Sprint("set-", i)).Status; int(s.Replicas) != i {
-				t.Errorf("set-%d has %d", i, s.Replicas)
+				t.Errorf("set-%d has %d replicas", i, s.Replicas)
 			}
 		}
 		if n := len(pods(api)); n != 190 {

@@ -24,7 +24,8 @@ func replicationController(n int32) *corev1.ReplicationController {
 	}
 }
 
-// withBoth runs a test against the controllers of both kinds; creations of pods fail while down is set.
+// withBoth runs a test with the controllers of ReplicaSets and ReplicationControllers. Creations of pods fail while
+// down is set.
 func withBoth(t *testing.T, test func(t *testing.T, api *apitest.API, down *atomic.Bool)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +52,7 @@ func controller(t *testing.T, api *apitest.API) *corev1.ReplicationController {
 	t.Helper()
 	rc, ok := apitest.Get[*corev1.ReplicationController](api, "default", "web")
 	if !ok {
-		t.Fatal("the ReplicationController is gone")
+		t.Fatal("the ReplicationController does not exist")
 	}
 	return rc
 }
@@ -117,12 +118,12 @@ func TestReplicationControllerReportsFailure(t *testing.T) {
 		down.Store(false)
 		apitest.Settle(time.Minute)
 		if s := controller(t, api).Status; s.Replicas != 2 || len(s.Conditions) != 0 {
-			t.Errorf("after the fault: %+v", s)
+			t.Errorf("after the failure: %+v", s)
 		}
 	})
 }
 
-// Both kinds with one selector leave each other's pods alone.
+// A ReplicaSet and a ReplicationController with the same selector ignore each other's pods.
 func TestKindsOwnSeparatePods(t *testing.T) {
 	withBoth(t, func(t *testing.T, api *apitest.API, _ *atomic.Bool) {
 		api.Create(replicationController(2), replicaSet("web", 3))
@@ -132,7 +133,7 @@ func TestKindsOwnSeparatePods(t *testing.T) {
 			kinds[metav1.GetControllerOf(p).Kind]++
 		}
 		if kinds["ReplicaSet"] != 3 || kinds["ReplicationController"] != 2 {
-			t.Errorf("%v", kinds)
+			t.Errorf("pods by kind of owner: %v, want 3 of the ReplicaSet, 2 of the ReplicationController", kinds)
 		}
 	})
 }

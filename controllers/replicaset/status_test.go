@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// victim is a running pod that has been ready for an hour; then changed.
+// victim is a running pod that has been ready for an hour; change may modify it.
 func victim(uid string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
@@ -58,9 +58,9 @@ func TestStatus(t *testing.T) {
 	rs.Status = s
 	if again := statusOf(rs, pods, nil, errors.New("quota, still"),
 		now.Add(time.Hour)); again.Conditions[0] != s.Conditions[0] {
-		t.Error("condition written again for the same reason")
+		t.Error("the condition changed although its reason did not")
 	}
 	if healed := statusOf(rs, pods, nil, nil, now); len(healed.Conditions) != 0 {
-		t.Errorf("conditions left: %+v", healed.Conditions)
+		t.Errorf("conditions after recovery: %+v", healed.Conditions)
 	}
 }

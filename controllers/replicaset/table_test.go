@@ -20,14 +20,14 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// cluster is an API in which creations and deletions of pods can fail. Pods are named by what happens to them.
+// cluster is an API with the controller, whose creations and deletions of pods can fail.
 type cluster struct {
 	*apitest.API
-	creations, deletions atomic.Int64 // tried
+	creations, deletions atomic.Int64 // attempts
 	broken               atomic.Pointer[error]
 }
 
-// breaking is the client of the controller.
+// breaking is the client of the controller. It counts creations and deletions, and fails them while broken is set.
 type breaking struct {
 	client.Client
 	c *cluster
@@ -59,7 +59,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// add stores a running pod of an owner, or an orphan, that has the label app=web and is on a node.
+// add creates a running pod with the label app=web on a node; without owner the pod is an orphan.
 func (c *cluster) add(name, owner, node string, change ...func(*corev1.Pod)) {
 	p := apitest.Pod("default", name, func(p *corev1.Pod) {
 		p.Labels, p.Spec.NodeName = map[string]string{"app": "web"}, node
@@ -80,8 +80,8 @@ func (c *cluster) set(name string, change func(*appsv1.ReplicaSet)) {
 	apitest.Change(c.API, replicaSet(name, 0), "", change)
 }
 
-// state prints the ReplicaSets with their pods, terminating ones with -, and the orphans. Pods that the controller
-// created are counted.
+// state formats each ReplicaSet with its pods, and the orphans: - marks a terminating pod, "2 new" counts pods that the
+// controller created.
 func (c *cluster) state() string {
 	owners, names := map[string][]string{}, map[string]string{}
 	for _, rs := range apitest.List[*appsv1.ReplicaSet](c.API, "default") {
@@ -122,7 +122,7 @@ func replicas(n int32) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n }
 }
 
-// sets returns a step that creates ReplicaSets of n pods labelled app=web.
+// sets returns a step that creates ReplicaSets of n pods with the label app=web.
 func sets(n int32, names ...string) func(*cluster) {
 	return func(c *cluster) {
 		for _, name := range names {
@@ -133,7 +133,7 @@ func sets(n int32, names ...string) func(*cluster) {
 	}
 }
 
-// TestReplicaSets tests what a ReplicaSet does with its pods; after each step the pods are compared.
+// TestReplicaSets compares the pods of ReplicaSets after each step.
 func TestReplicaSets(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -151,21 +151,21 @@ func TestReplicaSets(t *testing.T) {
 	}
 	forbidden := apierrors.NewForbidden(corev1.Resource("pods"), "", fmt.Errorf("exceeded quota"))
 	for name, steps := range map[string][]step{
-		"no replicas":                  {{sets(0, "a"), "a="}},
-		"scaled from 0 and back":       {{sets(0, "a"), "a="}, {scaleTo("a", 2), "a=2 new"}, {scaleTo("a", 0), "a="}},
-		"the selector takes an orphan": {{add("x", "", ""), "=x"}, {sets(2, "a"), "a=1 new,x"}},
-		"a pod of another owner is not taken": {{func(c *cluster) {
+		"no replicas":            {{sets(0, "a"), "a="}},
+		"scaled from 0 and back": {{sets(0, "a"), "a="}, {scaleTo("a", 2), "a=2 new"}, {scaleTo("a", 0), "a="}},
+		"an orphan is adopted":   {{add("x", "", ""), "=x"}, {sets(2, "a"), "a=1 new,x"}},
+		"a pod of another owner is not adopted": {{func(c *cluster) {
 			c.add("x", "", "", func(p *corev1.Pod) {
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w",
 					Controller: new(true)}}
 			})
 		}, "other=x"}, {sets(1, "a"), "a=1 new other=x"}},
-		"an owner that is not a controller does not matter": {{func(c *cluster) {
+		"a pod with an owner that is not a controller is adopted": {{func(c *cluster) {
 			c.add("x", "", "", func(p *corev1.Pod) {
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 			})
 		}, "=x"}, {sets(1, "a"), "a=x"}},
-		"two with one selector: each has its own": {{sets(2, "a", "b"), "a=2 new b=2 new"}, {scaleTo("a", 0), "a= b=2 new"}},
+		"two with one selector own separate pods": {{sets(2, "a", "b"), "a=2 new b=2 new"}, {scaleTo("a", 0), "a= b=2 new"}},
 		"an orphan that both select has one owner": {{add("x", "", ""), "=x"}, {sets(1, "a"), "a=x"},
 			{sets(1, "b"), "a=x b=1 new"}},
 		"a pod without the label is released, replaced, and not adopted back": {
@@ -176,13 +176,13 @@ func TestReplicaSets(t *testing.T) {
 		},
 		"a released pod that gets the label back is surplus": {
 			{add("x", "", "n"), "=x"}, {sets(1, "a"), "a=x"}, {relabel("x", "debug"), "=x a=1 new"},
-			{relabel("x", "web"), "a=x"}, // the one without a node goes
+			{relabel("x", "web"), "a=x"}, // the pod without a node is deleted
 		},
 		"finished pods are replaced and stay": {
 			{sets(1, "a"), "a=1 new"}, {func(c *cluster) { c.Phase(pods(c.API)[0], corev1.PodSucceeded, false) }, "a=2 new"},
 			{scaleTo("a", 0), "a=1 new"},
 		},
-		"a finished orphan is not taken": {
+		"a finished orphan is not adopted": {
 			{func(c *cluster) { c.add("x", "", ""); c.Phase(apitest.Pod("default", "x"), corev1.PodFailed, false) }, "=x"},
 			{sets(1, "a"), "=x a=1 new"},
 		},
@@ -191,7 +191,7 @@ func TestReplicaSets(t *testing.T) {
 				"a=-x,1 new"},
 			{func(c *cluster) { c.EndPods("default") }, "a=1 new"},
 		},
-		"while it is deleted in the foreground it creates, adopts and releases nothing": {
+		"during its foreground deletion it creates, adopts and releases no pods": {
 			{add("x", "", "n"), "=x"}, {sets(1, "a"), "a=x"},
 			{func(c *cluster) { c.Delete(replicaSet("a", 0), metav1.DeletePropagationForeground) }, "a=x"},
 			{add("y", "", "n"), "=y a=x"},
@@ -199,9 +199,9 @@ func TestReplicaSets(t *testing.T) {
 			{add("z", "a", "n"), "=y a=z"},
 			{relabel("z", "debug"), "=y a=z"},
 		},
-		"another one of the same name takes over orphans": {
+		"a new one of the same name adopts orphans": {
 			{sets(2, "a"), "a=2 new"},
-			// no garbage collector here
+			// no garbage collector runs, so the test orphans the pods itself
 			{func(c *cluster) { c.Delete(replicaSet("a", 0), metav1.DeletePropagationOrphan) }, "a=2 new"},
 			{func(c *cluster) {
 				for _, p := range pods(c.API) {
@@ -211,16 +211,16 @@ func TestReplicaSets(t *testing.T) {
 			}, "=2 new"},
 			{sets(3, "a"), "a=3 new"},
 		},
-		"what it could not create it creates later": {
+		"failed creations are retried": {
 			{func(c *cluster) { c.fail(forbidden) }, ""}, {sets(3, "a"), "a="},
 			{func(c *cluster) { c.heal(); apitest.Settle(time.Minute) }, "a=3 new"},
 		},
-		"what it could not delete it deletes later": {
+		"failed deletions are retried": {
 			{sets(3, "a"), "a=3 new"}, {func(c *cluster) { c.fail(forbidden) }, "a=3 new"}, {scaleTo("a", 1), "a=3 new"},
 			{func(c *cluster) { c.heal(); apitest.Settle(time.Minute) }, "a=1 new"},
 		},
-		// The order of deletion, where it depends on more than the pod.
-		"the pod on the node with most pods of the Deployment goes, though it is older": {
+		// The order of deletion depends also on pods of the Deployment's other ReplicaSets.
+		"the pod on the node with most pods of the Deployment is deleted, although it is older": {
 			{add("x", "", "n1"), "=x"}, {func(c *cluster) { apitest.Settle(time.Hour) }, "=x"}, {add("y", "", "n2"), "=x,y"},
 			{sets(2, "a"), "a=x,y"},
 			{func(c *cluster) {
@@ -253,7 +253,7 @@ func TestReplicaSets(t *testing.T) {
 	}
 }
 
-// TestFailures counts the requests of a ReplicaSet while creations and deletions fail, and checks its condition.
+// TestFailures counts attempts while creations and deletions fail, and checks the condition ReplicaFailure.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -276,12 +276,12 @@ func TestFailures(t *testing.T) {
 		c.Create(replicaSet("web", 100))
 		synctest.Wait()
 		if n := c.creations.Load(); n != 2 {
-			t.Errorf("%d creations tried at first, want one, and one after the condition was written", n)
+			t.Errorf("%d attempts to create a pod, want 2: one, and one after the write of the condition", n)
 		}
 		condition("nothing created", "FailedCreate", "full")
 		c.heal()
 		apitest.Settle(time.Minute)
-		condition("healed", "", "")
+		condition("recovered", "", "")
 		if n := len(pods(c.API)); n != 100 {
 			t.Errorf("%d pods", n)
 		}
@@ -292,18 +292,18 @@ func TestFailures(t *testing.T) {
 		synctest.Wait()
 		condition("nothing deleted", "FailedDelete", "read only\nread only")
 		if s := get(t, c.API, "web").Status; s.Replicas != 100 {
-			t.Errorf("%d replicas though no pod was deleted", s.Replicas)
+			t.Errorf("%d replicas although no pod was deleted", s.Replicas)
 		}
 		scale(c.API, "web", 101)
 		synctest.Wait()
 		condition("another failure", "FailedCreate", "read only")
 		c.heal()
 		apitest.Settle(time.Minute)
-		condition("healed again", "", "")
+		condition("recovered again", "", "")
 	})
 }
 
-// TestBecomesAvailable at the second at which each pod has been ready for minReadySeconds.
+// TestBecomesAvailable tests that each pod becomes available when it has been ready for minReadySeconds.
 func TestBecomesAvailable(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		rs := replicaSet("web", 2)
@@ -333,17 +333,17 @@ func TestBecomesAvailable(t *testing.T) {
 			apitest.Change(api, rs, "", func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = n })
 		}
 		minReady(100)
-		available("it must be longer", 0)
+		available("minReadySeconds 100", 0)
 		time.Sleep(20 * time.Second)
 		available("100 s", 1)
 		minReady(0)
-		available("it need not be", 2)
+		available("minReadySeconds 0", 2)
 		api.Phase(first, corev1.PodRunning, false)
 		available("not ready", 1)
 	})
 }
 
-// A ReplicaSet that replaces another of the same name creates its own pods, even if the watch is late.
+// A ReplicaSet that replaces another one of the same name creates its own pods, even if the watch of pods is late.
 func TestReplacedByItsName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestReplacedByItsName(t *testing.T) {
 			owners[metav1.IsControlledBy(p, get(t, api, "web"))]++
 		}
 		if owners[true] != 2 || owners[false] != 3 {
-			t.Errorf("%d pods of its own and %d of the former, want 2 and 3", owners[true], owners[false])
+			t.Errorf("%d pods of the new ReplicaSet, %d of the deleted one, want 2 and 3", owners[true], owners[false])
 		}
 	})
 }

@@ -38,7 +38,7 @@ func newClaim(name string) *resourcev1.ResourceClaim {
 	}
 }
 
-// with names the pod's claims: of a template, or a claim that exists.
+// with adds a claim from a template ("generated") and a claim by name ("named") to the pod, each unless it is empty.
 func with(template, claim string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if template != "" {
@@ -52,7 +52,7 @@ func with(template, claim string) func(*corev1.Pod) {
 	}
 }
 
-// allocate does what the scheduler does.
+// allocate sets finalizer, allocation and reservations of a claim, as the scheduler does.
 func allocate(api *apitest.API, name string, pods ...*corev1.Pod) {
 	claim := apitest.Existing[*resourcev1.ResourceClaim](api, "default", name)
 	apitest.Change(api, claim, "", func(c *resourcev1.ResourceClaim) { c.Finalizers = []string{resourcev1.Finalizer} })
@@ -67,7 +67,7 @@ func allocate(api *apitest.API, name string, pods ...*corev1.Pod) {
 	})
 }
 
-// state describes a claim: who reserves it, and what else it has.
+// state formats a claim: the pods in reservedFor, "allocated", and "protected" if it has finalizers.
 func state(api *apitest.API, name string) string {
 	c, ok := apitest.Get[*resourcev1.ResourceClaim](api, "default", name)
 	if !ok {
@@ -109,7 +109,7 @@ func TestPodOwnsTheClaimOfItsTemplate(t *testing.T) {
 		api.Delete(c, "")
 		synctest.Wait()
 		if again := apitest.List[*resourcev1.ResourceClaim](api, ""); len(again) != 1 || again[0].UID == c.UID {
-			t.Errorf("a deleted claim is not created again: %+v", again)
+			t.Errorf("the deleted claim was not recreated: %+v", again)
 		}
 	})
 }
@@ -133,7 +133,7 @@ func TestPodWaitsForItsTemplate(t *testing.T) {
 	})
 }
 
-// A claim whose name was not written to the pod's status, because the process was killed, is found again.
+// The controller finds a claim that it had created before it was killed, although the pod's status lacks the name.
 func TestClaimIsNotCreatedTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,12 +167,12 @@ func TestReservationsEndWithTheirPods(t *testing.T) {
 		ends     []string
 		want     string
 	}{
-		"all run":            {[]string{"a", "b"}, finish, nil, "a b allocated protected"},
-		"one has ended":      {[]string{"a", "b"}, finish, []string{"a"}, "b allocated protected"},
-		"one is gone":        {[]string{"a", "b"}, remove, []string{"b"}, "a allocated protected"},
-		"all have ended":     {[]string{"a", "b"}, finish, []string{"a", "b"}, ""},
-		"all are gone":       {[]string{"a"}, remove, []string{"a"}, ""},
-		"reserved by nobody": {nil, finish, []string{"a"}, "allocated protected"},
+		"all run":         {[]string{"a", "b"}, finish, nil, "a b allocated protected"},
+		"one has ended":   {[]string{"a", "b"}, finish, []string{"a"}, "b allocated protected"},
+		"one is deleted":  {[]string{"a", "b"}, remove, []string{"b"}, "a allocated protected"},
+		"all have ended":  {[]string{"a", "b"}, finish, []string{"a", "b"}, ""},
+		"all are deleted": {[]string{"a"}, remove, []string{"a"}, ""},
+		"not reserved":    {nil, finish, []string{"a"}, "allocated protected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func TestReservationsEndWithTheirPods(t *testing.T) {
 	}
 }
 
-// Changes while the controller does not run are handled at its start.
+// At its start the controller removes reservations of pods that were deleted or replaced meanwhile.
 func TestClaimsAreReleasedAfterARestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestGeneratedClaimsOfFinishedPodsAreDeleted(t *testing.T) {
 	})
 }
 
-// A claim in use is deleted when its last pod has ended.
+// A deleted claim that is in use remains until its last pod has ended.
 func TestDeletedClaimWaitsForItsPods(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestDeletedClaimWaitsForItsPods(t *testing.T) {
 	})
 }
 
-// A pod that another client has bound gets its allocated claims reserved.
+// The controller reserves an allocated claim for a pod that another client has bound.
 func TestBoundPodReservesItsClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

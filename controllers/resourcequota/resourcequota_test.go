@@ -97,7 +97,7 @@ func TestWritesAtMostOncePerSecond(t *testing.T) {
 		api.Create(quotaOf("q", map[corev1.ResourceName]string{"configmaps": "100"}))
 		apitest.Settle(time.Second)
 		before := api.Store.Revision()
-		for i := range 50 { // within half a second
+		for i := range 50 { // half a second in total
 			api.Create(configMap(fmt.Sprint("c", i)))
 			apitest.Settle(10 * time.Millisecond)
 		}
@@ -110,7 +110,7 @@ func TestWritesAtMostOncePerSecond(t *testing.T) {
 		apitest.Change(api, configMap("c0"), "", func(c *corev1.ConfigMap) { c.Data = map[string]string{"a": "b"} })
 		apitest.Settle(time.Hour)
 		if n := api.Store.Revision() - before; n != 1 {
-			t.Errorf("%d writes for a change that uses nothing more", n-1)
+			t.Errorf("%d writes after a change that does not change the usage", n-1)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// watching counts the watches that are open, by resource.
+// watching counts the open watches by resource.
 type watching struct {
 	client.Client
 

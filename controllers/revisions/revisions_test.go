@@ -52,7 +52,7 @@ func (r *fixture) all() []*appsv1.ControllerRevision {
 	return apitest.List[*appsv1.ControllerRevision](r.API, "default")
 }
 
-// sync gives the template an image and syncs.
+// sync sets the image of the template and calls Sync.
 func (r *fixture) sync(image string, known []*appsv1.ControllerRevision) revisions.History {
 	r.T.Helper()
 	r.template.Spec.Containers[0].Image = image
@@ -76,10 +76,10 @@ func TestRevisionsAreNumbered(t *testing.T) {
 		t.Errorf("the first revision is %+v", first)
 	}
 	if again := r.sync("v1", r.all()).Current; again.ResourceVersion != first.ResourceVersion {
-		t.Error("a sync of the same template wrote something")
+		t.Error("a sync without a change wrote")
 	}
 	if unseen := r.sync("v1", nil).Current; unseen.UID != first.UID {
-		t.Error("a revision that the index lacks was created again")
+		t.Error("Sync created a revision that exists but is missing in the index")
 	}
 	r.sync("v2", r.all())
 	h := r.sync("v3", r.all())
@@ -122,7 +122,7 @@ func TestOrphansAreAdopted(t *testing.T) {
 	}
 	apitest.Change(r.API, first, "", func(c *appsv1.ControllerRevision) { c.Labels = nil })
 	if h := r.sync("v2", r.all()); len(h.Others) != 0 || h.Current.Revision != 1 {
-		t.Errorf("a revision that is not selected was kept: %+v", h.Others)
+		t.Errorf("a revision that the selector does not match is in the history: %+v", h.Others)
 	}
 }
 
@@ -133,12 +133,12 @@ func TestTrim(t *testing.T) {
 		live string // image
 		want int
 	}{
-		"none":                  {5, "", 5},
-		"oldest first":          {2, "", 2},
-		"what is live stays":    {2, "v0", 3},
-		"negative keeps all":    {-1, "", 5},
-		"zero keeps only live":  {0, "v3", 1},
-		"zero keeps none (old)": {0, "", 0},
+		"none":                 {5, "", 5},
+		"oldest first":         {2, "", 2},
+		"live ones are kept":   {2, "v0", 3},
+		"negative keeps all":   {-1, "", 5},
+		"zero keeps only live": {0, "v3", 1},
+		"zero keeps none":      {0, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,7 +156,7 @@ func TestTrim(t *testing.T) {
 			}
 			left := r.sync("now", r.all()).Others
 			if len(left) != c.want {
-				t.Fatalf("%d left, want %d", len(left), c.want)
+				t.Fatalf("%d revisions left, want %d", len(left), c.want)
 			}
 			for i := range left {
 				if want := int64(5 - i); left[len(left)-1-i].Revision != want && c.live == "" {

@@ -31,10 +31,10 @@ func TestPublishesAndRepairs(t *testing.T) {
 		published("new namespace")
 		if cm, ok := apitest.Get[*corev1.ConfigMap](api, metav1.NamespaceSystem, clientCA); !ok ||
 			cm.Data["client-ca-file"] != "pem" {
-			t.Errorf("for other API servers: %v %+v", ok, cm)
+			t.Errorf("ConfigMap for aggregated API servers: %v %+v", ok, cm)
 		}
 		if _, ok := apitest.Get[*corev1.ConfigMap](api, "new", clientCA); ok {
-			t.Error("every namespace has the ConfigMap for other API servers")
+			t.Error("the ConfigMap for aggregated API servers exists in another namespace")
 		}
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: rootCA}}
 		apitest.Change(api, cm, "", func(c *corev1.ConfigMap) { c.Data = map[string]string{"ca.crt": "forged", "x": "y"} })

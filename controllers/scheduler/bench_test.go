@@ -24,7 +24,7 @@ import (
 	"monopod/store/bolt"
 )
 
-// benchAPI is the registry over a durable store.
+// benchAPI returns a registry over a bbolt file.
 func benchAPI(b *testing.B) client.Client {
 	resources := registry.Resources()
 	s, err := bolt.Open(filepath.Join(b.TempDir(), "state.db"), store.Config{Kind: registry.Kinds(resources)})
@@ -39,7 +39,7 @@ func benchAPI(b *testing.B) client.Client {
 	return r
 }
 
-// each calls f for 0…n−1 from as many goroutines as given, and returns the time that took.
+// each calls f for 0 to n-1 from a number of goroutines, and returns the duration.
 func each(b *testing.B, n, goroutines int, f func(i int) error) time.Duration {
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -79,7 +79,7 @@ func benchNodes(b *testing.B, api client.Client, n int) {
 	})
 }
 
-// cpuTime is what the process has used.
+// cpuTime returns the user and system CPU time of this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -93,8 +93,8 @@ type noEvents struct{}
 
 func (noEvents) Eventf(client.Object, string, string, string, ...any) {}
 
-// benchBinds measures binding pods that exist before the scheduler starts, and as many concurrent writes of the same
-// bindings without a scheduler.
+// benchBinds measures the binding of pods that exist before the scheduler starts. For comparison ("limit") it measures
+// the same number of concurrent bindings without a scheduler.
 func benchBinds(b *testing.B, nodes, pods int, change func(i int, p *corev1.Pod)) {
 	for b.Loop() {
 		api := benchAPI(b)
@@ -161,8 +161,8 @@ func benchBinds(b *testing.B, nodes, pods int, change func(i int, p *corev1.Pod)
 // BenchmarkBind measures the binding of 5,000 pods to one node.
 func BenchmarkBind(b *testing.B) { benchBinds(b, 1, 5000, func(int, *corev1.Pod) {}) }
 
-// BenchmarkBindMany measures the binding of 5,000 pods to 1,000 nodes: plain ones, and ones of 50 applications that
-// spread over zones and avoid each other on a node.
+// BenchmarkBindMany measures the binding of 5,000 pods to 1,000 nodes: plain pods, and pods of 50 applications with
+// topology spread constraints over zones and anti-affinity on a node.
 func BenchmarkBindMany(b *testing.B) {
 	b.Run("plain", func(b *testing.B) { benchBinds(b, 1000, 5000, func(int, *corev1.Pod) {}) })
 	b.Run("spread", func(b *testing.B) {

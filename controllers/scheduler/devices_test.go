@@ -38,14 +38,14 @@ func deviceClass(t *testing.T, name, spec string) *resourcev1.DeviceClass {
 	return object(t, &resourcev1.DeviceClass{}, "DeviceClass", name, spec)
 }
 
-// slice has devices of the driver d.example.com on a node, in a pool of the same name.
+// slice publishes devices of the driver d.example.com on a node, in a pool that has the name of the node.
 func slice(t *testing.T, node, devices string) *resourcev1.ResourceSlice {
 	return object(t, &resourcev1.ResourceSlice{}, "ResourceSlice", "slice-"+node,
 		"driver: d.example.com, nodeName: "+node+", pool: {name: "+node+", resourceSliceCount: 1, generation: 1}, devices: ["+
 			devices+"]")
 }
 
-// claiming makes a pod use resource claims.
+// claiming adds resource claims to a pod.
 func claiming(names ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for i, name := range names {
@@ -55,10 +55,10 @@ func claiming(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// backoffs is longer than a pod waits after it was refused.
+// backoffs is longer than the maximum backoff of a pod.
 const backoffs = 15 * time.Second
 
-// has describes a claim: its devices and the pods that reserve it.
+// has formats a claim: its devices by request, and the pods in reservedFor.
 func has(api *apitest.API, claim string) string {
 	c := apitest.Existing[*resourcev1.ResourceClaim](api, "default", claim)
 	var parts []string
@@ -77,7 +77,7 @@ func has(api *apitest.API, claim string) string {
 	return strings.Join(parts, " ")
 }
 
-// placed is the node of a pod, or why it has none.
+// placed returns the node of a pod, or the message of its condition PodScheduled.
 func placed(api *apitest.API, pod string) string {
 	p := apitest.Existing[*corev1.Pod](api, "default", pod)
 	if p.Spec.NodeName != "" {
@@ -110,7 +110,7 @@ func TestDevicesOfClaims(t *testing.T) {
 		one    = "requests: [{name: r, exactly: {deviceClassName: any}}]"
 	)
 	for name, c := range map[string]struct {
-		claim, want string // a part of what is said of a pod without a node
+		claim, want string // want is the allocation, or a part of the message of an unscheduled pod
 		devices     []string
 	}{
 		"the first":    {claim: one, want: "r=small for p"},
@@ -120,7 +120,7 @@ func TestDevicesOfClaims(t *testing.T) {
 		"by capacity": {claim: selected(`device.capacity["d.example.com"].memory.isGreaterThan(quantity("2Gi"))`),
 			want: "r=large for p"},
 		"of another driver": {claim: selected(`device.driver == "e.example.com"`), want: cannot},
-		"missing attribute": {claim: selected(`device.attributes["d.example.com"].color == "red"`),
+		"an attribute is missing": {claim: selected(`device.attributes["d.example.com"].color == "red"`),
 			want: "no such key: color"},
 		"by class": {claim: "requests: [{name: r, exactly: {deviceClassName: big}}]", want: "r=large for p"},
 		"unknown class": {claim: "requests: [{name: r, exactly: {deviceClassName: none}}]",
@@ -138,14 +138,14 @@ func TestDevicesOfClaims(t *testing.T) {
 			"{name: any, deviceClassName: any}]}]", want: "r/big=large for p"},
 		"second alternative": {claim: "requests: [{name: r, firstAvailable: [{name: big, deviceClassName: big, " +
 			"count: 3}, {name: any, deviceClassName: any}]}]", want: "r/any=small for p"},
-		"same attribute": {claim: "requests: [{name: r, exactly: {deviceClassName: big, count: 2}}], " +
+		"different attributes": {claim: "requests: [{name: r, exactly: {deviceClassName: big, count: 2}}], " +
 			"constraints: [{matchAttribute: vendor.example.com/card}]", want: cannot},
-		"same attribute, found": {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 2}}], " +
+		"the same attribute": {claim: "requests: [{name: r, exactly: {deviceClassName: any, count: 2}}], " +
 			"constraints: [{matchAttribute: vendor.example.com/card}]", want: "r=large r=small for p"},
 		"tainted": {claim: one, devices: []string{sick}, want: cannot},
 		"tolerated": {claim: "requests: [{name: r, exactly: {deviceClassName: any, " +
 			"tolerations: [{operator: Exists}]}}]", devices: []string{sick}, want: "r=sick for p"},
-		"toleration of another": {claim: "requests: [{name: r, exactly: {deviceClassName: any, " +
+		"another taint tolerated": {claim: "requests: [{name: r, exactly: {deviceClassName: any, " +
 			"tolerations: [{key: d.example.com/hot, operator: Exists}]}}]", devices: []string{sick}, want: cannot},
 		"no devices": {claim: one, devices: []string{}, want: cannot},
 	} {
@@ -174,7 +174,7 @@ func TestDevicesOfClaims(t *testing.T) {
 	}
 }
 
-// A rule taints devices, until it is gone.
+// A DeviceTaintRule taints devices until it is deleted.
 func TestRulesTaintDevices(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestRulesTaintDevices(t *testing.T) {
 	})
 }
 
-// Two pods want the same device, at the same time: one waits until the claim of the other has lost it.
+// If two pods need the same device, the second pod waits until the first one's claim is deallocated.
 func TestPodWaitsForADevice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestPodWaitsForADevice(t *testing.T) {
 	})
 }
 
-// A pod is scheduled when what it lacks arrives: its claim, the class, the devices, a device without a taint.
+// A waiting pod is scheduled after the creation of its claim, device class or slice, and after the removal of a taint.
 func TestChangesThatPodsWithClaimsWaitFor(t *testing.T) {
 	t.Parallel()
 	one := "requests: [{name: r, exactly: {deviceClassName: any}}]"
@@ -301,7 +301,7 @@ func TestChangesThatPodsWithClaimsWaitFor(t *testing.T) {
 	}
 }
 
-// Two pods share the devices of a claim on the node where they are.
+// Two pods that share a claim are bound to the node of its devices.
 func TestPodsShareAClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -321,7 +321,7 @@ func TestPodsShareAClaim(t *testing.T) {
 	})
 }
 
-// The claim of a template is created after the pod.
+// A pod waits until the claim of its ResourceClaimTemplate exists.
 func TestPodWaitsForTheClaimOfItsTemplate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestPodWaitsForTheClaimOfItsTemplate(t *testing.T) {
 	})
 }
 
-// Devices on a deleted node are deallocated, if no other pod uses them.
+// The scheduler deallocates a claim whose devices are on another node, unless another pod uses it.
 func TestDevicesOfAnotherNodeAreGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -379,7 +379,7 @@ func TestDevicesOfAnotherNodeAreGivenBack(t *testing.T) {
 	})
 }
 
-// Many pods compete for few devices: no device is allocated twice, and every pod runs once the previous ones have
+// If many pods compete for few devices, no device is allocated twice, and every pod gets one when earlier pods have
 // ended.
 func TestDevicesAreNeverGivenTwice(t *testing.T) {
 	t.Parallel()
@@ -412,7 +412,7 @@ func TestDevicesAreNeverGivenTwice(t *testing.T) {
 				used[device] = c.Name
 			}
 			if len(used) != devices {
-				t.Fatalf("%d devices are used", len(used))
+				t.Fatalf("%d devices are allocated", len(used))
 			}
 			for _, name := range used {
 				api.EndPod(apitest.Existing[*corev1.Pod](api, "default", name))
@@ -424,7 +424,7 @@ func TestDevicesAreNeverGivenTwice(t *testing.T) {
 		}
 		apitest.Settle(backoffs)
 		if left := apitest.List[*resourcev1.ResourceClaim](api, "default"); len(left) != 0 {
-			t.Errorf("%d claims have never had devices", len(left))
+			t.Errorf("%d claims were never allocated", len(left))
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// wanting makes the first container of a pod request an extended resource.
+// wanting sets the request of the first container to an amount of an extended resource.
 func wanting(name string, n int64) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		q := corev1.ResourceList{corev1.ResourceName(name): *resource.NewQuantity(n, resource.DecimalSI)}
@@ -25,7 +25,7 @@ func wanting(name string, n int64) func(*corev1.Pod) {
 	}
 }
 
-// special describes the claim for a pod's extended resources, and what the pod's status says of it.
+// special formats the pod's extendedResourceClaimStatus and the claim that it names.
 func special(api *apitest.API, pod string) string {
 	st := apitest.Existing[*corev1.Pod](api, "default", pod).Status.ExtendedResourceClaimStatus
 	if st == nil {
@@ -89,7 +89,8 @@ func TestExtendedResourcesFromDevices(t *testing.T) {
 	}
 }
 
-// A claim that was created before the process was killed is replaced, and a pod waits for the class of its resource.
+// A pod waits for the device class of its extended resource. The scheduler replaces a claim that an interrupted attempt
+// created.
 func TestClaimsForExtendedResourcesAreReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestClaimsForExtendedResourcesAreReplaced(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		if _, ok := apitest.Get[*resourcev1.ResourceClaim](api, "default", "stale"); ok {
-			t.Error("the claim of the interrupted attempt is still there")
+			t.Error("the claim of the interrupted attempt was not deleted")
 		}
 	})
 }
@@ -122,7 +123,7 @@ const (
 	slower = "{name: slower, bindingConditions: [d.example.com/ready], bindingFailureConditions: [d.example.com/failed]}"
 )
 
-// report writes a condition of the device that a claim has.
+// report sets a condition of the claim's device.
 func report(api *apitest.API, claim, condition string) {
 	apitest.Change(api, apitest.Existing[*resourcev1.ResourceClaim](api, "default", claim), "status",
 		func(c *resourcev1.ResourceClaim) {
@@ -133,7 +134,8 @@ func report(api *apitest.API, claim, condition string) {
 		})
 }
 
-// A pod is bound when its device is ready. If that fails or takes too long, the device is deallocated.
+// A pod is bound when the binding conditions of its device are true. If one fails or the timeout ends, the device is
+// deallocated, and the pod gets another one.
 func TestPodWaitsUntilItsDeviceIsReady(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(api *apitest.API, other func()){
@@ -171,7 +173,7 @@ func TestPodWaitsUntilItsDeviceIsReady(t *testing.T) {
 	}
 }
 
-// The process is restarted while a pod waits for its device.
+// A pod that waits for its device keeps it when the process is restarted.
 func TestWaitForADeviceGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +202,7 @@ func TestWaitForADeviceGoesOnAfterARestart(t *testing.T) {
 	})
 }
 
-// Init containers use the devices of containers that start later, and share what they need beyond them.
+// Init containers use the devices of later containers. Init containers that need more share the additional devices.
 func TestRequestsOfContainers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +233,7 @@ func TestRequestsOfContainers(t *testing.T) {
 		if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 			t.Errorf("%q", got)
 		}
-		// 1, 2 and 2 more for two init containers
+		// 1 for the sidecar, 2 for the container, 2 more for the init containers
 		if n := len(apitest.List[*resourcev1.ResourceClaim](api, "")[0].Status.Allocation.Devices.Results); n != 5 {
 			t.Errorf("%d devices", n)
 		}

@@ -12,7 +12,7 @@ func refOf(pod string) client.Ref {
 	return client.Ref{Resource: client.Pods, Namespace: "default", Name: pod}
 }
 
-// wants sets the requests of a pod.
+// wants sets the requests of the first container.
 func wants(kv ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		list := corev1.ResourceList{}
@@ -27,14 +27,14 @@ func app(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels = map[string]string{"app": name} }
 }
 
-// together requires a pod of an app in the same domain.
+// together adds an affinity to pods of an app, over the node label disk.
 func together(with string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(with)}}
 	}
 }
 
-// apart excludes pods of an app from the same domain.
+// apart adds an anti-affinity to pods of an app, over the node label disk.
 func apart(from string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(from)}}

@@ -14,7 +14,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// class is a PriorityClass.
+// class returns a PriorityClass.
 func class(name string, value int32, policy corev1.PreemptionPolicy) *schedulingv1.PriorityClass {
 	return &schedulingv1.PriorityClass{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1",
 		Kind: "PriorityClass"},
@@ -25,7 +25,7 @@ func of(class string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.PriorityClassName = class }
 }
 
-// running makes the agent's part of a pod: it runs, and ends some time after it was deleted.
+// running sets the status of running pods, as the agent does.
 func running(api *apitest.API, names ...string) {
 	for _, name := range names {
 		apitest.Change(api, apitest.Pod("default", name), "status", func(p *corev1.Pod) {
@@ -35,7 +35,7 @@ func running(api *apitest.API, names ...string) {
 	}
 }
 
-// ended removes a pod that is being deleted.
+// ended completes the deletion of a pod.
 func ended(api *apitest.API, name string) {
 	if _, err := api.Client.Delete(api.T.Context(), refOf(name),
 		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
@@ -63,7 +63,7 @@ func TestPreemptorIsNominated(t *testing.T) {
 			t.Errorf("nominated for %q, message %q", p.Status.NominatedNodeName, whyNot(api, "p"))
 		}
 		if !deleting(api, "a") || deleting(api, "b") {
-			t.Fatal("did not delete the less important pod")
+			t.Fatal("the pod with the lower priority is not being deleted")
 		}
 		victim, _ := apitest.Get[*corev1.Pod](api, "default", "a")
 		c := podstate.Condition(victim, corev1.DisruptionTarget)
@@ -74,7 +74,7 @@ func TestPreemptorIsNominated(t *testing.T) {
 		if n := api.Events.Count(); n["Preempted"] != 1 || n["FailedScheduling"] != 1 {
 			t.Errorf("events %v", n)
 		}
-		// The room is the pod's: a less important one does not take it.
+		// The resources stay reserved for the preemptor: a pod of lower priority does not get them.
 		api.Create(apitest.Pod("default", "thief", wants("cpu", "2")))
 		synctest.Wait()
 		ended(api, "a")
@@ -102,7 +102,7 @@ func TestPreemptorWaitsForItsVictims(t *testing.T) {
 			func(p *corev1.Pod) { p.Labels = map[string]string{"new": "label"} })
 		apitest.Settle(time.Minute)
 		if deleting(api, "a") == deleting(api, "b") {
-			t.Errorf("deleting a: %t, b: %t; one is enough", deleting(api, "a"), deleting(api, "b"))
+			t.Errorf("deleting a: %t, b: %t; want one of them", deleting(api, "a"), deleting(api, "b"))
 		}
 		want := "0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to a terminating pod on the " +
 			"nominated node."

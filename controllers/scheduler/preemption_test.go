@@ -17,7 +17,7 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// pod has a name, a priority, CPUs and, after them, an app and how many minutes ago it started: "p 10 4 app 5".
+// pod parses name, priority, CPUs and optionally app and minutes since its start: "p 10 4 app 5".
 func pod(text string, change ...func(*corev1.Pod)) *corev1.Pod {
 	var name, app string
 	var priority int32
@@ -38,7 +38,7 @@ func pod(text string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// nodes are of 10 CPUs each: "a: x 1 4 | y 2 6" has two pods.
+// nodes builds a cluster of nodes with 10 CPUs each. "a: x 1 4 | y 2 6" is the node a with two pods.
 func nodes(lines ...string) *cluster.Cluster {
 	all := cluster.New()
 	for _, line := range lines {
@@ -62,7 +62,7 @@ func budget(app string, allowed int32) *policyv1.PodDisruptionBudget {
 		Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed}}
 }
 
-// find returns "node: victims", or why there is no candidate.
+// find returns "node: victims", or the reason why there are none.
 func find(all *cluster.Cluster, p *corev1.Pod, budgets ...*policyv1.PodDisruptionBudget) string {
 	chooser := &rules.Chooser{Rules: rules.All()}
 	finder := Finder{Chooser: chooser}
@@ -94,13 +94,13 @@ func TestFind(t *testing.T) {
 		want    string
 	}{
 		"one victim is enough":              {[]string{"a: x 1 5 | y 1 5"}, "p 9 5", nil, "a: y"},
-		"the least important of a node":     {[]string{"a: x 3 5 | y 1 5"}, "p 9 5", nil, "a: y"},
+		"the lowest priority":               {[]string{"a: x 3 5 | y 1 5"}, "p 9 5", nil, "a: y"},
 		"the younger of two":                {[]string{"a: old 1 5 - 50 | new 1 5 - 5"}, "p 9 5", nil, "a: new"},
 		"as many as needed":                 {[]string{"a: x 1 4 | y 2 4 | z 3 2"}, "p 9 8", nil, "a: y x"},
 		"a large one instead of small ones": {[]string{"a: x 1 6 | y 1 2 - 3 | z 1 2 - 4"}, "p 9 6", nil, "a: x"},
 		"none of the same priority": {[]string{"a: x 9 10"}, "p 9 5", nil,
 			"0/1 nodes are available: 1 No preemption victims found for incoming pod."},
-		"not enough even without them": {[]string{"a: x 1 5 | y 9 5"}, "p 9 8", nil,
+		"too few resources without them": {[]string{"a: x 1 5 | y 9 5"}, "p 9 8", nil,
 			"0/1 nodes are available: 1 Insufficient cpu."},
 		"more than the node has": {[]string{"a: x 1 5"}, "p 9 11", nil,
 			"0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
@@ -112,20 +112,20 @@ func TestFind(t *testing.T) {
 			[]*policyv1.PodDisruptionBudget{budget("kept", 1)}, "a: x"},
 		"1 a budget that allows one of two": {[]string{"a: x 1 5 kept | y 1 5 kept", "b: z 5 10"}, "p 9 10",
 			[]*policyv1.PodDisruptionBudget{budget("kept", 1)}, "b: z"},
-		"1 if all violate, the other rules": {[]string{"a: x 1 10 kept", "b: y 5 10 kept"}, "p 9 5",
+		"1 all budgets violated": {[]string{"a: x 1 10 kept", "b: y 5 10 kept"}, "p 9 5",
 			[]*policyv1.PodDisruptionBudget{budget("kept", 0)}, "a: x"},
-		"1 a protected pod stays if it can": {[]string{"a: x 1 5 kept | y 5 5"}, "p 9 5",
+		"1 a protected pod is avoided": {[]string{"a: x 1 5 kept | y 5 5"}, "p 9 5",
 			[]*policyv1.PodDisruptionBudget{budget("kept", 0)}, "a: y"},
-		"2 the lowest highest priority":     {[]string{"a: x 5 10", "b: y 4 5 | z 4 5"}, "p 9 10", nil, "b: y z"},
-		"3 the smallest sum of priorities":  {[]string{"a: x 5 5 | y 4 5", "b: v 5 5 | w 3 5"}, "p 9 10", nil, "b: v w"},
-		"3 a negative priority counts, too": {[]string{"a: x -1 5 | y -1 5", "b: z -1 10"}, "p 9 10", nil, "b: z"},
+		"2 the lowest highest priority":    {[]string{"a: x 5 10", "b: y 4 5 | z 4 5"}, "p 9 10", nil, "b: y z"},
+		"3 the smallest sum of priorities": {[]string{"a: x 5 5 | y 4 5", "b: v 5 5 | w 3 5"}, "p 9 10", nil, "b: v w"},
+		"3 negative priorities count":      {[]string{"a: x -1 5 | y -1 5", "b: z -1 10"}, "p 9 10", nil, "b: z"},
 		"4 fewest victims": {[]string{"a: x 5 4 | y -2147483648 3 | z -2147483648 3",
 			"b: v 5 5 | w -2147483648 5"}, "p 9 10", nil, "b: v w"},
 		"5 the victims that started last": {[]string{"a: x 5 10 - 50", "b: y 5 10 - 5"}, "p 9 10", nil, "b: y"},
 		"5 only those of the highest priority": {[]string{"a: x 5 5 - 5 | y 4 5 - 90", "b: v 5 5 - 50 | w 4 5 - 1"},
 			"p 9 10", nil, "a: x y"},
-		"a node with room needs no victim":       {[]string{"a: x 1 10", "b"}, "p 9 5", nil, "fits on b"},
-		"no nodes that preemption does not help": {[]string{"a: x 1 10", "b: y 2 1"}, "p 9 10", nil, "a: x"},
+		"a node with free resources":        {[]string{"a: x 1 10", "b"}, "p 9 5", nil, "fits on b"},
+		"preemption helps on one node only": {[]string{"a: x 1 10", "b: y 2 1"}, "p 9 10", nil, "a: x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := nodes(c.nodes...)
@@ -134,7 +134,7 @@ func TestFind(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 			if all.Pods() != before {
-				t.Errorf("%d pods are left of %d", all.Pods(), before)
+				t.Errorf("%d pods in the cluster afterwards, want %d", all.Pods(), before)
 			}
 		})
 	}
@@ -180,7 +180,7 @@ func TestIneligible(t *testing.T) {
 	p := pod("p 9 5")
 	all.Nominate(cluster.NewPod(p), "a")
 	if got := find(all, p); got != whyTerminating {
-		t.Errorf("a victim is going: %q", got)
+		t.Errorf("a victim is terminating: %q", got)
 	}
 	all.Nominate(cluster.NewPod(p), "b")
 	if got := find(all, p); !slices.Contains([]string{"a: x", "b: y"}, got) {
@@ -191,6 +191,6 @@ func TestIneligible(t *testing.T) {
 	moved.Spec.Unschedulable = true
 	all.SetNode(moved)
 	if got := find(all, p); got != "b: y" {
-		t.Errorf("its node became unusable: %q", got)
+		t.Errorf("its node was cordoned: %q", got)
 	}
 }

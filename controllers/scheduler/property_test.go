@@ -15,8 +15,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// world compares a running scheduler with a model without caches, queues and hints: at rest, every pod on a node fits
-// there with the others, and every pod without a node fits nowhere.
+// world compares a running scheduler with a model that has no caches, queues and hints: at rest, every bound pod fits
+// on its node together with the other pods, and no pending pod fits on any node.
 type world struct {
 	*apitest.API
 	t     *testing.T
@@ -25,7 +25,7 @@ type world struct {
 	log   []string
 }
 
-// fitsBy is the model: whether a pod may be on a node with the other pods there.
+// fitsBy is the model: it reports whether a pod fits on a node together with the other pods on it.
 func fitsBy(p *corev1.Pod, n *corev1.Node, others []*corev1.Pod) bool {
 	cpu, count := int64(0), 0
 	for _, o := range others {
@@ -154,7 +154,7 @@ func (w *world) check() {
 	}
 }
 
-// bound checks the pods that are on a node since the last check: each fits there with those that were before.
+// bound checks that each pod that was bound since before fits on its node together with the other pods.
 func (w *world) bound(before []*corev1.Pod) {
 	nodes := map[string]*corev1.Node{}
 	disks := map[string]string{}
@@ -204,7 +204,7 @@ func TestIdleWithoutPendingPods(t *testing.T) {
 		api.Create(apitest.Pod("default", "p"))
 		synctest.Wait()
 		before, worked := api.Store.Revision(), reconciles(api)
-		// What changes on a node all the time: heartbeats and the states of pods.
+		// Heartbeats of the node and status changes of pods.
 		for range 20 {
 			api.Ready("n", corev1.ConditionTrue)
 			api.Phase(apitest.Pod("default", "p"), corev1.PodRunning, true)
@@ -212,13 +212,13 @@ func TestIdleWithoutPendingPods(t *testing.T) {
 		}
 		apitest.Settle(24 * time.Hour)
 		if worked == 0 {
-			t.Error("reconciles are not counted")
+			t.Error("the metric counted no reconciles")
 		}
 		if n := reconciles(api) - worked; n != 0 {
 			t.Errorf("%d reconciles", n)
 		}
 		if writes := api.Store.Revision() - before; writes > 40 {
-			t.Errorf("%d writes, 40 of them the test's", writes)
+			t.Errorf("%d writes, want the 40 of the test", writes)
 		}
 	})
 }
@@ -244,7 +244,7 @@ func TestHeartbeatsWakeNoPendingPod(t *testing.T) {
 	})
 }
 
-// reconciles returns how many keys the scheduler has worked on.
+// reconciles returns the number of reconciles of the scheduler, from the metric.
 func reconciles(api *apitest.API) int {
 	families, err := api.Registry.Gather()
 	if err != nil {
@@ -255,6 +255,6 @@ func reconciles(api *apitest.API) int {
 			return int(f.Metric[0].Histogram.GetSampleCount())
 		}
 	}
-	api.T.Fatal("no metric of the queue")
+	api.T.Fatal("no metric workqueue_work_duration_seconds")
 	return 0
 }

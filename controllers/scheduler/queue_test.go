@@ -67,12 +67,12 @@ func TestWokenPodWaitsForItsBackoff(t *testing.T) {
 	q.Set(key("woken"), queuedPod("woken", 5), start)
 	q.Refused(q.Pop(), 1, start)
 	if q.Pop() != nil {
-		t.Fatal("a waiting pod was tried")
+		t.Fatal("Pop returned a pod that was not woken")
 	}
 	q.Set(key("new"), queuedPod("new", 0), start)
 	now := start.Add(time.Second / 2)
 	if keys := q.Wake(now, always); len(keys) != 1 || q.Get(key("woken")).State != Backoff {
-		t.Fatalf("woke %v, state %s", keys, q.Get(key("woken")).State)
+		t.Fatalf("woken: %v, state %s", keys, q.Get(key("woken")).State)
 	}
 	if after := q.After(key("woken"), now); after != time.Second/2 {
 		t.Errorf("active after %v", after)
@@ -85,9 +85,9 @@ func TestWokenPodWaitsForItsBackoff(t *testing.T) {
 func TestWokenPodAfterBackoffIsOrderedByPriority(t *testing.T) {
 	t.Parallel()
 	for name, wake := range map[string]func(q *Queue){
-		"woken then":        func(q *Queue) { q.Wake(start.Add(time.Second), always) },
-		"woken before":      func(q *Queue) { q.Wake(start, always); q.Due(key("woken"), start.Add(time.Second)) },
-		"not woken for 5 m": func(q *Queue) { q.Due(key("woken"), start.Add(MaxWait)) },
+		"woken after it":  func(q *Queue) { q.Wake(start.Add(time.Second), always) },
+		"woken during it": func(q *Queue) { q.Wake(start, always); q.Due(key("woken"), start.Add(time.Second)) },
+		"not woken":       func(q *Queue) { q.Due(key("woken"), start.Add(MaxWait)) },
 	} {
 		q := newQueue()
 		q.Set(key("woken"), queuedPod("woken", 5), start)
@@ -102,7 +102,7 @@ func TestWokenPodAfterBackoffIsOrderedByPriority(t *testing.T) {
 	q.Set(key("waits"), queuedPod("waits", 5), start)
 	q.Refused(q.Pop(), 1, start)
 	if q.Due(key("waits"), start.Add(MaxWait-1)); q.Pop() != nil {
-		t.Error("tried before 5 minutes had passed")
+		t.Error("Pop returned the pod before 5 minutes had passed")
 	}
 }
 
@@ -114,11 +114,11 @@ func TestFailedPodWaitsForItsBackoff(t *testing.T) {
 	q.Wake(start, always)
 	q.Due(key("a"), start.Add(time.Second-1))
 	if q.Pop() != nil || q.Len(Backoff) != 1 {
-		t.Fatal("tried in its backoff")
+		t.Fatal("Pop returned the pod during its backoff")
 	}
 	q.Due(key("a"), start.Add(time.Second))
 	if e := q.Pop(); e == nil || e.Attempts != 2 {
-		t.Errorf("not tried after its backoff: %+v", e)
+		t.Errorf("after the backoff: %+v", e)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestOnlyRejectingRulesAreAsked(t *testing.T) {
 	}
 	q.Wake(start.Add(time.Minute), func(_ *cluster.Pod, rejected rules.Set) bool { return rejected&2 != 0 })
 	if got := drain(q); got != "b" || q.Refusals(1) != 0 || q.Refusals(5) != 2 {
-		t.Errorf("woke %q, refusals %v", got, q.refused)
+		t.Errorf("woken: %q, refusals %v", got, q.refused)
 	}
 }
 
@@ -142,16 +142,16 @@ func TestGatedPodsAreNotTried(t *testing.T) {
 	t.Parallel()
 	q := newQueue()
 	if q.Set(key("a"), queuedPod("a", 0, "wait"), start); q.Pop() != nil || q.Len(Gated) != 1 {
-		t.Fatal("tried a gated pod")
+		t.Fatal("Pop returned a gated pod")
 	}
 	q.Wake(start.Add(time.Hour), always)
 	q.Due(key("a"), start.Add(time.Hour))
 	if q.Pop() != nil {
-		t.Fatal("woke a gated pod")
+		t.Fatal("Wake or Due made a gated pod active")
 	}
 	q.Set(key("a"), queuedPod("a", 0), start.Add(time.Hour))
 	if e := q.Pop(); e == nil || !e.Since.Equal(start.Add(time.Hour)) {
-		t.Errorf("%+v: the time behind the gate counts", e)
+		t.Errorf("%+v, want Since to be the removal of the gate", e)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestPodChangedDuringItsAttemptIsRetried(t *testing.T) {
 	e := q.Pop()
 	q.Set(key("a"), queuedPod("a", 7), start)
 	if q.Pop() != nil {
-		t.Fatal("tried twice at a time")
+		t.Fatal("Pop returned a pod during its attempt")
 	}
 	q.Refused(e, 1, start)
 	if e := q.Pop(); e == nil || e.Priority != 7 {
-		t.Errorf("not tried again: %+v", e)
+		t.Errorf("after the attempt: %+v", e)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// unbinding fails bindings while fails is positive, and counts them.
+// unbinding is a client whose first bindings fail. It counts all attempts.
 type unbinding struct {
 	client.Client
 	fails atomic.Int64
@@ -34,7 +34,7 @@ func (u *unbinding) Update(ctx context.Context, ref client.Ref, change client.Ch
 	return u.Client.Update(ctx, ref, change)
 }
 
-// withBrokenBinding returns a scheduler whose first bindings fail.
+// withBrokenBinding returns a scheduler whose first bindings fail, and its client.
 func withBrokenBinding(api *apitest.API, fails int64) (*Controller, *unbinding) {
 	deps := api.Deps()
 	broken := &unbinding{Client: api.Client}
@@ -51,21 +51,21 @@ func TestFailedBindingIsRetriedWithBackoff(t *testing.T) {
 		c, broken := withBrokenBinding(api, 6)
 		api.Run(c)
 		addNodes(api, "n")
-		synctest.Wait() // the order of kinds is not known through this client
+		synctest.Wait() // this client does not order kinds, so wait until the scheduler knows the node
 		api.Create(apitest.Pod("default", "p", wants("cpu", "4")))
 		synctest.Wait()
 		for i, pause := range []time.Duration{1, 2, 4, 8, 10, 10} {
 			if got := broken.tries.Load(); got != int64(i+1) || nodeOf(api, "p") != "" {
-				t.Fatalf("%d tries before pause %d", got, i)
+				t.Fatalf("%d attempts before pause %d", got, i)
 			}
 			apitest.Settle(pause*time.Second - 1)
 			if got := broken.tries.Load(); got != int64(i+1) {
-				t.Fatalf("%d tries within pause %d", got, i)
+				t.Fatalf("%d attempts within pause %d", got, i)
 			}
 			apitest.Settle(1)
 		}
 		if nodeOf(api, "p") != "n" {
-			t.Error("not bound in the end")
+			t.Error("not bound after the last failure")
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestUnschedulablePodIsRetriedAfterFiveMinutes(t *testing.T) {
 	})
 }
 
-// TestChangeWakesOnlyPodsItMayHelp: each pod waits for something else.
+// TestChangeWakesOnlyPodsItMayHelp tests which of four pods, each unschedulable for another reason, a change wakes.
 func TestChangeWakesOnlyPodsItMayHelp(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
@@ -138,7 +138,7 @@ func TestChangeWakesOnlyPodsItMayHelp(t *testing.T) {
 			{"a small pod ends", func() { api.Phase(apitest.Pod("default", "z"), corev1.PodSucceeded, false) }, ""},
 			{"a large pod ends", func() { api.Phase(apitest.Pod("default", "first"), corev1.PodSucceeded, false) }, "cpu"},
 		} {
-			apitest.Settle(11 * time.Second) // no backoff is left
+			apitest.Settle(11 * time.Second) // until no pod has a backoff
 			before := attempts(api)
 			step.do()
 			apitest.Settle(time.Second)
@@ -147,7 +147,7 @@ func TestChangeWakesOnlyPodsItMayHelp(t *testing.T) {
 				want = 1
 			}
 			if step.what == "a pod of another app" {
-				want++ // itself
+				want++ // the new pod's own attempt
 			}
 			if got := attempts(api) - before; got != want {
 				t.Errorf("%s: %d attempts, want %d (%s)", step.what, got, want, step.wakes)
@@ -159,10 +159,10 @@ func TestChangeWakesOnlyPodsItMayHelp(t *testing.T) {
 	})
 }
 
-// attempts returns how many attempts there were, by the metric.
+// attempts returns the number of attempts, from the metric.
 func attempts(api *apitest.API) int { return int(metric(api, "scheduler_schedule_attempts_total", "")) }
 
-// metric sums the values of a metric, of all label values or of those that contain one.
+// metric sums the values of a metric over all series, or over those with a label of this value.
 func metric(api *apitest.API, name, label string) (sum float64) {
 	families, err := api.Registry.Gather()
 	if err != nil {
@@ -226,7 +226,7 @@ func TestManyPodsAreBoundInOrderOfPriority(t *testing.T) {
 			api.Create(apitest.Pod("default", fmt.Sprint("p", i), wants("cpu", "1"), of(fmt.Sprint("c", i%5))))
 		}
 		synctest.Wait()
-		addNodes(api, "n") // for four of them
+		addNodes(api, "n") // the node has room for four pods
 		apitest.Settle(20 * time.Second)
 		for i := range 40 {
 			if at := nodeOf(api, fmt.Sprint("p", i)); at != "" && i%5 != 4 {
@@ -251,7 +251,7 @@ func TestDaemonPodsPreemptOnTheirNode(t *testing.T) {
 		}))
 		synctest.Wait()
 		if deleting(api, "x") || !deleting(api, "y") {
-			t.Errorf("deleted x: %t, y: %t; the daemon's node is that of y", deleting(api, "x"), deleting(api, "y"))
+			t.Errorf("deleted x: %t, y: %t; want only y, which is on the daemon's node", deleting(api, "x"), deleting(api, "y"))
 		}
 		want := "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
 		if why := whyNot(api, "daemon"); why != want {
@@ -260,7 +260,7 @@ func TestDaemonPodsPreemptOnTheirNode(t *testing.T) {
 		ended(api, "y")
 		synctest.Wait()
 		if nodeOf(api, "daemon") != on {
-			t.Error("the daemon's pod was not bound")
+			t.Error("the pod daemon was not bound to its node")
 		}
 	})
 }

@@ -62,15 +62,15 @@ func TestBindsWhenANodeBecomesReady(t *testing.T) {
 	})
 }
 
-// A pod that waits for hours keeps its Event: each attempt, every five minutes, renews the Event.
+// Each attempt to schedule a pod that waits for hours renews its FailedScheduling Event.
 func TestEventsOfPodsThatWaitForLong(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Pod("default", "p"))
 		apitest.Settle(time.Hour)
-		api.Events.Count() // forgets them
+		api.Events.Count() // resets the counts
 		apitest.Settle(time.Hour)
 		if n := api.Events.Count()["FailedScheduling"]; n < 5 {
-			t.Errorf("%d Events in the second hour", n)
+			t.Errorf("%d FailedScheduling Events in the second hour", n)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestNeverOvercommitsAndUsesFreedResources(t *testing.T) {
 		api.Phase(first, corev1.PodSucceeded, false)
 		synctest.Wait()
 		if got := bound(); len(got) != 4 {
-			t.Errorf("after one finished: %v", got)
+			t.Errorf("after one pod has finished: %v", got)
 		}
 		var why string
 		for _, p := range apitest.List[*corev1.Pod](api, "default") {
@@ -114,7 +114,7 @@ func TestNeverOvercommitsAndUsesFreedResources(t *testing.T) {
 		apitest.Change(api, apitest.Node("n"), "", func(n *corev1.Node) { n.Labels = map[string]string{"new": "label"} })
 		apitest.Settle(time.Hour)
 		if writes := api.Store.Revision() - before; writes != 1 {
-			t.Errorf("%d writes after the label: the same message was written again", writes-1)
+			t.Errorf("%d writes after a change of a label, want none", writes-1)
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestNotReadyNodeBecomesReady(t *testing.T) {
 		api.Ready("n", corev1.ConditionTrue)
 		synctest.Wait()
 		if nodeOf(api, "p") != "n" {
-			t.Error("not bound when the node came back")
+			t.Error("not bound after the node became ready")
 		}
 	})
 }
@@ -188,12 +188,12 @@ func TestWaitsForPodOfItsAffinity(t *testing.T) {
 		api.Create(apitest.Pod("default", "follower", together("x")))
 		synctest.Wait()
 		if nodeOf(api, "follower") != "" {
-			t.Fatal("bound alone")
+			t.Fatal("bound before a pod of its affinity exists")
 		}
 		api.Create(apitest.Pod("default", "leader", app("x")))
 		synctest.Wait()
 		if nodeOf(api, "follower") != "n" {
-			t.Error("did not follow")
+			t.Error("not bound after a pod of its affinity was bound")
 		}
 	})
 }

@@ -32,7 +32,7 @@ func newClaim(name, class string, modes ...corev1.PersistentVolumeAccessMode) *c
 	}
 }
 
-// localVolume is a volume on one node.
+// localVolume returns a local volume on the node.
 func localVolume(name, class, node string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
@@ -55,7 +55,7 @@ func newClass(name, provisioner string, mode storagev1.VolumeBindingMode) *stora
 	}
 }
 
-// bindTo does what the volume controller finally does.
+// bindTo binds a claim to a volume, as the volume controller does.
 func bindTo(api *apitest.API, name, volume string) {
 	apitest.Change(api, newClaim(name, ""), "", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.VolumeName = volume
@@ -110,7 +110,7 @@ func TestWaitsForItsClaim(t *testing.T) {
 		api.Create(localVolume("v", "now", "n"))
 		bindTo(api, "c", "v")
 		if node := nodeOf(api, "p"); node != "n" {
-			t.Errorf("bound to %q once the claim was", node)
+			t.Errorf("on node %q after its claim was bound", node)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestFollowsItsVolume(t *testing.T) {
 			func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"host": "a"} }))
 		synctest.Wait()
 		if node := nodeOf(api, "p"); node != "b" {
-			t.Errorf("on %q, its volume is on b", node)
+			t.Errorf("on node %q, want b, the node of its volume", node)
 		}
 		if why := whyNot(api, "torn"); !strings.Contains(why, "1 node(s) didn't match PersistentVolume's node affinity") {
 			t.Errorf("message %q", why)
@@ -156,8 +156,8 @@ func TestSelectsNodeOfWaitingClaim(t *testing.T) {
 	})
 }
 
-// A provisioner that finds no room on the selected node removes the annotation: the pod is scheduled again, on a node
-// with room, or waits until the driver reports more.
+// A provisioner that cannot create the volume on the selected node removes the annotation. The scheduler then selects
+// again a node with enough capacity, or waits until the driver reports more capacity.
 func TestProvisionerRefusesNode(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
@@ -190,7 +190,7 @@ func TestProvisionerRefusesNode(t *testing.T) {
 		if at := selected(); at != "a" {
 			t.Fatalf("selected %q", at)
 		}
-		refuse() // and its capacity is unchanged: it is tried again
+		refuse() // the capacity of a is unchanged, so the scheduler selects a again
 		if why := whyNot(api, "p"); why != `binding volumes: provisioning failed for PVC "c"` {
 			t.Errorf("message %q", why)
 		}
@@ -228,11 +228,11 @@ func TestReservationEndsWithoutVolume(t *testing.T) {
 		apitest.Change(api, apitest.Pod("default", "q"), "", func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
 		synctest.Wait()
 		if nodeOf(api, "q") != "" {
-			t.Error("the place was given away too soon")
+			t.Error("the reservation ended before the bind timeout")
 		}
 		apitest.Settle(cluster.BindTime)
 		if nodeOf(api, "q") != "a" {
-			t.Errorf("the place was never given up: %q", whyNot(api, "q"))
+			t.Errorf("the reservation did not end after the bind timeout: %q", whyNot(api, "q"))
 		}
 	})
 }
@@ -255,14 +255,14 @@ func TestWaitingClaimGetsExistingVolume(t *testing.T) {
 				claims[v.Spec.ClaimRef.Name] = true
 			}
 		}
-		// both of one pod or the one of the other
+		// either both claims of p have volumes, or the claim of q has one
 		if both := claims["c"] && claims["d"]; claims["c"] != claims["d"] || claims["e"] == both {
-			t.Errorf("volumes are for %v", claims)
+			t.Errorf("volumes are reserved for the claims %v", claims)
 		}
 	})
 }
 
-// TestChosenVolumes: whichever pods are first, none of them has a part of its volumes while another has the rest.
+// TestChosenVolumes tests that each pod gets all of its volumes or none, although there are too few volumes for all.
 func TestChosenVolumes(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
@@ -328,7 +328,7 @@ func TestOnePodAlone(t *testing.T) {
 		api.Phase(apitest.Pod("default", "first"), corev1.PodSucceeded, false)
 		synctest.Wait()
 		if nodeOf(api, "second") != "a" {
-			t.Error("not bound when the first had ended")
+			t.Error("not bound after the first pod had ended")
 		}
 	})
 }

@@ -24,22 +24,22 @@ func TestEveryNamespaceHasItsAccount(t *testing.T) {
 			return ok
 		}
 		if !has("kube-system") {
-			t.Error("a namespace from before has none")
+			t.Error("an existing namespace has no default service account")
 		}
 		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 			ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 		if !has("new") {
-			t.Error("a new namespace has none")
+			t.Error("a new namespace has no default service account")
 		}
 		api.Delete(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: account}}, "")
 		if !has("new") {
-			t.Error("a deleted one does not come back")
+			t.Error("the controller did not recreate the service account")
 		}
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
-		api.Delete(ns, "") // stays terminating: there is no namespace controller here
+		api.Delete(ns, "") // no namespace controller runs, so the namespace stays terminating
 		api.Delete(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: account}}, "")
 		if has("new") {
-			t.Error("recreated in a terminating namespace")
+			t.Error("the controller recreated the service account in a terminating namespace")
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// issuing answers requests for tokens with the object that they are bound to.
+// issuing is a client whose tokens name the service account and the bound object.
 type issuing struct{ client.Client }
 
 func (i issuing) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
@@ -62,7 +62,7 @@ func TestDeletedSecretsAreRemovedFromAccount(t *testing.T) {
 		synctest.Wait()
 		if sa, _ := apitest.Get[*corev1.ServiceAccount](api, "default", "robot"); len(sa.Secrets) != 1 ||
 			sa.Secrets[0].Name != "mine" {
-			t.Errorf("it lists %v", sa.Secrets)
+			t.Errorf("the service account lists %v", sa.Secrets)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestSecretsFollowTheirAccounts(t *testing.T) {
 			t.Errorf("%t %+v", ok, s)
 		}
 		if s.Annotations[corev1.ServiceAccountUIDKey] == "" {
-			t.Error("it does not say whose token it holds")
+			t.Error("the Secret lacks the annotation with the account's UID")
 		}
 		for what, spoil := range map[string]func(*corev1.Secret){
 			"token": func(s *corev1.Secret) { delete(s.Data, "token") }, "namespace": func(s *corev1.Secret) {
@@ -109,18 +109,18 @@ func TestSecretsFollowTheirAccounts(t *testing.T) {
 		api.Create(former)
 		synctest.Wait()
 		if _, ok := apitest.Get[*corev1.Secret](api, "default", "former"); ok {
-			t.Error("a Secret of an account that was replaced stays")
+			t.Error("the Secret of a replaced service account was not deleted")
 		}
 		if _, ok := apitest.Get[*corev1.Secret](api, "default", "stray"); ok {
-			t.Error("a Secret of no account stays")
+			t.Error("the Secret of a missing service account was not deleted")
 		}
 		api.Delete(robotNamed("robot"), "")
 		synctest.Wait()
 		if _, ok := apitest.Get[*corev1.Secret](api, "default", "s"); ok {
-			t.Error("a Secret outlives its account")
+			t.Error("the Secret was not deleted with its service account")
 		}
 		if o, ok := apitest.Get[*corev1.Secret](api, "default", "other"); !ok || len(o.Data) > 0 {
-			t.Error("another type of Secret was touched")
+			t.Error("the controller changed a Secret of another type")
 		}
 	})
 }

@@ -14,7 +14,8 @@ import (
 	"monopod/store"
 )
 
-// BenchmarkServices creates 1,000 Services one after the other; with the controller, until all have an IPAddress.
+// BenchmarkServices measures the creation of 1,000 Services one after the other; with the controller, until all
+// IPAddresses exist.
 func BenchmarkServices(b *testing.B) {
 	for _, runs := range []bool{false, true} {
 		b.Run(fmt.Sprintf("controller=%t", runs), func(b *testing.B) {
@@ -42,7 +43,7 @@ func BenchmarkServices(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				for runs { // until every IPAddress exists
+				for runs {
 					if all, _, err := r.List(b.Context(), client.Selector{Resource: client.IPAddresses}); err != nil ||
 						len(all) == 1000 {
 						break

@@ -37,7 +37,7 @@ func serviceCIDR(name string, ranges ...string) *networkingv1.ServiceCIDR {
 		Spec: networkingv1.ServiceCIDRSpec{CIDRs: ranges}}
 }
 
-// shown are the IPAddresses and what they belong to.
+// shown formats the IPAddresses: name, family, parent.
 func shown(api *apitest.API) []string {
 	var out []string
 	for _, ip := range apitest.List[*networkingv1.IPAddress](api, "") {
@@ -48,7 +48,7 @@ func shown(api *apitest.API) []string {
 	return out
 }
 
-// state is the condition of a ServiceCIDR; empty: there is none.
+// state formats the conditions of a ServiceCIDR.
 func state(api *apitest.API, name string) string {
 	c, ok := apitest.Get[*networkingv1.ServiceCIDR](api, "", name)
 	if !ok {
@@ -82,16 +82,16 @@ func TestIPAddresses(t *testing.T) {
 			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default",
 				Name: "a"}}}
 		api.Create(leaked)
-		expect("of an address that the Service does not have", "10.96.0.5 IPv4 a")
+		expect("leaked", "10.96.0.5 IPv4 a")
 
 		users := leaked.DeepCopy()
 		users.ResourceVersion, users.UID, users.Name, users.Labels = "", "", "10.96.0.7", nil
 		api.Create(users)
 		if _, err := api.Client.Create(t.Context(), service("b", "10.96.0.7")); err == nil {
-			t.Error("a Service gets the address that a user keeps")
+			t.Error("a Service got an address that a user's IPAddress reserves")
 		}
 		api.Delete(service("a", ""), "")
-		expect("without its Service", "10.96.0.7  a")
+		expect("Service deleted", "10.96.0.7  a")
 	})
 }
 
@@ -104,7 +104,7 @@ func TestServiceCIDRs(t *testing.T) {
 			t.Errorf("the default: %s", got)
 		}
 		if _, err := api.Client.Create(t.Context(), service("a", "10.200.0.5")); err == nil {
-			t.Error("a Service gets an address outside of all ranges")
+			t.Error("a Service got an address outside of all ranges")
 		}
 		api.Create(serviceCIDR("more", "10.200.0.0/24"))
 		apitest.Settle(time.Second)
@@ -116,23 +116,23 @@ func TestServiceCIDRs(t *testing.T) {
 			t.Errorf("deleted while it is in use: %s", got)
 		}
 		if _, err := api.Client.Create(t.Context(), service("b", "10.200.0.6")); err == nil {
-			t.Error("a Service gets an address of a deleted range")
+			t.Error("a Service got an address of a terminating ServiceCIDR")
 		}
 		api.Create(serviceCIDR("parent", "10.200.0.0/16"))
 		apitest.Settle(time.Second)
 		if got := state(api, "more"); got != "gone" {
-			t.Errorf("deleted, and another one contains its addresses: %s", got)
+			t.Errorf("deleted while another one contains its addresses: %s", got)
 		}
 		api.Delete(serviceCIDR("parent"), "")
 		apitest.Settle(time.Second)
 		api.Delete(service("a", ""), "")
 		apitest.Settle(time.Second)
 		if got := state(api, "parent"); got == "gone" {
-			t.Error("a ServiceCIDR is gone before allocations that have begun have ended")
+			t.Error("the ServiceCIDR was deleted at once, although an allocation may be in progress")
 		}
 		apitest.Settle(10 * time.Second)
 		if got := state(api, "parent"); got != "gone" {
-			t.Errorf("deleted, and no Service has addresses of it: %s", got)
+			t.Errorf("deleted after its last Service: %s", got)
 		}
 	})
 }

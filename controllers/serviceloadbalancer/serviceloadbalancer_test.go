@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// balancer is a Service of type LoadBalancer with the port 80; ips is what it has.
+// balancer returns a Service of type LoadBalancer with the port 80; ips are the addresses in its status.
 func balancer(name string, ips string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.Unix(int64(name[0]), 0)},
@@ -63,16 +63,16 @@ func TestChoose(t *testing.T) {
 		want    string
 		problem string
 	}{
-		"the nodes":                   {s: balancer("b", ""), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
-		"of both families":            {s: balancer("b", "", dual("RequireDualStack")), nodes: nodes, want: nodes},
-		"no node":                     {s: balancer("b", ""), problem: "no node has an address"},
-		"the node that is asked for":  {s: balancer("b", "", asks("192.0.2.2")), nodes: nodes, want: "192.0.2.2"},
-		"an address that no node has": {s: balancer("b", "", asks("192.0.2.9")), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
-		"a port that is taken": {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "192.0.2.1")},
+		"the nodes":                 {s: balancer("b", ""), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
+		"of both families":          {s: balancer("b", "", dual("RequireDualStack")), nodes: nodes, want: nodes},
+		"no node":                   {s: balancer("b", ""), problem: "no node has an address"},
+		"loadBalancerIP of a node":  {s: balancer("b", "", asks("192.0.2.2")), nodes: nodes, want: "192.0.2.2"},
+		"loadBalancerIP of no node": {s: balancer("b", "", asks("192.0.2.9")), nodes: nodes, want: "192.0.2.1 192.0.2.2"},
+		"a port in use": {s: balancer("b", ""), others: []*corev1.Service{balancer("c", "192.0.2.1")},
 			nodes: nodes, problem: "port 80/TCP of the node's address belongs to the Service default/c"},
-		"a port that a younger one has, too": {s: balancer("b", "192.0.2.1"),
+		"a port that a newer Service also has": {s: balancer("b", "192.0.2.1"),
 			others: []*corev1.Service{balancer("c", "192.0.2.1")}, nodes: "192.0.2.1", want: "192.0.2.1"},
-		"a port that an older one has, too": {s: balancer("b", "192.0.2.1"),
+		"a port that an older Service also has": {s: balancer("b", "192.0.2.1"),
 			others: []*corev1.Service{balancer("a", "192.0.2.1")}, nodes: "192.0.2.1",
 			problem: "belongs to the Service default/a"},
 		"another port": {s: balancer("b", "", port(81)),
@@ -82,7 +82,7 @@ func TestChoose(t *testing.T) {
 		"a pool": {s: balancer("b", ""), nodes: nodes, pool: "198.51.100.0/30", want: "198.51.100.0"},
 		"a pool that has the node's address": {s: balancer("b", ""), nodes: "198.51.100.0", pool: "198.51.100.0/30",
 			want: "198.51.100.1"},
-		"what is free of a pool": {s: balancer("b", ""),
+		"the free address of a pool": {s: balancer("b", ""),
 			others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/30", want: "198.51.100.1"},
 		"the second range": {s: balancer("b", ""),
 			others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/32,203.0.113.0/32",
@@ -90,17 +90,17 @@ func TestChoose(t *testing.T) {
 		"a full pool": {s: balancer("b", ""),
 			others: []*corev1.Service{balancer("c", "198.51.100.0")}, pool: "198.51.100.0/32",
 			problem: "no IPv4 address of --load-balancer-pool is free"},
-		"what it has":                     {s: balancer("b", "198.51.100.3"), pool: "198.51.100.0/30", want: "198.51.100.3"},
-		"not what it has of another pool": {s: balancer("b", "203.0.113.3"), pool: "198.51.100.0/30", want: "198.51.100.0"},
-		"what two have: the older one": {s: balancer("b", "198.51.100.3"),
+		"its address of the pool":     {s: balancer("b", "198.51.100.3"), pool: "198.51.100.0/30", want: "198.51.100.3"},
+		"its address of another pool": {s: balancer("b", "203.0.113.3"), pool: "198.51.100.0/30", want: "198.51.100.0"},
+		"an address that a newer Service also has": {s: balancer("b", "198.51.100.3"),
 			others: []*corev1.Service{balancer("c", "198.51.100.3")}, pool: "198.51.100.0/30", want: "198.51.100.3"},
-		"what two have: the younger one": {s: balancer("b", "198.51.100.3"),
+		"an address that an older Service also has": {s: balancer("b", "198.51.100.3"),
 			others: []*corev1.Service{balancer("a", "198.51.100.3")}, pool: "198.51.100.0/30", want: "198.51.100.0"},
-		"the address that is asked for": {s: balancer("b", "198.51.100.1", asks("198.51.100.2")),
+		"loadBalancerIP of the pool": {s: balancer("b", "198.51.100.1", asks("198.51.100.2")),
 			pool: "198.51.100.0/30", want: "198.51.100.2"},
-		"one outside of the pool": {s: balancer("b", "", asks("192.0.2.1")), pool: "198.51.100.0/30",
+		"loadBalancerIP outside of the pool": {s: balancer("b", "", asks("192.0.2.1")), pool: "198.51.100.0/30",
 			problem: "loadBalancerIP 192.0.2.1 is not in --load-balancer-pool"},
-		"one that is taken": {s: balancer("b", "", asks("198.51.100.2")),
+		"loadBalancerIP in use": {s: balancer("b", "", asks("198.51.100.2")),
 			others: []*corev1.Service{balancer("c", "198.51.100.2")}, pool: "198.51.100.0/30",
 			problem: "belongs to the Service default/c"},
 		"both families of a pool": {s: balancer("b", "", dual("RequireDualStack")),
@@ -153,7 +153,7 @@ func start(t *testing.T, pool string) *apitest.API {
 	return api
 }
 
-// has checks the addresses of a Service, and the events since the last check.
+// has checks the addresses of a Service, and the Events since the last check.
 func has(t *testing.T, api *apitest.API, name, want string, events ...string) {
 	t.Helper()
 	apitest.Settle(time.Second)
@@ -174,7 +174,7 @@ func has(t *testing.T, api *apitest.API, name, want string, events ...string) {
 	}
 }
 
-// TestNodes follows the addresses of the node, and the type and class of Services.
+// TestNodes tests that Services follow the addresses of the node, and their own type and class.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestNodes(t *testing.T) {
 
 		api.Create(balancer("b", ""),
 			balancer("c", "", func(s *corev1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") }))
-		has(t, api, "c", "", "SyncLoadBalancerFailed") // of b
+		has(t, api, "c", "", "SyncLoadBalancerFailed") // the Event is about b
 		has(t, api, "b", "")
 		a, _ := apitest.Get[*corev1.Service](api, "default", "a")
 		apitest.Change(api, a, "", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
@@ -205,7 +205,7 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// TestPool shares a pool of one address.
+// TestPool tests two Services and a pool of one address.
 func TestPool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestPool(t *testing.T) {
 		has(t, api, "b", "198.51.100.7", "DeletingLoadBalancer", "DeletedLoadBalancer", "EnsuringLoadBalancer",
 			"EnsuredLoadBalancer")
 		if a, ok := apitest.Get[*corev1.Service](api, "default", "a"); !ok || len(a.Finalizers) != 1 {
-			t.Errorf("finalizers of others are kept: %v %v", ok, a.Finalizers)
+			t.Errorf("want a to keep the other finalizer: exists %v, finalizers %v", ok, a.Finalizers)
 		}
 	})
 }

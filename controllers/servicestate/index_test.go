@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// The index finds what a scan of all objects finds, and is empty when all objects are deleted.
+// The index returns the same Services and pods as a scan of all objects, and is empty when all objects are deleted.
 func TestIndexFindsWhatAScanFinds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {
@@ -78,7 +78,7 @@ func TestIndexFindsWhatAScanFinds(t *testing.T) {
 			x.OnPod(p, nil)
 		}
 		if len(x.namespaces) != 0 {
-			t.Fatalf("seed %d: the index keeps %v", seed, x.namespaces)
+			t.Fatalf("seed %d: left in the index: %v", seed, x.namespaces)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func store(all map[string]client.Object, key string, obj client.Object) {
 	}
 }
 
-// woken is a scan for the Services that a change of a pod concerns.
+// woken scans all Services for those that a change of a pod affects.
 func woken(services map[string]client.Object, old, new client.Object) []follow.Key {
 	var out []follow.Key
 	was, _ := old.(*corev1.Pod)
@@ -136,7 +136,7 @@ func equal(a, b []follow.Key) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), by), slices.SortedFunc(slices.Values(b), by))
 }
 
-// A change that does not affect endpoints wakes nothing.
+// A change of a pod wakes its Service only if it affects the endpoints.
 func TestWhatWakes(t *testing.T) {
 	t.Parallel()
 	base := &corev1.Pod{
@@ -149,14 +149,14 @@ func TestWhatWakes(t *testing.T) {
 		change func(*corev1.Pod)
 		wakes  bool
 	}{
-		"readiness":       {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
-		"address":         {func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.2"}} }, true},
-		"deletion":        {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, true},
-		"end":             {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
-		"host name":       {func(p *corev1.Pod) { p.Spec.Hostname = "h" }, true},
-		"labels it needs": {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, true},
-		"more labels":     {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web", "a": "b"} }, false},
-		"annotations":     {func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} }, false},
+		"readiness":      {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true},
+		"address":        {func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.2"}} }, true},
+		"deletion":       {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, true},
+		"end":            {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
+		"host name":      {func(p *corev1.Pod) { p.Spec.Hostname = "h" }, true},
+		"selected label": {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, true},
+		"more labels":    {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web", "a": "b"} }, false},
+		"annotations":    {func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} }, false},
 		"another condition": {func(p *corev1.Pod) {
 			p.Status.Conditions = append(p.Status.Conditions,
 				corev1.PodCondition{Type: "x"})

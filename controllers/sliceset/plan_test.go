@@ -21,7 +21,7 @@ func owner() Owner {
 	}
 }
 
-// of makes a slice with endpoints named by letters; capitals are not ready.
+// of returns a slice whose endpoints are letters; a capital letter is an endpoint that is not ready.
 func of(name, endpoints string, change ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 	s := owner().slice(group(endpoints), group(endpoints).Endpoints)
 	s.Name = name
@@ -43,7 +43,7 @@ func group(endpoints string) Group {
 	return g
 }
 
-// shown renders a slice as its name and its endpoints.
+// shown formats a slice as its name and its endpoints.
 func shown(s *discoveryv1.EndpointSlice) string {
 	text := s.Name + ":"
 	for _, e := range s.Endpoints {
@@ -90,7 +90,7 @@ func TestPlan(t *testing.T) {
 		{"a replaced one stays in its slice", all{of("x", "abcd"), of("y", "ef")}, "abcefg", "", "x:abcg", ""},
 		{"a slice becomes empty", all{of("x", "abcd"), of("y", "e")}, "abcd", "", "", "y:e"},
 		{"a slice's endpoints are all replaced", all{of("x", "ab")}, "cd", "", "x:cd", ""},
-		{"all are gone", all{of("x", "ab"), of("y", "c")}, "", "", "x:", "y:c"},
+		{"all are removed", all{of("x", "ab"), of("y", "c")}, "", "", "x:", "y:c"},
 		{"an empty one stays", all{of("x", "")}, "", "", "", ""},
 		{"an empty one is used", all{of("x", "")}, "a", "", "x:a", ""},
 		{"of an earlier owner", all{of("x", "ab", stranger)}, "ab", ":ab", "", "x:ab"},
@@ -120,8 +120,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// After any changes, the slices contain exactly the desired endpoints, none exceeds the maximum, and one change of one
-// endpoint writes one slice.
+// After random changes, the slices contain exactly the desired endpoints, no slice exceeds the maximum, and n changes
+// of endpoints write at most n slices.
 func TestPlansConverge(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
@@ -154,7 +154,7 @@ func TestPlansConverge(t *testing.T) {
 			var have []string
 			for _, s := range existing {
 				if len(s.Endpoints) > 5 {
-					t.Fatalf("seed %d, step %d: a slice of %d", seed, step, len(s.Endpoints))
+					t.Fatalf("seed %d, step %d: a slice has %d endpoints, want at most 5", seed, step, len(s.Endpoints))
 				}
 				for _, e := range s.Endpoints {
 					have = append(have, e.Addresses[0])

@@ -11,7 +11,7 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// Labels that a pod's place in the set depends on are restored, those of users are not.
+// The controller restores the labels pod-name and pod-index of a pod, and keeps those of users.
 func TestLabelsAreRestored(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1))
@@ -34,8 +34,8 @@ func TestLabelsAreRestored(t *testing.T) {
 	})
 }
 
-// A pod that loses the selector's labels is released, and its name stays in use: the set
-// waits, and an Event says why.
+// A pod that loses the selector's labels is released. Because its name is in use, the set creates a successor only when
+// the released pod is deleted.
 func TestReleasedPodKeepsItsName(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(2))
@@ -55,7 +55,7 @@ func TestReleasedPodKeepsItsName(t *testing.T) {
 	})
 }
 
-// Orphans with the set's names and labels are adopted. The controller ignores pods with another name or another owner.
+// The controller adopts orphans with a name and the labels of the set. It ignores pods with another name or owner.
 func TestAdoption(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		labels := map[string]string{"app": "db"}
@@ -83,7 +83,7 @@ func TestAdoption(t *testing.T) {
 		}
 		c.ready("db-0")
 		if _, ok := apitest.Get[*corev1.Pod](c.API, "default", "db-8"); ok {
-			t.Error("an adopted pod that is one too many was left")
+			t.Error("the surplus pod db-8 was not deleted")
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestFinishedPodsAreReplaced(t *testing.T) {
 					apitest.Settle(time.Second)
 					c.want("replaced", "0:v1+ 1:v1")
 					if c.pod("db-1").UID == uid {
-						t.Error("the pod is the same one")
+						t.Error("the pod was not replaced")
 					}
 				})
 			})
@@ -111,20 +111,19 @@ func TestFinishedPodsAreReplaced(t *testing.T) {
 	}
 }
 
-// Ordinals may begin elsewhere at run time: the pods of the new ones are created before
-// those of the old ones end.
+// When ordinals.start changes, the pods of new ordinals are created before those of old ordinals are deleted.
 func TestStartMoves(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(2))
 		apitest.Settle(time.Second)
 		c.start("db-0", "db-1")
 		c.change(func(set *appsv1.StatefulSet) { set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 2} })
-		c.want("the new ones first", "0:v1+ 1:v1+ 2:v1")
+		c.want("new ordinals first", "0:v1+ 1:v1+ 2:v1")
 		c.start("db-2")
 		c.start("db-3")
-		c.want("then the old ones end, the highest first", "0:v1+ 1:v1- 2:v1+ 3:v1+")
+		c.want("then old ordinals, the highest first", "0:v1+ 1:v1- 2:v1+ 3:v1+")
 		c.end("db-1")
-		c.want("one by one", "0:v1- 2:v1+ 3:v1+")
+		c.want("one after the other", "0:v1- 2:v1+ 3:v1+")
 		c.end("db-0")
 		c.wantStatus("moved", "2/2/2/2/2", true)
 		if got := c.pod("db-3").Labels[appsv1.PodIndexLabel]; got != "3" {
@@ -135,14 +134,14 @@ func TestStartMoves(t *testing.T) {
 	})
 }
 
-// stranger makes a set another one.
+// stranger gives a set another name and selector.
 func stranger(set *appsv1.StatefulSet) {
 	set.Name, set.Spec.Selector = "other", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
 	set.Spec.Template.Labels = set.Spec.Selector.MatchLabels
 }
 
-// A claim that another object controls keeps its owner, whatever the retention policy. Other owners are kept, in
-// addition to the set.
+// With any retention policy, a claim that another object controls keeps its owner. A claim with an owner that is not a
+// controller keeps it, and the set becomes an additional owner.
 func TestClaimsOfOthers(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		for i, controls := range []bool{true, false} {
@@ -164,7 +163,7 @@ func TestClaimsOfOthers(t *testing.T) {
 	})
 }
 
-// All four policies, for a set that is scaled down and up and then deleted.
+// TestRetentionPolicies tests all four combinations, for a set that is scaled down and then deleted.
 func TestRetentionPolicies(t *testing.T) {
 	for name, p := range map[string]struct {
 		whenDeleted, whenScaled          appsv1.PersistentVolumeClaimRetentionPolicyType

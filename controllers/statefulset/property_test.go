@@ -21,7 +21,7 @@ func TestRandomSequences(t *testing.T) {
 	apitest.Seeds(t, 5, randomSequence)
 }
 
-// world is a cluster to which random things happen.
+// world is a cluster with random actions of users, nodes and crashes.
 type world struct {
 	cluster
 	rng   *rand.Rand
@@ -52,7 +52,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	w.finish()
 }
 
-// act performs one random action, most often of a node.
+// act performs one random action, most often on a node.
 func (w *world) act() {
 	pods := apitest.List[*corev1.Pod](w.API, "default")
 	if w.rng.IntN(3) > 0 {
@@ -102,13 +102,13 @@ func (w *world) finish() {
 	for _, p := range pods {
 		if p.Spec.Containers[0].Image != fmt.Sprint("v", w.image) || !wanted(set, ordinalOf(set, p)) ||
 			!metav1.IsControlledBy(p, set) || p.DeletionTimestamp != nil {
-			w.t.Errorf("pod %s of %s is left, %v", p.Name, p.Spec.Containers[0].Image, p.DeletionTimestamp)
+			w.t.Errorf("unexpected pod %s with image %s, deleted %v", p.Name, p.Spec.Containers[0].Image, p.DeletionTimestamp)
 		}
 	}
 	s := set.Status
 	if n := *set.Spec.Replicas; len(pods) != int(n) || s.Replicas != n || s.AvailableReplicas != n ||
 		s.CurrentReplicas != n || s.UpdatedReplicas != n || s.CurrentRevision != s.UpdateRevision {
-		w.t.Errorf("%d pods of %d, status %+v", len(pods), n, s)
+		w.t.Errorf("%d pods, want %d, status %+v", len(pods), n, s)
 	}
 	before := w.Store.Revision()
 	apitest.Settle(time.Hour)

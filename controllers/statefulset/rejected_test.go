@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A pod that its node rejects repeatedly is replaced with growing delays, until the
-// template changes.
+// The controller replaces a pod that its node rejects with growing delays. A change of the template resets the delay.
 func TestRejectedPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1))
@@ -26,14 +25,14 @@ func TestRejectedPods(t *testing.T) {
 		}
 		reject(3600)
 		if rejected < 10 || rejected > 16 {
-			t.Errorf("%d pods in an hour", rejected)
+			t.Errorf("%d pods were rejected in an hour, want 10 to 16", rejected)
 		}
 		c.image("v2")
 		if rejected = 0; c.pod("db-0").Status.Phase != corev1.PodPending {
-			t.Error("the new template waits, too")
+			t.Error("the pod of the new template was not created at once")
 		}
 		if reject(60); rejected < 4 {
-			t.Errorf("%d pods in the first minute of the new template", rejected)
+			t.Errorf("%d pods of the new template were rejected in a minute, want at least 4", rejected)
 		}
 	})
 }

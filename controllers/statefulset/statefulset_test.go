@@ -56,7 +56,7 @@ func rolling(partition int32, unavailable string) func(*appsv1.StatefulSet) {
 	}
 }
 
-// claims gives a set a claim "data" for each pod.
+// claims adds the claim template "data" and a retention policy to a set.
 func claims(whenDeleted, whenScaled appsv1.PersistentVolumeClaimRetentionPolicyType) func(*appsv1.StatefulSet) {
 	return func(set *appsv1.StatefulSet) {
 		set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{
@@ -130,7 +130,7 @@ func (c cluster) ready(names ...string) {
 	}
 }
 
-// start makes a pod ready on a node: its deletion takes until end.
+// start binds pods to a node and makes them ready. A bound pod that is deleted terminates until end is called.
 func (c cluster) start(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
@@ -148,7 +148,7 @@ func (c cluster) end(names ...string) {
 	}
 }
 
-// want compares the pods as "0:v1 1:v2- 2:v2+": - is terminating, + ready.
+// want compares the pods as ORDINAL:IMAGE: - marks a terminating pod, + a running one: "0:v1 1:v2- 2:v2+".
 func (c cluster) want(what, want string) {
 	c.t.Helper()
 	var got []string
@@ -205,7 +205,7 @@ func TestOrderedScaling(t *testing.T) {
 		c.scale(1)
 		c.want("highest first", "0:v1+ 1:v1+ 2:v1-")
 		c.end("db-2")
-		c.want("one by one", "0:v1+")
+		c.want("ordinal 2 has ended", "0:v1+")
 		c.Phase(c.pod("db-0"), corev1.PodFailed, false)
 		apitest.Settle(time.Second)
 		c.want("a failed pod is replaced", "0:v1")
@@ -215,7 +215,7 @@ func TestOrderedScaling(t *testing.T) {
 		apitest.Change(c.API, c.pod("db-0"), "", func(p *corev1.Pod) { delete(p.Labels, "apps.kubernetes.io/pod-index") })
 		apitest.Settle(time.Second)
 		if c.pod("db-0").Labels["apps.kubernetes.io/pod-index"] != "0" {
-			t.Error("a label was not restored")
+			t.Error("the label pod-index was not restored")
 		}
 		if n := c.Events.Count(); n["SuccessfulCreate"] != 5 || n["SuccessfulDelete"] != 3 || n["SuccessfulUpdate"] != 1 {
 			t.Errorf("events %v", n)
@@ -232,9 +232,9 @@ func TestOrderedScalingDownWaits(t *testing.T) {
 		apitest.Settle(time.Second)
 		c.Create(db(1))
 		apitest.Settle(time.Second)
-		c.want("the lowest that is not ready must be so first", "0:v1+ 1:v1 2:v1")
+		c.want("waits until ordinal 1 is ready", "0:v1+ 1:v1 2:v1")
 		c.ready("db-1")
-		c.want("then all go", "0:v1+")
+		c.want("ordinals 2 and 1 deleted", "0:v1+")
 	})
 }
 
@@ -265,16 +265,16 @@ func TestRollingUpdate(t *testing.T) {
 		c.wantStatus("complete", "3/3/3/3/3", true)
 		c.image("v1")
 		if s := c.set().Status; s.UpdateRevision != first {
-			t.Errorf("undo leads to revision %s, want %s", s.UpdateRevision, first)
+			t.Errorf("revision after the undo is %s, want %s", s.UpdateRevision, first)
 		}
 		c.end("db-2")
 		apitest.Settle(time.Minute)
-		c.want("a pod that does not get ready stops it", "0:v2+ 1:v2+ 2:v1")
+		c.want("a pod that does not become ready stops the update", "0:v2+ 1:v2+ 2:v1")
 		c.image("v3")
-		c.want("also after the template is repaired", "0:v2+ 1:v2+ 2:v1")
+		c.want("a repaired template does not replace the pod", "0:v2+ 1:v2+ 2:v1")
 		c.Delete(c.pod("db-2"), "")
 		apitest.Settle(time.Second)
-		c.want("until the pod is deleted", "0:v2+ 1:v2+ 2:v3")
+		c.want("the pod is deleted by a user", "0:v2+ 1:v2+ 2:v3")
 	})
 }
 
@@ -288,12 +288,12 @@ func TestMaxUnavailable(t *testing.T) {
 		c.want("two at a time", "0:v1+ 1:v1+ 2:v1- 3:v1-")
 		c.end("db-2", "db-3")
 		c.start("db-3")
-		c.want("as soon as one is available", "0:v1+ 1:v1- 2:v2 3:v2+")
+		c.want("the next one when one is available", "0:v1+ 1:v1- 2:v2 3:v2+")
 		c.end("db-1")
 		c.image("v3") // db-1 and db-2 were never available
-		c.want("those that are not available do not count", "0:v1+ 1:v3 2:v3 3:v2+")
+		c.want("unavailable pods are replaced at once", "0:v1+ 1:v3 2:v3 3:v2+")
 		c.scale(0)
-		c.want("all at once, too", "0:v1- 3:v2-")
+		c.want("all are deleted at once", "0:v1- 3:v2-")
 		c.end("db-0", "db-3")
 		c.wantStatus("none", "0/0/0/0/0", true)
 	})
@@ -310,7 +310,7 @@ func TestOnDeleteAndOrdinals(t *testing.T) {
 		c.image("v3")
 		c.want("nothing happens", "5:v1+ 6:v1+")
 		if n := len(apitest.List[*appsv1.ControllerRevision](c.API, "default")); n != 2 {
-			t.Errorf("%d revisions, want the pods' and the newest", n)
+			t.Errorf("%d revisions, want 2: those of the pods and of the template", n)
 		}
 		c.Delete(c.pod("db-6"), "")
 		apitest.Settle(time.Second)
@@ -354,11 +354,11 @@ func TestClaimsAreKept(t *testing.T) {
 			t.Errorf("volumes %+v", v)
 		}
 		uid := claim.UID
-		c.Delete(claim, "") // no pod on a node uses it, so its protection ends
+		c.Delete(claim, "") // no bound pod uses the claim, so the protection ends
 		apitest.Settle(time.Second)
 		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); claim == nil ||
 			claim.UID == uid {
-			t.Errorf("a claim that a pending pod lacks was not created again: %s", c.claims())
+			t.Errorf("the deleted claim of a pending pod was not recreated: %s", c.claims())
 		}
 		c.scale(1)
 		c.wantClaims("scaled", "data-db-0 data-db-1")
@@ -380,13 +380,13 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 		c.end("db-2")
 		c.wantClaims("scaled", "data-db-0<StatefulSet data-db-1<Pod")
 		c.scale(2)
-		c.wantClaims("wanted again", "data-db-0<StatefulSet data-db-1<StatefulSet")
+		c.wantClaims("scaled up", "data-db-0<StatefulSet data-db-1<StatefulSet")
 		c.end("db-1")
-		c.want("created again", "0:v1+ 1:v1")
+		c.want("recreated", "0:v1+ 1:v1")
 		c.change(claims(keep, remove))
-		c.wantClaims("kept", "data-db-0 data-db-1")
+		c.wantClaims("whenDeleted Retain", "data-db-0 data-db-1")
 		c.change(claims(remove, keep))
-		c.wantClaims("not kept", "data-db-0<StatefulSet data-db-1<StatefulSet")
+		c.wantClaims("whenDeleted Delete", "data-db-0<StatefulSet data-db-1<StatefulSet")
 		c.Delete(db(0), "")
 		apitest.Settle(time.Second)
 		c.end("db-0")
@@ -394,8 +394,8 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 	})
 }
 
-// The set becomes the controller of its claims again if a user has removed that flag. It does not own claims that
-// another object controls.
+// If a user has set controller to false in the set's owner reference to a claim, the set corrects it. The set removes
+// its reference if another object controls the claim.
 func TestOwnerOfClaims(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, parallel, claims(remove, keep)))
@@ -425,7 +425,7 @@ func TestOwnerOfClaims(t *testing.T) {
 	})
 }
 
-// The set waits until the claims of a surplus pod are deleted: the pod's successor gets new ones.
+// A new pod waits until the claims of the surplus pod of the same name are deleted, and gets new claims.
 func TestNewPodsDoNotGetClaimsThatAreBeingDeleted(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, claims(keep, remove)))
@@ -437,18 +437,18 @@ func TestNewPodsDoNotGetClaimsThatAreBeingDeleted(t *testing.T) {
 		c.scale(0)
 		c.end("db-0")
 		c.scale(1)
-		c.want("its claim is still there", "")
+		c.want("the old claim exists", "")
 		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
 		apitest.Settle(time.Second)
 		c.want("a new claim", "0:v1")
 		if next, _ := apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); next == nil ||
 			next.UID == claim.UID {
-			t.Error("the new pod got the old claim")
+			t.Error("the new pod uses the old claim")
 		}
 	})
 }
 
-// The garbage collector may not have deleted the claim of a deleted pod yet.
+// A new pod waits until the garbage collector has deleted the claim that a deleted pod owned.
 func TestNewPodsDoNotGetClaimsThatWillBeCollected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -463,7 +463,7 @@ func TestNewPodsDoNotGetClaimsThatWillBeCollected(t *testing.T) {
 			Controller: new(true)}}
 		c.Create(claim.DeepCopy(), set)
 		apitest.Settle(time.Minute)
-		c.want("its claim is still there", "")
+		c.want("the old claim exists", "")
 		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
 		c.Delete(claim, "")
 		apitest.Settle(time.Second)

@@ -14,9 +14,9 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// TestOutdated is which pods a rolling update deletes at once. A pod is one letter, from
-// ordinal 0 on: o is available, with the old template, u has the new one; O and U are not
-// available, y has not been ready for minReadySeconds, T is terminating, . does not exist.
+// TestOutdated tests which pods a rolling update deletes at once. Each letter is a pod, from ordinal 0 on: o is
+// available and has the old template, u is available and has the new template; O and U are the same but not available;
+// y has the old template and has not been ready for minReadySeconds; T is terminating; . does not exist.
 func TestOutdated(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -36,7 +36,7 @@ func TestOutdated(t *testing.T) {
 		{"ooo", 7, "1", ""}, // a partition above all replicas keeps them
 		{"uou", 0, "1", "1"},
 
-		// What is not available counts, wherever it is.
+		// Unavailable pods count towards maxUnavailable at any ordinal.
 		{"oou", 0, "1", "1"},
 		{"ooU", 0, "1", ""},
 		{"ooU", 0, "2", "1"},
@@ -49,7 +49,7 @@ func TestOutdated(t *testing.T) {
 		{"oOooo", 2, "2", "4"},
 		{"oyooo", 2, "1", ""},
 
-		// An unavailable pod with the old template cannot become worse.
+		// Unavailable pods with the old template are deleted without waiting.
 		{"O", 0, "1", "0"},
 		{"ooO", 0, "1", "2"},
 		{"oooOO", 0, "2", "4 3"},
@@ -82,7 +82,7 @@ func TestOutdated(t *testing.T) {
 	}
 }
 
-// lettered is the pod of a letter of TestOutdated.
+// lettered returns the pod for a letter of TestOutdated.
 func lettered(letter rune, ordinal int, now time.Time) *corev1.Pod {
 	if letter == '.' {
 		return nil
@@ -107,8 +107,8 @@ func lettered(letter rune, ordinal int, now time.Time) *corev1.Pod {
 	return p
 }
 
-// With OrderedReady as many pods end at a time as with Parallel, but they are created one
-// after the other, the lowest ordinal first.
+// With OrderedReady an update deletes maxUnavailable pods at a time, as with Parallel, but creates them one after the
+// other, the lowest ordinal first.
 func TestMaxUnavailableOrdered(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(4, rolling(1, "2")))
@@ -121,9 +121,9 @@ func TestMaxUnavailableOrdered(t *testing.T) {
 		c.end("db-2")
 		c.want("one after the other", "0:v1+ 1:v1+ 2:v2")
 		c.start("db-2")
-		c.want("the next is created before the update goes on", "0:v1+ 1:v1+ 2:v2+ 3:v2")
+		c.want("the next one is created before the update continues", "0:v1+ 1:v1+ 2:v2+ 3:v2")
 		c.start("db-3")
-		c.want("goes on", "0:v1+ 1:v1- 2:v2+ 3:v2+")
+		c.want("the update continues", "0:v1+ 1:v1- 2:v2+ 3:v2+")
 		c.end("db-1")
 		c.start("db-1")
 		c.want("down to the partition", "0:v1+ 1:v2+ 2:v2+ 3:v2+")
@@ -131,8 +131,8 @@ func TestMaxUnavailableOrdered(t *testing.T) {
 	})
 }
 
-// A pod of an old revision that does not become ready is replaced with Parallel, and stops
-// the update with OrderedReady.
+// A pod of an old revision that does not become ready is replaced with Parallel, and blocks the update with
+// OrderedReady.
 func TestStuckRollout(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*appsv1.StatefulSet)
@@ -155,8 +155,8 @@ func TestStuckRollout(t *testing.T) {
 	}
 }
 
-// Scaling comes before updating; a pod that scaling creates above the partition has the
-// new template, one below has the old one.
+// The controller scales before it updates. A new pod has the new template if its ordinal is at least the partition,
+// otherwise the old one.
 func TestScaleDuringUpdate(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(3, rolling(2, "1")))
@@ -181,7 +181,7 @@ func TestScaleDuringUpdate(t *testing.T) {
 	})
 }
 
-// A finished rollout makes its revision the current one only if all pods have it.
+// The update revision becomes the current revision with RollingUpdate when all pods have it, with OnDelete never.
 func TestCurrentRevision(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(2, parallel, onDelete))
@@ -194,16 +194,16 @@ func TestCurrentRevision(t *testing.T) {
 			apitest.Settle(time.Second)
 			c.ready(p)
 		}
-		c.wantStatus("OnDelete never ends", "2/2/2/0/2", false)
+		c.wantStatus("OnDelete", "2/2/2/0/2", false)
 		if got := c.set().Status.CurrentRevision; got != first {
 			t.Errorf("current revision %s, want %s", got, first)
 		}
 		c.change(rolling(0, "1"))
-		c.wantStatus("RollingUpdate does", "2/2/2/2/2", true)
+		c.wantStatus("RollingUpdate", "2/2/2/2/2", true)
 	})
 }
 
-// If another owner's revision has the name, the status counts the collision, and the revision gets another name.
+// If the name of a revision is in use, status.collisionCount increases, and the revision gets another name.
 func TestCollisions(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1))
@@ -223,8 +223,7 @@ func TestCollisions(t *testing.T) {
 	})
 }
 
-// The history keeps as many old revisions as revisionHistoryLimit, the newest ones; an undo
-// gives the old revision a new number.
+// The controller keeps the newest revisionHistoryLimit old revisions. An undo gives the old revision a new number.
 func TestHistory(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, func(set *appsv1.StatefulSet) { set.Spec.RevisionHistoryLimit = new(int32(2)) }))
@@ -251,6 +250,6 @@ func TestHistory(t *testing.T) {
 		c.image("v4")
 		wantNumbers("the same template", 3, 5, 6)
 		c.scale(2)
-		wantNumbers("scaling makes none", 3, 5, 6)
+		wantNumbers("scaled", 3, 5, 6)
 	})
 }

@@ -29,10 +29,10 @@ func of(name, group, resource string) *migration {
 	}
 }
 
-// counting is a client that counts the writes of ConfigMaps, and fails those of one name.
+// counting is a client that counts updates of ConfigMaps, and fails those of refused names.
 type counting struct {
 	client.Client
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	writes  map[string]int
 	refused map[string]error
 }
@@ -53,7 +53,7 @@ func (c *counting) write(name string) error {
 	return c.refused[name]
 }
 
-// refuse fails writes of the name; nil: no more.
+// refuse lets updates of the name fail; nil: succeed.
 func (c *counting) refuse(name string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,14 +88,15 @@ func TestMigrates(t *testing.T) {
 			t.Errorf("status %+v", all.Status)
 		}
 		if a, b := count.count("a"), count.count("b"); a != 1 || b != 1 {
-			t.Errorf("%d and %d writes, want one of each object", a, b)
+			t.Errorf("%d and %d writes, want one for each object", a, b)
 		}
 		if after := apitest.Existing[*corev1.ConfigMap](api, "default",
 			"a"); after.ResourceVersion != before.ResourceVersion {
-			t.Errorf("an object in the current version has changed: %s, then %s", before.ResourceVersion, after.ResourceVersion)
+			t.Errorf("resourceVersion of an object in the current version changed from %s to %s", before.ResourceVersion,
+				after.ResourceVersion)
 		}
 		if unknown := apitest.Existing[*migration](api, "", "unknown"); len(unknown.Status.Conditions) > 0 {
-			t.Errorf("a migration does not wait for its kind: %+v", unknown.Status)
+			t.Errorf("a migration of an unknown kind does not wait: %+v", unknown.Status)
 		}
 		apitest.Settle(kindTimeout)
 		unknown := apitest.Existing[*migration](api, "", "unknown")

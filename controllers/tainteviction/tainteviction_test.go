@@ -36,7 +36,7 @@ func (c cluster) taint(taints ...corev1.Taint) {
 	synctest.Wait()
 }
 
-// evicted reports whether the pod's deletion was requested.
+// evicted reports whether the pod is terminating or deleted.
 func (c cluster) evicted() bool {
 	synctest.Wait()
 	p, ok := apitest.Get[*corev1.Pod](c.API, "default", "p")
@@ -55,7 +55,7 @@ func toleration(key string, seconds ...int64) corev1.Toleration {
 	return t
 }
 
-// TestEvictions tests after how many seconds on a node with these taints a pod is evicted; -1: never.
+// TestEvictions tests after how many seconds a pod is evicted from a node with these taints; -1: never.
 func TestEvictions(t *testing.T) {
 	t.Parallel()
 	a, b := noExecuteTaint("a"), noExecuteTaint("b")
@@ -68,14 +68,14 @@ func TestEvictions(t *testing.T) {
 		"NoSchedule":            {[]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, nil, -1},
 		"tolerated":             {[]corev1.Taint{a}, []corev1.Toleration{toleration("a")}, -1},
 		"every taint tolerated": {[]corev1.Taint{a, b}, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, -1},
-		"for a time":            {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30)}, 30},
-		"for no time":           {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 0)}, 0},
-		"for a negative time":   {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", -5)}, 0},
+		"tolerated for 30 s":    {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30)}, 30},
+		"tolerated for 0 s":     {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 0)}, 0},
+		"tolerated for -5 s":    {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", -5)}, 0},
 		"the shortest time counts": {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a", 30), toleration("b", 10)},
 			10},
-		"one for a time, one always": {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a"), toleration("b", 10)}, 10},
-		"one is not tolerated":       {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a")}, 0},
-		"the first match counts":     {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30), toleration("a", 10)}, 30},
+		"one for 10 s, one always": {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a"), toleration("b", 10)}, 10},
+		"one is not tolerated":     {[]corev1.Taint{a, b}, []corev1.Toleration{toleration("a")}, 0},
+		"the first match counts":   {[]corev1.Taint{a}, []corev1.Toleration{toleration("a", 30), toleration("a", 10)}, 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +84,7 @@ func TestEvictions(t *testing.T) {
 				if tc.after < 0 {
 					time.Sleep(24 * time.Hour)
 					if c.evicted() || len(c.Events.Count()) > 0 {
-						t.Error("evicted")
+						t.Error("evicted, want never")
 					}
 					return
 				}
@@ -120,13 +120,13 @@ func TestTimeBegins(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		c.taint()
 		if got := c.Events.Count(); got["TaintManagerEviction"] != 1 {
-			t.Errorf("events %v, want that it was cancelled", got)
+			t.Errorf("events %v, want one about the cancelled eviction", got)
 		}
 		time.Sleep(time.Hour)
 		c.taint(noExecuteTaint("a"))
 		time.Sleep(15 * time.Second)
 		if c.evicted() {
-			t.Error("the time before counts")
+			t.Error("evicted, although the taint was removed and added again")
 		}
 		c.taint(noExecuteTaint("a"), noExecuteTaint("b"))
 		time.Sleep(5*time.Second - time.Millisecond)
@@ -140,7 +140,7 @@ func TestTimeBegins(t *testing.T) {
 	})
 }
 
-// TestPodComesLater: a pod that is bound to a tainted node, or loses its toleration there, is evicted.
+// TestPodComesLater tests that a pod that is bound to a tainted node is evicted.
 func TestPodComesLater(t *testing.T) {
 	t.Parallel()
 	within(t, []corev1.Toleration{toleration("a")}, func(t *testing.T, c cluster) {
@@ -149,7 +149,7 @@ func TestPodComesLater(t *testing.T) {
 		c.Create(late)
 		apitest.Settle(time.Second)
 		if p := apitest.Existing[*corev1.Pod](c.API, "default", "late"); p.DeletionTimestamp != nil {
-			t.Error("a pod without node was evicted")
+			t.Error("a pod without a node was evicted")
 		}
 		apitest.Change(c.API, late, "binding", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
 		apitest.Settle(time.Second)
@@ -162,7 +162,7 @@ func TestPodComesLater(t *testing.T) {
 	})
 }
 
-// TestFinishedPods: as in upstream, a pod that has succeeded or failed is deleted from a tainted node like any other.
+// TestFinishedPods tests that finished pods are evicted too, as in upstream.
 func TestFinishedPods(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
@@ -170,14 +170,13 @@ func TestFinishedPods(t *testing.T) {
 			c.Phase(apitest.Pod("default", "p"), phase, false)
 			c.taint(noExecuteTaint("a"))
 			if !c.evicted() || c.Events.Count()["TaintManagerEviction"] != 1 {
-				t.Errorf("a %s pod stays", phase)
+				t.Errorf("a %s pod was not evicted", phase)
 			}
 		})
 	}
 }
 
-// TestIdle tests that status changes of pods and heartbeats of tainted nodes cause no work, and that deleted pods leave
-// no state.
+// TestIdle tests that status changes of pods and heartbeats of tainted nodes wake no keys.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

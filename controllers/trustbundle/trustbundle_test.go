@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// authority returns a new certificate authority, PEM.
+// authority returns a new CA certificate in PEM.
 func authority(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -55,14 +55,14 @@ func TestPublishesAndRepairs(t *testing.T) {
 				t.Errorf("%s: %+v, %v", when, all, err)
 			}
 		}
-		published("at the start, where the bundle of another authority is")
+		published("at the start, instead of the bundle of an earlier CA")
 		apitest.Change(api, wanted, "",
 			func(b *certificatesv1.ClusterTrustBundle) { b.Spec.TrustBundle = old.Spec.TrustBundle })
 		published("after it was changed")
 		api.Delete(wanted, "")
 		published("after it was deleted")
 		if _, ok := apitest.Get[*certificatesv1.ClusterTrustBundle](api, "", "mine"); !ok {
-			t.Error("a bundle without the signer is gone")
+			t.Error("the bundle of another signer was deleted")
 		}
 	})
 }

@@ -71,12 +71,12 @@ func TestTTL(t *testing.T) {
 		}
 		if j, ok := apitest.Get[*batchv1.Job](api, "default", "minute"); !ok || len(j.Finalizers) != 1 ||
 			j.Finalizers[0] != metav1.FinalizerDeleteDependents {
-			t.Error("the pods are not deleted with it")
+			t.Error("the Job is not deleted in the foreground")
 		}
 	})
 }
 
-// After the machine was suspended past the TTL, the Job is deleted at once.
+// If the TTL ends while the machine is suspended, the Job is deleted when the machine resumes.
 func TestMachineSlept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestMachineSlept(t *testing.T) {
 		}{{23 * time.Hour, true}, {time.Hour, false}} {
 			clock.Set(step.slept)
 			if j, ok := apitest.Get[*batchv1.Job](api, "default", "day"); (ok && j.DeletionTimestamp == nil) != step.want {
-				t.Errorf("after another %v of sleep: %v", step.slept, j)
+				t.Errorf("after another %v of suspend: %v", step.slept, j)
 			}
 		}
 	})
@@ -120,17 +120,17 @@ func TestExpiry(t *testing.T) {
 		"runs": {new(int32(10)), nil, false, -1},
 		"suspended": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuspended, corev1.ConditionTrue, end)},
 			false, -1},
-		"about to fail": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailureTarget, corev1.ConditionTrue,
+		"FailureTarget": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailureTarget, corev1.ConditionTrue,
 			end)}, false, -1},
-		"about to complete": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuccessCriteriaMet,
+		"SuccessCriteriaMet": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuccessCriteriaMet,
 			corev1.ConditionTrue, end)}, false, -1},
-		"not completed": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionFalse, end)},
+		"Complete is False": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionFalse, end)},
 			false, -1},
-		"at an unknown time": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue,
+		"no transition time": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue,
 			metav1.Time{})}, false, -1},
-		"deleted already": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)},
+		"terminating": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)},
 			true, -1},
-		"the longest": {new(int32(math.MaxInt32)),
+		"the longest TTL": {new(int32(math.MaxInt32)),
 			[]batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, math.MaxInt32 * time.Second},
 	} {
 		j := job("j", c.ttl)
@@ -145,7 +145,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// A Job whose completion time is in the future by this machine's clock is deleted a TTL after that time.
+// If the clock is set back, a Job is deleted a TTL after its completion time, which is then in the future.
 func TestClockThatWentBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// A few seconds of abuse leave the server unchanged, except for memory, which it returns within minutes.
+// After a few seconds of abuse, the server uses the same resources as before; memory may take minutes to return.
 func TestAbuse(t *testing.T) {
 	t.Parallel()
 	programs := harness.Build(t)

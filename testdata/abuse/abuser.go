@@ -15,7 +15,7 @@ import (
 	"monopod/testdata/abuse/hostile"
 )
 
-// abuser is one client that sends anything.
+// abuser is a client that sends random, invalid and hostile requests.
 type abuser struct {
 	server *server
 	rand   *rand.Rand
@@ -46,10 +46,10 @@ func (a *abuser) act(ctx context.Context) {
 	}
 }
 
-// one picks a random element.
+// one returns a random element.
 func one[T any](a *abuser, of ...T) T { return of[a.rand.IntN(len(of))] }
 
-// user picks a user; most have some permissions.
+// user returns a random user, preferably one with permissions.
 func (a *abuser) user() user { return one(a, slices.Concat(a.users, a.users[:3])...) }
 
 // send sends a request as a user and records the response.
@@ -62,8 +62,8 @@ func (a *abuser) send(ctx context.Context, u user, method, path, contentType str
 	a.heard.add(fmt.Sprintf("%s %s %s as %s with %.200q", method, path, contentType, u.name, body), code, string(data))
 }
 
-// The parts of requests. Deletions of collections and of what the users need stay in the namespace, or are dry
-// runs.
+// The parts of requests. Deletions of collections, and of objects that the users need, are dry runs or limited to the
+// namespace.
 var (
 	methods = []string{"GET", "GET", "GET", "POST", "POST", "PUT", "PATCH", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE",
 		"BREW"}
@@ -157,7 +157,7 @@ func (a *abuser) path() string {
 	return path
 }
 
-// request returns a random request; an administrator's is a dry run unless it is in the abused namespace.
+// request sends a random request. Outside of the abused namespace, the administrator only sends GETs.
 func (a *abuser) request(ctx context.Context) {
 	u, method := a.user(), one(a, methods...)
 	path := a.path()
@@ -170,7 +170,7 @@ func (a *abuser) request(ctx context.Context) {
 	}
 	req, err := http.NewRequestWithContext(ctx, method, a.server.url.String()+path, bytes.NewReader(body))
 	if err != nil {
-		return // a request that a client cannot send
+		return // net/http cannot send this request
 	}
 	req.Header.Set("Authorization", "Bearer "+u.token)
 	for name, of := range map[string][]string{"Accept": accepts, "Content-Type": contents} {
@@ -193,7 +193,7 @@ func (a *abuser) request(ctx context.Context) {
 		resp.StatusCode, string(data))
 }
 
-// garbled returns a body with parts changed, cut off, or repeated.
+// garbled returns a body that is truncated, repeated, or has a changed byte or an insertion.
 func (a *abuser) garbled(body []byte) []byte {
 	out := bytes.Clone(body)
 	at := a.rand.IntN(len(out))
@@ -209,7 +209,7 @@ func (a *abuser) garbled(body []byte) []byte {
 	return append(append(bytes.Clone(out[:at]), `{"a":[`...), out[at:]...)
 }
 
-// life creates and deletes a pod, or an object with an owner, in an unusual way.
+// life creates, patches and deletes a pod with unusual options.
 func (a *abuser) life(ctx context.Context) {
 	u, name := one(a, a.users[:3]...), fmt.Sprintf("life-%x", a.rand.Uint32())
 	finalizer := one(a, "", "", `,"finalizers":["abuse/x"]`)
@@ -236,7 +236,7 @@ func (a *abuser) life(ctx context.Context) {
 	}
 }
 
-// watch opens a watch and drops it some time later.
+// watch opens a watch and closes it within half a second.
 func (a *abuser) watch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(a.rand.IntN(500))*time.Millisecond)
 	defer cancel()
@@ -260,7 +260,7 @@ func (a *abuser) watch(ctx context.Context) {
 	a.heard.add("GET "+path, resp.StatusCode, string(data))
 }
 
-// dial opens a raw connection.
+// dial opens a TLS connection without an HTTP client.
 func (a *abuser) dial(ctx context.Context) (*tls.Conn, error) {
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
 	conn, err := d.DialContext(ctx, "tcp", a.server.url.Host)
@@ -270,8 +270,7 @@ func (a *abuser) dial(ctx context.Context) (*tls.Conn, error) {
 	return conn.(*tls.Conn), conn.SetDeadline(time.Now().Add(2 * time.Second))
 }
 
-// raw sends on a connection what no client would: bodies that arrive slowly or end early, headers without end,
-// no HTTP at all.
+// raw sends what an HTTP client does not send: bodies that arrive slowly or end early, headers without end, or no HTTP.
 func (a *abuser) raw(ctx context.Context) {
 	conn, err := a.dial(ctx)
 	if err != nil {
@@ -290,14 +289,14 @@ func (a *abuser) raw(ctx context.Context) {
 				return
 			}
 		}
-	case 1: // one that ends early
+	case 1: // a body that ends early
 		fmt.Fprintf(conn, "%sContent-Length: 1000\r\n\r\n{", head)
 		if conn.CloseWrite() != nil {
 			return
 		}
 	case 2: // invalid chunks
 		fmt.Fprintf(conn, "%sTransfer-Encoding: chunked\r\n\r\nffffffff\r\n{}", head)
-	case 3: // a header without end
+	case 3: // headers without end
 		io.WriteString(conn, head)
 		for range 100 {
 			if _, err := fmt.Fprintf(conn, "X-A: %s\r\n", strings.Repeat("x", 8000)); err != nil {
@@ -306,7 +305,7 @@ func (a *abuser) raw(ctx context.Context) {
 		}
 	case 4:
 		io.WriteString(conn, strings.Repeat("\x00garbage", 1000))
-	case 5: // nothing
+	case 5: // send nothing
 	}
 	if a.rand.IntN(2) == 0 {
 		io.Copy(io.Discard, io.LimitReader(conn, 1000))

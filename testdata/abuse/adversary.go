@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// adversary is what the server calls where a configuration says so: a webhook for admission and conversion, and an
-// aggregated API server, that behave as the path or the API group says.
+// adversary is the server that configurations name: a webhook for admission and conversion, and an aggregated API
+// server. The path or the API group of a request selects its manner.
 type adversary struct {
 	url, port string
 	ca        []byte // PEM
 	close     func()
 }
 
-// manners are the ways in which it behaves.
+// manners are the adversary's kinds of behavior.
 var manners = []string{"good", "good", "slow", "trickle", "huge", "deep", "wrong", "renamed", "none", "garbage",
 	"hangup", "failing", "redirect", "headers"}
 
-// patience is how long it makes others wait.
+// patience is the duration of a slow answer.
 const patience = 2 * time.Second
 
 func newAdversary() (*adversary, error) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(adverse))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it hangs up
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // no log of aborted handlers
 	s.StartTLS()
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -42,7 +42,7 @@ func newAdversary() (*adversary, error) {
 	return &adversary{url: s.URL, port: u.Port(), ca: ca, close: s.Close}, nil
 }
 
-// adverse answers in the manner that the path names: its first element, or the beginning of the API group.
+// adverse answers in a manner: the first element of the path, or the API group up to its first hyphen.
 func adverse(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	manner := parts[0]
@@ -61,7 +61,7 @@ func adverse(w http.ResponseWriter, r *http.Request) {
 	case "trickle":
 		for range 20 {
 			fmt.Fprint(w, " ")
-			_ = http.NewResponseController(w).Flush() // whoever hung up is noticed by wait
+			_ = http.NewResponseController(w).Flush() // wait detects a closed connection
 			wait(r, patience/20)
 		}
 	case "huge":
@@ -93,8 +93,8 @@ func wait(r *http.Request, d time.Duration) {
 	}
 }
 
-// answered returns the answer to a review: an admission with a patch, or the converted objects. Everything else is
-// answered with a list.
+// answered returns the answer to a review: an admission with a patch, or the converted objects. The answer to any other
+// request is an empty list.
 func answered(body []byte, manner string) []byte {
 	var review struct {
 		APIVersion, Kind string
@@ -130,7 +130,7 @@ func answered(body []byte, manner string) []byte {
 	return out
 }
 
-// converted changes the version of objects, and more than that if it is not good.
+// converted sets the version of objects. In the manners "renamed" and "wrong" it makes invalid changes too.
 func converted(objects []map[string]any, version, manner string) []map[string]any {
 	for i, o := range objects {
 		o["apiVersion"] = version

@@ -23,9 +23,10 @@ import (
 	"monopod/testdata/harness"
 )
 
-// attacks send over one connection, without credentials, until ctx ends or the server closes the connection.
+// attacks are the attacks by name. Each sends requests without credentials over one connection, until ctx ends or the
+// server closes the connection.
 var attacks = map[string]func(ctx context.Context, conn net.Conn){
-	// Each request has 3.3 KB, and a header list of 130 KB.
+	// Each request has 3.3 KB and decodes to a header list of 130 KB.
 	"cookies": func(ctx context.Context, conn net.Conn) {
 		go io.Copy(io.Discard, conn)
 		client := greet(conn)
@@ -51,7 +52,7 @@ var attacks = map[string]func(ctx context.Context, conn net.Conn){
 	"unread page": func(ctx context.Context, conn net.Conn) { ignore(ctx, conn, "/") },
 }
 
-// ignore does not read answers, also of requests beyond the limit of a connection.
+// ignore sends more requests than a connection may have streams, and reads no answers.
 func ignore(ctx context.Context, conn net.Conn, path string) {
 	client := greet(conn)
 	for id := uint32(1); id < 1000 && ctx.Err() == nil && client.get(id, path, 0) == nil; id += 2 {
@@ -59,7 +60,7 @@ func ignore(ctx context.Context, conn net.Conn, path string) {
 	<-ctx.Done()
 }
 
-// client is a client of HTTP/2 that sends what it wants.
+// client writes HTTP/2 frames without the checks of a real client.
 type client struct {
 	framer *http2.Framer
 	block  bytes.Buffer
@@ -70,15 +71,15 @@ func greet(conn net.Conn) *client {
 	c := &client{framer: http2.NewFramer(conn, nil)}
 	c.enc = hpack.NewEncoder(&c.block)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err == nil {
-		_ = c.framer.WriteSettings() // what follows fails, too
+		_ = c.framer.WriteSettings() // after a failure the next write fails too
 	}
 	return c
 }
 
-// get sends a request with so many fields of a cookie.
+// get sends a GET with a number of cookie fields.
 func (c *client) get(id uint32, path string, cookies int) error {
 	c.block.Reset()
-	// a buffer does not fail
+	// a write to a bytes.Buffer does not fail
 	field := func(name, value string) { _ = c.enc.WriteField(hpack.HeaderField{Name: name, Value: value}) }
 	field(":method", http.MethodGet)
 	field(":scheme", "https")
@@ -91,7 +92,7 @@ func (c *client) get(id uint32, path string, cookies int) error {
 		http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndStream: true, EndHeaders: true})
 }
 
-// connect opens a connection with a small buffer for what is received. A write that takes a second fails.
+// connect opens a connection with a small receive buffer. A write that takes longer than a second fails.
 func connect(ctx context.Context, address string) (net.Conn, error) {
 	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		if failed := raw.Control(
@@ -117,8 +118,8 @@ func (c impatient) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestAttacksWithoutCredentials lets clients without credentials attack the server. Requests of others stay fast, quiet
-// and slow watches continue, and connections that are not read end.
+// TestAttacksWithoutCredentials tests that attacks without credentials neither slow down the requests of other clients
+// nor end an existing watch, and that the server closes connections that are not read.
 func TestAttacksWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	programs := harness.Build(t)
@@ -153,9 +154,9 @@ func TestAttacksWithoutCredentials(t *testing.T) {
 		during, cancel := context.WithTimeout(ctx, 3*time.Second)
 		var attackers sync.WaitGroup
 		holds := strings.HasPrefix(name, "unread")
-		conns := 4 // that attack one after the other
+		conns := 4 // each is replaced when its attack ends
 		if holds {
-			conns = 40 // that stay open
+			conns = 40 // they stay open
 		}
 		for range conns {
 			attackers.Go(func() {
@@ -193,14 +194,14 @@ func TestAttacksWithoutCredentials(t *testing.T) {
 		return s.count(ctx, &after) == nil &&
 			after.fds <= before.fds+5
 	}) {
-		t.Errorf("%.0f files are open, %.0f were", after.fds, before.fds)
+		t.Errorf("%.0f open files, want at most 5 more than %.0f", after.fds, before.fds)
 	}
 	if _, err := s.want(ctx, http.MethodPut, maps+"/a", `{"metadata":{"name":"a"},"data":{"k":"v"}}`); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"ADDED"`, `"MODIFIED"`} {
 		if line, err := quiet.ReadString('\n'); err != nil || !strings.Contains(line, want) {
-			t.Errorf("the watch that was open: %v %s", err, line)
+			t.Errorf("the existing watch: %v %s", err, line)
 		}
 	}
 }

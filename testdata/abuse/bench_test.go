@@ -16,12 +16,12 @@ import (
 	"monopod/testdata/harness"
 )
 
-// atOnce is how many hostile requests one user sends concurrently.
+// atOnce is the number of concurrent hostile requests.
 const atOnce = 66
 
-// BenchmarkHostile makes one user send hostile requests of every kind at once, while another reads a ConfigMap
-// in a loop. Each round has its own server. It reports the peak memory of a server, the duration of the longest
-// attack, and the latency of the reads, compared with the same reads on an idle server.
+// BenchmarkHostile lets one user send hostile requests of every kind concurrently, while another user reads a ConfigMap
+// in a loop. Each round has its own server. The benchmark reports the peak memory of a server, the duration of the
+// longest attack, and the latency of the reads, compared with the same reads on an idle server.
 func BenchmarkHostile(b *testing.B) {
 	var quiet, busy []time.Duration
 	var longest time.Duration
@@ -90,7 +90,8 @@ func startVictim(b *testing.B) *victim {
 	return v
 }
 
-// attack sends hostile requests at once, and returns when all are answered. The attacker may do what they ask for.
+// attack sends hostile requests concurrently, and returns when all are answered. The attacker has the permissions for
+// all requests.
 func (v *victim) attack(b *testing.B) {
 	b.Helper()
 	requests := hostile.Requests(namespace)
@@ -108,7 +109,7 @@ func (v *victim) attack(b *testing.B) {
 	group.Wait()
 }
 
-// read reads once, and again until done.
+// read reads a ConfigMap at least once, until done, and returns the durations.
 func (v *victim) read(b *testing.B, done <-chan time.Time) (took []time.Duration) {
 	b.Helper()
 	for {
@@ -121,12 +122,12 @@ func (v *victim) read(b *testing.B, done <-chan time.Time) (took []time.Duration
 		select {
 		case <-done:
 			return took
-		case <-time.After(time.Millisecond): // a user, not a second attacker
+		case <-time.After(time.Millisecond): // a pause, because the reader is not a second attacker
 		}
 	}
 }
 
-// memory is the peak memory of the server, in MB.
+// memory returns the peak RSS of the server, in MB.
 func (v *victim) memory(b *testing.B) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.pid))
@@ -141,7 +142,7 @@ func (v *victim) memory(b *testing.B) float64 {
 	return kb * 1024 / 1e6
 }
 
-// p99 is in milliseconds.
+// p99 returns the 99th percentile in milliseconds.
 func p99(took []time.Duration) float64 {
 	slices.Sort(took)
 	return float64(took[len(took)*99/100].Microseconds()) / 1000

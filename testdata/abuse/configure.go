@@ -11,23 +11,23 @@ import (
 	"monopod/testdata/abuse/hostile"
 )
 
-// configuration is what an administrator configures: objects that exist for a moment, and requests that they affect.
+// configuration is a set of objects that an administrator creates for a moment, and of requests that they affect.
 type configuration struct {
 	objects []object
 	uses    []use
 	wait    time.Duration // before each use
 }
 
-// object is one in a collection. Its body is everything but its metadata.
+// object is an object in a collection. Its body is the JSON without metadata.
 type object struct{ collection, name, body string }
 
 // use is a request.
 type use struct{ method, path, contentType, accept, body string }
 
-// selector selects all objects of configurations: cleanUp removes what is left of them.
+// selector selects all objects of configurations, for cleanUp.
 const selector = "?labelSelector=abuse%3Dconfiguration"
 
-// collections contain objects of configurations.
+// The collections that contain objects of configurations.
 const (
 	definitions   = hostile.DefinitionsPath
 	registrations = "/apis/admissionregistration.k8s.io/v1/"
@@ -40,7 +40,7 @@ const (
 	nsNetworks    = networks + "namespaces/" + namespace + "/"
 )
 
-// configured are the collections that cleanUp empties; what is in the namespace ends with it.
+// configured lists the cluster-scoped collections that cleanUp empties. Other objects are deleted with the namespace.
 var configured = []string{
 	definitions, registrations + "validatingwebhookconfigurations", registrations + "mutatingwebhookconfigurations",
 	registrations + "validatingadmissionpolicies", registrations + "validatingadmissionpolicybindings",
@@ -70,7 +70,7 @@ func (a *abuser) configure(ctx context.Context) {
 		a.send(ctx, admin, one(a, "PATCH", "PUT"), last.collection+"/"+last.name+one(a, "", "/status"), one(a, contents...),
 			[]byte(one(a, bodies...)))
 	}
-	// Also when the time is over.
+	// Delete the objects also after the end of ctx.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	for _, o := range c.objects {
@@ -78,7 +78,7 @@ func (a *abuser) configure(ctx context.Context) {
 	}
 }
 
-// sendAccepting sends a request that says what it accepts; a watch is ended soon.
+// sendAccepting sends a request with its Accept header, and records the response. It gives up after 10 s.
 func (a *abuser) sendAccepting(ctx context.Context, u user, r use) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -91,7 +91,7 @@ func (a *abuser) sendAccepting(ctx context.Context, u user, r use) {
 		r.body), code, string(data))
 }
 
-// about returns the requests about a collection of objects.
+// about returns requests for a collection and an object in it.
 func about(a *abuser, collection, apiVersion, kind, name, spec string) []use {
 	const js = "application/json"
 	body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"labels":{"abuse":%q}},%s}`, apiVersion, kind,
@@ -115,13 +115,13 @@ func about(a *abuser, collection, apiVersion, kind, name, spec string) []use {
 	}
 }
 
-// client returns the configuration of a webhook's client.
+// client returns the clientConfig of a webhook.
 func (a *abuser) client(manner string) string {
 	other := a.server.adversary
 	return fmt.Sprintf(`{"url":%q,"caBundle":%q}`, other.url+"/"+manner, base64.StdEncoding.EncodeToString(other.ca))
 }
 
-// customKind is a kind of two versions, which a webhook converts.
+// customKind returns a custom kind with two versions and a conversion webhook.
 func (a *abuser) customKind(name string) configuration {
 	const schema = `"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object",` +
 		`"x-kubernetes-preserve-unknown-fields":true,"properties":{"n":{"type":"integer","default":1}},` +
@@ -153,7 +153,7 @@ func (a *abuser) customKind(name string) configuration {
 	return c
 }
 
-// matching returns the constraints of what a configuration of admission is about: objects of the uses.
+// matching returns rules and selectors that match the objects of admitted.
 func matching(name string) (rules, selectors string) {
 	return `[{"apiGroups":["","abuse.io"],"apiVersions":["*"],"operations":["*"],"resources":["configmaps",` +
 			`"configmaps/*","things","pods"]}]`,
@@ -161,7 +161,7 @@ func matching(name string) (rules, selectors string) {
 			`"}},"objectSelector":{"matchLabels":{"abuse":"` + name + `"}}`
 }
 
-// admitted are requests that admission is asked about.
+// admitted returns requests that match.
 func (a *abuser) admitted(name string) []use {
 	return append(
 		about(a, nsPath+"/configmaps", "v1", "ConfigMap", name, `"data":{"k":"`+strings.Repeat("v", a.rand.IntN(3000))+`"}`),
@@ -169,7 +169,7 @@ func (a *abuser) admitted(name string) []use {
 			`"spec":{"color":"red","set":["a","b"],"map":{"a":"b"}}`)...)
 }
 
-// webhook is a webhook for admission.
+// webhook returns a validating or mutating webhook.
 func (a *abuser) webhook(name string) configuration {
 	rules, selectors := matching(name)
 	condition := one(a, "", "", `"matchConditions":[{"name":"c","expression":"object.metadata.name != 'x'"}],`,
@@ -182,7 +182,7 @@ func (a *abuser) webhook(name string) configuration {
 		name, body}}, uses: a.admitted(name), wait: 20 * time.Millisecond}
 }
 
-// expressions are costly, wrong or valid ones.
+// expressions are valid, invalid and expensive CEL expressions.
 var expressions = []string{
 	"true", "object.metadata.name.size() > 0", "object.data.none == 'x'", "1 / 0 == 1", "dyn(object).x.y.z",
 	"variables.v > 1", "variables.w", "params.data.k == 'v'",
@@ -204,7 +204,7 @@ var expressions = []string{
 	"'%s'.format([object]).size() > 0", "ip('1.2.3.4').family() == 4", "sets.contains([1], [2])",
 }
 
-// validating is a ValidatingAdmissionPolicy.
+// validating returns a ValidatingAdmissionPolicy.
 func (a *abuser) validating(name string) configuration {
 	rules, selectors := matching(name)
 	body := fmt.Sprintf(
@@ -218,7 +218,7 @@ func (a *abuser) validating(name string) configuration {
 	return a.policy(name, "validating", body, one(a, `["Deny"]`, `["Warn","Audit"]`, `["Audit"]`))
 }
 
-// mutations grow objects, change what they must not, or fail.
+// mutations enlarge objects, change immutable fields, or fail.
 var mutations = []string{
 	`{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{metadata: Object.metadata{labels: ` +
 		`{\"x\": \"y\"}}}"}}`,
@@ -241,7 +241,7 @@ var mutations = []string{
 	`{"patchType":"JSONPatch","jsonPatch":{"expression":"1"}}`, `{"patchType":"JSONPatch"}`, `{}`,
 }
 
-// mutating is a MutatingAdmissionPolicy.
+// mutating returns a MutatingAdmissionPolicy.
 func (a *abuser) mutating(name string) configuration {
 	rules, selectors := matching(name)
 	body := fmt.Sprintf(
@@ -253,7 +253,7 @@ func (a *abuser) mutating(name string) configuration {
 	return a.policy(name, "mutating", body, "")
 }
 
-// policy is a policy with its binding.
+// policy returns an admission policy with its binding.
 func (a *abuser) policy(name, how, body, actions string) configuration {
 	binding := fmt.Sprintf(`"spec":{"policyName":%q%s}`, name,
 		one(a, "", `,"paramRef":{"name":"target","namespace":"abuse","parameterNotFoundAction":"Deny"}`,
@@ -268,7 +268,7 @@ func (a *abuser) policy(name, how, body, actions string) configuration {
 	}
 }
 
-// aggregated is another API server.
+// aggregated returns an APIService that the adversary serves.
 func (a *abuser) aggregated(name string) configuration {
 	group := one(a, manners...) + "-" + name + ".abuse.io"
 	body := fmt.Sprintf(
@@ -287,7 +287,7 @@ func (a *abuser) aggregated(name string) configuration {
 	}}
 }
 
-// flow is a FlowSchema with a level of its own, for the requests of one user.
+// flow returns a FlowSchema for one user, with its own PriorityLevelConfiguration.
 func (a *abuser) flow(name string) configuration {
 	level := fmt.Sprintf(
 		`"spec":{"type":%q,"limited":{"nominalConcurrencyShares":%d,"lendablePercent":%d,"limitResponse":%s}}`,
@@ -307,7 +307,7 @@ func (a *abuser) flow(name string) configuration {
 			use{"GET", flows + "flowschemas", "", one(a, accepts...), ""})}
 }
 
-// trust is a ClusterTrustBundle and a pod that mounts it.
+// trust returns a ClusterTrustBundle and a pod that mounts it.
 func (a *abuser) trust(name string) configuration {
 	certificate := string(a.server.adversary.ca)
 	body := fmt.Sprintf(`"spec":{%s"trustBundle":%q}`, one(a, "", `"signerName":"abuse.io/x",`),
@@ -326,7 +326,7 @@ func (a *abuser) trust(name string) configuration {
 				strings.Repeat("x", 10_000) + `"}}`}}}
 }
 
-// scaled is a HorizontalPodAutoscaler of a Deployment.
+// scaled returns a Deployment with a HorizontalPodAutoscaler.
 func (a *abuser) scaled(name string) configuration {
 	deployment := fmt.Sprintf(
 		`"spec":{"replicas":1,"selector":{"matchLabels":{"a":%q}},"template":{"metadata":{"labels":{"a":%[1]q}},`+
@@ -352,7 +352,7 @@ func (a *abuser) scaled(name string) configuration {
 				one(a, "2", "-1", "0") + `}}`}}}
 }
 
-// network is a NetworkPolicy, or an Ingress with its class.
+// network returns a NetworkPolicy, or an Ingress with its class.
 func (a *abuser) network(name string) configuration {
 	peers := strings.Repeat(
 		one(a, `{"podSelector":{"matchLabels":{"a":"b"}}},`, `{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}},`,

@@ -22,11 +22,10 @@ type config struct {
 	memory           float64 // maximum growth of the server's memory, in bytes
 }
 
-// namespace is where everything happens.
+// namespace contains the objects of the requests.
 const namespace = "abuse"
 
-// run abuses the server and fails if it does not survive that, or if it then uses more resources when idle than
-// before.
+// run abuses the server. It fails if the server answers 500, was restarted, or uses more resources at rest than before.
 func run(ctx context.Context, c config, out io.Writer) error {
 	server, err := open(c.dataDir)
 	if err != nil {
@@ -40,7 +39,7 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// What a server creates once, on first use, exists before.
+	// A first, short run lets the server create what it creates on first use.
 	warm := c
 	warm.duration, warm.seed = min(c.duration/4, 15*time.Second), ^c.seed
 	server.abuse(ctx, warm, users)
@@ -59,8 +58,7 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	return errors.Join(err, heard.err())
 }
 
-// abuse sends requests until the time is over; each client has its own random numbers, so that a seed determines
-// the requests.
+// abuse sends requests for the duration. Each client has its own random numbers, so the seed determines its requests.
 func (s *server) abuse(ctx context.Context, c config, users []user) *tally {
 	ctx, cancel := context.WithTimeout(ctx, c.duration)
 	defer cancel()
@@ -82,7 +80,7 @@ func (s *server) abuse(ctx context.Context, c config, users []user) *tally {
 type tally struct {
 	mu       sync.Mutex // guards the maps
 	codes    map[string]int
-	mistakes map[string]int // answers of 500, by request
+	mistakes map[string]int // responses with status 500, by request
 }
 
 func (t *tally) add(what string, code int, text string) {
@@ -94,8 +92,8 @@ func (t *tally) add(what string, code int, text string) {
 	}
 }
 
-// others reports whether the adversary caused an answer of 500, which is then upstream's too: a call that failed, or a
-// patch that makes a list of the object.
+// others reports whether the adversary caused a status 500, which upstream answers too: a failed call of a webhook, or
+// a patch that replaces the object by a list.
 func others(text string) bool {
 	text = strings.Join(strings.Fields(text), " ") // YAML wraps lines
 	for _, cause := range []string{"failed calling webhook", "conversion webhook for", "json: cannot unmarshal array",
@@ -120,13 +118,13 @@ func (t *tally) String() string {
 		parts = append(parts, fmt.Sprintf("%s: %d", code, n))
 	}
 	slices.Sort(parts)
-	return "answers: " + strings.Join(parts, ", ")
+	return "responses: " + strings.Join(parts, ", ")
 }
 
 func (t *tally) err() error {
 	var errs []error
 	for m, n := range t.mistakes {
-		errs = append(errs, fmt.Errorf("500, %d times: %s", n, m))
+		errs = append(errs, fmt.Errorf("status 500, %d times: %s", n, m))
 	}
 	return errors.Join(errs...)
 }

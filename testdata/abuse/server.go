@@ -34,7 +34,7 @@ type server struct {
 	url       *url.URL
 	pid       int
 	admin     user
-	adversary *adversary // which it is configured to call
+	adversary *adversary // the server that configurations name
 }
 
 // user sends requests with a token.
@@ -43,7 +43,7 @@ type user struct {
 	http        *http.Client
 }
 
-// open reads the server's kubeconfig.
+// open returns the server of a data folder, from its kubeconfig and its socket.
 func open(dataDir string) (*server, error) {
 	data, err := os.ReadFile(filepath.Join(dataDir, "admin.kubeconfig"))
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *server) do(ctx context.Context, u user, method, path, contentType strin
 	return s.ask(ctx, u, use{method: method, path: path, contentType: contentType, body: string(body)})
 }
 
-// ask is do for any request.
+// ask is do with an Accept header.
 func (s *server) ask(ctx context.Context, u user, r use) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, s.url.String()+r.path, strings.NewReader(r.body))
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *server) ask(ctx context.Context, u user, r use) (int, []byte, error) {
 	return resp.StatusCode, data, err
 }
 
-// want is do for requests that must succeed.
+// want sends a request as the administrator, and fails if it does not succeed. A conflict counts as success.
 func (s *server) want(ctx context.Context, method, path, body string) ([]byte, error) {
 	code, data, err := s.do(ctx, s.admin, method, path, "application/json", []byte(body))
 	if err == nil && code >= 300 && code != http.StatusConflict {
@@ -131,8 +131,8 @@ func (s *server) want(ctx context.Context, method, path, body string) ([]byte, e
 
 const nsPath = "/api/v1/namespaces/" + namespace
 
-// prepare creates the namespace, the objects of the requests, and the users: two with edit in the namespace, one
-// with view, one without roles, and the admin.
+// prepare creates the namespace, the target objects of the requests, and the users: two with the role edit in the
+// namespace, one with view, one without roles. It returns them after the admin.
 func (s *server) prepare(ctx context.Context) ([]user, error) {
 	users := []user{s.admin}
 	_, err := s.want(ctx, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`)
@@ -165,8 +165,8 @@ func (s *server) prepare(ctx context.Context) ([]user, error) {
 	return users, s.define(ctx)
 }
 
-// define creates a custom kind and an object of it, which the users with edit in the namespace may write. The editor
-// may also try to configure the cluster, in dry runs.
+// define creates a custom kind and an object. The users with the role edit may write it. The editor may also create
+// definitions, policies and webhooks.
 func (s *server) define(ctx context.Context) error {
 	for path, body := range map[string]string{
 		hostile.DefinitionsPath:                           hostile.Definition,
@@ -191,7 +191,7 @@ func (s *server) define(ctx context.Context) error {
 	})
 }
 
-// until calls done until it is true, for two minutes.
+// until calls done until it returns true, for at most two minutes.
 func (s *server) until(ctx context.Context, otherwise string, done func() (bool, error)) error {
 	for until := time.Now().Add(2 * time.Minute); ; {
 		ok, err := done()
@@ -207,7 +207,7 @@ func (s *server) until(ctx context.Context, otherwise string, done func() (bool,
 	}
 }
 
-// account creates a service account with a token.
+// account creates a service account and returns a token.
 func (s *server) account(ctx context.Context, name string) (string, error) {
 	if _, err := s.want(ctx, http.MethodPost, nsPath+"/serviceaccounts", `{"metadata":{"name":"`+name+`"}}`); err != nil {
 		return "", err
@@ -221,7 +221,7 @@ func (s *server) account(ctx context.Context, name string) (string, error) {
 	return answer.Status.Token, json.Unmarshal(data, &answer)
 }
 
-// release removes the abusers' finalizer from the definitions of a list.
+// release removes the finalizer abuse/x from the definitions of a list.
 func (s *server) release(ctx context.Context, list []byte) error {
 	var all struct {
 		Items []metav1.PartialObjectMetadata
@@ -243,7 +243,7 @@ func (s *server) release(ctx context.Context, list []byte) error {
 	return nil
 }
 
-// cleanUp removes what the requests created, despite finalizers.
+// cleanUp deletes the objects that the requests created, and removes their finalizers.
 func (s *server) cleanUp(ctx context.Context) error {
 	for _, collection := range configured {
 		if _, err := s.want(ctx, http.MethodDelete, collection+selector, ""); err != nil {
@@ -265,7 +265,7 @@ func (s *server) cleanUp(ctx context.Context) error {
 			return err
 		}
 		if code != http.StatusOK {
-			continue // one that does not exist
+			continue // the collection does not exist
 		}
 		var list struct {
 			Items []struct {
@@ -290,13 +290,13 @@ func (s *server) cleanUp(ctx context.Context) error {
 	if _, err := s.want(ctx, http.MethodDelete, nsPath, ""); err != nil {
 		return err
 	}
-	if err := s.until(ctx, "namespace "+namespace+" is not gone", func() (bool, error) {
+	if err := s.until(ctx, "namespace "+namespace+" still exists", func() (bool, error) {
 		code, _, err := s.do(ctx, s.admin, http.MethodGet, nsPath, "", nil)
 		return code == http.StatusNotFound, err
 	}); err != nil {
 		return err
 	}
-	return s.until(ctx, "custom kinds are not gone", func() (bool, error) {
+	return s.until(ctx, "custom kinds still exist", func() (bool, error) {
 		data, err := s.want(ctx, http.MethodGet, definitions+selector, "")
 		if err != nil || strings.Contains(string(data), `"items":[]`) {
 			return err == nil, err
@@ -305,7 +305,7 @@ func (s *server) cleanUp(ctx context.Context) error {
 	})
 }
 
-// rest is the resources of an idle server.
+// rest is the resource usage of an idle server.
 type rest struct {
 	started                    float64 // in seconds since 1970
 	rss, goroutines, fds, open float64
@@ -318,10 +318,10 @@ func (r rest) String() string {
 		r.goroutines, r.fds, r.open, r.cpu)
 }
 
-// restTime is how long CPU is measured.
+// restTime is the duration of the CPU measurement.
 const restTime = 10 * time.Second
 
-// atRest measures the resources of the server.
+// atRest measures the resource usage of the server.
 func (s *server) atRest(ctx context.Context) (r rest, err error) {
 	if err = s.use(ctx, &r); err == nil {
 		err = s.count(ctx, &r)
@@ -329,7 +329,7 @@ func (s *server) atRest(ctx context.Context) (r rest, err error) {
 	return r, err
 }
 
-// use measures CPU and memory from outside: after abuse, the metrics are megabytes, and asking for them is work.
+// use measures CPU and memory from /proc: after abuse the metrics have megabytes, and a request for them costs CPU.
 func (s *server) use(ctx context.Context, r *rest) error {
 	process, err := procfs.NewProc(s.pid)
 	if err != nil {
@@ -347,7 +347,7 @@ func (s *server) use(ctx context.Context, r *rest) error {
 	return err
 }
 
-// count reads the rest from the server's metrics.
+// count reads the other fields from the server's metrics.
 func (s *server) count(ctx context.Context, r *rest) error {
 	data, err := s.want(ctx, http.MethodGet, "/metrics", "")
 	if err != nil {
@@ -366,8 +366,8 @@ func (s *server) count(ctx context.Context, r *rest) error {
 	return err
 }
 
-// settled waits until the server uses hardly more resources than before, and returns of what it uses more after
-// the time limit.
+// settled waits until the server uses about the same resources as before. After c.settle it returns an error that lists
+// what grew.
 func (s *server) settled(ctx context.Context, before rest, c config) (after rest, err error) {
 	for until := time.Now().Add(c.settle); ; {
 		after = before
@@ -387,7 +387,7 @@ func (s *server) settled(ctx context.Context, before rest, c config) (after rest
 	}
 }
 
-// like returns what has grown, by more than two measurements of the same server differ.
+// like returns an error that lists what grew by more than the usual variation between two measurements.
 func (r rest) like(before rest, memory float64) error {
 	var errs []error
 	more := func(what string, is, was, slack float64) {

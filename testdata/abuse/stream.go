@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// protocols are those of streams over WebSockets and SPDY.
+// protocols are valid and invalid stream protocols for WebSockets and SPDY.
 var protocols = []string{
 	"v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
 	"v4.base64.channel.k8s.io", "base64.channel.k8s.io",
@@ -16,7 +16,7 @@ var protocols = []string{
 	"v5.channel.k8s.io, channel.k8s.io", "base64url.bearer.authorization.k8s.io.eA",
 }
 
-// streams are the subresources of the running pod, and watches.
+// streams are paths of watches, and of the pods' streaming subresources.
 var streams = []string{
 	"/pods?watch=1", "/configmaps?watch=true",
 	"/configmaps?watch=true&resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
@@ -30,14 +30,14 @@ var streams = []string{
 	"/pods/target/proxy/", "/pods/none/exec?command=x", "/pods/a/attach?stdout=1",
 }
 
-// running makes the target of streams run, in case another request has deleted it.
+// running creates the target pod of the streams, in case another request has deleted it.
 func (a *abuser) running(ctx context.Context) {
 	a.send(ctx, a.users[0], "POST", nsPath+"/pods", "application/json",
 		[]byte(`{"metadata":{"name":"target"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c",`+
 			`"image":"monopod.local/web:1","stdin":true}]}}`))
 }
 
-// upgrade opens a WebSocket or a SPDY connection, sends something, and hangs up.
+// upgrade opens a WebSocket or SPDY connection, sends random frames, and closes it.
 func (a *abuser) upgrade(ctx context.Context) {
 	if a.rand.IntN(5) == 0 {
 		a.running(ctx)
@@ -68,7 +68,7 @@ func (a *abuser) upgrade(ctx context.Context) {
 	var version string
 	var code int
 	if _, err := fmt.Sscanf(string(answer[:n]), "%s %d", &version, &code); err != nil {
-		code = 0 // what is not an HTTP response is counted as such
+		code = 0 // not an HTTP response
 	}
 	a.heard.add("upgrade of "+path, code, string(answer[:n]))
 	for range a.rand.IntN(20) {
@@ -77,13 +77,13 @@ func (a *abuser) upgrade(ctx context.Context) {
 		}
 	}
 	if conn.SetDeadline(time.Now().Add(time.Duration(a.rand.IntN(500))*time.Millisecond)) == nil && a.rand.IntN(2) == 0 {
-		for err == nil { // only if the server may end the connection first
+		for err == nil { // read until the server closes the connection
 			_, err = conn.Read(answer)
 		}
 	}
 }
 
-// frame is one of a WebSocket, or something else.
+// frame returns a random WebSocket frame, which may be invalid, or random bytes.
 func (a *abuser) frame() []byte {
 	payload := make([]byte, one(a, 0, 1, 10, 125, 126, 4096, 70_000))
 	for i := range payload {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The table has the medians of what benchmarks print, and of the rounds' ratios.
+// The table contains the medians of the rounds, and the medians of the rounds' ratios.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	c := comparison{rows: regexp.MustCompile("one pod|killed|LIST 6"), measured: map[string][2][]float64{}}
@@ -32,7 +32,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Each figure is on the page by the same name.
+// Each figure has a row of the same name in docs/benchmarks.md.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/benchmarks.md")

@@ -1,17 +1,17 @@
 package main
 
-// group is a benchmark whose figures are measured together, in a folder of testdata.
+// group is a benchmark in a folder of testdata, with the figures that it measures.
 type group struct {
 	folder, benchmark string
 	times             string // -benchtime
-	together          bool   // both programs are measured at the same time, once: it takes minutes, and they are at rest
+	together          bool   // measure both programs at the same time, once: the benchmark takes minutes, mostly idle
 	rows              []row
 }
 
-// row is a figure: the metric with a unit of a benchmark, whose name is without "Benchmark".
+// row is a figure: the metric of a benchmark with this unit. The name of the benchmark is without "Benchmark".
 type row struct{ figure, benchmark, unit string }
 
-// groups are the figures of docs/benchmarks.md, in its order. The size of the program has no benchmark.
+// groups lists the figures of docs/benchmarks.md, in its order, except the size of the program.
 var groups = []group{
 	{folder: "machine", benchmark: "Ready$", times: "5x", rows: []row{
 		{"exec to ready, empty, ms", "Ready", "ms/ready"},

@@ -1,8 +1,8 @@
-// Command bench prints the figures of docs/benchmarks.md in one table, with those of the last commit beside them. It
-// builds both programs, and runs the benchmarks of testdata against one after the other, in rounds. These environment
-// variables change that:
+// Command bench prints a table with the figures of docs/benchmarks.md for the working tree and for the last commit. It
+// builds both programs, and runs the benchmarks of testdata with one program after the other, in rounds. Environment
+// variables:
 //
-//	BASE       the commit to compare with; default HEAD, or the one before if nothing has changed since
+//	BASE       the commit to compare with; default HEAD, or HEAD~1 if the working tree is unchanged
 //	BENCHTIME  number of rounds, for example 1x; default 5x
 //	ROWS       regular expression of the figures to measure
 package main
@@ -44,11 +44,11 @@ func main() {
 // comparison is a run of this command.
 type comparison struct {
 	dir      string
-	programs [2]string // of the last commit, and of the working tree
+	programs [2]string // paths of the programs of the last commit and of the working tree
 	rounds   int
 	rows     *regexp.Regexp
-	measured map[string][2][]float64 // by figure, each round of both programs
-	failed   int                     // runs of benchmarks
+	measured map[string][2][]float64 // by figure: the rounds of both programs
+	failed   int                     // number of failed benchmark runs
 }
 
 func command(ctx context.Context) error {
@@ -105,9 +105,9 @@ func (c *comparison) build(ctx context.Context) (base string, err error) {
 	}
 	source := filepath.Join(c.dir, "source")
 	if _, err := output(ctx, ".", "git", "worktree", "add", "--detach", source, base); err != nil {
-		return "", fmt.Errorf("no source of the last commit, which needs git and the history of the repository: %w", err)
+		return "", fmt.Errorf("cannot check out the last commit, which needs git and the history of the repository: %w", err)
 	}
-	defer func() { // also if the user interrupts
+	defer func() { // without ctx, so that it also runs after an interrupt
 		_, remove := output(context.WithoutCancel(ctx), ".", "git", "worktree", "remove", "--force", source)
 		err = errors.Join(err, remove)
 	}()
@@ -135,7 +135,7 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return strings.TrimSpace(string(out)), nil
 }
 
-// measure takes all rounds of a group. Programs begin a round by turns.
+// measure runs all rounds of a group. The programs take turns in beginning a round.
 func (c *comparison) measure(ctx context.Context, g group) error {
 	if g.folder == "" {
 		for i, program := range c.programs {
@@ -176,7 +176,7 @@ func (c *comparison) measure(ctx context.Context, g group) error {
 	return nil
 }
 
-// run runs a group's benchmark against a program. What does not go as expected is printed.
+// run runs a group's benchmark against a program. It prints the output if the benchmark fails or a figure is missing.
 func (c *comparison) run(ctx context.Context, test string, g group, program int) map[string]float64 {
 	name := []string{"last commit", "now"}[program]
 	fmt.Fprintf(os.Stderr, "%s %s: %s\n", time.Now().Format("15:04:05"), name, g.benchmark)
@@ -184,7 +184,7 @@ func (c *comparison) run(ctx context.Context, test string, g group, program int)
 		"-test.timeout=30m")
 	cmd.Dir = filepath.Join("testdata", g.folder)
 	cmd.Env = append(os.Environ(), harness.Program+"="+c.programs[program])
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // it stops its servers
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // the benchmark stops its servers on SIGTERM
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	found := figures(string(out))
@@ -197,7 +197,7 @@ func (c *comparison) run(ctx context.Context, test string, g group, program int)
 	return found
 }
 
-// figures are those of a benchmark's output, by the benchmark's name, a space and the unit.
+// figures parses the output of a benchmark. A key is the benchmark's name, a space and the unit.
 func figures(out string) map[string]float64 {
 	all := map[string]float64{}
 	for line := range strings.Lines(out) {
@@ -215,10 +215,10 @@ func figures(out string) map[string]float64 {
 	return all
 }
 
-// cpus is the number of CPUs after a benchmark's name.
+// cpus matches the number of CPUs after a benchmark's name.
 var cpus = regexp.MustCompile(`-\d+$`)
 
-// add adds a round of a program. A figure that was not measured is not a number.
+// add adds a round of a program. A missing figure is NaN.
 func (c *comparison) add(program int, found map[string]float64, g group) {
 	for _, r := range g.rows {
 		v, ok := found[r.benchmark+" "+r.unit]
@@ -232,7 +232,7 @@ func (c *comparison) add(program int, found map[string]float64, g group) {
 }
 
 // print prints a row for each figure. The ratio is the median of the rounds' ratios, because other work on the machine
-// affects two measurements in a row alike.
+// affects the two measurements of a round in the same way.
 func (c *comparison) print(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 1, ' ', 0)
 	fmt.Fprint(w, "| figure\t| last commit\t| now\t| ratio\t|\n|---\t|---\t|---\t|---\t|\n")
@@ -253,7 +253,7 @@ func (c *comparison) print(to io.Writer) {
 	w.Flush()
 }
 
-// median is that of the numbers; not a number without any.
+// median returns the median of the finite numbers, or NaN if there are none.
 func median(figures []float64) float64 {
 	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(figures)),
 		func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
@@ -263,7 +263,7 @@ func median(figures []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// short is a figure with three digits, or all before the point.
+// short formats a number with three significant digits, or with all digits before the decimal point.
 func short(v float64) string {
 	if math.IsNaN(v) {
 		return "–"

@@ -1,5 +1,5 @@
-// Command compress writes what the program contains to standard output, compressed: the files that it is given as an
-// archive, or else standard input. The same files give the same bytes.
+// Command compress writes a compressed tar archive of its arguments, or compressed standard input without arguments, to
+// standard output. monopod embeds the result. The same input gives the same output.
 package main
 
 import (

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Runs Kubernetes' own conformance tests against bin/monopod with a containerd of its own, in a network namespace. It builds the
-# tests and their images from the module k8s.io/kubernetes, so no registry is needed; the first time takes half an hour.
+# Runs Kubernetes' conformance tests against bin/monopod, which starts its own containerd, in a network namespace. The
+# script builds the tests and their images from the module k8s.io/kubernetes, so it needs no registry. The first build
+# takes half an hour.
 #
 #   testdata/conformance/run.sh [FOCUS [SKIP]]
 #
-# FOCUS and SKIP are regular expressions for the names of tests, by default all conformance tests. WORK is the folder for what is
-# built, and for the results. PROCS is how many tests that are not serial run at once, by default 4. IMAGES is a folder with archives of
-# more images, for instance those of CSI drivers (testdata/programs/csi.sh), whose tests need the snapshot controller.
+# FOCUS and SKIP are regular expressions for the names of tests, by default all conformance tests. WORK is the folder
+# for the programs, the images and the results. PROCS is the number of parallel tests, by default 4. IMAGES is a folder
+# with archives of more images, for instance those of CSI drivers (testdata/programs/csi.sh), whose tests need the
+# snapshot controller.
 set -eu
 cd "$(dirname "$0")/../.."
 repo=$PWD
@@ -24,7 +26,7 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get install -y -qq --no-install-recommends debootstrap busybox-static bash-static etcd-server iproute2 >/dev/null
 mkdir -p "$work/programs"
 
-# A module that has Kubernetes as a dependency, with the versions that Kubernetes itself uses.
+# A module that depends on Kubernetes, with the versions that Kubernetes itself uses.
 kubernetes=$(go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 cp testdata/conformance/e2e/e2e_test.go "$work/"
 sed -e 's/^module .*/module e2e/' -e "s#=> \./staging/src/\(.*\)#=> \1 $staging#" -e "0,/^require (/s##&\n\tk8s.io/kubernetes $version#" "$kubernetes/go.mod" >"$work/go.mod"
@@ -41,7 +43,7 @@ done
 (cd "$work" && CGO_ENABLED=0 go build -ldflags='-s -w' -o programs/kube-sample-apiserver k8s.io/sample-apiserver)
 unset GOFLAGS
 
-# The images: one root file system with the programs of all.
+# The images: they share one root file system, which contains the programs of all.
 root=$work/rootfs
 if [ ! -f "$work/images.tar" ]; then
 	rm -rf "$root"
@@ -59,7 +61,7 @@ if [ ! -f "$work/images.tar" ]; then
 	mv "$work/images.tar.tmp" "$work/images.tar"
 fi
 
-# A machine of its own: a network namespace with an address and a default route.
+# A network namespace with an address and a default route simulates a separate machine.
 space=monopod-conformance
 data=$work/data
 pid=

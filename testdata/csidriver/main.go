@@ -1,5 +1,5 @@
-// Command csidriver is a CSI driver for tests: each volume is a file system in memory with the file "handle". Like a
-// driver in a pod, it knows the data folder as /var/lib/kubelet. It prints the calls of the node.
+// Command csidriver is a CSI driver for tests: each volume is a tmpfs with the file "handle". Like a driver in a pod,
+// it expects the data folder at /var/lib/kubelet. It prints the calls of the node.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// driver registers, and serves the node, on one socket.
+// driver serves registration and the CSI node service on one socket.
 type driver struct {
 	data string
 	csi.UnimplementedNodeServer
@@ -107,7 +107,7 @@ func (d *driver) NodeUnpublishVolume(_ context.Context,
 	return &csi.NodeUnpublishVolumeResponse{}, d.unmount("unpublish", r.VolumeId, r.TargetPath)
 }
 
-// mount mounts a new file system, or source if it is not empty, unless that was done.
+// mount mounts a new tmpfs, or source if it is not empty, at target, unless target is mounted.
 func (d *driver) mount(call, handle, source, target string) error {
 	fmt.Println(call, handle)
 	target = host.KubeletPath(target, d.data)
@@ -129,7 +129,7 @@ func (d *driver) mount(call, handle, source, target string) error {
 func (d *driver) unmount(call, handle, target string) error {
 	fmt.Println(call, handle)
 	err := unix.Unmount(host.KubeletPath(target, d.data), 0)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // it is not mounted
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // not mounted
 		return nil
 	}
 	return err

@@ -1,5 +1,5 @@
-// Command deviceplugin offers devices that do nothing, for tests and experiments. It registers again when the
-// node has restarted. With -ask it prints the allocated devices instead.
+// Command deviceplugin is a device plugin with devices that do nothing, for tests and experiments. It registers again
+// after a restart of the node. With -ask it prints the allocated devices instead.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// ask prints the name, resources and devices of each container.
+// ask prints the name, devices and exclusive CPUs of each container.
 func ask(ctx context.Context, path string) error {
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -93,10 +93,10 @@ func ask(ctx context.Context, path string) error {
 	return nil
 }
 
-// pause is the interval at which files are read.
+// pause is the polling interval for files.
 const pause = 50 * time.Millisecond
 
-// serve serves until the node restarts, which removes the socket.
+// serve serves until the node restarts and removes the socket.
 func serve(ctx context.Context, p *plugin.Plugin) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,7 +127,7 @@ func devices(count int, sick string) []*api.Device {
 	return out
 }
 
-// watch reports changes of devices' health.
+// watch updates the plugin's devices when their health changes.
 func watch(ctx context.Context, p *plugin.Plugin, now func() []*api.Device) {
 	healths := func(list []*api.Device) (out []string) {
 		for _, d := range list {

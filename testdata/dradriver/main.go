@@ -1,6 +1,6 @@
-// Command dradriver offers devices that do nothing through dynamic resource allocation, for tests and experiments. It
-// publishes them in a ResourceSlice and prints the calls of the node. It registers again when the node has restarted.
-// The devices are healthy until it gets SIGUSR1.
+// Command dradriver is a DRA driver with devices that do nothing, for tests and experiments. It publishes them in a
+// ResourceSlice and prints the calls of the node. It registers again after a restart of the node. The devices are
+// healthy until the driver receives SIGUSR1.
 package main
 
 import (
@@ -68,8 +68,7 @@ func run(ctx context.Context) error {
 	return d.Serve(ctx)
 }
 
-// reports says that all devices are healthy, and after SIGUSR1 that they are not. As real drivers, it repeats what it
-// has said.
+// reports sends every second that all devices are healthy, after SIGUSR1 that they are unhealthy.
 func reports(ctx context.Context, pool string, count int) <-chan []*health.DeviceHealth {
 	out, sick := make(chan []*health.DeviceHealth), make(chan os.Signal, 1)
 	signal.Notify(sick, syscall.SIGUSR1)
@@ -97,7 +96,7 @@ func reports(ctx context.Context, pool string, count int) <-chan []*health.Devic
 	return out
 }
 
-// slice has devices gpu-1, gpu-2 and so on, which differ by their attribute "index".
+// slice returns a ResourceSlice with the devices gpu-1, gpu-2 and so on, whose attribute "index" differs.
 func slice(driver, node string, count int) *resourcev1.ResourceSlice {
 	s := &resourcev1.ResourceSlice{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
@@ -139,7 +138,7 @@ func (a *api) publish(ctx context.Context, s *resourcev1.ResourceSlice) error {
 	return err
 }
 
-// devices returns what a claim was given of a driver.
+// devices returns the devices of a driver that are allocated to a claim.
 func (a *api) devices(ctx context.Context, name, namespace, claim string) (pool string, out []driver.Device,
 	err error) {
 	var c resourcev1.ResourceClaim

@@ -20,12 +20,11 @@ const (
 	Race  = "race"
 )
 
-// Program names an environment variable with the path of a monopod that is run instead of the release build of this
-// source, and of that with the race detector: testdata/bench measures two programs with the same benchmarks, and
-// testdata/arch.sh runs the scripts with programs for other processors.
+// Program is the name of an environment variable with the path of a monopod that replaces both builds. testdata/bench
+// measures two programs with the same benchmarks, testdata/arch.sh runs the scripts with programs for other processors.
 const Program = "BENCH_PROGRAM"
 
-// Programs are the built programs. They stay in bin/test, so that nothing is linked again unless it changed.
+// Programs are the built programs. They remain in bin/test, so that go build links only programs that have changed.
 type Programs struct{ root string }
 
 var (
@@ -36,8 +35,8 @@ var (
 	tagged  sync.Once
 )
 
-// Build builds monopod in the release build, and the sample image. Without what runc needs to be built, monopod has no
-// runtime inside and uses the machine's.
+// Build builds the release build of monopod, and the sample image. If the machine cannot build runc, monopod contains
+// no runtime and uses the machine's.
 func Build(t testing.TB) Programs {
 	t.Helper()
 	p := Programs{root: root(t)}
@@ -61,7 +60,7 @@ func Build(t testing.TB) Programs {
 	return p
 }
 
-// lacksForRuntime returns what the machine lacks to build the runtime; nil: nothing.
+// lacksForRuntime returns an error if the machine lacks a program or header to build the runtime.
 func lacksForRuntime() error {
 	for _, program := range []string{"gcc", "pkg-config"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -72,7 +71,7 @@ func lacksForRuntime() error {
 	return err
 }
 
-// BuildRace builds monopod with the race detector, with the Makefile's flags for tests: what they compile is shared.
+// BuildRace builds monopod with the race detector and the Makefile's flags for tests, which share the build cache.
 func (p Programs) BuildRace(t testing.TB) {
 	t.Helper()
 	race.Do(func() {
@@ -129,10 +128,10 @@ func (p Programs) BuildWithKubectl(t testing.TB) string {
 	return p.Monopod(tag)
 }
 
-// tag is the variant of a monopod with kubectl.
+// tag is the variant of monopod that contains kubectl.
 const tag = "tagged"
 
-// BuildMixin builds the program that evaluates dashboards with Prometheus' engine.
+// BuildMixin builds testdata/mixin, which evaluates dashboards with Prometheus' engine.
 func (p Programs) BuildMixin(t testing.TB) {
 	t.Helper()
 	mixin.Do(func() {
@@ -141,13 +140,13 @@ func (p Programs) BuildMixin(t testing.TB) {
 	})
 }
 
-// Dir is the folder of all programs except monopod.
+// Dir returns the folder of all programs except monopod.
 func (p Programs) Dir() string { return filepath.Join(p.root, "bin", "test") }
 
 // Path returns the path of a program.
 func (p Programs) Path(name string) string { return filepath.Join(p.Dir(), name) }
 
-// Monopod returns the path of one of the two builds.
+// Monopod returns the path of a build of monopod.
 func (p Programs) Monopod(variant string) string {
 	if given := os.Getenv(Program); given != "" && variant != tag {
 		return given
@@ -158,10 +157,10 @@ func (p Programs) Monopod(variant string) string {
 // Image returns the path of the sample image.
 func (p Programs) Image() string { return p.Path("web.tar") }
 
-// Source returns the path of a source file, relative to the top.
+// Source returns the path of a source file, from its path in the repository.
 func (p Programs) Source(path string) string { return filepath.Join(p.root, path) }
 
-// build builds like `make build`.
+// build runs go build with the flags of `make build`.
 func (p Programs) build(t testing.TB, dir string, args ...string) {
 	t.Helper()
 	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go",
@@ -193,7 +192,7 @@ func (p Programs) lock(t testing.TB) (unlock func()) {
 	return func() { f.Close() }
 }
 
-// root returns the top of the source: the nearest parent folder with a go.mod.
+// root returns the top folder of the repository: the nearest parent folder with a go.mod.
 func root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -205,14 +204,13 @@ func root(t testing.TB) string {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {
-			t.Fatal("no folder above has a go.mod")
+			t.Fatal("no parent folder contains go.mod")
 		}
 	}
 }
 
-// Compile returns the program that gcc makes of a C source with these flags, for amd64 or arm64. It skips the test if
-// the cross compiler is missing or not of the version that the committed programs were built with: another one may
-// generate other code.
+// Compile returns the program that gcc compiles from a C source with these flags. It skips the test if the cross
+// compiler is missing, or if another version built the committed programs: it may generate other code.
 func Compile(t testing.TB, arch, flags, source string) []byte {
 	t.Helper()
 	const version = "12.2.0"
@@ -222,14 +220,14 @@ func Compile(t testing.TB, arch, flags, source string) []byte {
 	}[arch]
 	gcc, err := exec.LookPath(compiler)
 	if err != nil {
-		t.Skipf("%s is not installed: %s is not compiled", compiler, source)
+		t.Skipf("skipped: %s is not installed, so %s cannot be compiled", compiler, source)
 	}
 	is, err := exec.CommandContext(t.Context(), gcc, "-dumpfullversion").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := strings.TrimSpace(string(is)); v != version {
-		t.Skipf("the committed program was built by gcc %s, this is %s", version, v)
+		t.Skipf("skipped: gcc %s built the committed program, this is gcc %s", version, v)
 	}
 	out := filepath.Join(t.TempDir(), "program")
 	args := append(strings.Fields(flags), "-o", out, source)

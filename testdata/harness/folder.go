@@ -9,7 +9,7 @@ import (
 	"monopod/apiserver/kit/local"
 )
 
-// DataFolder returns the data folder of a server that is not there: handler answers on its socket until the test ends.
+// DataFolder returns the data folder of a fake server: handler answers on its socket until the test ends.
 func DataFolder(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "df") // a socket's path must be short

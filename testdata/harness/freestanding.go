@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Freestanding checks committed programs that use no library: for each architecture there is a static one of at most
-// so many bytes, with the code that gcc makes of the source with these flags. amd64 and arm64 need one; the
-// other architectures may have one.
+// Freestanding checks committed programs without libraries: each is static, has at most most bytes, and is what gcc
+// compiles from the source with these flags. amd64 and arm64 need a program; arm and riscv64 may have one.
 func Freestanding(t *testing.T, flags, source string, most int, program func(arch string) []byte) {
 	t.Helper()
 	for arch, machine := range map[string]elf.Machine{
@@ -18,26 +17,26 @@ func Freestanding(t *testing.T, flags, source string, most int, program func(arc
 			t.Parallel()
 			committed := program(arch)
 			if committed == nil && arch != "amd64" && arch != "arm64" {
-				t.Skip("there is none for this architecture")
+				t.Skip("skipped: no program for this architecture")
 			}
 			f, err := elf.NewFile(bytes.NewReader(committed))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if f.Machine != machine || len(committed) > most {
-				t.Errorf("for machine %s, %d bytes; want %s, at most %d", f.Machine, len(committed), machine, most)
+				t.Errorf("machine %s, %d bytes; want machine %s, at most %d bytes", f.Machine, len(committed), machine, most)
 			}
 			for _, p := range f.Progs {
 				if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
-					t.Error("it needs a loader")
+					t.Error("the program needs a dynamic loader")
 				}
 			}
 			if built := Compile(t, arch, flags, source); !bytes.Equal(built, committed) {
-				t.Errorf("not what gcc makes of %s (%d and %d bytes)", source, len(committed), len(built))
+				t.Errorf("the committed program differs from the build of %s (%d and %d bytes)", source, len(committed), len(built))
 			}
 		})
 	}
 	if program("mips") != nil {
-		t.Error("a program for mips, which is not included")
+		t.Error("got a program for the unsupported architecture mips")
 	}
 }

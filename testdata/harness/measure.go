@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Once calls take once, whatever -benchtime is, for a figure that takes minutes.
+// Once calls take only once, regardless of -benchtime, for a figure that takes minutes.
 func Once(b *testing.B, take func(*testing.B)) {
 	for taken := false; b.Loop(); taken = true {
 		if !taken {
@@ -26,7 +26,7 @@ func Once(b *testing.B, take func(*testing.B)) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// Interrupted calls stop and ends the program if the user interrupts it before end is called: Go then ends a test
+// Interrupted calls stop and exits on SIGINT or SIGTERM until end is called, because Go ends an interrupted test
 // without its cleanups.
 func Interrupted(stop func()) (end func()) {
 	signals, over := make(chan os.Signal, 1), make(chan struct{})
@@ -45,8 +45,8 @@ func Interrupted(stop func()) (end func()) {
 	}
 }
 
-// Clients returns n clients of HTTPS as client-go makes them, and the server's URL. Each has one connection, and opens
-// another one when the server accepts no more streams on it.
+// Clients returns n HTTPS clients, configured as in client-go, and the server's URL. Each client has one connection,
+// and opens another one when the server accepts no more streams on it.
 func (s *Server) Clients(t testing.TB, n int) (all []*http.Client, base string) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.Dir, "admin.kubeconfig"))
@@ -65,7 +65,7 @@ func (s *Server) Clients(t testing.TB, n int) (all []*http.Client, base string) 
 			t.Fatal(err)
 		}
 		client := &http.Client{Transport: wrapped}
-		resp, err := client.Get(cfg.Host + "/version") // makes the connection
+		resp, err := client.Get(cfg.Host + "/version") // opens the connection
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,10 +75,10 @@ func (s *Server) Clients(t testing.TB, n int) (all []*http.Client, base string) 
 	return all, cfg.Host
 }
 
-// CPU returns what the process has used so far, from the kernel's clock of the process: /proc counts in steps of 10 ms.
+// CPU returns the CPU time of the process from its CPU clock, because /proc counts in steps of 10 ms.
 func (s *Server) CPU(t testing.TB) time.Duration {
 	t.Helper()
-	const scheduled = 2 // CPUCLOCK_SCHED, in the low bits of the clock's number
+	const scheduled = 2 // CPUCLOCK_SCHED, in the low bits of the clock ID
 	var used unix.Timespec
 	if err := unix.ClockGettime(int32(^s.Cmd.Process.Pid)<<3|scheduled, &used); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func (s *Server) Cost(t testing.TB) (memory, cpu float64) {
 		t.Fatal(err)
 	}
 	used := s.CPU(t)
-	for range 5 { // each returns half of an unused stack; what is in a sync.Pool survives one
+	for range 5 { // each GC halves unused stacks, and the contents of a sync.Pool survive one GC
 		s.Get("/debug/pprof/heap?gc=1")
 	}
 	_, text := s.Get("/metrics")

@@ -27,7 +27,7 @@ type Server struct {
 	done chan struct{}
 }
 
-// NewServer returns a monopod on dir that does not run yet.
+// NewServer returns a monopod with the data folder dir. Start runs it.
 func NewServer(program, dir string, flags ...string) *Server {
 	return &Server{Dir: dir, Log: &bytes.Buffer{}, Cmd: &exec.Cmd{
 		Path: program,
@@ -35,8 +35,8 @@ func NewServer(program, dir string, flags ...string) *Server {
 	}}
 }
 
-// NewFolder returns a new data folder with the sample image. Its path is short, because paths of sockets have at
-// most 107 bytes.
+// NewFolder returns a new data folder with the sample image. Its path is short, because the path of a Unix socket has
+// at most 107 bytes.
 func (p Programs) NewFolder() (string, error) {
 	dir, err := os.MkdirTemp("", "mp")
 	if err != nil {
@@ -46,7 +46,7 @@ func (p Programs) NewFolder() (string, error) {
 	return dir, errors.Join(os.MkdirAll(images, 0o700), CopyFile(filepath.Join(images, "web.tar"), p.Image()))
 }
 
-// CopyFile copies a file that fits in memory.
+// CopyFile copies a file through memory.
 func CopyFile(to, from string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -55,10 +55,10 @@ func CopyFile(to, from string) error {
 	return os.WriteFile(to, data, 0o600)
 }
 
-// Start runs the same command again.
+// Start runs the command, also repeatedly.
 func (s *Server) Start() {
-	// Without the race detector's pause at each exit: monopod is also the network plugin, which runs several
-	// times for each pod.
+	// atexit_sleep_ms=0 disables the race detector's pause at each exit: monopod is also the network plugin, which runs
+	// several times for each pod.
 	s.Cmd = &exec.Cmd{Path: s.Cmd.Path, Args: s.Cmd.Args, Stderr: s.Log, Stdout: s.Log,
 		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MONOPOD_BIN_DIR="+binDir(s.Cmd.Path)),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
@@ -74,7 +74,7 @@ func (s *Server) Start() {
 	}(s.Cmd, s.done)
 }
 
-// binDir is where the runtime inside a program is unpacked: once for all tests.
+// binDir returns the folder into which a program unpacks its runtime, once for all tests.
 func binDir(program string) string { return filepath.Join(filepath.Dir(program), "bin") }
 
 // Running reports whether the process was started and has not ended.
@@ -90,10 +90,10 @@ func (s *Server) Running() bool {
 	}
 }
 
-// Raced reports whether the race detector found a race. The process has ended.
+// Raced reports whether the race detector found a race. Call it after the end of the process.
 func (s *Server) Raced() bool { return strings.Contains(s.Log.String(), "DATA RACE") }
 
-// End signals the process and waits for its end. It kills one that does not end.
+// End signals the process and waits for its end. It kills the process if it does not end within 20 s.
 func (s *Server) End(sig syscall.Signal) {
 	if !s.Running() {
 		return
@@ -105,7 +105,7 @@ func (s *Server) End(sig syscall.Signal) {
 	}
 }
 
-// CleanUp ends the process and, with containers, everything that it leaves running.
+// CleanUp ends the process. With containers it also runs monopod reset, which removes all pods.
 func (s *Server) CleanUp(containers bool) {
 	if s.Cmd == nil {
 		return
@@ -119,7 +119,7 @@ func (s *Server) CleanUp(containers bool) {
 	}
 }
 
-// HTTP returns a client of the socket.
+// HTTP returns a client of the server's Unix socket.
 func (s *Server) HTTP() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -127,7 +127,7 @@ func (s *Server) HTTP() *http.Client {
 		}}}
 }
 
-// Get gets a path; the code is 0 without a response.
+// Get sends a GET. Without a response the code is 0 and text is the error.
 func (s *Server) Get(path string) (code int, text string) {
 	resp, err := s.HTTP().Get("http://x" + path)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Server) Get(path string) (code int, text string) {
 	return resp.StatusCode, string(data)
 }
 
-// Revision returns that of the last change of any object; empty without a response.
+// Revision returns the revision of the last change of any object; empty without a response.
 func (s *Server) Revision() string {
 	if !s.Running() {
 		return ""
@@ -151,7 +151,7 @@ func (s *Server) Revision() string {
 	return list.Metadata.ResourceVersion
 }
 
-// Ready waits until the API answers.
+// Ready waits until /readyz returns 200.
 func (s *Server) Ready() error {
 	code := 0
 	Eventually(30*time.Second, func() bool {
@@ -175,7 +175,7 @@ func NeedsContainerd(t testing.TB) {
 	}
 	lacks := lacksForRuntime()
 	if lacks == nil {
-		return // the runtime is inside
+		return // monopod contains the runtime
 	}
 	for _, program := range []string{"containerd", "runc"} {
 		if _, err := exec.LookPath(program); err != nil {

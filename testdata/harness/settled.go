@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// settleTime is how long a server without requests may take to have nothing to do.
+	// settleTime is the maximum time until a server without requests is at rest.
 	settleTime = 20 * time.Second
-	// quiet is for how long nothing must happen.
+	// quiet is how long no reconcile may end.
 	quiet = 200 * time.Millisecond
 )
 
-// Settled waits until the server has nothing to reconcile: no key waits or is reconciled, and for a while no
-// reconcile and no step of a pod ends. There must be no panic.
+// Settled waits until the server is at rest: its queues are empty, no reconcile runs, and for 200 ms no reconcile and
+// no sync of a pod ends. It fails after a timeout, and if a part has panicked.
 func (s *Server) Settled() error {
 	var now, before work
 	var since time.Time
 	if Eventually(settleTime, func() bool {
 		if !since.IsZero() {
-			time.Sleep(quiet / 2) // each look makes the server render all its metrics
+			time.Sleep(quiet / 2) // each check makes the server render all its metrics
 		}
 		now, before = s.work(), now
 		if since.IsZero() || now.err != nil || now.left != "" || now.done != before.done {
@@ -40,7 +40,7 @@ func (s *Server) Settled() error {
 		now.left)
 }
 
-// work is the completed and the pending work of a server.
+// work is the number of completed reconciles and the metrics of pending ones.
 type work struct {
 	done float64
 	left string
@@ -55,13 +55,13 @@ func (s *Server) work() work {
 	return workIn(text)
 }
 
-// workIn parses it from the metrics.
+// workIn parses work from the metrics.
 func workIn(metrics string) (w work) {
 	found := false
 	for line := range strings.Lines(metrics) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		family, _, _ := strings.Cut(name, "{")
-		n, _ := strconv.ParseFloat(value, 64) // comments do not matter
+		n, _ := strconv.ParseFloat(value, 64) // 0 for comments
 		switch family {
 		case "workqueue_work_duration_seconds_count", "kubelet_pod_worker_duration_seconds_count":
 			w.done += n

@@ -25,9 +25,9 @@ kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 3
 		}
 	}
 	if w := workIn(rest + "monopod_panics_total{part=\"pod\"} 1\n"); w.left == "" {
-		t.Error("a panic is taken for rest")
+		t.Error("metrics with a panic count as at rest")
 	}
 	if workIn("go_goroutines 5\n").err == nil {
-		t.Error("no queue at all is taken for rest")
+		t.Error("metrics without queues count as at rest")
 	}
 }

@@ -11,11 +11,11 @@ import (
 // Enough is the maximum time of the slowest step of a test on two idle cores.
 const Enough = time.Minute
 
-// Bound ends waits that only end in a broken program.
+// Bound is the timeout of waits that end early unless the program is broken.
 const Bound = 10 * time.Minute
 
-// Eventually calls ok, with growing pauses, until it returns true. It returns false if ok did not within d, or
-// within d times the slowness of this machine compared with two idle cores.
+// Eventually calls ok, with growing pauses, until it returns true. It returns false after d, or after d times the
+// slowness of this machine if that is longer.
 func Eventually(d time.Duration, ok func() bool) bool {
 	began, bound := time.Now(), d
 	for pause := time.Millisecond; !ok(); pause = min(pause*3/2, 250*time.Millisecond) {
@@ -31,15 +31,15 @@ func Eventually(d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Scaled returns d, a time on two idle cores, scaled to the current speed of this machine, for times that a
-// program has measured itself.
+// Scaled returns d, a time on two idle cores, scaled to the current speed of this machine. Use it for limits of
+// measured times.
 func Scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * slowness()) }
 
-// maxSlowness limits how long a failing test waits.
+// maxSlowness limits the duration of a failing test.
 const maxSlowness = 10
 
-// slowness is how much longer work takes now than on two idle cores: by the speed of one CPU, their number, and
-// the load.
+// slowness returns how many times longer work takes now than on two idle cores, from the speed of a CPU, the number of
+// CPUs, and the load.
 func slowness() float64 {
 	const rounds, usual = 20_000_000, 20 * time.Millisecond
 	began, sum := time.Now(), uint64(1)

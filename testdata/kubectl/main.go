@@ -1,5 +1,4 @@
-// Command kubectl is Kubernetes' own, built from its module, for the tests and
-// for machines that have none.
+// Command kubectl is Kubernetes' kubectl, built from its module, for tests and for machines without kubectl.
 package main
 
 import (

@@ -13,10 +13,10 @@ import (
 	"monopod/testdata/harness"
 )
 
-// n is how many objects each row creates or changes.
+// n is the number of objects that each row creates or changes.
 const n = 3000
 
-// BenchmarkLoad measures one row after the other on the same server, as a client with one connection sees it.
+// BenchmarkLoad measures one row after the other on the same server, with one client that has one connection.
 func BenchmarkLoad(b *testing.B) {
 	t := startTarget(b)
 	for _, c := range []int{1, 16, 64} {
@@ -83,7 +83,7 @@ func startTarget(b *testing.B) *target {
 	return &target{Server: s, url: url, http: clients[0]}
 }
 
-// row measures so many requests by so many workers at once, when the server has nothing else to do.
+// row measures a number of requests by a number of concurrent workers, on a server at rest.
 func (t *target) row(b *testing.B, name string, workers, requests int, next func(i int) request) {
 	b.Run(name, func(b *testing.B) {
 		harness.Once(b, func(b *testing.B) {
@@ -106,14 +106,14 @@ func (t *target) row(b *testing.B, name string, workers, requests int, next func
 	})
 }
 
-// rest waits until the server has nothing to do.
+// rest waits until the server is at rest.
 func (t *target) rest(b *testing.B) {
 	if err := t.Settled(); err != nil {
 		b.Log(err)
 	}
 }
 
-// report reports quantiles.
+// report reports the quantiles of durations.
 func report(b *testing.B, took []time.Duration) {
 	slices.Sort(took)
 	for unit, percent := range map[string]int{"ms-p50": 50, "ms-p99": 99} {

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// request is what a client sends.
+// request is an HTTP request with a JSON body.
 type request struct {
 	method, path, body string
 }
 
-// open sends a request and returns the response once its header has come.
+// open sends a request and returns the response with an unread body. A status of 300 or more is an error.
 func (r request) open(client *http.Client, url string) (*http.Response, error) {
 	req, err := http.NewRequest(r.method, url+r.path, strings.NewReader(r.body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Accept-Encoding", "identity") // the client's CPU is the server's, too
+	req.Header.Set("Accept-Encoding", "identity") // client and server share the CPUs, so avoid decompression
 	req.Header.Set("Content-Type", "application/json")
 	if r.method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
@@ -39,7 +39,7 @@ func (r request) open(client *http.Client, url string) (*http.Response, error) {
 	return nil, errors.Join(err, fmt.Errorf("%s %s: %s %s", r.method, r.path, resp.Status, text))
 }
 
-// do sends a request and reads all of the response.
+// do sends a request and reads the whole response.
 func (t *target) do(r request) error {
 	resp, err := r.open(t.http, t.url)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *target) do(r request) error {
 	return err
 }
 
-// each calls do for 0 to n-1, by so many workers at once, each until a call fails.
+// each calls do for 0 to n-1 with a number of concurrent workers. A worker stops at its first error.
 func each(workers, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -63,10 +63,10 @@ func each(workers, n int, do func(i int) error) error {
 		})
 	}
 	group.Wait()
-	return cmp.Or(failed...) // all would say the same
+	return cmp.Or(failed...) // one error is enough, the others are alike
 }
 
-// namespace makes a namespace in which pods can be created, and returns its path.
+// namespace creates a namespace, waits until it accepts pods, and returns its path.
 func (t *target) namespace(b *testing.B, name string) (path string) {
 	b.Helper()
 	path = "/api/v1/namespaces/" + name
@@ -75,7 +75,8 @@ func (t *target) namespace(b *testing.B, name string) (path string) {
 			`"}}`}); err != nil {
 		b.Fatal(err)
 	}
-	for until := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) { // its service account comes later
+	// Pods need the service account, which a controller creates.
+	for until := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := t.do(request{method: http.MethodPost, path: path + "/pods", body: podBody("first")})
 		if err == nil {
 			err = t.do(request{method: http.MethodDelete, path: path + "/pods/first?gracePeriodSeconds=0"})
@@ -93,14 +94,14 @@ func number(i int) string { return fmt.Sprintf("%05d", i) }
 
 var padding = strings.Repeat("0123456789abcdef", 30)
 
-// configMapBody is about 1 KB of JSON.
+// configMapBody returns about 1 KB of JSON.
 func configMapBody(name string) string {
 	return fmt.Sprintf(
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":"load"}},"data":{"a":%q,"b":%q}}`, name,
 		padding, padding[:400])
 }
 
-// podBody is about 1.5 KB of JSON of a pod that no scheduler takes.
+// podBody returns about 1.5 KB of JSON of a pod that no scheduler binds.
 func podBody(name string) string {
 	env := make([]string, 4)
 	for i := range env {

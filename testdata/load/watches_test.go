@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// watchedPods are updated in turn.
+	// watchedPods is the number of pods that are updated in turn.
 	watchedPods = 50
-	// patience is how long no event may come before the round ends without the rest.
+	// patience is how long wait waits for the next event.
 	patience = 10 * time.Second
-	// mark begins the number of an update in an event.
+	// mark precedes the number of an update in a pod's message.
 	mark = "update "
 )
 
-// watches updates pods 50 times a second for ten seconds, while so many watches receive each of the updates.
+// watches updates pods 50 times a second for ten seconds, while a number of watches receive every update.
 func (t *target) watches(b *testing.B, watchers int) {
 	const pace, updates = 50, 500
 	ns := t.namespace(b, fmt.Sprintf("watched-%d", watchers))
@@ -55,7 +55,7 @@ func (t *target) watches(b *testing.B, watchers int) {
 			used := t.CPU(b) - cpu
 			w.end()
 			if lost > 0 {
-				b.Logf("%d of %d events have not come", lost, watchers*updates)
+				b.Logf("%d of %d events are missing", lost, watchers*updates)
 			}
 			b.ReportMetric(used.Seconds()/time.Unix(0, w.last.Load()).Sub(from).Seconds(), "cores")
 			if took := slices.Concat(w.took...); len(took) > 0 {
@@ -65,11 +65,11 @@ func (t *target) watches(b *testing.B, watchers int) {
 	})
 }
 
-// watches are the clients of one fan-out.
+// watches are concurrent watches of the same pods.
 type watches struct {
 	sent       []atomic.Int64    // when each update was sent, in ns since 1970
-	took       [][]time.Duration // of each watch, from an update's sending to its event
-	came, last atomic.Int64      // how many events have come, and when the last one came
+	took       [][]time.Duration // by watch: the times from sending an update to its event
+	came, last atomic.Int64      // number of received events, and time of the last one in ns since 1970
 	bodies     []io.Closer
 	mu         sync.Mutex // guards bodies
 	readers    sync.WaitGroup
@@ -88,7 +88,7 @@ func (w *watches) open(client *http.Client, url, path string, i int) error {
 	return nil
 }
 
-// read reads a watch to its end: each event is a line with its update's number.
+// read reads the i-th watch to its end. Each event is a line with the number of its update.
 func (w *watches) read(body io.Reader, i int) {
 	for in := bufio.NewReaderSize(body, 16<<10); ; {
 		line, err := in.ReadSlice('\n')
@@ -107,7 +107,7 @@ func (w *watches) read(body io.Reader, i int) {
 	}
 }
 
-// update sends the updates, each when it is due, whether or not those before are answered.
+// update sends the updates at the given pace per second, without waiting for earlier responses.
 func (w *watches) update(t *target, path string, pace int) error {
 	failed := make([]error, len(w.sent))
 	var group sync.WaitGroup
@@ -124,7 +124,7 @@ func (w *watches) update(t *target, path string, pace int) error {
 	return cmp.Or(failed...)
 }
 
-// wait waits for all events, and returns how many have not come.
+// wait waits for all events, and returns the number of missing ones.
 func (w *watches) wait(all int64) (lost int64) {
 	for seen, since := int64(0), time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		came := w.came.Load()
@@ -137,7 +137,7 @@ func (w *watches) wait(all int64) (lost int64) {
 	}
 }
 
-// end closes the watches.
+// end closes the watches and waits for their readers.
 func (w *watches) end() {
 	w.mu.Lock()
 	for _, b := range w.bodies {

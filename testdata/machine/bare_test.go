@@ -17,8 +17,9 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestBareMachine runs pods on a machine that has nothing but the program (testdata/bare.sh), from an image in a file:
-// a Service reached by name and from another machine, a volume that survives the end of every process, logs and exec.
+// TestBareMachine runs pods on a machine that contains only the program (testdata/bare.sh), with an image from a file.
+// It tests a Service by name and from another machine, a volume that survives the end of all processes, logs, exec,
+// check and reset.
 func TestBareMachine(t *testing.T) {
 	m := newBare(t)
 	m.begin(t)
@@ -31,7 +32,7 @@ func TestBareMachine(t *testing.T) {
 	m.serve(t)
 	m.works(t)
 	if out := m.kubectl(t, "exec", "client", "--", "/web", "cat", "/kept/file"); out != "what was written\n" {
-		t.Errorf("after the end of all processes the volume contains %q", out)
+		t.Errorf("after the restart of the machine the volume contains %q", out)
 	}
 	if out, err := m.inside("/monopod", "check", "--data-dir", m.data()).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)
@@ -48,18 +49,18 @@ func TestBareMachine(t *testing.T) {
 	}
 }
 
-// bare is the machine of testdata/bare.sh, and another one that is connected to it.
+// bare is the machine of testdata/bare.sh, and another machine that is connected to it.
 type bare struct {
 	programs harness.Programs
 	dir      string
-	log      *os.File // of monopod
+	log      *os.File // output of monopod
 	machine  *exec.Cmd
 	monopod  *exec.Cmd
-	ended    chan error // the result of monopod
-	other    *exec.Cmd  // holds the network of the other machine
+	ended    chan error // receives the result of monopod
+	other    *exec.Cmd  // keeps the network namespace of the other machine
 }
 
-// data is the path of the data folder on the machine.
+// data returns the path of the data folder on the machine.
 func (m *bare) data() string { return "/" + filepath.Base(m.dir) }
 
 func newBare(t *testing.T) *bare {
@@ -98,13 +99,13 @@ func newBare(t *testing.T) *bare {
 	return m
 }
 
-// logged returns what monopod has logged.
+// logged returns the output of monopod.
 func (m *bare) logged() string {
 	text, _ := os.ReadFile(m.log.Name())
 	return string(text)
 }
 
-// begin starts the machine, and the other one, which is at the other end of a cable.
+// begin starts both machines, and connects them with a veth pair.
 func (m *bare) begin(t *testing.T) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "output"))
@@ -126,7 +127,7 @@ func (m *bare) begin(t *testing.T) {
 	begun := filepath.Join(m.dir, "begun")
 	if !harness.Eventually(harness.Enough, func() bool { return os.Remove(begun) == nil || said() != "" }) ||
 		said() != "" {
-		t.Skipf("skipped: this machine has no namespaces for a bare one: %s", said())
+		t.Skipf("skipped: the bare machine does not start here: %s", said())
 	}
 	run := func(pid int, command string) {
 		t.Helper()
@@ -143,7 +144,7 @@ func (m *bare) begin(t *testing.T) {
 	}
 }
 
-// inside returns a command that runs on the machine, without environment.
+// inside returns a command on the machine, with an empty environment.
 func (m *bare) inside(args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"-t", firstChild(m.machine.Process.Pid), "-m", "-n", "-p", "-u", "-i"},
 		args...)...)
@@ -170,13 +171,13 @@ func (m *bare) serve(t *testing.T) {
 	}
 }
 
-// command calls kubectl in the network of the machine.
+// command returns a kubectl command in the network of the machine.
 func (m *bare) command(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"-t", fmt.Sprint(m.machine.Process.Pid), "-n",
 		m.programs.Path("kubectl"), "--kubeconfig", filepath.Join(m.dir, "data", "admin.kubeconfig")}, args...)...)
 }
 
-// kubectl returns what kubectl prints.
+// kubectl runs kubectl and returns its output.
 func (m *bare) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := m.command(args...).CombinedOutput()
@@ -186,8 +187,8 @@ func (m *bare) kubectl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// works waits until everything that testdata/bare.yaml is for works. After a crash, the status of a pod may still be that
-// of before.
+// works waits until the workloads of testdata/bare.yaml work. It retries requests, because after a crash the status of
+// a pod may be outdated.
 func (m *bare) works(t *testing.T) {
 	t.Helper()
 	m.kubectl(t, "rollout", "status", "deployment/web", "--timeout=2m")
@@ -215,7 +216,7 @@ func (m *bare) works(t *testing.T) {
 	}
 }
 
-// end ends monopod alone.
+// end stops monopod, but not the machine.
 func (m *bare) end(t *testing.T) {
 	t.Helper()
 	if err := exec.Command("kill", firstChild(m.monopod.Process.Pid)).Run(); err != nil {
@@ -226,7 +227,7 @@ func (m *bare) end(t *testing.T) {
 	}
 }
 
-// kill ends both machines, and so all of their processes, with SIGKILL.
+// kill ends both machines with all of their processes, with SIGKILL.
 func (m *bare) kill(t *testing.T) {
 	t.Helper()
 	_ = exec.Command("kill", "-9", firstChild(m.machine.Process.Pid)).Run()
@@ -235,7 +236,7 @@ func (m *bare) kill(t *testing.T) {
 	m.machine = nil
 }
 
-// nothingLeft checks that nothing runs or is mounted on the machine any more, and that it has no network and no cgroup.
+// nothingLeft checks that reset left no process, mount, bridge, nftables rule, file in /run or cgroup.
 func (m *bare) nothingLeft(t *testing.T) {
 	t.Helper()
 	init := firstChild(m.machine.Process.Pid)

@@ -10,7 +10,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// BenchmarkRun measures how long `monopod run` takes until API and node are ready, with a containerd of its own.
+// BenchmarkRun measures the time until the API and the node of `monopod run` are ready, with containerd.
 func BenchmarkRun(b *testing.B) {
 	harness.NeedsContainerd(b)
 	programs := harness.Build(b)

@@ -14,7 +14,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// launch starts monopod on a new folder and returns once the API is ready, with the time since exec.
+// launch starts monopod with a new data folder, waits until the API is ready, and returns the time since exec.
 func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 	b.Helper()
 	programs := harness.Build(b)
@@ -25,7 +25,7 @@ func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 	return launchOn(b, programs.Monopod(harness.Plain), dir, flags...)
 }
 
-// launchOn starts a program on a folder.
+// launchOn starts a program with a data folder.
 func launchOn(b *testing.B, program, dir string, flags ...string) (*server, time.Duration) {
 	b.Helper()
 	s := &server{Server: harness.NewServer(program, dir,
@@ -39,7 +39,7 @@ func launchOn(b *testing.B, program, dir string, flags ...string) (*server, time
 	return s, s.start(b)
 }
 
-// start starts the program and returns once the API is ready, with the time since exec.
+// start starts the program, waits until the API is ready, and returns the time since exec.
 func (s *server) start(b *testing.B) time.Duration {
 	b.Helper()
 	from := time.Now()
@@ -76,7 +76,7 @@ func BenchmarkReady(b *testing.B) {
 
 // BenchmarkReadyFull measures exec to /readyz with 10,000 pods in the data folder.
 func BenchmarkReadyFull(b *testing.B) {
-	// the garbage collector would delete pods of a node that is not there
+	// Only the controller eventttl runs: the pod garbage collector would delete pods of a node that does not exist.
 	s, _ := launch(b, "--runtime=fake", "--controllers=eventttl")
 	if err := grow(b.Context(), []*http.Client{s.HTTP()}, "http://x"+podPath, podElsewhere, 10_000); err != nil {
 		b.Fatal(err)
@@ -91,9 +91,8 @@ func BenchmarkReadyFull(b *testing.B) {
 	b.ReportMetric(float64(harness.ProcNumber(b, s.Cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
 }
 
-// BenchmarkIdle measures a minute with ten pods, after the first minute, in which memory of the start is returned. It
-// runs once, whatever
-// -benchtime is.
+// BenchmarkIdle measures an idle minute with ten pods. It first waits for more than a minute, in which Go returns the
+// memory of the start to the kernel. It runs once, regardless of -benchtime.
 func BenchmarkIdle(b *testing.B) {
 	harness.NeedsContainerd(b)
 	harness.Once(b, func(b *testing.B) {

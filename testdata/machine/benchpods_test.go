@@ -14,7 +14,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// events follows the pods until the benchmark ends.
+// events watches the pods until the benchmark ends.
 func (s *server) events(b *testing.B) <-chan podEvent {
 	b.Helper()
 	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://x"+podPath+"?watch=1", nil)
@@ -44,7 +44,7 @@ type podEvent struct {
 	Object corev1.Pod
 }
 
-// untilEvents reads events until n pods match, and returns how long that took.
+// untilEvents reads events until n pods match, and returns the time since from.
 func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fits func(podEvent) bool) time.Duration {
 	b.Helper()
 	for seen := map[string]bool{}; len(seen) < n; {
@@ -54,7 +54,7 @@ func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fi
 				seen[ev.Object.Name] = true
 			}
 		case <-time.After(30 * time.Second):
-			b.Fatalf("%d of %d events came", len(seen), n)
+			b.Fatalf("received %d of %d events", len(seen), n)
 		}
 	}
 	return time.Since(from)
@@ -63,7 +63,7 @@ func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fi
 // settle is the time for a program to set its signal handler, and for the machine to become idle.
 const settle = 200 * time.Millisecond
 
-// BenchmarkPodLife measures create to Running and delete to gone of concurrent pods, until the last.
+// BenchmarkPodLife measures the start and the deletion of concurrent pods, until the last one is Running or deleted.
 func BenchmarkPodLife(b *testing.B) {
 	harness.NeedsContainerd(b)
 	for _, pods := range []int{1, 20} {
@@ -83,7 +83,7 @@ func BenchmarkPodLife(b *testing.B) {
 	}
 }
 
-// lives runs pods through the API, concurrently.
+// lives creates and deletes pods concurrently, and returns the times until all are Running and all are deleted.
 func (s *server) lives(b *testing.B, events <-chan podEvent, pods int) (up, down time.Duration) {
 	b.Helper()
 	name := func(n int) string { return fmt.Sprintf("life-%d", n) }
@@ -98,7 +98,7 @@ func (s *server) lives(b *testing.B, events <-chan podEvent, pods int) (up, down
 	return up, down
 }
 
-// atOnce does the work of all pods concurrently.
+// atOnce calls work for all pods concurrently.
 func atOnce(b *testing.B, pods int, work func(n int) error) {
 	b.Helper()
 	var group errgroup.Group

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// burstPods are created at once.
+	// burstPods is the number of pods that are created at once.
 	burstPods = 20
-	// burstPatience is how long they may take in the smallest cgroup.
+	// burstPatience is the timeout for all pods.
 	burstPatience = 5 * time.Minute
 )
 
-// BenchmarkBurst creates pods at once while Monopod, its containerd, the shims and the network plugins are together in
-// one cgroup of 128 MB. The pods' own processes are in cgroups of their own. Beside the time until all of them run and
-// are gone, it reports the longest of the GETs that ran one after the other meanwhile. It runs once, whatever
-// -benchtime is.
+// BenchmarkBurst creates and deletes pods at once, while Monopod, its containerd, the shims and the network plugins
+// share one cgroup of 128 MB. The processes of the pods are in other cgroups. The benchmark reports the times until all
+// pods are Running and all are deleted, and the slowest of the GETs that it sends meanwhile, one after the other. It
+// runs once, regardless of -benchtime.
 func BenchmarkBurst(b *testing.B) {
 	harness.NeedsContainerd(b)
 	harness.Once(b, func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkBurst(b *testing.B) {
 	})
 }
 
-// getUntil lists pods until there are n, and returns how long the slowest GET took.
+// getUntil lists pods until there are n, and returns the duration of the slowest GET.
 func (s *server) getUntil(b *testing.B, query string, n int) (slowest time.Duration) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -66,7 +66,7 @@ func (s *server) getUntil(b *testing.B, query string, n int) (slowest time.Durat
 	}
 }
 
-// memoryGroup is the folder of a cgroup whose memory may be limited, of the first or the second version.
+// memoryGroup is the folder of a cgroup with a memory limit, in version 1 or 2.
 type memoryGroup struct {
 	dir string
 	v1  bool
@@ -80,7 +80,7 @@ func newMemoryGroup(b *testing.B, mb int) memoryGroup {
 	}
 	g.dir = filepath.Join(g.dir, fmt.Sprintf("monopod-burst-%d", os.Getpid()))
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
-		b.Skipf("skipped: no cgroup can be created: %v", err)
+		b.Skipf("skipped: cannot create a cgroup: %v", err)
 	}
 	b.Cleanup(func() {
 		if !harness.Eventually(10*time.Second, func() bool { return os.Remove(g.dir) == nil }) {
@@ -92,12 +92,12 @@ func newMemoryGroup(b *testing.B, mb int) memoryGroup {
 		file = "memory.limit_in_bytes"
 	}
 	if err := os.WriteFile(filepath.Join(g.dir, file), []byte(strconv.Itoa(mb<<20)), 0o600); err != nil {
-		b.Skipf("skipped: the memory of a cgroup cannot be limited: %v", err)
+		b.Skipf("skipped: cannot limit the memory of a cgroup: %v", err)
 	}
 	return g
 }
 
-// launch starts a server whose processes are in the group from the beginning.
+// launch starts a server in the cgroup.
 func (g memoryGroup) launch(b *testing.B) *server {
 	b.Helper()
 	programs := harness.Build(b)
@@ -114,7 +114,7 @@ func (g memoryGroup) launch(b *testing.B) *server {
 	return s
 }
 
-// killed is how many processes of the group the kernel has killed for lack of memory.
+// killed returns the number of OOM kills in the cgroup.
 func (g memoryGroup) killed(b *testing.B) (n int) {
 	b.Helper()
 	file := "memory.events"

@@ -26,14 +26,14 @@ import (
 
 // Environment variables for longer runs.
 const (
-	// agentKills is how often TestMonopodKilled kills monopod; default 5.
+	// agentKills is the number of kills in TestMonopodKilled; default 5.
 	agentKills = "MONOPOD_KILLS"
-	// containerdKills is how often TestContainerdKilled kills containerd; default 4. The pause before each
-	// restart grows up to 3 s.
+	// containerdKills is the number of kills in TestContainerdKilled; default 4. The pause before each restart grows up to
+	// 3 s.
 	containerdKills = "MONOPOD_CONTAINERD_KILLS"
 )
 
-// steady are pods that the test does not change, by name: nothing may happen to them.
+// steady maps the names of pods that must not change during the test to their instances.
 type steady map[string]string
 
 func (s *server) steady(t *testing.T) steady {
@@ -52,7 +52,7 @@ func (s *server) steady(t *testing.T) steady {
 	return pods
 }
 
-// instances are a pod's address and its containers, each with its restart count.
+// instances formats a pod's address and its containers with their restart counts.
 func instances(p *corev1.Pod) string {
 	if p == nil {
 		return "gone"
@@ -66,7 +66,7 @@ func instances(p *corev1.Pod) string {
 	return out
 }
 
-// untouched checks that the pods are unchanged, and ready.
+// untouched checks that the pods are ready and have the same instances.
 func (p steady) untouched(t *testing.T, s *server) {
 	t.Helper()
 	for name, was := range p {
@@ -87,7 +87,8 @@ func (p steady) remove(t *testing.T, s *server) {
 	}
 }
 
-// underChurn creates and removes pods while kill runs, and checks that everything ends as it should.
+// underChurn creates and deletes pods while it calls kill repeatedly. After each kill the node must become ready and
+// the steady pods must be unchanged; at the end nothing may be left.
 func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 	t.Helper()
 	s.churn(t, 1, atATime)
@@ -125,8 +126,8 @@ func underChurn(t *testing.T, s *server, rounds int, kill func()) {
 	s.settled(t, idle)
 }
 
-// TestMonopodKilled kills monopod, at any moment, while pods come and go. The next one finds what the first
-// left, and completes it.
+// TestMonopodKilled kills monopod at random moments while pods are created and deleted. The next process must complete
+// interrupted work.
 func TestMonopodKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -136,26 +137,26 @@ func TestMonopodKilled(t *testing.T) {
 	})
 }
 
-// TestContainerdKilled kills the containerd that monopod runs, at any moment, while pods come and go. It
-// restarts, running containers keep running, and interrupted work is completed.
+// TestContainerdKilled kills monopod's containerd at random moments while pods are created and deleted. monopod must
+// restart it and complete interrupted work, and running containers must keep running.
 func TestContainerdKilled(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	underChurn(t, s, asked(t, containerdKills, 4), func() {
 		pid := s.containerd(t)
 		if pid == 0 {
-			t.Fatal("there is no containerd to kill")
+			t.Fatal("containerd is not running")
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		if !harness.Eventually(harness.Enough, func() bool { now := s.containerd(t); return now != 0 && now != pid }) {
-			t.Fatal("no containerd was started again")
+			t.Fatal("monopod did not restart containerd")
 		}
 	})
 }
 
-// containerd returns the process that monopod runs; 0: none now.
+// containerd returns the PID of monopod's containerd, from its PID file; 0: no file.
 func (s *server) containerd(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir, "containerd", "containerd.pid"))
@@ -169,8 +170,8 @@ func (s *server) containerd(t testing.TB) int {
 	return pid
 }
 
-// TestRebooted removes what a reboot removes: processes, mounts, links and cgroups. All records have another
-// boot ID.
+// TestRebooted simulates a reboot: it kills all processes, removes mounts and links, and changes the boot ID in all
+// records.
 func TestRebooted(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -201,7 +202,7 @@ func TestRebooted(t *testing.T) {
 		}
 	}
 	s.await(t, "ends", isGone)
-	t.Logf("all as it should be %v after the start", time.Since(began).Round(time.Millisecond))
+	t.Logf("all pods recovered %v after the start", time.Since(began).Round(time.Millisecond))
 	if p := s.pod(t, "finished"); p.Status.Phase != corev1.PodSucceeded ||
 		p.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("finished: %s", describe(p))
@@ -211,11 +212,11 @@ func TestRebooted(t *testing.T) {
 	s.settled(t, idle)
 }
 
-// turnOff removes what does not survive a reboot. monopod is dead.
+// turnOff removes what does not survive a reboot. Call it after the end of monopod.
 func (s *server) turnOff(t *testing.T) {
 	t.Helper()
 	var inv inventory
-	if !harness.Eventually(harness.Enough, func() bool { // those of one pod restart nothing
+	if !harness.Eventually(harness.Enough, func() bool { // repeat, because a process may start another one before its end
 		inv = inventory{}
 		if err := s.takeProcesses(inv); err != nil {
 			t.Fatal(err)
@@ -231,7 +232,7 @@ func (s *server) turnOff(t *testing.T) {
 		}
 		return len(inv["process"]) == 0
 	}) {
-		t.Fatalf("they do not end: %v", inv)
+		t.Fatalf("these processes do not end: %v", inv)
 	}
 	id := containerd.InstanceID(s.Dir)
 	if err := s.takeMounts(inv); err != nil {
@@ -248,10 +249,10 @@ func (s *server) turnOff(t *testing.T) {
 		_ = os.RemoveAll(filepath.Join("/run/containerd/runc/k8s.io", filepath.Base(bundle)))
 		_ = os.Remove(s.shimSocket(filepath.Base(bundle)))
 		results, _ := filepath.Glob("/run/cni/results/*-" + filepath.Base(bundle) + "-*")
-		if results == nil { // of another containerd than the bundled one
+		if results == nil { // the folder of a containerd that is not bundled
 			results, _ = filepath.Glob("/var/lib/cni/results/*-" + filepath.Base(bundle) + "-*")
 		}
-		for _, file := range results { // written without fsync
+		for _, file := range results { // the files are written without fsync, so they may be empty after a reboot
 			if err := os.Truncate(file, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +260,7 @@ func (s *server) turnOff(t *testing.T) {
 		}
 	}
 	if cut == 0 {
-		t.Fatal("the CNI library keeps its results elsewhere")
+		t.Fatal("found no CNI result files")
 	}
 	if bridge, err := netlink.LinkByName("mp-" + id); err == nil {
 		_ = netlink.LinkDel(bridge)
@@ -276,7 +277,7 @@ func (s *server) turnOff(t *testing.T) {
 
 func procExists(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// anotherBoot sets another boot ID in all records.
+// anotherBoot replaces the boot ID in all records.
 func (s *server) anotherBoot(t *testing.T) {
 	t.Helper()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -12,11 +12,11 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestDebianPackage installs, upgrades, removes and purges the package of `make deb` in a machine with a real systemd.
+// TestDebianPackage installs, upgrades, removes and purges the package of `make deb` with a real systemd.
 func TestDebianPackage(t *testing.T) {
 	needsSystemd(t)
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Skip("skipped: there is no dpkg-deb")
+		t.Skip("skipped: dpkg-deb is not installed")
 	}
 	programs := harness.Build(t)
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestDebianPackage(t *testing.T) {
 		}
 	}
 	m.boot(t)
-	m.run(t, "rm", "/etc/systemd/system/monopod.service") // the package has its own
+	m.run(t, "rm", "/etc/systemd/system/monopod.service") // the package contains its own unit
 	m.run(t, "sh", "-c", "mkdir -p /etc/default && echo MONOPOD_NODE_NAME=node1 >/etc/default/monopod")
 
 	m.run(t, "dpkg", "-i", "--force-confold", inside["1.0.0"])
@@ -61,10 +61,10 @@ func TestDebianPackage(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	if out := m.run(t, "/usr/bin/monopod", "snapshot", "list"); !strings.Contains(out, ".db") {
-		t.Errorf("there is no snapshot of before the upgrade: %s", out)
+		t.Errorf("no snapshot from before the upgrade: %s", out)
 	}
 	if out := m.run(t, "cat", "/etc/default/monopod"); out != "MONOPOD_NODE_NAME=node1\n" {
-		t.Errorf("the settings are now %s", out)
+		t.Errorf("the settings after the upgrade are %s", out)
 	}
 
 	m.run(t, "dpkg", "--remove", "monopod")

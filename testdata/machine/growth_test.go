@@ -17,14 +17,14 @@ import (
 	"monopod/testdata/harness"
 )
 
-// growing are things of which a server may have many: what one costs must not depend on how many there are.
+// growing lists objects and watches of which a server may have many. The cost of each must not depend on their number.
 var growing = []struct {
 	name  string
 	sizes []int
 	flags []string
 	path  string
-	body  string // %d: its number; empty: path is watched
-	conns int    // connections of HTTP/2 over TLS that are shared; 0: a connection each, through the socket
+	body  string // %d is the number of the object; empty: watch path
+	conns int    // number of shared HTTP/2 connections over TLS; 0: a connection each, over the Unix socket
 }{
 	{name: "object", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/configmaps",
 		body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{"a":"` + strings.Repeat("x", 1000) +
@@ -44,11 +44,11 @@ var growing = []struct {
 		path: watched, conns: 10},
 }
 
-// podElsewhere is a pod of a node that is not there.
+// podElsewhere is a pod on a node that does not exist.
 const podElsewhere = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},` +
 	`"spec":{"nodeName":"elsewhere","containers":[{"name":"c","image":"web"}]}}`
 
-// definition has a schema of some 10 KB: 100 fields, each with a description.
+// definition returns a definition with a schema of about 10 KB: 100 fields with descriptions.
 func definition() string {
 	var fields strings.Builder
 	for i := range 100 {
@@ -62,12 +62,12 @@ func definition() string {
 "properties":{` + fields.String()[1:] + `}}}}}}]}}`
 }
 
-// watched is what client-go's informers ask for.
+// watched is the path of a watch as client-go's informers send it.
 const watched = "/api/v1/namespaces/default/configmaps?allowWatchBookmarks=true&resourceVersion=0&timeoutSeconds=3600&watch=true"
 
-// BenchmarkGrowth measures what one more object, pod, Service and watch costs a server: live memory with stacks, and
-// CPU until it is at rest again. MONOPOD_GROWTH=100000 adds a size for objects. It runs each size once, whatever
-// -benchtime is.
+// BenchmarkGrowth measures the cost of each additional object, pod, Service, definition and watch: live memory with
+// stacks, and CPU until the server is at rest again. MONOPOD_GROWTH=100000 adds a size for objects. Each size runs
+// once, regardless of -benchtime.
 func BenchmarkGrowth(b *testing.B) {
 	for _, g := range growing {
 		if more, err := strconv.Atoi(os.Getenv("MONOPOD_GROWTH")); err == nil && g.name == "object" {
@@ -96,7 +96,7 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
-// grow creates objects, or opens watches, eight at a time.
+// grow creates n objects or opens n watches, eight at a time.
 func grow(ctx context.Context, clients []*http.Client, url, body string, n int) error {
 	method := http.MethodPost
 	if body == "" {

@@ -26,12 +26,11 @@ import (
 	"monopod/store/state"
 )
 
-// idleDir is the environment variable that makes TestIdleHour the observed process; its value is the data
-// folder.
+// idleDir is an environment variable with a data folder. If it is set, TestIdleHour is the observed process.
 const idleDir = "MONOPOD_TEST_IDLE_DIR"
 
-// An hour without requests writes no byte, although leases are renewed, pods synced, events expire and snapshots
-// are due. The kernel counts a process' writes, so the hour passes in a separate process.
+// Monopod writes no byte in an hour without requests, although leases are renewed, pods are synced and snapshots are
+// due. The test runs in a separate process, because the kernel counts writes by process.
 func TestIdleHour(t *testing.T) {
 	if dir := os.Getenv(idleDir); dir != "" {
 		synctest.Test(t, func(t *testing.T) { idleHour(t, dir) })
@@ -74,7 +73,7 @@ func idleHour(t *testing.T, dir string) {
 		createPod(t, api, fmt.Sprint("idle-", n))
 	}
 
-	time.Sleep(90 * time.Minute) // the start's events expire, the first snapshot is made
+	time.Sleep(90 * time.Minute) // until the Events of the start have expired and the first snapshot exists
 	if n := readyPods(t, api); n != idlePods {
 		t.Errorf("%d pods of %d are ready", n, idlePods)
 	}
@@ -97,11 +96,11 @@ func idleHour(t *testing.T, dir string) {
 	}
 }
 
-// hourOfLeases is how often a node renews its lease in an hour: every 10 s.
+// hourOfLeases is the number of lease renewals in an hour, one every 10 s.
 const hourOfLeases = 360
 
-// startParts starts the controllers, the agent and the state's maintenance; they end with ctx, and stopped waits
-// for that.
+// startParts starts the controllers, the agent and the maintenance of the state. They end with ctx; stopped waits for
+// their end.
 func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Registry,
 	state *state.State) (stopped func()) {
 	t.Helper()
@@ -148,8 +147,8 @@ func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Reg
 	}
 }
 
-// createPod creates a pod with a probe every 10 s. It has no token: those are renewed every 48 minutes in a
-// tmpfs, which is not a disk but counts.
+// createPod creates a pod with a probe every 10 s. The pod has no token: a renewal of its token after 48 minutes would
+// count as a write, although it goes to a tmpfs.
 func createPod(t *testing.T, api client.Client, name string) {
 	t.Helper()
 	p := &corev1.Pod{
@@ -181,10 +180,10 @@ func readyPods(t *testing.T, api client.Client) (n int) {
 	return n
 }
 
-// ioCount is what this process wrote: bytes and number of calls, and the bytes for a disk.
+// ioCount counts the writes of this process: bytes, calls, and bytes to a disk.
 type ioCount struct{ Handed, Calls, Disk uint64 }
 
-// wakeUp is what Go's scheduler sometimes writes to itself (an eventfd), which the kernel counts as a write.
+// wakeUp is the size of a write to the eventfd with which Go's runtime wakes its network poller.
 const wakeUp = 8
 
 func (c ioCount) since(before ioCount) ioCount {

@@ -13,7 +13,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestInstall installs, upgrades and removes monopod in a real systemd, with a pod that runs through it all.
+// TestInstall installs, upgrades and removes monopod with a real systemd, while a pod keeps running.
 func TestInstall(t *testing.T) {
 	needsSystemd(t)
 	programs := harness.Build(t)
@@ -69,7 +69,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("upgrade to a broken program: %v: %s", err, out)
 	}
 	steady("upgrade to a broken program")
-	// The broken one is the former program no more than any other that failed.
+	// After the failed upgrade, version and rollback still work.
 	if out := m.run(t, program, "version"); !strings.HasPrefix(out, "Monopod ") {
 		t.Errorf("version: %s", out)
 	}

@@ -24,10 +24,10 @@ import (
 	"monopod/testdata/harness"
 )
 
-// inventory is everything that a monopod has on this machine for its pods: names by kind.
+// inventory lists, by kind, the names of all resources that a monopod has on this machine for its pods.
 type inventory map[string][]string
 
-// take counts everything. What cannot be counted fails the test.
+// take takes an inventory. It fails the test if a kind cannot be listed.
 func (s *server) take(t testing.TB) inventory {
 	t.Helper()
 	inv := inventory{}
@@ -62,7 +62,7 @@ func (s *server) take(t testing.TB) inventory {
 	return inv
 }
 
-// more returns what now has and inv has not.
+// more returns the names in now that are not in inv.
 func (inv inventory) more(now inventory) inventory {
 	more := inventory{}
 	for kind, list := range now {
@@ -75,10 +75,10 @@ func (inv inventory) more(now inventory) inventory {
 	return more
 }
 
-// socket is the address of the data folder's containerd.
+// socket returns the path of the containerd socket in the data folder.
 func (s *server) socket() string { return filepath.Join(s.Dir, "containerd", "containerd.sock") }
 
-// takeRuntime lists from containerd itself, below CRI.
+// takeRuntime lists containers, leases, snapshots and content from containerd's own API.
 func (s *server) takeRuntime(inv inventory) error {
 	client, err := client.New(s.socket(), client.WithDefaultNamespace("k8s.io"), client.WithTimeout(harness.Bound))
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *server) takeRuntime(inv inventory) error {
 	}))
 }
 
-// takeProcesses finds shims, by the socket in their arguments, and processes in the pods' cgroups.
+// takeProcesses lists shims, which have the socket in their arguments, and processes in the pods' cgroups.
 func (s *server) takeProcesses(inv inventory) error {
 	procs, err := procfs.AllProcs()
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *server) takeProcesses(inv inventory) error {
 	root := "/monopod-" + containerd.InstanceID(s.Dir) + "/"
 	for _, p := range procs {
 		args, err := p.CmdLine()
-		if err != nil || len(args) == 0 { // it has ended
+		if err != nil || len(args) == 0 { // the process has ended
 			continue
 		}
 		groups, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "cgroup"))
@@ -135,7 +135,7 @@ func (s *server) takeProcesses(inv inventory) error {
 
 func (s *server) takeMounts(inv inventory) error {
 	mounts, err := procfs.GetMounts()
-	shared := []string{filepath.Join(s.Dir, "pods"), filepath.Join(s.Dir, "plugins")} // as long as monopod runs
+	shared := []string{filepath.Join(s.Dir, "pods"), filepath.Join(s.Dir, "plugins")} // monopod mounts these while it runs
 	for _, m := range mounts {
 		if strings.HasPrefix(m.MountPoint, s.Dir+"/") && !slices.Contains(shared, m.MountPoint) {
 			inv["mount"] = append(inv["mount"], m.MountPoint)
@@ -144,7 +144,7 @@ func (s *server) takeMounts(inv inventory) error {
 	return err
 }
 
-// takePorts reads the host ports that lead to pods, and the number of their rules.
+// takePorts lists the host ports in nftables, and all rules.
 func (s *server) takePorts(inv inventory) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *server) takePorts(inv inventory) error {
 	return errors.Join(err, err2)
 }
 
-// shimSocket is the path of a sandbox's shim in containerd 1.6: outside of the data folder.
+// shimSocket returns the path of a shim's socket in containerd 1.6, which is outside of the data folder.
 func (s *server) shimSocket(sandbox string) string {
 	sum := sha256.Sum256([]byte(filepath.Join(s.socket(), "k8s.io", sandbox)))
 	return filepath.Join("/run/containerd/s", fmt.Sprintf("%x", sum))

@@ -25,13 +25,13 @@ import (
 	"monopod/testdata/harness"
 )
 
-// leakCycles is for longer runs: how many pods TestLeaks creates and removes; default 40.
+// leakCycles is an environment variable for longer runs: the number of pods that TestLeaks creates; default 40.
 const leakCycles = "MONOPOD_LEAK_CYCLES"
 
-// atATime is how many pods a churn test creates concurrently.
+// atATime is the number of pods that churn creates concurrently.
 const atATime = 8
 
-// asked reads a number from the environment.
+// asked returns a number from the environment.
 func asked(t testing.TB, name string, usual int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -48,10 +48,10 @@ func asked(t testing.TB, name string, usual int) int {
 // server is the monopod of a test.
 type server struct {
 	*harness.Server
-	crashes bool // the test kills it or its containerd at any moment
+	crashes bool // the test kills monopod or its containerd at random moments
 }
 
-// open starts monopod with containerd on its own folder.
+// open starts monopod with containerd and a new data folder.
 func open(t *testing.T, flags ...string) *server {
 	t.Helper()
 	harness.NeedsContainerd(t)
@@ -60,7 +60,7 @@ func open(t *testing.T, flags ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The test is not about a machine with little free disk.
+	// --eviction-hard makes the test independent of the free disk space of the machine.
 	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir,
 		append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...)...)}
 	t.Cleanup(func() {
@@ -83,7 +83,7 @@ func (s *server) begin(t testing.TB) {
 	}
 }
 
-// call sends a request, and decodes the response into out unless that is nil. The code is 0 without a response.
+// call sends a request, and decodes the response into out unless out is nil. Without a response the code is 0.
 func (s *server) call(method, path string, in, out any) (code int, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *server) call(method, path string, in, out any) (code int, err error) {
 	return resp.StatusCode, err
 }
 
-// pod returns the current pod; nil if it does not exist. It repeats the request while the server is down.
+// pod returns the current pod, or nil if it does not exist. It repeats the request while the server is down.
 func (s *server) pod(t testing.TB, name string) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -131,12 +131,12 @@ func (s *server) pod(t testing.TB, name string) *corev1.Pod {
 	return pod
 }
 
-// await waits for a state of a pod.
+// await waits until ok returns true for the pod.
 func (s *server) await(t testing.TB, name string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var last *corev1.Pod
 	if !harness.Eventually(harness.Enough, func() bool { last = s.pod(t, name); return ok(last) }) {
-		t.Errorf("%s never came to what it should: %s", name, describe(last))
+		t.Errorf("%s did not reach the expected state: %s", name, describe(last))
 	}
 	return last
 }
@@ -166,7 +166,7 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// shapes are pods of every kind; those after the first ready become ready.
+// shapes returns specs of all kinds of pods: those that become ready, and others.
 func shapes() (ready, others []corev1.PodSpec) {
 	one := func(args ...string) corev1.PodSpec {
 		return corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", Args: args}}}
@@ -212,7 +212,7 @@ func shapes() (ready, others []corev1.PodSpec) {
 		[]corev1.PodSpec{one("sleep", "100ms", "exit", "1"), one("exit", "1"), ends, pulls, config, command}
 }
 
-// cycle creates one pod of any shape and removes it in any way, at any time.
+// cycle creates a pod of a random shape, and deletes it after a random time with a random grace period.
 func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 	t.Helper()
 	ready, others := shapes()
@@ -232,7 +232,7 @@ func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 		if calm {
 			if now := s.await(t, name, isReady); slices.ContainsFunc(slices.Concat(now.Status.InitContainerStatuses,
 				now.Status.ContainerStatuses), s.restarted) {
-				t.Errorf("%s was restarted on its way to ready: %s", name, describe(now))
+				t.Errorf("%s was restarted before it was ready: %s", name, describe(now))
 			}
 		}
 	case 2:
@@ -243,15 +243,15 @@ func (s *server) cycle(t testing.TB, r *rand.Rand, name string) {
 	began := time.Now()
 	s.await(t, name, isGone)
 	if took := time.Since(began); took > unhurried {
-		t.Logf("%s (%v) was gone after %v", name, pod.Spec.Containers[0].Args, took.Round(time.Millisecond))
+		t.Logf("the deletion of %s (%v) took %v", name, pod.Spec.Containers[0].Args, took.Round(time.Millisecond))
 	}
 }
 
-// unhurried is longer than any pod here needs to end.
+// unhurried is the duration of a deletion above which cycle logs it.
 const unhurried = 5 * time.Second
 
-// restarted reports whether a container was restarted without need. Where containerd is killed while it starts a
-// container, the next one may adopt the container, and kill it a moment later together with the rest of that start.
+// restarted reports whether a container was restarted without a reason. If containerd is killed while it starts a
+// container, the next containerd may adopt the container and kill it when it cleans up the interrupted start.
 func (s *server) restarted(c corev1.ContainerStatus) bool {
 	end := c.LastTerminationState.Terminated
 	killed := s.crashes && c.RestartCount == 1 && end != nil && end.ExitCode == 137 &&
@@ -259,11 +259,11 @@ func (s *server) restarted(c corev1.ContainerStatus) bool {
 	return c.RestartCount > 0 && !killed
 }
 
-// hostPorts are those that the pods used, each once.
+// hostPorts counts the used host ports: each is used once.
 var hostPorts atomic.Int32
 
-// insist repeats a write until the server is back. A write that took effect before the server went down is not
-// repeated.
+// insist repeats a write while the server is down. It accepts AlreadyExists and NotFound, because the write may have
+// taken effect before the server went down.
 func (s *server) insist(t testing.TB, method, path string, in any) {
 	t.Helper()
 	var err error
@@ -281,7 +281,7 @@ func (s *server) insist(t testing.TB, method, path string, in any) {
 	}
 }
 
-// churn creates and removes pods, several concurrently.
+// churn creates and deletes pods, several concurrently.
 func (s *server) churn(t testing.TB, seed uint64, cycles int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -296,14 +296,14 @@ func (s *server) churn(t testing.TB, seed uint64, cycles int) {
 	all.Wait()
 }
 
-// vitals are the resources of this machine that a monopod uses.
+// vitals is the resource usage of a monopod.
 type vitals struct {
-	goroutines, files      int // of monopod
-	containerdFiles, tasks int // of its containerd
+	goroutines, files      int // goroutines and open files of monopod
+	containerdFiles, tasks int // open files and threads of its containerd
 	kilobytes              int // RSS of monopod
 }
 
-// feel waits until monopod is idle and measures it.
+// feel measures the resource usage.
 func (s *server) feel(t testing.TB) vitals {
 	t.Helper()
 	_, metrics := s.Get("/metrics")
@@ -324,7 +324,7 @@ func (s *server) feel(t testing.TB) vitals {
 	return v
 }
 
-// metric returns the value of the series without labels.
+// metric returns the value of a metric without labels.
 func metric(t testing.TB, text, name string) int {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -340,7 +340,7 @@ func metric(t testing.TB, text, name string) int {
 	return 0
 }
 
-// settled waits until nothing is left that was not there before, and returns what remains.
+// settled waits until the inventory has no names that before lacks. It fails the test if names remain.
 func (s *server) settled(t testing.TB, before inventory) {
 	t.Helper()
 	var left inventory
@@ -352,7 +352,7 @@ func (s *server) settled(t testing.TB, before inventory) {
 	}
 }
 
-// images waits until only images and the network's rules are left, and returns those.
+// images waits until only images and nftables rules are left, and returns them.
 func (s *server) images(t testing.TB) inventory {
 	t.Helper()
 	all := s.take(t)
@@ -364,13 +364,13 @@ func (s *server) images(t testing.TB) inventory {
 	return own
 }
 
-// Pods of every shape that come and go in any order leave nothing behind: no process, sandbox, container,
-// snapshot, lease, content, namespace, mount, cgroup, link, address, host port, folder, log, nor, in monopod and
-// its containerd, a goroutine or an open file.
+// Pods of every shape, created and deleted in random order, leave nothing behind: no process, sandbox, container,
+// snapshot, lease, content, namespace, mount, cgroup, link, address, host port, folder or log, no goroutine in monopod,
+// and no open file in monopod or its containerd.
 func TestLeaks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	s.churn(t, 1, 3*atATime) // what is created only once is created
+	s.churn(t, 1, 3*atATime) // warm up: create what exists only once
 	idle := s.images(t)
 	before := s.feel(t)
 	for round := range max(1, asked(t, leakCycles, 40)/leakRound) {
@@ -383,11 +383,11 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// leakRound is after how many cycles TestLeaks checks for leaks.
+// leakRound is the number of cycles after which TestLeaks checks for leaks.
 const leakRound = 100
 
-// slack is by how much the number of goroutines, files or threads may vary: connections of clients that just
-// left, timers of the runtime.
+// slack is the permitted growth of the number of goroutines or files: connections that clients have just closed, timers
+// of the runtime.
 const slack = 8
 
 func (v vitals) check(t testing.TB, before vitals) {
@@ -402,7 +402,7 @@ func (v vitals) check(t testing.TB, before vitals) {
 	}
 }
 
-// nodeReady returns the node's condition Ready.
+// nodeReady reports whether the node is ready.
 func (s *server) nodeReady() bool {
 	var node corev1.Node
 	if _, err := s.call(http.MethodGet, "/api/v1/nodes/node1", nil, &node); err != nil {

@@ -15,14 +15,14 @@ import (
 	"monopod/testdata/harness"
 )
 
-// cannot is the exit code of testdata/openrc.sh where OpenRC cannot run.
+// cannot is the exit code of testdata/openrc.sh if OpenRC cannot run on this machine.
 const cannot = 77
 
 // TestOpenRC installs, restarts, upgrades and removes monopod with a real OpenRC.
 func TestOpenRC(t *testing.T) {
 	for _, program := range []string{"apt-get", "dpkg-deb", "unshare", "ip", "curl"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("skipped: there is no %s", program)
+			t.Skipf("skipped: %s is not installed", program)
 		}
 	}
 	if os.Geteuid() != 0 {
@@ -35,9 +35,9 @@ func TestOpenRC(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	// another overlay may not lie on the machine's own
+	// The root of the machine may be an overlay, which cannot contain the upper folder of another overlay.
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size=1g"); err != nil {
-		t.Skip("skipped: no file system can be mounted: ", err)
+		t.Skip("skipped: cannot mount a file system: ", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	program := programs.Monopod(harness.Plain)
@@ -50,7 +50,8 @@ func TestOpenRC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Scaled(5*time.Minute)) // the script waits for what never comes
+	// The script has waits without a timeout.
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Scaled(5*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", programs.Source("testdata/openrc.sh"), "run", dir, program, newer, broken)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -21,18 +21,18 @@ import (
 	"monopod/testdata/harness"
 )
 
-// machine is a private systemd with its logind, which testdata/systemd.sh starts, and the monopod that it runs.
+// machine is a separate systemd with its logind, started by testdata/systemd.sh, and the monopod that it runs.
 type machine struct {
 	*server
 	programs harness.Programs
-	root     string // the folder of systemd.sh
+	root     string // folder of systemd.sh
 	cmd      *exec.Cmd
-	over     chan struct{} // closed when it is off
-	out      *bytes.Buffer // read after over
+	over     chan struct{} // closed when the machine is off
+	out      *bytes.Buffer // read it only after over is closed
 }
 
-// TestSystemd installs the unit of docs/service.md in a real systemd, and makes a real logind power the
-// machine off.
+// TestSystemd installs the unit of docs/service.md in a real systemd, and tests the graceful shutdown with a real
+// logind.
 func TestSystemd(t *testing.T) {
 	needsSystemd(t)
 	programs := harness.Build(t)
@@ -53,7 +53,7 @@ func TestSystemd(t *testing.T) {
 	deaf, vital := m.await(t, "deaf", isReady), m.await(t, "vital", isReady)
 
 	m.run(t, "systemctl", "kill", "--signal=KILL", "--kill-who=main", "monopod")
-	m.until(t, "monopod is there again", func() bool {
+	m.until(t, "monopod runs again", func() bool {
 		return m.run(t, "systemctl", "show", "monopod",
 			"--property=ActiveState,NRestarts") == "NRestarts=1\nActiveState=active\n"
 	})
@@ -61,10 +61,10 @@ func TestSystemd(t *testing.T) {
 		now := m.await(t, before.Name, isReady)
 		was, is := before.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]
 		if is.ContainerID != was.ContainerID || is.RestartCount != 0 {
-			t.Errorf("monopod was killed, and %s with it: %s", before.Name, describe(now))
+			t.Errorf("pod %s did not survive the kill of monopod: %s", before.Name, describe(now))
 		}
 	}
-	m.until(t, "logind waits", func() bool {
+	m.until(t, "monopod has a delay inhibitor", func() bool {
 		return regexp.MustCompile(`monopod .* shutdown .* delay`).MatchString(
 			m.run(t, "systemd-inhibit", "--list", "--no-legend"))
 	})
@@ -78,20 +78,20 @@ func TestSystemd(t *testing.T) {
 	m.checkEnd(t)
 }
 
-// calledOff cancels the shutdown, which monopod detects when the pods have ended: new pods are admitted.
+// calledOff starts a shutdown and cancels it. monopod detects this after the pods have ended, and becomes ready again.
 func (m *machine) calledOff(t *testing.T) {
 	t.Helper()
 	m.run(t, "systemctl", "poweroff")
-	m.until(t, "pods end", func() bool { return !m.nodeReady() })
+	m.until(t, "the node is not ready during the shutdown", func() bool { return !m.nodeReady() })
 	m.run(t, "systemctl", "mask", "--runtime", "poweroff.target")
-	// which the shutdown waits for
+	// The shutdown waits for this pod.
 	m.insist(t, http.MethodDelete, podPath+"/deaf", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	m.await(t, "vital", isTerminated)
-	m.until(t, "the node is back", m.nodeReady)
+	m.until(t, "the node is ready again", m.nodeReady)
 	m.run(t, "systemctl", "unmask", "--runtime", "poweroff.target")
 }
 
-// checkEnd checks with another monopod how the pods ended.
+// checkEnd reads with another monopod how the pods ended.
 func (m *machine) checkEnd(t *testing.T) {
 	t.Helper()
 	m.server = &server{Server: harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake",
@@ -109,7 +109,7 @@ func (m *machine) checkEnd(t *testing.T) {
 	if ended["late-vital"].Before(ended["late"].Add(time.Second)) {
 		t.Errorf("the critical pod did not wait for the other one: %v", ended)
 	}
-	m.until(t, "it is known when the pods had ended", func() bool {
+	m.until(t, "the end time of the shutdown is in the metrics", func() bool {
 		_, text := m.Get("/metrics")
 		return regexp.MustCompile(`(?m)^kubelet_graceful_shutdown_end_time_seconds [1-9]`).MatchString(text)
 	})
@@ -119,7 +119,7 @@ func isTerminated(p *corev1.Pod) bool {
 	return p != nil && p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated"
 }
 
-// create creates a pod that ends only when it is stopped, after grace.
+// create creates a pod that ignores SIGTERM, so it runs until the end of its grace period.
 func (m *machine) create(t *testing.T, name, class string, grace time.Duration) {
 	t.Helper()
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
@@ -135,20 +135,20 @@ func needsSystemd(t *testing.T) {
 		"/lib/systemd/systemd-logind": "systemd",
 		"dbus-daemon":                 "dbus", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("skipped: there is no %s: apt-get install %s", program, pkg)
+			t.Skipf("skipped: %s is not installed: apt-get install %s", program, pkg)
 		}
 	}
 }
 
-// newMachine returns a machine that is off, with the unit and logind's settings of docs/service.md.
+// newMachine returns a machine that is off, with the unit and the settings of logind from docs/service.md.
 func newMachine(t *testing.T, programs harness.Programs) *machine {
 	t.Helper()
-	root, err := os.MkdirTemp("", "mpsd") // short: socket paths have 107 bytes
+	root, err := os.MkdirTemp("", "mpsd") // a short path, because the path of a Unix socket has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1g"); err != nil {
-		t.Skip("skipped: no file system can be mounted: ", err)
+		t.Skip("skipped: cannot mount a file system: ", err)
 	}
 	m := &machine{server: &server{Server: &harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs,
 		root: root}
@@ -159,7 +159,7 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	}
 	blocks := regexp.MustCompile("(?s)```ini\n(.*?)```").FindAllSubmatch(docs, -1)
 	if len(blocks) != 2 {
-		t.Fatalf("docs/service.md has %d files for systemd, not the unit and logind's", len(blocks))
+		t.Fatalf("docs/service.md has %d ini blocks, want 2: the unit and the settings of logind", len(blocks))
 	}
 	if err := os.MkdirAll(filepath.Join(m.Dir, "images"), 0o700); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	return m
 }
 
-// boot returns when systemd has started. Whether it can start here depends on the machine.
+// boot starts the machine and waits for systemd. It skips the test if systemd cannot start here.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.out, m.over = &bytes.Buffer{}, make(chan struct{})
@@ -215,16 +215,16 @@ func (m *machine) booted(t *testing.T) bool {
 	default:
 	}
 	state, _ := m.inside("systemctl", "is-system-running").Output()
-	return string(state) == "running\n" || string(state) == "degraded\n" // by a unit of this machine
+	return string(state) == "running\n" || string(state) == "degraded\n" // degraded: a unit of the host failed
 }
 
-// inside returns a command that runs in the machine.
+// inside returns a command that runs on the machine.
 func (m *machine) inside(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"-t", firstChild(m.cmd.Process.Pid), "-m", "-p", "-u", "-i", "-n", "-C",
 		"-r", "-w"}, args...)...)
 }
 
-// firstChild returns the PID of a process' only child; empty: it has none.
+// firstChild returns the PID of a process' only child; empty: no child.
 func firstChild(pid int) string {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	return strings.TrimSpace(string(children))
@@ -245,13 +245,13 @@ func (m *machine) run(t *testing.T, args ...string) string {
 func (m *machine) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, ok) {
-		t.Fatalf("never came: %s", what)
+		t.Fatalf("timeout: %s", what)
 	}
 }
 
 func (m *machine) awaitOff(t *testing.T) {
 	t.Helper()
-	m.until(t, "the machine is down", func() bool {
+	m.until(t, "the machine is off", func() bool {
 		select {
 		case <-m.over:
 			return true
@@ -264,7 +264,7 @@ func (m *machine) awaitOff(t *testing.T) {
 // remove stops the machine and removes its files.
 func (m *machine) remove(t *testing.T) {
 	if m.cmd != nil {
-		_ = m.cmd.Process.Kill() // and with it everything inside
+		_ = m.cmd.Process.Kill() // also ends all processes of the machine
 		<-m.over
 	}
 	made, _ := os.ReadFile(filepath.Join(m.root, "state", "made"))

@@ -22,7 +22,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// rolloutKills is how many rounds TestKilledDuringRollouts has, each with a rollout and a Job; default 6.
+// rolloutKills is an environment variable: the number of rounds of TestKilledDuringRollouts; default 6.
 const rolloutKills = "MONOPOD_ROLLOUT_KILLS"
 
 const (
@@ -30,7 +30,7 @@ const (
 	jobPath        = "/apis/batch/v1/namespaces/default/jobs"
 )
 
-// sandboxed returns a monopod with the fake runtime on a new folder, which does not run yet.
+// sandboxed returns a monopod with the fake runtime and a new data folder. begin starts it.
 func sandboxed(t *testing.T, node string, flags ...string) *server {
 	t.Helper()
 	programs := harness.Build(t)
@@ -59,7 +59,7 @@ func template(app string, args ...string) corev1.PodTemplateSpec {
 	}
 }
 
-// replicas and surge are those of the Deployment web.
+// replicas and surge of the Deployment web.
 const (
 	replicas = 6
 	surge    = 2
@@ -73,14 +73,14 @@ func webDeployment() appsv1.Deployment {
 			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template("web")}}
 }
 
-// completions and parallelism are those of each Job.
+// completions and parallelism of each Job.
 const (
 	completions = 5
 	parallelism = 2
 )
 
-// oneJob is the Job of a round: Indexed in every second one. Its pods are restarted in place, so that it has one for
-// each completion.
+// oneJob returns the Job of a round, Indexed in every second round. Its containers restart in place, so the Job has one
+// pod for each completion.
 func oneJob(round int) batchv1.Job {
 	job := batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("task-", round)},
@@ -93,18 +93,18 @@ func oneJob(round int) batchv1.Job {
 	return job
 }
 
-// mark is what a round changes in a template.
+// mark sets the number of the round in a template.
 func mark(template *corev1.PodTemplateSpec, round int) {
 	template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "ROUND", Value: fmt.Sprint(round)}}
 }
 
-// roll gives the Deployment another template.
+// roll starts a rollout of the Deployment.
 func (s *server) roll(t *testing.T, round int) {
 	t.Helper()
 	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) { mark(&d.Spec.Template, round) })
 }
 
-// edit updates an object, also if its status changes meanwhile.
+// edit changes an object, and retries after a conflict.
 func edit[T any](t *testing.T, s *server, path string, change func(*T)) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, func() bool {
@@ -119,11 +119,11 @@ func edit[T any](t *testing.T, s *server, path string, change func(*T)) {
 		}
 		return err == nil
 	}) {
-		t.Fatal("conflicts again and again")
+		t.Fatal("the update conflicts repeatedly")
 	}
 }
 
-// pods are those of an app.
+// podsOf returns the pods of an app.
 func (s *server) podsOf(t *testing.T, app string) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
@@ -133,10 +133,10 @@ func (s *server) podsOf(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// oneSync is how long a surplus of pods may last.
+// oneSync is the time for which surplus pods may exist.
 const oneSync = time.Second
 
-// rolledOut waits until the rollout of a round is complete. There are never too many pods for longer than a sync.
+// rolledOut waits until the rollout of a round is complete. Meanwhile surplus pods may exist only for oneSync.
 func (s *server) rolledOut(t *testing.T, round int) {
 	t.Helper()
 	var since time.Time
@@ -166,7 +166,7 @@ func (s *server) rolledOut(t *testing.T, round int) {
 	}
 }
 
-// completed waits until the Job of a round is complete: every pod is counted once, and none is too many.
+// completed waits until the Job of a round is complete, and checks that every pod was counted once and none is surplus.
 func (s *server) completed(t *testing.T, round int) {
 	t.Helper()
 	var job batchv1.Job
@@ -199,7 +199,7 @@ func (s *server) completed(t *testing.T, round int) {
 const (
 	setPath     = "/apis/apps/v1/namespaces/default/statefulsets"
 	daemonsPath = "/apis/apps/v1/namespaces/default/daemonsets"
-	members     = 3 // of the StatefulSet
+	members     = 3 // replicas of the StatefulSet
 )
 
 // createSets creates a StatefulSet and a DaemonSet.
@@ -219,14 +219,14 @@ func (s *server) createSets(t *testing.T) {
 			Spec:       appsv1.DaemonSetSpec{Selector: selector("agent"), Template: template("agent")}})
 }
 
-// rollSets gives both another template.
+// rollSets starts rollouts of the StatefulSet and the DaemonSet.
 func (s *server) rollSets(t *testing.T, round int) {
 	t.Helper()
 	edit(t, s, setPath+"/db", func(d *appsv1.StatefulSet) { mark(&d.Spec.Template, round) })
 	edit(t, s, daemonsPath+"/agent", func(d *appsv1.DaemonSet) { mark(&d.Spec.Template, round) })
 }
 
-// setsRolledOut waits until the rollouts of both are complete: every pod is of the round, and none is too many.
+// setsRolledOut waits until both rollouts are complete: every pod has the template of the round, and none is surplus.
 func (s *server) setsRolledOut(t *testing.T, round int) {
 	t.Helper()
 	var set appsv1.StatefulSet
@@ -249,8 +249,8 @@ func (s *server) setsRolledOut(t *testing.T, round int) {
 	}
 }
 
-// paused begins the rollout of a round with the Deployment paused, and kills monopod meanwhile: no pod is of the round
-// until the Deployment is resumed.
+// paused changes the template of the paused Deployment and kills monopod. The Deployment must create no pods of the
+// round until paused resumes it.
 func (s *server) paused(t *testing.T, round int) {
 	t.Helper()
 	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) {
@@ -286,7 +286,7 @@ const (
 	cronPath   = "/apis/batch/v1/namespaces/default/cronjobs"
 )
 
-// createScaled creates a Deployment with a HorizontalPodAutoscaler, and a CronJob of every minute.
+// createScaled creates a Deployment with a HorizontalPodAutoscaler, and a CronJob that runs every minute.
 func (s *server) createScaled(t *testing.T) {
 	t.Helper()
 	d := webDeployment()
@@ -307,7 +307,7 @@ func (s *server) createScaled(t *testing.T) {
 			JobTemplate: batchv1.JobTemplateSpec{Spec: job.Spec}}})
 }
 
-// scale makes the autoscaler want as many pods as a round asks for.
+// scale sets the range of the autoscaler to the number of pods of a round.
 func (s *server) scale(t *testing.T, round int) {
 	t.Helper()
 	edit(t, s, scalerPath+"/auto", func(h *autoscalingv2.HorizontalPodAutoscaler) {
@@ -317,7 +317,7 @@ func (s *server) scale(t *testing.T, round int) {
 
 func scaledTo(round int) int32 { return int32(1 + round%3) }
 
-// scaled waits until the Deployment with the autoscaler has the pods of a round, and the autoscaler says so.
+// scaled waits until the Deployment has the number of pods of a round, and the autoscaler reports it.
 func (s *server) scaled(t *testing.T, round int) {
 	t.Helper()
 	want := scaledTo(round)
@@ -333,11 +333,11 @@ func (s *server) scaled(t *testing.T, round int) {
 		return d.Status.Replicas == want && d.Status.AvailableReplicas == want && len(s.podsOf(t, "auto")) == int(want) &&
 			h.Status.CurrentReplicas == want
 	}) {
-		t.Fatalf("round %d: %d pods are not there: %+v %+v", round, want, d.Status, h.Status)
+		t.Fatalf("round %d: want %d pods: %+v %+v", round, want, d.Status, h.Status)
 	}
 }
 
-// ticked checks the Jobs of the CronJob: one for each minute from the first to the last, each complete.
+// ticked checks that the CronJob has a complete Job for each minute from the first to the last one.
 func (s *server) ticked(t *testing.T) {
 	t.Helper()
 	var jobs []batchv1.Job
@@ -365,8 +365,8 @@ func (s *server) ticked(t *testing.T) {
 	}
 }
 
-// TestKilledDuringRollouts kills monopod at random moments of rollouts, Jobs and scaling; in every second round, the
-// Deployment is paused at first.
+// TestKilledDuringRollouts kills monopod at random moments of rollouts, Jobs and scaling. In every second round the
+// Deployment is paused first.
 func TestKilledDuringRollouts(t *testing.T) {
 	t.Parallel()
 	s := sandboxed(t, "node1")
@@ -399,8 +399,8 @@ func TestKilledDuringRollouts(t *testing.T) {
 	s.ticked(t)
 }
 
-// TestDeadNode kills the leader of two servers on one etcd, which is also the node of some pods: the other one takes
-// over and moves them. When the node is back, its former pods end.
+// TestDeadNode kills the leader of two servers on one etcd, which is also the node of some pods. The other server must
+// become leader and replace them. When the node is ready again, its old pods must end.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--store=" + etcdtest.Start(t), "--node-monitor-grace-period=20s",
@@ -411,7 +411,7 @@ func TestDeadNode(t *testing.T) {
 	}
 	dead, alive := servers[0], servers[1]
 	alive.insist(t, http.MethodPost, deploymentPath, webDeployment())
-	// on are the pods of a node that run and are not being deleted, and those that are.
+	// on counts the ready and the terminating pods of a node.
 	on := func(node string) (ready, deleted int) {
 		for _, p := range alive.podsOf(t, "web") {
 			switch {
@@ -439,13 +439,13 @@ func TestDeadNode(t *testing.T) {
 		}},
 		{"the dead node's pods are not ready", func() { dead.End(syscall.SIGKILL) },
 			func() bool { ready, _ := on("node1"); return ready == 0 }},
-		{"they run on the other node", func() {}, func() bool {
+		{"all replicas run on the other node", func() {}, func() bool {
 			_, deleted := on("node1")
 			ready, _ := on("node2")
 			return deleted > 0 && ready == replicas
 		}},
-		{"they end", func() { dead.begin(t) }, func() bool { return len(alive.podsOf(t, "web")) == replicas }},
-		{"the node is as before", func() {}, func() bool {
+		{"the old pods end", func() { dead.begin(t) }, func() bool { return len(alive.podsOf(t, "web")) == replicas }},
+		{"the node has no taints", func() {}, func() bool {
 			var node corev1.Node
 			_, err := alive.call(http.MethodGet, "/api/v1/nodes/node1", nil, &node)
 			return err == nil && len(node.Spec.Taints) == 0
@@ -454,13 +454,13 @@ func TestDeadNode(t *testing.T) {
 	for _, step := range steps {
 		step.do()
 		if !harness.Eventually(harness.Enough, step.ok) {
-			t.Fatalf("not so: %s: %+v", step.what, alive.podsOf(t, "web"))
+			t.Fatalf("timeout: %s: %+v", step.what, alive.podsOf(t, "web"))
 		}
 	}
 }
 
-// TestLeadershipMoves lets the leadership move between two servers on one etcd in the middle of each rollout and
-// Job: the leader stops, and starts again when the other one has taken over.
+// TestLeadershipMoves moves the leadership between two servers on one etcd during each rollout and Job, by a restart of
+// the leader.
 func TestLeadershipMoves(t *testing.T) {
 	t.Parallel()
 	store := "--store=" + etcdtest.Start(t)
@@ -475,7 +475,7 @@ func TestLeadershipMoves(t *testing.T) {
 		leader.insist(t, http.MethodPost, jobPath, oneJob(round))
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
 		leader.End(syscall.SIGTERM)
-		leader.begin(t) // its pods are its node's
+		leader.begin(t) // its node must run for its pods
 		other.rolledOut(t, round)
 		other.completed(t, round)
 	}

@@ -1,16 +1,16 @@
 package main
 
-// rule is a recording rule; its labels are set on its results.
+// rule is a recording rule with the labels of its results.
 type rule struct {
 	record, expr string
 	labels       map[string]string
 }
 
-// ofPod joins the node of each pod to series without one.
+// ofPod adds the label node to series of pods.
 const ofPod = ` * on (cluster, namespace, pod) group_left(node) topk by (cluster, namespace, pod) (1, ` +
 	`max by (cluster, namespace, pod, node) (kube_pod_info{node!=""}))`
 
-// rules are in the order of their dependencies.
+// rules are the recording rules. A rule may use results of earlier rules.
 var rules = []rule{
 	{"node_namespace_pod:kube_pod_info:", `topk by (cluster, namespace, pod) (1, max by (cluster, node, namespace, ` +
 		`pod) (label_replace(kube_pod_info{job="kube-state-metrics", node!=""}, "pod", "$1", "pod", "(.*)")))`, nil},
@@ -84,7 +84,7 @@ var rules = []rule{
 	{"code:apiserver_request_total:increase",
 		`sum by (cluster, code, verb) (increase(apiserver_request_total{job="apiserver", ` +
 			`verb=~"LIST|GET|POST|PUT|PATCH|DELETE"}[5m]))`, nil},
-	// Without LIST requests or requests for a single object, as in upstream's rules, there is no ratio.
+	// As in upstream's rules, this ratio does not exist without LIST requests and requests for single objects.
 	{"apiserver_request:availability", `1 - (sum by (cluster) ` +
 		`(cluster_verb_scope:apiserver_request_sli_duration_seconds_count:increase{verb=~"LIST|GET"}) - (sum by (cluster) ` +
 		`(cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:increase{verb=~"LIST|GET", ` +
@@ -96,7 +96,7 @@ var rules = []rule{
 		map[string]string{"verb": "read"}},
 }
 
-// panel is one graph or number. quiet is why it may be empty in a healthy cluster.
+// panel is a graph or a number of a dashboard. quiet is the reason why it may be empty in a healthy cluster.
 type panel struct{ name, expr, quiet string }
 
 type board struct {
@@ -104,7 +104,7 @@ type board struct {
 	panels []panel
 }
 
-// network returns the panels of traffic of the selected series, summed by labels.
+// network returns the panels with the network traffic of the selected series, summed by a label.
 func network(selects, by string) []panel {
 	var out []panel
 	for _, m := range []string{"receive_bytes", "transmit_bytes", "receive_packets", "transmit_packets",
@@ -115,7 +115,7 @@ func network(selects, by string) []panel {
 	return out
 }
 
-// quietDisk: a pod without disk I/O has no such series with cAdvisor either.
+// quietDisk applies to pods without disk I/O. cAdvisor has no such series for them either.
 const quietDisk = "the kernel reports no device for these pods"
 
 func disk(selects, by string) []panel {
@@ -132,7 +132,7 @@ const workload = ` * on (namespace, pod) group_left(workload, ` +
 	`workload_type) namespace_workload_pod:kube_pod_owner:relabel{cluster="$cluster", namespace="$namespace", ` +
 	`workload_type=~"$type"}`
 
-// boards are the common dashboards, by their names.
+// boards are the dashboards of kubernetes-mixin.
 var boards = []board{
 	{"Compute Resources / Cluster", append(append([]panel{
 		{name: "CPU Utilisation", expr: `cluster:node_cpu:ratio_rate5m{cluster="$cluster"}`},
@@ -245,7 +245,7 @@ var boards = []board{
 			`container!=""} < 3600`},
 		{name: "Threads", expr: `sum by (container) (container_threads{job="cadvisor", namespace="$namespace", ` +
 			`pod=~"$pod", container!=""}) > 0`},
-		{name: "Killed for want of memory", expr: `sum by (container) (container_oom_events_total{job="cadvisor", ` +
+		{name: "OOM kills", expr: `sum by (container) (container_oom_events_total{job="cadvisor", ` +
 			`namespace="$namespace", pod=~"$pod", container!=""})`},
 	}, network(`cluster="$cluster", namespace="$namespace", pod=~"$pod"`, "pod")...),
 		disk(`cluster="$cluster", namespace="$namespace", pod=~"$pod"`, "container")...)},

@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// absent are metrics of the alerts that a server on which nothing has gone wrong does not have.
+// absent lists metrics of the alerts that a healthy server does not have.
 var absent = map[string]bool{"monopod_events_dropped_total": true, "kubelet_runtime_operations_errors_total": true}
 
-// dashboard returns the panels of the documents' dashboard.
+// dashboard reads the panels of docs/dashboard.json.
 func dashboard(file string) (board, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -41,7 +41,8 @@ func dashboard(file string) (board, error) {
 	return out, nil
 }
 
-// checkAlerts checks that every metric of the documents' alerts exists, and that no alert fires in a healthy cluster.
+// checkAlerts checks that every metric in docs/alerts.yaml exists, and that no alert fires. It returns the number of
+// alerts.
 func (q *querier) checkAlerts(ctx context.Context, file string) (int, error) {
 	groups, errs := rulefmt.ParseFile(file, false, model.UTF8Validation, parser.NewParser(parser.Options{}),
 		slog.New(slog.DiscardHandler))
@@ -67,7 +68,7 @@ func (q *querier) checkAlerts(ctx context.Context, file string) (int, error) {
 	return n, nil
 }
 
-// known returns an error if a metric of the expression has no series at all.
+// known returns an error if a metric of the expression has no series.
 func (q *querier) known(ctx context.Context, expr string) error {
 	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
 	if err != nil {
@@ -81,7 +82,7 @@ func (q *querier) known(ctx context.Context, expr string) error {
 		}
 		v, err := q.ask(ctx, s.Name)
 		if err == nil && len(v) == 0 {
-			err = fmt.Errorf("nothing serves %s", s.Name)
+			err = fmt.Errorf("metric %s has no series", s.Name)
 		}
 		if err != nil {
 			unknown = err

@@ -1,14 +1,14 @@
-// Command mixin evaluates the dashboards of kubernetes-mixin for a running Monopod, and fails if a panel is
-// empty that should not be.
+// Command mixin evaluates the dashboards of kubernetes-mixin for a running Monopod, and fails if a panel is empty
+// without a known reason.
 //
-// It scrapes the API server and the node's own port twice, the latter with a service account token as Prometheus
-// does, sets the times of the samples half a minute apart, and evaluates the recording rules and the panels'
-// expressions with Prometheus' engine. The series of kube-state-metrics and of node-exporter, which are separate
-// programs, are derived from the objects of the API and from /proc.
+// It scrapes the API server and the node's port twice, the latter with a service account token as Prometheus does, and
+// sets the timestamps of the samples half a minute apart. Then it evaluates the recording rules and the panels'
+// expressions with Prometheus' engine. It derives the series of kube-state-metrics and node-exporter, which are
+// separate programs, from the objects of the API and from /proc.
 //
 //	mixin TOKEN-FILE DOCS      with kubectl in PATH and KUBECONFIG set
 //
-// DOCS contains alerts.yaml, whose alerts must not fire, and dashboard.json, whose panels must show something.
+// DOCS contains alerts.yaml, whose alerts must not fire, and dashboard.json, whose panels must not be empty.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// interval is the time between the two scrapes for Prometheus.
+// interval is the time between the timestamps of the two scrapes.
 const interval = 30 * time.Second
 
 func run(ctx context.Context, tokenFile, docs string) error {
@@ -50,7 +50,7 @@ func run(ctx context.Context, tokenFile, docs string) error {
 	}
 	db := &memory{}
 	now := time.Now()
-	if err := c.work(ctx); err != nil { // a counter that is new has no rate
+	if err := c.work(ctx); err != nil { // before the first scrape, because a new counter has no rate
 		return err
 	}
 	if err := c.scrape(ctx, db, now.Add(-interval)); err != nil {
@@ -110,7 +110,7 @@ func run(ctx context.Context, tokenFile, docs string) error {
 	return nil
 }
 
-// has reports whether a panel has a value.
+// has reports whether a result has a value other than NaN.
 func has(v promql.Vector) bool {
 	for _, s := range v {
 		if !math.IsNaN(s.F) {

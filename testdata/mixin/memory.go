@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// memory is a storage for a few samples.
+// memory is a Prometheus storage in memory for a few samples.
 type memory struct {
 	series map[string]*series
 }
@@ -23,7 +23,7 @@ type series struct {
 	samples []chunks.Sample
 }
 
-// sample is a number at a time.
+// sample is a value with a timestamp in ms.
 type sample struct {
 	t int64
 	f float64
@@ -37,7 +37,7 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
-// add appends a sample, which is newer than those of its series.
+// add appends a sample. It must be newer than the other samples of its series.
 func (m *memory) add(l labels.Labels, at time.Time, value float64) {
 	if m.series == nil {
 		m.series = map[string]*series{}

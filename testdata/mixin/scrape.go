@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// cluster is what to scrape: the API server through kubectl, the node at its own port.
+// cluster is the scraped cluster: the API server through kubectl, the node at its port.
 type cluster struct {
 	node   string // https://address:port
 	token  string
@@ -51,7 +51,7 @@ func newCluster(ctx context.Context, tokenFile string) (*cluster, error) {
 	}, nil
 }
 
-// kubectl returns kubectl's output.
+// kubectl runs kubectl and returns its output.
 func kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	var stderr bytes.Buffer
@@ -94,7 +94,7 @@ func (c *cluster) work(ctx context.Context) error {
 	return nil
 }
 
-// scrape adds all of Prometheus' targets.
+// scrape adds the samples of all targets.
 func (c *cluster) scrape(ctx context.Context, db *memory, at time.Time) error {
 	api, err := kubectl(ctx, "get", "--raw", "/metrics")
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *cluster) ask(ctx context.Context, path string) ([]byte, error) {
 	return text, err
 }
 
-// expose adds the series of one target, with the target's labels.
+// expose adds the samples of one target, with the target's labels.
 func expose(db *memory, at time.Time, text []byte, target ...string) error {
 	p := textparse.NewPromParser(text, labels.NewSymbolTable(), false)
 	for {

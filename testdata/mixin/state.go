@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// object contains the fields that are read of objects of several kinds.
+// object contains the fields that the program reads, of all kinds.
 type object struct {
 	Items    []object
 	Data     map[string]string
@@ -36,7 +36,7 @@ type object struct {
 	}
 }
 
-// owner is the kind and the name of the first owner, as kube-state-metrics writes them.
+// owner returns kind and name of the first owner, in the form of kube-state-metrics.
 func (o object) owner() (kind, name string) {
 	if refs := o.Metadata.OwnerReferences; len(refs) > 0 {
 		return refs[0].Kind, refs[0].Name
@@ -91,7 +91,7 @@ func stateMetrics(ctx context.Context, db *memory, at time.Time) error {
 	return nil
 }
 
-// quantity parses those of the test's objects.
+// quantity parses a resource quantity with one of the suffixes of the test's objects.
 func quantity(q string) float64 {
 	unit := 1.0
 	for suffix, factor := range map[string]float64{"m": 0.001, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30} {
@@ -104,7 +104,7 @@ func quantity(q string) float64 {
 	return n * unit
 }
 
-// nodeExporter adds the usage of the machine's CPUs and memory.
+// nodeExporter adds series of node-exporter: memory from /proc/meminfo, and CPU time with a fixed usage.
 func nodeExporter(db *memory, at time.Time) error {
 	add := func(name string, value float64, of ...string) {
 		db.add(labels.FromStrings(append([]string{labels.MetricName, name, "job", "node-exporter", "instance", "node1:9100",

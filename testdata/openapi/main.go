@@ -1,10 +1,8 @@
-// Command openapi writes the schemas that the API server describes its kinds
-// with: the OpenAPI definitions of Kubernetes' own types, made by Kubernetes'
-// own generator from the modules in go.mod.
+// Command openapi writes the OpenAPI definitions of Kubernetes' types, which the API server publishes. Kubernetes'
+// generator makes them from the modules in go.mod.
 //
-// It runs in two steps, since the generator writes Go: the first fills the
-// folder generated, the second (pack) runs what is there. It lives in a module
-// of its own so that the product's stays free of both.
+// The generator writes Go, so there are two steps: the first writes the folder generated, the second (pack) runs it.
+// The command is in a separate module to keep the generator out of the main module.
 package main
 
 import (
@@ -19,7 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/generators"
 )
 
-// packages hold the types of everything served, or soon to be.
+// packages contain the types of all served kinds.
 var packages = []string{
 	"k8s.io/api/admissionregistration/v1",
 	"k8s.io/api/apps/v1",
@@ -40,7 +38,7 @@ var packages = []string{
 	"k8s.io/api/rbac/v1",
 	"k8s.io/api/resource/v1",
 	"k8s.io/api/scheduling/v1",
-	"k8s.io/api/scheduling/v1alpha3", // Jobs refer to it
+	"k8s.io/api/scheduling/v1alpha3", // the type of Jobs refers to it
 	"k8s.io/api/storage/v1",
 	"k8s.io/api/storagemigration/v1",
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1",
@@ -65,7 +63,7 @@ func main() {
 	}
 }
 
-// generate writes the definitions as Go into the folder generated.
+// generate writes the definitions as Go code into the folder generated.
 func generate() error {
 	a := args.New()
 	a.OutputDir, a.OutputPkg, a.OutputFile = "generated", "monopod/testdata/openapi/generated", "openapi.go"

@@ -1,7 +1,8 @@
-# Functions for scripts that run programs of others against a server in a network namespace of its own; sourced. The script
-# sets $space (the name of the namespace and of the folder for what is built, and for the logs, unless WORK is set) and $subnet.
+# Functions for scripts that run third-party programs against a server in a network namespace; the scripts source this
+# file. A script sets $subnet and $space, which is the name of the network namespace. The folder /var/tmp/$space, or
+# WORK, contains the compiled programs and the logs.
 #
-# They need root, containerd and runc, kubectl, curl, ip, and bin/monopod and bin/web.tar (make build web).
+# The functions need root, containerd and runc, kubectl, curl, ip, and bin/monopod and bin/web.tar (make build web).
 work=${WORK:-/var/tmp/$space}
 monopod=${MONOPOD:-bin/monopod}
 address=$subnet.2
@@ -11,7 +12,7 @@ pids=
 server=
 
 [ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; exit 1; }
-# need PROGRAM...: ends the script if one is missing.
+# need PROGRAM...: ends the script if a program is missing.
 need() {
 	for program in "$@"; do
 		command -v "$program" >/dev/null || { echo "$program is missing" >&2; exit 1; }
@@ -19,7 +20,7 @@ need() {
 }
 need containerd runc kubectl curl ip
 
-# folder MODULE GO.MOD-FOLDER: the folder of a module in the module cache.
+# folder MODULE GO.MOD-FOLDER: prints the folder of a module in the module cache.
 folder() { go list -C "$2" -m -f '{{.Dir}}' "$1"; }
 # compile GO.MOD-FOLDER ARGUMENT...: builds programs into $work/bin.
 compile() {
@@ -31,7 +32,7 @@ compile() {
 inside() { nsenter --net="$net" "$@"; }
 k() { inside kubectl "$@"; }
 
-# prepare makes a folder $top with the data folder, and a network namespace with an address and a default route.
+# prepare creates a folder $top with the data folder, and a network namespace with an address and a default route.
 prepare() {
 	top=$(mktemp -d)
 	data=$top/data
@@ -50,7 +51,7 @@ prepare() {
 	ip -n "$space" link set eth0 up
 	ip -n "$space" route add default via "$subnet.1"
 }
-# serve starts the server, and returns when it is ready.
+# serve starts the server and waits until it is ready.
 serve() {
 	nsenter --net="$net" "$monopod" serve --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" --pod-cidr 10.90.0.0/16 \
 		--eviction-hard='nodefs.available<1%,imagefs.available<1%' --service-cluster-ip-range 10.97.0.0/16 >>"$work/monopod.log" 2>&1 &
@@ -76,7 +77,8 @@ stop() {
 	rm -rf "$top"
 }
 
-# expect PATTERN COMMAND...: its output must contain the extended regular expression; it is asked again for a minute and a half.
+# expect PATTERN COMMAND...: repeats the command for up to a minute and a half, until it succeeds and its output matches
+# the extended regular expression.
 expect() {
 	pattern=$1
 	shift
@@ -91,7 +93,7 @@ expect() {
 	printf '%s\n' "$output" | head -n 20
 	failed=1
 }
-# same WHAT BEFORE AFTER: fails unless both are equal.
+# same WHAT BEFORE AFTER: fails unless the two values are equal.
 same() {
 	if [ "$2" = "$3" ]; then
 		echo "ok    $1"
@@ -100,7 +102,8 @@ same() {
 	printf 'FAIL  %s: before\n%s\nafter\n%s\n' "$1" "$2" "$3"
 	failed=1
 }
-# pod NAME VOLUME [MOUNT]: a pod with the volume at /data, or as MOUNT says.
+# pod NAME VOLUME [MOUNT]: creates a pod with the volume and waits until it is ready. MOUNT is a field of the container,
+# by default a mount at /data.
 pod() {
 	mount='volumeMounts: [{name: v, mountPath: /data}]'
 	k apply -f - <<-END
@@ -115,7 +118,7 @@ pod() {
 	k wait --for=condition=Ready --timeout=90s "pod/$1" || { k describe "pod/$1"; failed=1; }
 }
 used() { echo "persistentVolumeClaim: {claimName: $1}"; }
-# start NAME COMMAND...: in the background; its log is NAME.log.
+# start NAME COMMAND...: starts the command in the background, with its output in $work/NAME.log.
 start() {
 	log=$work/$1.log
 	shift
@@ -123,7 +126,7 @@ start() {
 	started=$!
 	pids="$started $pids"
 }
-# parts NAME...: runs the functions, and ends the script.
+# parts NAME...: runs the functions and ends the script.
 parts() {
 	for part in "$@"; do
 		echo "== $part"

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Runs CSI drivers and the sidecars of others, unmodified, in pods of bin/monopod, with the manifests that their modules contain. The
-# sidecars are built from their Go modules (csi/go.mod). Every other image is pulled, or is in an archive in the folder $WORK/images.
+# Runs an unmodified CSI driver and the Kubernetes project's sidecars in pods of bin/monopod, with the manifests in
+# their modules. The script builds the sidecars from their Go modules (csi/go.mod). Monopod pulls every other image,
+# unless an archive in the folder $WORK/images contains it.
 #
 #   testdata/programs/csi.sh [hostpath|kills]...
 #
-# It needs what cluster.sh says. KILLS is how often the server is killed twice, by default 10.
+# It needs the programs that cluster.sh lists. KILLS is the number of rounds, by default 10; each round kills the server
+# twice.
 set -eu
 cd "$(dirname "$0")/../.."
 here=testdata/programs
@@ -13,7 +15,7 @@ subnet=10.79.0
 . $here/cluster.sh
 manifests=$(go mod download -json k8s.io/kubernetes@v1.37.2 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')/test/e2e/testing-manifests/storage-csi
 
-# The archive of the sidecars, with the tags of their modules.
+# The archive of the sidecars' images, whose tags are the versions of their modules.
 mkdir -p "$work/images"
 if [ ! -f "$work/images/sidecars.tar" ]; then
 	export CGO_ENABLED=0 # the images have no C library
@@ -23,7 +25,7 @@ if [ ! -f "$work/images/sidecars.tar" ]; then
 		name=${program##*/}
 		images="$images registry.k8s.io/sig-storage/$name=$work/bin/${name%:*}"
 	done
-	# shellcheck disable=SC2086 # one word for each image
+	# shellcheck disable=SC2086 # each image is a separate word
 	go run ./testdata/conformance/images $images >"$work/sidecars.tar"
 	mv "$work/sidecars.tar" "$work/images/"
 fi
@@ -31,9 +33,9 @@ prepare
 cp "$work"/images/*.tar "$data/images/"
 serve
 
-# volumes prints where CSI volumes are mounted, a line for each mount.
+# volumes prints the mount points of CSI volumes, one per line.
 volumes() { awk -v top="$top/" 'index($5, top) && /kubernetes.io[~\/]csi/ {print $5}' "/proc/$server/mountinfo" | sort; }
-# claim NAME SIZE [MORE]: a claim of the host-path driver; MORE are further fields of its spec.
+# claim NAME SIZE [MORE]: creates a claim for the host-path driver. MORE contains more fields of its spec.
 claim() {
 	k apply -f - <<-END
 		apiVersion: v1
@@ -42,10 +44,10 @@ claim() {
 		spec: {storageClassName: hostpath, accessModes: [ReadWriteOnce], resources: {requests: {storage: $2}}${3:+, $3}}
 	END
 }
-# restarts prints what shows that a pod was replaced or its container restarted.
+# restarts prints the UIDs of the pods and the restart counts of their containers.
 restarts() { k get pods -l app=store -o 'jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}'; }
 
-# signal NAME: sends a signal to the driver of this server.
+# signal NAME: sends a signal to the driver that runs in a pod of this server.
 signal() {
 	for pid in $(pgrep -x hostpathplugin); do
 		! grep -q "$top/" "/proc/$pid/mountinfo" || kill -s "$1" "$pid"
@@ -104,7 +106,7 @@ hostpath() {
 	expect '^first$' k exec store-0 -- /web cat /data/file
 	same 'each volume is mounted once' 2 "$(volumes | wc -l)"
 
-	# The same content in a new pod, then a larger claim, online and offline.
+	# A new pod reads the same content. Then the claims become larger, with a pod and without one.
 	k delete pod store-0
 	expect '^first$' k exec store-0 -- /web cat /data/file
 	k patch pvc data-store-0 --type=merge -p '{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}'
@@ -118,7 +120,7 @@ hostpath() {
 	expect '^200Mi$' k get pvc offline -o 'jsonpath={.status.capacity.storage}'
 	k delete pod/offline pvc/offline
 
-	# What is measured of a volume.
+	# Statistics of a volume.
 	expect '"name": ?"data-store-0"' k get --raw /api/v1/nodes/node1/proxy/stats/summary
 	expect 'kubelet_volume_stats_capacity_bytes.*persistentvolumeclaim="data-store-0"' k get --raw /api/v1/nodes/node1/proxy/metrics
 
@@ -166,7 +168,7 @@ hostpath() {
 	same 'each volume is mounted once' 2 "$(volumes | wc -l)"
 }
 
-# kills ends the server, and then the driver, at once; nothing is lost, mounted twice or restarted.
+# kills kills the server, then the driver: no data is lost, no volume is mounted twice, and no pod of store restarts.
 kills() {
 	deploy
 	k exec store-0 -- /web write /data/file other
@@ -180,7 +182,7 @@ kills() {
 		k wait --for=condition=Ready node/node1 >/dev/null
 		same "kill $n: mounts" "$before" "$(volumes)"
 		same "kill $n: pods" "$pods" "$(restarts)"
-		# And once while a pod is replaced: up to three seconds after its deletion.
+		# The second kill happens during the replacement of a pod, up to three seconds after its deletion.
 		k delete pod store-1 --wait=false
 		at=$((300 * n / kills))
 		sleep "$((at / 100)).$((at / 10 % 10))$((at % 10))"
@@ -202,7 +204,7 @@ kills() {
 	k delete pod store-1
 	expect '^kept$' k exec store-1 -- /web cat /data/file
 
-	# A driver that hangs stops no other pod.
+	# A driver that does not respond does not block other pods.
 	signal STOP
 	k delete pod store-1 --wait=false
 	pod other 'emptyDir: {}'
@@ -213,7 +215,7 @@ kills() {
 	same 'each volume is mounted once' 2 "$(volumes | wc -l)"
 }
 
-# nothing deletes everything of the driver: nothing stays mounted, attached or stored.
+# nothing deletes the driver and its volumes: no mount, attachment, folder or loop device is left.
 nothing() {
 	k delete statefulset store
 	k delete pvc --all

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Builds programs of others, unmodified, from their Go modules, and runs them against bin/monopod with the manifests that the modules
-# contain: each as a process with the kubeconfig of its service account, behind a Service without a selector. Their versions are in
-# go.mod here and, of kube-state-metrics and prometheus-operator, which need older libraries, in state/go.mod and prometheus/go.mod.
+# Builds unmodified third-party programs from their Go modules and runs them against bin/monopod, with the manifests in
+# the modules. Each program is a process with the kubeconfig of its service account; sample-apiserver and metrics-server
+# are behind Services without a selector. go.mod in this folder contains the versions, except for kube-state-metrics
+# (state/go.mod) and prometheus-operator (prometheus/go.mod), which need older libraries.
 #
 #   testdata/programs/run.sh [sample|metrics|state|prometheus]...
 #
-# It needs what cluster.sh says, and etcd.
+# It needs the programs that cluster.sh lists, and etcd.
 set -eu
 cd "$(dirname "$0")/../.."
 here=testdata/programs
@@ -19,7 +20,7 @@ compile $here/prometheus github.com/prometheus-operator/prometheus-operator/cmd/
 prepare
 serve
 
-# account NAMESPACE NAME: a kubeconfig of a service account, whose file it prints.
+# account NAMESPACE NAME: writes a kubeconfig for a service account and prints its path.
 account() {
 	file=$work/$2.kubeconfig
 	cp "$KUBECONFIG" "$file"
@@ -27,7 +28,7 @@ account() {
 	k --kubeconfig "$file" config set-context --current --user=program >/dev/null
 	echo "$file"
 }
-# service NAMESPACE NAME PORT: a Service whose port https leads to the port of this machine.
+# service NAMESPACE NAME PORT: creates a Service whose port https leads to the port of the server's address.
 service() {
 	k apply -f - <<-END
 		apiVersion: v1
@@ -50,7 +51,7 @@ sample() {
 		k apply -f "$module/example/$part.yaml"
 	done
 	expect 'MissingEndpoints|ServiceNotFound' k get apiservice v1alpha1.wardle.example.com
-	# Their role lacks what they follow since Kubernetes 1.36.
+	# Since Kubernetes 1.36 the program also watches these resources, which its role does not contain.
 	k create clusterrole wardle-policies --verb=get,list,watch --resource=mutatingadmissionpolicies.admissionregistration.k8s.io,mutatingadmissionpolicybindings.admissionregistration.k8s.io
 	k create clusterrolebinding wardle-policies --clusterrole=wardle-policies --serviceaccount=wardle:apiserver
 	service wardle api 10360
@@ -105,7 +106,7 @@ metrics() {
 	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
 	expect 'apiserver_request_total.*resource="pods".*[1-9]' inside curl -sk -H "Authorization: Bearer $token" "https://$address:10370/metrics"
 	expect 'PodMetrics' k explain podmetrics
-	# Autoscalers read what it measures.
+	# Autoscalers read the metrics of metrics-server.
 	k set resources deployment web --requests=cpu=10m,memory=8Mi
 	k apply -f - <<-END
 		apiVersion: autoscaling/v2
@@ -142,10 +143,11 @@ state() {
 	k delete deployment shop
 }
 
-# prometheus starts nothing unless access reviews with its own role allow what it asks, and makes of each Prometheus a StatefulSet.
+# prometheus runs prometheus-operator. It checks its permissions with access reviews before it starts its controllers,
+# and it creates a StatefulSet for each Prometheus.
 prometheus() {
 	module=$(folder github.com/prometheus-operator/prometheus-operator $here/prometheus)/example
-	k apply --server-side -f "$module/prometheus-operator-crd" # kubectl's annotation has no room for them
+	k apply --server-side -f "$module/prometheus-operator-crd" # too large for the annotation of client-side apply
 	for part in service-account cluster-role cluster-role-binding; do
 		k apply -f "$module/rbac/prometheus-operator/prometheus-operator-$part.yaml"
 	done
@@ -163,7 +165,7 @@ prometheus() {
 	END
 	expect '^prometheus-small ' k get statefulset prometheus-small
 	expect '^prometheus-small-0 ' k get pod prometheus-small-0
-	# Client-side apply changes the custom object, and the operator follows.
+	# The operator follows a change by client-side apply.
 	k apply -f - <<-END
 		apiVersion: monitoring.coreos.com/v1
 		kind: Prometheus

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Prints the manifests of snapshots, for kubectl apply: the custom resources and the controller of the external-snapshotter of csi/go.mod.
+# Prints manifests for kubectl apply: the custom resources and the controller of the external-snapshotter, in the
+# version of csi/go.mod.
 set -eu
 cd "$(dirname "$0")/csi"
 snapshotter=$(go list -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/v8)

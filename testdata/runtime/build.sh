@@ -1,10 +1,10 @@
 #!/bin/sh
 # Builds the runtime for GOARCH and packs it: containerd, its shim and runc, all static. runc needs a C compiler and
-# libseccomp: the machine's, or for another architecture a cross compiler, which compiles libseccomp, too.
+# libseccomp. For another architecture the script compiles libseccomp with a cross compiler.
 #
-#   build.sh DIR     the programs are written to DIR, the archive to DIR.tar.zst
+#   build.sh DIR     writes the programs to DIR and the archive to DIR.tar.zst
 #
-# DIR/clibraries gets the package URLs of the C libraries in runc, for the bill of materials.
+# DIR/clibraries contains the package URLs of the C libraries in runc, for the bill of materials.
 set -eu
 mkdir -p "$1"
 dir=$(realpath "$1")
@@ -27,7 +27,7 @@ else
 	esac
 	packages="$packages gcc-$(echo $cross | tr _ -) make curl pkgconf"
 fi
-# shellcheck disable=SC2086 # one word for each package
+# shellcheck disable=SC2086 # each package is a separate word
 ../install.sh $packages
 cc=${cross:+$cross-}gcc
 if ! echo 'int main(void) { return 0; }' | "$cc" -static -x c -o /dev/null - 2>/dev/null ||
@@ -36,7 +36,7 @@ if ! echo 'int main(void) { return 0; }' | "$cc" -static -x c -o /dev/null - 2>/
 	exit 1
 fi
 
-# patch MODULE FILE SED: what follows is built with a changed copy of one file of a module.
+# patch MODULE FILE SED: changes a file in a copy of the module, and replaces the module by the copy in $sources.mod.
 sources=patched
 rm -rf $sources*
 cp go.mod $sources.mod
@@ -52,7 +52,8 @@ patch() {
 	echo "replace $1 => ./$copy" >>$sources.mod
 }
 # containerd copies the machine's /etc/hosts for each sandbox, although no container uses the copy, and a bare machine
-# has none. The CNI library keeps what plugins answered for running pods in /var, which is flash, or read-only.
+# does not have this file. The CNI library stores the plugins' results for running pods in /var, which may be flash
+# memory or read-only.
 patch $containerd internal/cri/server/podsandbox/sandbox_run_linux.go \
 	's/os\.CopyFile(etcHosts, sandboxEtcHosts, /os.WriteFile(sandboxEtcHosts, []byte("127.0.0.1 localhost\\n"), /'
 patch github.com/containernetworking/cni libcni/api.go 's/CacheDir = "\/var\/lib\/cni"/CacheDir = "\/run\/cni"/'
@@ -71,7 +72,7 @@ if [ -n "$cross" ]; then
 	tar xzf "$dir/../$seccomp.tar.gz" -C "$dir"
 	(cd "$dir/$seccomp" && ./configure -q --host=$cross --prefix="$dir/libseccomp" --disable-shared CFLAGS=-O2 &&
 		make -s install) >/dev/null
-	# Go's cache keeps what pkg-config answers: no path of this folder may be in it but the headers'.
+	# Go's build cache contains the output of pkg-config: of the paths in this folder, only that of the headers may appear.
 	sed -i 's/^Libs: .*/Libs: -lseccomp/' "$dir/libseccomp/lib/pkgconfig/libseccomp.pc"
 	export PKG_CONFIG_LIBDIR="$dir/libseccomp/lib/pkgconfig"
 fi
@@ -90,5 +91,5 @@ done >"$dir/clibraries"
 
 cd ../..
 GOOS='' GOARCH='' "$go" run ./testdata/compress "$dir/containerd" "$dir/containerd-shim-runc-v2" "$dir/runc" >"$dir.tmp"
-printf %s "$(sha256sum <"$dir.tmp" | cut -c1-12)" >>"$dir.tmp" # its version: bundle.go
+printf %s "$(sha256sum <"$dir.tmp" | cut -c1-12)" >>"$dir.tmp" # the archive's version, which bundle.go reads
 mv "$dir.tmp" "$dir.tar.zst"

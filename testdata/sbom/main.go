@@ -21,7 +21,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// npm is what web contains, as docs/dependencies.md says.
+// npm lists the npm packages in the folder web; see docs/dependencies.md.
 var npm = []string{"pkg:npm/%40xterm/xterm@6.0.0", "pkg:npm/%40xterm/addon-fit@0.11.0"}
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// bill contains what is inside, by reference. Several programs use the same modules.
+// bill contains components by reference, because several programs use the same modules.
 type bill struct {
 	components   map[string]cdx.Component
 	dependencies []cdx.Dependency
@@ -63,7 +63,7 @@ func write(version, dir, program string) error {
 	if version != "" {
 		monopod.Version = version
 	}
-	// The time of the commit, so that the same commit gives the same file.
+	// The timestamp is the time of the commit, so that the same commit gives the same file.
 	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {
 		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
@@ -77,7 +77,7 @@ func write(version, dir, program string) error {
 		EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
-// program adds what a Go program contains, its modules and others, and returns its component.
+// program adds the modules of a Go program and the other references, and returns the program's component.
 func (b *bill) program(name, path string, others []string) (cdx.Component, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -89,13 +89,13 @@ func (b *bill) program(name, path string, others []string) (cdx.Component, error
 	}
 	sum := sha256.Sum256(content)
 	all := append(slices.Clone(others), "pkg:golang/stdlib@"+strings.TrimPrefix(info.GoVersion, "go"))
-	changed := map[string]bool{} // modules that build.sh changes
+	changed := map[string]bool{} // modules that build.sh patches
 	version, modules := info.Main.Version, info.Deps
-	if info.Main.Sum != "" { // the program is a package of a dependency
+	if info.Main.Sum != "" { // the main package belongs to a dependency
 		modules = append(modules, &info.Main)
 	}
 	for _, m := range modules {
-		if strings.HasSuffix(m.Path, "/"+name+"/v2") { // containerd, whose main package is ours
+		if strings.HasSuffix(m.Path, "/"+name+"/v2") { // containerd: its main package is in this repository
 			version = m.Version
 		}
 		ref := "pkg:golang/" + m.Path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")

@@ -14,12 +14,12 @@ import (
 	"monopod/testdata/harness"
 )
 
-// block is a fenced block of a page that is marked as sh: a user can type it as it is.
+// block matches a fenced block of a page that is marked as sh.
 var block = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// prelude makes a shell run a page's blocks one after another, as a user with two terminals would: monopod serve runs
-// beside the rest, once the one before has stopped, and the shell waits until it is ready. The data folder is the
-// default one, in a /var/lib of its own, at the default port, on a loopback of its own.
+// prelude precedes the blocks of a page, which a shell runs one after the other. A monopod serve stops the previous
+// one, runs in the background, and the shell waits until it is ready. Data folder and port are the defaults, in a
+// separate /var/lib and network namespace.
 const prelude = `set -eu
 mount -t tmpfs tmpfs /var/lib
 ip link set lo up
@@ -53,13 +53,14 @@ const withEtcd = `etcd --data-dir $HOME/etcd >$HOME/etcd.log 2>&1 &
 until curl -sf http://127.0.0.1:2379/health >/dev/null; do sleep 0.1; done
 `
 
-// fence is the first line of a fenced block.
+// fence matches the first or last line of a fenced block.
 var fence = regexp.MustCompile("(?m)^```(.*)$")
 
-// notRun is a block of commands that no test can run, with the reason.
+// notRun matches the mark of a block that no test can run, with the reason.
 var notRun = regexp.MustCompile(`^sh \((.{10,})\)$`)
 
-// TestCommandsAreRun checks that every block of the documents is run (sh), says why it is not, or contains no commands.
+// TestCommandsAreRun checks that every block of the documents is marked: as commands that TestDocuments runs (sh), as
+// commands that no test can run, with the reason, or as something else.
 func TestCommandsAreRun(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -91,12 +92,12 @@ func TestCommandsAreRun(t *testing.T) {
 	}
 }
 
-// TestDocuments runs the commands of the pages in docs, over the fake runtime. TestReadme does so over containerd with the README
-// and the page that breaks its sample.
+// TestDocuments runs the commands of the pages in docs over the fake runtime. TestReadme runs those of the README and
+// of breakIt over containerd.
 func TestDocuments(t *testing.T) {
 	b := buildAll(t)
 	if os.Geteuid() != 0 {
-		t.Skip("skipped: the pages use /var/lib/monopod, and only root can have a /var/lib of its own")
+		t.Skip("skipped: the pages use /var/lib/monopod, and a separate /var/lib needs root")
 	}
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -129,16 +130,16 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// runPage runs the commands of a page in namespaces of their own.
+// runPage runs the commands of a page in new namespaces.
 func (b programs) runPage(t *testing.T, commands string) {
 	start := ""
 	if strings.Contains(commands, "etcd://127.0.0.1:2379") {
 		if _, err := exec.LookPath("etcd"); err != nil {
-			t.Skip("skipped: there is no etcd in PATH: apt-get install etcd-server")
+			t.Skip("skipped: etcd is not installed: apt-get install etcd-server")
 		}
 		start = withEtcd
 	}
-	// The blocks have to end by themselves: what they start in the background ends with the PID namespace.
+	// Background processes of the blocks end with the PID namespace.
 	cmd := exec.Command("bash", "-c", prelude+start+"set -x\n"+commands)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:   syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
@@ -146,7 +147,7 @@ func (b programs) runPage(t *testing.T, commands string) {
 	}
 	path := strings.Join([]string{filepath.Dir(b.Monopod(harness.Plain)), b.Dir(), os.Getenv("PATH")},
 		string(os.PathListSeparator))
-	// The tests must not depend on the free disk space of the machine.
+	// --eviction-hard makes the tests independent of the free disk space of the machine.
 	cmd.Env = append(os.Environ(), "PATH="+path, uncollected, "MONOPOD_RUNTIME=fake",
 		"MONOPOD_EVICTION_HARD=memory.available<100Mi")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -20,33 +20,33 @@ import (
 	"monopod/testdata/harness"
 )
 
-// mistake is a command that fails, and parts of what it says: what failed, and what to do next. In all of them
-// DATA is the folder of a running monopod, STOPPED of one that ran, and TMP a folder with the files of mistaken.
+// mistake is a command that fails, and parts of its error: what failed, and what to do next. DATA is the data folder of
+// a running monopod, STOPPED that of a stopped one, and TMP the folder of newMistaken.
 type mistake struct {
 	command string
 	want    []string
 	code    int // 0: 1
 }
 
-// nobody is a user without rights.
+// nobody is the UID of a user without permissions.
 const nobody = 65534
 
-// TestErrorsOfCommands makes every command fail in the plain ways of its users. Each error is one line that says what
-// failed and what to do next, and an exit code.
+// TestErrorsOfCommands makes every command fail with common mistakes. Each error is one line that says what failed and
+// what to do next, with an exit code.
 func TestErrorsOfCommands(t *testing.T) {
 	t.Parallel()
 	w := newMistaken(t)
-	t.Run("mistakes", func(t *testing.T) { // returns when all of them are made
+	t.Run("mistakes", func(t *testing.T) { // Run returns after the parallel subtests
 		w.makeAll(t)
 	})
 	for _, cmd := range w.commands(t, nil) {
 		if !w.tried[cmd] {
-			t.Errorf("monopod %s: no mistake of it is tested", cmd)
+			t.Errorf("monopod %s: no error of this command is tested", cmd)
 		}
 	}
 }
 
-// makeAll makes the mistakes.
+// makeAll runs all mistakes in parallel subtests.
 func (w *mistaken) makeAll(t *testing.T) {
 	t.Helper()
 	for name, all := range map[string][]mistake{
@@ -63,7 +63,7 @@ func (w *mistaken) makeAll(t *testing.T) {
 	t.Run("without rights", func(t *testing.T) {
 		t.Parallel()
 		if os.Geteuid() != 0 {
-			t.Skip("skipped: only root can become another user")
+			t.Skip("skipped: only root can run a command as another user")
 		}
 		for _, m := range withoutRights {
 			w.fails(t, m, &syscall.Credential{Uid: nobody, Gid: nobody})
@@ -254,7 +254,7 @@ var inUse = []mistake{
 
 var held = []string{"DATA: in use by another process", "stop it, or choose another --data-dir"}
 
-// ofServices are about a machine below TMP/machine, which has OpenRC, and an empty one.
+// ofServices use machines below TMP: machine has OpenRC, empty has no service manager.
 var ofServices = []mistake{
 	{command: "install --root=TMP/empty", want: []string{"neither systemd nor OpenRC", "start monopod serve"}},
 	{command: "uninstall --root=TMP/empty", want: []string{"neither systemd nor OpenRC", "start monopod serve"}},
@@ -315,7 +315,7 @@ var fullDisk = []mistake{
 		want: []string{"--to", "no space left", "free space"}},
 }
 
-// mistaken is where mistakes are made.
+// mistaken is the environment of the mistakes.
 type mistaken struct {
 	program string
 	names   *strings.Replacer
@@ -328,7 +328,7 @@ func newMistaken(t *testing.T) *mistaken {
 	t.Helper()
 	programs := harness.Build(t)
 	w := &mistaken{program: programs.Monopod(harness.Plain), tried: map[string]bool{}}
-	tmp, err := os.MkdirTemp("", "mp") // short, for sockets, and open to nobody
+	tmp, err := os.MkdirTemp("", "mp") // a short path for sockets, which nobody may read
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +363,7 @@ func newMistaken(t *testing.T) *mistaken {
 	return w
 }
 
-// server starts a monopod on a folder in TMP.
+// server starts a monopod with a data folder in TMP.
 func (w *mistaken) server(t *testing.T, name string) *harness.Server {
 	t.Helper()
 	s := harness.NewServer(w.program, filepath.Join(w.tmp, name), "--runtime=fake", "--node-name=node1")
@@ -375,7 +375,7 @@ func (w *mistaken) server(t *testing.T, name string) *harness.Server {
 	return s
 }
 
-// fill mounts a full file system on TMP/full.
+// fill mounts a full file system at TMP/full.
 func (w *mistaken) fill(t *testing.T) {
 	t.Helper()
 	full := filepath.Join(w.tmp, "full")
@@ -383,15 +383,15 @@ func (w *mistaken) fill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", full, "tmpfs", 0, "size=16k,mode=777"); err != nil {
-		t.Skip("skipped: no file system can be mounted: ", err)
+		t.Skip("skipped: cannot mount a file system: ", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
 	if err := os.WriteFile(filepath.Join(full, "all"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Fatalf("the disk is not full: %v", err)
+		t.Fatalf("the file system is not full: %v", err)
 	}
 }
 
-// fails runs a command, which must fail with one line.
+// fails runs a command as a user. It must fail with one line that contains the wanted parts.
 func (w *mistaken) fails(t *testing.T, m mistake, as *syscall.Credential) {
 	t.Helper()
 	args := strings.Fields(w.names.Replace(m.command))
@@ -405,7 +405,7 @@ func (w *mistaken) fails(t *testing.T, m mistake, as *syscall.Credential) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	_ = cmd.Run() // its exit code says it
+	_ = cmd.Run() // the exit code is checked below
 	want := m.code
 	if want == 0 {
 		want = 1
@@ -415,19 +415,19 @@ func (w *mistaken) fails(t *testing.T, m mistake, as *syscall.Credential) {
 		t.Errorf("monopod %s: exit code %d, want %d: %s", m.command, code, want, said)
 	}
 	if line, rest, _ := strings.Cut(said, "\n"); rest != "" || !strings.HasPrefix(line, "monopod: ") {
-		t.Errorf("monopod %s: not one line: %s", m.command, said)
+		t.Errorf("monopod %s: the error is not one line: %s", m.command, said)
 	}
 	for _, part := range m.want {
 		if part = w.names.Replace(part); !strings.Contains(said, part) {
-			t.Errorf("monopod %s: no %q in: %s", m.command, part, said)
+			t.Errorf("monopod %s: want %q in: %s", m.command, part, said)
 		}
 	}
 }
 
-// groups are the commands that only group others.
+// groups are the commands that only have subcommands.
 var groups = []string{"certs", "completion", "images", "snapshot", "store"}
 
-// name returns the command that the arguments call: the words before the first that is none.
+// name returns the name of the command that the arguments call.
 func name(args []string) string {
 	if len(args) > 1 && slices.Contains(groups, args[0]) {
 		return args[0] + " " + args[1]
@@ -435,8 +435,8 @@ func name(args []string) string {
 	return args[0]
 }
 
-// commands returns the commands of monopod that do something, as its completion knows them, apart from kubectl's, whose
-// errors are kubectl's own.
+// commands returns the commands of monopod from its completion, without groups and without kubectl's commands, whose
+// errors are kubectl's.
 func (w *mistaken) commands(t *testing.T, of []string) (all []string) {
 	t.Helper()
 	out, err := exec.Command(w.program, append(append([]string{"__complete"}, of...), "")...).Output()

@@ -13,12 +13,12 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestKubectlInside runs the commands of the monopod that contains kubectl, where no kubectl is installed.
+// TestKubectlInside runs kubectl's commands in a monopod that contains kubectl, with an empty PATH.
 func TestKubectlInside(t *testing.T) {
 	b := buildAll(t)
 	program := b.BuildWithKubectl(t)
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "kc") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "kc") // a short path for the socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +44,13 @@ func TestKubectlInside(t *testing.T) {
 		verb, rest, _ := strings.Cut(step.args, " ")
 		for _, args := range [][]string{{"kubectl", "--data-dir", server.Dir, verb}, {verb}} {
 			if verb == "version" && len(args) == 1 {
-				continue // that is monopod's own
+				continue // monopod has its own command version
 			}
 			cmd := exec.Command(program, append(args, strings.Fields(rest)...)...)
 			cmd.Env, cmd.Stdin = []string{"PATH=", "HOME=" + dir, "MONOPOD_DATA_DIR=" + server.Dir}, strings.NewReader(config)
-			out, _ := cmd.CombinedOutput() // an error is in it
+			out, _ := cmd.CombinedOutput() // the output contains the error
 			want := step.want
-			if len(args) == 1 { // the second time
+			if len(args) == 1 { // the second run of the step
 				want = map[string]string{"apply": `^configmap/kept unchanged\n$`, "delete": `"kept" not found`}[verb]
 			}
 			if want == "" {

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md and docs/metrics-node.md")
 
-// metricsPage is a generated page: its file, the text at its head, and the headings with the paths that serve the metrics.
+// metricsPage is a generated page: its file, the text at its head, and the headings with the paths of the metrics.
 type metricsPage struct {
 	file, head string
 	paths      [][2]string
@@ -70,8 +70,8 @@ var metricsPages = []metricsPage{
 // family matches the two lines that introduce a metric.
 var family = regexp.MustCompile(`(?m)^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$`)
 
-// TestMetricsPage compares the pages of metrics with the metrics of a server that has run a few pods; -update adds what
-// is missing.
+// TestMetricsPage compares the pages of metrics with the metrics of a server that has run a few pods. -update adds
+// missing rows.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	b := buildAll(t)
@@ -108,7 +108,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// check compares the page with what the server serves, or adds it to the page.
+// check compares the page with the metrics of the server, or adds them to the page.
 func (p metricsPage) check(t *testing.T, s *harness.Server) {
 	text, err := os.ReadFile(p.file)
 	if err != nil && !*update {
@@ -127,7 +127,7 @@ func (p metricsPage) check(t *testing.T, s *harness.Server) {
 		}
 		for _, m := range family.FindAllStringSubmatch(metrics, -1) {
 			if strings.HasPrefix(m[1], "go_") || strings.HasPrefix(m[1], "process_") {
-				continue // of Prometheus' client
+				continue // a metric of Prometheus' client
 			}
 			row := fmt.Sprintf("| `%s` | %s | %s |", m[1], m[3], strings.ReplaceAll(m[2], "|", `\|`))
 			if rows[m[1]] != row && !*update {

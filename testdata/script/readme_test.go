@@ -12,11 +12,11 @@ import (
 	"monopod/testdata/harness"
 )
 
-// asked is a line of a page that asks why, with a part of the answer.
+// asked matches a line of a page with monopod why and a part of its answer.
 var asked = regexp.MustCompile(`(?m)^bin/monopod why ((?:deployment|service)/\S+) +# (.*)$`)
 
-// readme goes before the commands of a page: make run is testdata/run.sh with what the test has built. why asks until
-// the answer comes, as a reader does. The kernel's files have to be those of the PID namespace for runc.
+// readme precedes the commands of a page. make run runs testdata/run.sh with the programs of the test, and why waits
+// for the answer. runc needs the /proc of the new PID namespace.
 const readme = `set -eu
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /var/lib
@@ -57,10 +57,10 @@ trap stop EXIT
 set -x
 `
 
-// breakIt is the page that breaks the sample.
+// breakIt is the page that breaks the sample workload.
 const breakIt = "../../docs/break-it.md"
 
-// TestReadme follows the README and the page that breaks the sample in several ways, reads why, and repairs it.
+// TestReadme runs the commands of the README and of breakIt, and checks the answers of monopod why.
 func TestReadme(t *testing.T) {
 	harness.NeedsContainerd(t)
 	t.Parallel()
@@ -77,16 +77,16 @@ func TestReadme(t *testing.T) {
 				commands.WriteString(found[1])
 			}
 			if n := len(asked.FindAllString(commands.String(), -1)); n < least {
-				t.Errorf("%s asks why %d times with an answer, want at least %d", page, n, least)
+				t.Errorf("%s has %d answers of monopod why, want at least %d", page, n, least)
 			}
 			b.follow(t, commands.String())
 		})
 	}
 }
 
-// follow runs the commands of a page over containerd, in a checkout and in namespaces of its own.
+// follow runs the commands of a page over containerd, in new namespaces and in a folder like a checkout.
 func (b programs) follow(t *testing.T, commands string) {
-	dir, err := os.MkdirTemp("", "mp") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "mp") // a short path for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (b programs) follow(t *testing.T, commands string) {
 	}
 	cmd.Env = append(os.Environ(), "PATH="+
 		strings.Join([]string{b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)), "HOME="+dir,
-		"MONOPOD_EVICTION_HARD=memory.available<100Mi") // the tests must not depend on the free disk space of the machine
+		"MONOPOD_EVICTION_HARD=memory.available<100Mi") // independent of the free disk space
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -11,10 +11,10 @@ import (
 
 type registryKey struct{}
 
-// registryOf returns the registry of a script, which is started on first use.
+// registryOf is the registry of a script; nil until the command registry starts it.
 type registryOf struct{ *registrytest.Registry }
 
-// askRegistry is the scripts' command registry.
+// askRegistry implements the command registry of the scripts.
 func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	const usage = "usage: registry, registry push NAME [FILE...], registry require USER PASSWORD"
 	r := ts.Value(registryKey{}).(*registryOf)
@@ -28,7 +28,7 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	case len(args) == 2 && args[0] == "push":
 		program, err := os.ReadFile(ts.Value(programsKey{}).(programs).Path("web"))
 		ts.Check(err)
-		_, _, err = r.Push(args[1], append(program, args[1]...)) // not the image that the node has
+		_, _, err = r.Push(args[1], append(program, args[1]...)) // differs from the image of the node
 		ts.Check(err)
 	case len(args) > 2 && args[0] == "push":
 		_, _, err := r.PushFiles(args[1], filesOf(ts, args[2:]))
@@ -40,7 +40,7 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// filesOf returns files of the script, for an image.
+// filesOf returns files of the script as files of an image.
 func filesOf(ts *testscript.TestScript, names []string) (out []oci.File) {
 	for _, name := range names {
 		out = append(out, oci.File{Path: name, Mode: 0o755, Data: []byte(ts.ReadFile(name))})

@@ -22,35 +22,30 @@ import (
 	"monopod/testdata/harness"
 )
 
-// The scripts drive the built program with the real
-// kubectl and with curl. Those in this folder run over both runtimes, those in
-// fake/ and containerd/ over that alone, those in agent/ (what a node does with
-// its pods) over both, and those in kubectl/, one for each of
-// its commands, over the fake one with two minors of kubectl.
+// The scripts test the built program with the real kubectl and with curl. Those in this folder and in agent/ (the node
+// and its pods) run over both runtimes, those in fake/ and containerd/ over one runtime, and those in kubectl/, one for
+// each command of kubectl, over the fake runtime with two minor versions of kubectl.
 //
-// A line may begin with [fake] or [containerd] where it is for that runtime alone, and
-// with what the runtime must be able to do: [cdi], [images] (volumes that show an
-// image), [imagefolders] (or a folder of one), [userns] (users of a pod's own, and only
-// the groups that it names); with [!cdi] and so on where it cannot.
-// A monopod that runs at the end of its script must come to rest: nothing is left to
-// reconcile.
+// A line that begins with [fake] or [containerd] runs only with that runtime. A line that begins with an ability runs
+// only if the runtime has it: [cdi], [images] (image volumes), [imagefolders] (image volumes with subPath), [userns]
+// (user namespaces and strict supplemental groups); [!cdi] and so on: only if the runtime lacks it.
+// A monopod that runs at the end of its script must be at rest: nothing is left to reconcile.
 //
-// In addition to testscript's commands they have:
+// Commands in addition to testscript's:
 //
-//	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
-//	end [-kill]            stop it with SIGTERM, or SIGKILL (stop would end the script)
-//	serve, end -as NAME    the same with another monopod, whose node is NAME: its
-//	                       folder is $DATA-NAME
+//	serve [flags]          start monopod with the data folder $DATA, and wait for /readyz
+//	end [-kill]            stop monopod with SIGTERM, or SIGKILL (testscript's stop ends the script)
+//	serve, end -as NAME    the same with another monopod, whose node is NAME and whose data folder is $DATA-NAME
 //	etcd                   start an etcd and set ETCD to its URL
 //	registry               start a registry on loopback and set REGISTRY to its host and port
-//	registry push NAME     put the sample image into it: app:1
-//	registry push NAME F…  put an image of these files into it
-//	registry require U P   have it want a user and password from now on
+//	registry push NAME     push the sample image to the registry, for example app:1
+//	registry push NAME F…  push an image of these files
+//	registry require U P   require a user and password from now on
 //	until REGEXP CMD...    run CMD until its output matches, up to a minute
 //	never REGEXP CMD...    run CMD once; its output must not match
 //	why REGEXP OBJECT [NS] wait until the sentence of monopod why matches, up to a minute
 //	background NAME CMD... start CMD with its output in the file NAME
-//	kubectl ARGS...        run it with what the script says; stdout and stderr are kept
+//	kubectl ARGS...        run kubectl; stdout and stderr check its output
 
 // programs are the programs that the scripts run.
 type programs struct{ harness.Programs }
@@ -63,17 +58,17 @@ func buildAll(t testing.TB) programs {
 	return b
 }
 
-// world is the environment of a set of scripts.
+// world selects the programs of a set of scripts.
 type world struct {
 	runtime string // --runtime
-	monopod string // its build: harness.Race or harness.Plain
-	kubectl string // path
+	monopod string // build: harness.Race or harness.Plain
+	kubectl string // path of kubectl
 }
 
 func TestScripts(t *testing.T) {
 	b := buildAll(t)
-	// On containerd monopod is also the network plugin, and the race detector would cost seconds of CPU for each
-	// pod's network: the scripts use the release build there.
+	// On containerd monopod is also the network plugin, and the race detector would cost seconds of CPU for each pod.
+	// The scripts use the release build there.
 	for runtime, build := range map[string]string{"fake": harness.Race, "containerd": harness.Plain} {
 		t.Run(runtime, func(t *testing.T) {
 			if runtime == "containerd" {
@@ -88,8 +83,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestKubectl runs the scripts of kubectl's commands with the newest kubectl, which the test builds, and with
-// the machine's; without the race detector, which is most of a script's cost and which TestScripts has.
+// TestKubectl runs the scripts of kubectl's commands with the newest kubectl, which the test builds, and with the
+// installed one. It uses the release build, because the race detector is most of a script's cost.
 func TestKubectl(t *testing.T) {
 	b := buildAll(t)
 	t.Run("newest", func(t *testing.T) {
@@ -100,7 +95,7 @@ func TestKubectl(t *testing.T) {
 		t.Parallel()
 		path, err := exec.LookPath("kubectl")
 		if err != nil {
-			t.Skip("skipped: there is no kubectl in PATH")
+			t.Skip("skipped: kubectl is not installed")
 		}
 		b.runScripts(t, "kubectl", world{"fake", harness.Plain, path})
 	})
@@ -128,8 +123,8 @@ func (b programs) runScripts(t *testing.T, dir string, over world) {
 	})
 }
 
-// condition evaluates a condition of a line: the runtime, an ability of it, or a machine that has loop devices or
-// Debian's containernetworking-plugins.
+// condition evaluates the condition of a line: the runtime, an ability of the runtime, loop devices, or Debian's
+// containernetworking-plugins.
 func condition(name, runtime string) (bool, error) {
 	if name == "loop" {
 		_, loop := os.Stat("/dev/loop-control")
@@ -150,7 +145,7 @@ func condition(name, runtime string) (bool, error) {
 	return can(name, v)
 }
 
-// can reports whether a runtime has the ability of a condition.
+// can reports whether a runtime has an ability.
 func can(name string, v *cri.VersionResponse) (bool, error) {
 	is := runtime.AbilitiesOf(v)
 	switch name {
@@ -160,10 +155,10 @@ func can(name string, v *cri.VersionResponse) (bool, error) {
 		return is.Images, nil
 	case "imagefolders":
 		return is.ImageSubPaths, nil
-	case "userns": // containerd reports both since 2.0, like CDI; the fake runtime reports neither
+	case "userns": // containerd has both since 2.0, like CDI; the fake runtime has neither
 		return is.CDI && v.RuntimeName == "containerd", nil
 	}
-	return false, fmt.Errorf("no runtime and no ability is called %q", name)
+	return false, fmt.Errorf("unknown condition %q", name)
 }
 
 // versionOf returns the version of the fake runtime, or of the containerd that the scripts run.
@@ -175,7 +170,8 @@ func versionOf(runtime string) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeName: runtime, RuntimeVersion: version}, err
 }
 
-// containerdVersion asks once: scripts have hundreds of conditions. PATH has the containerd if monopod has none inside.
+// containerdVersion runs containerd once, because scripts have hundreds of conditions. It runs the one in PATH if
+// monopod contains none.
 var containerdVersion = sync.OnceValues(func() (string, error) {
 	program, err := filepath.Abs("../../bin/test/runtime/containerd")
 	if err != nil {
@@ -185,7 +181,7 @@ var containerdVersion = sync.OnceValues(func() (string, error) {
 		program = "containerd"
 	}
 	out, err := exec.Command(program, "--version").Output()
-	fields := append(strings.Fields(string(out)), "", "", "") // the third is the version
+	fields := append(strings.Fields(string(out)), "", "", "") // the third field is the version
 	return fields[2], err
 })
 
@@ -202,7 +198,7 @@ func TestCan(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("containerd %s can %v, want %s", version, got, want)
+			t.Errorf("containerd %s has the abilities %v, want %s", version, got, want)
 		}
 	}
 }
@@ -243,32 +239,32 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(),
 		os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
-	env.Defer(func() { // after the cleanups of the script's commands, so that what they started has ended
+	env.Defer(func() { // runs after the cleanups of the script's commands
 		atRest := atRest(env.T(), s)
 		s.CleanUp(over.runtime == "containerd")
-		unix.Unmount(dir, unix.MNT_DETACH) // a script may have mounted a small disk there
+		unix.Unmount(dir, unix.MNT_DETACH) // a script may have mounted a small file system there
 		os.RemoveAll(dir)
 		sound(env.T(), s, atRest)
 	})
 	return nil
 }
 
-// atRest checks that a server that still runs at the end of its script has nothing to do.
+// atRest returns an error if the server runs at the end of the script and is not at rest.
 func atRest(t testscript.T, s *harness.Server) error {
 	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() {
-		return nil // the reason is known
+		return nil // the test has already failed
 	}
 	if !s.Running() {
-		t.Log("not checked whether it settles: no monopod runs at the end")
+		t.Log("did not check for rest: no monopod runs at the end")
 		return nil
 	}
 	return s.Settled()
 }
 
-// shownLog is how much of a server's log a failed test shows, in bytes, from its end.
+// shownLog is the size of the end of a server's log that a failed test shows, in bytes.
 const shownLog = 8 << 10
 
-// sound fails the test if the server has failed, and shows its log.
+// sound fails the test if the server had a data race or is not at rest. It shows the log of a failed test.
 func sound(t testscript.T, s *harness.Server, atRest error) {
 	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() && s.Log != nil {
 		log := s.Log.String()
@@ -284,7 +280,7 @@ func sound(t testscript.T, s *harness.Server, atRest error) {
 
 func of(ts *testscript.TestScript) *harness.Server { return ts.Value(serverKey{}).(*harness.Server) }
 
-// named returns the server of a command, which may begin with -as NAME, and the name of its node.
+// named returns the server of a command, the name of its node, and the arguments without -as NAME.
 func named(ts *testscript.TestScript, args []string) (s *harness.Server, node string, rest []string) {
 	if len(args) < 2 || args[0] != "-as" {
 		return of(ts), "node1", args
@@ -305,7 +301,7 @@ func named(ts *testscript.TestScript, args []string) (s *harness.Server, node st
 
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	s, node, args := named(ts, args)
-	// The tests must not depend on the free disk space of the machine.
+	// These flags make the scripts independent of the free disk space of the machine.
 	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi",
 		"--image-gc-high-threshold=100"}
 	*s = *harness.NewServer(ts.Getenv("MONOPOD"), s.Dir, append(own, args...)...)
@@ -350,12 +346,12 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		out = look(ts, args[1:])
 		return want.MatchString(out)
 	}) {
-		ts.Fatalf("%s never said %q, last:\n%s", strings.Join(args[1:], " "), args[0], out)
+		ts.Fatalf("%s did not print %q, last output:\n%s", strings.Join(args[1:], " "), args[0], out)
 	}
 }
 
-// sparingly runs a command at once and then again when the server's state has changed, or after a growing pause:
-// each kubectl needs a fifth of a second of CPU to start. It returns the output of the last run.
+// sparingly returns a function that runs a command, but only if the server's state has changed since the last run, or
+// after a growing pause: kubectl needs a fifth of a second of CPU to start. The function returns the last output.
 func sparingly() func(*testscript.TestScript, []string) string {
 	var out, revision string
 	var last time.Time
@@ -378,11 +374,11 @@ func never(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: never REGEXP COMMAND...")
 	}
 	if out := output(ts, args[1:]); regexp.MustCompile("(?m)" + args[0]).MatchString(out) {
-		ts.Fatalf("%s said %q:\n%s", strings.Join(args[1:], " "), args[0], out)
+		ts.Fatalf("%s printed %q:\n%s", strings.Join(args[1:], " "), args[0], out)
 	}
 }
 
-// output runs a command and returns its output, whatever its exit code.
+// output runs a command and returns its output, regardless of the exit code.
 func output(ts *testscript.TestScript, args []string) string {
 	cmd := prepared(ts, args)
 	out, _ := cmd.CombinedOutput()
@@ -401,10 +397,10 @@ func prepared(ts *testscript.TestScript, args []string) *exec.Cmd {
 	return cmd
 }
 
-// uncollected runs kubectl without garbage collection, which takes half of the CPU of its short life.
+// uncollected disables garbage collection in kubectl, which is half of the CPU time of the short process.
 const uncollected = "GOGC=off"
 
-// resolve prefers the programs under test.
+// resolve returns the path of a program under test, or the name of another program.
 func resolve(ts *testscript.TestScript, name string) string {
 	if name == "kubectl" {
 		return ts.Getenv("KUBECTL")

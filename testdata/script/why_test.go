@@ -12,8 +12,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// explained waits until the sentence about an object matches. It sends what monopod why sends: seventy starts of the
-// program with the race detector would take a minute of CPU.
+// explained waits until the sentence about an object matches. It sends the request of monopod why itself, because
+// seventy starts of the program with the race detector would take a minute of CPU.
 func explained(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: why REGEXP KIND/NAME [NAMESPACE]")
@@ -28,6 +28,6 @@ func explained(ts *testscript.TestScript, neg bool, args []string) {
 		var a why.Answer
 		return json.Unmarshal([]byte(last), &a) == nil && want.MatchString(a.Sentence)
 	}) {
-		ts.Fatalf("why %s never said %q, last:\n%s", args[1], args[0], last)
+		ts.Fatalf("why %s: no sentence matches %q, last answer:\n%s", args[1], args[0], last)
 	}
 }

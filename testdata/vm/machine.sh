@@ -1,7 +1,8 @@
-# Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it needs
-# only root and apt, and takes half a minute to boot. Sourced by run.sh.
+# Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it
+# needs only root and apt, and takes half a minute to boot. run.sh and nfs.sh source this file.
 #
-# It has no containerd: the program brings its own. $vm is the folder for all of it, $arch the machine's processor. Its API is at 127.0.0.1:$api_port.
+# The machine has no containerd: the program contains one. $vm is the folder for the machine's files, $arch its
+# processor, and 127.0.0.1:$api_port the address of its API.
 case $arch in
 amd64) package=qemu-system-x86 emulator='qemu-system-x86_64 -cpu max' console=ttyS0 nic=ens3 ;;
 arm64) package=qemu-system-arm emulator='qemu-system-aarch64 -machine virt -cpu cortex-a72' console=ttyAMA0 nic=enp0s1 ;;
@@ -10,15 +11,15 @@ esac
 
 ssh_options=(-q -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=20 -o ServerAliveInterval=10)
 
-# free_port prints a port of loopback that nobody listens on.
+# free_port prints a free port of the loopback address.
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# make_disk builds the disk, once.
+# make_disk builds the disk, unless it exists.
 make_disk() {
 	[ ! -f "$vm/clean.raw" ] || return 0
 	local root=$vm/root
 	rm -rf "$root"
-	[ "$arch" = amd64 ] || testdata/binfmt.sh "$arch" # for the scripts of packages
+	[ "$arch" = amd64 ] || testdata/binfmt.sh "$arch" # to run the packages' scripts
 	debootstrap --arch="$arch" --variant=minbase --include="systemd-sysv,linux-image-cloud-$arch,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client" \
 		bookworm "$root" >"$vm/debootstrap.log" 2>&1 || { tail "$vm/debootstrap.log" >&2; return 1; }
 	[ -f "$vm/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$vm/key"
@@ -34,7 +35,7 @@ make_disk() {
 	rm -rf "$root"
 }
 
-# boot starts the machine with the memory in MiB, and returns when it answers.
+# boot MEMORY: starts the machine with the memory in MiB, and waits until it accepts a login.
 boot() {
 	$emulator -accel tcg,thread=multi -smp 2 -m "$1" -kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
 		-append "root=/dev/vda rw console=$console" -drive "file=$vm/disk.raw,format=raw,if=virtio,cache=none" \
@@ -44,7 +45,7 @@ boot() {
 	answers
 }
 
-# answers waits until the machine can be logged in to.
+# answers waits until the machine accepts a login.
 answers() {
 	local n
 	for n in $(seq 300); do
@@ -57,19 +58,19 @@ answers() {
 	return 1
 }
 
-# box runs a command in the machine, in a folder that is not the root.
+# box runs a command in the machine, in the folder /tmp.
 box() { ssh "${ssh_options[@]}" -i "$vm/key" -p "$ssh_port" root@127.0.0.1 "cd /tmp && $*"; }
 
 # put copies files into a folder of the machine.
 put() { scp "${ssh_options[@]}" -i "$vm/key" -P "$ssh_port" "${@:1:$#-1}" "root@127.0.0.1:${*: -1}"; }
 
-# cut cuts the power: what the machine had not written to its disk is lost.
+# cut_power simulates a power cut: unwritten data of the machine's memory is lost.
 cut_power() {
 	kill -9 "$qemu"
 	wait "$qemu" 2>/dev/null || true
 }
 
-# ended waits until the machine has switched itself off.
+# ended waits until the machine has powered off.
 ended() {
 	local n
 	for n in $(seq 120); do
@@ -79,10 +80,9 @@ ended() {
 	return 1
 }
 
-# boot_bare boots another machine: with the kernel of the first one, and a root that is an initramfs with nothing but
-# monopod, a shell, and modules of the kernel. Only /data, which is $vm/bare.raw, survives a power cut. Nothing runs there
-# but monopod; the ports of the machine are $api_port and $node_port, and it has no route but to them. What follows are
-# more arguments of qemu.
+# boot_bare [QEMU-ARGUMENT...]: boots another machine with the first one's kernel. Its root is an initramfs that
+# contains only monopod, busybox and kernel modules, and it runs only monopod. Only /data, which is $vm/bare.raw,
+# survives a power cut. $api_port and $node_port lead to the machine, which has no default route.
 boot_bare() {
 	local root=$vm/bare modules
 	modules=$(echo "$vm"/modules/*)

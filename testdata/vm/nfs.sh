@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs csi-driver-nfs, unmodified, in the virtual machine of machine.sh, which is its NFS server too. It needs what run.sh needs, bin/monopod,
-# bin/web.tar and kubectl (make build web); in MANIFESTS the folder deploy of the driver; and in IMAGES a folder with archives of all
-# images that these name, because the machine reaches no registry.
+# Runs the unmodified csi-driver-nfs in the virtual machine of machine.sh, which is also the NFS server. It has the
+# requirements of run.sh and cluster.sh. MANIFESTS is the driver's folder deploy, and IMAGES a folder with archives of
+# all images in these manifests, because the machine reaches no registry.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=amd64
@@ -80,7 +80,7 @@ expect words box 'cat /srv/nfs/pvc-*/file'
 k patch pvc shared --type=merge -p '{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}'
 expect '^2Gi$' k get pvc shared -o 'jsonpath={.status.capacity.storage}'
 
-# A restart of Monopod, then one of the machine.
+# Restarts of Monopod and of the machine.
 box 'systemctl kill --kill-whom=main -s KILL monopod'
 expect '^words$' k exec other -- /web cat /data/file
 same 'mounts of a killed Monopod' 2 "$(box 'grep -c " nfs4 " /proc/mounts')"
@@ -92,7 +92,7 @@ expect ready box 'monopod status >/dev/null && echo ready'
 expect '^words$' k exec other -- /web cat /data/file
 same 'mounts after a reboot' 2 "$(box 'grep -c " nfs4 " /proc/mounts')"
 
-pod denied "$(used denied)" >/dev/null 2>&1 & # never ready
+pod denied "$(used denied)" >/dev/null 2>&1 & # the pod never becomes ready
 expect 'the driver nfs.csi.k8s.io fails to mount its volume' box 'monopod why pod/denied || true'
 box 'monopod why pod/denied' || true
 k delete pod/denied pvc/denied pv/denied --wait=false

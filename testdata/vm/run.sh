@@ -1,9 +1,9 @@
 #!/bin/bash
-# The whole life of a box, in a virtual machine that boots: make vm-test. It needs root and apt, some 3 GB in $VM_DIR, and
-# takes half an hour to an hour on two cores. VM_ARCH=arm64 makes it a machine with that processor; without a case it does
-# what make arm64-test does there: preloaded pods, and their memory.
+# Tests installation, pods, upgrades, reboots and power cuts in a virtual machine: make vm-test. It needs root and apt,
+# about 3 GB in $VM_DIR, and takes half an hour to an hour on two cores. With VM_ARCH=arm64 the machine has that
+# processor, and the default cases are those of make arm64-test: preloaded pods and their memory.
 #
-#   run.sh [CASE...]    the cases below, or all of them in their order
+#   run.sh [CASE...]    runs the cases, by default all in the order of the variable all
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=${VM_ARCH:-amd64}
@@ -67,18 +67,18 @@ pod_phase() {
 	done
 }
 
-# ready is a command that succeeds once the API and the node are ready.
+# ready is a command that succeeds when the API and the node are ready.
 ready='monopod status'
 
-# deployed is one that succeeds while all three web servers are ready.
+# deployed is a command that succeeds when all three web servers are ready.
 deployed='curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/apis/apps/v1/namespaces/default/deployments/web | grep -qE "\"readyReplicas\": ?3"'
 
-install_() { # with the current folder /tmp, as people type it
+install_() { # in the folder /tmp, with the commands that a user types
 	box /root/monopod install | tee "$vm/install.out" | grep -q 'starts with the machine (systemd)' || fail "$(cat "$vm/install.out")"
 	box monopod install | grep -q 'nothing to do' || fail "a second install changed something"
 	until_true 60 "$ready"
 	box 'monopod images import /root/web.tar'
-	! box 'journalctl -u monopod -o cat' | grep -E '"level":"error"|mode 0' || fail "complaints of a new installation"
+	! box 'journalctl -u monopod -o cat' | grep -E '"level":"error"|mode 0' || fail "a new installation logs errors"
 }
 
 pods() {
@@ -86,7 +86,7 @@ pods() {
 	until_true 120 "$deployed"
 }
 
-limits() { # of cgroup v2, as the container itself reads them
+limits() { # the container reads its limits of cgroup v2
 	pod limited '{requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 250m, memory: 64Mi}}' \
 		do cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.swap.max then sleep 3600
 	pod_phase 60 limited Running
@@ -94,7 +94,7 @@ limits() { # of cgroup v2, as the container itself reads them
 	found=$(api http://x/api/v1/namespaces/default/pods/limited/log | tr '\n' ' ')
 	[ "$found" = '25000 100000 67108864 0 ' ] || fail "cpu.max, memory.max, memory.swap.max: $found"
 	api http://x/api/v1/nodes/box/proxy/metrics/cadvisor |
-		grep '^container_pressure_memory_waiting_seconds_total{container="main"' >/dev/null || fail "no PSI of the container"
+		grep '^container_pressure_memory_waiting_seconds_total{container="main"' >/dev/null || fail "the container has no PSI metrics"
 }
 
 oom() {
@@ -102,7 +102,7 @@ oom() {
 	pod_phase 120 greedy 'OOMKilled'
 }
 
-eviction() { # by real memory pressure: the machine has 768 MiB
+eviction() { # memory pressure: the machine has 768 MiB
 	pod huge '{}' alloc 450
 	pod_phase 180 huge 'Evicted'
 	until_true 400 "$ready"
@@ -118,27 +118,27 @@ reboot() {
 
 upgrade() {
 	box 'printf "#!/bin/sh\n[ \"\$1\" != serve ] || exit 1\nexec /usr/local/bin/monopod \"\$@\"\n" >broken && chmod +x broken'
-	! box monopod upgrade ./broken >"$vm/upgrade.out" 2>&1 || fail "a broken program was installed"
+	! box monopod upgrade ./broken >"$vm/upgrade.out" 2>&1 || fail "upgrade installed a broken program"
 	grep -q 'runs again' "$vm/upgrade.out" || fail "$(cat "$vm/upgrade.out")"
 	until_true 60 "$ready"
 	box 'cp /usr/local/bin/monopod newer && echo >>newer && monopod upgrade ./newer' | grep -q 'to go back' || fail "upgrade"
 	box monopod rollback >/dev/null
 }
 
-shutdown() { # through logind, which waits for the pods
+shutdown() { # logind waits for the pods
 	box 'monopod install -- --shutdown-grace-period=4s --shutdown-grace-period-critical-pods=1s' >/dev/null
 	until_true 60 'systemd-inhibit --list --no-legend | grep -q monopod'
 	pod last '{}' sleep 3600
 	pod_phase 60 last Running
 	box 'systemctl poweroff' || true
-	ended || fail "the machine did not switch itself off"
+	ended || fail "the machine did not power off"
 	boot 768
 	until_true 120 "$ready"
 	pod_phase 30 last Terminated
 	box 'monopod install' >/dev/null
 }
 
-power() { # cuts under writes: nothing acknowledged is lost, and all pods are back
+power() { # power cuts during writes: no acknowledged object is lost, and all pods run again
 	local cut acked=0 writer kubeconfig=$vm/kubeconfig
 	for cut in $(seq "$cuts"); do
 		: >"$vm/acked"
@@ -163,14 +163,14 @@ power() { # cuts under writes: nothing acknowledged is lost, and all pods are ba
 	echo "$cuts power cuts, $acked acknowledged objects, 0 lost"
 }
 
-package() { # the Debian package instead of install
+package() { # the Debian package
 	box 'monopod uninstall --purge' >/dev/null
 	box 'apt-get install -y -qq /root/monopod.deb' >/dev/null 2>&1 || box 'dpkg -i /root/monopod.deb' >/dev/null
 	until_true 120 "$ready"
 	[ "$(box 'command -v monopod')" = /usr/bin/monopod ] || fail "monopod is at $(box 'command -v monopod')"
 }
 
-preloaded() { # a prepared data folder: the first start brings the pods
+preloaded() { # the first start runs the pods of a prepared data folder
 	box 'mkdir -p /var/lib/monopod/images /var/lib/monopod/manifests && cp /root/web.tar /var/lib/monopod/images/'
 	local n
 	for n in 1 2 3; do
@@ -189,7 +189,7 @@ END
 	! box 'monopod status' | grep -A 9 'needs attention' || fail "something needs attention"
 }
 
-memory() { # RSS contains shared pages and those of the program files; PSS divides a page among those who share it
+memory() { # RSS counts shared pages and those of program files fully; PSS divides them by the number of processes
 	sleep 30
 	box sh <<'END'
 for name in monopod containerd containerd-shim pause web; do
@@ -201,7 +201,8 @@ free -m
 END
 }
 
-# bare_kubectl calls kubectl for the bare machine, whose first clock is before any certificate's time.
+# bare_kubectl calls kubectl for the bare machine. It does not verify the certificate, because the machine's first clock
+# is in 1970.
 bare_kubectl() { bin/kubectl --server "https://127.0.0.1:$api_port" --insecure-skip-tls-verify --token "$bare_token" "$@"; }
 
 # bare_works waits until everything of testdata/bare.yaml works on the bare machine.
@@ -215,7 +216,7 @@ bare_works() {
 	[ -z "${1:-}" ] || bare_kubectl apply -f "$1"
 	bare_kubectl rollout status deployment/web --timeout=3m
 	bare_kubectl wait pod/client --for=condition=Ready --timeout=3m
-	until bare_kubectl exec client -- /web get http://web.default.svc.cluster.local 20s && # not while it starts again
+	until bare_kubectl exec client -- /web get http://web.default.svc.cluster.local 20s && # fails during a restart
 		curl -sS --fail -m 20 "http://127.0.0.1:$node_port"; do
 		[ $SECONDS -lt $end ] || fail "the Service does not answer"
 		sleep 1
@@ -223,7 +224,7 @@ bare_works() {
 	bare_kubectl logs client | grep '^begins$' >/dev/null || fail "the log: $(bare_kubectl logs client)"
 }
 
-bare() { # nothing but the program: the root is an initramfs, the clock begins in 1970, and the power is cut
+bare() { # a machine that runs only monopod: the root is an initramfs, the clock starts in 1970; then a power cut
 	[ -z "$qemu" ] || cut_power
 	rm -rf "$vm/data"
 	mkdir -p "$vm/data/images" "$vm/data/pki"
@@ -236,14 +237,14 @@ bare() { # nothing but the program: the root is an initramfs, the clock begins i
 	boot_bare -rtc base=1970-01-02
 	bare_works testdata/bare.yaml
 	bare_kubectl exec client -- /web write /kept/file kept
-	sleep 40 # the kernel writes what no program syncs after 30 s
+	sleep 40 # the kernel writes unsynced data after 30 s
 	bare_kubectl create configmap acknowledged
 	cut_power
 	boot_bare
 	bare_works
 	[ "$(bare_kubectl exec client -- /web cat /kept/file)" = kept ] || fail "the volume is lost"
 	bare_kubectl get configmap acknowledged >/dev/null || fail "an acknowledged object is lost"
-	! grep -aE "missing|ERROR" "$vm/serial.log" || fail "complaints of the bare machine"
+	! grep -aE "missing|ERROR" "$vm/serial.log" || fail "the console shows errors"
 	cut_power
 	qemu=
 }
@@ -254,7 +255,7 @@ case=machine
 GOARCH=$arch make build web PROGRAM="$vm/monopod"
 GOARCH='' make kubectl
 make_disk
-if [ "$*" != bare ]; then # which boots another machine
+if [ "$*" != bare ]; then # the case bare boots another machine
 	cp --sparse=always "$vm/clean.raw" "$vm/disk.raw"
 	testdata/deb.sh "$vm/monopod" 0.0.1 "$arch" "$vm/monopod.deb" >/dev/null
 	boot 768

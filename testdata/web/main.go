@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	// As PID 1 of a container it only gets signals with a handler.
+	// As PID 1 of a container, the process receives only signals that have a handler.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1,
 		syscall.SIGUSR2)

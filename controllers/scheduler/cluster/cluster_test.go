@@ -107,8 +107,8 @@ func TestLeastRecentlyUsedCountIsDropped(t *testing.T) {
 	all.CountOf(selector(0))
 	all.CountOf(selector(maxCounts))
 	if len(all.counts) != maxCounts || all.counts[selector(0).key] == nil || all.counts[selector(1).key] != nil {
-		t.Errorf("%d counts; that of the first: %t, of the second: %t", len(all.counts), all.counts[selector(0).key] != nil,
-			all.counts[selector(1).key] != nil)
+		t.Errorf("%d counts; first cached: %t, second cached: %t, want true and false", len(all.counts),
+			all.counts[selector(0).key] != nil, all.counts[selector(1).key] != nil)
 	}
 }
 
@@ -120,9 +120,9 @@ func TestNodesAreAddedAndRemovedWithTheirPods(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": name}},
 			Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"i:latest"}, SizeBytes: 1}}}}
 	}
-	all.Add(NewPod(randomPod(r, "p")), "a") // before its node
+	all.Add(NewPod(randomPod(r, "p")), "a") // the pod is known before its node
 	if all.Node("a") != nil || len(all.Nodes()) != 0 {
-		t.Error("a node that is not known is listed")
+		t.Error("Nodes lists a node that is known only from its pod")
 	}
 	all.SetNode(node("a"))
 	all.SetNode(node("b"))
@@ -133,17 +133,17 @@ func TestNodesAreAddedAndRemovedWithTheirPods(t *testing.T) {
 	all.DropNode("a")
 	if len(all.Nodes()) != 1 || all.Node("b") == nil || all.NodesWithImage("i:latest") != 1 || all.ByDomain("zone",
 		map[string]int{"a": 1})["a"] != 0 {
-		t.Error("a dropped node still counts")
+		t.Error("a removed node still counts")
 	}
 	all.SetNode(node("a"))
 	if len(all.Node("a").Pods) != 1 {
-		t.Error("the pod of a node that came back was lost")
+		t.Error("a node that was removed and added again lost its pod")
 	}
 	leaving := node("b")
 	leaving.DeletionTimestamp = new(metav1.Now())
 	all.SetNode(leaving)
 	if all.Node("b") != nil || len(all.Nodes()) != 1 {
-		t.Error("a node that is being deleted is listed")
+		t.Error("Nodes lists a node that is being deleted")
 	}
 	all.Remove("p")
 	all.DropNode("a")

@@ -10,8 +10,8 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// BenchmarkChoose measures a decision among 1,000 nodes, with its placing, while they have a given number of pods of
-// 50 applications that spread over zones and avoid each other on a node.
+// BenchmarkChoose measures the choice among 1,000 nodes, and the update of the counts, for a number of existing pods of
+// 50 applications with topology spread constraints over zones and anti-affinity on a node.
 func BenchmarkChoose(b *testing.B) {
 	worker := func(i int) *cluster.Pod {
 		p := testPod(named(fmt.Sprint("p", i)), app(fmt.Sprint("a", i%50)), wants("cpu", "1m", "memory", "1Mi"))
@@ -36,7 +36,7 @@ func BenchmarkChoose(b *testing.B) {
 				all.Add(worker(i), fmt.Sprint("n", (i/50)%1000))
 			}
 			chooser, i := Chooser{Rules: All()}, pods
-			for i := range 50 { // the first pod of an application counts the others
+			for i := range 50 { // the first choice for an application builds its counts
 				chooser.Choose(NewCycle(all, worker(i)))
 			}
 			for b.Loop() {

@@ -8,7 +8,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// Disks that pods name in their own volumes, not by claims.
+// The functions below return volume sources of disks that a pod uses without a claim.
 func gce(name string, readOnly bool) corev1.VolumeSource {
 	return corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: name, ReadOnly: readOnly}}
 }
@@ -36,31 +36,32 @@ func with(sources ...corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
-// Two pods of a node cannot use the same disk, unless both only read; AWS's never.
+// Two pods on a node cannot use the same disk unless both mount it read-only. For AWS disks this exception does not
+// apply.
 func TestDiskConflicts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		there, pod corev1.VolumeSource
 		conflict   bool
 	}{
-		"GCE":                    {gce("d", false), gce("d", false), true},
-		"GCE, another":           {gce("d", false), gce("e", false), false},
-		"GCE, one reads":         {gce("d", false), gce("d", true), true},
-		"GCE, both read":         {gce("d", true), gce("d", true), false},
-		"AWS":                    {aws("d", false), aws("d", false), true},
-		"AWS, another":           {aws("d", false), aws("e", false), false},
-		"AWS, both read":         {aws("d", true), aws("d", true), true},
-		"iSCSI":                  {iscsi("p", "q", 0, false), iscsi("p", "q", 0, false), true},
-		"iSCSI, one name counts": {iscsi("p", "q", 0, false), iscsi("other", "q", 1, false), true},
-		"iSCSI, another":         {iscsi("p", "q", 0, false), iscsi("p", "r", 0, false), false},
-		"iSCSI, both read":       {iscsi("p", "q", 0, true), iscsi("p", "q", 0, true), false},
-		"Ceph":                   {rbd("pool", "i", false, "a", "b"), rbd("pool", "i", false, "b", "c"), true},
-		"Ceph, another cluster":  {rbd("pool", "i", false, "a", "b"), rbd("pool", "i", false, "c"), false},
-		"Ceph, another pool":     {rbd("pool", "i", false, "a"), rbd("other", "i", false, "a"), false},
-		"Ceph, another image":    {rbd("pool", "i", false, "a"), rbd("pool", "j", false, "a"), false},
-		"Ceph, both read":        {rbd("pool", "i", true, "a"), rbd("pool", "i", true, "a"), false},
-		"different kinds":        {gce("d", false), aws("d", false), false},
-		"what is not a disk":     {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, gce("d", false), false},
+		"GCE":                   {gce("d", false), gce("d", false), true},
+		"GCE, another":          {gce("d", false), gce("e", false), false},
+		"GCE, one read-only":    {gce("d", false), gce("d", true), true},
+		"GCE, both read-only":   {gce("d", true), gce("d", true), false},
+		"AWS":                   {aws("d", false), aws("d", false), true},
+		"AWS, another":          {aws("d", false), aws("e", false), false},
+		"AWS, both read-only":   {aws("d", true), aws("d", true), true},
+		"iSCSI":                 {iscsi("p", "q", 0, false), iscsi("p", "q", 0, false), true},
+		"iSCSI, the same IQN":   {iscsi("p", "q", 0, false), iscsi("other", "q", 1, false), true},
+		"iSCSI, another":        {iscsi("p", "q", 0, false), iscsi("p", "r", 0, false), false},
+		"iSCSI, both read-only": {iscsi("p", "q", 0, true), iscsi("p", "q", 0, true), false},
+		"Ceph":                  {rbd("pool", "i", false, "a", "b"), rbd("pool", "i", false, "b", "c"), true},
+		"Ceph, another cluster": {rbd("pool", "i", false, "a", "b"), rbd("pool", "i", false, "c"), false},
+		"Ceph, another pool":    {rbd("pool", "i", false, "a"), rbd("other", "i", false, "a"), false},
+		"Ceph, another image":   {rbd("pool", "i", false, "a"), rbd("pool", "j", false, "a"), false},
+		"Ceph, both read-only":  {rbd("pool", "i", true, "a"), rbd("pool", "i", true, "a"), false},
+		"different kinds":       {gce("d", false), aws("d", false), false},
+		"no disk":               {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, gce("d", false), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := sketch("a", "b")
@@ -73,7 +74,7 @@ func TestDiskConflicts(t *testing.T) {
 			}
 			gone := cluster.Change{ChangeKind: cluster.PodGone, Pod: there}
 			if got := claimFreed(all, cluster.NewPod(pod), gone); got != c.conflict {
-				t.Errorf("the end of the other pod wakes it: %t", got)
+				t.Errorf("the deletion of the other pod wakes the pod: %t, want %t", got, c.conflict)
 			}
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// storageCapacity is what a driver offers on the nodes of a zone. Sizes are "capacity/maximum volume size" in Gi, either
-// may be missing.
+// storageCapacity returns the CSIStorageCapacity of a zone. sizes is "capacity/maximumVolumeSize" in Gi; either may be
+// missing.
 func storageCapacity(zone, sizes string) *storagev1.CSIStorageCapacity {
 	c := &storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "driver", Name: zone + "-" + sizes[:1]},
 		StorageClassName: "later", NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}}
@@ -28,7 +28,7 @@ func storageCapacity(zone, sizes string) *storagev1.CSIStorageCapacity {
 	return c
 }
 
-// A claim of 5 Gi fits on the nodes of zones whose capacity suffices, if the driver publishes its capacity.
+// If the driver publishes its capacity, a claim of 5 Gi fits only on nodes of zones with enough capacity.
 func TestStorageCapacity(t *testing.T) {
 	t.Parallel()
 	const full = whySpace + " final=true"
@@ -40,9 +40,9 @@ func TestStorageCapacity(t *testing.T) {
 		"nothing published yet": {true, nil, "", full},
 		"enough in one zone": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "5"),
 			storageCapacity("2", "4")}, "a", full},
-		"enough in another part": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "4"),
+		"enough in one of two": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "4"),
 			storageCapacity("1", "6")}, "a", full},
-		"too small parts": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "9/4"),
+		"maximum too small": {true, []*storagev1.CSIStorageCapacity{storageCapacity("1", "9/4"),
 			storageCapacity("2", "9/5")}, "b", full},
 		"only a maximum":               {true, []*storagev1.CSIStorageCapacity{storageCapacity("2", "/5")}, "b", full},
 		"the driver publishes nothing": {false, nil, "a b c", ""},
@@ -62,7 +62,7 @@ func TestStorageCapacity(t *testing.T) {
 	}
 }
 
-// openClaim is a cluster with an unbound claim c of 5 Gi, of the class later.
+// openClaim returns a cluster with the unbound claim c of 5 Gi, whose class binds on first use.
 func openClaim(publishes bool, capacities ...*storagev1.CSIStorageCapacity) *cluster.Cluster {
 	all := sketch("a zone=1", "b zone=2", "c")
 	objs := []client.Object{
@@ -82,7 +82,7 @@ func openClaim(publishes bool, capacities ...*storagev1.CSIStorageCapacity) *clu
 	return all
 }
 
-// Of two nodes with enough storage, the one with more is preferred.
+// The scheduler prefers the node with more free storage.
 func TestPrefersMoreStorage(t *testing.T) {
 	t.Parallel()
 	all := openClaim(true, storageCapacity("1", "6"), storageCapacity("2", "50"))
@@ -91,11 +91,11 @@ func TestPrefersMoreStorage(t *testing.T) {
 		t.Errorf("scores %s", got)
 	}
 	if (&Chooser{Rules: All()}).Choose(c).Node.Name != "b" {
-		t.Error("not preferred")
+		t.Error("the chosen node is not b")
 	}
 }
 
-// Only a capacity that grows wakes pods: drivers update theirs all the time.
+// Only a larger capacity wakes pods, because drivers update their capacities often.
 func TestCapacityChanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

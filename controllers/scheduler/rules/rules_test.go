@@ -11,7 +11,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// testNode has 1 CPU, 1 Gi and room for 3 pods, and is ready.
+// testNode returns a ready node with 1 CPU, 1 Gi and at most 3 pods.
 func testNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "ssd"}},
@@ -106,7 +106,7 @@ func nodeTerm(op corev1.NodeSelectorOperator, values ...string) func(*corev1.Pod
 	}
 }
 
-// byTerms requires a node of one of the terms.
+// byTerms sets the required node affinity to these terms.
 func byTerms(terms ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
@@ -138,7 +138,7 @@ func TestFilters(t *testing.T) {
 			"0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."},
 		"unknown resource": {testNode(), nil, testPod(wants("example.com/gpu", "1")),
 			"0/1 nodes are available: 1 Insufficient example.com/gpu."},
-		"zero of it is fine": {testNode(), nil, testPod(wants("example.com/gpu", "0")), ""},
+		"zero of an unknown resource": {testNode(), nil, testPod(wants("example.com/gpu", "0")), ""},
 		"too many pods": {testNode(), []*corev1.Pod{testPod(named("a")), testPod(named("b")), testPod(named("c"))},
 			testPod(), "0/1 nodes are available: 1 Too many pods."},
 		"init container counts as the maximum": {testNode(), nil, testPod(wants("cpu", "100m"), func(p *corev1.Pod) {
@@ -181,7 +181,7 @@ func TestFilters(t *testing.T) {
 			noMatch},
 		"affinity: less": {testNode(disk("2")), nil, testPod(nodeTerm(corev1.NodeSelectorOpLt, "3")),
 			""},
-		"affinity: less than what is no number": {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpLt, "3")), noMatch},
+		"affinity: less, not a number": {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpLt, "3")), noMatch},
 		"affinity: one of the terms": {testNode(), nil, testPod(byTerms(
 			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk",
 				corev1.NodeSelectorOpIn, "hdd")}},
@@ -190,11 +190,11 @@ func TestFilters(t *testing.T) {
 		"affinity: all of a term": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
 			MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk", corev1.NodeSelectorOpIn, "ssd"),
 				requirement("zone", corev1.NodeSelectorOpExists)}})), noMatch},
-		"affinity: labels and name": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
+		"affinity: label and name": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
 			MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk", corev1.NodeSelectorOpIn, "ssd")},
 			MatchFields:      []corev1.NodeSelectorRequirement{requirement("metadata.name", corev1.NodeSelectorOpNotIn, "m")}})),
 			""},
-		"affinity: not by name": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
+		"affinity: another name": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
 			MatchFields: []corev1.NodeSelectorRequirement{requirement("metadata.name", corev1.NodeSelectorOpNotIn, "n")}})),
 			noMatch},
 		"affinity: an empty term matches nothing": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{})), noMatch},
@@ -215,10 +215,10 @@ func TestFilters(t *testing.T) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", RestartPolicy: &always,
 				Ports: []corev1.ContainerPort{{HostPort: 80}}}}
 		}), noPorts},
-		"any key is tolerated by Exists": {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil,
+		"Exists without key tolerates any key": {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil,
 			testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})),
 			""},
-		"any effect, if none is named": {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil,
+		"a toleration without effect tolerates any effect": {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil,
 			testPod(tolerating(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists})), ""},
 		"port free":  {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("", 81)), ""},
 		"port taken": {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("127.0.0.1", 80)), noPorts},
@@ -226,17 +226,17 @@ func TestFilters(t *testing.T) {
 			testPod(port("127.0.0.1", 80)), ""},
 		"anti-affinity": {testNode(), []*corev1.Pod{testPod(named("a"), app("x"))}, testPod(apart("x")),
 			"0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."},
-		"anti-affinity of what runs": {testNode(), []*corev1.Pod{testPod(named("a"), apart("x"))}, testPod(app("x")),
+		"anti-affinity of a running pod": {testNode(), []*corev1.Pod{testPod(named("a"), apart("x"))}, testPod(app("x")),
 			"0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."},
 		"anti-affinity in another namespace": {testNode(), []*corev1.Pod{testPod(named("a"), app("x"), elsewhere)},
 			testPod(apart("x")), ""},
-		"affinity to what runs": {testNode(), []*corev1.Pod{testPod(named("a"), app("x"))}, testPod(together("x")), ""},
+		"affinity to a running pod": {testNode(), []*corev1.Pod{testPod(named("a"), app("x"))}, testPod(together("x")), ""},
 		"affinity to no pod": {testNode(), []*corev1.Pod{testPod(named("a"), app("y"))},
 			testPod(together("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
-		"affinity to its own kind, the first": {testNode(), nil, testPod(together("x"), app("x")), ""},
+		"affinity to its own labels, first pod": {testNode(), nil, testPod(together("x"), app("x")), ""},
 		"no domain": {testNode(func(n *corev1.Node) { n.Labels = nil }), nil,
 			testPod(together("x"), app("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
-		"node on its way out": {testNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), nil,
+		"node being deleted": {testNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), nil,
 			testPod(), "no nodes available to schedule pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// message is why no node fits; empty if one does.
+// message returns the reason why no node fits; empty if one does.
 func message(out *Outcome) string {
 	if out.Node != nil {
 		return ""

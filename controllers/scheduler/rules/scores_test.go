@@ -11,7 +11,7 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// scores returns what a rule says of each node: "a:100 b:0"; empty if it does not distinguish them.
+// scores returns the scores that a rule gives each node: "a:100 b:0"; empty if the rule skips scoring.
 func scores(all *cluster.Cluster, rule string, pod *corev1.Pod, order ...string) string {
 	c := NewCycle(all, cluster.NewPod(pod))
 	nodes := make([]*cluster.Node, len(order))
@@ -68,13 +68,13 @@ func ownedBy(uid string) func(*corev1.Pod) {
 	}
 }
 
-// service is one that selects the pods of an app.
+// service returns a Service that selects the pods of an app.
 func service(namespace, app string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app},
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": app}}}
 }
 
-// change replaces a node by a changed one.
+// change modifies a copy of a node, and replaces the node by it.
 func change(all *cluster.Cluster, name string, f func(*corev1.Node)) {
 	n := all.Node(name).DeepCopy()
 	f(n)
@@ -120,11 +120,11 @@ func TestScores(t *testing.T) {
 		"least allocated": {"NodeResourcesFit", []string{"a", "b"},
 			[]func(*cluster.Cluster){place("a", testPod(named("t"), wants("cpu", "5", "memory", "0")))},
 			testPod(wants("cpu", "1", "memory", "1Gi")), "a:65 b:90"},
-		"a pod without requests weighs": {"NodeResourcesFit", []string{"a"}, nil, testPod(), "a:98"},
+		"a pod without requests counts": {"NodeResourcesFit", []string{"a"}, nil, testPod(), "a:98"},
 		"balanced": {"NodeResourcesBalancedAllocation", []string{"a", "b"},
 			[]func(*cluster.Cluster){place("b", testPod(named("t"), wants("cpu", "4")))},
 			testPod(wants("cpu", "2", "memory", "2Gi")), "a:100 b:80"},
-		"balanced, more than all": {"NodeResourcesBalancedAllocation", []string{"a"},
+		"balanced, overcommitted": {"NodeResourcesBalancedAllocation", []string{"a"},
 			[]func(*cluster.Cluster){place("a", testPod(named("t"), wants("cpu", "40")))}, testPod(wants("cpu", "1")), "a:50"},
 		"balanced, by memory alone": {"NodeResourcesBalancedAllocation", []string{"a"}, nil,
 			testPod(wants("memory", "5Gi")), "a:75"},
@@ -146,10 +146,10 @@ func TestScores(t *testing.T) {
 			testPod(prefer(2, "disk", "ssd"), prefer(6, "zone", "1")), "a:100 b:25 c:0"},
 		"preferred pods": {"InterPodAffinity", zones, nil, testPod(preferPods(5, "x", false)), "a:100 b:0 c:0"},
 		"pods to avoid":  {"InterPodAffinity", zones, nil, testPod(preferPods(5, "x", true)), "a:0 b:100 c:100"},
-		"preferred by those there": {"InterPodAffinity", zones,
+		"preferred by a running pod": {"InterPodAffinity", zones,
 			[]func(*cluster.Cluster){place("b", testPod(named("t"), preferPods(5, "me", false)))}, testPod(app("me")),
 			"a:0 b:100 c:0"},
-		"required by those there": {"InterPodAffinity", zones,
+		"required by a running pod": {"InterPodAffinity", zones,
 			[]func(*cluster.Cluster){place("c", testPod(named("t"), near(term("me"))))}, testPod(app("me")), "a:0 b:0 c:100"},
 		"no pods preferred": {"InterPodAffinity", zones, nil, testPod(), ""},
 		"soft spread": {"PodTopologySpread", []string{"a zone=1: x x", "b zone=2: x", "c zone=3", "d"},
@@ -162,17 +162,17 @@ func TestScores(t *testing.T) {
 			testPod(app("x")), "a:40 b:100"},
 		"pods of another Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "y")},
 			testPod(app("x")), ""},
-		"a Service elsewhere": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("other", "x")},
+		"a Service in another namespace": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("other", "x")},
 			testPod(app("x")), ""},
 		"a Service and a controller": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
 			testPod(app("x"), ownedBy("rs")), ""},
 		"a Service and a Job": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
 			testPod(app("x"), ownedBy("job"), func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), "a:40 b:100"},
-		"a Service that is gone": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x"),
+		"a deleted Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x"),
 			func(all *cluster.Cluster) { all.SetService(service("default", "x"), nil) }}, testPod(app("x")), ""},
-		"own constraints, not Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
+		"own constraints and a Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")},
 			testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), ""},
-		"pods of others": {"PodTopologySpread", []string{"a kubernetes.io/hostname=a"},
+		"pods of another controller": {"PodTopologySpread", []string{"a kubernetes.io/hostname=a"},
 			[]func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")))}, testPod(ownedBy("another")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestChooseWeighsScores(t *testing.T) {
 	}
 }
 
-// onlyOn requires nodes by name, as DaemonSets' pods do.
+// onlyOn requires nodes by name, as a DaemonSet does for its pods.
 func onlyOn(names ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -227,7 +227,7 @@ func TestOnlyNamedNodesAreFiltered(t *testing.T) {
 	}
 	if out := chooser.Choose(NewCycle(all, cluster.NewPod(testPod(onlyOn("b"))))); out.Node == nil ||
 		out.Node.Name != "b" {
-		t.Errorf("not on b: %q", out.Message())
+		t.Errorf("want b: %q", out.Message())
 	}
 	if out := chooser.Choose(NewCycle(all,
 		cluster.NewPod(testPod(onlyOn("gone"))))); out.Message() != "0/3 nodes are available: 3 node(s) didn't satisfy "+
@@ -247,18 +247,18 @@ func TestNominatedPodsReserveResources(t *testing.T) {
 		pod *corev1.Pod
 		fit string
 	}{
-		"less urgent":                           {testPod(wants("cpu", "4"), with(9)), ""},
-		"as urgent":                             {testPod(wants("cpu", "4"), with(10)), ""},
-		"more urgent":                           {testPod(wants("cpu", "4"), with(11)), "a"},
-		"there is room for both":                {testPod(wants("cpu", "2")), "a"},
-		"itself":                                {testPod(named("n"), wants("cpu", "8"), with(10)), "a"},
-		"affinity to one that is not there yet": {testPod(near(term("n")), app("q")), ""},
+		"lower priority":                {testPod(wants("cpu", "4"), with(9)), ""},
+		"same priority":                 {testPod(wants("cpu", "4"), with(10)), ""},
+		"higher priority":               {testPod(wants("cpu", "4"), with(11)), "a"},
+		"enough for both":               {testPod(wants("cpu", "2")), "a"},
+		"the nominated pod itself":      {testPod(named("n"), wants("cpu", "8"), with(10)), "a"},
+		"affinity to the nominated pod": {testPod(near(term("n")), app("q")), ""},
 	} {
 		if fit, _ := fitting(all, c.pod); fit != c.fit {
-			t.Errorf("%s: fits on %q", name, fit)
+			t.Errorf("%s: fits on %q, want %q", name, fit, c.fit)
 		}
 		if all.Pods() != 0 {
-			t.Fatalf("%s: left %d pods behind", name, all.Pods())
+			t.Fatalf("%s: %d pods remain in the cluster", name, all.Pods())
 		}
 	}
 }

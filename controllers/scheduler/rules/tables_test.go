@@ -16,7 +16,8 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// sketch builds a cluster: "a zone=z1 disk=ssd: x y" is the node a, with labels, and pods of the apps x and y on it.
+// sketch builds a cluster of nodes: "a zone=z1 disk=ssd: x y" is the node a with labels, a pod of the app x and one of
+// the app y.
 func sketch(lines ...string) *cluster.Cluster {
 	all := cluster.New()
 	for _, line := range lines {
@@ -38,7 +39,7 @@ func sketch(lines ...string) *cluster.Cluster {
 	return all
 }
 
-// fitting returns the names of the nodes on which a pod fits, and a summary of why it does not on the others.
+// fitting returns the names of the nodes on which a pod fits, and the reasons of the other nodes.
 func fitting(all *cluster.Cluster, pod *corev1.Pod) (names, why string) {
 	chooser := Chooser{Rules: All()}
 	c := NewCycle(all, cluster.NewPod(pod))
@@ -159,7 +160,7 @@ func TestPodTopologySpread(t *testing.T) {
 	}
 }
 
-// term is a term of an affinity over zones.
+// term returns an affinity term for the pods of an app, over zones.
 func term(name string, change ...func(*corev1.PodAffinityTerm)) corev1.PodAffinityTerm {
 	t := corev1.PodAffinityTerm{TopologyKey: "zone", LabelSelector: byApp(name)}
 	for _, f := range change {
@@ -198,7 +199,7 @@ func TestInterPodAffinity(t *testing.T) {
 	two := []string{"a zone=1: x", "b zone=1", "c zone=2: y"}
 	for name, c := range map[string]struct {
 		nodes []string
-		there *corev1.Pod // on a, in place of those of the sketch
+		there *corev1.Pod // an additional pod on a
 		pod   *corev1.Pod
 		fit   string
 		why   string
@@ -216,19 +217,19 @@ func TestInterPodAffinity(t *testing.T) {
 			why: attracted},
 		"anti":                   {nodes: two, pod: testPod(far(term("x"))), fit: "c", why: repelled},
 		"anti without the label": {nodes: []string{"a: x", "b"}, pod: testPod(far(term("x"))), fit: "a b"},
-		"anti of one that is there": {nodes: []string{"a zone=1", "b zone=1", "c zone=2"}, there: testPod(named("t"),
+		"anti of a running pod": {nodes: []string{"a zone=1", "b zone=1", "c zone=2"}, there: testPod(named("t"),
 			far(term("me"))), pod: testPod(app("me")), fit: "c", why: repels},
 		"other namespace": {nodes: two, pod: testPod(elsewhere, near(term("x"))), why: attracted},
 		"by namespaces": {nodes: two, pod: testPod(elsewhere, near(term("x", inNamespaces("default")))),
 			fit: "a b", why: attracted},
 		"by namespaceSelector": {nodes: two, pod: testPod(elsewhere, near(term("x", inTeam("red")))), fit: "a b",
 			why: attracted},
-		"by another team's": {nodes: two, pod: testPod(near(term("x", inTeam("blue")))), why: attracted},
+		"by another namespaceSelector": {nodes: two, pod: testPod(near(term("x", inTeam("blue")))), why: attracted},
 		"an empty namespaceSelector": {nodes: two,
 			pod: testPod(elsewhere, near(term("x",
 				func(t *corev1.PodAffinityTerm) { t.NamespaceSelector = &metav1.LabelSelector{} }))), fit: "a b", why: attracted},
-		"both": {nodes: two, pod: testPod(near(term("x", inTeam("blue"), inNamespaces("default")))),
-			fit: "a b", why: attracted},
+		"namespaces and namespaceSelector": {nodes: two,
+			pod: testPod(near(term("x", inTeam("blue"), inNamespaces("default")))), fit: "a b", why: attracted},
 		"no selector selects nothing": {nodes: two, pod: testPod(far(corev1.PodAffinityTerm{TopologyKey: "zone"})),
 			fit: "a b c"},
 		"an empty selector selects all": {nodes: two,
@@ -272,7 +273,7 @@ func claimed(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// bound is a claim and its volume, of the CSI driver d.
+// bound returns a claim and its volume, which belongs to the CSI driver d.
 func bound(name string, change ...func(*corev1.PersistentVolume)) []client.Object {
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
 		Annotations: map[string]string{claim.BindCompleted: "yes"}}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name}}
@@ -314,23 +315,23 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 		"no zone": {objects: [][]client.Object{bound("v")}, fit: "a b c"},
 		"a zone":  {objects: [][]client.Object{bound("v", zone("1"))}, fit: "a c", why: away},
 		"zones":   {objects: [][]client.Object{bound("v", zone("2__1"))}, fit: "a b c"},
-		"room for one more": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)},
+		"below the limit": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)},
 			there: []string{"w"}, fit: "a b c"},
-		"no more": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 1)},
+		"at the limit": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 1)},
 			there: []string{"w"}, fit: "b c", why: full},
 		"the same volume counts once": {objects: [][]client.Object{bound("v"), limit("a", 1)}, there: []string{"v"},
 			fit: "a b c"},
-		"of two pods too": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)},
+		"a volume of two pods counts once": {objects: [][]client.Object{bound("v"), bound("w"), limit("a", 2)},
 			there: []string{"w", "w"}, fit: "a b c"},
 		"a limit of zero": {objects: [][]client.Object{bound("v"), limit("a", 0)}, fit: "b c", why: full},
-		"still attached there": {objects: [][]client.Object{bound("v"), bound("w"), attached("w"), limit("a", 1)},
+		"another volume is attached": {objects: [][]client.Object{bound("v"), bound("w"), attached("w"), limit("a", 1)},
 			fit: "b c", why: full},
-		"attached there already": {objects: [][]client.Object{bound("v"), attached("v"), limit("a", 1)}, fit: "a b c"},
+		"the volume is attached": {objects: [][]client.Object{bound("v"), attached("v"), limit("a", 1)}, fit: "a b c"},
 		"no node has the driver": {objects: [][]client.Object{bound("v"), needed},
 			why: "d CSI driver is not installed on the node final=false"},
 		"one node has the driver": {objects: [][]client.Object{bound("v"), needed, installed}, fit: "b",
 			why: "d CSI driver is not installed on the node final=false"},
-		"volumes of no driver are free": {objects: [][]client.Object{bound("v",
+		"volumes without a driver do not count": {objects: [][]client.Object{bound("v",
 			func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }), limit("a", 0)}, fit: "a b c"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -362,16 +363,16 @@ func TestRequestsThatCount(t *testing.T) {
 	}{
 		"requests": {testPod(wants("cpu", "1")), 1000},
 		"overhead": {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = list("cpu", "250m") }), 1250},
-		"overhead that the status has, too": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
+		"overhead, status includes it": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
 			p.Spec.Overhead = list("cpu", "250m")
 			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: list("cpu", "1250m")},
 				list("cpu", "1250m")
 		}), 1250},
 		"a resize down": {testPod(wants("cpu", "1"), allocated("2")), 2000},
 		"a resize up":   {testPod(wants("cpu", "2"), allocated("1")), 2000},
-		"the pod's own": {testPod(wants("cpu", "1"),
+		"requests of the pod": {testPod(wants("cpu", "1"),
 			func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "3")} }), 3000},
-		"the largest init one": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
+		"a larger init container": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: list("cpu",
 				"4")}}}
 		}), 4000},
@@ -386,13 +387,13 @@ func TestRequestsThatCount(t *testing.T) {
 	gpu.SetNode(n)
 	gpu.Add(cluster.NewPod(testPod(named("g"), wants("example.com/gpu", "1"))), "a")
 	if fit, _ := fitting(gpu, testPod(wants("example.com/gpu", "1"))); fit != "a" {
-		t.Error("the second GPU is not free")
+		t.Error("one of two GPUs is used, but a pod that requests one does not fit")
 	}
 	if fit, why := fitting(gpu, testPod(wants("example.com/gpu", "2"))); fit != "" ||
 		why != "Insufficient example.com/gpu final=false" {
 		t.Errorf("fits on %q, %q", fit, why)
 	}
 	if _, why := fitting(gpu, testPod(wants("example.com/gpu", "3"))); why != "Insufficient example.com/gpu final=true" {
-		t.Errorf("more than the node has: %q", why)
+		t.Errorf("more than allocatable: %q", why)
 	}
 }

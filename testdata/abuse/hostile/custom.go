@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Definition is that of things.abuse.io, a custom kind in whose schema everything occurs that costs something for each
-// value.
+// Definition is the definition of things.abuse.io. Its schema has every feature that costs the server time or memory
+// for each value.
 const Definition = `{"metadata":{"name":"things.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced",` +
 	`"names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,` +
 	`"subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}},` +
@@ -35,15 +35,15 @@ const Definition = `{"metadata":{"name":"things.abuse.io"},"spec":{"group":"abus
 	`"x-kubernetes-validations":[{"rule":"self.all(k, self[k].size() < 90)"}]}` +
 	`}}}}}}]}}`
 
-// ThingsPath is where things are in a namespace.
+// ThingsPath returns the path of things in a namespace.
 func ThingsPath(namespace string) string {
 	return "/apis/abuse.io/v1/namespaces/" + namespace + "/things"
 }
 
-// DefinitionsPath is where definitions are.
+// DefinitionsPath is the path of custom resource definitions.
 const DefinitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// things are requests about custom objects.
+// things returns requests for custom objects.
 func things(namespace string) []Request {
 	path := ThingsPath(namespace)
 	thing := func(spec string) string {
@@ -80,7 +80,7 @@ func keyed(n int) string {
 	return strings.TrimSuffix(out.String(), ",")
 }
 
-// configurations are requests that create what makes other requests expensive, as dry runs.
+// configurations returns dry runs that create configurations which would make other requests expensive.
 func configurations() []Request {
 	const (
 		path     = DefinitionsPath + "?dryRun=All"

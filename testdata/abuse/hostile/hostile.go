@@ -1,5 +1,5 @@
-// Package hostile contains the most expensive requests for their length: each has cost an API server a gigabyte
-// or minutes.
+// Package hostile contains requests that are the most expensive for their size: each has cost an API server a gigabyte
+// of memory or minutes of CPU.
 package hostile
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Request is one of them, of at most 3 MiB.
+// Request is a hostile request with a body of at most 3 MiB.
 type Request struct{ Name, Method, Path, ContentType, Body string }
 
 const (
@@ -24,8 +24,8 @@ const (
 	review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
-// Requests returns one of every kind, about a ConfigMap, pods and things of a namespace, and about what the cluster is
-// configured with.
+// Requests returns one request of every kind, for a ConfigMap, pods and things in a namespace, and for definitions,
+// policies and webhooks.
 func Requests(namespace string) []Request {
 	ns := "/api/v1/namespaces/" + namespace
 	confs, conf, pods := ns+"/configmaps", ns+"/configmaps/target", ns+"/pods"
@@ -68,7 +68,7 @@ func Requests(namespace string) []Request {
 			list(`{"op":"add","path":"/metadata/finalizers/0","value":"a/b"}`, 9_990) + `]`},
 		{"copies", "PATCH", conf, jsonPatch, `[` + list(`{"op":"copy","from":"/data","path":"/data/k"}`, 9_990) + `]`},
 		{"long path", "PATCH", conf, jsonPatch, `[{"op":"add","path":"` + strings.Repeat("/a", 700_000) + `","value":1}]`},
-		// Not stored: the garbage collector would delete the ConfigMap, because these owners do not exist.
+		// A dry run: otherwise the garbage collector would delete the ConfigMap, because the owners do not exist.
 		{"merged lists", "PATCH", conf + "?dryRun=All", strategic, `{"metadata":{"ownerReferences":[` + uids(9_900) + `]}}`},
 		{"large text", "POST", confs, json, `{"metadata":{"generateName":"t-"},"data":{"k":"` +
 			strings.Repeat("x", 3_000_000) + `"}}`},
@@ -119,7 +119,7 @@ func laughs() string {
 	return out.String()
 }
 
-// field is field 2 of a protobuf message: the object of an envelope, the spec of a pod, its containers.
+// field encodes field 2 of a protobuf message: the object of an envelope, the spec of a pod, or its containers.
 func field(inner string) string {
 	return string(binary.AppendUvarint([]byte{2<<3 | 2}, uint64(len(inner)))) + inner
 }

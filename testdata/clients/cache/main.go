@@ -1,4 +1,4 @@
-// Cache runs controller-runtime's cache and client over every served kind, as operators do:
+// Cache tests controller-runtime's cache and client with every served kind, as operators use them:
 //
 //	cache KUBECONFIG
 //
@@ -24,7 +24,7 @@ import (
 	"monopod/testdata/clients/samples"
 )
 
-// syncTime limits everything.
+// syncTime is the timeout of the whole program.
 const syncTime = 90 * time.Second
 
 func main() {
@@ -43,7 +43,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	cfg.QPS = -1 // the server has to keep up
+	cfg.QPS = -1 // no client-side rate limit
 	kinds, err := samples.Served(cfg)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func run() error {
 	return <-ended
 }
 
-// follow writes an object and waits until the cache has it in every form.
+// follow creates an object, waits until the cache has it in every form, and deletes it.
 func follow(ctx context.Context, c cache.Cache, writer client.Client, kind samples.Sample) error {
 	want := kind.Object("cached")
 	gvk := want.GroupVersionKind()
@@ -90,17 +90,18 @@ func follow(ctx context.Context, c cache.Cache, writer client.Client, kind sampl
 			select {
 			case <-time.After(5 * time.Millisecond):
 			case <-ctx.Done():
-				return fmt.Errorf("the cache never showed it as a %T", form)
+				return fmt.Errorf("the cache does not contain the object as %T: timeout", form)
 			}
 		}
 		if form.GetUID() != want.GetUID() {
-			return fmt.Errorf("the cache shows a %T of UID %s, not %s", form, form.GetUID(), want.GetUID())
+			return fmt.Errorf("the cache contains a %T with UID %s, want %s", form, form.GetUID(), want.GetUID())
 		}
 	}
 	return writer.Delete(ctx, want)
 }
 
-// formsOf returns an empty typed object, if client-go has its type, an unstructured one and a metadata-only one.
+// formsOf returns empty objects of a kind: a typed one if client-go has the type, an unstructured and a metadata-only
+// one.
 func formsOf(gvk schema.GroupVersionKind) ([]client.Object, error) {
 	loose, meta := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
 	loose.SetGroupVersionKind(gvk)

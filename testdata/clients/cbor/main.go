@@ -1,5 +1,5 @@
-// Cbor uses client-go's dynamic client, which speaks CBOR if its feature gates say so: it writes, applies, reads, lists and watches a
-// ConfigMap, and prints what was sent and received.
+// Cbor uses client-go's dynamic client, which sends CBOR if client-go's feature gates enable it. It creates, applies,
+// reads, lists and watches a ConfigMap, and prints the content types of requests and responses.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// printed prints the content types of each exchange.
+// printed is a transport that prints the content types of each request and response.
 type printed struct{ http.RoundTripper }
 
 func (p printed) RoundTrip(r *http.Request) (*http.Response, error) {

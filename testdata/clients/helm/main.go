@@ -1,4 +1,4 @@
-// Helm uses Helm 4's Go library to do to one release what the program helm does:
+// Helm manages one release with Helm 4's Go library, as the program helm does:
 //
 //	helm install NAME CHART [KEY=VALUE...]
 //	helm upgrade NAME CHART [KEY=VALUE...]
@@ -6,8 +6,8 @@
 //	helm uninstall NAME
 //	helm status NAME
 //
-// It uses $KUBECONFIG and the namespace default, applies on the server as Helm 4 does, and waits until
-// everything is ready. A rollback also reverts changes by others.
+// It uses $KUBECONFIG, the namespace default and server-side apply, and waits until all objects are ready. A rollback
+// also reverts fields that other managers have changed.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// waitTime limits the wait until everything is ready or gone.
+// waitTime is the timeout until all objects are ready or deleted.
 const waitTime = time.Minute
 
 const namespace = "default"
@@ -80,7 +80,7 @@ func run(args []string) error {
 	return fmt.Errorf("%s is not known", verb)
 }
 
-// values reads KEY=VALUE as --set does: a.b=c is a nested value.
+// values parses KEY=VALUE as --set does: a.b=c is a nested value.
 func values(pairs []string) (map[string]any, error) {
 	return strvals.Parse(strings.Join(pairs, ","))
 }

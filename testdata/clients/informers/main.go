@@ -1,11 +1,11 @@
-// Informers is a client of monopod like external controllers: client-go's shared informers with their defaults,
-// typed (in JSON and protobuf), dynamic and metadata-only, over every served kind.
+// Informers tests client-go's shared informers with every served kind, as external controllers use them: typed (in JSON
+// and protobuf), dynamic and metadata-only.
 //
 //	informers KUBECONFIG BACK
 //
-// It waits until every informer has its first list, writes one object of each kind and waits for the events of
-// its creation, change and deletion. Then it prints "again" and waits for the file BACK, which means that the
-// server was restarted. It repeats the same with the same informers, and prints "done".
+// It waits until every informer has synced, then creates, changes and deletes one object of each kind, and waits for
+// the events of all informers. Then it prints "again" and waits for the file BACK, which the caller creates after a
+// restart of the server. It repeats the round with the same informers, and prints "done".
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// roundTime limits one round over all kinds.
+// roundTime is the timeout of one round over all kinds.
 const roundTime = 90 * time.Second
 
 func main() {
@@ -79,13 +79,14 @@ func run() error {
 	return nil
 }
 
-// configOf reads the kubeconfig at path. The server may restart on another port, which is then in the same file.
+// configOf reads the kubeconfig at path. Each connection reads the file again, because a restarted server may have
+// another port.
 func configOf(path string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, err
 	}
-	cfg.QPS = -1 // the server has to keep up
+	cfg.QPS = -1 // no client-side rate limit
 	cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		now, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
@@ -100,8 +101,8 @@ func configOf(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// start creates four informers for each kind and waits for their first lists. Definitions of custom resources, which
-// client-go has no types for, have two.
+// start creates four informers for each kind and waits until they have synced. Kinds without types in client-go have
+// two informers.
 func start(ctx context.Context, cfg *rest.Config, kinds []samples.Sample) (watched, error) {
 	typed, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// asProtobuf returns cfg as Kubernetes' own components set it.
+// asProtobuf returns a copy of cfg that prefers protobuf, as Kubernetes' components do.
 func asProtobuf(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = runtime.ContentTypeProtobuf
@@ -19,7 +19,7 @@ func asProtobuf(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// speakProtobuf writes objects and options in protobuf and checks the results.
+// speakProtobuf sends objects and options in protobuf and checks the results.
 func speakProtobuf(ctx context.Context, cfg *rest.Config) error {
 	c, err := kubernetes.NewForConfig(asProtobuf(cfg))
 	if err != nil {
@@ -35,7 +35,7 @@ func speakProtobuf(ctx context.Context, cfg *rest.Config) error {
 		return err
 	}
 	pod.Spec.Containers[0].Image = "j"
-	pod.ResourceVersion = "" // the scheduler writes, too
+	pod.ResourceVersion = "" // the scheduler may have changed the pod
 	if _, err := pods.Update(ctx, pod, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func speakProtobuf(ctx context.Context, cfg *rest.Config) error {
 		return err
 	}
 	if len(list.Items) != 1 || list.Items[0].Spec.Containers[0].Image != "j" {
-		return fmt.Errorf("the server has %v", list.Items)
+		return fmt.Errorf("the server lists %v, want one pod with the image j", list.Items)
 	}
 	return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 }

@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// note is one event of an informer: what happened to an object, with the label that marks a change.
+// note is one event of an informer: its type, the name of the object, and the value of the label "changed".
 type note struct {
 	what, name, label string
 }
 
-// eye is one informer and its events.
+// eye is one informer with its received events.
 type eye struct {
 	samples.Sample
 	how      string // typed, dynamic, metadata
@@ -27,7 +27,7 @@ type eye struct {
 	notes    chan note
 }
 
-// watched are all informers.
+// watched is the list of all informers.
 type watched []*eye
 
 const (
@@ -65,7 +65,7 @@ func (e *eye) await(ctx context.Context, want note) error {
 				return nil
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("the %s informer of %s never showed %+v", e.how, e.GVR.Resource, want)
+			return fmt.Errorf("the %s informer of %s did not receive %+v: timeout", e.how, e.GVR.Resource, want)
 		}
 	}
 }
@@ -75,13 +75,13 @@ func (w watched) synced(ctx context.Context) error {
 	defer cancel()
 	for _, e := range w {
 		if !cache.WaitForCacheSync(ctx.Done(), e.informer.HasSynced) {
-			return fmt.Errorf("the %s informer of %s has no first list", e.how, e.GVR.Resource)
+			return fmt.Errorf("the %s informer of %s has not synced: timeout", e.how, e.GVR.Resource)
 		}
 	}
 	return nil
 }
 
-// round writes an object of each kind, changes and deletes it, and waits until every informer has seen that.
+// round creates, changes and deletes an object of each kind. After each step it waits for the events of all informers.
 func (w watched) round(ctx context.Context, writer dynamic.Interface, kinds []samples.Sample, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
@@ -123,7 +123,7 @@ func (w watched) round(ctx context.Context, writer dynamic.Interface, kinds []sa
 	return nil
 }
 
-// retried retries until a server that was just started accepts it.
+// retried calls do until it succeeds, because a server that has just started may reject it.
 func retried(ctx context.Context, do func() error) error {
 	for {
 		err := do()

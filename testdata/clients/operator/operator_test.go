@@ -1,5 +1,5 @@
-// Package operator_test is the test suite of an operator, written as kubebuilder's documentation shows it: nothing in
-// it knows monopod. KUBEBUILDER_ASSETS names the control plane's programs.
+// Package operator_test is the test suite of an operator, written as in kubebuilder's documentation. It does not depend
+// on monopod: KUBEBUILDER_ASSETS is the folder of the control plane's programs.
 package operator_test
 
 import (
@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// bound limits every wait of the suite.
+// bound is the timeout of each test.
 const bound = 10 * time.Minute
 
 var (
@@ -61,7 +61,7 @@ func environment() *envtest.Environment {
 	}
 }
 
-// definition is what controller-gen writes for a kind with a required field and a status.
+// definition returns the definition that controller-gen generates for a kind with a required field and a status.
 func definition() *apiextensionsv1.CustomResourceDefinition {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	return &apiextensionsv1.CustomResourceDefinition{
@@ -108,7 +108,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// reconciler writes what a Greeting says into its status, and a ConfigMap that it owns.
+// reconciler writes the text of a Greeting into its status and into a ConfigMap that the Greeting owns.
 type reconciler struct{ client.Client }
 
 func (r reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -157,7 +157,7 @@ func TestAManagerReconcilesACustomKind(t *testing.T) {
 	for said := ""; said != "Hello World"; said, _, _ = unstructured.NestedString(g.Object, "status", "said") {
 		select {
 		case <-ctx.Done():
-			t.Fatal("the status never arrived")
+			t.Fatal("the reconciler did not write the status: timeout")
 		case <-time.After(5 * time.Millisecond):
 		}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(g), g); err != nil {
@@ -183,8 +183,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 	}
 }
 
-// TestNothingElseActs: no controller completes a Namespace's deletion, gives it an account or makes Pods of a
-// Deployment, and a Pod needs no account.
+// TestNothingElseActs tests that no controllers and no node run: a namespace gets no service account and remains
+// terminating, and a pod is not scheduled. A pod does not need a service account.
 func TestNothingElseActs(t *testing.T) {
 	ctx, c := within(t), newClient(t, cfg)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}}
@@ -215,7 +215,7 @@ func TestNothingElseActs(t *testing.T) {
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{Namespace: "quiet", Name: "late"}
 	if err := c.Create(ctx, pod); !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		t.Errorf("a pod in it: %v", err)
+		t.Errorf("creation of a pod in the terminating namespace: %v", err)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// BenchmarkStart is the time from Start, with a definition to install, to a usable API.
+// BenchmarkStart measures Start with one definition, until the API is usable.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		e := environment()

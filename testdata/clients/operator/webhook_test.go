@@ -21,10 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// checked is the label of Greetings that the webhooks see.
+// checked is the label that the webhooks select.
 const checked = "checked"
 
-// webhooks are the configurations that controller-gen writes; envtest replaces the Service by a URL and adds the CA.
+// webhooks returns the configurations that controller-gen generates. envtest replaces the Service by a URL and adds the
+// CA.
 func webhooks() envtest.WebhookInstallOptions {
 	service := func(path string) admissionv1.WebhookClientConfig {
 		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook",
@@ -60,7 +61,7 @@ func decode(req admission.Request) (*unstructured.Unstructured, string, error) {
 	return g, name, err
 }
 
-// mutate completes a Greeting without a name.
+// mutate adds a name to a Greeting without one.
 func mutate(_ context.Context, req admission.Request) admission.Response {
 	g, name, err := decode(req)
 	if err != nil {
@@ -79,7 +80,7 @@ func mutate(_ context.Context, req admission.Request) admission.Response {
 	return admission.PatchResponseFromRaw(req.Object.Raw, changed)
 }
 
-// validate refuses to greet shouting people.
+// validate denies names in upper case.
 func validate(_ context.Context, req admission.Request) admission.Response {
 	_, name, err := decode(req)
 	if err != nil {
@@ -108,7 +109,7 @@ func TestWebhooks(t *testing.T) {
 	away.SetLabels(map[string]string{checked: "yes"})
 	if err := c.Create(ctx, away); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(),
 		`failed calling webhook "mutate.samples.example.com"`) {
-		t.Errorf("while the webhooks are away: %v", err)
+		t.Errorf("before the webhook server started: %v", err)
 	}
 
 	running, stop := context.WithCancel(ctx)
@@ -123,7 +124,7 @@ func TestWebhooks(t *testing.T) {
 	for hooks.StartedChecker()(nil) != nil {
 		select {
 		case <-ctx.Done():
-			t.Fatal("the webhook server never started")
+			t.Fatal("the webhook server did not start: timeout")
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -1,4 +1,4 @@
-// Package samples contains an object of every kind that monopod serves, for clients that handle all of them.
+// Package samples contains an object of every kind that monopod serves, for the test clients.
 package samples
 
 import (
@@ -19,15 +19,15 @@ import (
 //go:embed samples.yaml
 var objects []byte
 
-// Sample is one kind that can be listed and watched, with an object to write.
+// Sample is a kind that can be listed and watched, with an object of the kind.
 type Sample struct {
 	GVR        schema.GroupVersionResource
 	Namespaced bool
 	object     *unstructured.Unstructured
 }
 
-// Object returns a new object of the kind, in the namespace default. Its name begins with prefix and differs
-// between kinds that share objects.
+// Object returns a new object of the kind, in the namespace default if the kind is namespaced. The name depends on
+// prefix and differs between versions of a kind.
 func (s Sample) Object(prefix string) *unstructured.Unstructured {
 	o := s.object.DeepCopy()
 	o.SetName(s.Name(prefix))
@@ -49,7 +49,7 @@ func (s Sample) Object(prefix string) *unstructured.Unstructured {
 	return o
 }
 
-// Name is the name of Object.
+// Name returns the name of Object.
 func (s Sample) Name(prefix string) string {
 	if s.definition() {
 		return prefix + ".sampled.example.com"
@@ -57,7 +57,7 @@ func (s Sample) Name(prefix string) string {
 	if s.apiService() {
 		return "v1." + prefix + ".aggregated.example.com"
 	}
-	if s.GVR.Resource == "ipaddresses" { // whose names are the addresses
+	if s.GVR.Resource == "ipaddresses" { // the name is the address
 		var sum byte
 		for _, b := range []byte(prefix) {
 			sum = sum*31 + b
@@ -68,20 +68,20 @@ func (s Sample) Name(prefix string) string {
 	return strings.TrimSuffix(prefix+"-"+s.GVR.Version+"-"+group, "-")
 }
 
-// definition reports whether the kind is that of custom kinds' definitions, whose names are those of the kinds.
+// definition reports whether the kind is CustomResourceDefinition, whose names must be PLURAL.GROUP.
 func (s Sample) definition() bool { return s.GVR.Resource == "customresourcedefinitions" }
 
-// apiService reports whether the kind is that of API services, whose names are those of the versions that they serve.
+// apiService reports whether the kind is APIService, whose names must be VERSION.GROUP.
 func (s Sample) apiService() bool { return s.GVR.Resource == "apiservices" }
 
-// InClientGo reports whether client-go has types and informers for the kinds of a group; definitions of custom resources
-// and API services have clients of their own.
+// InClientGo reports whether client-go has types and informers for the kinds of a group. CustomResourceDefinition and
+// APIService have their own clients.
 func InClientGo(group string) bool {
 	return group != "apiextensions.k8s.io" && group != "apiregistration.k8s.io"
 }
 
-// Served returns the samples of the served kinds. A kind without a sample is an error, and so is a sample of a
-// kind that is not served.
+// Served returns the samples of the served kinds. It fails if a served kind has no sample, or if the kind of a sample
+// is not served.
 func Served(cfg *rest.Config) ([]Sample, error) {
 	known, err := parse()
 	if err != nil {
@@ -107,14 +107,14 @@ func Served(cfg *rest.Config) ([]Sample, error) {
 			}
 			object, ok := known[gv.WithKind(r.Kind)]
 			if !ok {
-				return nil, fmt.Errorf("%s of %s is served, but samples.yaml has none", r.Kind, gv)
+				return nil, fmt.Errorf("samples.yaml has no object of the served kind %s of %s", r.Kind, gv)
 			}
 			delete(known, gv.WithKind(r.Kind))
 			all = append(all, Sample{gv.WithResource(r.Name), r.Namespaced, object})
 		}
 	}
 	for gvk := range known {
-		err = errors.Join(err, fmt.Errorf("%s is not served", gvk))
+		err = errors.Join(err, fmt.Errorf("samples.yaml: kind %s is not served", gvk))
 	}
 	return all, err
 }

@@ -1,5 +1,5 @@
-// Signer issues the certificates of pods for one signer, as controllers outside of Kubernetes do, and denies the requests
-// whose user annotations say so. `signer NAME` runs until it is killed; `signer -verify FILE` checks a credential bundle.
+// Signer issues certificates of pods for one signer name, as external signers do. It denies requests with the user
+// annotation example.com/deny. `signer NAME` runs until it is killed; `signer -verify FILE` checks a credential bundle.
 package main
 
 import (
@@ -73,7 +73,7 @@ func sign(ctx context.Context, name string) error {
 	return nil
 }
 
-// answer writes the status of a request.
+// answer sets the status of a request: denied, or issued.
 func answer(r *certificatesv1.PodCertificateRequest, authority *x509.Certificate, key *ecdsa.PrivateKey) error {
 	if why := r.Spec.UnverifiedUserAnnotations["example.com/deny"]; why != "" {
 		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied,

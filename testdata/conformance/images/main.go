@@ -1,7 +1,7 @@
-// Command images writes an archive of stand-ins for the images that Kubernetes' end-to-end tests run, for a machine
-// that reaches no registry: all programs of the tests in one Debian root file system, and BusyBox.
+// Command images writes an archive of replacements for the images of Kubernetes' end-to-end tests, for a machine
+// without access to a registry: all programs of the tests in one Debian root file system, and BusyBox.
 //
-// With arguments NAME=PROGRAM it writes images of these programs instead, each with that root file system if there is one.
+// With arguments NAME=PROGRAM it writes images of these programs instead, each with the root file system, if any.
 package main
 
 import (
@@ -95,7 +95,7 @@ func all(rootfs, sources string) ([]oci.Image, error) {
 			return nil, err
 		}
 		files := append(slices.Clone(busybox), oci.File{Path: "data.json", Mode: 0o644, Data: data},
-			oci.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}) // a test looks for it
+			oci.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}) // a test expects it
 		add(files, tests+kind+":1.8", oci.Image{Cmd: []string{"httpd", "-f", "-h", "/"}})
 	}
 	for _, version := range []string{"1.27.0-2", "1.28.0-2"} {
@@ -107,14 +107,14 @@ func all(rootfs, sources string) ([]oci.Image, error) {
 	add(debian, tests+"ipc-utils:1.4", oci.Image{Cmd: []string{"bash"}})
 	add(debian, tests+"sample-apiserver:1.29.2", oci.Image{Entrypoint: []string{"/kube-sample-apiserver"}})
 	add(debian, repository+"etcd:3.7.0-0", oci.Image{Cmd: []string{"etcd"}})
-	for _, tag := range []string{"1.37.0-2", "1.36.1-1"} { // the second one is that of the mock CSI driver
+	for _, tag := range []string{"1.37.0-2", "1.36.1-1"} { // the mock CSI driver uses the second one
 		add(busybox, tests+"busybox:"+tag, oci.Image{Cmd: []string{"sh"}})
 	}
 	add(busybox, tests+"nonroot:1.5", oci.Image{User: "1234", Cmd: []string{"sh"}})
 	return images, nil
 }
 
-// folder returns the files below a folder, without documents and what a package manager needs.
+// folder returns the files of a root file system, without documentation and the package manager's data.
 func folder(root string) ([]oci.File, error) {
 	var files []oci.File
 	skip := map[string]bool{"var/cache/apt": true, "var/lib/apt": true, "usr/share/doc": true, "usr/share/man": true,
@@ -155,8 +155,8 @@ func folder(root string) ([]oci.File, error) {
 	return files, err
 }
 
-// busyBox returns the files of a BusyBox. Its shell is a static Bash: Debian's BusyBox drops variables whose names are
-// none in a shell, which the tests look for.
+// busyBox returns the files of a BusyBox image. Its shell is a static Bash: Debian's BusyBox shell drops environment
+// variables whose names are not valid in a shell, but tests expect them.
 func busyBox() ([]oci.File, error) {
 	program, err := os.ReadFile("/bin/busybox")
 	shell, err2 := os.ReadFile("/bin/bash-static")

@@ -1,5 +1,4 @@
-// Package plugin is a device plugin for tests: it implements the device plugin API (v1beta1) over Unix sockets,
-// like those of real devices.
+// Package plugin is a device plugin for tests. It implements the device plugin API (v1beta1) over Unix sockets.
 package plugin
 
 import (
@@ -21,23 +20,23 @@ import (
 	"monopod/testdata/deviceplugin/sockets"
 )
 
-// Config of a Plugin. Dir, Name, Resource and Devices are required.
+// Config configures a Plugin. Dir, Name, Resource and Devices are required.
 type Config struct {
-	Dir      string // of the sockets
-	Name     string // of its socket in Dir
+	Dir      string // folder of the sockets
+	Name     string // name of the plugin's socket in Dir
 	Resource string
 	Devices  []*api.Device
-	// Watched plugins do not register: the node finds them in the folder Dir.
+	// Watched: the plugin does not register, but the node finds its socket in Dir.
 	Watched bool
 	Options *api.DevicePluginOptions
-	// Mount is a folder of the machine that is mounted at /testdev in containers; empty: none.
+	// Mount is a folder on the host that containers get at /testdev; empty: none.
 	Mount string
 	CDI   string // prefix of the names of CDI devices; empty: none
 	// Prefer answers GetPreferredAllocation.
 	Prefer func(*api.ContainerPreferredAllocationRequest) []string
 	// Refuse is the error of Allocate and PreStartContainer; nil: none.
 	Refuse func(call string, ids []string) error
-	// Listen and Dial are for Unix sockets; nil: the machine's.
+	// Listen and Dial open Unix sockets; nil: those of the host.
 	Listen func(path string) (net.Listener, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
 }
@@ -48,7 +47,7 @@ type Plugin struct {
 	reg.UnimplementedRegistrationServer
 	cfg Config
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards devices, news and calls
 	devices      []*api.Device
 	news         chan struct{} // closed and replaced when devices change
 	calls        []string
@@ -69,7 +68,7 @@ func New(cfg Config) *Plugin {
 		registration: make(chan *reg.RegistrationStatus, 9)}
 }
 
-// Devices returns healthy devices with the IDs.
+// Devices returns healthy devices with these IDs.
 func Devices(ids ...string) []*api.Device {
 	var out []*api.Device
 	for _, id := range ids {
@@ -78,7 +77,7 @@ func Devices(ids ...string) []*api.Device {
 	return out
 }
 
-// At sets a device's NUMA nodes.
+// At returns a healthy device on these NUMA nodes.
 func At(id string, nodes ...int64) *api.Device {
 	d := &api.Device{ID: id, Health: api.Healthy, Topology: &api.TopologyInfo{}}
 	for _, n := range nodes {
@@ -87,7 +86,7 @@ func At(id string, nodes ...int64) *api.Device {
 	return d
 }
 
-// Socket is the path of its socket.
+// Socket returns the path of the plugin's socket.
 func (p *Plugin) Socket() string { return filepath.Join(p.cfg.Dir, p.cfg.Name) }
 
 // Serve listens and registers, and serves until ctx ends.
@@ -113,14 +112,14 @@ func (p *Plugin) Serve(ctx context.Context) error {
 	return errors.Join(err, <-served)
 }
 
-// Register registers the plugin, which is serving, with the node.
+// Register registers the plugin with the node. The plugin must be serving.
 func (p *Plugin) Register(ctx context.Context) error {
 	return p.RegisterAs(ctx, &api.RegisterRequest{
 		Version: api.Version, Endpoint: p.cfg.Name, ResourceName: p.cfg.Resource, Options: p.cfg.Options,
 	})
 }
 
-// RegisterAs sends the request.
+// RegisterAs sends a registration request to the node.
 func (p *Plugin) RegisterAs(ctx context.Context, req *api.RegisterRequest) error {
 	conn, err := grpc.NewClient("passthrough:///kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -145,7 +144,7 @@ func (p *Plugin) Set(devices []*api.Device) {
 	p.news = make(chan struct{})
 }
 
-// Calls returns the calls so far, one per line: name and IDs.
+// Calls returns the calls so far: "METHOD ID,ID".
 func (p *Plugin) Calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +201,8 @@ func (p *Plugin) GetPreferredAllocation(_ context.Context,
 	return out, nil
 }
 
-// Allocate implements the API: containers get TESTDEV with the ids, /dev/testdev,
-// an annotation, and the mount.
+// Allocate implements the API. Containers get the variable TESTDEV with the IDs, /dev/testdev, an annotation, the mount
+// and the CDI devices.
 func (p *Plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.AllocateResponse, error) {
 	out := &api.AllocateResponse{}
 	for _, c := range req.ContainerRequests {
@@ -247,6 +246,6 @@ func (p *Plugin) NotifyRegistrationStatus(_ context.Context,
 	case p.registration <- s:
 		return &reg.RegistrationStatusResponse{}, nil
 	default:
-		return nil, fmt.Errorf("registration too often: %v", s)
+		return nil, fmt.Errorf("too many registrations: %v", s)
 	}
 }

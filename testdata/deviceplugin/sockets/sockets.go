@@ -1,5 +1,4 @@
-// Package sockets has the Unix sockets of device plugins and DRA drivers for tests: those of the machine, and others in
-// memory.
+// Package sockets opens the Unix sockets of device plugins and DRA drivers for tests, on the host or in memory.
 package sockets
 
 import (
@@ -13,8 +12,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// Replace listens at path with listen, or on the machine if it is nil. It removes the socket that an earlier process
-// left.
+// Replace listens at path with listen, or on the host if listen is nil. It first removes the socket of an earlier
+// process.
 func Replace(path string, listen func(path string) (net.Listener, error)) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -25,7 +24,7 @@ func Replace(path string, listen func(path string) (net.Listener, error)) (net.L
 	return listen(path)
 }
 
-// Memory is Unix sockets in memory, for synctest bubbles. The zero value has none.
+// Memory is a set of Unix sockets in memory, for synctest bubbles. The zero value is empty.
 type Memory struct {
 	paths sync.Map // path → *bufconn.Listener
 }

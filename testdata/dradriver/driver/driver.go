@@ -1,5 +1,5 @@
-// Package driver is a DRA driver for tests: it implements the DRA plugin API (v1 or v1beta1) over a Unix socket that
-// the node finds, like those of real devices.
+// Package driver is a DRA driver for tests. It implements the DRA plugin API (v1 or v1beta1) over a Unix socket in the
+// folder that the node watches.
 package driver
 
 import (
@@ -22,28 +22,28 @@ import (
 	"monopod/testdata/deviceplugin/sockets"
 )
 
-// Config of a Driver. Dir and Name are required.
+// Config configures a Driver. Dir and Name are required.
 type Config struct {
-	Dir  string // of the socket: the folder that the node watches
-	Name string // of the driver
-	// Devices returns the pool and the devices that a claim was given.
+	Dir  string // folder of the socket, which the node watches
+	Name string // name of the driver
+	// Devices returns the pool and the allocated devices of a claim.
 	Devices func(ctx context.Context, namespace, claim string) (pool string, devices []Device, err error)
 	// CDI is the folder for CDI specifications; empty: devices have no CDI names.
 	CDI string
-	// Old: it serves v1beta1 only.
+	// Old: the driver serves only v1beta1.
 	Old bool
-	// Health are reports of the health of devices, the first of which is sent at once; nil: the driver reports none.
+	// Health sends reports of the devices' health, the first one at once; nil: the driver reports no health.
 	Health <-chan []*health.DeviceHealth
-	// Refuse is the error of a call for a claim; nil: none.
+	// Refuse returns the error of a call for a claim; nil: no errors.
 	Refuse func(call, claim string) error
-	// Listen is for Unix sockets; nil: the machine's.
+	// Listen opens the Unix socket; nil: on the host.
 	Listen func(path string) (net.Listener, error)
 }
 
-// Device is a device for a request.
+// Device is a device that was allocated for a request.
 type Device struct{ Request, Name string }
 
-// Driver serves devices.
+// Driver serves the DRA plugin API.
 type Driver struct {
 	v1.UnimplementedDRAPluginServer
 	reg.UnimplementedRegistrationServer
@@ -59,7 +59,7 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg}
 }
 
-// Socket is the path of its socket.
+// Socket returns the path of the driver's socket.
 func (d *Driver) Socket() string { return filepath.Join(d.cfg.Dir, d.cfg.Name+".sock") }
 
 // Serve serves until ctx ends.
@@ -89,7 +89,7 @@ func (d *Driver) Serve(ctx context.Context) error {
 	return err
 }
 
-// Versions are the services that it registers.
+// Versions returns the names of the services that the driver registers.
 func (d *Driver) Versions() []string {
 	if d.cfg.Old {
 		return []string{v1beta1.DRAPluginService}
@@ -150,7 +150,7 @@ func (d *Driver) called(call string, c *v1.Claim) error {
 	return nil
 }
 
-// NodePrepareResources implements the API: containers get TESTDRA_ and the device's name, and /dev/ and that name.
+// NodePrepareResources implements the API. For each device, containers get a variable TESTDRA_NAME and /dev/NAME.
 func (d *Driver) NodePrepareResources(ctx context.Context,
 	req *v1.NodePrepareResourcesRequest) (*v1.NodePrepareResourcesResponse, error) {
 	out := &v1.NodePrepareResourcesResponse{Claims: map[string]*v1.NodePrepareResourceResponse{}}

@@ -38,7 +38,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// newScheme knows the kinds that definitions are of.
+// newScheme returns a scheme with all kinds that have definitions.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -57,7 +57,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// kindsByName are the kinds of each definition, sorted.
+// kindsByName returns the sorted kinds of each definition.
 func kindsByName() map[string][]metav1.GroupVersionKind {
 	kinds := map[string][]metav1.GroupVersionKind{}
 	for gvk, typ := range newScheme().AllKnownTypes() {
@@ -74,7 +74,7 @@ func kindsByName() map[string][]metav1.GroupVersionKind {
 	return kinds
 }
 
-// modules are the versions of Kubernetes' modules that the file is made of.
+// modules returns the versions of the Kubernetes modules that contain the types.
 func modules() map[string]string {
 	versions := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {

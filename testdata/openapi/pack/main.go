@@ -1,8 +1,7 @@
 //go:build generated
 
-// Command pack writes the definitions that its sibling generated, the way an
-// API server publishes them, to one compressed file. See
-// monopod/apiserver/registry/definitions for its format.
+// Command pack writes the generated definitions, in the form in which an API server publishes them, to one compressed
+// file. See apiserver/registry/definitions for its format.
 package main
 
 import (
@@ -25,11 +24,11 @@ import (
 	"monopod/testdata/openapi/generated"
 )
 
-// definition is a line of the file: a schema as OpenAPI v3 and v2 have it.
+// definition is a line of the file: a schema in OpenAPI v3 and v2.
 type definition struct {
 	Name  string                    `json:"name"`
 	Kinds []metav1.GroupVersionKind `json:"kinds,omitempty"`
-	Refs  []string                  `json:"refs,omitempty"` // the definitions it mentions
+	Refs  []string                  `json:"refs,omitempty"` // the definitions to which it refers
 	V3    *spec.Schema              `json:"v3"`
 	V2    *spec.Schema              `json:"v2"`
 }
@@ -46,8 +45,7 @@ func main() {
 	}
 }
 
-// pack is the file: a line that says what it was made of, then a line for each
-// definition.
+// pack returns the content of the file: a line with the versions of the modules, then a line for each definition.
 func pack() ([]byte, error) {
 	lines, err := definitions()
 	if err != nil {
@@ -71,7 +69,7 @@ func pack() ([]byte, error) {
 	return w.EncodeAll([]byte(plain.String()), nil), nil
 }
 
-// definitions are those of every kind and what they mention, by name.
+// definitions returns the definitions of every kind and those to which they refer, sorted by name.
 func definitions() ([]definition, error) {
 	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef("#/" + name) })
 	names := reachable(all)
@@ -97,8 +95,7 @@ func definitions() ([]definition, error) {
 	return lines, nil
 }
 
-// reachable are the names of all definitions but those of unserved versions,
-// which stay only where others mention them.
+// reachable returns the sorted names of all definitions. It omits alpha versions to which no other definition refers.
 func reachable(all map[string]common.OpenAPIDefinition) []string {
 	seen := map[string]bool{}
 	var visit func(name string)
@@ -119,7 +116,7 @@ func reachable(all map[string]common.OpenAPIDefinition) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// extensions say of which kinds a definition is.
+// extensions returns the extension that lists the kinds of a definition.
 func extensions(kinds []metav1.GroupVersionKind) spec.Extensions {
 	if len(kinds) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Command containerd is containerd's daemon with the plugins that Monopod uses: CRI, the overlay and native
-// snapshotters, and runc. It has no NRI, no image verifiers, no traces and no other snapshotter.
+// Command containerd is the containerd daemon with only the plugins that Monopod uses: CRI, the overlay and native
+// snapshotters, and runc. It has no NRI, image verifiers or tracing, and no other snapshotters.
 package main
 
 import (

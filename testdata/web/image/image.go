@@ -9,14 +9,13 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// Name is the sample image's.
+// Name is the name of the sample image.
 const Name = "monopod.local/web:1"
 
-// Arch names an environment variable with the processor of images that are not for this machine, a GOARCH.
+// Arch is the name of an environment variable with the GOARCH of images for other machines.
 const Arch = "IMAGE_ARCH"
 
-// Write writes an archive that holds one image of that name: the program as its
-// entry point /web, and an empty /tmp.
+// Write writes an archive with one image: the program is its entry point /web, and /tmp is empty.
 func Write(w io.Writer, name string, program []byte) error {
 	return oci.Archive(w, oci.Image{
 		Ref: name,

@@ -14,7 +14,7 @@ import (
 	"monopod/testdata/web/image"
 )
 
-// TestWrite reads the archive back with another library, which verifies every digest.
+// TestWrite reads the archive with another library, which verifies every digest.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	var archive, again bytes.Buffer
@@ -24,7 +24,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(archive.Bytes(), again.Bytes()) {
-		t.Error("the same input gave two archives")
+		t.Error("two archives of the same input differ")
 	}
 
 	index, err := layout.ImageIndexFromPath(unpack(t, &archive))
@@ -36,7 +36,7 @@ func TestWrite(t *testing.T) {
 		t.Fatalf("index: %+v, %v", manifest, err)
 	}
 	if name := manifest.Manifests[0].Annotations["io.containerd.image.name"]; name != image.Name {
-		t.Errorf("named %q", name)
+		t.Errorf("the image has the name %q", name)
 	}
 	img, err := index.Image(manifest.Manifests[0].Digest)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Command pack creates the sample image from the built sample program:
+// Command pack writes the sample image of the built sample program:
 //
 //	CGO_ENABLED=0 go build -o bin/web ./testdata/web
 //	go run ./testdata/web/pack -program bin/web -o bin/web.tar
 //
-// IMAGE_ARCH is its processor, a GOARCH, if it is not this machine's.
+// IMAGE_ARCH is the GOARCH of the image if it is for another machine.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// pack renames a temporary file, so that a watched folder only contains complete files.
+// pack writes a temporary file and renames it, so that a watched folder contains only complete files.
 func pack(program, name, out string) error {
 	data, err := os.ReadFile(program)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// Plug runs serve until pull, or the end of the test. It returns when serve waits for calls, and pull when serve has
-// ended.
+// Plug runs serve until pull is called or the test ends. It returns when serve waits for calls; pull returns when serve
+// has ended.
 func Plug(t testing.TB, serve func(ctx context.Context) error) (pull func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
