@@ -228,10 +228,17 @@ func TestManyPodsAreBoundInOrderOfPriority(t *testing.T) {
 		synctest.Wait()
 		addNodes(api, "n") // the node has room for four pods
 		apitest.Settle(20 * time.Second)
+		bound := 0
 		for i := range 40 {
-			if at := nodeOf(api, fmt.Sprint("p", i)); at != "" && i%5 != 4 {
+			if nodeOf(api, fmt.Sprint("p", i)) == "" {
+				continue
+			}
+			if bound++; i%5 != 4 {
 				t.Errorf("a pod of priority %d was bound", i%5)
 			}
+		}
+		if bound != 4 {
+			t.Errorf("%d pods were bound, want 4", bound)
 		}
 	})
 }

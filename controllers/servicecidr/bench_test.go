@@ -44,8 +44,11 @@ func BenchmarkServices(b *testing.B) {
 					}
 				}
 				for runs {
-					if all, _, err := r.List(b.Context(), client.Selector{Resource: client.IPAddresses}); err != nil ||
-						len(all) == 1000 {
+					all, _, err := r.List(b.Context(), client.Selector{Resource: client.IPAddresses})
+					if err != nil {
+						b.Fatal(err)
+					}
+					if len(all) == 1000 {
 						break
 					}
 				}
