@@ -65,8 +65,10 @@ fi
 space=monopod-conformance
 data=$work/data
 pid=
+link=
 stop() {
 	trap - EXIT INT TERM
+	[ -z "$link" ] || rm "$link"
 	if [ -n "$pid" ]; then
 		kill "$pid" 2>/dev/null || true
 		wait "$pid" || true
@@ -86,6 +88,10 @@ ip -n "$space" link set eth0 up
 ip -n "$space" route add default via 10.77.0.1
 
 mkdir -p "$data/images"
+if [ ! -e /var/lib/kubelet ]; then # two tests of CSI drivers look there, on the machine
+	link=/var/lib/kubelet
+	ln -sfn "$data" $link
+fi
 ln -f "$work/images.tar" "$data/images/images.tar"
 [ -z "${IMAGES:-}" ] || cp "$IMAGES"/*.tar "$data/images/"
 nsenter --net="/run/netns/$space" bin/monopod serve --data-dir "$data" --listen 10.77.0.2:6443 --node-name conformance \
