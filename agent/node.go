@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -95,10 +94,10 @@ func NewNode(deps NodeDeps, cfg NodeConfig) *Node {
 	return n
 }
 
-// Find returns the node with the name, for streams to its pods.
+// Find returns the node for streams to its pods if it has the name, otherwise nil.
 func (n *Node) Find(name string) (client.Node, error) {
 	if name != n.cfg.Settings.NodeName {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
+		return nil, nil
 	}
 	if a := n.agent.Load(); a != nil {
 		return a, nil

@@ -3,6 +3,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/http/pprof"
@@ -48,8 +49,10 @@ type Config struct {
 	Authorizer auth.Authorizer
 	// Tokens issues service account tokens and publishes the key that verifies them; nil: disabled.
 	Tokens *token.Issuer
-	// Node returns the client of a node by its name; nil: this process runs no node.
+	// Node returns the node of this process if it has the name, otherwise nil; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
+	// Kubelets returns the TLS configuration for kubelets of other machines; nil: they are not called.
+	Kubelets func() (*tls.Config, error)
 	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods connect.PodNetwork
 	// Checks are the checks of /healthz, /livez and /readyz, in this order.
@@ -121,7 +124,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	gate := gate{limits, out.Fail}
 	remotes := remotes{cfg.Aggregator, out.Fail}
 	streams := connect.New(connect.Config{
-		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods,
+		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Kubelets: cfg.Kubelets,
+		Pods: cfg.Pods,
 		Stop: ctx, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	answers := virtual.New(virtual.Config{
@@ -139,7 +143,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}),
 		computed: computed{answers, out},
 		explain: &virtual.Explainer{
-			Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Connect: streams.Dial,
+			Registry: cfg.Registry, Guard: guard, Gate: limits, Node: streams.NodeNamed, Connect: streams.Dial,
 			Clock: cfg.Clock, Out: out,
 		},
 		health:   health.New(cfg.Checks, authenticated, cfg.Log),

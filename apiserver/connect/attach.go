@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -17,7 +16,7 @@ import (
 )
 
 // ServeSPDY is Serve for a client that uses SPDY. A stream whose Missed is nil can be proxied instead.
-func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to *url.URL) error {
+func (p Process) ServeSPDY(w http.ResponseWriter, r *http.Request, to target) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	streams, err := p.open(ctx, to)

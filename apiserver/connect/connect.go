@@ -20,7 +20,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +32,7 @@ import (
 const dialTime = 30 * time.Second
 
 // dial opens a SPDY connection with the given protocol to the runtime at to. It closes when ctx ends.
-func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
+func dial(ctx context.Context, to target, protocol string) (net.Conn, error) {
 	conn, err := dialHost(ctx, to)
 	if err != nil {
 		return nil, err
@@ -42,7 +41,7 @@ func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	req := &http.Request{Method: http.MethodPost, URL: to, Host: to.Host, Header: http.Header{
+	req := &http.Request{Method: http.MethodPost, URL: to.URL, Host: to.Host, Header: http.Header{
 		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
 		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
 		httpstream.HeaderProtocolVersion: {protocol},
@@ -69,11 +68,11 @@ func dial(ctx context.Context, to *url.URL, protocol string) (net.Conn, error) {
 	return b, nil
 }
 
-func dialHost(ctx context.Context, to *url.URL) (net.Conn, error) {
+func dialHost(ctx context.Context, to target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	if to.Scheme == "https" {
-		return (&tls.Dialer{}).DialContext(ctx, "tcp", to.Host)
+		return (&tls.Dialer{Config: to.tls}).DialContext(ctx, "tcp", to.Host)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.Host)
 }

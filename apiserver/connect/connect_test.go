@@ -103,13 +103,13 @@ func front(t *testing.T,
 	}, srv.URL
 }
 
-func parsed(t *testing.T, raw string) *url.URL {
+func parsed(t *testing.T, raw string) target {
 	t.Helper()
 	to, err := url.Parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return to
+	return target{URL: to}
 }
 
 func (p Process) exec(t *testing.T, s streaming.Server, cmd string) func(http.ResponseWriter, *http.Request) error {
@@ -224,7 +224,7 @@ func TestAttachReplaysEarlierOutput(t *testing.T) {
 		fmt.Fprint(out, "before")
 		fmt.Fprint(errs, "and wrong")
 	}}
-	serve := func(how func(http.ResponseWriter, *http.Request, *url.URL) error) func(http.ResponseWriter,
+	serve := func(how func(http.ResponseWriter, *http.Request, target) error) func(http.ResponseWriter,
 		*http.Request) error {
 		return func(w http.ResponseWriter, r *http.Request) error {
 			resp, err := s.GetAttach(&cri.AttachRequest{ContainerId: "c", Stdin: true, Stdout: true, Stderr: true})

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 
 	"go.uber.org/zap"
@@ -19,8 +20,10 @@ type Config struct {
 	Gate  Gate
 	// Fail sends the error of a request that was not proxied.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
-	// Node returns the client of a node by its name; nil: this process runs no node.
+	// Node returns the node of this process if it has the name, otherwise nil; nil: this process runs no node.
 	Node func(name string) (client.Node, error)
+	// Kubelets returns the TLS configuration for kubelets of other machines; nil: they are not called.
+	Kubelets func() (*tls.Config, error)
 	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods  PodNetwork
 	Stop  context.Context // streams end with it

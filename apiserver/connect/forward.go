@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"golang.org/x/net/websocket"
@@ -28,7 +27,7 @@ const (
 // Forward connects the WebSocket that r requests to the ports that the runtime serves at to. Without a tunnel each port
 // has two channels, for data and for errors; the first message of each is the port in two bytes, little-endian. If
 // Forward returns an error, nothing has been written to w.
-func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32) error {
+func Forward(w http.ResponseWriter, r *http.Request, to target, ports []int32) error {
 	protocol, err := Choose(r, []string{tunnelProtocol, "v4.channel.k8s.io", "v4.base64.channel.k8s.io",
 		"channel.k8s.io", "base64.channel.k8s.io"})
 	if err != nil {

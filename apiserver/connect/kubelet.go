@@ -117,10 +117,7 @@ func kubeletSubresources(path string) []string {
 
 // serveNode passes a request to the agent of a node.
 func (c *Connector) serveNode(w http.ResponseWriter, r *http.Request, name, path, rawPath string) error {
-	if c.Node == nil {
-		return apierrors.NewServiceUnavailable("no node runs in this process")
-	}
-	n, err := c.Node(name)
+	n, err := c.NodeNamed(r.Context(), name)
 	if err != nil {
 		return err
 	}

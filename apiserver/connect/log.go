@@ -36,7 +36,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	node, err := c.node(pod)
+	node, err := c.node(r.Context(), pod)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -50,7 +49,7 @@ type Process struct {
 
 // Serve connects the WebSocket that r requests to the process that the runtime serves at to, until one of them ends. If
 // Serve returns an error, nothing has been written to w.
-func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) error {
+func (p Process) Serve(w http.ResponseWriter, r *http.Request, to target) error {
 	protocol, err := Choose(r, processProtocols())
 	if err != nil {
 		return err
@@ -171,7 +170,7 @@ func (s *streams) inputs() map[byte]io.WriteCloser {
 }
 
 // open opens the streams, in client-go's order.
-func (p Process) open(ctx context.Context, to *url.URL) (*streams, error) {
+func (p Process) open(ctx context.Context, to target) (*streams, error) {
 	raw, err := dial(ctx, to, "v4.channel.k8s.io")
 	if err != nil {
 		return nil, err

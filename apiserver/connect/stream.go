@@ -53,7 +53,7 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	if err := complete(opts, pod); err != nil {
 		return err
 	}
-	node, err := c.node(pod)
+	node, err := c.node(r.Context(), pod)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,16 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	if err != nil {
 		return err
 	}
-	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, to, c.missed(opts, pod, node))
+	at := target{URL: to}
+	if n, ok := node.(remoteNode); ok {
+		at.tls = n.config()
+	}
+	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, at, c.missed(opts, pod, node))
 }
 
 // carry connects the client to the stream that the runtime serves. If both use SPDY it proxies the connection, unless
 // output from before an attach may have to be sent.
-func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL,
+func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to target,
 	missed func(context.Context, io.Writer, io.Writer)) (err error) {
 	var p Process
 	switch o := opts.(type) {
@@ -150,14 +154,11 @@ func (c *Connector) pod(ctx context.Context, ref client.Ref) (*corev1.Pod, error
 	return obj.(*corev1.Pod), nil
 }
 
-func (c *Connector) node(pod *corev1.Pod) (client.Node, error) {
+func (c *Connector) node(ctx context.Context, pod *corev1.Pod) (client.Node, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
-	if c.Node == nil {
-		return nil, apierrors.NewServiceUnavailable("no node runs in this process")
-	}
-	return c.Node(pod.Spec.NodeName)
+	return c.NodeNamed(ctx, pod.Spec.NodeName)
 }
 
 // streamOptions parses a stream's options in the query.
@@ -217,14 +218,14 @@ func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node c
 }
 
 // proxyStream proxies the upgraded connection to the runtime's URL.
-func (c *Connector) proxyStream(to *url.URL) http.Handler {
+func (c *Connector) proxyStream(to target) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL = to
+			p.Out.URL = to.URL
 			p.Out.Host = to.Host
-			p.Out.Header.Del("Authorization")
+			removeCredentials(p.Out.Header)
 		},
-		FlushInterval: -1,
+		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: to.tls}, FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			c.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from the runtime: %w", err)))
 		},

@@ -249,7 +249,7 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 		token.Bootstrap(a.Registry, clock.RealClock{}))
 	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
 	cfg.Aggregator = a.aggregator
-	cfg.Tokens = a.tokens
+	cfg.Tokens, cfg.Kubelets = a.tokens, a.Access.Kubelets
 	cfg.Admin.Access, cfg.Admin.Snapshot, cfg.Admin.SignIn = a.Access, a.State.Save, a.Access.Token
 	cfg.Profiling, cfg.Limits = a.cfg.Profiling, a.cfg.Limits
 	cfg.Audit, cfg.Log = log, a.cfg.Log.Named("apiserver")

@@ -33,14 +33,14 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Explainer serves why.Path. It reads everything with the rights of the caller. All fields but Node and Connect are
+// Explainer serves why.Path. It reads everything with the rights of the caller. All fields but Connect are
 // required.
 type Explainer struct {
 	Registry *registry.Registry
 	Guard    *access.Guard
 	Gate     *flow.Gate
-	// Node returns the client of a node by its name; nil: this process runs no node.
-	Node func(name string) (client.Node, error)
+	// Node returns the client of a node by its name.
+	Node func(ctx context.Context, name string) (client.Node, error)
 	// Connect opens a connection to an address of a pod; nil: no connections are tried.
 	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock   clock.PassiveClock
@@ -245,10 +245,7 @@ func (p userReader) Log(ctx context.Context, pod *corev1.Pod, container string, 
 	if err := p.may(ctx, "get", ref); err != nil {
 		return "", err
 	}
-	if p.Node == nil {
-		return "", apierrors.NewServiceUnavailable("this process runs no node")
-	}
-	node, err := p.Node(pod.Spec.NodeName)
+	node, err := p.Node(ctx, pod.Spec.NodeName)
 	if err != nil {
 		return "", err
 	}

@@ -109,13 +109,25 @@ func (a *Entry) sign(next *credentials, now time.Time) error {
 
 // FrontProxy returns the client certificate that identifies this server to aggregated API servers. It is stored in
 // front-proxy-client.
-func (a *Entry) FrontProxy() (*tls.Certificate, error) {
-	pair, err := a.authority.KeepClient(a.pki(auth.FrontProxy.Name), a.cfg.Clock.Now(), auth.FrontProxy)
+func (a *Entry) FrontProxy() (*tls.Certificate, error) { return a.client(auth.FrontProxy) }
+
+// Kubelets returns the TLS configuration for kubelets of other machines: the client certificate, which is stored in
+// kube-apiserver-kubelet-client, and the authority that must have signed the kubelet's certificate.
+func (a *Entry) Kubelets() (*tls.Config, error) {
+	cert, err := a.client(auth.KubeletClient)
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	return &loaded, err
+	return &tls.Config{Certificates: []tls.Certificate{*cert}, RootCAs: a.authority.Pool()}, nil
+}
+
+// client returns a client certificate of this server, which it creates if it is missing.
+func (a *Entry) client(user auth.User) (*tls.Certificate, error) {
+	pair, err := a.authority.KeepClient(a.pki(user.Name), a.cfg.Clock.Now(), user)
+	if err != nil {
+		return nil, err
+	}
+	return parse(pair)
 }
 
 // Sign signs a certificate with the installation's certificate authority.

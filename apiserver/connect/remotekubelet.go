@@ -1,0 +1,163 @@
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/conversion/queryparams"
+
+	"monopod/apiserver/kit/client"
+)
+
+// target is where a stream is served: by the runtime of this machine, or by the kubelet of another one.
+type target struct {
+	*url.URL
+	tls *tls.Config // of an https URL; nil: Go's defaults
+}
+
+// NodeNamed returns a node by its name: the one in this process, or the kubelet of another machine, at the address and
+// port in the status of its Node.
+func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, error) {
+	if c.Node != nil {
+		if n, err := c.Node(name); n != nil || err != nil {
+			return n, err
+		}
+	}
+	if c.Kubelets == nil {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
+	}
+	obj, err := c.API.Get(ctx, client.Ref{Resource: client.Nodes, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	node := obj.(*corev1.Node)
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if port == 0 {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process, and its kubelet has no "+
+			"port: start it with --kubelet-listen", name))
+	}
+	at, err := nodeHost(node, strconv.Itoa(int(port)))
+	if err != nil {
+		return nil, err
+	}
+	identity, err := c.Kubelets()
+	if err != nil {
+		return nil, fmt.Errorf("the client certificate for kubelets: %w", err)
+	}
+	return &remoteKubelet{name: name, at: at, tls: identity}, nil
+}
+
+// remoteKubelet calls the kubelet of another machine.
+type remoteKubelet struct {
+	name string
+	at   string // host:port
+	tls  *tls.Config
+}
+
+var (
+	_ client.Node  = (*remoteKubelet)(nil)
+	_ http.Handler = (*remoteKubelet)(nil)
+	_ remoteNode   = (*remoteKubelet)(nil)
+)
+
+// remoteNode is a node whose streams need TLS.
+type remoteNode interface{ config() *tls.Config }
+
+func (k *remoteKubelet) config() *tls.Config { return k.tls }
+
+// transport has no idle connections: requests to other machines are rare.
+func (k *remoteKubelet) transport() *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: k.tls,
+		DialContext: (&net.Dialer{Timeout: dialTime}).DialContext}
+}
+
+func (k *remoteKubelet) url(query url.Values, path ...string) *url.URL {
+	u := &url.URL{Scheme: "https", Host: k.at, Path: "/", RawQuery: query.Encode()}
+	return u.JoinPath(path...)
+}
+
+// Logs implements client.Node.
+func (k *remoteKubelet) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
+	query, err := queryparams.Convert(opts)
+	if err != nil {
+		return err
+	}
+	query.Del("container") // it is in the path
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		k.url(query, "containerLogs", pod.Namespace, pod.Name, opts.Container).String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: k.transport()}).Do(req)
+	if err != nil {
+		return k.unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxStatus)) // a part of it is enough
+		failed := apierrors.NewGenericServerResponse(resp.StatusCode, "get", corev1.Resource("pods"), pod.Name, "", 0, true)
+		failed.ErrStatus.Message = strings.TrimSpace(string(text))
+		return failed
+	}
+	_, err = io.Copy(w, resp.Body)
+	return err
+}
+
+// Exec implements client.Node.
+func (k *remoteKubelet) Exec(_ context.Context, pod *corev1.Pod, o *corev1.PodExecOptions) (*url.URL, error) {
+	query := streamQuery(o.Stdin, o.Stdout, o.Stderr, o.TTY)
+	query[corev1.ExecCommandParam] = o.Command
+	return k.url(query, "exec", pod.Namespace, pod.Name, o.Container), nil
+}
+
+// Attach implements client.Node.
+func (k *remoteKubelet) Attach(_ context.Context, pod *corev1.Pod, o *corev1.PodAttachOptions) (*url.URL, error) {
+	return k.url(streamQuery(o.Stdin, o.Stdout, o.Stderr, o.TTY), "attach", pod.Namespace, pod.Name, o.Container), nil
+}
+
+// PortForward implements client.Node.
+func (k *remoteKubelet) PortForward(_ context.Context, pod *corev1.Pod,
+	o *corev1.PodPortForwardOptions) (*url.URL, error) {
+	query := url.Values{}
+	for _, port := range o.Ports {
+		query.Add(corev1.PortHeader, strconv.Itoa(int(port)))
+	}
+	return k.url(query, "portForward", pod.Namespace, pod.Name), nil
+}
+
+// streamQuery returns the kubelet's names of the streams of a process.
+func streamQuery(stdin, stdout, stderr, tty bool) url.Values {
+	query := url.Values{}
+	for name, wanted := range map[string]bool{corev1.ExecStdinParam: stdin, corev1.ExecStdoutParam: stdout,
+		corev1.ExecStderrParam: stderr && !tty, corev1.ExecTTYParam: tty} {
+		if wanted {
+			query.Set(name, "1")
+		}
+	}
+	return query
+}
+
+// ServeHTTP passes a request to the kubelet.
+func (k *remoteKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", k.at, k.at
+		},
+		Transport: k.transport(), FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { failAsText(w, k.unreachable(err)) },
+	}).ServeHTTP(w, r)
+}
+
+func (k *remoteKubelet) unreachable(err error) error {
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach the kubelet of node %q: %v", k.name, err))
+}
