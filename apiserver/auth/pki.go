@@ -243,9 +243,9 @@ func WriteSecret(path string, data []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Forget removes the admin's certificate and the tokens below dir, so that new ones are created.
+// Forget removes the tokens below dir and the certificates of the admin and for kubelets, so that new ones are created.
 func Forget(dir string) error {
-	for _, name := range []string{"admin.crt", "admin.token", "view.token", "node.token"} {
+	for _, name := range []string{"admin.crt", KubeletClient.Name + ".crt", "admin.token", "view.token", "node.token"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

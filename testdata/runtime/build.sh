@@ -25,7 +25,7 @@ else
 	riscv64) cross=riscv64-linux-gnu packages=libc6-dev-riscv64-cross ;;
 	*) echo "$0: no cross compiler for $arch is known; build there, or run make build-lean" >&2; exit 1 ;;
 	esac
-	packages="$packages gcc-$(echo $cross | tr _ -) make curl pkgconf"
+	packages="$packages gcc-$(echo $cross | tr _ -) make curl pkgconf gperf"
 fi
 # shellcheck disable=SC2086 # each package is a separate word
 ../install.sh $packages
