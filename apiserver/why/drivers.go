@@ -113,7 +113,7 @@ func (f explanation) mountRefused(p *corev1.Pod, subject, message string, eviden
 	}
 	at := volumes[0]
 	for _, v := range volumes {
-		if strings.Contains(message, `"`+v.Name+`"`) {
+		if strings.Contains(message, `"`+v.Name+`"`) || strings.Contains(message, `"`+v.InPod+`"`) {
 			at = v
 		}
 	}

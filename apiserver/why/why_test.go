@@ -693,6 +693,12 @@ func situations() map[string]situation {
 			"Pod", "FailedMount", `MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = mount `+
 				`failed: connection refused`), want: "Pod p does not start: the driver d.csi.acme.com fails to mount its " +
 			"volume: mount failed: connection refused (Internal).", do: "Fix what the driver reports: the server"},
+		"the second driver fails": {objects: strings.Replace(driverPod(creating,
+			csiNode("d.csi.acme.com}, {name: other.csi.acme.com")+attachment("}\nstatus: "+
+				"{attached: true}")), "volumes: [", "volumes: [{name: first, csi: {driver: other.csi.acme.com}}, ", 1) +
+			event("Pod", "FailedMount", `MountVolume.SetUp failed for volume "v" : rpc error: code = Internal desc = no share`),
+			want: "Pod p does not start: the driver d.csi.acme.com fails to mount its volume: no share (Internal).",
+			do:   "Fix what the driver reports: the server"},
 		"cannot unmount": {objects: strings.Replace(
 			driverPod("status: {phase: Running, containerStatuses: [{name: c, state: {terminated: {exitCode: 0}}}]}",
 				driver+csiNode("x")), "kind: Pod\n", "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n", 1),

@@ -14,6 +14,7 @@ import (
 // DriverVolume is a volume of a pod that a CSI driver mounts.
 type DriverVolume struct {
 	Name   string // of the PersistentVolume, or of the pod's volume
+	InPod  string // its name in the pod, which Events of FailedMount contain
 	Driver string
 	Handle string // empty for an inline volume
 }
@@ -23,7 +24,7 @@ func (f *Facts) DriverVolumes(p *corev1.Pod) (all []DriverVolume) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if v.CSI != nil {
-			all = append(all, DriverVolume{Name: v.Name, Driver: v.CSI.Driver})
+			all = append(all, DriverVolume{Name: v.Name, InPod: v.Name, Driver: v.CSI.Driver})
 		}
 		name := claim.Of(p, v)
 		if name == "" {
@@ -34,7 +35,7 @@ func (f *Facts) DriverVolumes(p *corev1.Pod) (all []DriverVolume) {
 			continue
 		}
 		if pv := Related[*corev1.PersistentVolume](f, "", pvc.Spec.VolumeName); pv != nil && pv.Spec.CSI != nil {
-			all = append(all, DriverVolume{pv.Name, pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle})
+			all = append(all, DriverVolume{pv.Name, v.Name, pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle})
 		}
 	}
 	return all
