@@ -167,8 +167,8 @@ type Kubelet struct {
 // Flags adds the flags. All except --kubelet-listen are kubelet's.
 func (k *Kubelet) Flags(f *pflag.FlagSet) {
 	f.StringVar(&k.Listen, "kubelet-listen", "",
-		"HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus and metrics-server, for example "+
-			"0.0.0.0:10250. Empty: only through the API server, at nodes/NAME/proxy.")
+		"HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus, metrics-server and other servers "+
+			"on the same etcd, for example 0.0.0.0:10250. Empty: only through this API server, at nodes/NAME/proxy.")
 	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true,
 		"Serve logs, exec, attach, run, port-forward, configz and profiles of the node, in addition to its pods and metrics.")
 }

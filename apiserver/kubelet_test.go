@@ -151,6 +151,7 @@ func TestKubeletPort(t *testing.T) {
 		{"get proxy", "GET", "/portForward/default/p", 403, "nodes/proxy"},
 		{"get proxy", "POST", "/run/default/p/c", 403, "nodes/proxy"},
 		{"create checkpoint", "POST", "/checkpoint/default/p/c", 200, "POST"},
+		{auth.KubeletClient.Name, "GET", "/exec/default/p/c?command=ls", 200, "GET"}, // another server
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil)
 		if c.user != "" {
@@ -186,6 +187,8 @@ func TestNodeProxy(t *testing.T) {
 		{"get proxy", "POST", "n1/proxy/run/default/p/c", 403, "nodes/proxy"},
 		{"create proxy", "POST", "n1/proxy/run/default/p/c?cmd=ls", 200, "POST /run/default/p/c?cmd=ls "},
 		{"create proxy,get proxy", "GET", "n1/proxy/exec/default/p/c", 200, "GET /exec/default/p/c "},
+		{auth.KubeletClient.Name, "GET", "n1/proxy/exec/default/p/c", 403, "nodes/proxy"},
+		{auth.KubeletClient.Name, "GET", "n1/proxy/pods", 403, "nodes/proxy"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, a.url+"/api/v1/nodes/"+c.path, nil)
 		if err != nil {

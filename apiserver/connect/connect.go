@@ -18,6 +18,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -28,10 +29,16 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// dialTime limits how long the runtime may take to open a stream.
-const dialTime = 30 * time.Second
+const (
+	// dialTime limits how long the runtime, or a kubelet, may take to open a stream.
+	dialTime = 30 * time.Second
+	// handshakeTime limits a connection to another machine, and its TLS handshake.
+	handshakeTime = 10 * time.Second
+	// maxHeader is the maximum size of the response that opens a stream, in bytes.
+	maxHeader = 1 << 20
+)
 
-// dial opens a SPDY connection with the given protocol to the runtime at to. It closes when ctx ends.
+// dial opens a SPDY connection with the given protocol to a target. It closes when ctx ends.
 func dial(ctx context.Context, to target, protocol string) (net.Conn, error) {
 	conn, err := dialHost(ctx, to)
 	if err != nil {
@@ -46,7 +53,8 @@ func dial(ctx context.Context, to target, protocol string) (net.Conn, error) {
 		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
 		httpstream.HeaderProtocolVersion: {protocol},
 	}}
-	from := bufio.NewReader(conn)
+	header := &io.LimitedReader{R: conn, N: maxHeader}
+	from := bufio.NewReader(header)
 	err = req.Write(conn)
 	var resp *http.Response
 	if err == nil {
@@ -54,9 +62,10 @@ func dial(ctx context.Context, to target, protocol string) (net.Conn, error) {
 	}
 	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a part of it is enough
-		err = fmt.Errorf("the runtime answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
+		err = fmt.Errorf("%s answered %s: %s", to.Host, resp.Status, strings.TrimSpace(string(text)))
 	}
 	if err == nil {
+		header.N = math.MaxInt64
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {

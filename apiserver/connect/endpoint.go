@@ -60,7 +60,7 @@ func nodeHost(node *corev1.Node, port string) (string, error) {
 // kubeletPort is the default port of a kubelet.
 const kubeletPort = "10250"
 
-// isKubelet reports whether a port of the node belongs to its agent, which is called in process.
+// isKubelet reports whether a port of the node belongs to its agent, which is called in process or at its port on another machine.
 func isKubelet(node *corev1.Node, port string) bool {
 	if at := node.Status.DaemonEndpoints.KubeletEndpoint.Port; at != 0 {
 		return port == "" || port == strconv.Itoa(int(at))
@@ -68,7 +68,7 @@ func isKubelet(node *corev1.Node, port string) bool {
 	return port == "" || port == kubeletPort
 }
 
-// proxyNode passes the request to the agent of the node. ref contains the node's name as in the path, with scheme and
+// proxyNode passes the request to the kubelet of the node. ref contains the node's name as in the path, with scheme and
 // port. Opening a stream requires the verb create: users who may only get nodes must not reach their pods.
 func (c *Connector) proxyNode(w http.ResponseWriter, r *http.Request, ref client.Ref, name, path string) error {
 	plain, err := url.PathUnescape(cmp.Or(path, "/"))

@@ -67,18 +67,20 @@ type remoteKubelet struct {
 var (
 	_ client.Node  = (*remoteKubelet)(nil)
 	_ http.Handler = (*remoteKubelet)(nil)
-	_ remoteNode   = (*remoteKubelet)(nil)
 )
 
-// remoteNode is a node whose streams need TLS.
-type remoteNode interface{ config() *tls.Config }
+// targetAt returns the target of a stream to a pod of the node.
+func targetAt(to *url.URL, node client.Node) target {
+	if k, ok := node.(*remoteKubelet); ok {
+		return target{URL: to, tls: k.tls}
+	}
+	return target{URL: to}
+}
 
-func (k *remoteKubelet) config() *tls.Config { return k.tls }
-
-// transport has no idle connections: requests to other machines are rare.
-func (k *remoteKubelet) transport() *http.Transport {
-	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: k.tls,
-		DialContext: (&net.Dialer{Timeout: dialTime}).DialContext}
+// transportTo returns a transport without idle connections: requests to other machines are rare.
+func transportTo(config *tls.Config) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTime,
+		DialContext: (&net.Dialer{Timeout: handshakeTime}).DialContext}
 }
 
 func (k *remoteKubelet) url(query url.Values, path ...string) *url.URL {
@@ -98,7 +100,7 @@ func (k *remoteKubelet) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.
 	if err != nil {
 		return err
 	}
-	resp, err := (&http.Client{Transport: k.transport()}).Do(req)
+	resp, err := transportTo(k.tls).RoundTrip(req) // without redirects, which could lead anywhere
 	if err != nil {
 		return k.unreachable(err)
 	}
@@ -109,7 +111,11 @@ func (k *remoteKubelet) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.
 		failed.ErrStatus.Message = strings.TrimSpace(string(text))
 		return failed
 	}
-	_, err = io.Copy(w, resp.Body)
+	var log io.Reader = resp.Body
+	if opts.LimitBytes != nil {
+		log = io.LimitReader(log, *opts.LimitBytes)
+	}
+	_, err = io.Copy(w, log)
 	return err
 }
 
@@ -153,7 +159,7 @@ func (k *remoteKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", k.at, k.at
 		},
-		Transport: k.transport(), FlushInterval: -1,
+		Transport: transportTo(k.tls), FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { failAsText(w, k.unreachable(err)) },
 	}).ServeHTTP(w, r)
 }

@@ -112,9 +112,54 @@ func TestImpostorIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Process{Stdout: true}.open(t.Context(), target{URL: to, tls: n.(remoteNode).config()})
+	_, err = Process{Stdout: true}.open(t.Context(), targetAt(to, n))
 	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		t.Errorf("exec: %v", err)
+	}
+}
+
+// What another machine answers is bounded, and leads nowhere else.
+func TestHostileKubelet(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a redirect was followed")
+	}))
+	t.Cleanup(elsewhere.Close)
+	c := remote(t, true, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/containerLogs/default/p/redirect":
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+		case "/containerLogs/default/p/endless":
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
+			}
+		case "/exec/default/p/c":
+			w.Header().Set("X-Large", strings.Repeat("x", 2*maxHeader))
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}
+	})
+	n, err := c.NodeNamed(t.Context(), "far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+	var log strings.Builder
+	err = n.Logs(t.Context(), pod, &corev1.PodLogOptions{Container: "redirect"}, &log)
+	if err == nil || log.Len() > 0 {
+		t.Errorf("a redirect: %q, %v", log.String(), err)
+	}
+	limited := &corev1.PodLogOptions{Container: "endless", LimitBytes: new(int64(100))}
+	if err := n.Logs(t.Context(), pod, limited, &log); err != nil || log.Len() != 100 {
+		t.Errorf("%d bytes of log, %v; want 100", log.Len(), err)
+	}
+	to, err := n.Exec(t.Context(), pod, &corev1.PodExecOptions{Container: "c", Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Process{Stdout: true}).open(t.Context(), targetAt(to, n)); err == nil {
+		t.Error("a header of 2 MiB was accepted")
 	}
 }
 

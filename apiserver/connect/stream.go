@@ -67,11 +67,7 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	if err != nil {
 		return err
 	}
-	at := target{URL: to}
-	if n, ok := node.(remoteNode); ok {
-		at.tls = n.config()
-	}
-	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, at, c.missed(opts, pod, node))
+	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, targetAt(to, node), c.missed(opts, pod, node))
 }
 
 // carry connects the client to the stream that the runtime serves. If both use SPDY it proxies the connection, unless
@@ -217,7 +213,7 @@ func streamURL(ctx context.Context, opts runtime.Object, pod *corev1.Pod, node c
 	return node.PortForward(ctx, pod, opts.(*corev1.PodPortForwardOptions))
 }
 
-// proxyStream proxies the upgraded connection to the runtime's URL.
+// proxyStream proxies the upgraded connection to the URL of the runtime or of a kubelet.
 func (c *Connector) proxyStream(to target) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -225,9 +221,9 @@ func (c *Connector) proxyStream(to target) http.Handler {
 			p.Out.Host = to.Host
 			removeCredentials(p.Out.Header)
 		},
-		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: to.tls}, FlushInterval: -1,
+		Transport: transportTo(to.tls), FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			c.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from the runtime: %w", err)))
+			c.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from %s: %w", to.Host, err)))
 		},
 	}
 }

@@ -236,6 +236,7 @@ func (p userReader) Refuses(ctx context.Context, pod *corev1.Pod, port int32) bo
 // Maximum size of the part of a log that is read.
 const (
 	logLines = 20
+	logTime  = 5 * time.Second // a machine that is down must not hold up the explanation
 	logBytes = 16 << 10
 )
 
@@ -245,6 +246,8 @@ func (p userReader) Log(ctx context.Context, pod *corev1.Pod, container string, 
 	if err := p.may(ctx, "get", ref); err != nil {
 		return "", err
 	}
+	ctx, cancel := context.WithTimeout(ctx, logTime)
+	defer cancel()
 	node, err := p.Node(ctx, pod.Spec.NodeName)
 	if err != nil {
 		return "", err

@@ -58,7 +58,7 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 
 // release handles a volume whose claim was deleted. Its provisioner then deletes it; if that fails, it may set the phase
 // Failed, which stays. A provisioner of an in-tree type that was migrated to CSI is external, too, and a CSI driver
-// deletes also volumes that it has not provisioned.
+// also deletes volumes that it has not provisioned.
 func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.Status.Phase == corev1.VolumeFailed {
 		return nil

@@ -81,7 +81,7 @@ type Manager struct {
 
 	mu      sync.Mutex // guards what follows
 	life    context.Context
-	begun   bool              // run was called
+	begun   bool              // begin has started run
 	loop    *follow.Loop[key] // nil: it does not run
 	running sync.WaitGroup
 	drivers map[string]*driver
@@ -132,18 +132,18 @@ func (m *Manager) begin() {
 
 // run runs a loop until ctx ends. It begins with everything that there can be to do.
 func (m *Manager) run(ctx context.Context) error {
+	cfg := follow.Config[key]{Name: "csi", Sources: m.sources(), Reconcile: m.reconcile, Start: []key{{inUse: true}}}
 	m.mu.Lock()
-	start := []key{{inUse: true}}
 	for name := range m.drivers {
-		start = append(start, key{limit: name})
+		cfg.Start = append(cfg.Start, key{limit: name})
 	}
 	for id := range m.volumes {
-		start = append(start, key{idle: id})
+		cfg.Start = append(cfg.Start, key{idle: id})
 	}
-	m.loop = follow.New(follow.Deps{
+	loop := follow.New(follow.Deps{
 		Client: m.cfg.Client, Clock: m.cfg.Clock, Log: m.cfg.Log, Metrics: m.cfg.Metrics, Guard: m.cfg.Guard,
-	}, follow.Config[key]{Name: "csi", Sources: m.sources(), Start: start, Reconcile: m.reconcile})
-	loop := m.loop
+	}, cfg)
+	m.loop = loop
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()

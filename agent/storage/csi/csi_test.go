@@ -45,6 +45,34 @@ func TestTwoPodsShareStagedVolume(t *testing.T) {
 	})
 }
 
+// After a panic in one of its goroutines a new loop does the work, also what was woken meanwhile.
+func TestLoopAfterPanic(t *testing.T) {
+	in(t, unattached, func(w *world, m *Manager) {
+		w.setUp(m, w.volume("a"))
+		w.mu.Lock()
+		w.panics = true
+		w.mu.Unlock()
+		if _, err := client.Update(w.Context(), w.Client, w.node(), "status", func(n *corev1.Node) error {
+			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "other"}}
+			return nil
+		}); err != nil {
+			w.Fatal(err)
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		panicked := !w.panics
+		w.mu.Unlock()
+		if !panicked {
+			w.Fatal("nothing panicked")
+		}
+		w.tearDown(m, "a")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.expect("stage publish unpublish unstage")
+		w.expectNothingLeft()
+	})
+}
+
 func TestDriverIsRegistered(t *testing.T) {
 	in(t, unattached, func(w *world, m *Manager) {
 		read := func() (*storagev1.CSINode, *corev1.Node) {

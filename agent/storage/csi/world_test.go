@@ -54,6 +54,7 @@ type world struct {
 	mounts  map[string]int // number of mounts by path
 	last    *csi.NodePublishVolumeRequest
 	changed int
+	panics  bool // the next call of Changed panics
 	events  []string
 	before  func(call string) error // makes a call of the driver fail before its effect
 	after   func(call string) error
@@ -108,7 +109,14 @@ func (w *world) start() *Manager {
 	m, err := New(Config{Client: w, Clock: clock.RealClock{}, Log: zap.NewNop(), Guard: guard.Logging(zap.NewNop()),
 		Metrics: metrics, Mounter: w, Tokens: w, Dir: w.dir, Boot: w.boot, SELinux: func() bool { return true },
 		Dial: w.sockets.Dial, Node: w.node,
-		Changed: func() { w.mu.Lock(); w.changed++; w.mu.Unlock() },
+		Changed: func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.changed++; w.panics {
+				w.panics = false
+				panic("as a test wants it")
+			}
+		},
 		Event: func(_ *corev1.Pod, _, reason, _ string, _ ...any) {
 			w.mu.Lock()
 			w.events = append(w.events, reason)

@@ -123,8 +123,10 @@ func (a *Entry) Kubelets() (*tls.Config, error) {
 
 // client returns a client certificate of this server, which it creates if it is missing.
 func (a *Entry) client(user auth.User) (*tls.Certificate, error) {
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
 	pair, err := a.authority.KeepClient(a.pki(user.Name), a.cfg.Clock.Now(), user)
-	if err != nil {
+	if err := a.tolerateFullDisk(err); err != nil {
 		return nil, err
 	}
 	return parse(pair)
@@ -182,15 +184,22 @@ func (a *Entry) Token(view bool) (string, error) {
 }
 
 // Rotate replaces the certificates of server and admin, and the tokens. The old ones become invalid. It updates the
-// kubeconfig.
+// kubeconfig. It also replaces the certificate for kubelets, of which the old one stays valid at their ports as long as
+// the authority.
 func (a *Entry) Rotate() error {
-	if err := auth.Forget(a.pki()); err != nil {
+	if err := a.forget(); err != nil {
 		return err
 	}
 	if err := a.replaceServing(); err != nil {
 		return err
 	}
 	return a.renew()
+}
+
+func (a *Entry) forget() error {
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
+	return auth.Forget(a.pki())
 }
 
 // replaceServing replaces the server's certificate.

@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -206,6 +207,40 @@ func TestRotate(t *testing.T) {
 }
 
 // Clients that trust the old authority can connect after the authority was replaced.
+// Requests to kubelets, which may come at once, use one certificate, which Rotate replaces.
+func TestKubelets(t *testing.T) {
+	t.Parallel()
+	a := opened(t, t.TempDir(), clocktesting.NewFakeClock(may))
+	var last []byte
+	for range 2 {
+		found := make(chan []byte, 8)
+		for range cap(found) {
+			go func() {
+				config, err := a.Kubelets()
+				if err != nil {
+					t.Error(err)
+					found <- nil
+					return
+				}
+				found <- config.Certificates[0].Certificate[0]
+			}()
+		}
+		first := <-found
+		for range cap(found) - 1 {
+			if !bytes.Equal(<-found, first) {
+				t.Error("concurrent requests have different certificates")
+			}
+		}
+		if bytes.Equal(first, last) {
+			t.Error("Rotate did not replace the certificate")
+		}
+		last = first
+		if err := a.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestNewAuthority(t *testing.T) {
 	t.Parallel()
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(may)

@@ -124,7 +124,8 @@ type Loop[K comparable] struct {
 	order   *order
 
 	optional chan struct{} // closed by FollowOptional
-	once     sync.Once     // closes it
+	once     sync.Once     // closes optional
+	listed   chan struct{} // closed when the optional sources have listed
 
 	mu      sync.Mutex     // guards waiting
 	waiting map[K]struct{} // keys that run at a time
@@ -141,9 +142,12 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	}
 	order := newOrder(deps.Client, deps.Clock, kinds)
 	for i, src := range cfg.Sources {
-		order.ignore(i, src.Optional)
+		if src.Optional {
+			order.ignore(i)
+		}
 	}
 	return &Loop[K]{deps: deps, cfg: cfg, order: order, waiting: map[K]struct{}{}, optional: make(chan struct{}),
+		listed: make(chan struct{}),
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
 			Name: cfg.Name, MetricsProvider: provider{deps.Metrics}, Clock: noTicker{deps.Clock},
 		}),
@@ -193,8 +197,10 @@ func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
 // that it wakes waits for the first lists of these sources.
 func (l *Loop[K]) FollowOptional() {
 	l.once.Do(func() {
-		for i := range l.cfg.Sources {
-			l.order.ignore(i, false)
+		for i, src := range l.cfg.Sources {
+			if src.Optional {
+				l.order.expect(i)
+			}
 		}
 		close(l.optional)
 	})
@@ -228,16 +234,15 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 		})
 	}
 	group.Do(func() error {
-		synced.Wait()
-		select {
-		case <-l.optional:
-			optional.Wait()
-		default:
-		}
-		if ctx.Err() == nil {
+		if synced.Wait(); ctx.Err() == nil {
 			l.Add(l.cfg.Start...)
 			l.work(ctx, group)
 		}
+		return nil
+	})
+	group.Do(func() error {
+		optional.Wait()
+		close(l.listed)
 		return nil
 	})
 	for jumped := l.deps.Jumps.next(); ctx.Err() == nil; {
@@ -289,6 +294,11 @@ func (l *Loop[K]) next(ctx context.Context, key K) {
 	l.mu.Lock()
 	delete(l.waiting, key)
 	l.mu.Unlock()
+	select {
+	case <-l.optional:
+		<-l.listed // also when ctx ends
+	default:
+	}
 	ctx, behind := l.order.begin(ctx)
 	if behind != nil {
 		l.deps.Log.Warn("watch events are late, reconciling without them",

@@ -54,15 +54,18 @@ func (o *order) reached(i int, revision string) {
 	}
 }
 
-// ignore makes the source at i count as one that has seen everything, or no longer.
-func (o *order) ignore(i int, ignored bool) {
+// ignore makes the source at i count as one that has seen everything, until expect.
+func (o *order) ignore(i int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if ignored {
-		o.seen[i] = math.MaxInt64
-	} else if o.seen[i] == math.MaxInt64 {
-		o.seen[i] = 0
-	}
+	o.seen[i] = math.MaxInt64
+}
+
+// expect makes a source that was ignored count.
+func (o *order) expect(i int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen[i] = 0
 }
 
 // begin waits for the sources and returns the context of a Reconcile, for Current and SeesOwnWrites. behind are the
