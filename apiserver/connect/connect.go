@@ -42,7 +42,7 @@ const (
 func dial(ctx context.Context, to target, protocol string) (net.Conn, error) {
 	conn, err := dialHost(ctx, to)
 	if err != nil {
-		return nil, err
+		return nil, to.unreachable(err)
 	}
 	if err := conn.SetDeadline(time.Now().Add(dialTime)); err != nil {
 		conn.Close()

@@ -60,7 +60,7 @@ func nodeHost(node *corev1.Node, port string) (string, error) {
 // kubeletPort is the default port of a kubelet.
 const kubeletPort = "10250"
 
-// isKubelet reports whether a port of the node belongs to its agent, which is called in process or at its port on another machine.
+// isKubelet reports whether a port of the node is that of its kubelet: the agent in this process, or another machine's.
 func isKubelet(node *corev1.Node, port string) bool {
 	if at := node.Status.DaemonEndpoints.KubeletEndpoint.Port; at != 0 {
 		return port == "" || port == strconv.Itoa(int(at))

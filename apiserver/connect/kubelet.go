@@ -12,8 +12,9 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Kubelet returns the handler of the node's own port, which serves the agent's paths to the other servers of the cluster
-// and to users who are authorized for the corresponding subresource of the node. Errors are plain text, as a kubelet's.
+// Kubelet returns the handler of the node's own port, which serves the agent's paths to the other servers of the
+// cluster, and to users who are authorized for the corresponding subresource of the node. Errors are plain text, as a
+// kubelet's.
 func (c *Connector) Kubelet(node string) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := c.Guard.WhoIs(r)

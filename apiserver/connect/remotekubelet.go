@@ -25,6 +25,14 @@ type target struct {
 	tls *tls.Config // of an https URL; nil: Go's defaults
 }
 
+// unreachable returns the error of a failed connection to the target.
+func (t target) unreachable(err error) error {
+	if t.tls == nil {
+		return fmt.Errorf("stream from the runtime: %w", err)
+	}
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach the kubelet of the pod's node: %v", err))
+}
+
 // NodeNamed returns a node by its name: the one in this process, or the kubelet of another machine, at the address and
 // port in the status of its Node.
 func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, error) {
@@ -43,8 +51,8 @@ func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, er
 	node := obj.(*corev1.Node)
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port == 0 {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process, and its kubelet has no "+
-			"port: start it with --kubelet-listen", name))
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process, and its kubelet has "+
+			"no port: start it with --kubelet-listen", name))
 	}
 	at, err := nodeHost(node, strconv.Itoa(int(port)))
 	if err != nil {

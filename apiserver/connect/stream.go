@@ -223,7 +223,10 @@ func (c *Connector) proxyStream(to target) http.Handler {
 		},
 		Transport: transportTo(to.tls), FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			c.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("stream from %s: %w", to.Host, err)))
+			if err = to.unreachable(err); !apierrors.IsServiceUnavailable(err) {
+				err = apierrors.NewInternalError(err)
+			}
+			c.Fail(w, r, err)
 		},
 	}
 }
