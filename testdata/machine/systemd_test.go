@@ -140,7 +140,8 @@ func needsSystemd(t *testing.T) {
 	}
 }
 
-// newMachine returns a machine that is off, with the unit and the settings of logind from docs/service.md.
+// newMachine returns a machine that is off, with the unit of docs/service.md and the settings of logind of
+// docs/shutdown.md.
 func newMachine(t *testing.T, programs harness.Programs) *machine {
 	t.Helper()
 	root, err := os.MkdirTemp("", "mpsd") // a short path, because the path of a Unix socket has at most 107 bytes
@@ -153,13 +154,17 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	m := &machine{server: &server{Server: &harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs,
 		root: root}
 	t.Cleanup(func() { m.remove(t) })
-	docs, err := os.ReadFile(programs.Source("docs/service.md"))
-	if err != nil {
-		t.Fatal(err)
+	var docs []byte
+	for _, page := range []string{"docs/service.md", "docs/shutdown.md"} {
+		text, err := os.ReadFile(programs.Source(page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, text...)
 	}
 	blocks := regexp.MustCompile("(?s)```ini\n(.*?)```").FindAllSubmatch(docs, -1)
 	if len(blocks) != 2 {
-		t.Fatalf("docs/service.md has %d ini blocks, want 2: the unit and the settings of logind", len(blocks))
+		t.Fatalf("docs/service.md and shutdown.md have %d ini blocks, want 2: the unit and the settings of logind", len(blocks))
 	}
 	if err := os.MkdirAll(filepath.Join(m.Dir, "images"), 0o700); err != nil {
 		t.Fatal(err)

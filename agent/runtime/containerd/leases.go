@@ -2,10 +2,12 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
 	"go.uber.org/zap"
 
 	"monopod/agent/runtime/cri"
@@ -41,12 +43,14 @@ func (c *Child) deleteLeases(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, l := range list {
 		if l.CreatedAt.Before(before) {
-			if err := manager.Delete(cri.InNamespace(ctx), leases.Lease{ID: l.ID}); err != nil {
-				return err
+			err := manager.Delete(cri.InNamespace(ctx), leases.Lease{ID: l.ID})
+			if !errdefs.IsNotFound(err) { // containerd may delete one meanwhile
+				errs = append(errs, err)
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
