@@ -43,8 +43,11 @@ func (w *world) withPlugins() *sockets.Memory {
 
 // plug starts a plugin with the devices.
 func (w *world) plug(p *sockets.Memory, cfg plugin.Config, ids ...string) (pull func()) {
-	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets,
-		p.Listen, p.Dial
+	cfg.Dir = filepath.Join(w.dir, "device-plugins")
+	cfg.Name = "g.sock"
+	cfg.Resource = gadgets
+	cfg.Listen = p.Listen
+	cfg.Dial = p.Dial
 	cfg.Devices = append(cfg.Devices, plugin.Devices(ids...)...)
 	pull = socketstest.Plug(w, plugin.New(cfg).Serve)
 	w.after(10 * time.Millisecond)

@@ -125,8 +125,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	remotes := remotes{cfg.Aggregator, out.Fail}
 	streams := connect.New(connect.Config{
 		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Kubelets: cfg.Kubelets,
-		Pods: cfg.Pods,
-		Stop: ctx, Clock: cfg.Clock, Log: cfg.Log,
+		Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	answers := virtual.New(virtual.Config{
 		API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage,

@@ -35,8 +35,8 @@ func TestScaleOfAllKinds(t *testing.T) {
 			a := API{t, a.url, a.hc, a.reg}
 			all, body := inApps+resource, keeper("x", "", "")
 			if resource == "replicationcontrollers" {
-				all, body = "/api/v1/namespaces/default/"+resource,
-					strings.Replace(body, `{"matchLabels":{"a":"b"}}`, `{"a":"b"}`, 1)
+				all = "/api/v1/namespaces/default/" + resource
+				body = strings.Replace(body, `{"matchLabels":{"a":"b"}}`, `{"a":"b"}`, 1)
 			}
 			if code, got := a.read("POST", all, body); code != 201 {
 				t.Fatalf("%d %v", code, got)

@@ -43,8 +43,8 @@ func runAsInit() (code int, err error) {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	_ = leaveRoot("/sys/fs/cgroup") // if it fails, the node reports the controllers that are missing
-	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout,
-		os.Stderr}})
+	child, err := os.StartProcess("/proc/self/exe", os.Args,
+		&os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, err
 	}

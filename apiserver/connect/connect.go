@@ -81,7 +81,7 @@ func dialHost(ctx context.Context, to target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	if to.Scheme == "https" {
-		return (&tls.Dialer{Config: to.tls}).DialContext(ctx, "tcp", to.Host)
+		return (&tls.Dialer{Config: to.tls()}).DialContext(ctx, "tcp", to.Host)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.Host)
 }

@@ -22,15 +22,23 @@ import (
 // target is where a stream is served: by the runtime of this machine, or by the kubelet of another one.
 type target struct {
 	*url.URL
-	tls *tls.Config // of an https URL; nil: Go's defaults
+	kubelet *remoteKubelet // nil: the runtime
+}
+
+// tls returns the TLS configuration for an https URL; nil: Go's defaults.
+func (t target) tls() *tls.Config {
+	if t.kubelet == nil {
+		return nil
+	}
+	return t.kubelet.tls
 }
 
 // unreachable returns the error of a failed connection to the target.
 func (t target) unreachable(err error) error {
-	if t.tls == nil {
+	if t.kubelet == nil {
 		return fmt.Errorf("stream from the runtime: %w", err)
 	}
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach the kubelet of the pod's node: %v", err))
+	return t.kubelet.unreachable(err)
 }
 
 // NodeNamed returns a node by its name: the one in this process, or the kubelet of another machine, at the address and
@@ -79,10 +87,8 @@ var (
 
 // targetAt returns the target of a stream to a pod of the node.
 func targetAt(to *url.URL, node client.Node) target {
-	if k, ok := node.(*remoteKubelet); ok {
-		return target{URL: to, tls: k.tls}
-	}
-	return target{URL: to}
+	kubelet, _ := node.(*remoteKubelet)
+	return target{URL: to, kubelet: kubelet}
 }
 
 // transportTo returns a transport without idle connections: requests to other machines are rare.

@@ -67,7 +67,8 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	if err != nil {
 		return err
 	}
-	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, targetAt(to, node), c.missed(opts, pod, node))
+	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, targetAt(to, node),
+		c.missed(opts, pod, node))
 }
 
 // carry connects the client to the stream that the runtime serves. If both use SPDY it proxies the connection, unless
@@ -221,12 +222,9 @@ func (c *Connector) proxyStream(to target) http.Handler {
 			p.Out.Host = to.Host
 			removeCredentials(p.Out.Header)
 		},
-		Transport: transportTo(to.tls), FlushInterval: -1,
+		Transport: transportTo(to.tls()), FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if err = to.unreachable(err); !apierrors.IsServiceUnavailable(err) {
-				err = apierrors.NewInternalError(err)
-			}
-			c.Fail(w, r, err)
+			c.Fail(w, r, to.unreachable(err))
 		},
 	}
 }

@@ -147,8 +147,8 @@ func TestMetricsOfAnotherServer(t *testing.T) {
 	service := &apiservice.Service{TypeMeta: metav1.TypeMeta{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"},
 		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"}}
 	service.Spec.Group, service.Spec.Version, service.Spec.GroupPriorityMinimum, service.Spec.VersionPriority = "metrics.k8s.io", "v1beta1", 100, 100
-	service.Spec.InsecureSkipTLSVerify, service.Spec.Service = true,
-		&apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server"}
+	service.Spec.InsecureSkipTLSVerify = true
+	service.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server"}
 	if _, err := a.Registry.Create(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}

@@ -62,8 +62,8 @@ func TestOf(t *testing.T) {
 		"a cordoned node": {func(f *Facts) { f.Nodes[0].Spec.Unschedulable = true }, false,
 			[]string{"Node box takes no new pods: kubectl uncordon box"}},
 		"a full disk": {func(f *Facts) {
-			f.Process.DataDir, f.Process.Disk = "/d",
-				&Disk{Free: 1 << 20, Total: 1 << 30}
+			f.Process.DataDir = "/d"
+			f.Process.Disk = &Disk{Free: 1 << 20, Total: 1 << 30}
 		}, false, []string{"Only 1.0 MiB of 1.0 GiB are free for /d."}},
 		"a disk with space": {func(f *Facts) { f.Process.Disk = &Disk{Free: 1 << 29, Total: 1 << 30} }, false, nil},
 		"certificates": {func(f *Facts) {

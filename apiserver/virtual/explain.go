@@ -33,8 +33,7 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Explainer serves why.Path. It reads everything with the rights of the caller. All fields but Connect are
-// required.
+// Explainer serves why.Path. It reads everything with the rights of the caller. All fields but Connect are required.
 type Explainer struct {
 	Registry *registry.Registry
 	Guard    *access.Guard
@@ -233,11 +232,11 @@ func (p userReader) Refuses(ctx context.Context, pod *corev1.Pod, port int32) bo
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// Maximum size of the part of a log that is read.
+// Limits for the part of a log that is read.
 const (
 	logLines = 20
-	logTime  = 5 * time.Second // a machine that is down must not hold up the explanation
 	logBytes = 16 << 10
+	logTime  = 5 * time.Second // a machine that is down must not hold up the explanation
 )
 
 // Log implements facts.Reader.

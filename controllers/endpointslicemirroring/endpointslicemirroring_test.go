@@ -154,8 +154,8 @@ func TestMetadata(t *testing.T) {
 		api.Run(controller)
 		api.Create(service(nil), endpoints(func(e *corev1.Endpoints) {
 			e.Labels = map[string]string{"team": "a"}
-			e.Subsets[0].Addresses[0].NodeName, e.Subsets[0].Addresses[0].TargetRef = new("n"),
-				&corev1.ObjectReference{Kind: "Pod", Name: "p"}
+			e.Subsets[0].Addresses[0].NodeName = new("n")
+			e.Subsets[0].Addresses[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "p"}
 			e.Subsets[0].Ports[0].AppProtocol = new("example.com/sql")
 			e.Annotations = map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}",
 				corev1.EndpointsLastChangeTriggerTime: "t"}

@@ -304,8 +304,9 @@ func TestTooManySucceededPods(t *testing.T) {
 		}
 		apitest.Settle(time.Second)
 		c.create(sized(1, 1), func(job *batchv1.Job) {
-			job.Spec.ManualSelector, job.Spec.Selector, job.Spec.Template.Labels = new(true),
-				&metav1.LabelSelector{MatchLabels: labels}, labels
+			job.Spec.ManualSelector = new(true)
+			job.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+			job.Spec.Template.Labels = labels
 		})
 		c.want("done", "0 active, 2+0"+complete)
 		if got := c.Events.Count(); got["TooManySucceededPods"] != 1 || got["Completed"] != 1 {

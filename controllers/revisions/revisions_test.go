@@ -103,8 +103,10 @@ func TestNameCollisionsUseNextName(t *testing.T) {
 	mine := r.sync("v1", nil).Current
 	r.Delete(mine, "")
 	mine = mine.DeepCopy()
-	mine.ResourceVersion, mine.UID, mine.OwnerReferences = "", "",
-		[]metav1.OwnerReference{{APIVersion: "v1", Kind: "Other", Name: "o", UID: "o", Controller: new(true)}}
+	mine.ResourceVersion = ""
+	mine.UID = ""
+	mine.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Other", Name: "o", UID: "o",
+		Controller: new(true)}}
 	r.Create(mine)
 	h := r.sync("v1", r.all())
 	if h.Collisions == nil || *h.Collisions != 1 || h.Current.Name == mine.Name {

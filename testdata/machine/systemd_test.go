@@ -192,8 +192,9 @@ func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.out, m.over = &bytes.Buffer{}, make(chan struct{})
 	m.cmd = exec.Command("sh", m.programs.Source("testdata/systemd.sh"), "begin", m.root)
-	m.cmd.Stdout, m.cmd.Stderr, m.cmd.SysProcAttr = m.out, m.out,
-		&syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	m.cmd.Stdout = m.out
+	m.cmd.Stderr = m.out
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	m.cmd.WaitDelay = time.Second
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -217,8 +217,10 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	}
 	monopod := b.Monopod(over.monopod)
 	s := &harness.Server{Dir: dir}
-	env.Values[programsKey{}], env.Values[serverKey{}], env.Values[othersKey{}], env.Values[registryKey{}] = b, s,
-		map[string]*harness.Server{}, &registryOf{}
+	env.Values[programsKey{}] = b
+	env.Values[serverKey{}] = s
+	env.Values[othersKey{}] = map[string]*harness.Server{}
+	env.Values[registryKey{}] = &registryOf{}
 	env.Values[testKey{}] = env.T()
 	env.Setenv("RUNTIME", over.runtime)
 	env.Setenv("DATA", dir)

@@ -26,8 +26,9 @@ func inputs(n, shift int) []input {
 	for i := range n {
 		ip := fmt.Sprintf("10.96.%d.%d", 1+i/200, 1+i%200)
 		in := input{key: follow.Key{Name: fmt.Sprint(i)}, svc: service(func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.ExternalIPs, s.Spec.Ports = corev1.ServiceTypeClusterIP, nil,
-				[]corev1.ServicePort{{Name: "tcp", Port: 80}}
+			s.Spec.Type = corev1.ServiceTypeClusterIP
+			s.Spec.ExternalIPs = nil
+			s.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 80}}
 			s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
 		})}
 		in.eps = endpointSlices(nil)

@@ -33,8 +33,9 @@ func TestLocalTrafficPolicy(t *testing.T) {
 		there := w.as(another).serve("there", 8080)
 		local := func(affinity corev1.ServiceAffinity) *corev1.Service {
 			return service(func(s *corev1.Service) {
-				s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = corev1.ServiceTypeLoadBalancer,
-					corev1.ServiceExternalTrafficPolicyLocal, affinity
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+				s.Spec.SessionAffinity = affinity
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.8"}, {IP: "2001:db8:1::8"}}
 			})
 		}

@@ -105,8 +105,9 @@ tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
 		},
 		"external policy Local, all endpoints local": {
 			change: func(s *corev1.Service) {
-				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal,
-					s.Spec.Ports[:1], nil
+				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+				s.Spec.Ports = s.Spec.Ports[:1]
+				s.Spec.ExternalIPs = nil
 			},
 			endpoints: []discoveryv1.Endpoint{at("10.88.0.2")},
 			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080
@@ -114,8 +115,9 @@ tcp 10.96.0.5:80 -> 10.88.0.2:8080`,
 		},
 		"external policy Local, no local endpoint": {
 			change: func(s *corev1.Service) {
-				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal,
-					s.Spec.Ports[:1], nil
+				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+				s.Spec.Ports = s.Spec.Ports[:1]
+				s.Spec.ExternalIPs = nil
 			},
 			endpoints: []discoveryv1.Endpoint{on("there", "10.89.0.2")},
 			want: `inside tcp 0.0.0.0:30080 -> 10.89.0.2:8080
@@ -135,8 +137,8 @@ tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 			s.Labels = map[string]string{corev1.IsHeadlessService: ""}
 		}},
 		"another family": {change: func(s *corev1.Service) {
-			s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd96::5",
-				[]string{"fd96::5"}
+			s.Spec.ClusterIP = "fd96::5"
+			s.Spec.ClusterIPs = []string{"fd96::5"}
 		}},
 	} {
 		slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: c.endpoints,
@@ -148,8 +150,8 @@ tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6,
 			Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
 		headless := slice.DeepCopy() // its label makes proxies ignore it
-		headless.Labels, headless.Endpoints = map[string]string{corev1.IsHeadlessService: ""},
-			[]discoveryv1.Endpoint{at("10.88.0.99")}
+		headless.Labels = map[string]string{corev1.IsHeadlessService: ""}
+		headless.Endpoints = []discoveryv1.Endpoint{at("10.88.0.99")}
 		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other, headless}, corev1.IPv4Protocol,
 			Node{Name: "here"}))
 		if got != c.want {
@@ -210,8 +212,9 @@ func TestFlowsOfRemovedEndpoints(t *testing.T) {
 func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
 	t.Parallel()
 	svc := service(func(s *corev1.Service) {
-		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer,
-			corev1.ServiceExternalTrafficPolicyLocal, 31000
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.HealthCheckNodePort = 31000
 	})
 	slice := endpointSlices([]string{"10.0.0.1"})[0]
 	slice.Endpoints = append(slice.Endpoints, on("there", "10.0.0.2"), at("10.0.0.3", new(false), new(true), new(true)))

@@ -110,8 +110,9 @@ func TestWhatIsMissing(t *testing.T) {
 			f.Runc, f.CrunErr = Program{Err: errors.New("runc is not installed")}, exec.ErrNotFound
 		}, "runc", Missing, "not installed", "apt-get install"},
 		"containerd down": {func(f *Facts) {
-			f.Child, f.Socket, f.SocketError = false, "/run/c.sock",
-				unix.ECONNREFUSED
+			f.Child = false
+			f.Socket = "/run/c.sock"
+			f.SocketError = unix.ECONNREFUSED
 		}, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
 	} {
 		f := fit()

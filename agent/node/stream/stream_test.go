@@ -119,8 +119,8 @@ func TestLogs(t *testing.T) {
 	initializing := func(p *corev1.Pod) {
 		waiting(p)
 		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []corev1.Container{{Name: "app"}}
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses,
-			[]corev1.ContainerStatus{{Name: "app"}}
+		p.Status.InitContainerStatuses = p.Status.ContainerStatuses
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app"}}
 	}
 	for name, c := range map[string]struct {
 		has    []status.Container

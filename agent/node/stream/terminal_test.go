@@ -37,8 +37,9 @@ func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 	}
 	defer slave.Close()
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = slave, slave,
-		&syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Stdin = slave
+	cmd.Stdout = slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

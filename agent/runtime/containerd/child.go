@@ -245,7 +245,7 @@ func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
 	if found.ociRuntimes, err = newOCIHost(ctx, c.program, c.config.UseBundle()).choose(c.config.OCIRuntime); err != nil {
 		return programs{}, err
 	}
-	// otherwise containerd returns an error when a pod starts
+	// Without a shim containerd returns an error when a pod starts.
 	if shim, err := find(c.program, shimName, c.config.UseBundle()); err == nil {
 		found.shim = shim
 	}

@@ -54,15 +54,21 @@ func as(t *testing.T, name string, groups ...string) context.Context {
 		auth.User{Name: name, UID: "u", Groups: groups, Extra: map[string][]string{"a": {"b"}}})
 }
 
-// asked returns a valid request for the organization.
+// asked returns a valid request of jane for the organization.
 func asked(t *testing.T, organization string, change ...func(*request)) *request {
+	t.Helper()
+	return askedAs(t, "jane", organization, change...)
+}
+
+// askedAs returns a valid request for the name and the organization.
+func askedAs(t *testing.T, name, organization string, change ...func(*request)) *request {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader,
-		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{organization}}}, key)
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: []string{organization}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +121,8 @@ func TestRequester(t *testing.T) {
 	t.Parallel()
 	r := open(t, "")
 	obj, err := r.Create(as(t, "ann", "devs"), asked(t, "devs", func(r *request) {
-		r.Spec.Username, r.Spec.Groups = "root",
-			[]string{"system:masters"}
+		r.Spec.Username = "root"
+		r.Spec.Groups = []string{"system:masters"}
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -134,12 +140,28 @@ func TestRequester(t *testing.T) {
 	}
 	// A certificate for the group system:masters is forbidden.
 	masters := asked(t, auth.Masters, func(r *request) {
-		r.Name, r.Spec.SignerName = "m",
-			certificatesv1.KubeAPIServerClientSignerName
+		r.Name = "m"
+		r.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName
 	})
 	if _, err := r.Create(as(t, "ann"), masters); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
 		"use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed") {
 		t.Error(err)
+	}
+}
+
+// Nobody gets a certificate that API servers or kubelets trust as one of the servers.
+func TestCertificatesOfServersAreForbidden(t *testing.T) {
+	t.Parallel()
+	r := open(t, "")
+	for _, name := range []string{auth.FrontProxy.Name, auth.KubeletClient.Name} {
+		server := askedAs(t, name, "devs", func(r *request) {
+			r.Name = name
+			r.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName
+		})
+		if _, err := r.Create(as(t, "ann"), server); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+			"signer with the name "+name+" is not allowed") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -365,8 +365,8 @@ func TestRequestsThatCount(t *testing.T) {
 		"overhead": {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = list("cpu", "250m") }), 1250},
 		"overhead, status includes it": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
 			p.Spec.Overhead = list("cpu", "250m")
-			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: list("cpu", "1250m")},
-				list("cpu", "1250m")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "1250m")}
+			p.Status.AllocatedResources = list("cpu", "1250m")
 		}), 1250},
 		"a resize down": {testPod(wants("cpu", "1"), allocated("2")), 2000},
 		"a resize up":   {testPod(wants("cpu", "2"), allocated("1")), 2000},

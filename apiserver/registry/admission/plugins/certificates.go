@@ -121,7 +121,7 @@ func requireSignerVerb(ctx context.Context, roles Roles, r *admission.Request, v
 	return r.Forbid(fmt.Errorf("user not permitted to %s requests with signerName %q", verb, signer))
 }
 
-// certificateSubjectRestriction rejects client certificates for system:masters and for the front proxy.
+// certificateSubjectRestriction rejects client certificates for system:masters, for the front proxy and for API servers.
 func certificateSubjectRestriction() admission.Plugin {
 	return admission.Plugin{Name: "CertificateSubjectRestriction",
 		Validate: func(_ context.Context, r *admission.Request) error {
@@ -137,10 +137,10 @@ func certificateSubjectRestriction() admission.Plugin {
 			if err != nil {
 				return r.Forbid(fmt.Errorf("failed to parse CSR: %w", err))
 			}
-			if parsed.Subject.CommonName == auth.FrontProxy.Name { // API servers trust the user names that a front proxy sends
-				return r.Forbid(
-					fmt.Errorf("use of %s signer with the name %s is not allowed", certificatesv1.KubeAPIServerClientSignerName,
-						auth.FrontProxy.Name))
+			// API servers trust the user names that a front proxy sends, and kubelets every request of an API server.
+			if name := parsed.Subject.CommonName; name == auth.FrontProxy.Name || name == auth.KubeletClient.Name {
+				return r.Forbid(fmt.Errorf("use of %s signer with the name %s is not allowed",
+					certificatesv1.KubeAPIServerClientSignerName, name))
 			}
 			if slices.Contains(parsed.Subject.Organization, auth.Masters) {
 				return r.Forbid(
