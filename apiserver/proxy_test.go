@@ -180,7 +180,7 @@ func TestProxy(t *testing.T) {
 			`no service port 80 found for service \"web\"`},
 		"service, no such name": {"GET", ns + "/services/web:x/proxy/x", 503, `no endpoints available for service \"web:x\"`},
 		"service, empty":        {"GET", ns + "/services/empty/proxy/", 503, `no endpoints available for service \"empty\"`},
-		"node":                  {"GET", "/api/v1/nodes/n1/proxy/metrics", 503, "no node runs in this process"},
+		"node":                  {"GET", "/api/v1/nodes/n1/proxy/metrics", 503, `node \"n1\" does not run in this process`},
 		"node, no address":      {"GET", "/api/v1/nodes/n1:9100/proxy/metrics", 503, "no preferred addresses found"},
 		"of a ConfigMap":        {"GET", ns + "/configmaps/c/proxy/x", 404, "NotFound"},
 	} {

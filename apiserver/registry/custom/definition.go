@@ -48,7 +48,9 @@ func prepare(next, cur kind.Object, subresource string) {
 	}
 	switch {
 	case was == nil:
-		is.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+		// an empty list, not null, because kubectl wait reports null as an error
+		is.Status = apiextensionsv1.CustomResourceDefinitionStatus{
+			Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{}}
 		is.Generation = 1
 		addStoredVersion(is)
 	case subresource == "delete":
