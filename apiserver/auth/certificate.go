@@ -1,7 +1,9 @@
 package auth
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"time"
 )
 
@@ -17,4 +19,12 @@ type Certificate struct {
 // CertificateOf returns the description of a certificate.
 func CertificateOf(name string, c *x509.Certificate) Certificate {
 	return Certificate{Name: name, Subject: c.Subject.String(), NotAfter: c.NotAfter}
+}
+
+// CAHash returns the hash by which a machine that joins recognizes the cluster's certificate authority: "sha256:" and
+// the hex encoded SHA-256 of the DER encoded SubjectPublicKeyInfo, like kubeadm's --discovery-token-ca-cert-hash. It
+// stays the same if the authority's certificate is renewed with the same key.
+func CAHash(cert *x509.Certificate) string {
+	hash := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return "sha256:" + hex.EncodeToString(hash[:])
 }
