@@ -108,10 +108,15 @@ type Config struct {
 
 func serveCommands() (serve, config *cobra.Command) {
 	cfg := Config{Controllers: controllers.Default()}
-	return commandline.Server{
+	server := commandline.Server{
+		Use: "serve", Short: "Run the API server, the controllers and the node agent",
+		Long: "Run the API server, the controllers and the node agent.\n\n" +
+			"Every flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.\n" +
+			"A file named by --config can set every flag, too; monopod config prints one.",
 		Flags: cfg.flags(), File: cfg.file, Log: &cfg.Log, Complete: cfg.complete,
 		Run: func(ctx context.Context, log *zap.Logger) error { return run(ctx, cfg, log) },
-	}.Commands()
+	}
+	return server.Command(nil), server.Config()
 }
 
 // flags returns all flags of serve, by subject.

@@ -140,6 +140,7 @@ func (a *Agent) assembleSources() error {
 	d, cfg := &a.deps, &a.cfg
 	a.status = pod.NewStatusWriter(d.Client, d.Clock, d.Log, a.guard)
 	a.source = source.New(source.Follower(d.Client, d.Clock, d.Log), cfg.NodeName, a.pods.refresh)
+	a.source.Named = cfg.Joined
 	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeRestartable, wake: make(chan struct{}, 1)}
 	metrics, err := follow.NewMetrics(d.Metrics)
 	if err != nil {

@@ -96,6 +96,9 @@ type Config struct {
 	// Server is the address of the API server in the environment of containers; zero: the Service kubernetes.
 	Server netip.AddrPort
 
+	// Joined says that the API server is on another machine and lets the agent read only what its pods need.
+	Joined bool
+
 	// Instance distinguishes the sandboxes of agents that share a containerd; empty: a hash of DataDir and NodeName.
 	Instance string
 

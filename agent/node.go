@@ -54,6 +54,7 @@ type NodeConfig struct {
 	LoadBalancers []netip.Prefix
 	Server        netip.AddrPort // address of the API server
 	Port          int32          // port of the kubelet's API; 0: only through the API server
+	Joined        bool           // the API server is on another machine
 	Restored      string         // snapshot from which the state was restored at this start; empty: none
 }
 
@@ -364,7 +365,7 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 		Network: n.Network, Needs: on.needs,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, Config{
-		NodeName: s.NodeName, DataDir: n.cfg.DataDir, StateRestored: n.cfg.Restored,
+		NodeName: s.NodeName, DataDir: n.cfg.DataDir, StateRestored: n.cfg.Restored, Joined: n.cfg.Joined,
 		Server: server, Families: s.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs,
 		ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain,
 		ImageDir: n.path("images"), ManifestDir: n.path("manifests"), PullConfig: n.path("config.json"),

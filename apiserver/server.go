@@ -31,6 +31,7 @@ import (
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/health"
 	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/nodetunnel"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 	"monopod/apiserver/status"
@@ -172,6 +173,7 @@ func (s *Server) Handler() http.Handler {
 		r.Use(s.guard.Authenticate)
 		r.Group(s.paths)
 		r.With(s.guard.AuditedPath).Get(why.Path, s.explain.Serve) // authorizes each read
+		r.With(s.guard.AuditedPath).Get(nodetunnel.Path, s.streams.Tunnel)
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 			r.Route(prefix, s.resources)
 		}

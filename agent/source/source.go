@@ -29,6 +29,9 @@ type Update struct {
 // Source follows the API.
 type Source struct {
 	follow.Follower
+	// Named follows each Secret and ConfigMap that a pod mounts by its name: the agent of another machine may read no
+	// others. Otherwise all of them are followed.
+	Named   bool
 	node    string
 	changed func(uses func(*corev1.Pod) bool)
 	updates chan Update
@@ -51,12 +54,19 @@ func (s *Source) Updates() <-chan Update { return s.updates }
 // Run follows the API until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	mine := fields.OneTermEqualSelector("spec.nodeName", s.node)
+	mounted := newMounted(s)
 	guard.Together(ctx,
 		func(ctx context.Context) {
+			if s.Named {
+				mounted.run(ctx)
+				return
+			}
 			s.Follow(ctx, client.Selector{Resource: client.ConfigMaps}, s.used(client.ConfigMaps.Resource))
 		},
 		func(ctx context.Context) {
-			s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used(client.Secrets.Resource))
+			if !s.Named {
+				s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used(client.Secrets.Resource))
+			}
 		},
 		func(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.ClusterTrustBundles}, s.used(client.ClusterTrustBundles.Resource))
@@ -71,9 +81,11 @@ func (s *Source) Run(ctx context.Context) {
 					for _, o := range objs {
 						pods = append(pods, o.(*corev1.Pod))
 					}
+					mounted.list(pods)
 					s.send(ctx, Update{List: &pods})
 				},
 				Event: func(ctx context.Context, typ watch.EventType, obj client.Object) {
+					mounted.pod(obj.(*corev1.Pod), typ == watch.Deleted)
 					s.send(ctx, Update{Pod: obj.(*corev1.Pod), Gone: typ == watch.Deleted})
 				},
 			})

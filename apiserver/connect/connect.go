@@ -15,7 +15,6 @@ package connect
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math"
@@ -80,10 +79,7 @@ func dial(ctx context.Context, to target, protocol string) (net.Conn, error) {
 func dialHost(ctx context.Context, to target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	if to.Scheme == "https" {
-		return (&tls.Dialer{Config: to.tls()}).DialContext(ctx, "tcp", to.Host)
-	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp", to.Host)
+	return to.dial(ctx)
 }
 
 // buffered is a connection of which some data has been read into a buffer. Close may be called more than once.

@@ -54,7 +54,8 @@ type Gate interface {
 // Connector connects clients to containers, pods, services and nodes.
 type Connector struct {
 	Config
+	tunnels tunnels
 }
 
 // New returns a Connector.
-func New(cfg Config) *Connector { return &Connector{cfg} }
+func New(cfg Config) *Connector { return &Connector{Config: cfg} }

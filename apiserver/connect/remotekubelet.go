@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/yamux"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion/queryparams"
@@ -25,12 +26,20 @@ type target struct {
 	kubelet *remoteKubelet // nil: the runtime
 }
 
-// tls returns the TLS configuration for an https URL; nil: Go's defaults.
-func (t target) tls() *tls.Config {
-	if t.kubelet == nil {
-		return nil
+// dial connects to the target.
+func (t target) dial(ctx context.Context) (net.Conn, error) {
+	if t.kubelet != nil {
+		return t.kubelet.dial(ctx)
 	}
-	return t.kubelet.tls
+	return (&net.Dialer{}).DialContext(ctx, "tcp", t.Host)
+}
+
+// transport returns a transport for the target.
+func (t target) transport() *http.Transport {
+	if t.kubelet != nil {
+		return t.kubelet.transport()
+	}
+	return &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: handshakeTime}).DialContext}
 }
 
 // unreachable returns the error of a failed connection to the target.
@@ -41,13 +50,16 @@ func (t target) unreachable(err error) error {
 	return t.kubelet.unreachable(err)
 }
 
-// NodeNamed returns a node by its name: the one in this process, or the kubelet of another machine, at the address and
-// port in the status of its Node.
+// NodeNamed returns a node by its name: the one in this process, or the kubelet of another machine, through the tunnel
+// that it has opened, or at the address and port in the status of its Node.
 func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, error) {
 	if c.Node != nil {
 		if n, err := c.Node(name); n != nil || err != nil {
 			return n, err
 		}
+	}
+	if t := c.tunnels.get(name); t != nil {
+		return &remoteKubelet{name: name, at: name, tunnel: t}, nil
 	}
 	if c.Kubelets == nil {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process", name))
@@ -60,7 +72,7 @@ func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, er
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port == 0 {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %q does not run in this process, and its kubelet has "+
-			"no port: start it with --kubelet-listen", name))
+			"no port, and no tunnel to this server: wait until it is connected, or start it with --kubelet-listen", name))
 	}
 	at, err := nodeHost(node, strconv.Itoa(int(port)))
 	if err != nil {
@@ -75,9 +87,10 @@ func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, er
 
 // remoteKubelet calls the kubelet of another machine.
 type remoteKubelet struct {
-	name string
-	at   string // host:port
-	tls  *tls.Config
+	name   string
+	at     string         // host:port; the name of the node, for a tunnel
+	tls    *tls.Config    // unused for a tunnel
+	tunnel *yamux.Session // nil: none
 }
 
 var (
@@ -91,14 +104,34 @@ func targetAt(to *url.URL, node client.Node) target {
 	return target{URL: to, kubelet: kubelet}
 }
 
-// transportTo returns a transport without idle connections: requests to other machines are rare.
-func transportTo(config *tls.Config) *http.Transport {
-	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: config, TLSHandshakeTimeout: handshakeTime,
-		DialContext: (&net.Dialer{Timeout: handshakeTime}).DialContext}
+// dial connects to the kubelet.
+func (k *remoteKubelet) dial(ctx context.Context) (net.Conn, error) {
+	if k.tunnel != nil {
+		return k.tunnel.Open()
+	}
+	return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTime}, Config: k.tls}).DialContext(ctx, "tcp", k.at)
+}
+
+// transport returns a transport without idle connections: requests to other machines are rare.
+func (k *remoteKubelet) transport() *http.Transport {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+		defer cancel()
+		return k.dial(ctx)
+	}
+	return &http.Transport{DisableKeepAlives: true, DialContext: dial, DialTLSContext: dial}
+}
+
+// scheme returns the scheme of the kubelet's URLs. A tunnel is encrypted itself.
+func (k *remoteKubelet) scheme() string {
+	if k.tunnel != nil {
+		return "http"
+	}
+	return "https"
 }
 
 func (k *remoteKubelet) url(query url.Values, path ...string) *url.URL {
-	u := &url.URL{Scheme: "https", Host: k.at, Path: "/", RawQuery: query.Encode()}
+	u := &url.URL{Scheme: k.scheme(), Host: k.at, Path: "/", RawQuery: query.Encode()}
 	return u.JoinPath(path...)
 }
 
@@ -114,7 +147,7 @@ func (k *remoteKubelet) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.
 	if err != nil {
 		return err
 	}
-	resp, err := transportTo(k.tls).RoundTrip(req) // without redirects, which could lead anywhere
+	resp, err := k.transport().RoundTrip(req) // without redirects, which could lead anywhere
 	if err != nil {
 		return k.unreachable(err)
 	}
@@ -171,9 +204,9 @@ func streamQuery(stdin, stdout, stderr, tty bool) url.Values {
 func (k *remoteKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", k.at, k.at
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = k.scheme(), k.at, k.at
 		},
-		Transport: transportTo(k.tls), FlushInterval: -1,
+		Transport: k.transport(), FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { failAsText(w, k.unreachable(err)) },
 	}).ServeHTTP(w, r)
 }

@@ -222,7 +222,7 @@ func (c *Connector) proxyStream(to target) http.Handler {
 			p.Out.Host = to.Host
 			removeCredentials(p.Out.Header)
 		},
-		Transport: transportTo(to.tls()), FlushInterval: -1,
+		Transport: to.transport(), FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			c.Fail(w, r, to.unreachable(err))
 		},

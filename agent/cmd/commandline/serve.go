@@ -10,31 +10,28 @@ import (
 	"go.uber.org/zap"
 )
 
-// Server describes the commands serve and config, which share their flags. The environment and a file can set them,
-// too.
+// Server describes a command that runs a part of Monopod until it is stopped. The environment and a file can set its
+// flags, too.
 type Server struct {
-	Flags    *Groups
-	File     func() string // value of FileFlag, or its default; empty: no file
-	Log      *Log
-	Complete func() error // validates the values and sets defaults
-	Run      func(ctx context.Context, log *zap.Logger) error
+	Use, Short, Long string
+	Args             cobra.PositionalArgs // nil: none
+	Flags            *Groups
+	File             func() string // value of FileFlag, or its default; empty: no file
+	Log              *Log
+	Complete         func() error // validates the values and sets defaults
+	Run              func(ctx context.Context, log *zap.Logger) error
 }
 
-// Commands returns the two commands. At most one of them runs, because they share their flags, of which there are some
-// 300.
-func (s Server) Commands() (serve, config *cobra.Command) { return s.serve(), s.config() }
-
-func (s Server) serve() *cobra.Command {
+// Command returns the command; take gets its arguments, and may be nil.
+func (s Server) Command(take func(args []string)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the API server, the controllers and the node agent",
-		Long: "Run the API server, the controllers and the node agent.\n\n" +
-			"Every flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.\n" +
-			"A file named by --config can set every flag, too; monopod config prints one.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: s.Use, Short: s.Short, Long: s.Long, Args: s.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.Flags.FromFile(s.File()); err != nil {
 				return err
+			}
+			if take != nil {
+				take(args)
 			}
 			if err := s.Complete(); err != nil {
 				return err
@@ -50,11 +47,16 @@ func (s Server) serve() *cobra.Command {
 			return s.Run(cmd.Context(), log)
 		},
 	}
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
 	s.Flags.AddTo(cmd)
 	return cmd
 }
 
-func (s Server) config() *cobra.Command {
+// Config returns the command config, which prints the settings of serve. It shares the flags of the server, of which
+// there are some 300: at most one of the two runs.
+func (s Server) Config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print a configuration file for serve, with all settings and their descriptions",

@@ -1,0 +1,120 @@
+package join
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"monopod/apiserver/kit/client"
+)
+
+const (
+	// maxResponse is the maximum size of a list, and of an object, that is read from a server, in bytes.
+	maxResponse = 256 << 20
+	// pingAfter is how long a connection may be silent until the server must answer a ping within pingTime. Together they
+	// are less than the 10 s after which requests go to another server.
+	pingAfter = 5 * time.Second
+	pingTime  = 4 * time.Second
+)
+
+// transport returns a transport for requests to servers.
+func transport(config *tls.Config) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, TLSHandshakeTimeout: dialTime,
+		ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
+	}
+}
+
+// Client returns a client of the API that uses the identity. It sends requests to the server that answered last. If it
+// cannot connect to that one, it tries the others.
+func (d Deps) Client(i *Identity) *client.Remote {
+	return &client.Remote{URL: i.Servers()[0], New: d.New, MaxObject: maxResponse, MaxList: maxResponse,
+		HTTP: &http.Client{Transport: &servers{identity: i, to: transport(i.TLS())}}}
+}
+
+// servers sends each request to a server that answers.
+type servers struct {
+	identity *Identity
+	to       http.RoundTripper
+
+	mu      sync.Mutex // guards current
+	current string     // URL of the server that answered last
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
+	var errs []error
+	for _, server := range s.order() {
+		u, err := url.Parse(server)
+		if err != nil {
+			return nil, err
+		}
+		next := r.Clone(r.Context())
+		next.URL.Host, next.Host = u.Host, u.Host
+		if r.GetBody != nil {
+			if next.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+		resp, err := s.to.RoundTrip(next)
+		if err == nil {
+			s.answered(server)
+			return resp, nil
+		}
+		errs = append(errs, err)
+		if !notSent(err) || r.Context().Err() != nil {
+			s.failed(server)
+			return nil, errors.Join(errs...)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// notSent reports whether the server has not seen the request, so that another one may get it.
+func notSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// order returns the servers, the one that answered last first.
+func (s *servers) order() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.identity.Servers()
+	out := make([]string, 0, len(all))
+	if s.current != "" {
+		out = append(out, s.current)
+	}
+	for _, server := range all {
+		if server != s.current {
+			out = append(out, server)
+		}
+	}
+	return out
+}
+
+func (s *servers) answered(server string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = server
+}
+
+// failed makes the next request try the other servers first.
+func (s *servers) failed(server string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != server && s.current != "" {
+		return
+	}
+	all := s.identity.Servers()
+	for i, one := range all {
+		if one == server {
+			s.current = all[(i+1)%len(all)]
+		}
+	}
+}

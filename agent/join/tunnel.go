@@ -1,0 +1,63 @@
+package join
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/nodetunnel"
+)
+
+// Serve serves the kubelet's API to every server through a tunnel that this machine opens, until ctx ends.
+func (d Deps) Serve(ctx context.Context, i *Identity, kubelet http.Handler) {
+	for ctx.Err() == nil {
+		servers, changed := i.watchServers()
+		of, stop := context.WithCancel(ctx)
+		var tunnels []func(context.Context)
+		for _, server := range servers {
+			tunnels = append(tunnels, func(ctx context.Context) { d.keepTunnel(ctx, i, server, kubelet) })
+		}
+		ended := guard.Spawn(func() error { guard.Together(of, tunnels...); return nil })
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		stop()
+		guard.Raise(<-ended)
+	}
+}
+
+// keepTunnel keeps a tunnel to a server open until ctx ends.
+func (d Deps) keepTunnel(ctx context.Context, i *Identity, server string, kubelet http.Handler) {
+	retry := backoff.Retry{First: firstPause, Most: maxPause}
+	for {
+		began := d.Clock.Now()
+		err := serveTunnel(ctx, i, server, kubelet)
+		if ctx.Err() != nil {
+			return
+		}
+		d.Log.Debug("the tunnel to a server has ended", zap.String("server", server), zap.Error(err))
+		retry.Ran(d.Clock.Since(began))
+		if !retry.Wait(ctx, d.Clock) {
+			return
+		}
+	}
+}
+
+// headerTime limits how long the server may take to send a request's header.
+const headerTime = 15 * time.Second
+
+func serveTunnel(ctx context.Context, i *Identity, server string, kubelet http.Handler) error {
+	listener, err := nodetunnel.Open(ctx, server, i.TLS())
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: kubelet, ReadHeaderTimeout: headerTime}
+	defer context.AfterFunc(ctx, func() { srv.Close() })()
+	defer listener.Close()
+	return srv.Serve(listener)
+}

@@ -1,0 +1,160 @@
+package source
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/volume"
+)
+
+// mounted are the Secrets and ConfigMaps in the volumes of the node's pods. Each one is followed while a pod mounts it.
+type mounted struct {
+	source *Source
+
+	mu     sync.Mutex // guards the fields below
+	pods   map[types.UID]map[client.Ref]bool
+	listed bool          // pods contains all of the node
+	wake   chan struct{} // contains one value when pods has changed
+}
+
+func newMounted(s *Source) *mounted {
+	return &mounted{source: s, pods: map[types.UID]map[client.Ref]bool{}, wake: make(chan struct{}, 1)}
+}
+
+// list replaces the pods.
+func (m *mounted) list(pods []*corev1.Pod) {
+	if !m.source.Named {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pods, m.listed = map[types.UID]map[client.Ref]bool{}, true
+	for _, pod := range pods {
+		m.pods[pod.UID] = mounts(pod)
+	}
+	m.notify()
+}
+
+// pod applies a change of a pod. The volumes of a pod never change.
+func (m *mounted) pod(pod *corev1.Pod, gone bool) {
+	if !m.source.Named {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch known := m.pods[pod.UID] != nil; {
+	case gone && known:
+		delete(m.pods, pod.UID)
+	case !gone && !known:
+		m.pods[pod.UID] = mounts(pod)
+	default:
+		return
+	}
+	m.notify()
+}
+
+func (m *mounted) notify() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func followedByName() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{client.Secrets, client.ConfigMaps}
+}
+
+func mounts(pod *corev1.Pod) map[client.Ref]bool {
+	refs := map[client.Ref]bool{}
+	volume.All().References(pod, func(resource, name string) {
+		for _, gvr := range followedByName() {
+			if gvr.Resource == resource {
+				refs[client.Ref{Resource: gvr, Namespace: pod.Namespace, Name: name}] = true
+			}
+		}
+	})
+	return refs
+}
+
+// Retainer is a client that keeps lists. Retain removes those of a resource that are not wanted any more.
+type Retainer interface {
+	Retain(resource schema.GroupVersionResource, wanted []client.Selector)
+}
+
+// run follows the objects until ctx ends.
+func (m *mounted) run(ctx context.Context) {
+	type following struct {
+		stop  context.CancelFunc
+		ended <-chan error
+	}
+	active := map[client.Ref]following{}
+	end := func(ref client.Ref) {
+		active[ref].stop()
+		guard.Raise(<-active[ref].ended)
+		delete(active, ref)
+	}
+	defer func() {
+		for ref := range active {
+			end(ref)
+		}
+	}()
+	for {
+		wanted, listed, changed := m.wanted()
+		for ref := range active {
+			if !wanted[ref] {
+				end(ref)
+			}
+		}
+		if c, ok := m.source.Client.(Retainer); ok && listed {
+			for _, gvr := range followedByName() {
+				var all []client.Selector
+				for ref := range wanted {
+					if ref.Resource == gvr {
+						all = append(all, named(ref))
+					}
+				}
+				c.Retain(gvr, all)
+			}
+		}
+		for ref := range wanted {
+			if _, ok := active[ref]; ok {
+				continue
+			}
+			of, stop := context.WithCancel(ctx)
+			active[ref] = following{stop: stop, ended: guard.Spawn(func() error {
+				m.source.Follow(of, named(ref), m.source.used(ref.Resource.Resource))
+				return nil
+			})}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func named(ref client.Ref) client.Selector {
+	return client.Selector{Resource: ref.Resource, Namespace: ref.Namespace,
+		Fields: fields.OneTermEqualSelector("metadata.name", ref.Name)}
+}
+
+// wanted returns the objects to follow, whether all pods are known, and a channel that says when that may have changed.
+func (m *mounted) wanted() (all map[client.Ref]bool, listed bool, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all = map[client.Ref]bool{}
+	for _, refs := range m.pods {
+		for ref := range refs {
+			all[ref] = true
+		}
+	}
+	return all, m.listed, m.wake
+}

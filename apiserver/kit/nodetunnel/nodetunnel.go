@@ -1,0 +1,106 @@
+// Package nodetunnel carries connections from an API server to a node over one connection that the node opens, so that the
+// server reaches a node behind NAT. The node sends an HTTP/1.1 request that upgrades to yamux; then the server opens
+// streams, each of which is a connection to the kubelet's API.
+package nodetunnel
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+const (
+	// Path is the API path of the request.
+	Path = "/monopod/node"
+	// Protocol is the value of the Upgrade header.
+	Protocol = "yamux"
+
+	// openTime limits a connection to the server, with its handshakes.
+	openTime = 10 * time.Second
+	// keepAlive is the interval of pings; a tunnel whose peer does not answer within pingTime ends.
+	keepAlive = 30 * time.Second
+	pingTime  = 10 * time.Second
+)
+
+func config() *yamux.Config {
+	c := yamux.DefaultConfig()
+	c.KeepAliveInterval, c.ConnectionWriteTimeout = keepAlive, pingTime
+	c.LogOutput = io.Discard
+	return c
+}
+
+// Open opens a tunnel to a server, given as a URL without a path. The listener accepts the server's connections.
+func Open(ctx context.Context, server string, config *tls.Config) (net.Listener, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	config = config.Clone()
+	config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrades
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	session, err := upgrade(conn, u)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return session, conn.SetDeadline(time.Time{})
+}
+
+func upgrade(conn net.Conn, u *url.URL) (*yamux.Session, error) {
+	req := &http.Request{Method: http.MethodGet, URL: u.JoinPath(Path), Host: u.Host,
+		Header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}}}
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	from := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(from, req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // a part of it is enough
+		return nil, fmt.Errorf("%s answered %s: %s", u.Host, resp.Status, strings.TrimSpace(string(text)))
+	}
+	return yamux.Server(buffered{conn, from}, config())
+}
+
+// Accept upgrades a node's request. The session opens connections to the node until either side closes it.
+func Accept(w http.ResponseWriter, r *http.Request) (*yamux.Session, error) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return yamux.Client(buffered{conn, rw.Reader}, config())
+}
+
+// buffered is a connection of which some data has been read into a buffer.
+type buffered struct {
+	net.Conn
+	from *bufio.Reader
+}
+
+// Read implements io.Reader.
+func (b buffered) Read(p []byte) (int, error) { return b.from.Read(p) }
