@@ -36,6 +36,7 @@ import (
 	api "monopod/apiserver/setup"
 	"monopod/apiserver/status"
 	"monopod/controllers"
+	"monopod/controllers/certificates"
 	"monopod/store/datadir"
 	"monopod/web"
 )
@@ -245,8 +246,8 @@ func (p *parts) nodeConfig() agent.NodeConfig {
 
 func (p *parts) controllersConfig() controllers.ProcessConfig {
 	cfg, a := p.cfg.Controllers, p.api
-	cfg.RootCA, cfg.Kinds, cfg.Sign, cfg.Allowed = a.Access.CA, a.Kinds(), a.Access.Sign, a.MayRequest
-	cfg.Silent = a.Silent
+	cfg.RootCA, cfg.Kinds, cfg.Silent, cfg.Allowed = a.Access.CA, a.Kinds(), a.Silent, a.MayRequest
+	cfg.Sign = certificates.Authorities{Cluster: a.Access.Sign, Kubelet: a.Access.SignKubelet}
 	cfg.Services.Ranges = p.cfg.API.ServiceRange().Complete().Addresses
 	return controllers.ProcessConfig{
 		Config: cfg, Node: p.cfg.NodeName, Shared: a.State.Shared(),

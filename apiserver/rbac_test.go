@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
 	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/registry"
 	"monopod/store"
 	"monopod/testdata/harness"
@@ -137,13 +138,24 @@ func TestNodeRestriction(t *testing.T) {
 			`"name":"system:node"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		`{"metadata":{"name":"drivers"},"rules":[{"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],`+
-			`"verbs":["create"]}]}`, asJSON)
+			`"verbs":["create"]},{"apiGroups":[""],"resources":["persistentvolumes"],"verbs":["create","delete","patch"]}]}`,
+		asJSON)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		`{"metadata":{"name":"drivers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
 			`"name":"drivers"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
+	volumes := "/api/v1/persistentvolumes"
+	volume := `{"metadata":{"name":"%s","annotations":{"pv.kubernetes.io/provisioned-by":"%s"}},"spec":{` +
+		`"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"],"storageClassName":"x",` +
+		`"local":{"path":"/v"},"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[` +
+		`{"key":"kubernetes.io/hostname","operator":"In","values":["%s"]}]}]}}}}`
+	a.until(201, "POST", volumes, fmt.Sprintf(volume, "of-n2", claim.Provisioner, "n2"), asJSON)
 	agent := "Authorization: Bearer system:node:n1+system:nodes"
 	node := `{"metadata":{"name":"%s"%s}}`
 	devices := `{"metadata":{"name":"%s"},"spec":{"driver":"d","pool":{"name":"p","resourceSliceCount":1},%s}}`
+	if code, out := a.read("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"spec":{"podCIDR":"10.2.0.0/24"}}`, asJSON,
+		agent); code != 403 || !strings.Contains(fmt.Sprint(out["message"]), "not allowed to modify podCIDRs") {
+		t.Errorf("a node with a range of its choice: %d %v", code, out)
+	}
 	a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(node, "n1", ""), asJSON, agent)
 	for _, n := range []string{"n1", "n2"} {
 		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`,
@@ -176,6 +188,14 @@ func TestNodeRestriction(t *testing.T) {
 			`node "n1" is not allowed to modify node "n2"`},
 		"its taints": {"PATCH", "/api/v1/nodes/n1", `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`,
 			merge, 403, "not allowed to modify taints"},
+		"the range of its pods": {"PATCH", "/api/v1/nodes/n1", `{"spec":{"podCIDR":"10.2.0.0/24","podCIDRs":["10.2.0.0/24"]}}`,
+			merge, 403, `node "n1" is not allowed to modify podCIDRs`},
+		"a volume in its folder": {"POST", volumes, fmt.Sprintf(volume, "of-n1", claim.Provisioner, "n1"), asJSON, 201, ""},
+		"a volume on another node": {"POST", volumes, fmt.Sprintf(volume, "of-n3", claim.Provisioner, "n3"), asJSON, 403,
+			`PersistentVolumes of ` + claim.Provisioner + ` on node "n1"`},
+		"a volume of another provisioner": {"POST", volumes, fmt.Sprintf(volume, "of-x", "example.com/x", "n1"), asJSON, 403,
+			`PersistentVolumes of ` + claim.Provisioner},
+		"another's volume": {"DELETE", volumes + "/of-n2", "", asJSON, 403, `PersistentVolumes of ` + claim.Provisioner},
 		"the cluster's labels": {"PATCH", "/api/v1/nodes/n1",
 			`{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`, merge, 403, "node-restriction.kubernetes.io/x"},
 		"its own labels": {"PATCH", "/api/v1/nodes/n1",

@@ -114,8 +114,8 @@ type Config struct {
 	ClusterSigningDuration metav1.Duration `json:"clusterSigningDuration"`
 
 	// Sign signs the certificates of CertificateSigningRequests; Allowed decides which requests are approved.
-	Sign    certificates.Sign    `json:"-"`
-	Allowed certificates.Allowed `json:"-"`
+	Sign    certificates.Authorities `json:"-"`
+	Allowed certificates.Allowed     `json:"-"`
 	// RootCA is the CA certificate (PEM) that is published in every namespace; empty: none is published.
 	RootCA []byte `json:"-"`
 	// ClockSet returns a channel that receives when the clock was set or the machine has resumed, until ctx ends. If
@@ -233,7 +233,8 @@ func generalControllers(c *Config) []Entry {
 			New: withConfig(certificates.NewApproving, c.Allowed)},
 		{Name: certificates.Signing, Aliases: []string{"certificatesigningrequest-signing-controller"},
 			Settings: []Setting{duration(&c.ClusterSigningDuration, "cluster-signing-duration", 365*24*time.Hour,
-				"Maximum validity of the certificates that are issued for CertificateSigningRequests.")},
+				"Maximum validity of the certificates that are issued for CertificateSigningRequests. A node can request up to "+
+					"ten years for its client certificate.")},
 			New: func(d follow.Deps, _ record.Eventer) (follow.Controller, error) {
 				return certificates.NewSigning(d, c.Sign, c.ClusterSigningDuration.Duration), nil
 			}},

@@ -42,25 +42,29 @@ type Authority struct {
 // OpenAuthority reads ca.crt and ca.key in dir, or creates them. The authority in ca.old.crt remains valid (see
 // NewAuthority).
 func OpenAuthority(dir string) (*Authority, error) {
-	pair, err := Keep(filepath.Join(dir, "ca"), newAuthority)
+	pair, err := Keep(filepath.Join(dir, "ca"), func() (Pair, error) { return newAuthority("monopod-ca") })
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("%s: ca.key must be an ECDSA key, got a %T", dir, loaded.PrivateKey)
-	}
-	a := &Authority{PEM: pair.Cert, cert: loaded.Leaf, key: key}
 	old, err := os.ReadFile(filepath.Join(dir, oldAuthority))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	a.PEM = slices.Concat(a.PEM, old)
-	a.pool = x509.NewCertPool()
+	return load(filepath.Join(dir, "ca"), pair, old)
+}
+
+// load returns the authority of a pair, which was read from base. Certificates that the authority in old signed are
+// valid, too.
+func load(base string, pair Pair, old []byte) (*Authority, error) {
+	loaded, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%s.crt: %w", base, err)
+	}
+	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s.key must be an ECDSA key, got a %T", base, loaded.PrivateKey)
+	}
+	a := &Authority{PEM: slices.Concat(pair.Cert, old), cert: loaded.Leaf, key: key, pool: x509.NewCertPool()}
 	a.pool.AppendCertsFromPEM(a.PEM)
 	return a, nil
 }
@@ -81,13 +85,13 @@ func NewAuthority(dir string) error {
 	return errors.Join(os.Remove(filepath.Join(dir, "ca.crt")), os.Remove(filepath.Join(dir, "admin.crt")))
 }
 
-func newAuthority() (Pair, error) {
+func newAuthority(name string) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Pair{}, err
 	}
 	t := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "monopod-ca"},
+		Subject:   pkix.Name{CommonName: name},
 		NotBefore: notBefore(), NotAfter: notAfter(),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		IsCA:     true, BasicConstraintsValid: true,
@@ -95,7 +99,8 @@ func newAuthority() (Pair, error) {
 	return sign(t, t, key, key)
 }
 
-// Serving signs a server certificate for the hosts, which are names or addresses.
+// Serving signs a server certificate for the hosts, which are names or addresses. The authority's own certificate follows
+// it, so that a client that knows only its CAHash can verify the server.
 func (a *Authority) Serving(now time.Time, hosts []string) (Pair, error) {
 	t := leaf(now, pkix.Name{CommonName: "monopod"}, x509.ExtKeyUsageServerAuth)
 	for _, h := range hosts {
@@ -105,7 +110,9 @@ func (a *Authority) Serving(now time.Time, hosts []string) (Pair, error) {
 			t.DNSNames = append(t.DNSNames, h)
 		}
 	}
-	return a.issue(t)
+	p, err := a.issue(t)
+	p.Cert = append(p.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
+	return p, err
 }
 
 // Client signs a client certificate for u.

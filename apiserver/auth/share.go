@@ -50,6 +50,37 @@ func Share(dir string, agree func(mine []byte) (ours []byte, err error)) (differ
 	return mine.differ(ours), nil
 }
 
+// OpenKubeletAuthority reads kubelet-ca.crt and kubelet-ca.key in dir, or creates them. This authority signs the serving
+// certificates of kubelets on other machines. It is not the cluster's, because a node chooses the names in its
+// certificate: no client of the API server trusts it. agree is that of Share; nil: there is one server.
+func OpenKubeletAuthority(dir string, agree func(mine []byte) (ours []byte, err error)) (*Authority, error) {
+	base := filepath.Join(dir, "kubelet-ca")
+	mine, err := Keep(base, func() (Pair, error) { return newAuthority("monopod-kubelet-ca") })
+	if err != nil {
+		return nil, err
+	}
+	if agree == nil {
+		return load(base, mine, nil)
+	}
+	data, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	if data, err = agree(data); err != nil {
+		return nil, err
+	}
+	var ours Pair
+	if err := json.Unmarshal(data, &ours); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(ours.Cert, mine.Cert) { // another server was the first
+		if err := errors.Join(WriteSecret(base+".key", ours.Key), WriteSecret(base+".crt", ours.Cert)); err != nil {
+			return nil, err
+		}
+	}
+	return load(base, ours, nil)
+}
+
 // readKeys reads the keys and creates missing ones.
 func readKeys(dir string) (keys, error) {
 	_, err := OpenAuthority(dir)

@@ -204,11 +204,17 @@ func (a *API) shareKeys(ctx context.Context) error {
 }
 
 func (a *API) openAccess() (err error) {
-	a.Access, err = entry.Open(entry.Config{
+	cfg := entry.Config{
 		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node,
 		Names: slices.Concat([]string{a.cfg.services.APIServerAddress().String()}, a.cfg.Serving.SANs, a.cfg.Names),
 		Clock: clock.RealClock{}, Guard: a.guard,
-	})
+	}
+	if a.State.Shared() {
+		cfg.Agree = func(name string, mine []byte) ([]byte, error) {
+			return a.State.Etcd.Agree(context.Background(), name, mine) // which limits the time, and ends with the store
+		}
+	}
+	a.Access, err = entry.Open(cfg)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/cluster-bootstrap/util/secrets"
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -24,12 +26,6 @@ import (
 const (
 	Cleaner = "tokencleaner"
 	Signer  = "bootstrapsigner"
-)
-
-// The values are those of upstream's k8s.io/cluster-bootstrap/token/api.
-const (
-	tokenType   = corev1.SecretType("bootstrap.kubernetes.io/token")
-	tokenPrefix = "bootstrap-token-"
 )
 
 // cleaner deletes expired tokens.
@@ -54,7 +50,7 @@ func (c *cleaner) Run(ctx context.Context) error {
 
 func tokens() client.Selector {
 	return client.Selector{Resource: client.Secrets, Namespace: metav1.NamespaceSystem,
-		Fields: fields.OneTermEqualSelector("type", string(tokenType))}
+		Fields: fields.OneTermEqualSelector("type", string(bootstrapapi.SecretTypeBootstrapToken))}
 }
 
 // onToken wakes tokens with an expiration.
@@ -74,11 +70,11 @@ func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	if s.Type != tokenType || s.DeletionTimestamp != nil {
+	if s.Type != bootstrapapi.SecretTypeBootstrapToken || s.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	left, expires := expiry(s, c.deps.Clock.Now())
-	if !expires || left > 0 {
+	left, expired := secrets.GetExpiration(s, c.deps.Clock.Now())
+	if !expired {
 		return left, nil
 	}
 	// With the resourceVersion the deletion conflicts if the expiration was changed meanwhile.
@@ -90,30 +86,16 @@ func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 	return 0, err
 }
 
-// expiry returns the remaining validity of a token, 0 if it has expired or its expiration cannot be parsed. It returns
-// false if the token does not expire.
-func expiry(s *corev1.Secret, now time.Time) (left time.Duration, expires bool) {
-	text := string(s.Data["expiration"])
-	if text == "" {
-		return 0, false
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return 0, true
-	}
-	return max(at.Sub(now), 0), true
-}
-
 // token contains the parts of a bootstrap token.
 type token struct{ id, secret string }
 
 // signing returns the token and its remaining validity (0: unlimited). It returns false unless the token is valid for
 // signing, and its name and content agree.
 func signing(s *corev1.Secret, now time.Time) (t token, left time.Duration, ok bool) {
-	left, expires := expiry(s, now)
+	left, expired := secrets.GetExpiration(s, now)
 	t = token{id: string(s.Data["token-id"]), secret: string(s.Data["token-secret"])}
-	id, named := strings.CutPrefix(s.Name, tokenPrefix)
-	ok = named && id == t.id && t.id != "" && t.secret != "" && s.DeletionTimestamp == nil && (!expires || left > 0) &&
+	id, named := strings.CutPrefix(s.Name, bootstrapapi.BootstrapTokenSecretPrefix)
+	ok = named && id == t.id && t.id != "" && t.secret != "" && s.DeletionTimestamp == nil && !expired &&
 		string(s.Data["usage-bootstrap-signing"]) == "true"
 	return t, left, ok
 }

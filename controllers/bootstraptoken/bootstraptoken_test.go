@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
 	"monopod/controllers/internal/apitest"
 )
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func bootstrap(id string, in time.Duration) *corev1.Secret {
 	s := &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
-			Name: tokenPrefix + id}, Type: tokenType,
+			Name: bootstrapapi.BootstrapTokenSecretPrefix + id}, Type: bootstrapapi.SecretTypeBootstrapToken,
 		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte(id + "0123456789"),
 			"usage-bootstrap-signing": []byte("true")},
 	}
@@ -33,7 +34,7 @@ func bootstrap(id string, in time.Duration) *corev1.Secret {
 
 func left(api *apitest.API) (out []string) {
 	for _, s := range apitest.List[*corev1.Secret](api, "") {
-		out = append(out, strings.TrimPrefix(s.Name, tokenPrefix))
+		out = append(out, strings.TrimPrefix(s.Name, bootstrapapi.BootstrapTokenSecretPrefix))
 	}
 	slices.Sort(out)
 	return out
@@ -68,7 +69,7 @@ func TestTokensExpire(t *testing.T) {
 			}
 		}
 		// A token whose expiration is postponed is kept; a token whose expiration is brought forward is deleted.
-		day, _ := apitest.Get[*corev1.Secret](api, "kube-system", tokenPrefix+"day000")
+		day, _ := apitest.Get[*corev1.Secret](api, "kube-system", bootstrapapi.BootstrapTokenSecretPrefix+"day000")
 		apitest.Change(api, day, "", func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339))
 		})

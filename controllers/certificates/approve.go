@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
 	"monopod/apiserver/kit/follow"
 )
@@ -16,12 +19,18 @@ import (
 type Allowed func(ctx context.Context, by *certificatesv1.CertificateSigningRequestSpec, subresource string) (bool,
 	error)
 
-// NewApproving returns the controller that approves requests of nodes for their own client certificates.
+// NewApproving returns the controller that approves requests of nodes for their own certificates, and decides the
+// requests of machines that join with a bootstrap token.
 func NewApproving(deps follow.Deps, allowed Allowed) *Controller {
 	c := &Controller{deps: deps, name: Approving}
-	c.work = func(ctx context.Context, r *request) (time.Duration, error) { return 0, c.approve(ctx, r, allowed) }
+	c.work = func(ctx context.Context, r *request) (time.Duration, error) { return c.approve(ctx, r, allowed) }
 	return c
 }
+
+const (
+	nodePrefix = "system:node:" // of the user name of a node
+	nodeGroup  = "system:nodes"
+)
 
 // recognizer describes requests that are approved if their creator may create the subresource.
 type recognizer struct {
@@ -48,14 +57,24 @@ func isSelfNodeClient(r *request, x *x509.CertificateRequest) bool {
 	return isNodeClient(r, x) && r.Spec.Username == x.Subject.CommonName
 }
 
-func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) error {
+// isSelfNodeServing reports whether a node requests its own serving certificate.
+func isSelfNodeServing(r *request, x *x509.CertificateRequest) bool {
+	return r.Spec.SignerName == certificatesv1.KubeletServingSignerName && kubeletServing(x, r.Spec.Usages) == nil &&
+		r.Spec.Username == x.Subject.CommonName && slices.Contains(r.Spec.Groups, nodeGroup)
+}
+
+// approve decides the request, or returns when to try again.
+func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) (time.Duration, error) {
 	if len(r.Status.Certificate) > 0 || find(r, certificatesv1.CertificateApproved) != nil ||
 		find(r, certificatesv1.CertificateDenied) != nil {
-		return nil
+		return 0, nil
 	}
 	x, err := parse(r)
 	if err != nil {
-		return nil // csrsigning marks an invalid request as failed
+		return 0, nil // csrsigning marks an invalid request as failed
+	}
+	if isSelfNodeServing(r, x) {
+		return c.approveServing(ctx, r, x)
 	}
 	for _, known := range recognizers() {
 		if !known.matches(r, x) {
@@ -63,11 +82,15 @@ func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) e
 		}
 		ok, err := allowed(ctx, &r.Spec, known.subresource)
 		if err != nil {
-			return fmt.Errorf("check the permission of %s: %w", r.Spec.Username, err)
+			return 0, fmt.Errorf("check the permission of %s: %w", r.Spec.Username, err)
 		}
-		if ok {
-			return c.add(ctx, r, "approval", certificatesv1.CertificateApproved, "AutoApproved", known.message)
+		if !ok {
+			continue
 		}
+		if id, joins := strings.CutPrefix(r.Spec.Username, bootstrapapi.BootstrapUserPrefix); joins {
+			return 0, c.join(ctx, r, x, id)
+		}
+		return 0, c.add(ctx, r, "approval", certificatesv1.CertificateApproved, "AutoApproved", known.message)
 	}
-	return nil
+	return 0, nil
 }

@@ -1,6 +1,8 @@
 // Package certificates approves, signs and removes CertificateSigningRequests.
 //
-//   - approve.go: approves requests of nodes for their own client certificates.
+//   - approve.go: approves requests of nodes for their own certificates.
+//   - join.go: decides requests of machines that join with a bootstrap token.
+//   - serving.go: compares serving certificates with the addresses of the nodes.
 //   - sign.go: signs approved requests for the signers kubernetes.io/*.
 //   - clean.go, podclean.go: delete old requests and old PodCertificateRequests.
 package certificates

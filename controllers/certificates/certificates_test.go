@@ -176,7 +176,7 @@ func TestSigning(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				api := apitest.New(t)
-				api.Run(NewSigning(api.Deps(), authority(t), 0))
+				api.Run(NewSigning(api.Deps(), Authorities{Cluster: authority(t), Kubelet: authority(t)}, 0))
 				api.Create(c.r)
 				synctest.Wait()
 				if got := state(api, "r"); got != "" {
@@ -196,7 +196,7 @@ func TestIssued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(NewSigning(api.Deps(), authority(t), 24*time.Hour))
+		api.Run(NewSigning(api.Deps(), Authorities{Cluster: authority(t)}, 24*time.Hour))
 		for seconds, want := range map[int32]time.Duration{0: 24 * time.Hour, 3600: time.Hour, 48 * 3600: 24 * time.Hour} {
 			name := fmt.Sprint("r", seconds)
 			r := asked(t, name, certificatesv1.KubeAPIServerClientSignerName,

@@ -19,41 +19,65 @@ import (
 // Sign signs a certificate for a public key, and returns it PEM encoded.
 type Sign func(template x509.Certificate, public any) ([]byte, error)
 
-// minDuration is the shortest validity.
-const minDuration = 10 * time.Minute
+// Authorities sign the certificates.
+type Authorities struct {
+	Cluster Sign // whose certificates the API server and its clients trust
+	Kubelet Sign // whose certificates only the API server trusts, when it calls kubelets
+}
 
-// NewSigning returns the controller that signs approved requests. Certificates are valid for duration at most; 0 means
-// upstream's year.
-func NewSigning(deps follow.Deps, sign Sign, duration time.Duration) *Controller {
-	duration = cmp.Or(duration, 365*24*time.Hour)
+const (
+	// minDuration is the shortest validity.
+	minDuration = 10 * time.Minute
+	// maxKubelet is the longest validity of a node's client certificate that names one, because a node can be offline for
+	// years. The server's own certificates have the same.
+	maxKubelet = 10 * 365 * 24 * time.Hour
+)
+
+// NewSigning returns the controller that signs approved requests. Certificates are valid for duration at most, except
+// the client certificates of nodes that request more; 0 means upstream's year.
+func NewSigning(deps follow.Deps, by Authorities, duration time.Duration) *Controller {
+	all := signers(by, cmp.Or(duration, 365*24*time.Hour))
 	c := &Controller{deps: deps, name: Signing}
-	c.work = func(ctx context.Context, r *request) (time.Duration, error) { return 0, c.sign(ctx, r, sign, duration) }
+	c.work = func(ctx context.Context, r *request) (time.Duration, error) {
+		s, ours := all[r.Spec.SignerName]
+		if !ours {
+			return 0, nil
+		}
+		return 0, c.sign(ctx, r, s)
+	}
 	return c
 }
 
-// signers returns the check of each signer.
-func signers() map[string]func(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
-	return map[string]func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error{
-		certificatesv1.KubeAPIServerClientSignerName:        apiClient,
-		certificatesv1.KubeAPIServerClientKubeletSignerName: kubeletClient,
-		certificatesv1.KubeletServingSignerName:             kubeletServing,
+// signer checks and signs the requests of a signer name.
+type signer struct {
+	check    func(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error
+	sign     Sign
+	validity time.Duration // of a request that names none
+	longest  time.Duration
+}
+
+func signers(by Authorities, validity time.Duration) map[string]signer {
+	return map[string]signer{
+		certificatesv1.KubeAPIServerClientSignerName: {apiClient, by.Cluster, validity, validity},
+		certificatesv1.KubeAPIServerClientKubeletSignerName: {kubeletClient, by.Cluster, validity,
+			max(validity, maxKubelet)},
+		certificatesv1.KubeletServingSignerName: {kubeletServing, by.Kubelet, validity, validity},
 	}
 }
 
-func (c *Controller) sign(ctx context.Context, r *request, sign Sign, longest time.Duration) error {
-	check, ours := signers()[r.Spec.SignerName]
-	if !ours || len(r.Status.Certificate) > 0 || find(r, certificatesv1.CertificateApproved) == nil ||
+func (c *Controller) sign(ctx context.Context, r *request, s signer) error {
+	if len(r.Status.Certificate) > 0 || find(r, certificatesv1.CertificateApproved) == nil ||
 		find(r, certificatesv1.CertificateDenied) != nil || find(r, certificatesv1.CertificateFailed) != nil {
 		return nil
 	}
 	x, err := parse(r)
 	if err == nil {
-		err = check(x, r.Spec.Usages)
+		err = s.check(x, r.Spec.Usages)
 	}
 	if err != nil {
 		return c.add(ctx, r, "status", certificatesv1.CertificateFailed, "SignerValidationFailure", err.Error())
 	}
-	issued, err := sign(template(x, r.Spec.Usages, c.deps.Clock.Now().Add(validity(r, longest))), x.PublicKey)
+	issued, err := s.sign(template(x, r.Spec.Usages, c.deps.Clock.Now().Add(s.validFor(r))), x.PublicKey)
 	if err != nil {
 		return fmt.Errorf("sign %s: %w", r.Name, err)
 	}
@@ -64,12 +88,12 @@ func (c *Controller) sign(ctx context.Context, r *request, sign Sign, longest ti
 	return err
 }
 
-// validity returns the requested validity, limited to at least 10 minutes and at most longest.
-func validity(r *request, longest time.Duration) time.Duration {
+// validFor returns the requested validity, limited to at least 10 minutes and at most the signer's longest.
+func (s signer) validFor(r *request) time.Duration {
 	if r.Spec.ExpirationSeconds == nil {
-		return longest
+		return s.validity
 	}
-	return min(max(time.Duration(*r.Spec.ExpirationSeconds)*time.Second, minDuration), longest)
+	return min(max(time.Duration(*r.Spec.ExpirationSeconds)*time.Second, minDuration), s.longest)
 }
 
 // template returns the certificate to sign.
@@ -136,9 +160,9 @@ func kubeletServing(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage
 // checkNodeSubject checks the subject of a request for a node's certificate.
 func checkNodeSubject(x *x509.CertificateRequest) error {
 	switch {
-	case !slices.Equal(x.Subject.Organization, []string{"system:nodes"}):
+	case !slices.Equal(x.Subject.Organization, []string{nodeGroup}):
 		return errors.New("subject organization is not system:nodes")
-	case !strings.HasPrefix(x.Subject.CommonName, "system:node:"):
+	case !strings.HasPrefix(x.Subject.CommonName, nodePrefix):
 		return errors.New("subject common name does not begin with system:node: ")
 	case len(x.EmailAddresses) > 0:
 		return errNotAllowed("Email")

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -112,13 +113,54 @@ func (a *Entry) sign(next *credentials, now time.Time) error {
 func (a *Entry) FrontProxy() (*tls.Certificate, error) { return a.client(auth.FrontProxy) }
 
 // Kubelets returns the TLS configuration for kubelets of other machines: the client certificate, which is stored in
-// kube-apiserver-kubelet-client, and the authority that must have signed the kubelet's certificate.
+// kube-apiserver-kubelet-client, and the authorities of which one must have signed the kubelet's certificate: the
+// cluster's for nodes that run in a server, otherwise that of SignKubelet, if there is one.
 func (a *Entry) Kubelets() (*tls.Config, error) {
 	cert, err := a.client(auth.KubeletClient)
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{Certificates: []tls.Certificate{*cert}, RootCAs: a.authority.Pool()}, nil
+	roots := a.authority.Pool()
+	_, err = os.Stat(a.pki("kubelet-ca.crt"))
+	if shared := a.cfg.Agree != nil; err == nil || shared { // another server may have created it
+		kubelets, err := a.kubeletAuthority()
+		if err != nil {
+			return nil, err
+		}
+		roots = roots.Clone()
+		roots.AppendCertsFromPEM(kubelets.PEM)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{*cert}, RootCAs: roots}, nil
+}
+
+// SignKubelet signs a serving certificate for the kubelet of another machine, with an authority that only Kubelets
+// trusts.
+func (a *Entry) SignKubelet(template x509.Certificate, public any) ([]byte, error) {
+	authority, err := a.kubeletAuthority()
+	if err != nil {
+		return nil, err
+	}
+	return authority.Sign(a.cfg.Clock.Now(), template, public)
+}
+
+// kubeletAuthority returns the authority of the serving certificates of kubelets on other machines. It creates it if
+// this is the first use.
+func (a *Entry) kubeletAuthority() (*auth.Authority, error) {
+	a.opening.Lock()
+	defer a.opening.Unlock()
+	if a.kubelets != nil {
+		return a.kubelets, nil
+	}
+	var agree func([]byte) ([]byte, error)
+	if a.cfg.Agree != nil {
+		agree = func(mine []byte) ([]byte, error) { return a.cfg.Agree("kubelet-ca", mine) }
+	}
+	opened, err := auth.OpenKubeletAuthority(a.pki(), agree)
+	if err != nil {
+		return nil, fmt.Errorf("open the authority of kubelets: %w", err)
+	}
+	a.kubelets = opened
+	return opened, nil
 }
 
 // client returns a client certificate of this server, which it creates if it is missing.

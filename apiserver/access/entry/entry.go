@@ -38,6 +38,9 @@ type Config struct {
 	// Hostname returns the current name of the machine; nil: os.Hostname.
 	Hostname func() (string, error)
 	Guard    *guard.Guard // nil: panics are only recovered
+	// Agree returns the value of a name that all servers of the installation use: that of the first one that called it;
+	// nil: there is one server.
+	Agree func(name string, mine []byte) (ours []byte, err error)
 }
 
 // Entry accepts clients over HTTPS, which have a token or certificate below pki/, and over a Unix socket that only its
@@ -59,6 +62,9 @@ type Entry struct {
 	renewing sync.Mutex // one at a time; guards Problems and dialled
 	dialled  []string   // names and addresses that clients connected to, newest first
 	current  atomic.Pointer[credentials]
+
+	opening  sync.Mutex      // guards kubelets
+	kubelets *auth.Authority // nil: not opened yet
 }
 
 // Open opens the listeners and writes the files that clients need. The caller holds the lock of the data folder.

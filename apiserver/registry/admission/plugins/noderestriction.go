@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/admission"
@@ -76,6 +77,8 @@ func (n nodeWrite) check(ctx context.Context) error {
 		return n.certificate(ctx)
 	case client.PersistentVolumeClaims:
 		return n.claim()
+	case client.PersistentVolumes:
+		return n.volume()
 	}
 	if n.Resource.GVR.Resource == "csinodes" && n.Name != n.node {
 		return fmt.Errorf("can only access CSINode with the same name as the requesting node")
@@ -99,6 +102,27 @@ func (n nodeWrite) claim() error {
 		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity and status.conditions", n.node)
 	}
 	return nil
+}
+
+// volume allows a node to write the PersistentVolumes in its own folder. Those of other nodes and other kinds could give
+// it, or a pod on another node, files of that node.
+func (n nodeWrite) volume() error {
+	for _, object := range []client.Object{n.Object, n.Old} {
+		v, ok := object.(*corev1.PersistentVolume)
+		if ok && (v.Spec.Local == nil || v.Annotations[claim.ProvisionedBy] != claim.Provisioner || !onlyOn(v, n.node)) {
+			return fmt.Errorf("can only create, update and delete PersistentVolumes of %s on node %q", claim.Provisioner, n.node)
+		}
+	}
+	return nil
+}
+
+// onlyOn reports whether a volume can be used only on the node.
+func onlyOn(v *corev1.PersistentVolume, node string) bool {
+	return v.Spec.NodeAffinity != nil && equality.Semantic.DeepEqual(v.Spec.NodeAffinity.Required,
+		&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}})
 }
 
 func (n nodeWrite) pod(ctx context.Context) error {
@@ -172,8 +196,8 @@ func (n nodeWrite) ownerOf(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// nodeItself allows the agent to write its own Node, except for taints and labels of the cluster: these would attract
-// other pods.
+// nodeItself allows the agent to write its own Node, except for taints and labels of the cluster, which would attract
+// other pods, and the ranges of its pods, which could be those of another node.
 func (n nodeWrite) nodeItself() error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
@@ -191,6 +215,9 @@ func (n nodeWrite) nodeItself() error {
 		if !equality.Semantic.DeepEqual(next.OwnerReferences, was.OwnerReferences) {
 			return fmt.Errorf("node %q is not allowed to modify ownerReferences", n.node)
 		}
+	}
+	if next.Spec.PodCIDR != was.Spec.PodCIDR || !slices.Equal(next.Spec.PodCIDRs, was.Spec.PodCIDRs) {
+		return fmt.Errorf("node %q is not allowed to modify podCIDRs", n.node)
 	}
 	if labels := forbiddenLabels(next.Labels, was.Labels); len(labels) > 0 {
 		return fmt.Errorf("node %q is not allowed to modify labels: %s", n.node, strings.Join(labels, ", "))
