@@ -34,14 +34,20 @@ func (d Deps) Serve(ctx context.Context, i *Identity, kubelet http.Handler) {
 // keepTunnel keeps a tunnel to a server open until ctx ends.
 func (d Deps) keepTunnel(ctx context.Context, i *Identity, server string, kubelet http.Handler) {
 	retry := backoff.Retry{First: firstPause, Most: maxPause}
-	for {
+	for logged := false; ; logged = true {
 		began := d.Clock.Now()
 		err := serveTunnel(ctx, i, server, kubelet)
 		if ctx.Err() != nil {
 			return
 		}
-		d.Log.Debug("the tunnel to a server has ended", zap.String("server", server), zap.Error(err))
-		retry.Ran(d.Clock.Since(began))
+		if d.Clock.Since(began) > maxPause {
+			retry.Reset()
+			logged = false
+		}
+		if !logged { // once for a time without the server
+			d.Log.Warn("the tunnel to a server has ended: logs and exec of this node's pods do not work there until it is back",
+				zap.String("server", server), zap.Error(err))
+		}
 		if !retry.Wait(ctx, d.Clock) {
 			return
 		}

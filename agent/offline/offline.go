@@ -84,7 +84,7 @@ func (c *Client) asked(ctx context.Context, err error) bool {
 		c.cfg.Log.Warn("no server answers: the pods of this node run on, with what is known of them", zap.Error(err))
 		c.back = make(chan struct{})
 	case !away && was:
-		c.cfg.Log.Info("a server answers again", zap.Duration("after", c.cfg.Clock.Since(c.away)))
+		c.cfg.Log.Info("a server answers again")
 		close(c.back)
 	}
 	if c.away = (time.Time{}); away {

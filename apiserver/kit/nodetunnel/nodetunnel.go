@@ -63,7 +63,7 @@ func Open(ctx context.Context, server string, config *tls.Config) (net.Listener,
 }
 
 func upgrade(conn net.Conn, u *url.URL) (*yamux.Session, error) {
-	req := &http.Request{Method: http.MethodGet, URL: u.JoinPath(Path), Host: u.Host,
+	req := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: Path}, Host: u.Host,
 		Header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}}}
 	if err := req.Write(conn); err != nil {
 		return nil, err

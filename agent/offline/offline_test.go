@@ -1,0 +1,340 @@
+package offline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/offline"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/registry"
+	"monopod/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// servers is an API that can be away.
+type servers struct {
+	client.Client
+	away  atomic.Bool
+	asked atomic.Int32
+}
+
+func (s *servers) reach() error {
+	s.asked.Add(1)
+	if s.away.Load() {
+		return fmt.Errorf("call: %w", &url.Error{Op: "Get", URL: "https://server", Err: errors.New("connection refused")})
+	}
+	return nil
+}
+
+func (s *servers) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
+	if err := s.reach(); err != nil {
+		return nil, err
+	}
+	return s.Client.Get(ctx, ref)
+}
+
+func (s *servers) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+	if err := s.reach(); err != nil {
+		return nil, "", err
+	}
+	return s.Client.List(ctx, sel)
+}
+
+func (s *servers) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	if ref.Subresource == "token" {
+		next, err := change(&authenticationv1.TokenRequest{})
+		if err = errors.Join(err, s.reach()); err != nil {
+			return nil, err
+		}
+		issued := next.(*authenticationv1.TokenRequest)
+		issued.Status.Token = "issued"
+		return issued, nil
+	}
+	if err := s.reach(); err != nil {
+		return nil, err
+	}
+	return s.Client.Update(ctx, ref, change)
+}
+
+// world is an API and a node's client of it.
+type world struct {
+	*testing.T
+	api *servers
+	dir string
+}
+
+func newWorld(t *testing.T) *world {
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+	t.Cleanup(func() { s.Close() })
+	r := registry.New(s, resources, registry.Config{})
+	if err := r.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &world{t, &servers{Client: r}, t.TempDir()}
+}
+
+// node returns the client of a node that has just started.
+func (w *world) node() *offline.Client {
+	reg := w.api.Client.(*registry.Registry)
+	return offline.New(offline.Config{Servers: w.api, Dir: w.dir, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w),
+		New: func(gvr schema.GroupVersionResource, _ string) client.Object {
+			res, err := reg.Resource(gvr)
+			if err != nil {
+				return nil
+			}
+			return res.New()
+		}})
+}
+
+func (w *world) create(name, value string) {
+	w.Helper()
+	_, err := w.api.Client.Create(w.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"k": value},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func named(name string) client.Selector {
+	return client.Selector{Resource: client.ConfigMaps, Namespace: "default",
+		Fields: fields.OneTermEqualSelector("metadata.name", name)}
+}
+
+// values returns the names and values of a list.
+func (w *world) values(c client.Client, sel client.Selector) (string, string) {
+	w.Helper()
+	objs, revision, err := c.List(w.Context(), sel)
+	if err != nil {
+		return err.Error(), ""
+	}
+	var out []string
+	for _, obj := range objs {
+		out = append(out, obj.GetName()+"="+obj.(*corev1.ConfigMap).Data["k"])
+	}
+	slices.Sort(out)
+	return strings.Join(out, " "), revision
+}
+
+// A node that starts while no server answers has what it last read: lists with their later changes, and objects.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.create("a", "1")
+		w.create("b", "1")
+		w.create("c", "1")
+		all, one := client.Selector{Resource: client.ConfigMaps, Namespace: "default"}, client.Ref{
+			Resource: client.ConfigMaps, Namespace: "default", Name: "c"}
+		c := w.node()
+		if _, err := c.Get(t.Context(), client.Ref{Resource: client.Namespaces, Name: "default"}); err != nil {
+			t.Fatal(err)
+		}
+		_, revision := w.values(c, all)
+		ctx, stop := context.WithCancel(t.Context())
+		events, err := c.Watch(ctx, all, revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Update(t.Context(), w.api.Client, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}, "", func(m *corev1.ConfigMap) error {
+			m.Data = map[string]string{"k": "2"}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := client.Ref{Resource: client.ConfigMaps, Namespace: "default", Name: "b"}
+		if _, err := w.api.Client.Delete(t.Context(), ref, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []watch.EventType{watch.Modified, watch.Deleted} {
+			if e := <-events; e.Type != want {
+				t.Errorf("%s, want %s", e.Type, want)
+			}
+		}
+		stop()
+		for range events { //nolint:revive // until it is closed
+		}
+
+		w.api.away.Store(true)
+		c = w.node() // after a restart of the machine
+		kept, revision := w.values(c, all)
+		if kept != "a=2 c=1" {
+			t.Errorf("kept: %q", kept)
+		}
+		if _, err := c.Get(t.Context(), client.Ref{Resource: client.Namespaces, Name: "default"}); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Get(t.Context(), one); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Get(t.Context(), ref); err == nil {
+			t.Error("the deleted object is still there")
+		}
+		if says, _ := w.values(c, client.Selector{Resource: client.Secrets}); !strings.Contains(says, "connection refused") {
+			t.Errorf("a list that was never read: %q", says)
+		}
+
+		// A watch from a kept list waits for a server, and then says that it must be listed again.
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Watch(t.Context(), all, revision)
+			ended <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("the watch ended while no server answers: %v", err)
+		default:
+		}
+		w.api.away.Store(false)
+		time.Sleep(time.Minute)
+		w.values(c, all)
+		if err := <-ended; !apierrors.IsResourceExpired(err) {
+			t.Errorf("watch: %v", err)
+		}
+	})
+}
+
+// While no server answers, reads do not try one for each object: a pod with ten volumes would wait ten times.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.create("a", "1")
+		c := w.node()
+		w.values(c, named("a"))
+		w.api.away.Store(true)
+		w.api.asked.Store(0)
+		for range 10 {
+			if got, _ := w.values(c, named("a")); got != "a=1" {
+				t.Error(got)
+			}
+		}
+		if n := w.api.asked.Load(); n != 1 {
+			t.Errorf("%d attempts", n)
+		}
+		w.api.away.Store(false)
+		time.Sleep(11 * time.Second)
+		if _, revision := w.values(c, named("a")); revision == "kept" {
+			t.Error("no attempt after 11 s")
+		}
+	})
+}
+
+// Tokens are kept for each pod and audience.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ask := func(c client.Client, audience string) (string, error) {
+		r, err := client.RequestToken(t.Context(), c, "default", "default",
+			authenticationv1.TokenRequestSpec{Audiences: []string{audience}})
+		if err != nil {
+			return "", err
+		}
+		return r.Status.Token, nil
+	}
+	if token, err := ask(w.node(), "x"); token != "issued" || err != nil {
+		t.Fatal(token, err)
+	}
+	w.api.away.Store(true)
+	c := w.node()
+	if token, err := ask(c, "x"); token != "issued" || err != nil {
+		t.Errorf("%q, %v", token, err)
+	}
+	if token, err := ask(c, "y"); err == nil {
+		t.Errorf("another audience: %q", token)
+	}
+}
+
+// Errors of the API are not answered from disk: an object that is gone is gone.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create("a", "1")
+	c := w.node()
+	ref := client.Ref{Resource: client.ConfigMaps, Namespace: "default", Name: "a"}
+	if _, err := c.Get(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Delete(t.Context(), ref, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), ref); !apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
+	w.api.away.Store(true)
+	if _, err := w.node().Get(t.Context(), ref); err == nil {
+		t.Error("the object is still kept")
+	}
+}
+
+// The folder is readable only by its owner, keeps no lists that are not wanted any more, and survives damaged files.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create("a", "1")
+	w.create("b", "1")
+	c := w.node()
+	w.values(c, named("a"))
+	w.values(c, named("b"))
+	var files []string
+	err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+		info, _ := d.Info()
+		if path != w.dir && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %s", path, info.Mode())
+		}
+		if strings.HasSuffix(path, "a.json") {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) != 1 {
+		t.Fatal(err, files)
+	}
+	c.Retain(client.ConfigMaps, []client.Selector{named("a")})
+	w.api.away.Store(true)
+	if says, _ := w.values(w.node(), named("b")); !strings.Contains(says, "refused") {
+		t.Errorf("b: %q", says)
+	}
+	before, err := os.Stat(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api.away.Store(false)
+	w.values(w.node(), named("a"))
+	if after, err := os.Stat(files[0]); err != nil || !os.SameFile(before, after) {
+		t.Error("an unchanged object was written again")
+	}
+	if err := os.WriteFile(files[0], []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.api.away.Store(true)
+	if got, _ := w.values(w.node(), named("a")); got != "" {
+		t.Errorf("with a damaged file: %q", got)
+	}
+}
