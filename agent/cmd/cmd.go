@@ -45,6 +45,7 @@ func All(d Deps) []*cobra.Command {
 		runCommand(),
 		snapshotCommand(snapshotConfig{DataDir: d.DataDir, Store: setup.Stores}),
 		statusCommand(d.DataDir),
+		tokenCommand(d.DataDir),
 		storeCommand(func() state.Config { return setup.SharedStores(d.EventTTL) }),
 		whyCommand(d.DataDir),
 	}

@@ -16,6 +16,9 @@ func (a *API) About(ctx context.Context) status.Process {
 		Kubernetes: apiserver.Version.GitVersion, PID: os.Getpid(), Address: "https://" + a.Access.Reachable(),
 		DataDir: a.cfg.DataDir, Node: a.cfg.Node, State: status.State{Kind: "file"},
 	}
+	if external := a.Access.External(); external != "" {
+		p.External = "https://" + external
+	}
 	if a.State.Shared() {
 		p.State.Kind = "etcd"
 	}

@@ -25,7 +25,8 @@ type Process struct {
 	Kubernetes string    `json:"kubernetes"`
 	PID        int       `json:"pid"`
 	Started    time.Time `json:"started"`
-	Address    string    `json:"address"` // for clients on its machine, as a URL
+	Address    string    `json:"address"`            // for clients on its machine, as a URL
+	External   string    `json:"external,omitempty"` // for clients on other machines; empty: they cannot reach it
 	DataDir    string    `json:"dataDir"`
 	Node       string    `json:"node"`
 	Runtime    string    `json:"runtime"` // --runtime

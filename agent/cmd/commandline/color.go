@@ -23,8 +23,13 @@ type Painter bool
 
 // NewPainter returns the painter for what is written to out.
 func NewPainter(out io.Writer) Painter {
+	return Painter(ToTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+}
+
+// ToTerminal reports whether out is a terminal.
+func ToTerminal(out io.Writer) bool {
 	f, ok := out.(*os.File)
-	return Painter(ok && isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+	return ok && isTerminal(f)
 }
 
 // Paint returns the text in a color.

@@ -158,6 +158,23 @@ func (a *Entry) Advertised() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(host, at.Port()), nil
 }
 
+// External returns the address for clients on other machines as host:port, or an empty string if there is none: the
+// server listens on loopback, or the machine has no default route.
+func (a *Entry) External() string {
+	at := a.Listens()
+	if at.Addr().IsUnspecified() {
+		found, err := a.Advertised()
+		if pods, _ := a.pods.get(); err != nil || found == pods {
+			return ""
+		}
+		at = found
+	}
+	if at.Addr().IsLoopback() {
+		return ""
+	}
+	return at.String()
+}
+
 // Reachable returns an address for clients on this machine.
 func (a *Entry) Reachable() string {
 	host, port, _ := net.SplitHostPort(a.Address)

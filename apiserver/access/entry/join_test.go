@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,7 +55,8 @@ func TestHandshakeShowsTheAuthority(t *testing.T) {
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(chain[1])
-		if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: "localhost", CurrentTime: clock.Now()}); err != nil {
+		verify := x509.VerifyOptions{Roots: roots, DNSName: "localhost", CurrentTime: clock.Now()}
+		if _, err := chain[0].Verify(verify); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -130,4 +132,17 @@ func TestKubeletAuthority(t *testing.T) {
 			t.Error("the other server does not trust the certificate of a kubelet")
 		}
 	})
+}
+
+func TestExternal(t *testing.T) {
+	t.Parallel()
+	for listens, want := range map[string]string{
+		"127.0.0.1:6443": "", "[::1]:6443": "", "192.0.2.7:6443": "192.0.2.7:6443", "[2001:db8::7]:6443": "[2001:db8::7]:6443",
+	} {
+		a := &Entry{Address: listens, pods: podListen{moved: make(chan struct{})}}
+		a.pods.set(netip.MustParseAddrPort("10.85.0.1:6443")) // a server on loopback also serves pods
+		if got := a.External(); got != want {
+			t.Errorf("%s: %q, want %q", listens, got, want)
+		}
+	}
 }
