@@ -67,11 +67,14 @@ var allRooms = []struct{ room, imports string }{
 		"agent/host agent/images agent/logs agent/podapi agent/predicates agent/resources agent/runtime agent/source " +
 			"agent/storage apiserver/kit"},
 	{"agent/node", "agent/host agent/logs agent/podapi agent/predicates agent/pressure agent/runtime apiserver/kit"},
+	{"agent/join", "apiserver/auth apiserver/kit"},
+	{"agent/offline", "apiserver/auth apiserver/kit"},
 	{"agent", "agent/host agent/images agent/logs agent/network agent/node agent/pod agent/podapi agent/predicates " +
 		"agent/pressure agent/resources " +
 		"agent/runtime agent/source agent/stats agent/storage apiserver/kit"},
 	{"agent/cmd",
-		"agent/host agent/node agent/resources agent/runtime apiserver/admin apiserver/auth apiserver/kit apiserver/setup " +
+		"agent agent/host agent/join agent/node agent/offline agent/resources agent/runtime apiserver/admin apiserver/auth " +
+			"apiserver/kit apiserver/setup " +
 			"apiserver/status " +
 			"apiserver/why store store/bolt store/etcd store/state"},
 

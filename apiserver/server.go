@@ -172,8 +172,9 @@ func (s *Server) Handler() http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(s.guard.Authenticate)
 		r.Group(s.paths)
-		r.With(s.guard.AuditedPath).Get(why.Path, s.explain.Serve) // authorizes each read
-		r.With(s.guard.AuditedPath).Get(nodetunnel.Path, s.streams.Tunnel)
+		r.With(s.guard.AuditedPath).Get(why.Path, s.explain.Serve)         // authorizes each read
+		r.With(s.guard.AuditedPath).Get(nodetunnel.Path, s.streams.Tunnel) // authorizes only the agents of nodes
+		r.With(s.guard.AuditedPath).Delete(nodetunnel.Path, s.streams.Leave)
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 			r.Route(prefix, s.resources)
 		}

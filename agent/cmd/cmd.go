@@ -40,6 +40,7 @@ func All(d Deps) []*cobra.Command {
 		imagesCommand(d.DataDir),
 		inspectCommand(d.DataDir, d.Versions),
 		joinCommand(d.DataDir),
+		leaveCommand(d.DataDir),
 		logsCommand(d.DataDir),
 		resetCommand(d.DataDir),
 		runCommand(),

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"monopod/agent/host/mount"
+	"monopod/agent/join"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
@@ -70,6 +71,11 @@ func (c resetOptions) reset(ctx context.Context) error {
 		return err
 	}
 	defer folder.Close()
+	return c.resetHeld(ctx, dir)
+}
+
+// resetHeld is reset of a folder that is locked.
+func (c resetOptions) resetHeld(ctx context.Context, dir string) error {
 	if containerd.HadChild(dir) { // otherwise no pods, or pods in a containerd that --containerd named
 		err := stopPods(ctx, containerd.Config{DataDir: dir, Options: c.runtime, Log: zap.NewNop()})
 		if err != nil {
@@ -80,7 +86,7 @@ func (c resetOptions) reset(ctx context.Context) error {
 	for _, tree := range []string{filepath.Join(dir, "pods"), filepath.Join(dir, "plugins")} {
 		errs = append(errs, mount.Kernel{}.UnmountBelow(tree), mount.Kernel{}.UnshareTree(tree))
 	}
-	err = errors.Join(errors.Join(errs...),
+	err := errors.Join(errors.Join(errs...),
 		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 	if err != nil || !c.factory {
 		return err
@@ -149,7 +155,7 @@ func removeExcept(dir string, keep []string) error {
 // hold prevents monopod from starting on a data folder, whether its state is in the file, in etcd, or damaged.
 func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
-	if _, err := os.Stat(state); err != nil {
+	if _, err := os.Stat(state); err != nil && !join.Joined(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
 			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w; name the folder that serve uses", dir,
 				err)

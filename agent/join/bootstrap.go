@@ -27,6 +27,7 @@ import (
 
 	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/bootstraptoken"
 	"monopod/apiserver/kit/client"
 )
 
@@ -82,7 +83,7 @@ func (d Deps) Join(ctx context.Context, r Request) (*Identity, error) {
 	i = &Identity{folder: f, ca: ca, servers: []string{r.Server}, changed: make(chan struct{})}
 	to := &client.Remote{URL: r.Server, New: d.New, MaxObject: maxResponse, MaxList: maxResponse,
 		HTTP: &http.Client{Transport: bearer{r.Token, transport(trusting(ca))}}}
-	cert, err := d.certificate(ctx, to, i.folder, r.Node)
+	cert, err := d.firstCertificate(ctx, to, i.folder, r.Node)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Server, err)
 	}
@@ -198,6 +199,25 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.to.RoundTrip(r)
 }
 
+// errNameTaken means that another machine has just requested a certificate for the same name.
+var errNameTaken = errors.New("the request for a certificate was denied")
+
+// firstCertificate is certificate. It tries again while another machine may be joining under the same name: either that
+// machine has registered its Node soon, which is another error, or it was this one, which has left.
+func (d Deps) firstCertificate(ctx context.Context, to client.Client, f folder, node string) ([]byte, error) {
+	retry := backoff.Retry{First: firstPause, Most: maxPause}
+	for {
+		cert, err := d.certificate(ctx, to, f, node)
+		if !errors.Is(err, errNameTaken) {
+			return cert, err
+		}
+		d.Log.Warn("not joined yet, trying again", zap.Error(err))
+		if !retry.Wait(ctx, d.Clock) {
+			return nil, err
+		}
+	}
+}
+
 // certificate requests a certificate of the node for the key in nextKeyFile, and waits until it is issued.
 func (d Deps) certificate(ctx context.Context, to client.Client, f folder, node string) ([]byte, error) {
 	key, err := auth.OpenKey(f.path(nextKeyFile))
@@ -245,6 +265,9 @@ func (d Deps) issued(ctx context.Context, to client.Client, name string) ([]byte
 		for _, c := range r.Status.Conditions {
 			switch c.Type {
 			case certificatesv1.CertificateDenied:
+				if c.Reason == bootstraptoken.NameTaken {
+					return nil, fmt.Errorf("%w: %s", errNameTaken, c.Message)
+				}
 				return nil, fmt.Errorf("the request for a certificate was denied: %s", c.Message)
 			case certificatesv1.CertificateFailed:
 				return nil, fmt.Errorf("the certificate was not issued: %s", c.Message)

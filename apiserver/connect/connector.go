@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 
@@ -35,6 +36,7 @@ type Config struct {
 type API interface {
 	Get(ctx context.Context, ref client.Ref) (client.Object, error)
 	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
+	Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error)
 	// Connect runs admission, and returns the object.
 	Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (client.Object, error)
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/hashicorp/yamux"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/nodetunnel"
 )
 
@@ -77,12 +79,26 @@ func (c *Connector) Tunnel(w http.ResponseWriter, r *http.Request) {
 	c.Log.Info("the tunnel of a node has ended", zap.String("node", node))
 }
 
+// Leave serves the DELETE of nodetunnel.Path, by which a node that leaves the cluster deletes its Node.
+func (c *Connector) Leave(w http.ResponseWriter, r *http.Request) {
+	node, err := nodeOf(auth.UserOf(r.Context()))
+	if err == nil { // with the server's own permissions: no agent may delete Nodes
+		_, err = c.API.Delete(c.Stop, client.Ref{Resource: client.Nodes, Name: node}, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.Fail(w, r, err)
+		return
+	}
+	c.Log.Info("a node has left the cluster", zap.String("node", node))
+	w.WriteHeader(http.StatusNoContent)
+}
+
 // nodeOf returns the node whose agent the user is.
 func nodeOf(user auth.User) (string, error) {
 	name, ok := strings.CutPrefix(user.Name, auth.NodePrefix)
 	if !ok || name == "" || !slices.Contains(user.Groups, auth.Nodes) {
 		return "", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "",
-			errors.New("only the agent of a node can open a tunnel, with the certificate of its node"))
+			errors.New("only the agent of a node can do that, with the certificate of its node"))
 	}
 	return name, nil
 }

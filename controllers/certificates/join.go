@@ -24,13 +24,12 @@ import (
 // The reasons why a request with a bootstrap token is denied.
 const (
 	NodeExists = "NodeExists" // the certificate would be that of an existing node
-	NameTaken  = "NameTaken"  // another machine joins with the same name
 	TokenGone  = "TokenGone"  // the token was deleted, has expired, or has no uses left
 )
 
 const (
 	// nameTime is how long a name belongs to the machine that got its certificate, before its Node exists.
-	nameTime = time.Minute
+	nameTime = 20 * time.Second
 	// fetchTime is how long a token without uses remains valid, so that the last machine can fetch its certificate.
 	fetchTime = 10 * time.Minute
 )
@@ -82,7 +81,7 @@ func (c *Controller) checkName(ctx context.Context, r *request, x *x509.Certific
 		y, err := parse(other)
 		if err == nil && isNodeClient(other, y) && y.Subject.CommonName == x.Subject.CommonName &&
 			!bytes.Equal(y.RawSubjectPublicKeyInfo, x.RawSubjectPublicKeyInfo) {
-			return &refusal{NameTaken, fmt.Sprintf("another machine is joining as node %q: choose another name, "+
+			return &refusal{bootstraptoken.NameTaken, fmt.Sprintf("another machine is joining as node %q: choose another name, "+
 				"or try again in a minute", name)}
 		}
 	}

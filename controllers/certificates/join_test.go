@@ -86,7 +86,7 @@ func TestJoining(t *testing.T) {
 			want: "Denied TokenGone", says: "no uses left", uses: "many"},
 		"expired": {node: "n2",
 			token: func() map[string]string { return map[string]string{"uses": "2", "expiration": in(-time.Second)} },
-			want: "Denied TokenGone", says: "token abcdef has expired", uses: "2"},
+			want:  "Denied TokenGone", says: "token abcdef has expired", uses: "2"},
 		"deleted": {node: "n2", want: "Denied TokenGone", says: "token abcdef was deleted"},
 		"a node that exists": {token: func() map[string]string { return map[string]string{"uses": "2"} }, node: "n1",
 			want: "Denied NodeExists", says: "kubectl delete node n1", uses: "2"},

@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -117,7 +118,7 @@ func (b programs) runScripts(t *testing.T, dir string, over world) {
 		Condition: func(name string) (bool, error) { return condition(name, over.runtime) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl,
-			"etcd":     startEtcd,
+			"etcd": startEtcd, "join": join,
 			"registry": askRegistry, "why": explained,
 		},
 	})
@@ -306,12 +307,41 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 	// These flags make the scripts independent of the free disk space of the machine.
 	own := []string{"--node-name", node, "--runtime", ts.Getenv("RUNTIME"), "--eviction-hard=memory.available<100Mi",
 		"--image-gc-high-threshold=100"}
+	if len(args) > 0 && args[0] == "-again" { // at the address of the last start
+		config, err := os.ReadFile(filepath.Join(s.Dir, "admin.kubeconfig"))
+		ts.Check(err)
+		args = append([]string{"--listen", regexp.MustCompile(`127[.0-9]*:\d+`).FindString(string(config))}, args[1:]...)
+	}
 	*s = *harness.NewServer(ts.Getenv("MONOPOD"), s.Dir, append(own, args...)...)
 	s.Start()
 	if err := s.Ready(); err != nil {
 		s.End(syscall.SIGKILL)
 		ts.Fatalf("%v\n%s", err, s.Log)
 	}
+}
+
+// join runs monopod join as the node NAME, with the arguments in FILE, a line that monopod token create has printed; or
+// without any, on a machine that has joined. It does not wait.
+func join(ts *testscript.TestScript, neg bool, args []string) {
+	s, node, args := named(ts, args)
+	if neg || len(args) > 1 || node == "node1" {
+		ts.Fatalf("usage: join -as NAME [FILE]")
+	}
+	own := []string{"monopod", "join", "--data-dir", s.Dir, "--node-name", node, "--runtime", ts.Getenv("RUNTIME"),
+		"--eviction-hard=memory.available<100Mi", "--image-gc-high-threshold=100"}
+	if len(args) == 1 {
+		line, ok := strings.CutPrefix(ts.ReadFile(args[0]), "monopod join ")
+		if !ok {
+			ts.Fatalf("%s contains no command to join: %q", args[0], line)
+		}
+		own = append(own, strings.Fields(line)...)
+	}
+	log := &bytes.Buffer{}
+	if s.Log != nil {
+		log = s.Log
+	}
+	*s = harness.Server{Dir: s.Dir, Log: log, Cmd: &exec.Cmd{Path: ts.Getenv("MONOPOD"), Args: own}}
+	s.Start()
 }
 
 func end(ts *testscript.TestScript, _ bool, args []string) {

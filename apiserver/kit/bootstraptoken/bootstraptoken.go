@@ -12,6 +12,9 @@ import (
 // has no limit. Kubernetes ignores the key.
 const UsesKey = "uses"
 
+// NameTaken is the reason why a request is denied while another machine joins with the same name.
+const NameTaken = "NameTaken"
+
 // Group is the group of the users of tokens that kubeadm and Monopod create.
 const Group = "system:bootstrappers:kubeadm:default-node-token"
 
