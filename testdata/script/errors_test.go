@@ -95,6 +95,8 @@ var commandLine = []mistake{
 	{command: "images pull", want: []string{"at least 1 arg", "usage: monopod images pull IMAGE..."}},
 	{command: "images save x", want: []string{"--file is required", "name the archive to write"}},
 	{command: "certs bogus", want: []string{`unknown command "bogus"`, "monopod certs COMMAND"}},
+	{command: "token bogus", want: []string{`unknown command "bogus"`, "monopod token COMMAND"}},
+	{command: "token delete", want: []string{"at least 1 arg", "usage: monopod token delete ID|TOKEN..."}},
 	{command: "snapshot bogus", want: []string{`unknown command "bogus"`, "monopod snapshot COMMAND"}},
 	{command: "snapshot restore", want: []string{"accepts 1 arg", "usage: monopod snapshot restore NAME"}},
 	{command: "store bogus", want: []string{`unknown command "bogus"`, "monopod store COMMAND"}},
@@ -134,6 +136,9 @@ var noServer = []mistake{
 	{command: "images save x -f TMP/x.tar --data-dir=STOPPED", want: started},
 	{command: "images pull x --data-dir=STOPPED", want: started},
 	{command: "dashboard --data-dir=STOPPED", want: started},
+	{command: "token create --data-dir=STOPPED", want: started},
+	{command: "token list --data-dir=STOPPED", want: started},
+	{command: "token delete abcdef --data-dir=STOPPED", want: started},
 	{command: "drain --shutdown --data-dir=STOPPED",
 		want: []string{"no monopod runs on STOPPED", "monopod reset", "--data-dir"}},
 	{command: "status --kubeconfig=STOPPED/admin.kubeconfig", want: started[1:]},
@@ -175,6 +180,9 @@ var ofObjects = []mistake{
 		want: []string{`pods "x" not found`, "kubectl get pods --all-namespaces"}},
 	{command: "logs none --data-dir=DATA", want: []string{`pods "none" not found`, "kubectl get pods --all-namespaces"}},
 	{command: "logs bogus/x --data-dir=DATA", want: []string{"bogus has no logs", "name a pod"}},
+	{command: "token create --data-dir=DATA", want: []string{"other machines cannot reach", "--listen=0.0.0.0:6443"}},
+	{command: "token delete none00 --data-dir=DATA", want: []string{"token none00 not found", "monopod token list"}},
+	{command: "token delete NONE --data-dir=DATA", want: []string{"ID", "monopod token list"}},
 	{command: "images rm none:1 --data-dir=DATA", want: []string{`images "none:1" not found`, "monopod images ls"}},
 	{command: "images save none:1 -f TMP/x.tar --data-dir=DATA",
 		want: []string{`images "none:1" not found`, "monopod images ls"}},
@@ -425,7 +433,7 @@ func (w *mistaken) fails(t *testing.T, m mistake, as *syscall.Credential) {
 }
 
 // groups are the commands that only have subcommands.
-var groups = []string{"certs", "completion", "images", "snapshot", "store"}
+var groups = []string{"certs", "completion", "images", "snapshot", "store", "token"}
 
 // name returns the name of the command that the arguments call.
 func name(args []string) string {
