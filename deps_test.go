@@ -76,7 +76,7 @@ var allRooms = []struct{ room, imports string }{
 		"agent agent/host agent/join agent/node agent/offline agent/resources agent/runtime apiserver/admin apiserver/auth " +
 			"apiserver/kit apiserver/setup " +
 			"apiserver/status " +
-			"apiserver/why store store/bolt store/etcd store/state"},
+			"apiserver/why store store/bolt store/datadir store/etcd store/state"},
 
 	{"web", ""},
 	{"", "agent agent/cmd agent/host agent/network apiserver apiserver/admin apiserver/kit apiserver/setup " +
