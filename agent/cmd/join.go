@@ -139,6 +139,7 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 	})
 	group.Do(func() error { return node.Run(ctx) })
 	group.Do(func() error { deps.Serve(ctx, identity, kubelet{node, c.Settings.NodeName}); return nil })
+	group.Do(func() error { deps.FollowServers(ctx, identity, servers); return nil })
 	group.Do(func() error { deps.Renew(ctx, identity, c.Settings.NodeName, servers); return nil })
 	group.Do(func() error { return memory.Release(ctx, clock.RealClock{}) })
 	log.Info("ready", zap.String("node", c.Settings.NodeName), zap.Strings("servers", identity.Servers()),

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
@@ -395,4 +396,19 @@ type failing struct{ asked *atomic.Int32 }
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) {
 	f.asked.Add(1)
 	return nil, errors.New("no network")
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	port := func(p int32) []discoveryv1.EndpointPort { return []discoveryv1.EndpointPort{{Port: &p}} }
+	of := func(addresses ...string) []discoveryv1.Endpoint { return []discoveryv1.Endpoint{{Addresses: addresses}} }
+	got := urlsOf(map[string]*discoveryv1.EndpointSlice{
+		"kubernetes": {Ports: port(6443), Endpoints: of("192.0.2.2", "192.0.2.1", "127.0.0.1")},
+		"other":      {Ports: port(7443), Endpoints: of("2001:db8::1")},
+		"no port":    {Ports: []discoveryv1.EndpointPort{{}}, Endpoints: of("192.0.2.3")},
+	})
+	want := "https://192.0.2.1:6443 https://192.0.2.2:6443 https://[2001:db8::1]:7443"
+	if strings.Join(got, " ") != want {
+		t.Errorf("%v, want %s", got, want)
+	}
 }

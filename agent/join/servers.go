@@ -1,15 +1,25 @@
 package join
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 const (
@@ -35,6 +45,52 @@ func transport(config *tls.Config) *http.Transport {
 func (d Deps) Client(i *Identity) *client.Remote {
 	return &client.Remote{URL: i.Servers()[0], New: d.New, MaxObject: maxResponse, MaxList: maxResponse,
 		HTTP: &http.Client{Transport: &servers{identity: i, to: transport(i.TLS())}}}
+}
+
+// FollowServers stores the addresses of all servers of the cluster, which the Service kubernetes names, until ctx ends.
+func (d Deps) FollowServers(ctx context.Context, i *Identity, c client.Client) {
+	known := map[string]*discoveryv1.EndpointSlice{}
+	store := func() {
+		if err := i.SetServers(urlsOf(known)); err != nil {
+			d.Log.Error("failed to store the addresses of the servers", zap.Error(err))
+		}
+	}
+	follow.Follower{Client: c, Clock: d.Clock, Log: d.Log, Name: "join"}.Follow(ctx, client.Selector{
+		Resource: client.EndpointSlices, Namespace: metav1.NamespaceDefault,
+		Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"}),
+	}, follow.Handler{
+		List: func(_ context.Context, objs []client.Object) {
+			clear(known)
+			for _, obj := range objs {
+				known[obj.GetName()] = obj.(*discoveryv1.EndpointSlice)
+			}
+			store()
+		},
+		Event: func(_ context.Context, typ watch.EventType, obj client.Object) {
+			known[obj.GetName()] = obj.(*discoveryv1.EndpointSlice)
+			if typ == watch.Deleted {
+				delete(known, obj.GetName())
+			}
+			store()
+		},
+	})
+}
+
+// urlsOf returns the URLs of the endpoints, sorted.
+func urlsOf(all map[string]*discoveryv1.EndpointSlice) (urls []string) {
+	for _, slice := range all {
+		for _, port := range slice.Ports {
+			for _, e := range slice.Endpoints {
+				for _, address := range e.Addresses {
+					if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() && port.Port != nil {
+						urls = append(urls, "https://"+netip.AddrPortFrom(ip, uint16(*port.Port)).String())
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(urls)
+	return urls
 }
 
 // servers sends each request to a server that answers.

@@ -20,37 +20,43 @@ import (
 	"monopod/apiserver/kit/nodetunnel"
 )
 
-// tunnels are the tunnels that nodes have opened to this server, by the name of the node.
+// maxTunnels is the maximum number of tunnels of a node: one for each address of this server that the node knows.
+const maxTunnels = 8
+
+// tunnels are the tunnels that nodes have opened to this server, by the name of the node, the newest last.
 type tunnels struct {
 	mu   sync.Mutex // guards open
-	open map[string]*yamux.Session
+	open map[string][]*yamux.Session
 }
 
-// get returns the tunnel of a node; nil if there is none.
+// get returns the newest tunnel of a node; nil if there is none.
 func (t *tunnels) get(node string) *yamux.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.open[node]
+	if all := t.open[node]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
 }
 
-// put replaces the tunnel of a node, and closes the previous one.
-func (t *tunnels) put(node string, s *yamux.Session) {
+// add adds a tunnel of a node. It closes the oldest one if there are too many.
+func (t *tunnels) add(node string, s *yamux.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old := t.open[node]; old != nil {
-		old.Close()
-	}
 	if t.open == nil {
-		t.open = map[string]*yamux.Session{}
+		t.open = map[string][]*yamux.Session{}
 	}
-	t.open[node] = s
+	t.open[node] = append(t.open[node], s)
+	if all := t.open[node]; len(all) > maxTunnels {
+		all[0].Close()
+	}
 }
 
-// remove removes a tunnel, unless the node has opened another one.
 func (t *tunnels) remove(node string, s *yamux.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open[node] == s {
+	t.open[node] = slices.DeleteFunc(t.open[node], func(one *yamux.Session) bool { return one == s })
+	if len(t.open[node]) == 0 {
 		delete(t.open, node)
 	}
 }
@@ -71,7 +77,7 @@ func (c *Connector) Tunnel(w http.ResponseWriter, r *http.Request) {
 		c.Log.Warn("a node opened no tunnel", zap.String("node", node), zap.Error(err))
 		return
 	}
-	c.tunnels.put(node, session)
+	c.tunnels.add(node, session)
 	c.Log.Info("a node has opened a tunnel", zap.String("node", node), zap.String("from", r.RemoteAddr))
 	defer context.AfterFunc(c.Stop, func() { session.Close() })()
 	<-session.CloseChan()
