@@ -39,7 +39,7 @@ func All(d Deps) []*cobra.Command {
 		drainCommand(d.DataDir),
 		imagesCommand(d.DataDir),
 		inspectCommand(d.DataDir, d.Versions),
-		joinCommand(d.DataDir),
+		joinCommand(d.DataDir, d.Versions),
 		leaveCommand(d.DataDir),
 		logsCommand(d.DataDir),
 		resetCommand(d.DataDir),

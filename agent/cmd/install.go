@@ -58,12 +58,14 @@ func (c *installOptions) timeoutFlag(cmd *cobra.Command) {
 
 func install(c *installOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "install [flags] [-- FLAGS OF SERVE]",
+		Use:   "install [flags] [-- FLAGS OF SERVE | -- join URL FLAGS]",
 		Short: "Install this program as a service that starts with the machine, and start it",
 		Long: "install checks the machine, copies this program, writes a service for systemd or OpenRC that runs serve\n" +
 			"with the flags after --, enables and starts it, and waits until the API and the node are ready. It\n" +
-			"changes only what differs: run it again with other flags to change them.",
-		Example: "  monopod install\n  monopod install -- --listen=0.0.0.0:6443 --tls-san=box.example.com",
+			"changes only what differs: run it again with other flags to change them. With join after --, the machine\n" +
+			"joins another machine's server, and the service runs monopod join.",
+		Example: "  monopod install\n  monopod install -- --listen=0.0.0.0:6443 --tls-san=box.example.com\n" +
+			"  monopod install -- join https://box.example.com:6443 --token=ID.SECRET --ca-hash=sha256:HEX",
 		RunE: func(cmd *cobra.Command, flags []string) error {
 			if err := c.prepare(cmd); err != nil {
 				return err
@@ -78,6 +80,9 @@ func install(c *installOptions) *cobra.Command {
 						"a flag of a service cannot contain spaces, quotes, $ and %%, got %q: set it in a file and pass --config=FILE",
 						flag)
 				}
+			}
+			if c.verb = "serve"; len(flags) > 0 && flags[0] == joinVerb {
+				c.verb, flags = joinVerb, flags[1:]
 			}
 			if err := c.check(cmd.Context(), flags); err != nil && !c.force {
 				return err

@@ -27,6 +27,7 @@ type installer struct {
 	*service
 	root    string // "/": the machine itself
 	program string // where the program is installed
+	verb    string // the command of the service: serve or join
 	dataDir string
 	timeout time.Duration // until the service must be healthy
 	settle  time.Duration // how long it must stay healthy
@@ -77,14 +78,15 @@ func runMonopod(ctx context.Context, program string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), nil
 }
 
-// install makes the machine run the program with these flags of serve. It changes only what differs.
+// install makes the machine run the program with these flags of the service's command. It changes only what differs.
 func (i *installer) install(ctx context.Context, self string, flags []string) error {
 	i.dataDir = flagValue(flags, "--data-dir", i.dataDir)
 	if !filepath.IsAbs(i.dataDir) {
 		return fmt.Errorf("--data-dir must be an absolute path, got %q: a service starts in another folder", i.dataDir)
 	}
-	if _, err := runMonopod(ctx, self, append([]string{"config"}, flags...)...); err != nil {
-		return fmt.Errorf("the flags of serve are not valid: %w", err)
+	flags, err := i.prepareFlags(ctx, self, flags)
+	if err != nil {
+		return err
 	}
 	content, err := os.ReadFile(self)
 	if err != nil {
@@ -97,7 +99,7 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	if copied {
 		i.say("installed %s", i.program)
 	}
-	written, err := i.put(i.file, []byte(i.render(append([]string{i.program, "serve"}, flags...))), i.mode)
+	written, err := i.put(i.file, []byte(i.render(append([]string{i.program, i.verb}, flags...))), i.mode)
 	if err != nil {
 		return err
 	}
@@ -116,6 +118,50 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	}
 	i.say("monopod runs, and starts with the machine (%s)", i.service.name)
 	return nil
+}
+
+// checkFlags returns an error if a program refuses the flags of the service.
+func (i *installer) checkFlags(ctx context.Context, program string, flags []string) error {
+	command := append([]string{"config"}, flags...)
+	if i.verb == joinVerb {
+		command = append([]string{joinVerb, "--check"}, flags...)
+	}
+	_, err := runMonopod(ctx, program, command...)
+	return err
+}
+
+// prepareFlags checks the flags, and returns those of the service. A machine joins before the service starts: the token
+// is not for the service's file.
+func (i *installer) prepareFlags(ctx context.Context, self string, flags []string) ([]string, error) {
+	if err := i.checkFlags(ctx, self, flags); err != nil {
+		return nil, fmt.Errorf("the flags of %s are not valid: %w", i.verb, err)
+	}
+	if i.verb != joinVerb || !slices.ContainsFunc(flags, ofFirstJoin) {
+		return flags, nil
+	}
+	if _, err := runMonopod(ctx, self, append([]string{joinVerb, "--only"}, flags...)...); err != nil {
+		return nil, err
+	}
+	i.say("joined the cluster")
+	var out []string
+	for j := 0; j < len(flags); j++ {
+		switch flag := flags[j]; {
+		case !ofFirstJoin(flag):
+			out = append(out, flag)
+		case strings.HasPrefix(flag, "--") && !strings.Contains(flag, "="):
+			j++ // its value
+		}
+	}
+	return out, nil
+}
+
+// joinVerb is the command of a service that makes the machine a node of another machine's server.
+const joinVerb = "join"
+
+// ofFirstJoin reports whether an argument of join is only for the first time.
+func ofFirstJoin(flag string) bool {
+	name, _, _ := strings.Cut(flag, "=")
+	return strings.HasPrefix(flag, "https://") || name == "--token" || name == "--ca-hash"
 }
 
 // start restarts the service and waits until one process of it, of the version unless that is empty, has been healthy
@@ -156,6 +202,9 @@ func (i *installer) start(ctx context.Context, version string) error {
 
 // healthy returns the PID of the process that serves the data folder, or an error if it is not healthy.
 func (i *installer) healthy(ctx context.Context, version string) (pid int, err error) {
+	if i.verb == joinVerb {
+		return i.healthyNode(ctx, version)
+	}
 	facts, err := status.Collect(ctx, local.At(i.at(i.dataDir)), i.clock.Now())
 	if err != nil {
 		return 0, err
@@ -170,6 +219,22 @@ func (i *installer) healthy(ctx context.Context, version string) (pid int, err e
 	return report.Process.PID, nil
 }
 
+// healthyNode is healthy of a machine that has joined.
+func (i *installer) healthyNode(ctx context.Context, version string) (pid int, err error) {
+	r, err := readJoined(ctx, local.At(i.at(i.dataDir)))
+	switch {
+	case err != nil:
+		return 0, err
+	case version != "" && r.Version != version:
+		return 0, fmt.Errorf("version %s runs, not %s", r.Version, version)
+	case len(r.Problems) > 0:
+		return 0, errors.New("the node is not ready: " + strings.Join(r.Problems, "; "))
+	case r.Away != nil && version == "": // an upgrade works without a server, too
+		return 0, errors.New("no server answers")
+	}
+	return r.PID, nil
+}
+
 // installed reads the flags of the installed service.
 func (i *installer) installed() (flags []string, err error) {
 	content, err := os.ReadFile(i.at(i.file))
@@ -180,11 +245,11 @@ func (i *installer) installed() (flags []string, err error) {
 		return nil, err
 	}
 	command := i.parse(string(content))
-	at := slices.Index(command, "serve")
+	at := slices.IndexFunc(command, func(word string) bool { return word == "serve" || word == joinVerb })
 	if at < 1 {
 		return nil, fmt.Errorf("%s does not run monopod serve: replace the program as it was installed", i.file)
 	}
-	i.program = command[0]
+	i.program, i.verb = command[0], command[at]
 	i.dataDir = flagValue(command[at+1:], "--data-dir", i.dataDir)
 	return command[at+1:], nil
 }

@@ -35,15 +35,18 @@ import (
 // joinOptions are the flags of `monopod join`.
 type joinOptions struct {
 	Request  join.Request
+	Version  string `json:"-"`
 	File     string
 	Log      commandline.Log
 	Settings agent.Settings
+	Check    bool // only the flags
+	Only     bool // join, and run nothing
 }
 
 // joinCommand is `monopod join`, which makes this machine a node of another machine's server. dataDir is the default of
 // --data-dir.
-func joinCommand(dataDir string) *cobra.Command {
-	c := &joinOptions{}
+func joinCommand(dataDir string, versions commandline.Versions) *cobra.Command {
+	c := &joinOptions{Version: versions.Monopod.GitVersion}
 	cmd := commandline.Server{
 		Use:   "join [https://HOST:PORT]",
 		Short: "Make this machine a node of another machine's server, and run its pods",
@@ -72,6 +75,8 @@ func (c *joinOptions) flags(dataDir string) *commandline.Groups {
 		"needs it.")
 	general.StringVar(&c.Request.CAHash, "ca-hash", "", "Hash of the public key of the cluster's certificate authority, "+
 		"sha256:HEX, as monopod token create prints it. The first join needs it.")
+	general.BoolVar(&c.Only, "only", false, "Join, and end: a service runs the node.")
+	general.BoolVar(&c.Check, "check", false, "Check the flags, and end.")
 	g.Group("log", &c.Log)
 	c.Settings.Flags(func(subject string) *pflag.FlagSet { return g.Group(subject) })
 	return &g
@@ -96,6 +101,9 @@ func (c *joinOptions) complete() error {
 
 // run joins, and runs the node until ctx ends.
 func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
+	if c.Check {
+		return nil
+	}
 	if err := c.Settings.Possible(); err != nil {
 		return err
 	}
@@ -110,15 +118,17 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 	if _, err := datadir.Open(dir); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	lock, err := bolt.Lock(filepath.Join(dir, "state.db"))
-	if err != nil {
-		return err
+	if !c.Only || !join.Joined(dir) { // otherwise the service may run
+		lock, err := bolt.Lock(filepath.Join(dir, "state.db"))
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
 	}
-	defer lock.Close()
 	types := setup.NewTypes()
 	deps := join.Deps{New: types.New, Clock: clock.RealClock{}, Log: log.Named("join")}
 	identity, err := deps.Join(ctx, c.Request)
-	if err != nil {
+	if err != nil || c.Only {
 		return err
 	}
 	servers := offline.New(offline.Config{
@@ -129,10 +139,12 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 		return err
 	}
 	group, ctx := guard.With(ctx)
-	socket := notify.Take()
+	local := &joined{node: node, name: c.Settings.NodeName, version: c.Version, identity: identity, servers: servers,
+		started: deps.Clock.Now().Add(-host.SinceExec())}
+	group.Do(func() error { return local.serve(ctx, dir) })
+	socket := notify.Take() // before any child process is started
 	group.Do(func() error {
-		err := socket.Run(ctx, clock.RealClock{}, func(context.Context) error { return nil })
-		if err != nil {
+		if err := socket.Run(ctx, clock.RealClock{}, local.ready); err != nil {
 			log.Warn("failed to notify systemd", zap.Error(err))
 		}
 		return nil

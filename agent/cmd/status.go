@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cmd/commandline"
+	"monopod/agent/join"
 	"monopod/apiserver/kit/local"
 	"monopod/apiserver/kit/words"
 	"monopod/apiserver/status"
@@ -38,6 +39,9 @@ func statusCommand(dataDir string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if server.Local() && join.Joined(place.DataDir) {
+				return statusOfJoined(cmd, server, output)
+			}
 			facts, err := status.Collect(cmd.Context(), server, clock.RealClock{}.Now())
 			if err != nil {
 				return err
@@ -57,6 +61,23 @@ func statusCommand(dataDir string) *cobra.Command {
 	place.Flags(cmd.Flags())
 	output.Flags(cmd.Flags(), "")
 	return cmd
+}
+
+// statusOfJoined shows the node of a machine that has joined. Its exit code is 1 if it is not ready or no server answers.
+func statusOfJoined(cmd *cobra.Command, server *local.Server, output commandline.Output) error {
+	r, err := readJoined(cmd.Context(), server)
+	if err != nil {
+		return err
+	}
+	if output.JSON() {
+		err = commandline.PrintJSON(cmd.OutOrStdout(), r)
+	} else {
+		err = r.print(cmd.OutOrStdout(), clock.RealClock{}.Now())
+	}
+	if err == nil && (r.Away != nil || len(r.Problems) > 0) {
+		return &commandline.Exit{Code: 1}
+	}
+	return err
 }
 
 // printStatus prints a report on one screen.

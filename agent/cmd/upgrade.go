@@ -56,7 +56,7 @@ func (i *installer) checkProgram(ctx context.Context, file string, flags []strin
 		return "", fmt.Errorf("%s is not a monopod program for this machine "+
 			"(is it executable, and of the right architecture?): %w", file, err)
 	}
-	if _, err := runMonopod(ctx, file, append([]string{"config"}, flags...)...); err != nil {
+	if err := i.checkFlags(ctx, file, flags); err != nil {
 		return "", fmt.Errorf("%s refuses the flags of the service, change them in %s: %w", file, i.file, err)
 	}
 	return versions.Monopod.GitVersion, nil
@@ -133,6 +133,10 @@ func (i *installer) startPrevious(ctx context.Context, snapshot string) error {
 
 // saveSnapshot returns the running version and the name of a new snapshot, which is empty if the state is in etcd.
 func (i *installer) saveSnapshot(ctx context.Context) (version, snapshot string, err error) {
+	if i.verb == joinVerb { // its state is on the servers
+		version, err = runMonopod(ctx, i.at(i.program), "version")
+		return version, "", err
+	}
 	var about status.Process
 	err = local.At(i.at(i.dataDir)).JSON(ctx, status.Path, &about)
 	switch {

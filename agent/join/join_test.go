@@ -401,7 +401,9 @@ func (f failing) RoundTrip(*http.Request) (*http.Response, error) {
 func TestURLs(t *testing.T) {
 	t.Parallel()
 	port := func(p int32) []discoveryv1.EndpointPort { return []discoveryv1.EndpointPort{{Port: &p}} }
-	of := func(addresses ...string) []discoveryv1.Endpoint { return []discoveryv1.Endpoint{{Addresses: addresses}} }
+	of := func(addresses ...string) []discoveryv1.Endpoint {
+		return []discoveryv1.Endpoint{{Addresses: addresses}}
+	}
 	got := urlsOf(map[string]*discoveryv1.EndpointSlice{
 		"kubernetes": {Ports: port(6443), Endpoints: of("192.0.2.2", "192.0.2.1", "127.0.0.1")},
 		"other":      {Ports: port(7443), Endpoints: of("2001:db8::1")},

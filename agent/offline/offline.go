@@ -47,6 +47,7 @@ type Client struct {
 
 	mu   sync.Mutex    // guards the fields below
 	away time.Time     // of the last request that reached no server; zero: the last one reached a server
+	gone time.Time     // of the first such request
 	back chan struct{} // closed when a server answers again
 }
 
@@ -82,7 +83,7 @@ func (c *Client) asked(ctx context.Context, err error) bool {
 	switch {
 	case away && !was:
 		c.cfg.Log.Warn("no server answers: the pods of this node run on, with what is known of them", zap.Error(err))
-		c.back = make(chan struct{})
+		c.back, c.gone = make(chan struct{}), c.cfg.Clock.Now()
 	case !away && was:
 		c.cfg.Log.Info("a server answers again")
 		close(c.back)
@@ -112,11 +113,14 @@ func (c *Client) answered() <-chan struct{} {
 	return c.back
 }
 
-// Online reports whether the last request reached a server.
-func (c *Client) Online() bool {
+// Away returns when the servers stopped answering; zero: the last request reached one.
+func (c *Client) Away() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.away.IsZero()
+	if c.away.IsZero() {
+		return time.Time{}
+	}
+	return c.gone
 }
 
 // Get implements client.Client.
