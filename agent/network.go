@@ -81,10 +81,20 @@ func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types
 // dnsIndex is the index of the DNS server's address in the range of Services, like kubeadm's.
 const dnsIndex = 10
 
-// podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if Monopod does not choose them.
-func podCIDRs(child *containerd.Child) []string {
+// choosesPodCIDRs reports whether the node chooses the ranges of its pods; otherwise the node IPAM controller does.
+func (n *Node) choosesPodCIDRs() bool { return !n.cfg.Joined || len(n.cfg.Settings.Network.ranges) > 0 }
+
+// ownPodCIDRs reports whether the node sets spec.podCIDRs. The pod network of an administrator may use those of the
+// node IPAM controller.
+func (n *Node) ownPodCIDRs(child *containerd.Child) bool {
 	pods := child.Prepared()
-	if pods.Dir == "" || pods.Foreign() != "" {
+	return n.choosesPodCIDRs() && (pods.Dir == "" || pods.Foreign() == "")
+}
+
+// podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if the node does not set them.
+func (n *Node) podCIDRs(child *containerd.Child) []string {
+	pods := child.Prepared()
+	if pods.Dir == "" || !n.ownPodCIDRs(child) {
 		return nil
 	}
 	var out []string

@@ -55,6 +55,9 @@ type NodeConfig struct {
 	Server        netip.AddrPort // address of the API server
 	Port          int32          // port of the kubelet's API; 0: only through the API server
 	Restored      string         // snapshot from which the state was restored at this start; empty: none
+	// Joined: the API server runs on another machine. It gives the node the ranges of its pods, unless --pod-cidr does,
+	// and publishes the Service of the DNS servers.
+	Joined bool
 }
 
 // NodeDeps are a Node's dependencies; all are required.
@@ -200,7 +203,7 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 	if n.cfg.Settings.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
-		return n.runAgent(ctx, rt, runtimeConfig{})
+		return n.runAgent(ctx, rt, runtimeConfig{ownPodCIDRs: func() bool { return true }})
 	}
 	if n.copiesHosts() {
 		if written, err := host.WriteHosts("/"); err != nil {
@@ -310,7 +313,7 @@ func (n *Node) runWithChild(ctx context.Context) error {
 		defer stop()
 		return n.runAgent(groupCtx, rt, runtimeConfig{
 			cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ownNetwork: true, needs: n.needs,
-			podCIDRs: func() []string { return podCIDRs(child) },
+			podCIDRs: func() []string { return n.podCIDRs(child) }, ownPodCIDRs: func() bool { return n.ownPodCIDRs(child) },
 		})
 	})
 	return group.Wait()
@@ -322,6 +325,7 @@ type runtimeConfig struct {
 	sandboxImage string          // empty: not known
 	ownNetwork   bool            // the pods' network
 	podCIDRs     func() []string // the ranges of pods; nil: not known
+	ownPodCIDRs  func() bool     // reports whether the node chooses them; nil: it does not
 	needs        func() error    // of every pod; nil: nothing
 }
 
@@ -365,7 +369,7 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, Config{
 		NodeName: s.NodeName, DataDir: n.cfg.DataDir, StateRestored: n.cfg.Restored,
-		Server: server, Families: s.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs,
+		Server: server, Families: s.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, OwnPodCIDRs: on.ownPodCIDRs,
 		ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain,
 		ImageDir: n.path("images"), ManifestDir: n.path("manifests"), PullConfig: n.path("config.json"),
 		CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: s.Cgroups.MaxPIDs, MaxPods: s.MaxPods,
