@@ -13,6 +13,7 @@ import (
 
 	"monopod/agent/network"
 	"monopod/agent/network/cni"
+	"monopod/agent/network/nodes"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/runtime/containerd"
 	"monopod/apiserver/kit/follow"
@@ -44,6 +45,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(),
 			Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
+			Pods: pods.Subnets, Joined: n.cfg.Joined,
 			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.clusterDomain(),
 			Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
 		})
@@ -61,11 +63,29 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 				}
 			},
 			func(ctx context.Context) { cni.Keep(ctx, pods, deps.Log) },
+			func(ctx context.Context) { n.reachNodes(ctx, pods, served, deps) },
 			func(ctx context.Context) { err = served.Run(ctx) })
 		return err
 	}), deps)
 	n.networkSupervisor.Store(s)
 	return s, nil
+}
+
+// reachNodes keeps the pods of other nodes reachable until ctx ends.
+func (n *Node) reachNodes(ctx context.Context, pods cni.Network, served *network.Network, deps follow.Deps) {
+	cfg := &n.cfg.Settings.Network
+	if cfg.NodeNetwork == string(nodes.None) {
+		return
+	}
+	deps.Log = n.Log.Named(nodes.Name)
+	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort}
+	reach := nodes.New(deps, machine, nodes.Config{
+		Node: n.cfg.Settings.NodeName, Mode: nodes.Mode(cfg.NodeNetwork), Subnets: pods.Subnets, Endpoint: cfg.endpoint,
+		Port: cfg.WireGuardPort, Several: served.FollowOtherNodes, Off: func() bool { return pods.Foreign() != "" },
+	})
+	if err := follow.Supervise(reach, deps).Run(ctx); err != nil {
+		deps.Log.Error("the pods of other nodes may not be reachable", zap.Error(err))
+	}
 }
 
 // admitPod implements cni.Admit.

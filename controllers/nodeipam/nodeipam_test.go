@@ -222,7 +222,8 @@ func TestFlags(t *testing.T) {
 		bits     int
 		ok       bool
 	}{
-		{nil, true, 24, true}, {nil, true, 12, false}, {nil, true, 31, false}, {nil, false, 64, true}, {nil, false, 65, false},
+		{nil, true, 24, true}, {nil, true, 12, false}, {nil, true, 31, false},
+		{nil, false, 64, true}, {nil, false, 65, false},
 		{prefixes("10.0.0.0/8"), true, 24, true}, {prefixes("10.0.0.0/8"), true, 25, false},
 		{prefixes("10.0.0.0/8"), false, 99, true}, {prefixes("10.0.0.0/24"), true, 23, false},
 	} {
