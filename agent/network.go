@@ -6,9 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network"
@@ -16,8 +21,10 @@ import (
 	"monopod/agent/network/nodes"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/runtime/containerd"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/podcidr"
 )
 
 // serveServices returns the supervisor of Services, DNS and NetworkPolicies in the network of the child's pods.
@@ -122,6 +129,50 @@ func (n *Node) podCIDRs(child *containerd.Child) []string {
 		out = append(out, subnet.String())
 	}
 	return out
+}
+
+// givenPodCIDRsTimeout limits the wait for the API server at a start for which the ranges of the last one would do.
+const givenPodCIDRsTimeout = 3 * time.Second
+
+// givenPodCIDRs returns the ranges that the node IPAM controller has given the Node, and waits for them. While the API
+// server cannot be reached, it returns those of the previous start, if there are any.
+func (n *Node) givenPodCIDRs(ctx context.Context, previous []netip.Prefix) ([]netip.Prefix, error) {
+	name := n.cfg.Settings.NodeName
+	asking, cancel := context.WithTimeout(ctx, givenPodCIDRsTimeout)
+	node, err := client.Get[*corev1.Node](asking, n.Client, "", name)
+	cancel()
+	switch {
+	case err == nil && len(podcidr.Of(node)) > 0:
+		return podcidr.Of(node), nil
+	case err != nil && !apierrors.IsNotFound(err) && len(previous) > 0:
+		n.Log.Info("the API server cannot be reached: pods have addresses of the same ranges as before", zap.Error(err))
+		return previous, nil
+	}
+	n.Log.Info("waiting for spec.podCIDRs of the Node", zap.String("node", name))
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var ranges []netip.Prefix
+	seen := func(obj client.Object) {
+		if found := podcidr.Of(obj.(*corev1.Node)); len(found) > 0 && ranges == nil {
+			ranges = found
+			stop()
+		}
+	}
+	f := follow.Follower{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log, Name: "pod ranges"}
+	f.Follow(waiting, client.Selector{Resource: client.Nodes, Fields: fields.OneTermEqualSelector("metadata.name", name)},
+		follow.Handler{
+			List: func(_ context.Context, objs []client.Object) {
+				for _, obj := range objs {
+					seen(obj)
+				}
+			},
+			Event: func(_ context.Context, typ watch.EventType, obj client.Object) {
+				if typ != watch.Deleted {
+					seen(obj)
+				}
+			},
+		})
+	return ranges, ctx.Err()
 }
 
 // dnsServers returns the addresses of the Service of Monopod's DNS server, one in each range of Services; none if

@@ -282,8 +282,12 @@ func (n *Node) newChild(ctx context.Context, cfg containerd.Config) (*containerd
 // runWithChild starts a containerd and runs the agent on it. The containerd stops after the agent.
 func (n *Node) runWithChild(ctx context.Context) error {
 	s := &n.cfg.Settings
+	var ranges func(context.Context, []netip.Prefix) ([]netip.Prefix, error)
+	if !n.choosesPodCIDRs() {
+		ranges = n.givenPodCIDRs
+	}
 	child, err := n.newChild(ctx, containerd.Config{
-		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges,
+		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges, PodRanges: ranges,
 		Services: n.cfg.Services, Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
 		Log: n.Log.Named("containerd"), Guard: n.guard,
 	})

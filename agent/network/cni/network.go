@@ -112,6 +112,9 @@ func (n Network) RemoveIdle() error {
 // BridgePrefix is the prefix of the names of the bridges of all instances.
 const BridgePrefix = "mp-"
 
+// Previous returns the ranges of pods at the previous start; none at the first one.
+func Previous(dir string) []netip.Prefix { return load(dir).Subnets }
+
 // load returns the network of the previous start, or a zero one.
 func load(dir string) Network {
 	var n Network

@@ -216,8 +216,12 @@ var secret = strings.Repeat("plain text of pods ", 1000)
 
 // ask connects to a pod, sends and receives the secret, and returns the address that the pod sees.
 func ask(t *testing.T, from netns.NsHandle, to netip.Addr) (client string) {
+	return askPort(t, from, netip.AddrPortFrom(to, 80))
+}
+
+func askPort(t *testing.T, from netns.NsHandle, to netip.AddrPort) (client string) {
 	in(t, from, func() error {
-		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).Dial("tcp", netip.AddrPortFrom(to, 80).String())
+		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).Dial("tcp", to.String())
 		if err != nil {
 			client = err.Error()
 			return nil
