@@ -81,9 +81,6 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 // reachNodes keeps the pods of other nodes reachable until ctx ends.
 func (n *Node) reachNodes(ctx context.Context, pods cni.Network, served *network.Network, deps follow.Deps) {
 	cfg := &n.cfg.Settings.Network
-	if cfg.NodeNetwork == string(nodes.None) {
-		return
-	}
 	deps.Log = n.Log.Named(nodes.Name)
 	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort}
 	reach := nodes.New(deps, machine, nodes.Config{

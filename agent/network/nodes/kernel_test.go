@@ -34,6 +34,7 @@ type computer struct {
 	kernel *Kernel
 	facts  facts
 	podIPs []netip.Addr
+	says   netip.AddrPort // as the endpoint of WireGuard; zero: the right one
 }
 
 // in calls f on a thread in a network namespace.
@@ -265,7 +266,9 @@ func ways(t *testing.T, all []*computer, mode Mode, noWireGuard bool) {
 					if own.key, err = c.kernel.StartWireGuard(); err != nil {
 						return err
 					}
-					own.endpoint = netip.AddrPortFrom(own.underlay(), c.kernel.Port)
+					if own.endpoint = c.says; !c.says.IsValid() {
+						own.endpoint = netip.AddrPortFrom(own.underlay(), c.kernel.Port)
+					}
 				}
 				if vxlan {
 					own.mac, err = c.kernel.StartVXLAN(own.underlay())
@@ -510,6 +513,12 @@ func TestWireGuard(t *testing.T) {
 		info, err := os.Stat(all[0].kernel.KeyFile)
 		if err != nil || info.Mode() != 0o600 {
 			t.Errorf("the private key: %v, %v", info, err)
+		}
+		// The endpoint that a node behind a NAT says does not lead there: the other one learns the right one.
+		all[1].says = netip.MustParseAddrPort("203.0.113.9:51820")
+		for range 2 {
+			ways(t, all, Auto, false)
+			expectReachable(t, all)
 		}
 		key := all[0].facts.key
 		ways(t, all, Auto, false)

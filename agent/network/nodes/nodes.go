@@ -57,9 +57,9 @@ type Config struct {
 	// Endpoint is where other nodes reach this node's WireGuard; zero: at its InternalIP and Port.
 	Endpoint netip.AddrPort
 	Port     uint16 // of WireGuard
-	// Several is called once there are other nodes; nil: nothing is done.
+	// Several is called, perhaps again and again, while there are other nodes; nil: it is not needed.
 	Several func()
-	// Off reports whether the pod network is not Monopod's own; nil: it always is.
+	// Off reports whether the pod network is not Monopod's own, so that nothing is done; nil: it always is.
 	Off func() bool
 }
 
@@ -176,14 +176,15 @@ func (n *Nodes) reconcile(ctx context.Context, several func()) error {
 		}
 	}
 	n.mu.Unlock()
-	if n.cfg.Off != nil && n.cfg.Off() {
-		others = nil
+	off := n.cfg.Off != nil && n.cfg.Off()
+	if len(others) > 0 && !off && n.cfg.Several != nil {
+		n.cfg.Several()
+	}
+	if off || n.cfg.Mode == None {
+		others = nil // removes what an earlier process has set up
 	}
 	if len(others) > 0 {
 		several()
-		if n.cfg.Several != nil {
-			n.cfg.Several()
-		}
 	}
 	if node == nil {
 		return nil // it registers

@@ -241,11 +241,17 @@ func TestWithoutWireGuard(t *testing.T) {
 func TestOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{}
-		api := run(t, m, Config{Off: func() bool { return true }})
-		create(t, api, nodeWith("near", "cidr=10.88.1.0/24", "ip=192.168.1.2", "subnets=192.168.1.2/24"))
-		if _, plan := m.take(); plan != "" || annotationsOf(t, api) != nil {
-			t.Errorf("plan %q, annotations %v", plan, annotationsOf(t, api))
+		for _, cfg := range []Config{{Off: func() bool { return true }}, {Mode: None}} {
+			m, several := &machine{}, false
+			cfg.Several = func() { several = true }
+			api := run(t, m, cfg)
+			create(t, api, nodeWith("near", "cidr=10.88.1.0/24", "ip=192.168.1.2", "subnets=192.168.1.2/24"))
+			if _, plan := m.take(); plan != "" || annotationsOf(t, api) != nil {
+				t.Errorf("mode %q: plan %q, annotations %v", cfg.Mode, plan, annotationsOf(t, api))
+			}
+			if several != (cfg.Mode == None) {
+				t.Errorf("mode %q: NetworkPolicies know about other nodes: %v", cfg.Mode, several)
+			}
 		}
 	})
 }
