@@ -54,6 +54,7 @@ var allRooms = []struct{ room, imports string }{
 	{"agent/host", "apiserver/kit"},
 	{"agent/podapi", "agent/host"},
 	{"agent/network", "apiserver/kit"},
+	{"agent/network/nodes", "agent/network apiserver/kit"},
 	{"agent/logs", "agent/host agent/podapi apiserver/kit"},
 	{"agent/resources", "agent/host agent/podapi apiserver/kit"},
 	{"agent/storage", "agent/host agent/podapi agent/resources apiserver/kit"},
@@ -69,8 +70,8 @@ var allRooms = []struct{ room, imports string }{
 	{"agent/node", "agent/host agent/logs agent/podapi agent/predicates agent/pressure agent/runtime apiserver/kit"},
 	{"agent/join", "apiserver/auth apiserver/kit"},
 	{"agent/offline", "apiserver/auth apiserver/kit"},
-	{"agent", "agent/host agent/images agent/logs agent/network agent/node agent/pod agent/podapi agent/predicates " +
-		"agent/pressure agent/resources " +
+	{"agent", "agent/host agent/images agent/logs agent/network agent/network/nodes agent/node agent/pod " +
+		"agent/podapi agent/predicates agent/pressure agent/resources " +
 		"agent/runtime agent/source agent/stats agent/storage apiserver/kit"},
 	{"agent/cmd",
 		"agent agent/host agent/join agent/node agent/offline agent/resources agent/runtime apiserver/admin apiserver/auth " +

@@ -113,7 +113,8 @@ func (a *Agent) assembleNode() error {
 		PLEG:         health.Check, Ready: a.images.place.Find,
 	}, registrar.Config{
 		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.addresses.Strings, Network: d.Network,
-		PodCIDRs: cfg.PodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
+		PodCIDRs: cfg.PodCIDRs, OwnPodCIDRs: cfg.OwnPodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints,
+		StateRestored:   cfg.StateRestored,
 		HeartbeatPeriod: cfg.HeartbeatPeriod, StatusPeriod: cfg.StatusPeriod, LeaseDuration: cfg.LeaseDuration,
 	})
 	if err != nil {

@@ -89,9 +89,11 @@ type Config struct {
 	Families []corev1.IPFamily
 	// PodCIDRs returns the ranges of pods' addresses, or nil while they are unknown; nil: always unknown.
 	PodCIDRs func() []string
-	Labels   map[string]string // additional labels of the node
-	Taints   []corev1.Taint    // taints at its first registration
-	MaxPods  int               // 110
+	// OwnPodCIDRs reports whether the node chooses these ranges itself; nil: the node IPAM controller chooses them.
+	OwnPodCIDRs func() bool
+	Labels      map[string]string // additional labels of the node
+	Taints      []corev1.Taint    // taints at its first registration
+	MaxPods     int               // 110
 
 	// Server is the address of the API server in the environment of containers; zero: the Service kubernetes.
 	Server netip.AddrPort

@@ -6,17 +6,25 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network"
 	"monopod/agent/network/cni"
+	"monopod/agent/network/nodes"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/runtime/containerd"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/podcidr"
 )
 
 // serveServices returns the supervisor of Services, DNS and NetworkPolicies in the network of the child's pods.
@@ -44,6 +52,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(),
 			Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
+			Pods: pods.Subnets, Joined: n.cfg.Joined,
 			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.clusterDomain(),
 			Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
 		})
@@ -61,11 +70,26 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 				}
 			},
 			func(ctx context.Context) { cni.Keep(ctx, pods, deps.Log) },
+			func(ctx context.Context) { n.reachNodes(ctx, pods, served, deps) },
 			func(ctx context.Context) { err = served.Run(ctx) })
 		return err
 	}), deps)
 	n.networkSupervisor.Store(s)
 	return s, nil
+}
+
+// reachNodes keeps the pods of other nodes reachable until ctx ends.
+func (n *Node) reachNodes(ctx context.Context, pods cni.Network, served *network.Network, deps follow.Deps) {
+	cfg := &n.cfg.Settings.Network
+	deps.Log = n.Log.Named(nodes.Name)
+	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort}
+	reach := nodes.New(deps, machine, nodes.Config{
+		Node: n.cfg.Settings.NodeName, Mode: nodes.Mode(cfg.NodeNetwork), Subnets: pods.Subnets, Endpoint: cfg.endpoint,
+		Port: cfg.WireGuardPort, Several: served.FollowOtherNodes, Off: func() bool { return pods.Foreign() != "" },
+	})
+	if err := follow.Supervise(reach, deps).Run(ctx); err != nil {
+		deps.Log.Error("the pods of other nodes may not be reachable", zap.Error(err))
+	}
 }
 
 // admitPod implements cni.Admit.
@@ -81,10 +105,20 @@ func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types
 // dnsIndex is the index of the DNS server's address in the range of Services, like kubeadm's.
 const dnsIndex = 10
 
-// podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if Monopod does not choose them.
-func podCIDRs(child *containerd.Child) []string {
+// choosesPodCIDRs reports whether the node chooses the ranges of its pods; otherwise the node IPAM controller does.
+func (n *Node) choosesPodCIDRs() bool { return !n.cfg.Joined || len(n.cfg.Settings.Network.ranges) > 0 }
+
+// ownPodCIDRs reports whether the node sets spec.podCIDRs. The pod network of an administrator may use those of the
+// node IPAM controller.
+func (n *Node) ownPodCIDRs(child *containerd.Child) bool {
 	pods := child.Prepared()
-	if pods.Dir == "" || pods.Foreign() != "" {
+	return n.choosesPodCIDRs() && (pods.Dir == "" || pods.Foreign() == "")
+}
+
+// podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if the node does not set them.
+func (n *Node) podCIDRs(child *containerd.Child) []string {
+	pods := child.Prepared()
+	if pods.Dir == "" || !n.ownPodCIDRs(child) {
 		return nil
 	}
 	var out []string
@@ -92,6 +126,50 @@ func podCIDRs(child *containerd.Child) []string {
 		out = append(out, subnet.String())
 	}
 	return out
+}
+
+// givenPodCIDRsTimeout limits the wait for the API server at a start for which the ranges of the last one would do.
+const givenPodCIDRsTimeout = 3 * time.Second
+
+// givenPodCIDRs returns the ranges that the node IPAM controller has given the Node, and waits for them. While the API
+// server cannot be reached, it returns those of the previous start, if there are any.
+func (n *Node) givenPodCIDRs(ctx context.Context, previous []netip.Prefix) ([]netip.Prefix, error) {
+	name := n.cfg.Settings.NodeName
+	asking, cancel := context.WithTimeout(ctx, givenPodCIDRsTimeout)
+	node, err := client.Get[*corev1.Node](asking, n.Client, "", name)
+	cancel()
+	switch {
+	case err == nil && len(podcidr.Of(node)) > 0:
+		return podcidr.Of(node), nil
+	case err != nil && !apierrors.IsNotFound(err) && len(previous) > 0:
+		n.Log.Info("the API server cannot be reached: pods have addresses of the same ranges as before", zap.Error(err))
+		return previous, nil
+	}
+	n.Log.Info("waiting for spec.podCIDRs of the Node", zap.String("node", name))
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var ranges []netip.Prefix
+	seen := func(obj client.Object) {
+		if found := podcidr.Of(obj.(*corev1.Node)); len(found) > 0 && ranges == nil {
+			ranges = found
+			stop()
+		}
+	}
+	f := follow.Follower{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log, Name: "pod ranges"}
+	f.Follow(waiting, client.Selector{Resource: client.Nodes, Fields: fields.OneTermEqualSelector("metadata.name", name)},
+		follow.Handler{
+			List: func(_ context.Context, objs []client.Object) {
+				for _, obj := range objs {
+					seen(obj)
+				}
+			},
+			Event: func(_ context.Context, typ watch.EventType, obj client.Object) {
+				if typ != watch.Deleted {
+					seen(obj)
+				}
+			},
+		})
+	return ranges, ctx.Err()
 }
 
 // dnsServers returns the addresses of the Service of Monopod's DNS server, one in each range of Services; none if

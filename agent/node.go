@@ -54,8 +54,10 @@ type NodeConfig struct {
 	LoadBalancers []netip.Prefix
 	Server        netip.AddrPort // address of the API server
 	Port          int32          // port of the kubelet's API; 0: only through the API server
-	Joined        bool           // the API server is on another machine
 	Restored      string         // snapshot from which the state was restored at this start; empty: none
+	// Joined: the API server runs on another machine. It gives the node the ranges of its pods, unless --pod-cidr does,
+	// and publishes the Service of the DNS servers.
+	Joined bool
 }
 
 // NodeDeps are a Node's dependencies; all are required.
@@ -201,7 +203,7 @@ func (n *Node) runWithRuntime(ctx context.Context) error {
 	if n.cfg.Settings.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
-		return n.runAgent(ctx, rt, runtimeConfig{})
+		return n.runAgent(ctx, rt, runtimeConfig{ownPodCIDRs: func() bool { return true }})
 	}
 	if n.copiesHosts() {
 		if written, err := host.WriteHosts("/"); err != nil {
@@ -280,8 +282,12 @@ func (n *Node) newChild(ctx context.Context, cfg containerd.Config) (*containerd
 // runWithChild starts a containerd and runs the agent on it. The containerd stops after the agent.
 func (n *Node) runWithChild(ctx context.Context) error {
 	s := &n.cfg.Settings
+	var ranges func(context.Context, []netip.Prefix) ([]netip.Prefix, error)
+	if !n.choosesPodCIDRs() {
+		ranges = n.givenPodCIDRs
+	}
 	child, err := n.newChild(ctx, containerd.Config{
-		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges,
+		DataDir: n.cfg.DataDir, Options: s.Containerd, MaxPods: s.MaxPods, Pods: s.Network.ranges, PodRanges: ranges,
 		Services: n.cfg.Services, Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
 		Log: n.Log.Named("containerd"), Guard: n.guard,
 	})
@@ -311,7 +317,7 @@ func (n *Node) runWithChild(ctx context.Context) error {
 		defer stop()
 		return n.runAgent(groupCtx, rt, runtimeConfig{
 			cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ownNetwork: true, needs: n.needs,
-			podCIDRs: func() []string { return podCIDRs(child) },
+			podCIDRs: func() []string { return n.podCIDRs(child) }, ownPodCIDRs: func() bool { return n.ownPodCIDRs(child) },
 		})
 	})
 	return group.Wait()
@@ -323,6 +329,7 @@ type runtimeConfig struct {
 	sandboxImage string          // empty: not known
 	ownNetwork   bool            // the pods' network
 	podCIDRs     func() []string // the ranges of pods; nil: not known
+	ownPodCIDRs  func() bool     // reports whether the node chooses them; nil: it does not
 	needs        func() error    // of every pod; nil: nothing
 }
 
@@ -366,7 +373,7 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, Config{
 		NodeName: s.NodeName, DataDir: n.cfg.DataDir, StateRestored: n.cfg.Restored, Joined: n.cfg.Joined,
-		Server: server, Families: s.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs,
+		Server: server, Families: s.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, OwnPodCIDRs: on.ownPodCIDRs,
 		ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain,
 		ImageDir: n.path("images"), ManifestDir: n.path("manifests"), PullConfig: n.path("config.json"),
 		CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: s.Cgroups.MaxPIDs, MaxPods: s.MaxPods,

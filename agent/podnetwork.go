@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/dns"
+	"monopod/agent/network/nodes"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +18,14 @@ import (
 // PodNetwork are the flags of Monopod's own pod network.
 type PodNetwork struct {
 	PodCIDR string // the ranges of pods' addresses, of one or both IP families; empty: chosen
-	Stubs   dns.Stubs
+	// NodeNetwork says how packets reach the pods of other nodes.
+	NodeNetwork       string
+	WireGuardPort     uint16
+	WireGuardEndpoint string // address and port; empty: the node's address and WireGuardPort
+	Stubs             dns.Stubs
 
-	ranges []netip.Prefix // PodCIDR, set by complete
+	ranges   []netip.Prefix // PodCIDR, set by complete
+	endpoint netip.AddrPort // WireGuardEndpoint, set by complete
 }
 
 // Flags adds the flags. --pod-cidr differs from kubelet's flag, which is only for a kubelet without an API server.
@@ -26,12 +34,32 @@ func (n *PodNetwork) Flags(f *pflag.FlagSet) {
 		"CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod "+
 			"network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of "+
 			"--service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
+	f.StringVar(&n.NodeNetwork, "node-network", string(nodes.Auto),
+		"How packets reach the pods of other nodes: routes, unencrypted through the addresses of nodes in the same subnet; "+
+			"wireguard, encrypted; vxlan, unencrypted; auto, the first of these that both nodes can use; or none, which "+
+			"leaves it to the administrator.")
+	f.Uint16Var(&n.WireGuardPort, "wireguard-port", 51820, "UDP port of WireGuard, for packets of other nodes.")
+	f.StringVar(&n.WireGuardEndpoint, "wireguard-endpoint", "",
+		"IP address and UDP port at which other nodes reach WireGuard of this node, for example of a NAT that forwards it. "+
+			"Empty: the address of the node and --wireguard-port. A node behind a NAT that does not forward it reaches "+
+			"others, and they answer.")
 	n.Stubs.Flags(f)
 }
 
 // complete parses the ranges, which must have room for the pods.
 func (n *PodNetwork) complete(pods int) error {
-	n.ranges = nil
+	n.ranges, n.endpoint = nil, netip.AddrPort{}
+	all := []string{string(nodes.Auto), string(nodes.ModeRoutes), string(nodes.ModeWireGuard), string(nodes.ModeVXLAN),
+		string(nodes.None)}
+	if !slices.Contains(all, cmp.Or(n.NodeNetwork, all[0])) {
+		return fmt.Errorf("--node-network must be one of %s, got %q", strings.Join(all, ", "), n.NodeNetwork)
+	}
+	if n.WireGuardEndpoint != "" {
+		var err error
+		if n.endpoint, err = netip.ParseAddrPort(n.WireGuardEndpoint); err != nil {
+			return fmt.Errorf("--wireguard-endpoint must be an IP address and a port, like 203.0.113.5:51820: %w", err)
+		}
+	}
 	if n.PodCIDR == "" {
 		return nil
 	}

@@ -109,6 +109,8 @@ type Config struct {
 
 	// Services configures the controllers of Services.
 	Services Services `json:"services"`
+	// NodeIPAM configures the ranges of Nodes.
+	NodeIPAM NodeIPAM `json:"nodeIPAM"`
 
 	// ClusterSigningDuration is --cluster-signing-duration; 0 means a year.
 	ClusterSigningDuration metav1.Duration `json:"clusterSigningDuration"`
@@ -139,7 +141,7 @@ func Default() Config {
 // All returns the controllers in the order of their start. Their Settings point into c; their New uses the values that
 // c has now.
 func All(c *Config) []Entry {
-	return slices.Concat(generalControllers(c), serviceControllers(c))
+	return append(slices.Concat(generalControllers(c), serviceControllers(c)), nodeIPAMController(c))
 }
 
 func generalControllers(c *Config) []Entry {

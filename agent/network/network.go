@@ -6,6 +6,7 @@
 //   - ingress: serves Ingresses; it runs independently of the Network, with any network of the pods
 //   - cni: connects pods and allocates their addresses
 //   - policy: applies NetworkPolicies, in the kernel
+//   - nodes: makes the pods of other nodes reachable
 //   - nft: writes nftables tables
 package network
 
@@ -42,6 +43,7 @@ type Config struct {
 	Policy   string            // name of the nftables tables of NetworkPolicies
 	Gateways []netip.Addr      // of the pods: the addresses of Bridge
 	Families []corev1.IPFamily // of the pods
+	Pods     []netip.Prefix    // addresses of the node's pods; empty: not known
 	Cluster  []netip.Prefix    // addresses of pods and Services
 	Pool     []netip.Prefix    // addresses of load balancers, which this node has while Services use them
 
@@ -49,7 +51,9 @@ type Config struct {
 	Connected []Connected
 
 	// DNS are the addresses of the DNS server's Service, one of each IP family of Services; none: no DNS server.
-	DNS        []netip.Addr
+	DNS []netip.Addr
+	// Joined: another process publishes the DNS server's Service. It leads to this node's server all the same.
+	Joined     bool
 	Domain     string // of the cluster
 	Stubs      dns.Stubs
 	ResolvConf string // names the resolvers of the node; empty: /etc/resolv.conf
@@ -63,6 +67,7 @@ type Network struct {
 	policiesErr atomic.Pointer[error] // the same for NetworkPolicies
 	policies    *policySource
 	loop        atomic.Pointer[follow.Loop[follow.Key]] // nil before the first Run
+	otherNodes  atomic.Bool                             // there are other nodes
 }
 
 var _ follow.Controller = (*Network)(nil)
@@ -77,6 +82,15 @@ func New(deps follow.Deps, cfg Config) *Network {
 
 // Name implements follow.Controller.
 func (n *Network) Name() string { return Name }
+
+// FollowOtherNodes makes pods of other nodes peers of NetworkPolicies, from now on.
+func (n *Network) FollowOtherNodes() {
+	n.otherNodes.Store(true)
+	if loop := n.loop.Load(); loop != nil { // otherwise Run does it
+		loop.FollowOptional()
+		loop.Add(policyKeys...)
+	}
+}
 
 // Check returns why the kernel does not forward Services, and why it does not apply NetworkPolicies.
 func (n *Network) Check() error {
@@ -124,6 +138,9 @@ func (n *Network) Run(ctx context.Context) error {
 		Start: start, Reconcile: r.reconcile,
 	})
 	n.loop.Store(loop)
+	if n.otherNodes.Load() {
+		loop.FollowOptional()
+	}
 	group.Do(func() error { return loop.Run(ctx) })
 	group.Do(func() error {
 		for range nft.Watch(ctx) {
@@ -156,10 +173,10 @@ func (n *Network) newRunning(health *service.HealthChecks) *running {
 		Network: n, endpoints: endpoints.New(n.cfg.Node),
 		proxy: service.New(service.Config{
 			Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool},
-			Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families,
+			Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Pods: n.cfg.Pods, Families: n.cfg.Families,
 			Health: health, Log: n.deps.Log,
 		}),
-		enforcer: newPolicyEnforcer(n.policies,
+		enforcer: newPolicyEnforcer(n.policies, n.cfg.Node,
 			policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log}),
 	}
 }
@@ -213,6 +230,9 @@ func (r *running) reconcileServices(ctx context.Context, key follow.Key) error {
 				r.zone.Changed(key)
 			}
 			svc, eps := r.endpoints.Get(key)
+			if key == dns.Key && r.zone != nil {
+				svc, eps = dns.Local(svc, r.cfg.DNS, r.dnsServers, r.cfg.Node, eps)
+			}
 			for _, other := range r.proxy.Set(key, svc, eps) {
 				changed[other] = struct{}{}
 			}
@@ -223,7 +243,7 @@ func (r *running) reconcileServices(ctx context.Context, key follow.Key) error {
 		return err
 	}
 	r.servicesErr.Store(nil)
-	if r.zone == nil || key != dns.Key {
+	if r.zone == nil || key != dns.Key || r.cfg.Joined {
 		return nil
 	}
 	return dns.Publish(ctx, r.deps.Client, r.cfg.DNS, r.dnsServers, r.cfg.Node)

@@ -27,11 +27,17 @@ type policySource struct {
 
 // changes contains changed objects (nil: deleted), and pods of the network plugin.
 type changes struct {
-	pods       map[follow.Key]*corev1.Pod
+	pods       map[follow.Key]podChange
 	namespaces map[string]*corev1.Namespace
 	policies   map[follow.Key]*networkingv1.NetworkPolicy
 	connecting []follow.Key // pods that the network plugin connects
 	waiting    []waiter
+}
+
+// podChange is a pod that has changed, or was deleted.
+type podChange struct {
+	*corev1.Pod
+	deleted bool
 }
 
 // newPolicySource returns a policySource with the pods that were connected earlier.
@@ -52,7 +58,7 @@ type Connected struct {
 
 func newChanges() changes {
 	return changes{
-		pods: map[follow.Key]*corev1.Pod{}, namespaces: map[string]*corev1.Namespace{},
+		pods: map[follow.Key]podChange{}, namespaces: map[string]*corev1.Namespace{},
 		policies: map[follow.Key]*networkingv1.NetworkPolicy{},
 	}
 }
@@ -74,11 +80,14 @@ type waiter struct {
 // policyKeys is the key that wakes the reconcile of NetworkPolicies.
 var policyKeys = []follow.Key{{}}
 
-// sources fill the policySource, with the pods of a node.
+// sources fill the policySource, with the pods of a node, and if there are others with theirs, which may be peers.
 func (f *policySource) sources(node string) []follow.Source[follow.Key] {
-	onNode := fields.OneTermEqualSelector("spec.nodeName", node)
+	const field = "spec.nodeName"
+	onNode := fields.OneTermEqualSelector(field, node)
+	onOthers := fields.AndSelectors(fields.OneTermNotEqualSelector(field, node), fields.OneTermNotEqualSelector(field, ""))
 	return []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: client.Pods, Fields: onNode}, Keys: follow.Plain(f.onPod)},
+		{Selector: client.Selector{Resource: client.Pods, Fields: onOthers}, Keys: follow.Plain(f.onPod), Optional: true},
 		{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(f.onNamespace)},
 		{Selector: client.Selector{Resource: client.NetworkPolicies}, Keys: follow.Plain(f.onPolicy)},
 	}
@@ -89,7 +98,11 @@ func (f *policySource) onPod(old, next client.Object) []follow.Key {
 	defer f.mu.Unlock()
 	if next == nil {
 		key := follow.KeyOf(old)
-		f.pods[key] = nil
+		// Of a pod that was replaced on another node, the two sources may report the end of the old one last.
+		if c, ok := f.pods[key]; ok && c.UID != old.GetUID() {
+			return nil
+		}
+		f.pods[key] = podChange{old.(*corev1.Pod), true}
 		if f.connected[key].uid == uidOf(old) {
 			delete(f.connected, key)
 		}
@@ -98,7 +111,7 @@ func (f *policySource) onPod(old, next client.Object) []follow.Key {
 	if old != nil && reflect.DeepEqual(policy.Of(old.(*corev1.Pod)), policy.Of(next.(*corev1.Pod))) {
 		return nil
 	}
-	f.pods[follow.KeyOf(next)] = next.(*corev1.Pod)
+	f.pods[follow.KeyOf(next)] = podChange{Pod: next.(*corev1.Pod)}
 	return policyKeys
 }
 
@@ -150,16 +163,17 @@ func (f *policySource) addresses(pod *corev1.Pod) ([]netip.Addr, bool) {
 type policyEnforcer struct {
 	*policy.Enforcer
 	source *policySource
+	node   string
 	pods   map[follow.Key]*corev1.Pod
 }
 
-func newPolicyEnforcer(f *policySource, cfg policy.Config) *policyEnforcer {
+func newPolicyEnforcer(f *policySource, node string, cfg policy.Config) *policyEnforcer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	waiting := f.waiting
 	f.changes = newChanges() // the sources repeat the changes of an earlier run
 	f.waiting = waiting
-	return &policyEnforcer{policy.New(cfg), f, map[follow.Key]*corev1.Pod{}}
+	return &policyEnforcer{policy.New(cfg), f, node, map[follow.Key]*corev1.Pod{}}
 }
 
 // reconcile writes all changes to the kernel, and then notifies those that wait for them.
@@ -174,11 +188,14 @@ func (e *policyEnforcer) reconcile() error {
 	for key, p := range c.policies {
 		e.SetPolicy(key, p)
 	}
-	for key, pod := range c.pods {
-		if pod == nil {
+	for key, change := range c.pods {
+		switch has := e.pods[key]; {
+		case !change.deleted:
+			e.pods[key] = change.Pod
+		case has != nil && has.UID != change.UID:
+			continue
+		default:
 			delete(e.pods, key)
-		} else {
-			e.pods[key] = pod
 		}
 		e.set(key)
 	}
@@ -187,7 +204,7 @@ func (e *policyEnforcer) reconcile() error {
 	}
 	var unknown []waiter // the API has not delivered their pods yet
 	for _, w := range c.waiting {
-		if e.pods[w.pod] == nil && w.ctx.Err() == nil {
+		if !e.here(w.pod) && w.ctx.Err() == nil {
 			unknown = append(unknown, w)
 		}
 	}
@@ -196,17 +213,24 @@ func (e *policyEnforcer) reconcile() error {
 	defer e.source.mu.Unlock()
 	e.source.waiting = append(e.source.waiting, unknown...)
 	for _, w := range c.waiting {
-		if e.pods[w.pod] != nil {
+		if e.here(w.pod) {
 			w.done <- err
 		}
 	}
 	return err
 }
 
+// here reports whether a pod of this node is known.
+func (e *policyEnforcer) here(key follow.Key) bool {
+	pod := e.pods[key]
+	return pod != nil && pod.Spec.NodeName == e.node
+}
+
 func (e *policyEnforcer) set(key follow.Key) {
 	pod := e.pods[key]
 	facts := policy.Of(pod)
 	if facts != nil {
+		facts.Remote = !e.here(key)
 		if addrs, ok := e.source.addresses(pod); ok {
 			facts.Addrs = addrs
 		}

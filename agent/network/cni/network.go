@@ -42,7 +42,7 @@ type Config struct {
 // IPv6 subnet a kernel with IPv6.
 func Prepare(cfg Config) (Network, error) {
 	n := Network{Bridge: BridgePrefix + cfg.ID, Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
-	taken, err := ipam.Taken(n.Bridge)
+	taken, err := ipam.Taken(n.links()...)
 	if err != nil {
 		return Network{}, err
 	}
@@ -86,12 +86,10 @@ func Prepare(cfg Config) (Network, error) {
 	return n, nil
 }
 
-// Remove removes the bridge, the nftables tables and the routing rules. Files stay.
+// Remove removes the bridge, the tunnels and routes to other nodes, the nftables tables and the routing rules. Files
+// stay.
 func (n Network) Remove() error {
-	var errs []error
-	if link, err := netlink.LinkByName(n.Bridge); err == nil {
-		errs = append(errs, netlink.LinkDel(link))
-	}
+	errs := []error{n.removeOthers(), RemoveLink(n.Bridge)}
 	for _, table := range []string{n.ServiceTable(), n.PolicyTable()} {
 		errs = append(errs, nft.RemoveTables(table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6))
 	}
@@ -113,6 +111,9 @@ func (n Network) RemoveIdle() error {
 
 // BridgePrefix is the prefix of the names of the bridges of all instances.
 const BridgePrefix = "mp-"
+
+// Previous returns the ranges of pods at the previous start; none at the first one.
+func Previous(dir string) []netip.Prefix { return load(dir).Subnets }
 
 // load returns the network of the previous start, or a zero one.
 func load(dir string) Network {
@@ -157,11 +158,11 @@ func (n Network) setUp(log *zap.Logger) error {
 				zap.Error(err))
 		}
 	}
-	taken, err := ipam.Taken(n.Bridge)
+	taken, err := ipam.Taken(n.links()...)
 	if err != nil {
 		return err
 	}
-	n.rules().SetUp(taken, log)
+	n.natRules().SetUp(taken, log)
 	if err := rules.SetUp(n.Table, bridge); err != nil {
 		log.Warn("failed to isolate pods at the link layer: programs in pods may evade NetworkPolicies",
 			zap.Error(err))

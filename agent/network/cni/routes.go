@@ -24,7 +24,8 @@ const (
 	firstTable = 0x6d70 << 16
 )
 
-// Adapt sets the MTU of the bridge, and thus of new pods, to that of the link of the default route.
+// Adapt sets the MTU of the bridge, and thus of new pods, to that of the link of the default route, less what tunnels
+// to other nodes need.
 func (n Network) Adapt() error {
 	bridge, err := netlink.LinkByName(n.Bridge)
 	if err != nil {
@@ -35,12 +36,9 @@ func (n Network) Adapt() error {
 
 // fitMTU sets the bridge's MTU explicitly, because by default it changes with the MTU of the pods' links.
 func (n Network) fitMTU(bridge netlink.Link) error {
-	mtu, err := uplinkMTU()
+	mtu, err := n.TunnelMTU(n.others().Overhead)
 	if err != nil {
 		return err
-	}
-	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) {
-		mtu = max(mtu, minMTU6)
 	}
 	if bridge.Attrs().MTU == mtu {
 		return nil

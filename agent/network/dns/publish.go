@@ -54,6 +54,24 @@ func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, serve
 	return errors.Join(errs...)
 }
 
+// Local returns the Service as it is on this node, with EndpointSlices that lead to the server of this node: every node
+// has one, and the published slices lead to that of one node. It returns a Service with a selector, which belongs to
+// another DNS server, as it is.
+func Local(svc *corev1.Service, addresses []netip.Addr, servers []netip.AddrPort, node string,
+	eps []*discoveryv1.EndpointSlice) (*corev1.Service, []*discoveryv1.EndpointSlice) {
+	if svc != nil && len(svc.Spec.Selector) > 0 || len(addresses) == 0 || len(servers) == 0 {
+		return svc, eps
+	}
+	if svc == nil {
+		svc = service(addresses, servers[0].Port())
+	}
+	var local []*discoveryv1.EndpointSlice
+	for i, server := range servers {
+		local = append(local, slice(server, i, node))
+	}
+	return svc, local
+}
+
 // service returns the Service to create.
 func service(addresses []netip.Addr, port uint16) *corev1.Service {
 	target := intstr.FromInt32(int32(port))

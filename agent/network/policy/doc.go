@@ -22,6 +22,9 @@
 // hooks of the family bridge do not see translated connections. Policies never judge packets that the node itself sends
 // and receives: probes, host-network pods, the API server and the DNS server.
 //
+// Pods of other nodes are peers only: each node judges what its own pods send and receive, by the same addresses,
+// because packets between nodes keep those of pods (package nodes).
+//
 // Replies always pass. Every packet in the direction of a connection's first one is judged, so that a policy also ends
 // connections that exist, as with Cilium, and with kube-network-policies unless configured otherwise.
 package policy

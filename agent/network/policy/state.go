@@ -16,6 +16,8 @@ type Pod struct {
 	Labels labels.Set
 	Addrs  []netip.Addr
 	Ports  []Port // with names
+	// Remote pods are on other nodes: they are peers, and their own nodes isolate them.
+	Remote bool
 }
 
 // Port is a named port of a pod.
@@ -250,6 +252,9 @@ func (s *state) release(p *pod) {
 
 // isolation returns the isolation of a pod by all policies that select it; false: there are none.
 func (s *state) isolation(t *table, d direction, p *pod) (isolation, bool) {
+	if p.Remote {
+		return isolation{}, false
+	}
 	var chains []string
 	for _, policy := range s.namespaces[p.Namespace].policies {
 		if !policy.subject.Matches(p.Labels) {

@@ -13,7 +13,7 @@
 //	affinity   client . address . protocol . port   -> address . port of the client's endpoint, until it expires
 //	unserved   address . protocol . port            -> goto reject, or drop
 //	loops      address . address                       pods: their connections to themselves are masqueraded
-//	remote     address                                 endpoints outside of this node: their clients are masqueraded
+//	remote     address                                 endpoints elsewhere: clients other than pods are masqueraded
 //	guarded    address . protocol . port               load balancers whose clients are limited
 //	sources    address . protocol . port . range       their clients
 //	closed     address                                 of load balancers only: other ports are refused

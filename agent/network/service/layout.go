@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -16,7 +17,7 @@ import (
 const (
 	// version names an empty chain. Another layout of chains and rules needs another version, so that a new
 	// process replaces the table of an old one.
-	version = "layout-6"
+	version = "layout-7"
 
 	chainServices = "services-of"
 	chainPorts    = "ports-of"
@@ -45,14 +46,18 @@ var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 type layout struct {
 	nft.Family
 	table   *nftables.Table
-	bridge  string // link of the pods; empty: not known
-	bridges string // prefix of the names of such links of all instances on the machine; empty: there are no others
+	bridge  string       // link of the pods; empty: not known
+	bridges string       // prefix of the names of such links of all instances on the machine; empty: there are no others
+	pods    netip.Prefix // addresses of the node's pods; invalid: not known
 	sets    map[string]*nftables.Set
 }
 
 func newLayout(cfg Config, family corev1.IPFamily) *layout {
 	l := &layout{
 		Family: nft.FamilyOf(family), bridge: cfg.Bridge, bridges: cfg.Bridges, sets: map[string]*nftables.Set{},
+	}
+	if i := slices.IndexFunc(cfg.Pods, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family }); i >= 0 {
+		l.pods = cfg.Pods[i]
 	}
 	l.table = &nftables.Table{Name: cfg.Table, Family: l.Family.Table}
 	to := nftables.MustConcatSetType(l.Address, nftables.TypeInetService)
@@ -107,7 +112,10 @@ func (l *layout) Create(conn *nftables.Conn) error {
 }
 
 // Stamp implements nft.Layout.
-func (l *layout) Stamp() string { return version + "-" + l.bridge }
+func (l *layout) Stamp() string {
+	pods := strings.NewReplacer(":", "_", "/", "-").Replace(l.pods.String()) // nft accepts no colon in a name
+	return version + "-" + l.bridge + "-" + pods
+}
 
 // translate looks up the destination of new connections, and if it is the node itself, the port. For connections of
 // pods and of the node, it first looks for endpoints that only they reach.
@@ -153,7 +161,8 @@ func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(b
 }
 
 // masquerade hides clients from endpoints whose replies would otherwise not come back through this node: the client
-// itself, and endpoints elsewhere. What stays on this node comes back anyway.
+// itself, and endpoints elsewhere. What stays on this node comes back anyway, and so do replies to the node's pods:
+// those of other nodes' pods through the routes of package nodes, and all others because package cni masquerades.
 func (l *layout) masquerade(conn *nftables.Conn) {
 	out := l.base(conn, "postrouting", nftables.ChainHookPostrouting, nftables.ChainTypeNAT,
 		*nftables.ChainPriorityNATSource-priorityStep)
@@ -161,6 +170,9 @@ func (l *layout) masquerade(conn *nftables.Conn) {
 	notToLo := nft.Link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo")
 	l.rule(conn, out, nft.Translated(), notToLo, l.LoadSource(), l.LoadDestination(),
 		nft.Contains(l.sets[setLoops], l.Source()), masquerade)
+	if l.pods.IsValid() {
+		l.rule(conn, out, l.SourceIn(l.pods), nft.Verdict(expr.VerdictReturn, ""))
+	}
 	l.rule(conn, out, nft.Translated(), notToLo, l.LoadDestination(),
 		nft.Contains(l.sets[setRemote], l.Destination()), masquerade)
 	if l.IPFamily == corev1.IPv4Protocol && l.bridge != "" { // from the node through 127.0.0.1

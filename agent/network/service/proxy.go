@@ -15,8 +15,9 @@ import (
 type Config struct {
 	Table    string // name of the nftables tables
 	Node     Node
-	Bridge   string // link of the pods; empty: not known
-	Bridges  string // prefix of the names of such links of all instances on the machine; empty: there are no others
+	Bridge   string         // link of the pods; empty: not known
+	Bridges  string         // prefix of the names of such links of all instances on the machine; empty: no others
+	Pods     []netip.Prefix // addresses of the node's pods; empty: not known
 	Families []corev1.IPFamily
 	Health   *HealthChecks // nil: health checks are not answered
 	Log      *zap.Logger

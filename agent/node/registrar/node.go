@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/podcidr"
 )
 
 // newNode returns the node for its first registration.
@@ -23,6 +24,9 @@ func (r *Registrar) newNode() *corev1.Node {
 		Spec:       corev1.NodeSpec{Taints: slices.Clone(r.cfg.Taints)},
 	}
 	node.Status.Capacity, node.Status.Allocatable = r.Resources()
+	if r.cfg.OwnPodCIDRs != nil && r.cfg.OwnPodCIDRs() {
+		node.Annotations = map[string]string{podcidr.Annotation: podcidr.Self}
+	}
 	return node
 }
 
@@ -86,11 +90,17 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	if r.cfg.PodCIDRs != nil && len(node.Spec.PodCIDRs) == 0 {
 		ranges = r.cfg.PodCIDRs()
 	}
-	if len(ranges) > 0 {
+	own := r.cfg.OwnPodCIDRs != nil && r.cfg.OwnPodCIDRs()
+	if len(ranges) > 0 || own != (node.Annotations[podcidr.Annotation] == podcidr.Self) {
 		node, err = client.Update(ctx, r.Client, node, "", func(cur *corev1.Node) error {
-			if len(cur.Spec.PodCIDRs) == 0 {
+			if len(ranges) > 0 && len(cur.Spec.PodCIDRs) == 0 {
 				cur.Spec.PodCIDR, cur.Spec.PodCIDRs = ranges[0], ranges
 			}
+			if !own {
+				delete(cur.Annotations, podcidr.Annotation)
+				return nil
+			}
+			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, podcidr.Annotation, podcidr.Self)
 			return nil
 		})
 		if err != nil {

@@ -57,7 +57,8 @@ type Deps struct {
 	Ready func(ctx context.Context)
 }
 
-// Config describes the node. All fields except Port, PodCIDRs, Labels, Taints and StateRestored are required.
+// Config describes the node. All fields except Port, PodCIDRs, OwnPodCIDRs, Labels, Taints and StateRestored are
+// required.
 type Config struct {
 	NodeName string
 	Port     int32 // of the node's own server; 0: none
@@ -65,9 +66,12 @@ type Config struct {
 	// Network returns why the kernel does not enforce Services or NetworkPolicies; nil: it does, or Monopod does not
 	// provide the pod network.
 	Network  func(ctx context.Context) error
-	PodCIDRs func() []string   // the ranges of pods' addresses; nil: not known
-	Labels   map[string]string // additional labels of the node
-	Taints   []corev1.Taint    // of a node that registers for the first time
+	PodCIDRs func() []string // the ranges of pods' addresses; nil: not known
+	// OwnPodCIDRs reports whether the node sets spec.podCIDRs itself, now or later, so that the node IPAM controller gives
+	// it none; nil: it does not.
+	OwnPodCIDRs func() bool
+	Labels      map[string]string // additional labels of the node
+	Taints      []corev1.Taint    // of a node that registers for the first time
 	// StateRestored is the message of the condition StateRestored, after the state was restored from a snapshot at this
 	// start; empty: no condition.
 	StateRestored string

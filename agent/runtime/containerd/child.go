@@ -49,10 +49,12 @@ type Config struct {
 	Admit      cni.Admit      // decides whether a pod gets addresses; nil: always
 	Systemd    bool           // the systemd cgroup driver, otherwise cgroupfs
 	Pods       []netip.Prefix // the CIDRs of pods; empty: chosen automatically
-	Services   []netip.Prefix // the CIDRs of Services
-	Log        *zap.Logger
-	Guard      *guard.Guard // of the goroutine that deletes leases; nil: its panic is only recovered
-	Clock      clock.Clock  // nil: the real one
+	// PodRanges returns the CIDRs of pods instead of Pods, once they are known; previous are those of the last start.
+	PodRanges func(ctx context.Context, previous []netip.Prefix) ([]netip.Prefix, error)
+	Services  []netip.Prefix // the CIDRs of Services
+	Log       *zap.Logger
+	Guard     *guard.Guard // of the goroutine that deletes leases; nil: its panic is only recovered
+	Clock     clock.Clock  // nil: the real one
 }
 
 // Child is Monopod's own containerd below <data-dir>/containerd, with its own pod
@@ -211,9 +213,15 @@ func (c *Child) prepare(ctx context.Context) error {
 	if err := errors.Join(c.endOrphanedShims(ctx), c.removeOrphanedNamespaces(), c.replaceWrappers(programs)); err != nil {
 		return err
 	}
+	pods := c.config.Pods
+	if c.config.PodRanges != nil {
+		if pods, err = c.config.PodRanges(ctx, cni.Previous(c.layout.cni)); err != nil {
+			return err
+		}
+	}
 	network, err := cni.Prepare(cni.Config{
 		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods,
-		Subnets: c.config.Pods, Services: c.config.Services, Log: c.config.Log,
+		Subnets: pods, Services: c.config.Services, Log: c.config.Log,
 	})
 	if err != nil {
 		return err

@@ -191,11 +191,14 @@ func WithoutPods(subnets, services []netip.Prefix) []netip.Prefix {
 		func(p netip.Prefix) bool { return slices.ContainsFunc(subnets, p.Overlaps) })
 }
 
-// Taken lists the subnets of the addresses and routes of other links of the host, except default routes.
-func Taken(bridge string) ([]netip.Prefix, error) {
-	index := -1
-	if link, err := netlink.LinkByName(bridge); err == nil {
-		index = link.Attrs().Index
+// Taken lists the subnets of the addresses and routes of the host's links, except those of the named links and default
+// routes.
+func Taken(except ...string) ([]netip.Prefix, error) {
+	var own []int
+	for _, name := range except {
+		if link, err := netlink.LinkByName(name); err == nil {
+			own = append(own, link.Attrs().Index)
+		}
 	}
 	var taken []netip.Prefix
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -208,12 +211,12 @@ func Taken(bridge string) ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
 		for _, r := range routes {
-			if p := PrefixOf(r.Dst); r.LinkIndex != index && p.Bits() > 0 {
+			if p := PrefixOf(r.Dst); !slices.Contains(own, r.LinkIndex) && p.Bits() > 0 {
 				taken = append(taken, p)
 			}
 		}
 		for _, a := range addrs {
-			if p := PrefixOf(a.IPNet); a.LinkIndex != index && p.IsValid() {
+			if p := PrefixOf(a.IPNet); !slices.Contains(own, a.LinkIndex) && p.IsValid() {
 				taken = append(taken, p)
 			}
 		}

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -15,6 +16,7 @@ type nat struct {
 	nft.Family
 	table                           *nftables.Table
 	prerouting, output, postrouting *nftables.Chain
+	nodes                           *nftables.Chain // accepts connections to the pods of other nodes
 	ports                           *nftables.Set
 	loops                           *nftables.Set
 }
@@ -30,6 +32,7 @@ func (r Rules) nat(f nft.Family) nat {
 		prerouting:  chain("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
 		output:      chain("output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 		postrouting: chain("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource),
+		nodes:       &nftables.Chain{Name: "nodes", Table: table},
 		// host address (zero: all) . protocol . port -> pod address . port
 		ports: nft.NewSet(table, "hostports", 1,
 			[]nftables.SetDatatype{f.Address, nftables.TypeInetProto, nftables.TypeInetService},
@@ -50,10 +53,19 @@ func (r Rules) addNAT(conn *nftables.Conn, subnet netip.Prefix) error {
 	if err := errors.Join(conn.AddSet(t.ports, nil), conn.AddSet(t.loops, nil)); err != nil {
 		return err
 	}
-	for _, chain := range []*nftables.Chain{t.prerouting, t.output, t.postrouting} {
+	for _, chain := range []*nftables.Chain{t.prerouting, t.output, t.postrouting, t.nodes} {
 		conn.AddChain(chain)
 		conn.FlushChain(chain)
 	}
+	for _, p := range r.Nodes {
+		if p.Addr().Is4() == subnet.Addr().Is4() {
+			conn.AddRule(&nftables.Rule{Table: t.table, Chain: t.nodes,
+				Exprs: append(t.DestinationIn(p), nft.Verdict(expr.VerdictAccept, "")...)})
+		}
+	}
+	toOthers := nft.Join(t.SourceIn(subnet), nft.Link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, r.Bridge))
+	conn.AddRule(&nftables.Rule{Table: t.table, Chain: t.postrouting,
+		Exprs: append(slices.Clone(toOthers), nft.Verdict(expr.VerdictJump, t.nodes.Name)...)})
 	everyAddress := []expr.Any{&expr.Immediate{Register: t.Destination(), Data: make([]byte, t.Size)}}
 	dnat := []expr.Any{&expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: uint32(t.Table), RegAddrMin: t.Source(), RegProtoMin: t.Destination(),
@@ -69,8 +81,7 @@ func (r Rules) addNAT(conn *nftables.Conn, subnet netip.Prefix) error {
 		loopback = netip.MustParsePrefix("::1/128")
 	}
 	for _, match := range [][]expr.Any{
-		// From pods to other networks.
-		nft.Join(t.SourceIn(subnet), nft.Link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, r.Bridge)),
+		toOthers, // from pods to other networks
 		// From a pod through a host port back to itself, because replies would otherwise not leave it. Other pods keep
 		// their addresses: they have no route to each other but this host.
 		nft.Join(nft.Translated(), t.LoadSource(), t.LoadDestination(), nft.Contains(t.loops, t.Source())),

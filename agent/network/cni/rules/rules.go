@@ -10,6 +10,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -26,6 +27,7 @@ type Rules struct {
 	Bridge   string         // link of the pods
 	Subnets  []netip.Prefix // of the pods: one or two, of different families
 	Services []netip.Prefix // ranges of Services
+	Nodes    []netip.Prefix // of the pods of other nodes, to which connections are not masqueraded
 }
 
 // SetUp writes all rules; host ports are kept. It logs a warning for rules that the kernel does not support. taken are
@@ -41,6 +43,15 @@ func (r Rules) SetUp(taken []netip.Prefix, log *zap.Logger) {
 		log.Warn("cannot reject connections to Services without endpoints: they may be routed out of this host",
 			zap.Error(err))
 	}
+}
+
+// SetUpNAT writes the rules that translate addresses; host ports are kept.
+func (r Rules) SetUpNAT() error {
+	var errs []error
+	for _, subnet := range r.Subnets {
+		errs = append(errs, r.setUpNAT(subnet))
+	}
+	return errors.Join(errs...)
 }
 
 // Remove removes the tables.
