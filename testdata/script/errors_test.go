@@ -115,7 +115,7 @@ var commandLine = []mistake{
 	{command: "config extra", want: []string{"usage: monopod config"}},
 	{command: "serve extra", want: []string{"usage: monopod serve"}},
 	{command: "drain", want: []string{"confirm with --shutdown", "kubectl drain"}},
-	{command: "join a b", want: []string{"accepts at most 1 arg", "usage: monopod join [https://HOST:PORT]"}},
+	{command: "join a b", want: []string{"accepts at most 1 arg", "usage: monopod join [https://"}},
 	{command: "join --runtime=none", want: []string{"--runtime=none: a node needs a container runtime"}},
 	{command: "join --kubelet-listen=:10250", want: []string{"--kubelet-listen: the servers reach a node"}},
 	{command: "leave extra", want: []string{"usage: monopod leave"}},
