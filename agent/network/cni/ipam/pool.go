@@ -91,14 +91,19 @@ func (p Pool) withHolders(f func(holders map[netip.Addr]Holder) error) error {
 	})
 }
 
-// Allocate allocates an address of each subnet for h: the next free one after the last allocated one, so that addresses
-// are reused as late as possible. It first releases the container's previous addresses.
+// Allocate allocates an address of each subnet for h: that which its pod had before the last Reclaim, or the next free
+// one after the last allocated one, so that addresses are reused as late as possible. It first releases the container's
+// previous addresses.
 func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	err := p.withHolders(func(holders map[netip.Addr]Holder) error {
 		p.sweep(holders, func(other Holder) bool { return other.Is(h.Container, h.IfName) })
+		former := p.former()
 		for _, subnet := range p.Subnets {
-			ip, err := p.next(subnet, holders)
+			ip, err := formerOf(former, h.Pod, subnet, holders)
+			if err != nil {
+				ip, err = p.next(subnet, holders)
+			}
 			if errors.Is(err, errPoolEmpty) {
 				p.sweep(holders, func(other Holder) bool { return other.Leaked(h.Boot) })
 				ip, err = p.next(subnet, holders)
@@ -251,6 +256,47 @@ func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) err
 	return err
 }
 
+// formerFile contains the pods of the addresses that the last Reclaim released, by address. After a reboot a pod gets its
+// address back: Services lead to it even if no API server can be told another one.
+func (p Pool) formerFile() string { return filepath.Join(p.Dir, "former.json") }
+
+// former reads the formerFile; none if it is missing or damaged.
+func (p Pool) former() (pods map[netip.Addr]PodRef) {
+	data, err := os.ReadFile(p.formerFile())
+	if err != nil || json.Unmarshal(data, &pods) != nil {
+		return nil
+	}
+	return pods
+}
+
+// formerOf returns the former address of a pod in a subnet, if it is free.
+func formerOf(former map[netip.Addr]PodRef, pod PodRef, subnet netip.Prefix, holders map[netip.Addr]Holder) (netip.Addr,
+	error) {
+	for ip, of := range former {
+		if _, taken := holders[ip]; of == pod && pod.UID != "" && subnet.Contains(ip) && !taken {
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, errPoolEmpty
+}
+
+// keepFormer writes the formerFile. Without it, pods get other addresses: a full disk is no failure.
+func (p Pool) keepFormer(holders map[netip.Addr]Holder, leaked func(Holder) bool) {
+	pods := map[netip.Addr]PodRef{}
+	for ip, h := range holders {
+		if leaked(h) && h.Pod.UID != "" {
+			pods[ip] = h.Pod
+		}
+	}
+	_ = os.Remove(p.formerFile())
+	if len(pods) == 0 {
+		return
+	}
+	if data, err := json.Marshal(pods); err == nil && os.WriteFile(p.formerFile(), data, 0o644) != nil {
+		_ = os.Remove(p.formerFile())
+	}
+}
+
 // Reclaim releases every leaked address, and calls removePorts with a function that reports whether an address is free.
 func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error {
 	boot, err := BootID()
@@ -258,7 +304,9 @@ func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error 
 		return err
 	}
 	return p.withHolders(func(holders map[netip.Addr]Holder) error {
-		p.sweep(holders, func(h Holder) bool { return h.Leaked(boot) })
+		leaked := func(h Holder) bool { return h.Leaked(boot) }
+		p.keepFormer(holders, leaked)
+		p.sweep(holders, leaked)
 		return removePorts(func(ip netip.Addr) bool { _, taken := holders[ip]; return !taken })
 	})
 }

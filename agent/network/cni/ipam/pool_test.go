@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func prefixes(s ...string) []netip.Prefix {
@@ -176,4 +177,34 @@ func testPool(t *testing.T, subnets ...string) Pool {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// After a reboot a pod gets the addresses that it had, even if others start first.
+func TestFormerAddresses(t *testing.T) {
+	t.Parallel()
+	p := testPool(t, "10.88.7.0/24", "fd88::/64")
+	of := func(container, pod, uid string) Holder {
+		h := alive(container)
+		h.Pod = PodRef{NamespacedName: types.NamespacedName{Namespace: "default", Name: pod}, UID: types.UID(uid)}
+		return h
+	}
+	first := map[string]string{}
+	for _, pod := range []string{"a", "b", "c"} {
+		first[pod] = mustAllocate(t, p, of("sandbox-"+pod, pod, "uid-"+pod)) // of another boot
+	}
+	if err := p.Reclaim(func(func(netip.Addr) bool) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		pod, uid string
+		same     bool
+	}{{"new", "uid-new", false}, {"c", "uid-c", true}, {"b", "another", false}, {"a", "uid-a", true}} {
+		ips, err := p.Allocate(of("again-"+c.pod, c.pod, c.uid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ips[0].String() == first[c.pod]; got != c.same || len(ips) != 2 {
+			t.Errorf("%s: %s, first %s", c.pod, ips, first[c.pod])
+		}
+	}
 }
