@@ -5,6 +5,8 @@
 #
 #   testdata/conformance/run.sh [FOCUS [SKIP]]
 #
+# NODES is the number of machines, by default 2: the second one joins. Some tests need two.
+#
 # FOCUS and SKIP are regular expressions for the names of tests, by default all conformance tests. WORK is the folder
 # for the programs, the images and the results. PROCS is the number of parallel tests, by default 4. IMAGES is a folder
 # with archives of more images, for instance those of CSI drivers (testdata/programs/csi.sh), whose tests need the
@@ -61,52 +63,71 @@ if [ ! -f "$work/images.tar" ]; then
 	mv "$work/images.tar.tmp" "$work/images.tar"
 fi
 
-# A network namespace with an address and a default route simulates a separate machine.
+# Network namespaces with an address and a default route simulate separate machines.
 space=monopod-conformance
 data=$work/data
-pid=
+nodes=${NODES:-2}
+pids=
 link=
 stop() {
 	trap - EXIT INT TERM
 	[ -z "$link" ] || rm "$link"
-	if [ -n "$pid" ]; then
-		kill "$pid" 2>/dev/null || true
-		wait "$pid" || true
-		nsenter --net="/run/netns/$space" bin/monopod reset --data-dir "$data" || true
-	fi
-	ip netns delete "$space" || true
+	for pid in $pids; do kill "$pid" 2>/dev/null || true; done
+	for pid in $pids; do wait "$pid" || true; done
+	for n in $(seq "$nodes"); do
+		nsenter --net="/run/netns/$space$n" bin/monopod reset --data-dir "$data$n" || true
+		ip netns delete "$space$n" || true
+	done
+	ip link delete conformance0 || true
 }
-ip netns add "$space"
+ip link add conformance0 type bridge
 trap stop EXIT
 trap 'exit 1' INT TERM
-ip link add conformance0 type veth peer name eth0 netns "$space"
 ip address add 10.77.0.1/24 dev conformance0
 ip link set conformance0 up
-ip -n "$space" link set lo up
-ip -n "$space" address add 10.77.0.2/24 dev eth0
-ip -n "$space" link set eth0 up
-ip -n "$space" route add default via 10.77.0.1
+for n in $(seq "$nodes"); do
+	ip netns add "$space$n"
+	ip link add "conformance$n" up master conformance0 type veth peer name eth0 netns "$space$n"
+	ip -n "$space$n" link set lo up
+	ip -n "$space$n" address add "10.77.0.$((n + 1))/24" dev eth0
+	ip -n "$space$n" link set eth0 up
+	ip -n "$space$n" route add default via 10.77.0.1
+done
 
-mkdir -p "$data/images"
+# monopod NUMBER FLAGS...: runs monopod on a machine.
+monopod() {
+	n=$1
+	shift
+	mkdir -p "$data$n/images"
+	ln -f "$work/images.tar" "$data$n/images/images.tar"
+	[ -z "${IMAGES:-}" ] || cp "$IMAGES"/*.tar "$data$n/images/"
+	nsenter --net="/run/netns/$space$n" bin/monopod "$@" --data-dir "$data$n" \
+		--eviction-hard='nodefs.available<1%,imagefs.available<1%' 2>"$work/monopod$n.log" &
+	pids="$pids $!"
+}
+
 if [ ! -e /var/lib/kubelet ]; then # two tests of CSI drivers look there, on the machine
 	link=/var/lib/kubelet
-	ln -sfn "$data" $link
+	ln -sfn "${data}1" $link
 fi
-ln -f "$work/images.tar" "$data/images/images.tar"
-[ -z "${IMAGES:-}" ] || cp "$IMAGES"/*.tar "$data/images/"
-nsenter --net="/run/netns/$space" bin/monopod serve --data-dir "$data" --listen 10.77.0.2:6443 --node-name conformance \
-	--pod-cidr 10.90.0.0/16 --service-cluster-ip-range 10.97.0.0/16 --eviction-hard='nodefs.available<1%,imagefs.available<1%' 2>"$work/monopod.log" &
-pid=$!
-until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; do
-	kill -0 "$pid" || { tail -n 20 "$work/monopod.log" >&2; exit 1; }
+monopod 1 serve --listen 10.77.0.2:6443 --node-name conformance --pod-cidr 10.90.0.0/16 --service-cluster-ip-range 10.97.0.0/16
+until curl -sf -o /dev/null --unix-socket "${data}1/monopod.sock" http://x/readyz; do
+	kill -0 "$pids" || { tail -n 20 "$work/monopod1.log" >&2; exit 1; }
 	sleep 0.2
 done
-[ -z "${IMAGES:-}" ] || testdata/programs/snapshots.sh | nsenter --net="/run/netns/$space" kubectl --kubeconfig "$data/admin.kubeconfig" apply -f -
+kubeconfig=${data}1/admin.kubeconfig
+for n in $(seq 2 "$nodes"); do
+	# shellcheck disable=SC2046 # the line is a command
+	monopod "$n" $(bin/monopod token create --data-dir "${data}1" | cut -d' ' -f2-) --node-name "conformance$n"
+	nsenter --net="/run/netns/${space}1" kubectl --kubeconfig "$kubeconfig" wait --for=create --timeout=1m "node/conformance$n"
+done
+nsenter --net="/run/netns/${space}1" kubectl --kubeconfig "$kubeconfig" wait --for=condition=Ready --timeout=5m nodes --all
+[ -z "${IMAGES:-}" ] || testdata/programs/snapshots.sh | nsenter --net="/run/netns/${space}1" kubectl --kubeconfig "$kubeconfig" apply -f -
 
 echo "running the tests ($arch); the log is $work/e2e.log"
 rc=0
-nsenter --net="/run/netns/$space" "$work/ginkgo" --procs="${PROCS:-4}" --timeout=24h --no-color --focus="$focus" --skip="$skip" \
-	--output-dir="$work" --json-report=report.json "$work/e2e.test" -- -kubeconfig="$data/admin.kubeconfig" \
-	-provider=skeleton -num-nodes=1 -disable-log-dump >"$work/e2e.log" 2>&1 || rc=$?
+nsenter --net="/run/netns/${space}1" "$work/ginkgo" --procs="${PROCS:-4}" --timeout=24h --no-color --focus="$focus" --skip="$skip" \
+	--output-dir="$work" --json-report=report.json "$work/e2e.test" -- -kubeconfig="$kubeconfig" \
+	-provider=skeleton -num-nodes="$nodes" -disable-log-dump >"$work/e2e.log" 2>&1 || rc=$?
 grep -aE '^  \[FAIL\]|^Ran |Passed' "$work/e2e.log" || true
 exit "$rc"
