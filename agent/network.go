@@ -106,7 +106,9 @@ func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types
 const dnsIndex = 10
 
 // choosesPodCIDRs reports whether the node chooses the ranges of its pods; otherwise the node IPAM controller does.
-func (n *Node) choosesPodCIDRs() bool { return !n.cfg.Joined || len(n.cfg.Settings.Network.ranges) > 0 }
+func (n *Node) choosesPodCIDRs() bool {
+	return !n.cfg.PodCIDRsFromNode || len(n.cfg.Settings.Network.ranges) > 0
+}
 
 // ownPodCIDRs reports whether the node sets spec.podCIDRs. The pod network of an administrator may use those of the
 // node IPAM controller.
