@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host"
 	"monopod/agent/network"
 	"monopod/agent/network/cni"
 	"monopod/agent/network/nodes"
@@ -82,7 +83,8 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 func (n *Node) reachNodes(ctx context.Context, pods cni.Network, served *network.Network, deps follow.Deps) {
 	cfg := &n.cfg.Settings.Network
 	deps.Log = n.Log.Named(nodes.Name)
-	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort}
+	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort,
+		Load: func(module string) error { return host.LoadModule("/", module) }}
 	reach := nodes.New(deps, machine, nodes.Config{
 		Node: n.cfg.Settings.NodeName, Mode: nodes.Mode(cfg.NodeNetwork), Subnets: pods.Subnets, Endpoint: cfg.endpoint,
 		Port: cfg.WireGuardPort, Several: served.FollowOtherNodes, Off: func() bool { return pods.Foreign() != "" },
