@@ -241,6 +241,8 @@ func (p *parts) nodeConfig() agent.NodeConfig {
 		Settings: p.cfg.Settings, DataDir: p.cfg.DataDir, Server: p.api.Access.Listens(), Port: p.api.Access.KubeletPort(),
 		Services: p.cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: p.cfg.Controllers.Services.Pool(),
 		Restored: p.api.Restored,
+		// Machines with the same data folder would choose the same ranges.
+		PodCIDRsFromNode: p.api.State.Shared() && p.cfg.Controllers.AllocatesNodeCIDRs(),
 	}
 }
 

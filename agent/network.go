@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host"
 	"monopod/agent/network"
 	"monopod/agent/network/cni"
 	"monopod/agent/network/nodes"
@@ -82,7 +83,8 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 func (n *Node) reachNodes(ctx context.Context, pods cni.Network, served *network.Network, deps follow.Deps) {
 	cfg := &n.cfg.Settings.Network
 	deps.Log = n.Log.Named(nodes.Name)
-	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort}
+	machine := &nodes.Kernel{Network: pods, KeyFile: n.path("wireguard.key"), Port: cfg.WireGuardPort,
+		Load: func(module string) error { return host.LoadModule("/", module) }}
 	reach := nodes.New(deps, machine, nodes.Config{
 		Node: n.cfg.Settings.NodeName, Mode: nodes.Mode(cfg.NodeNetwork), Subnets: pods.Subnets, Endpoint: cfg.endpoint,
 		Port: cfg.WireGuardPort, Several: served.FollowOtherNodes, Off: func() bool { return pods.Foreign() != "" },
@@ -106,7 +108,9 @@ func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types
 const dnsIndex = 10
 
 // choosesPodCIDRs reports whether the node chooses the ranges of its pods; otherwise the node IPAM controller does.
-func (n *Node) choosesPodCIDRs() bool { return !n.cfg.Joined || len(n.cfg.Settings.Network.ranges) > 0 }
+func (n *Node) choosesPodCIDRs() bool {
+	return !n.cfg.PodCIDRsFromNode || len(n.cfg.Settings.Network.ranges) > 0
+}
 
 // ownPodCIDRs reports whether the node sets spec.podCIDRs. The pod network of an administrator may use those of the
 // node IPAM controller.

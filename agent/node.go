@@ -55,8 +55,10 @@ type NodeConfig struct {
 	Server        netip.AddrPort // address of the API server
 	Port          int32          // port of the kubelet's API; 0: only through the API server
 	Restored      string         // snapshot from which the state was restored at this start; empty: none
-	// Joined: the API server runs on another machine. It gives the node the ranges of its pods, unless --pod-cidr does,
-	// and publishes the Service of the DNS servers.
+	// PodCIDRsFromNode makes the node use the ranges that the node IPAM controller gives its Node, unless --pod-cidr sets
+	// them. Of several nodes that choose by themselves, two may choose the same.
+	PodCIDRsFromNode bool
+	// Joined: the API server runs on another machine, and publishes the Service of the DNS servers.
 	Joined bool
 }
 

@@ -29,7 +29,7 @@ func (away) Get(context.Context, client.Ref) (client.Object, error) {
 
 func joinedNode(api client.Client) *Node {
 	return NewNode(NodeDeps{Client: api, Log: zap.NewNop(), Metrics: prometheus.NewRegistry()},
-		NodeConfig{Joined: true, Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
+		NodeConfig{PodCIDRsFromNode: true, Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
 }
 
 // A node that joined waits for the ranges of its Node. With those of an earlier start it does not need the API server.
@@ -90,16 +90,16 @@ func TestRangesOfANodeThatJoined(t *testing.T) {
 func TestWhoChoosesTheRanges(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		joined bool
-		cidr   string
-		want   bool
+		fromNode bool
+		cidr     string
+		want     bool
 	}{{false, "", true}, {true, "", false}, {true, "10.1.0.0/16", true}, {false, "10.1.0.0/16", true}} {
-		n := &Node{cfg: NodeConfig{Joined: tt.joined, Settings: Settings{Network: PodNetwork{PodCIDR: tt.cidr}}}}
+		n := &Node{cfg: NodeConfig{PodCIDRsFromNode: tt.fromNode, Settings: Settings{Network: PodNetwork{PodCIDR: tt.cidr}}}}
 		if err := n.cfg.Settings.Network.complete(110); err != nil {
 			t.Fatal(err)
 		}
 		if got := n.choosesPodCIDRs(); got != tt.want {
-			t.Errorf("joined %v, --pod-cidr=%q: the node chooses: %v, want %v", tt.joined, tt.cidr, got, tt.want)
+			t.Errorf("from the Node %v, --pod-cidr=%q: the node chooses: %v, want %v", tt.fromNode, tt.cidr, got, tt.want)
 		}
 	}
 }

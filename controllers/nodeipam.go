@@ -21,6 +21,9 @@ type NodeIPAM struct {
 	NodeCIDRMaskSizeIPv6 int `json:"nodeCIDRMaskSizeIPv6"`
 }
 
+// AllocatesNodeCIDRs reports whether the node IPAM controller gives Nodes their ranges.
+func (c *Config) AllocatesNodeCIDRs() bool { return c.NodeIPAM.AllocateNodeCIDRs && !c.Off(nodeipam.Name) }
+
 func nodeIPAMController(c *Config) Entry {
 	n := &c.NodeIPAM
 	cluster, _ := nodeipam.ParseClusters(n.ClusterCIDR) // Check has accepted it

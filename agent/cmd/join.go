@@ -170,7 +170,7 @@ func (c *joinOptions) node(ctx context.Context, identity *join.Identity, servers
 		Client: servers, Metrics: prometheus.NewRegistry(), Complete: types.Complete, Log: log.Named("agent"),
 		Listen: func(ctx context.Context, _ netip.Addr, _ func(netip.Addr) bool) error { <-ctx.Done(); return nil },
 	}, agent.NodeConfig{
-		Settings: c.Settings, DataDir: c.Request.DataDir, Services: services, Joined: true,
+		Settings: c.Settings, DataDir: c.Request.DataDir, Services: services, Joined: true, PodCIDRsFromNode: true,
 		Server: addressOf(identity.Servers()[0]),
 	}), nil
 }

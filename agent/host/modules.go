@@ -21,7 +21,12 @@ var modules = []string{"overlay",
 
 // LoadModules loads the kernel's modules that pods use, if the machine below root has no modprobe, which the kernel
 // would call. It needs no program for that. A module that the machine does not have may be part of the kernel.
-func LoadModules(root string) error {
+func LoadModules(root string) error { return loadModules(root, modules) }
+
+// LoadModule is LoadModules for one module that is not always needed, like wireguard.
+func LoadModule(root, name string) error { return loadModules(root, []string{name}) }
+
+func loadModules(root string, modules []string) error {
 	var uname unix.Utsname
 	modprobe, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/modprobe"))
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -79,7 +80,7 @@ func bounded(text string) string {
 
 func fileOf(namespace, name string) string { return bounded(namespace+","+name) + ".json" }
 
-// list returns a list; false if it was never read. The pods of the whole cluster are those of this node.
+// list returns a list; false if it was never read. Of the pods of the whole cluster it has only those of this node.
 func (k *kept) list(sel client.Selector) (objs []client.Object, ok bool) {
 	if !wholeCluster(sel) {
 		return k.read(sel.Resource, k.folder(sel))
@@ -87,7 +88,12 @@ func (k *kept) list(sel client.Selector) (objs []client.Object, ok bool) {
 	lists, _ := filepath.Glob(filepath.Join(k.resource(sel.Resource), "*", complete))
 	for _, list := range lists {
 		pods, _ := k.read(sel.Resource, filepath.Dir(list))
-		objs = append(objs, pods...)
+		for _, obj := range pods {
+			node := fields.Set{"spec.nodeName": obj.(*corev1.Pod).Spec.NodeName}
+			if sel.Fields == nil || sel.Fields.Matches(node) {
+				objs = append(objs, obj)
+			}
+		}
 	}
 	return objs, len(lists) > 0
 }

@@ -244,7 +244,14 @@ func (c *Client) Retain(resource schema.GroupVersionResource, wanted []client.Se
 	c.kept.retain(resource, wanted)
 }
 
-// wholeCluster reports whether a list is too large, and changes too often, to be kept on a node.
+// wholeCluster reports whether a list is too large, and changes too often, to be kept on a node: the pods of others.
 func wholeCluster(sel client.Selector) bool {
-	return sel.Resource == client.Pods && sel.Fields == nil
+	if sel.Resource != client.Pods {
+		return false
+	}
+	if sel.Fields == nil {
+		return true
+	}
+	_, own := sel.Fields.RequiresExactMatch("spec.nodeName")
+	return !own
 }

@@ -338,3 +338,39 @@ func TestFiles(t *testing.T) {
 		t.Errorf("with a damaged file: %q", got)
 	}
 }
+
+// The pods of the whole cluster are not kept: without servers, such a list has those of this node.
+func TestWholeCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, node := range []string{"own", "other"} {
+		_, err := w.api.Client.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: node},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	selecting := func(selector string) client.Selector {
+		f, err := fields.ParseSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Selector{Resource: client.Pods, Fields: f}
+	}
+	own, others, all := selecting("spec.nodeName=own"), selecting("spec.nodeName!=own"), client.Selector{Resource: client.Pods}
+	c := w.node()
+	for _, sel := range []client.Selector{own, others, all} {
+		if _, _, err := c.List(t.Context(), sel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.api.away.Store(true)
+	c = w.node()
+	for name, want := range map[*client.Selector]int{&own: 1, &others: 0, &all: 1} {
+		objs, _, err := c.List(t.Context(), *name)
+		if err != nil || len(objs) != want {
+			t.Errorf("%v: %d pods, %v, want %d", name.Fields, len(objs), err, want)
+		}
+	}
+}

@@ -20,8 +20,9 @@ import (
 // Kernel is the Machine. It works in the network namespace of the calling thread.
 type Kernel struct {
 	Network cni.Network
-	KeyFile string // contains the private key of WireGuard; created when it is first needed
-	Port    uint16 // of WireGuard
+	KeyFile string                    // contains the private key of WireGuard; created when it is first needed
+	Port    uint16                    // of WireGuard
+	Load    func(module string) error // loads a module, if the kernel does not do it by itself; nil: it does
 
 	endpoints map[string]netip.AddrPort // of WireGuard's peers by key, as last written
 }
@@ -164,6 +165,11 @@ func (k *Kernel) tunnel(link netlink.Link, overhead int, fits func(netlink.Link)
 		have = nil
 	}
 	if err != nil || have == nil {
+		if k.Load != nil {
+			if err := k.Load(link.Type()); err != nil {
+				return nil, err
+			}
+		}
 		attrs.MTU = mtu
 		err := netlink.LinkAdd(link)
 		if errors.Is(err, unix.EOPNOTSUPP) {

@@ -89,8 +89,9 @@ type Nodes struct {
 	cfg     Config
 	machine Machine
 
-	noWireGuard, noVXLAN bool     // the kernel does not support it
-	unreachable          []string // nodes, of which the log already says so
+	noWireGuard, noVXLAN bool      // the kernel does not support it
+	unreachable          []string  // nodes
+	since                time.Time // of unreachable; zero: the log already says so
 
 	mu    sync.Mutex // guards what follows
 	nodes map[string]*corev1.Node
@@ -127,7 +128,7 @@ func (n *Nodes) Run(ctx context.Context) error {
 		Sources: []follow.Source[follow.Key]{
 			{Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(n.onNode)},
 		},
-		Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) { return 0, n.reconcile(ctx, begin) },
+		Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) { return n.reconcile(ctx, begin) },
 	})
 	group.Do(func() error { return loop.Run(ctx) })
 	group.Do(func() error {
@@ -166,7 +167,7 @@ func equal(a, b facts) bool {
 		a.silent == b.silent
 }
 
-func (n *Nodes) reconcile(ctx context.Context, several func()) error {
+func (n *Nodes) reconcile(ctx context.Context, several func()) (time.Duration, error) {
 	n.mu.Lock()
 	node := n.nodes[n.cfg.Node]
 	var others []facts
@@ -187,7 +188,7 @@ func (n *Nodes) reconcile(ctx context.Context, several func()) error {
 		several()
 	}
 	if node == nil {
-		return nil // it registers
+		return 0, nil // it registers
 	}
 	own, startErr := n.start(node, others)
 	plan, unreachable := newPlan(own, others)
@@ -195,8 +196,7 @@ func (n *Nodes) reconcile(ctx context.Context, several func()) error {
 	if err != nil {
 		err = fmt.Errorf("set up routes to other nodes: %w", err)
 	}
-	n.report(unreachable)
-	return errors.Join(startErr, err, n.publish(ctx, node, own))
+	return n.report(unreachable), errors.Join(startErr, err, n.publish(ctx, node, own))
 }
 
 // start starts the tunnels that the node must offer, and returns what it says about itself.
@@ -232,18 +232,26 @@ func (n *Nodes) start(node *corev1.Node, others []facts) (own facts, err error) 
 	return own, errors.Join(errs...)
 }
 
-// report logs nodes whose pods cannot be reached, once.
-func (n *Nodes) report(unreachable []string) {
+// unreachableAfter is the time that nodes have to find a common way, before the log says that there is none.
+const unreachableAfter = 30 * time.Second
+
+// report logs nodes whose pods cannot be reached for some time, once. It returns when to look again.
+func (n *Nodes) report(unreachable []string) (again time.Duration) {
 	slices.Sort(unreachable)
-	if slices.Equal(unreachable, n.unreachable) {
-		return
+	if !slices.Equal(unreachable, n.unreachable) {
+		n.unreachable, n.since = unreachable, n.deps.Clock.Now()
 	}
-	n.unreachable = unreachable
-	if len(unreachable) > 0 {
-		n.deps.Log.Warn("no way to the pods of some nodes: they are not in a directly connected subnet and offer no tunnel "+
-			"that this node offers (--node-network), or their podCIDRs overlap those of other nodes",
-			zap.String("nodes", strings.Join(unreachable, " ")))
+	if len(unreachable) == 0 || n.since.IsZero() {
+		return 0
 	}
+	if wait := unreachableAfter - n.deps.Clock.Since(n.since); wait > 0 {
+		return wait
+	}
+	n.since = time.Time{}
+	n.deps.Log.Warn("no way to the pods of some nodes: they are not in a directly connected subnet and offer no tunnel "+
+		"that this node offers (--node-network), or their podCIDRs overlap those of other nodes",
+		zap.String("nodes", strings.Join(unreachable, " ")))
+	return 0
 }
 
 // publish writes the annotations of the node.

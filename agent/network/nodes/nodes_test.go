@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,11 @@ func (m *machine) take() (calls, plan string) {
 // run runs a Nodes on the Node "own" of a new API.
 func run(t *testing.T, m *machine, cfg Config) *registry.Registry {
 	t.Helper()
+	return runWith(t, m, cfg, zap.NewNop())
+}
+
+func runWith(t *testing.T, m *machine, cfg Config, log *zap.Logger) *registry.Registry {
+	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	api := registry.New(s, resources, registry.Config{})
@@ -120,7 +126,7 @@ func run(t *testing.T, m *machine, cfg Config) *registry.Registry {
 	cfg.Node, cfg.Port = "own", 51820
 	cfg.Subnets = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
 	m.changes = make(chan struct{})
-	n := New(follow.Deps{Client: api, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics}, m, cfg)
+	n := New(follow.Deps{Client: api, Clock: clock.RealClock{}, Log: log, Metrics: metrics}, m, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- n.Run(ctx) }()
@@ -252,6 +258,26 @@ func TestOff(t *testing.T) {
 			if several != (cfg.Mode == None) {
 				t.Errorf("mode %q: NetworkPolicies know about other nodes: %v", cfg.Mode, several)
 			}
+		}
+	})
+}
+
+// The log says which nodes cannot be reached when they have had time to find a common way, and once.
+func TestUnreachableNodesAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		m := &machine{noSupport: true}
+		api := runWith(t, m, Config{Mode: ModeRoutes}, zap.New(core))
+		create(t, api, nodeWith("far", "cidr=10.88.2.0/24", "ip=10.0.0.2"))
+		m.take()
+		if logs.Len() > 0 {
+			t.Errorf("at once: %v", logs.All())
+		}
+		time.Sleep(time.Hour)
+		m.take()
+		if logs.Len() != 1 || logs.All()[0].ContextMap()["nodes"] != "far" {
+			t.Errorf("after an hour: %v", logs.All())
 		}
 	})
 }
