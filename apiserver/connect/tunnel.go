@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,31 +24,39 @@ import (
 // tunnels are the tunnels that nodes have opened to this server, by the name of the node.
 type tunnels struct {
 	mu   sync.Mutex // guards open
-	open map[string]*yamux.Session
+	open map[string]nodeTunnel
 }
 
+// nodeTunnel opens connections to the kubelet of a node.
+type nodeTunnel interface {
+	Open() (net.Conn, error)
+	Close() error
+}
+
+var _ nodeTunnel = (*yamux.Session)(nil)
+
 // get returns the tunnel of a node; nil if there is none.
-func (t *tunnels) get(node string) *yamux.Session {
+func (t *tunnels) get(node string) nodeTunnel {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.open[node]
 }
 
 // put replaces the tunnel of a node, and closes the previous one.
-func (t *tunnels) put(node string, s *yamux.Session) {
+func (t *tunnels) put(node string, s nodeTunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if old := t.open[node]; old != nil {
 		old.Close()
 	}
 	if t.open == nil {
-		t.open = map[string]*yamux.Session{}
+		t.open = map[string]nodeTunnel{}
 	}
 	t.open[node] = s
 }
 
 // remove removes a tunnel, unless the node has opened another one.
-func (t *tunnels) remove(node string, s *yamux.Session) {
+func (t *tunnels) remove(node string, s nodeTunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open[node] == s {
