@@ -145,7 +145,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		computed: computed{answers, out},
 		explain: &virtual.Explainer{
 			Registry: cfg.Registry, Guard: guard, Gate: limits, Node: streams.NodeNamed, Connect: streams.Dial,
-			Clock: cfg.Clock, Out: out,
+			Tunnel: streams.TunnelOf, Clock: cfg.Clock, Out: out,
 		},
 		health:   health.New(cfg.Checks, authenticated, cfg.Log),
 		admin:    admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),

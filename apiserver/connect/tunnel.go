@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/yamux"
 	"go.uber.org/zap"
@@ -21,10 +22,16 @@ import (
 	"monopod/apiserver/kit/nodetunnel"
 )
 
-// tunnels are the tunnels that nodes have opened to this server, by the name of the node.
+// tunnels are the tunnels that nodes have opened to this server, by the name of the node. Those that have ended stay
+// until the Node is deleted, so there are as many as Nodes.
 type tunnels struct {
-	mu   sync.Mutex // guards open
-	open map[string]nodeTunnel
+	mu  sync.Mutex // guards all
+	all map[string]openedTunnel
+}
+
+type openedTunnel struct {
+	nodeTunnel // nil: it has ended
+	nodetunnel.State
 }
 
 // nodeTunnel opens connections to the kubelet of a node.
@@ -39,33 +46,64 @@ var _ nodeTunnel = (*yamux.Session)(nil)
 func (t *tunnels) get(node string) nodeTunnel {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.open[node]
+	return t.all[node].nodeTunnel
 }
 
 // put replaces the tunnel of a node, and closes the previous one.
-func (t *tunnels) put(node string, s nodeTunnel) {
+func (t *tunnels) put(node, from string, s nodeTunnel, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old := t.open[node]; old != nil {
+	if old := t.all[node]; old.nodeTunnel != nil {
 		old.Close()
 	}
-	if t.open == nil {
-		t.open = map[string]nodeTunnel{}
+	if t.all == nil {
+		t.all = map[string]openedTunnel{}
 	}
-	t.open[node] = s
+	t.all[node] = openedTunnel{s, nodetunnel.State{Open: true, Since: now, From: from}}
 }
 
-// remove removes a tunnel, unless the node has opened another one.
-func (t *tunnels) remove(node string, s nodeTunnel) {
+// end records the end of a tunnel, unless the node has opened another one.
+func (t *tunnels) end(node string, s nodeTunnel, why string, left bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open[node] == s {
-		delete(t.open, node)
+	if old := t.all[node]; old.nodeTunnel == s {
+		t.all[node] = openedTunnel{State: nodetunnel.State{Since: now, From: old.From, End: why, Left: left}}
 	}
 }
 
-// Tunnel serves nodetunnel.Path: the kubelet that sends the request is reached through its connection until it ends. The
-// kubelet must have the certificate of its node.
+// ended returns the nodes whose tunnels have ended.
+func (t *tunnels) ended() (nodes []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for node, tunnel := range t.all {
+		if tunnel.nodeTunnel == nil {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// forget removes the tunnel of a node if it has ended.
+func (t *tunnels) forget(node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all[node].nodeTunnel == nil {
+		delete(t.all, node)
+	}
+}
+
+// TunnelOf returns what this server knows about the tunnel of a node.
+func (c *Connector) TunnelOf(node string) nodetunnel.State {
+	if c.runs(node) {
+		return nodetunnel.State{Own: true}
+	}
+	c.tunnels.mu.Lock()
+	defer c.tunnels.mu.Unlock()
+	return c.tunnels.all[node].State
+}
+
+// Tunnel serves nodetunnel.Path: the kubelet that sends the request is reached through its connection until it ends.
+// The kubelet must have the certificate of its node.
 func (c *Connector) Tunnel(w http.ResponseWriter, r *http.Request) {
 	node, err := nodeOf(auth.UserOf(r.Context()))
 	if err == nil && !strings.EqualFold(r.Header.Get("Upgrade"), nodetunnel.Protocol) {
@@ -80,12 +118,23 @@ func (c *Connector) Tunnel(w http.ResponseWriter, r *http.Request) {
 		c.Log.Warn("a node opened no tunnel", zap.String("node", node), zap.Error(err))
 		return
 	}
-	c.tunnels.put(node, session)
+	c.forgetDeleted()
+	c.tunnels.put(node, r.RemoteAddr, session, c.Clock.Now())
 	c.Log.Info("a node has opened a tunnel", zap.String("node", node), zap.String("from", r.RemoteAddr))
 	defer context.AfterFunc(c.Stop, func() { session.Close() })()
 	<-session.CloseChan()
-	c.tunnels.remove(node, session)
-	c.Log.Info("the tunnel of a node has ended", zap.String("node", node))
+	why, left := nodetunnel.End(session)
+	c.tunnels.end(node, session, why, left, c.Clock.Now())
+	c.Log.Info("the tunnel of a node has ended", zap.String("node", node), zap.String("reason", why))
+}
+
+// forgetDeleted forgets the tunnels of nodes that have been deleted.
+func (c *Connector) forgetDeleted() {
+	for _, node := range c.tunnels.ended() {
+		if _, err := c.API.Get(c.Stop, client.Ref{Resource: client.Nodes, Name: node}); apierrors.IsNotFound(err) {
+			c.tunnels.forget(node)
+		}
+	}
 }
 
 // Leave serves the DELETE of nodetunnel.Path, by which a node that leaves the cluster deletes its Node.
@@ -98,6 +147,7 @@ func (c *Connector) Leave(w http.ResponseWriter, r *http.Request) {
 		c.Fail(w, r, err)
 		return
 	}
+	c.tunnels.forget(node)
 	c.Log.Info("a node has left the cluster", zap.String("node", node))
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -103,7 +103,7 @@ func joined(t *testing.T, h http.HandlerFunc, nodes ...string) (*Connector, *nod
 		srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
 		done := make(chan struct{})
 		go func() { _ = srv.Serve(to); close(done) }()
-		c.tunnels.put(name, to)
+		c.tunnels.put(name, "", to, time.Now())
 		t.Cleanup(func() { srv.Close(); <-done })
 	}
 	return c, api
