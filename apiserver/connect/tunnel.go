@@ -49,17 +49,25 @@ func (t *tunnels) get(node string) nodeTunnel {
 	return t.all[node].nodeTunnel
 }
 
+// state returns the state of the tunnel of a node.
+func (t *tunnels) state(node string) nodetunnel.State {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[node].State
+}
+
 // put replaces the tunnel of a node, and closes the previous one.
 func (t *tunnels) put(node, from string, s nodeTunnel, now time.Time) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if old := t.all[node]; old.nodeTunnel != nil {
-		old.Close()
-	}
+	old := t.all[node]
 	if t.all == nil {
 		t.all = map[string]openedTunnel{}
 	}
 	t.all[node] = openedTunnel{s, nodetunnel.State{Open: true, Since: now, From: from}}
+	t.mu.Unlock()
+	if old.nodeTunnel != nil {
+		old.Close() // writes to the connection
+	}
 }
 
 // end records the end of a tunnel, unless the node has opened another one.
@@ -97,9 +105,7 @@ func (c *Connector) TunnelOf(node string) nodetunnel.State {
 	if c.runs(node) {
 		return nodetunnel.State{Own: true}
 	}
-	c.tunnels.mu.Lock()
-	defer c.tunnels.mu.Unlock()
-	return c.tunnels.all[node].State
+	return c.tunnels.state(node)
 }
 
 // Tunnel serves nodetunnel.Path: the kubelet that sends the request is reached through its connection until it ends.

@@ -132,7 +132,7 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 	req.ContentLength = size
 	resp, err := s.HTTP.Do(req)
 	switch {
-	case Stopped(err) && Joined(s.from):
+	case Stopped(err) && s.Local() && Joined(s.from):
 		return nil, fmt.Errorf("%s is the data folder of a machine that has joined: run the command on the machine of its "+
 			"server, or with --kubeconfig", s.from)
 	case Stopped(err):
