@@ -37,6 +37,15 @@ func (a *nodesAPI) List(_ context.Context, sel client.Selector) ([]client.Object
 	return a.nodes, "", nil
 }
 
+func (a *nodesAPI) Get(_ context.Context, ref client.Ref) (client.Object, error) {
+	for _, n := range a.nodes {
+		if n.GetName() == ref.Name {
+			return n, nil
+		}
+	}
+	return nil, errors.New("no such node")
+}
+
 func (a *nodesAPI) add(nodes ...string) {
 	for _, name := range nodes {
 		a.nodes = append(a.nodes,
@@ -173,6 +182,18 @@ func TestUsageOfAllNodes(t *testing.T) {
 			t.Errorf("nodes %q, pods %q, %v", names(nodes), names(pods), err)
 		}
 	})
+}
+
+// A kubelet of another machine that listens at a port is asked there.
+func TestUsageAtAPort(t *testing.T) {
+	t.Parallel()
+	c := remote(t, true, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, summaryOf("far", time.Now())) })
+	api := &nodesAPI{nodes: []client.Object{c.API.(oneNode).node}}
+	api.add("no-port")
+	c.API, c.Clock, c.Log = api, clock.RealClock{}, zap.NewNop()
+	if nodes, pods, err := c.Usage(t.Context()); err != nil || names(nodes) != "far" || len(pods) != 0 {
+		t.Errorf("nodes %q, pods %q, %v", names(nodes), names(pods), err) // the API has no pods on this node
+	}
 }
 
 // Nodes that hang, fail or send too much are left out. They delay the others by one timeout.
