@@ -32,6 +32,7 @@ import (
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/kit/memory"
+	metricsapi "monopod/apiserver/kit/metrics"
 	"monopod/apiserver/kit/systemd"
 	api "monopod/apiserver/setup"
 	"monopod/apiserver/status"
@@ -198,7 +199,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics
 		Log: log.Named("agent"),
 	}, p.nodeConfig())
 	p.controllers, err = controllers.NewControllers(controllers.Deps{
-		Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics,
+		Client: a.Whole(p.usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics,
 	}, p.controllersConfig())
 	if err != nil {
 		return err
@@ -269,6 +270,12 @@ func (p *parts) controllersConfig() controllers.ProcessConfig {
 func (p *parts) flowControl(deps follow.Deps) follow.Controller {
 	controller := sync.OnceValue(func() follow.Controller { return p.server.FlowControl(deps) })
 	return follow.Task("flowcontrol", func(ctx context.Context) error { return controller().Run(ctx) })
+}
+
+// usage returns the usage of all nodes, for autoscalers. Like flowControl it reads p.server only when a controller
+// runs.
+func (p *parts) usage(ctx context.Context) ([]*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
+	return p.server.Usage(ctx)
 }
 
 func (p *parts) serverConfig() apiserver.Config {

@@ -31,6 +31,7 @@ import (
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/health"
 	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/metrics"
 	"monopod/apiserver/kit/nodetunnel"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
@@ -62,8 +63,8 @@ type Config struct {
 	Aggregator *aggregate.Aggregator
 	// Answers compute resources that the registry does not store; nil: none.
 	Answers virtual.Answers
-	// Usage computes metrics.k8s.io; nil: not available.
-	Usage virtual.Usage
+	// Usage returns the usage of the node of this process, for metrics.k8s.io; nil: not available.
+	Usage connect.OwnUsage
 	// Metrics is served at /metrics and contains the server's metrics; nil: none.
 	Metrics *prometheus.Registry
 	// Web is served at /; nil: no page.
@@ -126,11 +127,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	remotes := remotes{cfg.Aggregator, out.Fail}
 	streams := connect.New(connect.Config{
 		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Kubelets: cfg.Kubelets,
-		Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log,
+		Pods: cfg.Pods, OwnUsage: cfg.Usage, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	answers := virtual.New(virtual.Config{
-		API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage,
-		Clock: cfg.Clock,
+		API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks,
+		Usage: streams.Usage, Clock: cfg.Clock,
 	}, cfg.Answers)
 	authenticated := func(ctx context.Context) bool { _, ok := auth.Known(ctx); return ok }
 	return &Server{
@@ -144,7 +145,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		computed: computed{answers, out},
 		explain: &virtual.Explainer{
 			Registry: cfg.Registry, Guard: guard, Gate: limits, Node: streams.NodeNamed, Connect: streams.Dial,
-			Clock: cfg.Clock, Out: out,
+			Tunnel: streams.TunnelOf, Clock: cfg.Clock, Out: out,
 		},
 		health:   health.New(cfg.Checks, authenticated, cfg.Log),
 		admin:    admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),
@@ -195,6 +196,11 @@ func (s *Server) Serve(ctx context.Context, e *entry.Entry) error {
 // FlowControl returns the controller that applies FlowSchemas and PriorityLevelConfigurations to the server's requests.
 func (s *Server) FlowControl(deps follow.Deps) follow.Controller {
 	return flow.NewController(deps, s.gate.Configure)
+}
+
+// Usage returns the usage of all nodes and their pods, as metrics.k8s.io serves it.
+func (s *Server) Usage(ctx context.Context) ([]*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+	return s.streams.Usage(ctx)
 }
 
 // Ready returns nil if all checks of /readyz pass.

@@ -31,12 +31,13 @@ func drainCommand(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "drain --shutdown",
 		GroupID: Maintain,
-		Short:   "Stop all pods of the node, critical ones last, before the machine shuts down",
-		Long: "drain --shutdown makes the monopod that runs on the data folder stop the pods of its node within\n" +
+		Short:   "Stop all pods of the server's own node, critical ones last, before the machine shuts down",
+		Long: "drain --shutdown makes the server that runs on the data folder stop the pods of its own node within\n" +
 			"a time limit: first those that are not critical, then the others. They end as Failed, with the\n" +
 			"reason Terminated; the node is not ready and rejects new pods until monopod restarts,\n" +
 			"or until a shutdown that serve waits for (--shutdown-grace-period) is cancelled.\n" +
-			"Stopping monopod itself leaves pods running. To drain a node that stays up, use kubectl drain.",
+			"Stopping monopod itself leaves pods running. To drain a node that stays up, or a machine that has joined,\n" +
+			"use kubectl drain.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f := cmd.Flags(); f.Changed(shutdown.PriorityFlag) && !f.Changed(shutdown.TotalFlag) &&
@@ -98,6 +99,10 @@ func (c *drainOptions) request(ctx context.Context, method string, body []byte) 
 	resp, err := local.Transport(c.dataDir).RoundTrip(req)
 	if errors.Is(err, os.ErrPermission) {
 		return p, err
+	}
+	if err != nil && local.Joined(c.dataDir) {
+		return p, fmt.Errorf("%s is the data folder of a machine that has joined: use kubectl drain with the name of its "+
+			"node, or monopod join --shutdown-grace-period", c.dataDir)
 	}
 	if err != nil {
 		return p, fmt.Errorf("no monopod runs on %s: %w; stop its pods, if there are any, with monopod reset, "+

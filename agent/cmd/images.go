@@ -35,9 +35,10 @@ func imagesCommand(dataDir string) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "images",
 		GroupID: Look,
-		Short:   "Show, import, remove, save and pull the images of the node",
-		Long: "images asks a running monopod, with the rights of an admin, to show or change the images of its node. It\n" +
-			"works with any container runtime, and from other machines with --kubeconfig.",
+		Short:   "Show, import, remove, save and pull the images of the server's own node",
+		Long: "images asks a running server, with the rights of an admin, to show or change the images of its own node. It\n" +
+			"works with any container runtime, and from other machines with --kubeconfig. The images of a machine that has\n" +
+			"joined are listed in the status of its Node.",
 		Example: "  monopod images ls\n  monopod images import app.tar\n  docker save app:1 | monopod images import -",
 		Args:    cobra.NoArgs,
 	}

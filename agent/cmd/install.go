@@ -81,7 +81,7 @@ func install(c *installOptions) *cobra.Command {
 						flag)
 				}
 			}
-			if c.verb = "serve"; len(flags) > 0 && flags[0] == joinVerb {
+			if c.verb = serveVerb; len(flags) > 0 && flags[0] == joinVerb {
 				c.verb, flags = joinVerb, flags[1:]
 			}
 			if err := c.check(cmd.Context(), flags); err != nil && !c.force {

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type installer struct {
 	*service
 	root    string // "/": the machine itself
 	program string // where the program is installed
-	verb    string // the command of the service: serve or join
+	verb    string // the command of the service: serve, which empty stands for, or join
 	dataDir string
 	timeout time.Duration // until the service must be healthy
 	settle  time.Duration // how long it must stay healthy
@@ -99,7 +100,7 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	if copied {
 		i.say("installed %s", i.program)
 	}
-	written, err := i.put(i.file, []byte(i.render(append([]string{i.program, i.verb}, flags...))), i.mode)
+	written, err := i.put(i.file, []byte(i.render(append([]string{i.program, cmp.Or(i.verb, serveVerb)}, flags...))), i.mode)
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (i *installer) checkFlags(ctx context.Context, program string, flags []stri
 // is not for the service's file.
 func (i *installer) prepareFlags(ctx context.Context, self string, flags []string) ([]string, error) {
 	if err := i.checkFlags(ctx, self, flags); err != nil {
-		return nil, fmt.Errorf("the flags of %s are not valid: %w", i.verb, err)
+		return nil, fmt.Errorf("the flags of %s are not valid: %w", cmp.Or(i.verb, serveVerb), err)
 	}
 	if i.verb != joinVerb || !slices.ContainsFunc(flags, ofFirstJoin) {
 		return flags, nil
@@ -155,8 +156,11 @@ func (i *installer) prepareFlags(ctx context.Context, self string, flags []strin
 	return out, nil
 }
 
-// joinVerb is the command of a service that makes the machine a node of another machine's server.
-const joinVerb = "join"
+// The commands of a service. That of joinVerb makes the machine a node of another machine's server.
+const (
+	serveVerb = "serve"
+	joinVerb  = "join"
+)
 
 // ofFirstJoin reports whether an argument of join is only for the first time.
 func ofFirstJoin(flag string) bool {
@@ -245,7 +249,7 @@ func (i *installer) installed() (flags []string, err error) {
 		return nil, err
 	}
 	command := i.parse(string(content))
-	at := slices.IndexFunc(command, func(word string) bool { return word == "serve" || word == joinVerb })
+	at := slices.IndexFunc(command, func(word string) bool { return word == serveVerb || word == joinVerb })
 	if at < 1 {
 		return nil, fmt.Errorf("%s does not run monopod serve: replace the program as it was installed", i.file)
 	}

@@ -25,6 +25,7 @@ import (
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 	"monopod/apiserver/kit/memory"
 	notify "monopod/apiserver/kit/systemd"
 	"monopod/apiserver/setup"
@@ -118,7 +119,7 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 	if _, err := datadir.Open(dir); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	if !c.Only || !join.Joined(dir) { // otherwise the service may run
+	if !c.Only || !local.Joined(dir) { // otherwise the service may run
 		lock, err := bolt.Lock(filepath.Join(dir, "state.db"))
 		if err != nil {
 			return err
@@ -139,12 +140,12 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 		return err
 	}
 	group, ctx := guard.With(ctx)
-	local := &joined{node: node, name: c.Settings.NodeName, version: c.Version, identity: identity, servers: servers,
+	here := &joined{node: node, name: c.Settings.NodeName, version: c.Version, identity: identity, servers: servers,
 		started: deps.Clock.Now().Add(-host.SinceExec())}
-	group.Do(func() error { return local.serve(ctx, dir) })
+	group.Do(func() error { return here.serve(ctx, dir) })
 	socket := notify.Take() // before any child process is started
 	group.Do(func() error {
-		if err := socket.Run(ctx, clock.RealClock{}, local.ready); err != nil {
+		if err := socket.Run(ctx, clock.RealClock{}, here.ready); err != nil {
 			log.Warn("failed to notify systemd", zap.Error(err))
 		}
 		return nil

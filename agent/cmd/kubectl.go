@@ -122,6 +122,9 @@ func checkServer(ctx context.Context, dir string) error {
 			return nil // kubectl uses the address in the file
 		}
 	}
+	if local.Joined(dir) {
+		return fmt.Errorf("%s is the data folder of a machine that has joined: use the kubeconfig of its server", dir)
+	}
 	return fmt.Errorf(
 		"no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or KUBECONFIG", dir)
 }

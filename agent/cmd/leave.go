@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"monopod/agent/join"
+	"monopod/apiserver/kit/local"
 )
 
 // leaveTime limits the wait for a server's answer.
@@ -39,7 +40,7 @@ func (c resetOptions) leave(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	if !join.Joined(dir) {
+	if !local.Joined(dir) {
 		return fmt.Errorf("--data-dir: %s is not the data folder of a machine that has joined", dir)
 	}
 	folder, err := hold(dir)

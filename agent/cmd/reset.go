@@ -16,11 +16,11 @@ import (
 	"go.uber.org/zap"
 
 	"monopod/agent/host/mount"
-	"monopod/agent/join"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 	"monopod/store/bolt"
 )
 
@@ -155,7 +155,7 @@ func removeExcept(dir string, keep []string) error {
 // hold prevents monopod from starting on a data folder, whether its state is in the file, in etcd, or damaged.
 func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
-	if _, err := os.Stat(state); err != nil && !join.Joined(dir) {
+	if _, err := os.Stat(state); err != nil && !local.Joined(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
 			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w; name the folder that serve uses", dir,
 				err)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/cmd/commandline"
-	"monopod/agent/join"
 	"monopod/apiserver/kit/local"
 	"monopod/apiserver/kit/words"
 	"monopod/apiserver/status"
@@ -39,7 +38,7 @@ func statusCommand(dataDir string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if server.Local() && join.Joined(place.DataDir) {
+			if server.Local() && local.Joined(place.DataDir) {
 				return statusOfJoined(cmd, server, output)
 			}
 			facts, err := status.Collect(cmd.Context(), server, clock.RealClock{}.Now())

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/local"
 )
 
 // Identity is what a node needs to talk to its servers. It is stored in <data-dir>/node, readable only by its owner.
@@ -41,7 +41,7 @@ const (
 	nextKeyFile = "next.key"   // of the certificate that is requested
 )
 
-func folderIn(dataDir string) folder { return folder(filepath.Join(dataDir, "node")) }
+func folderIn(dataDir string) folder { return folder(local.NodeDir(dataDir)) }
 
 // Cache returns the folder for what the node has read from its servers.
 func Cache(dataDir string) string { return folderIn(dataDir).path("cache") }
@@ -49,12 +49,6 @@ func Cache(dataDir string) string { return folderIn(dataDir).path("cache") }
 func (f folder) path(name string) string { return filepath.Join(string(f), name) }
 
 func (f folder) write(name string, data []byte) error { return auth.WriteSecret(f.path(name), data) }
-
-// Joined reports whether a machine has joined with the data folder, or has begun to.
-func Joined(dataDir string) bool {
-	_, err := os.Stat(string(folderIn(dataDir)))
-	return !errors.Is(err, fs.ErrNotExist)
-}
 
 // open reads the identity. It returns fs.ErrNotExist if the machine has not joined.
 func (f folder) open() (*Identity, error) {

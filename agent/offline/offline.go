@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 const (
@@ -42,8 +43,9 @@ type Config struct {
 // Client is the API of the servers. While none can be reached, Get and List return what they last returned, and a Watch
 // waits. Writes fail.
 type Client struct {
-	cfg  Config
-	kept kept
+	cfg   Config
+	kept  kept
+	guard *guard.Guard
 
 	mu   sync.Mutex    // guards the fields below
 	away time.Time     // of the last request that reached no server; zero: the last one reached a server
@@ -55,7 +57,7 @@ var _ client.Client = (*Client)(nil)
 
 // New returns a Client.
 func New(cfg Config) *Client {
-	return &Client{cfg: cfg, kept: kept{dir: cfg.Dir, empty: cfg.New, log: cfg.Log}}
+	return &Client{cfg: cfg, guard: guard.Logging(cfg.Log), kept: kept{dir: cfg.Dir, empty: cfg.New, log: cfg.Log}}
 }
 
 // unreachable reports whether no server answered a request.
@@ -184,7 +186,7 @@ func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string
 		return nil, err
 	}
 	out := make(chan watch.Event)
-	go func() {
+	c.guard.Spawn("offline", func() {
 		defer close(out)
 		for e := range events {
 			if obj, ok := e.Object.(client.Object); ok {
@@ -196,7 +198,7 @@ func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string
 				return
 			}
 		}
-	}()
+	})
 	return out, nil
 }
 

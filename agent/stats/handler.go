@@ -22,7 +22,7 @@ func (s *Source) Handler() http.Handler {
 
 func (s *Source) serveSummary(w http.ResponseWriter, r *http.Request) {
 	short, _ := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory"))
-	summary, err := s.Summary(r.Context(), short)
+	summary, err := s.summary(r.Context(), short, short) // the server of a node that has joined computes metrics from it
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return

@@ -124,6 +124,21 @@ func TestRates(t *testing.T) {
 	})
 }
 
+// The first request for CPU and memory waits until there are rates.
+func TestShortSummaryHasRates(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := source(t, &runtime{began: map[string]time.Time{"a/c": time.Now()}})
+		time.Sleep(time.Minute)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w,
+			httptest.NewRequestWithContext(t.Context(), "GET", "/stats/summary?only_cpu_and_memory=true", nil))
+		if strings.Count(w.Body.String(), `"usageNanoCores":500000000`) != 2 { // of the pod and its container
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
 // The statistics of a pod do not contain terminated containers, even if the runtime still reports them.
 func TestTerminatedContainersHaveNoUsage(t *testing.T) {
 	t.Parallel()

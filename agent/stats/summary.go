@@ -17,7 +17,12 @@ import (
 
 // Summary returns the whole summary. With cpuAndMemory it omits disks and networks, and walks no folders.
 func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summary, error) {
-	now, from, err := s.sample(ctx, false)
+	return s.summary(ctx, cpuAndMemory, false)
+}
+
+// summary is Summary. With wait, CPU usage is never unknown because it is the first sample.
+func (s *Source) summary(ctx context.Context, cpuAndMemory, wait bool) (*statsapi.Summary, error) {
+	now, from, err := s.sample(ctx, wait)
 	if err != nil && !errors.Is(err, ErrNoStatistics) {
 		return nil, err
 	}

@@ -26,10 +26,12 @@ type Config struct {
 	// Kubelets returns the TLS configuration for kubelets of other machines; nil: they are not called.
 	Kubelets func() (*tls.Config, error)
 	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
-	Pods  PodNetwork
-	Stop  context.Context // streams end with it
-	Clock clock.PassiveClock
-	Log   *zap.Logger
+	Pods PodNetwork
+	// OwnUsage is the usage of the node of this process; nil: not available.
+	OwnUsage OwnUsage
+	Stop     context.Context // streams end with it
+	Clock    clock.PassiveClock
+	Log      *zap.Logger
 }
 
 // API reads the objects that clients connect to.
@@ -57,7 +59,8 @@ type Gate interface {
 type Connector struct {
 	Config
 	tunnels tunnels
+	far     farUsage
 }
 
 // New returns a Connector.
-func New(cfg Config) *Connector { return &Connector{Config: cfg} }
+func New(cfg Config) *Connector { return &Connector{Config: cfg, far: newFarUsage()} }

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hashicorp/yamux"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion/queryparams"
@@ -88,9 +87,9 @@ func (c *Connector) NodeNamed(ctx context.Context, name string) (client.Node, er
 // remoteKubelet calls the kubelet of another machine.
 type remoteKubelet struct {
 	name   string
-	at     string         // host:port; the name of the node, for a tunnel
-	tls    *tls.Config    // unused for a tunnel
-	tunnel *yamux.Session // nil: none
+	at     string      // host:port; the name of the node, for a tunnel
+	tls    *tls.Config // unused for a tunnel
+	tunnel nodeTunnel  // nil: none
 }
 
 var (
@@ -135,6 +134,27 @@ func (k *remoteKubelet) url(query url.Values, path ...string) *url.URL {
 	return u.JoinPath(path...)
 }
 
+// get sends a GET request about an object. It follows no redirects, which could lead anywhere. A response other than
+// 200 is an error with the text of its body; the body of another one must be closed.
+func (k *remoteKubelet) get(ctx context.Context, u *url.URL, resource, name string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := k.transport().RoundTrip(req)
+	if err != nil {
+		return nil, k.unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxStatus)) // a part of it is enough
+	failed := apierrors.NewGenericServerResponse(resp.StatusCode, "get", corev1.Resource(resource), name, "", 0, true)
+	failed.ErrStatus.Message = strings.TrimSpace(string(text))
+	return nil, failed
+}
+
 // Logs implements client.Node.
 func (k *remoteKubelet) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
 	query, err := queryparams.Convert(opts)
@@ -142,22 +162,11 @@ func (k *remoteKubelet) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.
 		return err
 	}
 	query.Del("container") // it is in the path
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		k.url(query, "containerLogs", pod.Namespace, pod.Name, opts.Container).String(), nil)
+	resp, err := k.get(ctx, k.url(query, "containerLogs", pod.Namespace, pod.Name, opts.Container), "pods", pod.Name)
 	if err != nil {
 		return err
 	}
-	resp, err := k.transport().RoundTrip(req) // without redirects, which could lead anywhere
-	if err != nil {
-		return k.unreachable(err)
-	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxStatus)) // a part of it is enough
-		failed := apierrors.NewGenericServerResponse(resp.StatusCode, "get", corev1.Resource("pods"), pod.Name, "", 0, true)
-		failed.ErrStatus.Message = strings.TrimSpace(string(text))
-		return failed
-	}
 	var log io.Reader = resp.Body
 	if opts.LimitBytes != nil {
 		log = io.LimitReader(log, *opts.LimitBytes)

@@ -111,8 +111,8 @@ func TestControllersKnowTheOrder(t *testing.T) {
 func TestMetricsOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	a, registry := opened(t)
-	api := a.Whole(func(context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
-		return &metrics.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, nil, nil
+	api := a.Whole(func(context.Context) ([]*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+		return []*metrics.NodeMetrics{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}, nil, nil
 	})
 	ask := func(want string) {
 		t.Helper()

@@ -113,7 +113,7 @@ func (r *Report) node(n corev1.Node, pods int) {
 		case c.Type == corev1.NodeReady:
 			if out.Ready = c.Status == corev1.ConditionTrue; !out.Ready {
 				r.Ready = false
-				r.warn("Node %s is not ready: %s.", n.Name, words.Reason(c.Reason, c.Message))
+				r.warn("Node %s is not ready: %s. Ask: monopod why node/%[1]s", n.Name, words.Reason(c.Reason, c.Message))
 			}
 		case c.Status == corev1.ConditionTrue:
 			r.warn("Node %s has the condition %s: %s.", n.Name, c.Type, words.Reason(c.Reason, c.Message))

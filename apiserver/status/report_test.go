@@ -54,7 +54,7 @@ func TestOf(t *testing.T) {
 		"no node":               {func(f *Facts) { f.Nodes = nil }, true, []string{"No node is registered yet."}},
 		"no node, runtime none": {func(f *Facts) { f.Nodes, f.Process.Runtime = nil, "none" }, false, nil},
 		"a node that is not ready": {func(f *Facts) { f.Nodes = []corev1.Node{node(corev1.ConditionFalse)} }, true,
-			[]string{"Node box is not ready: m (R)."}},
+			[]string{"Node box is not ready: m (R). Ask: monopod why node/box"}},
 		"pressure": {func(f *Facts) {
 			f.Nodes = []corev1.Node{node(corev1.ConditionTrue, corev1.NodeCondition{Type: corev1.NodeMemoryPressure,
 				Status: corev1.ConditionTrue, Reason: "Low"})}

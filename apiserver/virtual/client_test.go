@@ -33,8 +33,8 @@ func TestMeasured(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	var fails error
-	c := virtual.Measured(r, func(context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
-		return &metrics.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+	c := virtual.Measured(r, func(context.Context) ([]*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+		return []*metrics.NodeMetrics{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
 			[]*metrics.PodMetrics{pod("a", "x"), pod("a", "y"), pod("b", "x")}, fails
 	})
 	count := func(sel client.Selector) int {

@@ -26,6 +26,7 @@ import (
 	"monopod/apiserver/codec"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/nodetunnel"
 	"monopod/apiserver/kit/spelling"
 	"monopod/apiserver/kit/words"
 	"monopod/apiserver/registry"
@@ -42,8 +43,10 @@ type Explainer struct {
 	Node func(ctx context.Context, name string) (client.Node, error)
 	// Connect opens a connection to an address of a pod; nil: no connections are tried.
 	Connect func(ctx context.Context, network, address string) (net.Conn, error)
-	Clock   clock.PassiveClock
-	Out     *codec.Responder
+	// Tunnel returns what the server knows about the tunnel of a node.
+	Tunnel func(node string) nodetunnel.State
+	Clock  clock.PassiveClock
+	Out    *codec.Responder
 }
 
 // Serve answers a request.
@@ -231,6 +234,9 @@ func (p userReader) Refuses(ctx context.Context, pod *corev1.Pod, port int32) bo
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
+
+// Tunnel implements facts.Reader.
+func (p userReader) Tunnel(node string) nodetunnel.State { return p.Explainer.Tunnel(node) }
 
 // Limits for the part of a log that is read.
 const (

@@ -12,39 +12,40 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Usage returns the current resource usage of the node and its pods, or nil if it is not available yet.
-type Usage func(ctx context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error)
+// Usage returns the current resource usage of the nodes and their pods. What is not available is missing.
+type Usage func(ctx context.Context) ([]*metrics.NodeMetrics, []*metrics.PodMetrics, error)
 
 // metrics answers metrics.k8s.io from Config.Usage.
 func (v *virtual) metrics() Answers {
 	return Answers{
 		metrics.Nodes(): measured(func(ctx context.Context) ([]kind.Object, error) {
-			node, _, err := v.usage(ctx)
-			if node == nil || err != nil {
-				return nil, err
-			}
-			return []kind.Object{node}, nil
+			nodes, _, err := v.usage(ctx)
+			return objects(nodes), err
 		}),
 		metrics.Pods(): measured(func(ctx context.Context) ([]kind.Object, error) {
 			_, pods, err := v.usage(ctx)
-			var out []kind.Object
-			for _, p := range pods {
-				out = append(out, p)
-			}
-			return out, err
+			return objects(pods), err
 		}),
 	}
 }
 
-func (v *virtual) usage(ctx context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+func objects[T kind.Object](all []T) []kind.Object {
+	out := make([]kind.Object, len(all))
+	for i, o := range all {
+		out[i] = o
+	}
+	return out
+}
+
+func (v *virtual) usage(ctx context.Context) ([]*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
 	if v.Usage == nil {
 		return nil, nil, nil
 	}
-	node, pods, err := v.Usage(ctx)
+	nodes, pods, err := v.Usage(ctx)
 	if err != nil && ctx.Err() == nil {
 		err = apierrors.NewServiceUnavailable("metrics not available: " + err.Error())
 	}
-	return node, pods, err
+	return nodes, pods, err
 }
 
 // measured returns an Answer for get and list of the objects that all returns.

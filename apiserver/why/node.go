@@ -24,8 +24,12 @@ func (f explanation) node(n *corev1.Node) Answer {
 				metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason,
 					Message: c.Message}))
 	}
+	evidence = append(evidence, f.reports(n)...)
 	evidence = append(evidence, f.EventLines(f.Warnings(n))...)
 	ready := nodeCondition(n, corev1.NodeReady)
+	if a := f.remoteNode(n, ready, evidence); a != nil {
+		return *a
+	}
 	switch {
 	case ready == nil:
 		return answer("Wait; if it stays like this, read the log of monopod.", evidence,

@@ -11,6 +11,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -890,7 +891,7 @@ func parsed(t *testing.T, objects string) facts.Facts {
 		if kind != "Node" && kind != "CSINode" && kind != "CSIDriver" && kind != "VolumeAttachment" &&
 			kind != "PersistentVolume" && kind != "StorageClass" && kind != "IngressClass" && kind != "Namespace" &&
 			kind != "ValidatingWebhookConfiguration" && kind != "MutatingWebhookConfiguration" &&
-			kind != "CustomResourceDefinition" {
+			kind != "CustomResourceDefinition" && kind != "Lease" {
 			obj.SetNamespace(metav1.NamespaceDefault)
 		}
 		switch o := obj.(type) {
@@ -941,7 +942,7 @@ func decode(t *testing.T, text string) client.Object {
 		"MutatingWebhookConfiguration":   &admissionregistrationv1.MutatingWebhookConfiguration{},
 		"CustomResourceDefinition":       &crd.Definition{}, "PersistentVolume": &corev1.PersistentVolume{},
 		"CSINode": &storagev1.CSINode{}, "CSIDriver": &storagev1.CSIDriver{},
-		"VolumeAttachment": &storagev1.VolumeAttachment{},
+		"VolumeAttachment": &storagev1.VolumeAttachment{}, "Lease": &coordinationv1.Lease{},
 	}
 	obj := types[kind.Kind]
 	if obj == nil {

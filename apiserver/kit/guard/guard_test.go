@@ -116,7 +116,7 @@ func TestHandler(t *testing.T) {
 // unguarded lists the files that start goroutines without this package, and why.
 var unguarded = map[string]string{
 	"apiserver/registry/registry.go": "a panic is the last event of a watch",
-	"apiserver/kit/client/remote.go": "the client imports only the store; it is not used in process",
+	"apiserver/kit/client/remote.go": "the client imports only the store; decodes what a server sends",
 	// The sample image contains only this program.
 	"agent/runtime/fake/program/commands.go": "copies stdin",
 	"agent/runtime/fake/program/system.go":   "keeps a core busy",

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -29,6 +30,15 @@ const maxAnswer = 64 << 20
 
 // Socket returns the path of the socket of the monopod on a data folder.
 func Socket(dataDir string) string { return filepath.Join(dataDir, "monopod.sock") }
+
+// NodeDir returns the folder with what a machine that has joined knows. The data folder of a server has none.
+func NodeDir(dataDir string) string { return filepath.Join(dataDir, "node") }
+
+// Joined reports whether a machine has joined another one's server with the data folder, or has begun to.
+func Joined(dataDir string) bool {
+	_, err := os.Stat(NodeDir(dataDir))
+	return !errors.Is(err, fs.ErrNotExist)
+}
 
 // Transport sends requests through the socket of a data folder.
 func Transport(dataDir string) *http.Transport {
@@ -122,6 +132,9 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 	req.ContentLength = size
 	resp, err := s.HTTP.Do(req)
 	switch {
+	case Stopped(err) && s.Local() && Joined(s.from):
+		return nil, fmt.Errorf("%s is the data folder of a machine that has joined: run the command on the machine of its "+
+			"server, or with --kubeconfig", s.from)
 	case Stopped(err):
 		return nil, fmt.Errorf(
 			"no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or --kubeconfig: %w",

@@ -4,9 +4,12 @@
 package metrics
 
 import (
+	"math"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +37,33 @@ func New(resource schema.GroupVersionResource) client.Object {
 		return &PodMetrics{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion().String(), Kind: "PodMetrics"}}
 	}
 	return nil
+}
+
+// NewNode returns the usage of a node. Like metrics-server it cuts at to a second.
+func NewNode(name string, labels map[string]string, at time.Time, window time.Duration,
+	usage corev1.ResourceList) *NodeMetrics {
+	m := New(Nodes()).(*NodeMetrics)
+	m.Timestamp, m.Window = metav1.NewTime(at.Truncate(time.Second)), metav1.Duration{Duration: window}
+	m.ObjectMeta = metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: m.Timestamp}
+	m.Usage = usage
+	return m
+}
+
+// NewPod returns the usage of a pod, without its containers.
+func NewPod(pod *corev1.Pod, at time.Time, window time.Duration) *PodMetrics {
+	m := New(Pods()).(*PodMetrics)
+	m.Timestamp, m.Window = metav1.NewTime(at.Truncate(time.Second)), metav1.Duration{Duration: window}
+	m.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels,
+		CreationTimestamp: m.Timestamp}
+	return m
+}
+
+// Usage returns the usage in the units of metrics-server: nanocores and KiB.
+func Usage(nanocores, bytes uint64) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(min(nanocores, math.MaxInt64)), resource.Nano),
+		corev1.ResourceMemory: *resource.NewQuantity(int64(min(bytes, math.MaxInt64))>>10<<10, resource.BinarySI),
+	}
 }
 
 // NodeMetrics is a node's usage in the time Window before Timestamp.

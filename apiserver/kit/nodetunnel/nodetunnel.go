@@ -7,12 +7,14 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -94,6 +96,32 @@ func Accept(w http.ResponseWriter, r *http.Request) (*yamux.Session, error) {
 		return nil, err
 	}
 	return yamux.Client(buffered{conn, rw.Reader}, config())
+}
+
+// State is what a server knows about the tunnel of a node since it started.
+type State struct {
+	Own   bool      // the node runs in the process of the server, and needs no tunnel
+	Open  bool      // it is open
+	Since time.Time // when it was opened, or ended; zero: the node has opened none
+	From  string    // address from which the node opened it
+	End   string    // why it ended, as a phrase
+	Left  bool      // the machine has closed it
+}
+
+// End returns why a session that has ended did, as a phrase. left reports whether the machine has closed it.
+func End(s *yamux.Session) (why string, left bool) {
+	_, err := s.AcceptStream() // the session keeps its first error
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return "the machine closed it", true
+	case errors.Is(err, yamux.ErrKeepAliveTimeout), errors.Is(err, yamux.ErrConnectionWriteTimeout):
+		return "the machine did not answer", false
+	case errors.Is(err, yamux.ErrSessionShutdown):
+		return "this server closed it", false
+	case err == nil:
+		return "the machine broke the protocol", false
+	}
+	return err.Error(), false
 }
 
 // buffered is a connection of which some data has been read into a buffer.

@@ -23,6 +23,7 @@ import (
 	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/crd"
+	"monopod/apiserver/kit/nodetunnel"
 )
 
 // Reader reads with the rights of the caller. It returns a Forbidden error for objects and logs that the caller may
@@ -34,6 +35,8 @@ type Reader interface {
 	Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error)
 	// Refuses reports whether a pod refuses TCP connections to a port. It returns false if that is unknown.
 	Refuses(ctx context.Context, pod *corev1.Pod, port int32) bool
+	// Tunnel returns what the server knows about the tunnel of a node that the caller may read.
+	Tunnel(node string) nodetunnel.State
 }
 
 // Collect reads the facts about the object at ref. Other objects that the caller may not read are missing from the
@@ -119,10 +122,25 @@ func (c *collector) surroundings() {
 		c.class(o)
 	case *corev1.Node:
 		c.others(client.PodDisruptionBudgets, "", nil)
+		c.remote(o)
 	case *networkingv1.NetworkPolicy:
 		c.Pods = listOf[*corev1.Pod](c, ns, &o.Spec.PodSelector)
 	case *policyv1.PodDisruptionBudget:
 		c.Pods = listOf[*corev1.Pod](c, ns, o.Spec.Selector)
+	}
+}
+
+// remote reads the lease and the tunnel of a node of another machine, and its pods if it is not ready.
+func (c *collector) remote(n *corev1.Node) {
+	if c.Tunnel = c.r.Tunnel(n.Name); c.Tunnel.Own {
+		return
+	}
+	c.get(client.Leases, corev1.NamespaceNodeLease, n.Name)
+	if slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	}) {
+		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, metav1.NamespaceAll, nil),
+			func(p *corev1.Pod) bool { return p.Spec.NodeName != n.Name })
 	}
 }
 
@@ -201,7 +219,7 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 		for _, s := range Every[*corev1.Service](&c.Facts) {
 			groups = append(groups, c.Selected(s))
 		}
-	case *corev1.PersistentVolumeClaim:
+	case *corev1.PersistentVolumeClaim, *corev1.Node:
 		return nil
 	}
 	for _, g := range groups {

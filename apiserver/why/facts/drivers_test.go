@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/nodetunnel"
 	"monopod/apiserver/kit/words"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/why/facts"
@@ -24,6 +25,7 @@ type reader struct{ client.Client }
 
 func (reader) Log(context.Context, *corev1.Pod, string, bool) (string, error) { return "", nil }
 func (reader) Refuses(context.Context, *corev1.Pod, int32) bool               { return false }
+func (reader) Tunnel(string) nodetunnel.State                                 { return nodetunnel.State{} }
 
 // The facts about a pod or a claim that waits for a CSI driver contain the driver and its pods.
 func TestDrivers(t *testing.T) {

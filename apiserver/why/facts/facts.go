@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/nodetunnel"
 	"monopod/apiserver/kit/words"
 )
 
@@ -27,6 +28,7 @@ type Facts struct {
 	Logs   map[string]string // last lines of logs, by LogKey
 	Closed []string          // ports of pods that refuse connections, as PortKey returns them
 	Hidden []string          // Forbidden errors
+	Tunnel nodetunnel.State  // of Object, if it is a Node
 }
 
 // LogKey returns the key of a container in Facts.Logs.
