@@ -31,6 +31,7 @@ import (
 	"monopod/apiserver/admin"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 	"monopod/apiserver/kit/memory"
 	metricsapi "monopod/apiserver/kit/metrics"
 	"monopod/apiserver/kit/systemd"
@@ -160,15 +161,15 @@ func (c *Config) complete() error {
 	return c.Settings.Network.CheckServices(c.API.ServiceRange().Complete().Addresses)
 }
 
-// memoryShare is the divisor of the available memory that gives Go's soft memory limit: containerd, its shims and the
-// pods of a small machine need the rest.
-const memoryShare = 3
-
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
 // ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
-	if limit := memory.Limit() / memoryShare; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+	if limit := memory.Limit() / memory.Share; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(int64(limit))
+	}
+	if local.Joined(cfg.DataDir) {
+		return fmt.Errorf("--data-dir: %s is the data folder of a machine that has joined another one's server; "+
+			"run monopod join, or monopod leave first", cfg.DataDir)
 	}
 	if err := cfg.Possible(); err != nil {
 		return err

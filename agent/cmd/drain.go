@@ -61,6 +61,10 @@ func (c *drainOptions) run(ctx context.Context, out io.Writer) error {
 		return errors.New("drain stops all pods until monopod restarts: confirm with --shutdown, " +
 			"or use kubectl drain for a node that stays up")
 	}
+	if local.Joined(c.dataDir) {
+		return fmt.Errorf("%s is the data folder of a machine that has joined: use kubectl drain with the name of its "+
+			"node, or monopod join --shutdown-grace-period", c.dataDir)
+	}
 	if err := c.periods.Check(); err != nil {
 		return err
 	}
@@ -99,10 +103,6 @@ func (c *drainOptions) request(ctx context.Context, method string, body []byte) 
 	resp, err := local.Transport(c.dataDir).RoundTrip(req)
 	if errors.Is(err, os.ErrPermission) {
 		return p, err
-	}
-	if err != nil && local.Joined(c.dataDir) {
-		return p, fmt.Errorf("%s is the data folder of a machine that has joined: use kubectl drain with the name of its "+
-			"node, or monopod join --shutdown-grace-period", c.dataDir)
 	}
 	if err != nil {
 		return p, fmt.Errorf("no monopod runs on %s: %w; stop its pods, if there are any, with monopod reset, "+

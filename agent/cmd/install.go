@@ -84,6 +84,9 @@ func install(c *installOptions) *cobra.Command {
 			if c.verb = serveVerb; len(flags) > 0 && flags[0] == joinVerb {
 				c.verb, flags = joinVerb, flags[1:]
 			}
+			if err := c.sameVerb(); err != nil {
+				return err
+			}
 			if err := c.check(cmd.Context(), flags); err != nil && !c.force {
 				return err
 			}
@@ -94,6 +97,19 @@ func install(c *installOptions) *cobra.Command {
 	cmd.Flags().BoolVar(&c.force, "force", false, "Install it even if monopod check finds something missing.")
 	c.timeoutFlag(cmd)
 	return cmd
+}
+
+// sameVerb refuses to make a server of a machine that has joined, or the reverse: its pods would be lost.
+func (c *installOptions) sameVerb() error {
+	installed := c.installer
+	if _, err := installed.installed(); err != nil || installed.verb == c.verb {
+		return nil
+	}
+	if c.verb == serveVerb {
+		return errors.New("the service of this machine runs monopod join: pass join after -- to change its flags, " +
+			"or run monopod uninstall --purge first")
+	}
+	return errors.New("the service of this machine runs monopod serve: run monopod uninstall --purge first")
 }
 
 // flagValue returns the last value of a flag of serve, written as --name=value or as two words, or its default.
@@ -141,7 +157,8 @@ func uninstall(c *installOptions) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&c.keepPods, "keep-pods", false, "Leave the pods running.")
-	cmd.Flags().BoolVar(&c.purge, "purge", false, "Also remove the data folder.")
+	cmd.Flags().BoolVar(&c.purge, "purge", false,
+		"Also remove the data folder. A machine that has joined leaves the cluster.")
 	return cmd
 }
 

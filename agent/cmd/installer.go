@@ -123,12 +123,25 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 
 // checkFlags returns an error if a program refuses the flags of the service.
 func (i *installer) checkFlags(ctx context.Context, program string, flags []string) error {
-	command := append([]string{"config"}, flags...)
 	if i.verb == joinVerb {
-		command = append([]string{joinVerb, "--check"}, flags...)
+		return i.runJoin(ctx, program, append([]string{"--check"}, flags...))
 	}
-	_, err := runMonopod(ctx, program, command...)
+	_, err := runMonopod(ctx, program, append([]string{"config"}, flags...)...)
 	return err
+}
+
+// runJoin runs monopod join, whose log the user sees. Its flags, which may contain a token, are not part of the error.
+func (i *installer) runJoin(ctx context.Context, program string, flags []string) error {
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, append([]string{joinVerb}, flags...)...)
+	cmd.Stderr = io.MultiWriter(&said, i.out)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	return errors.New(strings.TrimPrefix(lines[len(lines)-1], "monopod: "))
 }
 
 // prepareFlags checks the flags, and returns those of the service. A machine joins before the service starts: the token
@@ -140,8 +153,10 @@ func (i *installer) prepareFlags(ctx context.Context, self string, flags []strin
 	if i.verb != joinVerb || !slices.ContainsFunc(flags, ofFirstJoin) {
 		return flags, nil
 	}
-	if _, err := runMonopod(ctx, self, append([]string{joinVerb, "--only"}, flags...)...); err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	if err := i.runJoin(ctx, self, append([]string{"--only"}, flags...)); err != nil {
+		return nil, fmt.Errorf("cannot join the cluster: %w", err)
 	}
 	i.say("joined the cluster")
 	var out []string
@@ -265,6 +280,12 @@ func (i *installer) uninstall(ctx context.Context, keepPods, purge bool) error {
 	}
 	if err := errors.Join(runProgram(ctx, i.stop), runProgram(ctx, i.disable)); err != nil {
 		return err
+	}
+	if purge && i.verb == joinVerb { // the server still has the Node
+		if _, err := runMonopod(ctx, i.at(i.program), "leave", "--data-dir", i.at(i.dataDir)); err != nil {
+			return err
+		}
+		keepPods = true // there are none
 	}
 	if !keepPods {
 		if _, err := runMonopod(ctx, i.at(i.program), "reset", "--data-dir", i.at(i.dataDir)); err != nil {

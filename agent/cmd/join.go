@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -76,8 +77,8 @@ func (c *joinOptions) flags(dataDir string) *commandline.Groups {
 		"needs it.")
 	general.StringVar(&c.Request.CAHash, "ca-hash", "", "Hash of the public key of the cluster's certificate authority, "+
 		"sha256:HEX, as monopod token create prints it. The first join needs it.")
-	general.BoolVar(&c.Only, "only", false, "Join, and end: a service runs the node.")
-	general.BoolVar(&c.Check, "check", false, "Check the flags, and end.")
+	general.BoolVar(&c.Only, "only", false, "Join, and exit without running the node, which a service does.")
+	general.BoolVar(&c.Check, "check", false, "Check the flags, and exit.")
 	g.Group("log", &c.Log)
 	c.Settings.Flags(func(subject string) *pflag.FlagSet { return g.Group(subject) })
 	return &g
@@ -104,6 +105,9 @@ func (c *joinOptions) complete() error {
 func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 	if c.Check {
 		return nil
+	}
+	if limit := memory.Limit() / memory.Share; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(limit))
 	}
 	if err := c.Settings.Possible(); err != nil {
 		return err
@@ -161,7 +165,7 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 }
 
 // node returns the node.
-func (c *joinOptions) node(ctx context.Context, identity *join.Identity, servers client.Client, types setup.Types,
+func (c *joinOptions) node(ctx context.Context, identity *join.Identity, servers *offline.Client, types setup.Types,
 	log *zap.Logger) (*agent.Node, error) {
 	services, err := serviceRanges(ctx, servers, log)
 	if err != nil {
@@ -176,13 +180,16 @@ func (c *joinOptions) node(ctx context.Context, identity *join.Identity, servers
 	}), nil
 }
 
-// serviceRanges returns the ranges of Services' addresses. It waits until a server answers, unless the node has known
-// them before.
-func serviceRanges(ctx context.Context, c client.Client, log *zap.Logger) ([]netip.Prefix, error) {
+// serviceRanges returns the ranges of Services' addresses. The first time it waits until a server returns them.
+func serviceRanges(ctx context.Context, c *offline.Client, log *zap.Logger) ([]netip.Prefix, error) {
+	ref := client.Ref{Resource: client.ServiceCIDRs, Name: "kubernetes"}
 	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
-		cidrs, err := client.Get[*networkingv1.ServiceCIDR](ctx, c, "", "kubernetes")
-		if err == nil {
+		obj, err := c.Get(ctx, ref)
+		if err != nil { // whatever it is: the ranges do not change
+			obj = c.Cached(ref)
+		}
+		if cidrs, ok := obj.(*networkingv1.ServiceCIDR); ok {
 			var out []netip.Prefix
 			for _, text := range cidrs.Spec.CIDRs {
 				p, err := netip.ParsePrefix(text)

@@ -13,6 +13,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"monopod/agent"
 	"monopod/agent/join"
 	"monopod/agent/offline"
@@ -21,10 +24,10 @@ import (
 	"monopod/apiserver/kit/words"
 )
 
-// joinedPath is the path at which monopod join says on its socket how it is.
+// joinedPath is the path of the report on the socket of monopod join.
 const joinedPath = "/monopod/join"
 
-// joinedReport is how a node that has joined is.
+// joinedReport is the state of a node that has joined.
 type joinedReport struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
@@ -71,7 +74,12 @@ func (j *joined) ready(ctx context.Context) error {
 // ServeHTTP implements http.Handler.
 func (j *joined) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != joinedPath {
-		http.Error(w, "this machine is a node that has joined: ask its server", http.StatusNotFound)
+		refusal := apierrors.NewBadRequest("this machine is a node that has joined: " +
+			"run the command on the machine of its server")
+		refusal.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(refusal.ErrStatus) // fails if the client is gone
 		return
 	}
 	report := joinedReport{Node: j.name, Version: j.version, PID: os.Getpid(), Started: j.started,

@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -19,7 +20,6 @@ import (
 
 	"go.uber.org/zap"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -125,7 +125,7 @@ func (r *Request) complete() error {
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return fmt.Errorf("the server must be https://HOST:PORT, got %q", r.Server)
 	}
-	r.Server = "https://" + u.Host
+	r.Server = "https://" + withPort(u)
 	return nil
 }
 
@@ -135,7 +135,7 @@ func (d Deps) authority(ctx context.Context, r Request) ([]byte, error) {
 	retry := backoff.Retry{First: firstPause, Most: maxPause}
 	for {
 		ca, err := presentedCA(ctx, r.Server, r.CAHash)
-		if err == nil || !errors.As(err, new(*net.OpError)) {
+		if err == nil || errors.As(err, new(*wrongServer)) || errors.As(err, new(tls.RecordHeaderError)) {
 			return ca, err
 		}
 		d.Log.Warn("the server does not answer, trying again", zap.String("server", r.Server), zap.Error(err))
@@ -144,6 +144,11 @@ func (d Deps) authority(ctx context.Context, r Request) ([]byte, error) {
 		}
 	}
 }
+
+// wrongServer is why a server is not the one to join.
+type wrongServer struct{ error }
+
+func (w *wrongServer) Unwrap() error { return w.error }
 
 // presentedCA returns the certificate with the hash from the chain that the server presents, if it has signed the
 // server's certificate.
@@ -162,12 +167,15 @@ func presentedCA(ctx context.Context, server, hash string) ([]byte, error) {
 				}
 			}
 			if found == nil {
-				return fmt.Errorf("%s is not a server of the cluster with --ca-hash %s", server, hash)
+				return &wrongServer{fmt.Errorf("%s is not a server of the cluster with --ca-hash %s", server, hash)}
 			}
 			pool := x509.NewCertPool()
 			pool.AddCert(found)
 			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: u.Hostname()})
-			return err
+			if err != nil {
+				return &wrongServer{err}
+			}
+			return nil
 		}}
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTime)
 	defer cancel()
@@ -199,16 +207,17 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.to.RoundTrip(r)
 }
 
-// errNameTaken means that another machine has just requested a certificate for the same name.
-var errNameTaken = errors.New("the request for a certificate was denied")
-
 // firstCertificate is certificate. It tries again while another machine may be joining under the same name: either that
-// machine has registered its Node soon, which is another error, or it was this one, which has left.
+// machine registers its Node soon, which is another error, or it was this one, which has left.
 func (d Deps) firstCertificate(ctx context.Context, to client.Client, f folder, node string) ([]byte, error) {
 	retry := backoff.Retry{First: firstPause, Most: maxPause}
 	for {
 		cert, err := d.certificate(ctx, to, f, node)
-		if !errors.Is(err, errNameTaken) {
+		if apierrors.IsUnauthorized(err) {
+			return nil, errors.New("the token is not valid: it may have expired, or been deleted; " +
+				"monopod token create on the server prints a new one")
+		}
+		if no := (*refused)(nil); !errors.As(err, &no) || no.reason != bootstraptoken.NameTaken {
 			return cert, err
 		}
 		d.Log.Warn("not joined yet, trying again", zap.Error(err))
@@ -218,7 +227,8 @@ func (d Deps) firstCertificate(ctx context.Context, to client.Client, f folder, 
 	}
 }
 
-// certificate requests a certificate of the node for the key in nextKeyFile, and waits until it is issued.
+// certificate requests a certificate of the node for the key in nextKeyFile, and waits until it is issued. After an
+// interruption the same request goes on: its name is that of the key.
 func (d Deps) certificate(ctx context.Context, to client.Client, f folder, node string) ([]byte, error) {
 	key, err := auth.OpenKey(f.path(nextKeyFile))
 	if err != nil {
@@ -230,9 +240,14 @@ func (d Deps) certificate(ctx context.Context, to client.Client, f folder, node 
 	if err != nil {
 		return nil, err
 	}
-	created, err := to.Create(ctx, &certificatesv1.CertificateSigningRequest{
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("node-csr-%x", sha256.Sum256(public))
+	_, err = to.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "node-csr-"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName:        certificatesv1.KubeAPIServerClientKubeletSignerName,
@@ -240,45 +255,49 @@ func (d Deps) certificate(ctx context.Context, to client.Client, f folder, node 
 			ExpirationSeconds: new(int32(certificateLife / time.Second)),
 		},
 	})
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return nil, errors.New("the token is not valid: it may have expired, or been deleted; " +
-			"monopod token create on the server prints a new one")
-	case err != nil:
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("request a certificate: %w", err)
 	}
-	return d.issued(ctx, to, created.GetName())
+	cert, err := d.issued(ctx, to, name)
+	if errors.As(err, new(*refused)) { // the next attempt needs another name
+		err = errors.Join(err, os.Remove(f.path(nextKeyFile)))
+	}
+	return cert, err
 }
 
-// issued waits until a request is approved and its certificate issued.
+// refused is why a request is not signed.
+type refused struct{ reason, message string }
+
+func (r *refused) Error() string { return "the request for a certificate was " + r.message }
+
+// issued waits until a request is approved and its certificate issued. It tries again while no server answers.
 func (d Deps) issued(ctx context.Context, to client.Client, name string) ([]byte, error) {
 	retry := backoff.Retry{First: 50 * time.Millisecond, Most: maxPause}
 	for waited := time.Duration(0); ; {
 		r, err := client.Get[*certificatesv1.CertificateSigningRequest](ctx, to, "", name)
-		if err != nil {
+		if apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 			return nil, err
 		}
-		if len(r.Status.Certificate) > 0 {
-			return r.Status.Certificate, nil
-		}
 		approved := false
-		for _, c := range r.Status.Conditions {
-			switch c.Type {
-			case certificatesv1.CertificateDenied:
-				if c.Reason == bootstraptoken.NameTaken {
-					return nil, fmt.Errorf("%w: %s", errNameTaken, c.Message)
+		if err == nil {
+			if len(r.Status.Certificate) > 0 {
+				return r.Status.Certificate, nil
+			}
+			for _, c := range r.Status.Conditions {
+				switch c.Type {
+				case certificatesv1.CertificateDenied:
+					return nil, &refused{c.Reason, "denied: " + c.Message}
+				case certificatesv1.CertificateFailed:
+					return nil, &refused{c.Reason, "not signed: " + c.Message}
+				case certificatesv1.CertificateApproved:
+					approved = true
 				}
-				return nil, fmt.Errorf("the request for a certificate was denied: %s", c.Message)
-			case certificatesv1.CertificateFailed:
-				return nil, fmt.Errorf("the certificate was not issued: %s", c.Message)
-			case certificatesv1.CertificateApproved:
-				approved = c.Status == corev1.ConditionTrue
 			}
 		}
 		pause := retry.Next()
 		if waited += pause; waited > time.Second && !approved {
 			d.Log.Warn("waiting until the request for a certificate is approved",
-				zap.String("command", "kubectl certificate approve "+name))
+				zap.String("command", "kubectl certificate approve "+name), zap.Error(err))
 		}
 		if !backoff.Sleep(ctx, d.Clock, pause) {
 			return nil, ctx.Err()

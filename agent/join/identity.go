@@ -34,11 +34,11 @@ type folder string
 
 // The files of the folder.
 const (
-	nameFile    = "name"       // of the node
-	caFile      = "ca.crt"     // the authority of the cluster
-	serversFile = "servers"    // a URL in each line; the first one is that of the join
-	clientFile  = "client.pem" // the node's certificate and its key, in one file so that they never differ
-	nextKeyFile = "next.key"   // of the certificate that is requested
+	nameFile    = "name"                // of the node
+	caFile      = "ca.crt"              // the authority of the cluster
+	serversFile = "servers"             // a URL in each line; the first one is that of the join
+	clientFile  = local.NodeCertificate // the node's certificate and its key, in one file so that they never differ
+	nextKeyFile = "next.key"            // of the certificate that is requested
 )
 
 func folderIn(dataDir string) folder { return folder(local.NodeDir(dataDir)) }
@@ -98,23 +98,27 @@ func (i *Identity) watchServers() ([]string, <-chan struct{}) {
 	return i.servers, i.changed
 }
 
-// SetServers stores the URLs of the other servers.
+// SetServers stores the URLs of the other servers. One goroutine calls it.
 func (i *Identity) SetServers(others []string) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	next := i.servers[:1:1]
+	now := i.Servers()
+	next := now[:1:1]
 	for _, url := range others {
 		if !slices.Contains(next, url) {
 			next = append(next, url)
 		}
 	}
-	if slices.Equal(next, i.servers) {
+	if slices.Equal(next, now) {
 		return nil
 	}
+	if err := i.folder.write(serversFile, []byte(strings.Join(next, "\n")+"\n")); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.servers = next
 	close(i.changed)
 	i.changed = make(chan struct{})
-	return i.folder.write(serversFile, []byte(strings.Join(next, "\n")+"\n"))
+	return nil
 }
 
 // TLS returns the TLS configuration for the servers. Each handshake uses the newest certificate.

@@ -81,6 +81,7 @@ func (c *cluster) deps() Deps {
 type signs struct {
 	*cluster
 	denied  string // message of the condition; empty: requests are approved
+	pending func() // called for each look at a request that is not decided; nil: requests are decided
 	invalid bool   // no token is valid
 	users   []string
 	last    *certificatesv1.CertificateSigningRequest
@@ -98,11 +99,18 @@ func (s *signs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodPost {
-		s.last = &certificatesv1.CertificateSigningRequest{}
-		if err := json.NewDecoder(r.Body).Decode(s.last); err != nil {
+		next := &certificatesv1.CertificateSigningRequest{}
+		if err := json.NewDecoder(r.Body).Decode(next); err != nil {
 			s.Error(err)
 		}
-		s.last.Name = "node-csr-1"
+		if s.last != nil && s.last.Name == next.Name {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"kind":"Status","status":"Failure","reason":"AlreadyExists","code":409}`)
+			return
+		}
+		s.last = next
+	} else if s.pending != nil {
+		s.pending()
 	} else if s.denied != "" {
 		s.last.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
 			{Type: certificatesv1.CertificateDenied, Status: "True", Message: s.denied}}
@@ -207,34 +215,41 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A join that was interrupted after its request uses the same key again: the server takes another key for another
-// machine.
+// A join that was interrupted after its request goes on with it: a second request could need a second use of the token.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	api := &signs{cluster: c, denied: "not yet"}
+	ctx, interrupt := context.WithCancel(t.Context())
+	api := &signs{cluster: c, pending: interrupt}
+	server := c.serve(api)
+	r := Request{DataDir: t.TempDir(), Node: "n", Server: server.URL, Token: "t", CAHash: c.hash}
+	if _, err := c.deps().Join(ctx, r); err == nil {
+		t.Fatal("not interrupted")
+	}
+	first := api.last.Name
+	api.pending = nil
+	if _, err := c.deps().Join(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if api.last.Name != first {
+		t.Errorf("requests %s and %s", first, api.last.Name)
+	}
+}
+
+// After a refusal, the next attempt is another request.
+func TestAgainAfterRefusal(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	api := &signs{cluster: c, denied: "node n exists"}
 	server := c.serve(api)
 	r := Request{DataDir: t.TempDir(), Node: "n", Server: server.URL, Token: "t", CAHash: c.hash}
 	if _, err := c.deps().Join(t.Context(), r); err == nil {
 		t.Fatal("not denied")
 	}
-	first := publicKey(t, api.last)
 	api.denied = ""
 	if _, err := c.deps().Join(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if publicKey(t, api.last) != first {
-		t.Error("the key has changed")
-	}
-}
-
-func publicKey(t *testing.T, r *certificatesv1.CertificateSigningRequest) string {
-	block, _ := pem.Decode(r.Spec.Request)
-	x, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(x.RawSubjectPublicKeyInfo)
 }
 
 // identity returns the identity of a node that knows the servers.

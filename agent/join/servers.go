@@ -6,10 +6,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -102,7 +104,7 @@ type servers struct {
 	current string     // URL of the server that answered last
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. Another server gets the request only if this one has not seen it.
 func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 	var errs []error
 	for _, server := range s.order() {
@@ -110,7 +112,9 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		next := r.Clone(r.Context())
+		var connected atomic.Bool
+		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+		next := r.Clone(httptrace.WithClientTrace(r.Context(), trace))
 		next.URL.Host, next.Host = u.Host, u.Host
 		if r.GetBody != nil {
 			if next.Body, err = r.GetBody(); err != nil {
@@ -119,22 +123,19 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		resp, err := s.to.RoundTrip(next)
 		if err == nil {
-			s.answered(server)
+			s.setCurrent(server)
 			return resp, nil
 		}
 		errs = append(errs, err)
-		if !notSent(err) || r.Context().Err() != nil {
+		if r.Context().Err() != nil {
+			break
+		}
+		if connected.Load() {
 			s.failed(server)
-			return nil, errors.Join(errs...)
+			break
 		}
 	}
 	return nil, errors.Join(errs...)
-}
-
-// notSent reports whether the server has not seen the request, so that another one may get it.
-func notSent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // order returns the servers, the one that answered last first.
@@ -154,23 +155,19 @@ func (s *servers) order() []string {
 	return out
 }
 
-func (s *servers) answered(server string) {
+// setCurrent makes the next request try this server first.
+func (s *servers) setCurrent(server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = server
 }
 
-// failed makes the next request try the other servers first.
+// failed makes the next request try the server after this one first.
 func (s *servers) failed(server string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current != server && s.current != "" {
-		return
-	}
 	all := s.identity.Servers()
-	for i, one := range all {
-		if one == server {
-			s.current = all[(i+1)%len(all)]
-		}
+	if i := slices.Index(all, server); i >= 0 {
+		s.setCurrent(all[(i+1)%len(all)])
+	} else {
+		s.setCurrent("")
 	}
 }

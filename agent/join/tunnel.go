@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,21 +15,33 @@ import (
 
 // Serve serves the kubelet's API to every server through a tunnel that this machine opens, until ctx ends.
 func (d Deps) Serve(ctx context.Context, i *Identity, kubelet http.Handler) {
+	group, ctx := guard.With(ctx) // a panic ends all tunnels
+	stops := map[string]context.CancelFunc{}
 	for ctx.Err() == nil {
 		servers, changed := i.watchServers()
-		of, stop := context.WithCancel(ctx)
-		var tunnels []func(context.Context)
-		for _, server := range servers {
-			tunnels = append(tunnels, func(ctx context.Context) { d.keepTunnel(ctx, i, server, kubelet) })
+		for server, stop := range stops {
+			if !slices.Contains(servers, server) {
+				stop()
+				delete(stops, server)
+			}
 		}
-		ended := guard.Spawn(func() error { guard.Together(of, tunnels...); return nil })
+		for _, server := range servers {
+			if stops[server] != nil {
+				continue
+			}
+			of, stop := context.WithCancel(ctx)
+			stops[server] = stop
+			group.Do(func() error { d.keepTunnel(of, i, server, kubelet); return nil })
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 		}
-		stop()
-		guard.Raise(<-ended)
 	}
+	for _, stop := range stops {
+		stop()
+	}
+	guard.Raise(group.Wait())
 }
 
 // keepTunnel keeps a tunnel to a server open until ctx ends.

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// keptRevision is the resourceVersion of a list from disk. A watch from it begins when a server answers again.
-	keptRevision = "kept"
-	// tryAgain is how long reads are answered from disk after a request that reached no server, without another attempt.
-	// The renewal of the node's lease tries every 10 s.
-	tryAgain = 10 * time.Second
+	// tryAgain is how long reads are answered from the cache after a request that reached no server, without another
+	// attempt: the renewal of the node's lease tries more often.
+	tryAgain = time.Minute
+	// cachedTokenLife is the life of a token from the cache, so that another one is requested soon.
+	cachedTokenLife = time.Minute
 )
 
 // Config configures a Client; all fields are required.
@@ -44,12 +44,13 @@ type Config struct {
 // waits. Writes fail.
 type Client struct {
 	cfg   Config
-	kept  kept
+	cache cache
 	guard *guard.Guard
 
 	mu   sync.Mutex    // guards the fields below
 	away time.Time     // of the last request that reached no server; zero: the last one reached a server
 	gone time.Time     // of the first such request
+	err  error         // of the last such request
 	back chan struct{} // closed when a server answers again
 }
 
@@ -57,7 +58,7 @@ var _ client.Client = (*Client)(nil)
 
 // New returns a Client.
 func New(cfg Config) *Client {
-	return &Client{cfg: cfg, guard: guard.Logging(cfg.Log), kept: kept{dir: cfg.Dir, empty: cfg.New, log: cfg.Log}}
+	return &Client{cfg: cfg, guard: guard.Logging(cfg.Log), cache: cache{dir: cfg.Dir, empty: cfg.New, log: cfg.Log}}
 }
 
 // unreachable reports whether no server answered a request.
@@ -73,8 +74,8 @@ func unreachable(err error) bool {
 	return errors.As(err, new(*url.Error))
 }
 
-// asked records the result of a request, and reports whether no server answered it.
-func (c *Client) asked(ctx context.Context, err error) bool {
+// record records the result of a request, and reports whether no server answered it.
+func (c *Client) record(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -84,23 +85,26 @@ func (c *Client) asked(ctx context.Context, err error) bool {
 	was := !c.away.IsZero()
 	switch {
 	case away && !was:
-		c.cfg.Log.Warn("no server answers: the pods of this node run on, with what is known of them", zap.Error(err))
+		c.cfg.Log.Warn("no server answers: the pods of this node keep running", zap.Error(err))
 		c.back, c.gone = make(chan struct{}), c.cfg.Clock.Now()
 	case !away && was:
 		c.cfg.Log.Info("a server answers again")
 		close(c.back)
 	}
-	if c.away = (time.Time{}); away {
-		c.away = c.cfg.Clock.Now()
+	if c.away, c.err = (time.Time{}), nil; away {
+		c.away, c.err = c.cfg.Clock.Now(), err
 	}
 	return away
 }
 
-// waiting reports whether reads are answered from disk without an attempt.
-func (c *Client) waiting() bool {
+// waiting returns the last error if requests are answered from the cache without an attempt, otherwise nil.
+func (c *Client) waiting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.away.IsZero() && c.cfg.Clock.Since(c.away) < tryAgain
+	if c.away.IsZero() || c.cfg.Clock.Since(c.away) >= tryAgain {
+		return nil
+	}
+	return c.err
 }
 
 // answered returns a channel that is closed when a server has answered after the last request that none answered.
@@ -129,50 +133,61 @@ func (c *Client) Away() time.Time {
 func (c *Client) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	if ref.Subresource != "" {
 		obj, err := c.cfg.Servers.Get(ctx, ref)
-		c.asked(ctx, err)
+		c.record(ctx, err)
 		return obj, err
 	}
-	if c.waiting() {
-		if obj := c.kept.object(ref); obj != nil {
+	cached := func(err error) (client.Object, error) {
+		if obj := c.cache.object(ref); obj != nil {
 			return obj, nil
 		}
+		if c.cache.isMissing(ref) {
+			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
+		}
+		return nil, err
+	}
+	if err := c.waiting(); err != nil {
+		return cached(err)
 	}
 	obj, err := c.cfg.Servers.Get(ctx, ref)
 	switch {
-	case c.asked(ctx, err):
-		if kept := c.kept.object(ref); kept != nil {
-			return kept, nil
-		}
+	case c.record(ctx, err):
+		return cached(err)
 	case err == nil:
-		c.kept.got(ref, obj)
+		c.cache.putObject(ref, obj)
 	case apierrors.IsNotFound(err):
-		c.kept.forget(ref)
+		c.cache.forget(ref)
 	}
 	return obj, err
 }
 
+// Cached returns an object as it was when it was last read; nil if it never was.
+func (c *Client) Cached(ref client.Ref) client.Object { return c.cache.object(ref) }
+
 // List implements client.Client.
 func (c *Client) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
-	if c.waiting() {
-		if objs, ok := c.kept.list(sel); ok {
-			return objs, keptRevision, nil
-		}
+	if err := c.waiting(); err != nil {
+		return c.cached(sel, err)
 	}
 	objs, revision, err := c.cfg.Servers.List(ctx, sel)
-	if c.asked(ctx, err) {
-		if kept, ok := c.kept.list(sel); ok {
-			return kept, keptRevision, nil
-		}
+	if c.record(ctx, err) {
+		return c.cached(sel, err)
 	}
 	if err == nil {
-		c.kept.listed(sel, objs)
+		c.cache.putList(sel, objs)
 	}
 	return objs, revision, err
 }
 
+func (c *Client) cached(sel client.Selector, err error) ([]client.Object, string, error) {
+	if objs, ok := c.cache.list(sel); ok {
+		return objs, client.CachedRevision, nil
+	}
+	return nil, "", err
+}
+
 // Watch implements client.Client.
 func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string) (<-chan watch.Event, error) {
-	if revision == keptRevision {
+	if revision == client.CachedRevision {
 		select {
 		case <-c.answered():
 		case <-ctx.Done():
@@ -181,7 +196,7 @@ func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string
 		return nil, apierrors.NewResourceExpired("a server answers again")
 	}
 	events, err := c.cfg.Servers.Watch(ctx, sel, revision)
-	c.asked(ctx, err)
+	c.record(ctx, err)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +205,7 @@ func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string
 		defer close(out)
 		for e := range events {
 			if obj, ok := e.Object.(client.Object); ok {
-				c.kept.changed(sel, e.Type, obj)
+				c.cache.putChange(sel, e.Type, obj)
 			}
 			select {
 			case out <- e:
@@ -205,55 +220,74 @@ func (c *Client) Watch(ctx context.Context, sel client.Selector, revision string
 // Create implements client.Client.
 func (c *Client) Create(ctx context.Context, obj client.Object) (client.Object, error) {
 	created, err := c.cfg.Servers.Create(ctx, obj)
-	c.asked(ctx, err)
+	c.record(ctx, err)
 	return created, err
 }
 
-// Update implements client.Client. A request for a token that no server answers returns the last token for the same pod
-// and audience, even if it has expired: the servers that would refuse it are away.
+// Update implements client.Client.
 func (c *Client) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
-	var token *authenticationv1.TokenRequest
 	if ref.Resource == client.ServiceAccounts && ref.Subresource == "token" {
-		inner := change
-		change = func(cur client.Object) (client.Object, error) {
-			next, err := inner(cur)
-			token, _ = next.(*authenticationv1.TokenRequest)
-			return next, err
-		}
+		return c.requestToken(ctx, ref, change)
 	}
 	next, err := c.cfg.Servers.Update(ctx, ref, change)
-	away := c.asked(ctx, err)
-	if token != nil && away {
-		if kept := c.kept.token(ref, &token.Spec); kept != nil {
-			return kept, nil
-		}
-	}
-	if issued, ok := next.(*authenticationv1.TokenRequest); ok && err == nil && token != nil {
-		c.kept.issued(ref, &token.Spec, issued)
-	}
+	c.record(ctx, err)
 	return next, err
+}
+
+// requestToken requests a token of a service account. If no server answers, it returns the last one for the same pod
+// and audience, even if that has expired: the servers that would refuse it are away.
+func (c *Client) requestToken(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	requested, err := change(&authenticationv1.TokenRequest{})
+	if err != nil {
+		return nil, err
+	}
+	spec := requested.(*authenticationv1.TokenRequest).Spec
+	cached := func(err error) (client.Object, error) {
+		token := c.cache.token(ref, &spec)
+		if token == nil {
+			return nil, err
+		}
+		token.Spec.ExpirationSeconds = new(int64(cachedTokenLife / time.Second))
+		return token, nil
+	}
+	if err := c.waiting(); err != nil {
+		return cached(err)
+	}
+	issued, err := c.cfg.Servers.Update(ctx, ref, change)
+	if c.record(ctx, err) {
+		return cached(err)
+	}
+	if token, ok := issued.(*authenticationv1.TokenRequest); ok && err == nil {
+		c.cache.putToken(ref, &spec, token)
+	}
+	return issued, err
 }
 
 // Delete implements client.Client.
 func (c *Client) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
 	last, err := c.cfg.Servers.Delete(ctx, ref, opts)
-	c.asked(ctx, err)
+	c.record(ctx, err)
 	return last, err
 }
 
 // Retain removes the lists of a resource that are not wanted any more.
 func (c *Client) Retain(resource schema.GroupVersionResource, wanted []client.Selector) {
-	c.kept.retain(resource, wanted)
+	c.cache.retain(resource, wanted)
 }
 
-// wholeCluster reports whether a list is too large, and changes too often, to be kept on a node: the pods of others.
+// wholeCluster reports whether a list is too large, and changes too often, to be in the cache: the pods of other nodes.
 func wholeCluster(sel client.Selector) bool {
 	if sel.Resource != client.Pods {
 		return false
 	}
-	if sel.Fields == nil {
-		return true
+	return !isOwnPods(sel)
+}
+
+// isOwnPods reports whether a selector is that of the pods of this node.
+func isOwnPods(sel client.Selector) bool {
+	if sel.Resource != client.Pods || sel.Fields == nil {
+		return false
 	}
 	_, own := sel.Fields.RequiresExactMatch("spec.nodeName")
-	return !own
+	return own
 }

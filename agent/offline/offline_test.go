@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
@@ -239,9 +240,9 @@ func TestAttempts(t *testing.T) {
 			t.Errorf("%d attempts", n)
 		}
 		w.api.away.Store(false)
-		time.Sleep(11 * time.Second)
-		if _, revision := w.values(c, named("a")); revision == "kept" {
-			t.Error("no attempt after 11 s")
+		time.Sleep(61 * time.Second)
+		if _, revision := w.values(c, named("a")); revision == client.CachedRevision {
+			t.Error("no attempt after a minute")
 		}
 	})
 }
@@ -372,5 +373,94 @@ func TestWholeCluster(t *testing.T) {
 		if err != nil || len(objs) != want {
 			t.Errorf("%v: %d pods, %v, want %d", name.Fields, len(objs), err, want)
 		}
+	}
+}
+
+// What an object that does not exist was, is known without servers, too: an optional reference does not stop a pod.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.node()
+	w.values(c, named("absent"))
+	w.api.away.Store(true)
+	c = w.node()
+	ref := client.Ref{Resource: client.ConfigMaps, Namespace: "default", Name: "absent"}
+	if _, err := c.Get(t.Context(), ref); !apierrors.IsNotFound(err) {
+		t.Errorf("an object that is followed: %v", err)
+	}
+	ref.Name = "unknown"
+	if _, err := c.Get(t.Context(), ref); err == nil || apierrors.IsNotFound(err) {
+		t.Errorf("an object that was never read: %v", err)
+	}
+}
+
+// A list of a namespace is read from that of the whole resource, which a watch keeps up to date.
+func TestNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create("a", "1")
+	c := w.node()
+	all := client.Selector{Resource: client.ConfigMaps}
+	of := client.Selector{Resource: client.ConfigMaps, Namespace: "default"}
+	w.values(c, of)
+	w.values(c, all)
+	w.create("b", "1")
+	w.values(c, all)
+	w.api.away.Store(true)
+	if got, _ := w.values(w.node(), of); got != "a=1 b=1" {
+		t.Errorf("%q", got)
+	}
+	of.Namespace = "kube-system"
+	if got, _ := w.values(w.node(), of); got != "" {
+		t.Errorf("another namespace: %q", got)
+	}
+}
+
+// What pods need leaves the disk with them: tokens, and Secrets that were read one by one.
+func TestPodsOfThePast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.create("a", "1")
+	c := w.node()
+	own := client.Selector{Resource: client.Pods, Fields: fields.OneTermEqualSelector("spec.nodeName", "own")}
+	token := func(uid string) error {
+		_, err := client.RequestToken(t.Context(), c, "default", "default", authenticationv1.TokenRequestSpec{
+			BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", Name: "p", UID: types.UID(uid)}})
+		return err
+	}
+	if err := token("gone"); err != nil {
+		t.Fatal(err)
+	}
+	ref := client.Ref{Resource: client.ConfigMaps, Namespace: "default", Name: "a"}
+	if _, err := c.Get(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.List(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	c.Retain(client.ConfigMaps, nil)
+	w.api.away.Store(true)
+	if err := token("gone"); err == nil {
+		t.Error("the token of a pod that is gone is still there")
+	}
+	if _, err := c.Get(t.Context(), ref); err == nil {
+		t.Error("an object that no pod uses is still there")
+	}
+}
+
+// A token from the cache is requested again soon, whatever its life was.
+func TestCachedTokenLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}
+	c := w.node()
+	if r, err := client.RequestToken(t.Context(), c, "default", "default", spec); err != nil ||
+		*r.Spec.ExpirationSeconds != 3600 {
+		t.Errorf("from the server: %v %v", r, err)
+	}
+	w.api.away.Store(true)
+	if r, err := client.RequestToken(t.Context(), c, "default", "default", spec); err != nil ||
+		*r.Spec.ExpirationSeconds != 60 || r.Status.Token != "issued" {
+		t.Errorf("from the cache: %v %v", r, err)
 	}
 }

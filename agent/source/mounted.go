@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ import (
 	"monopod/apiserver/kit/volume"
 )
 
-// mounted are the Secrets and ConfigMaps in the volumes of the node's pods. Each one is followed while a pod mounts it.
+// mounted are the Secrets and ConfigMaps that the node's pods refer to. Each one is followed while a pod does.
 type mounted struct {
 	source *Source
 
@@ -42,22 +43,22 @@ func (m *mounted) list(pods []*corev1.Pod) {
 	m.notify()
 }
 
-// pod applies a change of a pod. The volumes of a pod never change.
+// pod applies a change of a pod.
 func (m *mounted) pod(pod *corev1.Pod, gone bool) {
 	if !m.source.Named {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch known := m.pods[pod.UID] != nil; {
-	case gone && known:
+	before := m.pods[pod.UID]
+	if gone {
 		delete(m.pods, pod.UID)
-	case !gone && !known:
-		m.pods[pod.UID] = mounts(pod)
-	default:
-		return
+	} else {
+		m.pods[pod.UID] = mounts(pod) // an ephemeral container may refer to more
 	}
-	m.notify()
+	if !maps.Equal(before, m.pods[pod.UID]) {
+		m.notify()
+	}
 }
 
 func (m *mounted) notify() {
@@ -90,15 +91,16 @@ type Retainer interface {
 
 // run follows the objects until ctx ends.
 func (m *mounted) run(ctx context.Context) {
-	type following struct {
+	type follower struct {
 		stop  context.CancelFunc
 		ended <-chan error
 	}
-	active := map[client.Ref]following{}
+	active := map[client.Ref]follower{}
 	end := func(ref client.Ref) {
-		active[ref].stop()
-		guard.Raise(<-active[ref].ended)
-		delete(active, ref)
+		f := active[ref]
+		delete(active, ref) // also if it panicked
+		f.stop()
+		guard.Raise(<-f.ended)
 	}
 	defer func() {
 		for ref := range active {
@@ -128,8 +130,8 @@ func (m *mounted) run(ctx context.Context) {
 				continue
 			}
 			of, stop := context.WithCancel(ctx)
-			active[ref] = following{stop: stop, ended: guard.Spawn(func() error {
-				m.source.Follow(of, named(ref), m.source.used(ref.Resource.Resource))
+			active[ref] = follower{stop: stop, ended: guard.Spawn(func() error {
+				m.source.Follow(of, named(ref), m.source.usedNamed(ref))
 				return nil
 			})}
 		}

@@ -29,7 +29,7 @@ type Update struct {
 // Source follows the API.
 type Source struct {
 	follow.Follower
-	// Named follows each Secret and ConfigMap that a pod mounts by its name: the agent of another machine may read no
+	// Named follows each Secret and ConfigMap that a pod refers to by its name: the agent of another machine may read no
 	// others. Otherwise all of them are followed.
 	Named   bool
 	node    string
@@ -118,6 +118,21 @@ func (s *Source) used(resource string) follow.Handler {
 			})
 		},
 	}
+}
+
+// usedNamed is used for one object: after a gap, it calls changed only for the pods that use it.
+func (s *Source) usedNamed(ref client.Ref) follow.Handler {
+	h := s.used(ref.Resource.Resource)
+	first := true
+	h.List = func(context.Context, []client.Object) {
+		if !first {
+			s.changed(func(pod *corev1.Pod) bool {
+				return pod.Namespace == ref.Namespace && uses(pod, ref.Resource.Resource, ref.Name)
+			})
+		}
+		first = false
+	}
+	return h
 }
 
 // certificates returns a handler that calls changed for the pod of each changed PodCertificateRequest.

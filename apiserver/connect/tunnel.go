@@ -139,7 +139,9 @@ func (c *Connector) Tunnel(w http.ResponseWriter, r *http.Request) {
 	c.tunnels.put(node, r.RemoteAddr, session, c.Clock.Now())
 	c.Log.Info("a node has opened a tunnel", zap.String("node", node), zap.String("from", r.RemoteAddr))
 	defer context.AfterFunc(c.Stop, func() { session.Close() })()
-	<-session.CloseChan()
+	if _, err := session.AcceptStream(); err == nil { // only the server opens connections: otherwise until it ends
+		session.Close()
+	}
 	why, left := nodetunnel.End(session)
 	c.tunnels.end(node, session, why, left, c.Clock.Now())
 	c.Log.Info("the tunnel of a node has ended", zap.String("node", node), zap.String("reason", why))

@@ -177,7 +177,7 @@ pods 3
 for a in 1 2 3; do for b in 1 2 3; do reach $a $b; done; done
 
 step 'leave'
-on 3 'monopod uninstall && /root/monopod leave' >/dev/null
+on 3 'monopod uninstall --purge' >/dev/null
 on 1 'curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/api/v1/nodes/box3' | grep -q NotFound || fail 'the Node of machine 3 is still there'
-! on 3 'pgrep containerd; ls /var/lib/monopod/node' || fail 'something is left on machine 3'
+! on 3 'pgrep containerd || ls /var/lib/monopod' || fail 'something is left on machine 3'
 step end

@@ -46,6 +46,10 @@ type Selector struct {
 	Bookmarks bool
 }
 
+// CachedRevision is the resourceVersion of a list that is not from a server but from a cache, because no server answers.
+// A Watch from it waits for a server, and then fails with 410 Expired.
+const CachedRevision = "cached"
+
 // Client is the whole API.
 type Client interface {
 	Get(ctx context.Context, ref Ref) (Object, error)

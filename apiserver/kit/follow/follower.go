@@ -48,9 +48,10 @@ func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 	if f.Most > 0 {
 		retry.Most = f.Most
 	}
+	handled := false // h.List was called
 	for listed := false; ctx.Err() == nil; retry.Wait(ctx, f.Clock) {
 		began := f.Clock.Now()
-		err := f.once(ctx, sel, h, &listed)
+		err := f.once(ctx, sel, h, &listed, &handled)
 		if ctx.Err() != nil {
 			return
 		}
@@ -67,16 +68,22 @@ func (f Follower) Follow(ctx context.Context, sel client.Selector, h Handler) {
 // errEnded is the error of a watch that the server closes.
 var errEnded = errors.New("watch closed")
 
-// once lists, and watches until the watch ends. It sets listed to whether the list succeeded.
-func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, listed *bool) error {
+// once lists, and watches until the watch ends. It sets listed to whether the list succeeded. A list from a cache is
+// handled only if there was none before: it is not newer, and may have less.
+func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, listed, handled *bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	objs, revision, err := f.Client.List(ctx, sel)
 	if *listed = err == nil; err != nil {
 		return err
 	}
-	h.List(ctx, objs)
-	h.reached(revision)
+	if cached := revision == client.CachedRevision; !cached || !*handled {
+		h.List(ctx, objs)
+		*handled = true
+		if !cached {
+			h.reached(revision)
+		}
+	}
 	events, err := f.Client.Watch(ctx, sel, revision)
 	if err != nil {
 		return err

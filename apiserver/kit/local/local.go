@@ -34,9 +34,12 @@ func Socket(dataDir string) string { return filepath.Join(dataDir, "monopod.sock
 // NodeDir returns the folder with what a machine that has joined knows. The data folder of a server has none.
 func NodeDir(dataDir string) string { return filepath.Join(dataDir, "node") }
 
-// Joined reports whether a machine has joined another one's server with the data folder, or has begun to.
+// NodeCertificate is the file in NodeDir with the certificate of the node, which is written last.
+const NodeCertificate = "client.pem"
+
+// Joined reports whether a machine has joined another one's server with the data folder.
 func Joined(dataDir string) bool {
-	_, err := os.Stat(NodeDir(dataDir))
+	_, err := os.Stat(filepath.Join(NodeDir(dataDir), NodeCertificate))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Share is the divisor of Limit that gives Go's soft memory limit: containerd, its shims and the pods of a small machine
+// need the rest.
+const Share = 3
+
 // Limit returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
 func Limit() uint64 {
 	var info unix.Sysinfo_t

@@ -288,9 +288,8 @@ func (p Pool) keepFormer(holders map[netip.Addr]Holder, leaked func(Holder) bool
 			pods[ip] = h.Pod
 		}
 	}
-	_ = os.Remove(p.formerFile())
 	if len(pods) == 0 {
-		return
+		return // the file of an earlier start may still be of use
 	}
 	if data, err := json.Marshal(pods); err == nil && os.WriteFile(p.formerFile(), data, 0o644) != nil {
 		_ = os.Remove(p.formerFile())
