@@ -155,7 +155,7 @@ func (i *installer) prepareFlags(ctx context.Context, self string, flags []strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
-	if err := i.runJoin(ctx, self, append([]string{"--only"}, flags...)); err != nil {
+	if err := i.runJoin(ctx, self, append([]string{"--only", "--log-level=warn", "--log-format=console"}, flags...)); err != nil {
 		return nil, fmt.Errorf("cannot join the cluster: %w", err)
 	}
 	i.say("joined the cluster")
