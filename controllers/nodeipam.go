@@ -22,7 +22,9 @@ type NodeIPAM struct {
 }
 
 // AllocatesNodeCIDRs reports whether the node IPAM controller gives Nodes their ranges.
-func (c *Config) AllocatesNodeCIDRs() bool { return c.NodeIPAM.AllocateNodeCIDRs && !c.Off(nodeipam.Name) }
+func (c *Config) AllocatesNodeCIDRs() bool {
+	return c.NodeIPAM.AllocateNodeCIDRs && !c.Off(nodeipam.Name)
+}
 
 func nodeIPAMController(c *Config) Entry {
 	n := &c.NodeIPAM

@@ -98,7 +98,8 @@ func (s *signs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"kind":"Status","status":"Failure","reason":"Unauthorized","code":401}`)
 		return
 	}
-	if r.Method == http.MethodPost {
+	switch {
+	case r.Method == http.MethodPost:
 		next := &certificatesv1.CertificateSigningRequest{}
 		if err := json.NewDecoder(r.Body).Decode(next); err != nil {
 			s.Error(err)
@@ -109,12 +110,12 @@ func (s *signs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.last = next
-	} else if s.pending != nil {
+	case s.pending != nil:
 		s.pending()
-	} else if s.denied != "" {
+	case s.denied != "":
 		s.last.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
 			{Type: certificatesv1.CertificateDenied, Status: "True", Message: s.denied}}
-	} else {
+	default:
 		block, _ := pem.Decode(s.last.Spec.Request)
 		x, err := x509.ParseCertificateRequest(block.Bytes)
 		if err != nil {

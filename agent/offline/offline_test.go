@@ -178,7 +178,8 @@ func TestAway(t *testing.T) {
 			}
 		}
 		stop()
-		for range events { //nolint:revive // until it is closed
+		for range events { // until it is closed
+			continue
 		}
 
 		w.api.away.Store(true)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,8 +103,8 @@ func (s *site) inside(t *testing.T, f func()) {
 func (s *site) run(t *testing.T, command ...string) {
 	t.Helper()
 	if len(command) > 0 {
-		s.line = append(command, "--data-dir", s.Dir, "--node-name", s.name, "--eviction-hard", "memory.available<1Mi",
-			"--image-gc-high-threshold", "100")
+		s.line = slices.Concat(command, []string{"--data-dir", s.Dir, "--node-name", s.name,
+			"--eviction-hard", "memory.available<1Mi", "--image-gc-high-threshold", "100"})
 	}
 	s.Cmd.Args = append([]string{"monopod"}, s.line...)
 	s.inside(t, s.Start)
