@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"monopod/apiserver/auth"
 )
 
 const (
@@ -80,6 +82,44 @@ func TestReviews(t *testing.T) {
 		code, out := a.read("POST", c.path, c.body, asJSON, c.who)
 		if got := at(out, c.at); code != c.code || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %d %s %q, want %q", name, code, c.at, got, c.want)
+		}
+	}
+}
+
+// A kubelet allows what a review says. It may allow calls of an API server to itself, and the API server's certificate
+// has no permissions in the API.
+func TestReviewsOfKubelets(t *testing.T) {
+	t.Parallel()
+	a := serveRBAC(t)
+	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"reviewer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
+			`"name":"system:auth-delegator"},"subjects":[{"kind":"User","name":"joe"}]}`, asJSON)
+	review := func(user, groups, group, resource, subresource, name string) string {
+		return fmt.Sprintf(`{"spec":{"user":%q,"groups":[%q],"resourceAttributes":{"verb":"create","version":"v1",`+
+			`"group":%q,"resource":%q,"subresource":%q,"name":%q}}}`, user, groups, group, resource, subresource, name)
+	}
+	server, servers := auth.KubeletClient.Name, auth.KubeletClient.Groups[0]
+	call := review(server, servers, "", "nodes", "proxy", "n1")
+	node := "system:node:n1+system:nodes"
+	a.until(201, "POST", mayReview+"subjectaccessreviews", call, asJSON, "Authorization: Bearer joe")
+	for name, c := range map[string]struct{ who, body, allowed string }{
+		"the node":                     {node, call, "true"},
+		"the node, about logs":         {node, review(server, servers, "", "nodes", "log", "n1"), "true"},
+		"another node":                 {"system:node:n2+system:nodes", call, "false"},
+		"a user":                       {"joe", call, "false"},
+		"a user with a node's name":    {"system:node:n1+dev", call, "false"},
+		"an administrator":             {token, call, "false"},
+		"about another user":           {node, review("jack", servers, "", "nodes", "proxy", "n1"), "false"},
+		"about a user with that name":  {node, review(server, "dev", "", "nodes", "proxy", "n1"), "false"},
+		"about the Node itself":        {node, review(server, servers, "", "nodes", "", "n1"), "false"},
+		"about all nodes":              {node, review(server, servers, "", "nodes", "proxy", ""), "false"},
+		"about another API group":      {node, review(server, servers, "metrics.k8s.io", "nodes", "proxy", "n1"), "false"},
+		"about a pod":                  {node, review(server, servers, "", "pods", "exec", "n1"), "false"},
+		"about the admin of a cluster": {node, review("jack", "system:masters", "", "nodes", "proxy", "n1"), "true"},
+	} {
+		code, out := a.read("POST", mayReview+"subjectaccessreviews", c.body, asJSON, "Authorization: Bearer "+c.who)
+		if got := at(out, "status.allowed"); got != c.allowed && (code != 403 || c.allowed == "true") {
+			t.Errorf("%s: %d, allowed %s, want %s", name, code, got, c.allowed)
 		}
 	}
 }

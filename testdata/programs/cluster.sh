@@ -51,10 +51,10 @@ prepare() {
 	ip -n "$space" link set eth0 up
 	ip -n "$space" route add default via "$subnet.1"
 }
-# serve starts the server and waits until it is ready.
+# serve [FLAG...]: starts the server and waits until it is ready.
 serve() {
 	nsenter --net="$net" "$monopod" serve --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" --pod-cidr 10.90.0.0/16 \
-		--eviction-hard='nodefs.available<1%,imagefs.available<1%' --service-cluster-ip-range 10.97.0.0/16 >>"$work/monopod.log" 2>&1 &
+		--eviction-hard='nodefs.available<1%,imagefs.available<1%' --service-cluster-ip-range 10.97.0.0/16 "$@" >>"$work/monopod.log" 2>&1 &
 	server=$!
 	until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; do
 		kill -0 "$server" || { tail -n 20 "$work/monopod.log" >&2; exit 1; }

@@ -2,7 +2,7 @@
 # needs only root and apt, and takes half a minute to boot. run.sh and nfs.sh source this file.
 #
 # The machine has no containerd: the program contains one. $vm is the folder for the machine's files, $arch its
-# processor, and 127.0.0.1:$api_port the address of its API.
+# processor, and 127.0.0.1:$api_port the address of its API. $packages are more Debian packages for it, with commas.
 case $arch in
 amd64) package=qemu-system-x86 emulator='qemu-system-x86_64 -cpu max' console=ttyS0 nic=ens3 ;;
 arm64) package=qemu-system-arm emulator='qemu-system-aarch64 -machine virt -cpu cortex-a72' console=ttyAMA0 nic=enp0s1 ;;
@@ -20,7 +20,7 @@ make_disk() {
 	local root=$vm/root
 	rm -rf "$root"
 	[ "$arch" = amd64 ] || testdata/binfmt.sh "$arch" # to run the packages' scripts
-	debootstrap --arch="$arch" --variant=minbase --include="systemd-sysv,linux-image-cloud-$arch,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client" \
+	debootstrap --arch="$arch" --variant=minbase --include="systemd-sysv,linux-image-cloud-$arch,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client${packages:+,$packages}" \
 		bookworm "$root" >"$vm/debootstrap.log" 2>&1 || { tail "$vm/debootstrap.log" >&2; return 1; }
 	[ -f "$vm/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$vm/key"
 	install -D -m 600 "$vm/key.pub" "$root/root/.ssh/authorized_keys"
@@ -35,12 +35,12 @@ make_disk() {
 	rm -rf "$root"
 }
 
-# boot MEMORY: starts the machine with the memory in MiB, and waits until it accepts a login.
+# boot MEMORY [QEMU-ARGUMENT...]: starts the machine with the memory in MiB, and waits until it accepts a login.
 boot() {
 	$emulator -accel tcg,thread=multi -smp 2 -m "$1" -kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
 		-append "root=/dev/vda rw console=$console" -drive "file=$vm/disk.raw,format=raw,if=virtio,cache=none" \
 		-netdev "user,id=n,hostfwd=tcp:127.0.0.1:$ssh_port-:22,hostfwd=tcp:127.0.0.1:$api_port-:6443" -device virtio-net-pci,netdev=n \
-		-display none -serial "file:$vm/serial.log" >"$vm/qemu.log" 2>&1 &
+		-display none -serial "file:$vm/serial.log" "${@:2}" >"$vm/qemu.log" 2>&1 &
 	qemu=$!
 	answers
 }
