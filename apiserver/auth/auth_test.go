@@ -2,9 +2,12 @@ package auth_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"net"
 	"net/http"
@@ -66,6 +69,36 @@ func TestCertificates(t *testing.T) {
 	}
 	if user, err := handshake(t, authority, other, now); err == nil {
 		t.Errorf("a certificate of another authority authenticates %v", user)
+	}
+}
+
+// A certificate is valid from the time that its requester needs, and always if the clock was not set.
+func TestValidity(t *testing.T) {
+	t.Parallel()
+	authority, err := auth.OpenAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Unix(0, 0)
+	for _, c := range []struct{ at, from, want time.Time }{
+		{now, time.Time{}, began}, {now, now, now}, {began.Add(time.Hour), began.Add(time.Minute), began},
+	} {
+		signed, err := authority.Sign(c.at, x509.Certificate{NotBefore: c.from, NotAfter: c.at.Add(time.Hour)}, key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(signed)
+		x, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !x.NotBefore.Equal(c.want.Truncate(time.Second)) || !x.NotAfter.After(c.at) {
+			t.Errorf("signed at %v: valid from %v to %v", c.at, x.NotBefore, x.NotAfter)
+		}
 	}
 }
 

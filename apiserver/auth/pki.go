@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Certificates are valid from the earliest possible time, so that a device whose clock went back accepts them. The
-// authority never expires. Certificates that it signs are valid for leafLife and renewed in its last fifth. A clock
+// Certificates are valid from the earliest possible time, so that a device whose clock went back accepts them, except
+// those of clients that renew them after a part of the time between NotBefore and NotAfter. The authority never expires. Certificates that it signs are valid for leafLife and renewed in its last fifth. A clock
 // before clockSet is not set: a certificate that is signed then is valid until unsetUntil.
 const leafLife = 10 * 365 * 24 * time.Hour
 
@@ -120,16 +120,19 @@ func (a *Authority) Client(now time.Time, u User) (Pair, error) {
 	return a.issue(leaf(now, pkix.Name{CommonName: u.Name, Organization: u.Groups[:1]}, x509.ExtKeyUsageClientAuth))
 }
 
-// Sign signs a certificate for a public key and returns it as PEM. It sets the serial number and NotBefore of the
-// template, and moves NotAfter if the clock is not set.
+// Sign signs a certificate for a public key and returns it as PEM. It sets the serial number of the template, and
+// NotBefore if it is zero. If the clock is not set, it moves both NotBefore and NotAfter.
 func (a *Authority) Sign(now time.Time, template x509.Certificate, public any) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
-	template.SerialNumber, template.NotBefore, template.BasicConstraintsValid = serial, notBefore(), true
+	template.SerialNumber, template.BasicConstraintsValid = serial, true
+	if template.NotBefore.IsZero() {
+		template.NotBefore = notBefore()
+	}
 	if now.Before(clockSet()) {
-		template.NotAfter = unsetUntil()
+		template.NotBefore, template.NotAfter = notBefore(), unsetUntil()
 	}
 	if template.NotAfter.After(notAfter()) {
 		template.NotAfter = notAfter()

@@ -241,15 +241,16 @@ func TestAuthorities(t *testing.T) {
 		by   string
 		asks *int32
 		days int
+		any  bool // the certificate has no begin
 	}{
-		"node":                   {joins(t, "r", "n"), "cluster", nil, 30},
-		"node for a day":         {joins(t, "r", "n"), "cluster", seconds(day), 1},
-		"node for nine years":    {joins(t, "r", "n"), "cluster", seconds(9 * year), 9 * 365},
-		"node for too long":      {joins(t, "r", "n"), "cluster", seconds(20 * year), 10 * 365},
-		"serving":                {serves(t, "r", []string{"n"}, nil), "kubelet", nil, 30},
-		"serving for nine years": {serves(t, "r", []string{"n"}, nil), "kubelet", seconds(9 * year), 30},
+		"node":                   {joins(t, "r", "n"), "cluster", nil, 30, false},
+		"node for a day":         {joins(t, "r", "n"), "cluster", seconds(day), 1, false},
+		"node for nine years":    {joins(t, "r", "n"), "cluster", seconds(9 * year), 9 * 365, true},
+		"node for too long":      {joins(t, "r", "n"), "cluster", seconds(20 * year), 10 * 365, true},
+		"serving":                {serves(t, "r", []string{"n"}, nil), "kubelet", nil, 30, false},
+		"serving for nine years": {serves(t, "r", []string{"n"}, nil), "kubelet", seconds(9 * year), 30, false},
 		"user that is no node, long": {asked(t, "r", certificatesv1.KubeAPIServerClientSignerName, node("jane")), "cluster",
-			seconds(9 * year), 30},
+			seconds(9 * year), 30, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,6 +272,10 @@ func TestAuthorities(t *testing.T) {
 				if days := int(time.Until(x.NotAfter).Round(time.Hour).Hours() / 24); days != c.days ||
 					x.EmailAddresses[0] != c.by {
 					t.Errorf("signed by %v for %d days, want %s for %d", x.EmailAddresses, days, c.by, c.days)
+				}
+				// A kubelet renews a certificate after 70 to 90 % of this time.
+				if age := time.Since(x.NotBefore); (age > 6*time.Minute) != c.any {
+					t.Errorf("valid since %v", age)
 				}
 			})
 		})

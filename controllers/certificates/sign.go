@@ -31,6 +31,8 @@ const (
 	// maxKubelet is the longest validity of a node's client certificate that names one, because a node can be offline for
 	// years. The server's own certificates have the same.
 	maxKubelet = 10 * 365 * 24 * time.Hour
+	// backdate allows for clocks that differ (upstream: the same).
+	backdate = 5 * time.Minute
 )
 
 // NewSigning returns the controller that signs approved requests. Certificates are valid for duration at most, except
@@ -77,7 +79,8 @@ func (c *Controller) sign(ctx context.Context, r *request, s signer) error {
 	if err != nil {
 		return c.add(ctx, r, "status", certificatesv1.CertificateFailed, "SignerValidationFailure", err.Error())
 	}
-	issued, err := s.sign(template(x, r.Spec.Usages, c.deps.Clock.Now().Add(s.validFor(r))), x.PublicKey)
+	from, until := s.valid(r, c.deps.Clock.Now())
+	issued, err := s.sign(template(x, r.Spec.Usages, from, until), x.PublicKey)
 	if err != nil {
 		return fmt.Errorf("sign %s: %w", r.Name, err)
 	}
@@ -88,18 +91,25 @@ func (c *Controller) sign(ctx context.Context, r *request, s signer) error {
 	return err
 }
 
-// validFor returns the requested validity, limited to at least 10 minutes and at most the signer's longest.
-func (s signer) validFor(r *request) time.Duration {
-	if r.Spec.ExpirationSeconds == nil {
-		return s.validity
+// valid returns when the certificate of a request is valid: for the requested time, limited to at least 10 minutes and
+// at most the signer's longest. A kubelet renews its certificates after a part of the time between the two. A node that
+// asks for more than the usual time, as Monopod's agent does, gets no begin: its certificate must also be valid at a
+// server whose clock went back.
+func (s signer) valid(r *request, now time.Time) (from, until time.Time) {
+	life := s.validity
+	if r.Spec.ExpirationSeconds != nil {
+		life = min(max(time.Duration(*r.Spec.ExpirationSeconds)*time.Second, minDuration), s.longest)
 	}
-	return min(max(time.Duration(*r.Spec.ExpirationSeconds)*time.Second, minDuration), s.longest)
+	if life <= s.validity {
+		from = now.Add(-backdate)
+	}
+	return from, now.Add(life)
 }
 
 // template returns the certificate to sign.
-func template(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage, until time.Time) x509.Certificate {
+func template(x *x509.CertificateRequest, usages []certificatesv1.KeyUsage, from, until time.Time) x509.Certificate {
 	t := x509.Certificate{
-		RawSubject: x.RawSubject, Subject: x.Subject, NotAfter: until,
+		RawSubject: x.RawSubject, Subject: x.Subject, NotBefore: from, NotAfter: until,
 		DNSNames: x.DNSNames, IPAddresses: x.IPAddresses, EmailAddresses: x.EmailAddresses, URIs: x.URIs,
 	}
 	for _, u := range usages {

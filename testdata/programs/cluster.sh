@@ -7,6 +7,7 @@ work=${WORK:-/var/tmp/$space}
 monopod=${MONOPOD:-bin/monopod}
 address=$subnet.2
 net=/run/netns/$space
+passed=0
 failed=0
 pids=
 server=
@@ -85,6 +86,7 @@ expect() {
 	for _ in $(seq 90); do
 		if output=$("$@" 2>&1) && printf '%s\n' "$output" | grep -qE -- "$pattern"; then
 			echo "ok    $* ($pattern)"
+			passed=$((passed + 1))
 			return
 		fi
 		sleep 1
@@ -97,6 +99,7 @@ expect() {
 same() {
 	if [ "$2" = "$3" ]; then
 		echo "ok    $1"
+		passed=$((passed + 1))
 		return
 	fi
 	printf 'FAIL  %s: before\n%s\nafter\n%s\n' "$1" "$2" "$3"
@@ -132,6 +135,7 @@ parts() {
 		echo "== $part"
 		"$part"
 	done
+	echo "$passed checks passed"
 	[ "$failed" = 0 ] && echo "all good"
 	exit "$failed"
 }

@@ -158,7 +158,7 @@ join() {
 		sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1"
 	unit containerd containerd --config /etc/kubernetes/containerd.toml
 	for image in pause web; do
-		box "for n in 1 2 3 4 5 6 7 8 9; do /node/bin/ctr -n k8s.io images import /node/$image.tar >/dev/null && exit; sleep 2; done; exit 1"
+		box "for n in 1 2 3 4 5 6 7 8 9; do /node/bin/ctr -n k8s.io images import /node/$image.tar >/dev/null 2>&1 && exit; sleep 2; done; exit 1"
 	done
 	inside "$monopod" token create --data-dir "$data" --bootstrap-kubeconfig "$top/bootstrap.kubeconfig"
 	sed -n 's/.*certificate-authority-data: //p' "$top/bootstrap.kubeconfig" | base64 -d >"$top/ca.crt"
@@ -253,7 +253,7 @@ life() {
 	id=$(k get pod far -o 'jsonpath={.status.containerStatuses[0].containerID}')
 	box systemctl restart kubelet
 	expect 'condition met' k wait --for=condition=Ready --timeout=60s node/worker
-	expect '^second$|^first$' k exec far -- /web cat /words/word
+	expect '^(second|first)$' k exec far -- /web cat /words/word
 	same 'the pod has survived a restart of the kubelet' "$id" "$(k get pod far -o 'jsonpath={.status.containerStatuses[0].containerID}')"
 	kill "$server"
 	wait "$server" || true
@@ -266,8 +266,8 @@ life() {
 		sleep 15
 	done
 	expect 'kube-apiserver-client-kubelet +system:node:worker.*Approved,Issued' k get csr
-	expect 'kube-apiserver-client-kubelet +system:node:worker' k get csr
 	expect '^[2-9]' sh -c 'nsenter --net="$1" kubectl get csr | grep -cE "kubelet-serving +system:node:worker.*Approved,Issued"' - "$net"
+	expect '^[0-9]$' sh -c 'nsenter --net="$1" kubectl get csr -o name | wc -l' - "$net" # not again and again
 	expect '^(second|first)$' k exec far -- /web cat /words/word
 
 	expect 'drained' k drain worker --force --ignore-daemonsets
