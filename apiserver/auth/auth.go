@@ -64,8 +64,8 @@ var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticat
 var FrontProxy = User{Name: "front-proxy-client", Groups: []string{"monopod:front-proxy"}}
 
 // KubeletClient is the user in the client certificate with which this server calls kubelets of other machines. The name
-// is kubeadm's. The user has no permissions in the API, and all of them at a kubelet's own port: a SubjectAccessReview by
-// the node says so too.
+// is kubeadm's. The user has no permissions in the API, and all of them at a kubelet's own port, which a node that asks
+// for a review of them learns, too.
 var KubeletClient = User{Name: "kube-apiserver-kubelet-client", Groups: []string{"monopod:apiserver"}}
 
 // Viewer is the user of view.token; the ClusterRole system:monopod:viewer is bound to group Viewers.

@@ -87,7 +87,8 @@ func TestValidity(t *testing.T) {
 	for _, c := range []struct{ at, from, want time.Time }{
 		{now, time.Time{}, began}, {now, now, now}, {began.Add(time.Hour), began.Add(time.Minute), began},
 	} {
-		signed, err := authority.Sign(c.at, x509.Certificate{NotBefore: c.from, NotAfter: c.at.Add(time.Hour)}, key.Public())
+		template := x509.Certificate{NotBefore: c.from, NotAfter: c.at.Add(time.Hour)}
+		signed, err := authority.Sign(c.at, template, key.Public())
 		if err != nil {
 			t.Fatal(err)
 		}

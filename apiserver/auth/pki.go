@@ -19,8 +19,9 @@ import (
 )
 
 // Certificates are valid from the earliest possible time, so that a device whose clock went back accepts them, except
-// those of clients that renew them after a part of the time between NotBefore and NotAfter. The authority never expires. Certificates that it signs are valid for leafLife and renewed in its last fifth. A clock
-// before clockSet is not set: a certificate that is signed then is valid until unsetUntil.
+// those of clients that renew them after a part of the time between NotBefore and NotAfter. The authority never expires.
+// Certificates that it signs are valid for leafLife and renewed in its last fifth. A clock before clockSet is not set: a
+// certificate that is signed then is valid until unsetUntil.
 const leafLife = 10 * 365 * 24 * time.Hour
 
 func notBefore() time.Time  { return time.Unix(0, 0).UTC() }

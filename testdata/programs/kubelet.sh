@@ -8,7 +8,7 @@
 #
 # VERSION is the version of Kubernetes, by default v1.37.2. The script needs root, apt, the Go proxy, /dev/net/tun, the
 # programs that cluster.sh lists, and bin/runtime-amd64 (make build). The first run builds for ten minutes; another one
-# takes about seven minutes on two cores without KVM.
+# takes eight minutes on two cores without KVM, three of them until the certificates rotate.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=testdata/programs
