@@ -4,7 +4,7 @@
 # namespace of this machine, and a bridge connects both. The script builds kubelet and kube-proxy from the module
 # k8s.io/kubernetes, so it needs no registry.
 #
-#   testdata/programs/kubelet.sh [join|pods|network|life]...
+#   testdata/programs/kubelet.sh [pods|network|life]...
 #
 # VERSION is the version of Kubernetes, by default v1.37.2. The script needs root, apt, the Go proxy, /dev/net/tun, the
 # programs that cluster.sh lists, and bin/runtime-amd64 (make build). The first run builds for ten minutes; another one
@@ -20,7 +20,7 @@ programs=$work/$version
 arch=amd64
 vm=$work/vm
 qemu=
-packages=nftables,containernetworking-plugins
+packages=nftables,iptables,containernetworking-plugins
 . testdata/vm/machine.sh
 command -v "${emulator%% *}" debootstrap mkfs.ext4 ssh >/dev/null ||
 	apt-get install -y -qq --no-install-recommends $package debootstrap e2fsprogs openssh-client >/dev/null
@@ -193,6 +193,10 @@ join() {
 	expect 'ok|healthy|lastUpdated' box curl -sS http://127.0.0.1:10256/healthz
 }
 
+# ask_kubelet prints the status code of the kubelet's response to a request with $token.
+token=
+ask_kubelet() { inside curl -sk -o /dev/null -w '%{http_code}\n' ${token:+-H "Authorization: Bearer $token"} "https://$node:10250/pods"; }
+
 # pods runs a pod, and uses it through the server, which calls the kubelet.
 pods() {
 	samples
@@ -213,11 +217,11 @@ pods() {
 	expect '^second$' k exec far -- /web cat /words/word
 
 	# Without credentials, and as another user, nobody calls the kubelet.
-	expect '^401$' inside curl -sk -o /dev/null -w '%{http_code}' "https://$node:10250/pods"
+	expect '^401$' ask_kubelet
 	token=$(k create token default)
-	expect '^403$' inside curl -sk -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $token" "https://$node:10250/pods"
+	expect '^403$' ask_kubelet
 	k create clusterrolebinding kubelet-readers --clusterrole=system:kubelet-api-admin --serviceaccount=default:default
-	expect '^200$' inside curl -sk -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $token" "https://$node:10250/pods"
+	expect '^200$' ask_kubelet
 }
 
 # network reaches pods and Services from both nodes.
@@ -283,4 +287,4 @@ life() {
 	expect '^$' ip -n "$space" route show via "$node"
 }
 
-parts ${*:-join pods network life}
+parts join ${*:-pods network life}
