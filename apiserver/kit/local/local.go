@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -40,7 +39,7 @@ const NodeCertificate = "client.pem"
 // Joined reports whether a machine has joined another one's server with the data folder.
 func Joined(dataDir string) bool {
 	_, err := os.Stat(filepath.Join(NodeDir(dataDir), NodeCertificate))
-	return !errors.Is(err, fs.ErrNotExist)
+	return err == nil
 }
 
 // Transport sends requests through the socket of a data folder.
