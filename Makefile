@@ -102,9 +102,10 @@ arch-test: ## unit tests and scripts for arm64 and armv7, under qemu-user, in so
 arm64-test: ## preloaded pods in a virtual machine with arm64, and the memory of all processes
 	@VM_ARCH=arm64 testdata/vm/run.sh
 
-vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts; WireGuard
+vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts; three of them
 	@testdata/vm/run.sh
 	@testdata/vm/nodes.sh
+	@testdata/vm/machines.sh
 
 lint:
 	$(GO) run $(LINT) run $(PACKAGES)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Follows docs/several-machines.md on three virtual machines: they join, lose power, lose their server, use WireGuard,
-# and leave. It has the requirements of run.sh, takes about 15 minutes, and needs 3 GB of memory.
+# and leave. It has the requirements of run.sh, takes ten minutes, and needs 3 GB of memory.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=amd64
