@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -164,9 +163,7 @@ func (c *Config) complete() error {
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
 // ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
-	if limit := memory.Limit() / memory.Share; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(limit))
-	}
+	memory.SetSoftLimit()
 	if local.Joined(cfg.DataDir) {
 		return fmt.Errorf("--data-dir: %s is the data folder of a machine that has joined another one's server; "+
 			"run monopod join, or monopod leave first", cfg.DataDir)

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
@@ -160,7 +159,7 @@ func (n *Node) givenPodCIDRs(ctx context.Context, previous []netip.Prefix) ([]ne
 		}
 	}
 	f := follow.Follower{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log, Name: "pod ranges"}
-	f.Follow(waiting, client.Selector{Resource: client.Nodes, Fields: fields.OneTermEqualSelector("metadata.name", name)},
+	f.Follow(waiting, client.Ref{Resource: client.Nodes, Name: name}.Selector(),
 		follow.Handler{
 			List: func(_ context.Context, objs []client.Object) {
 				for _, obj := range objs {

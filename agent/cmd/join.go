@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -37,7 +36,7 @@ import (
 // joinOptions are the flags of `monopod join`.
 type joinOptions struct {
 	Request  join.Request
-	Version  string `json:"-"`
+	Version  string // of this program
 	File     string
 	Log      commandline.Log
 	Settings agent.Settings
@@ -106,9 +105,7 @@ func (c *joinOptions) run(ctx context.Context, log *zap.Logger) error {
 	if c.Check {
 		return nil
 	}
-	if limit := memory.Limit() / memory.Share; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(limit))
-	}
+	memory.SetSoftLimit()
 	if err := c.Settings.Possible(); err != nil {
 		return err
 	}

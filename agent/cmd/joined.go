@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -93,16 +92,9 @@ func (j *joined) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve answers on the socket of the data folder until ctx ends.
 func (j *joined) serve(ctx context.Context, dataDir string) error {
-	socket := local.Socket(dataDir)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	l, err := net.Listen("unix", socket)
+	l, err := local.Listen(dataDir)
 	if err != nil {
 		return err
-	}
-	if err := os.Chmod(socket, 0o600); err != nil {
-		return errors.Join(err, l.Close())
 	}
 	srv := &http.Server{Handler: j, ReadHeaderTimeout: time.Second, ReadTimeout: time.Second}
 	group, ctx := guard.With(ctx)
@@ -121,7 +113,8 @@ func (j *joined) serve(ctx context.Context, dataDir string) error {
 
 // readJoined asks the monopod join that runs on a data folder.
 func readJoined(ctx context.Context, server *local.Server) (r joinedReport, err error) {
-	return r, server.JSON(ctx, joinedPath, &r)
+	err = server.JSON(ctx, joinedPath, &r)
+	return r, err
 }
 
 // print prints the report on one screen.

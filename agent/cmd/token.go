@@ -3,9 +3,7 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -175,15 +173,10 @@ func clusterAuthority(ctx context.Context, server *local.Server) (authority []by
 		return nil, "", err
 	}
 	authority = []byte(published.Data["ca.crt"])
-	block, _ := pem.Decode(authority)
-	if block == nil {
-		return nil, "", errors.New("the ConfigMap kube-system/kube-root-ca.crt contains no certificate")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
+	if hash, err = auth.CAHashPEM(authority); err != nil {
 		return nil, "", fmt.Errorf("the ConfigMap kube-system/kube-root-ca.crt: %w", err)
 	}
-	return authority, auth.CAHash(cert), nil
+	return authority, hash, nil
 }
 
 // secret returns the Secret of a token, as kubeadm creates it.

@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	rest "k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/auth"
@@ -82,7 +83,7 @@ func (d Deps) Join(ctx context.Context, r Request) (*Identity, error) {
 	}
 	i = &Identity{folder: f, ca: ca, servers: []string{r.Server}, changed: make(chan struct{})}
 	to := &client.Remote{URL: r.Server, New: d.New, MaxObject: maxResponse, MaxList: maxResponse,
-		HTTP: &http.Client{Transport: bearer{r.Token, transport(trusting(ca))}}}
+		HTTP: &http.Client{Transport: rest.NewBearerAuthRoundTripper(r.Token, transport(trusting(ca)))}}
 	cert, err := d.firstCertificate(ctx, to, i.folder, r.Node)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Server, err)
@@ -108,7 +109,7 @@ func (r Request) check(i *Identity) error {
 	if was := strings.TrimSpace(string(name)); was != r.Node {
 		return fmt.Errorf("this machine has joined as node %q, not %q%s", was, r.Node, advice)
 	}
-	hash, err := hashOf(i.ca)
+	hash, err := auth.CAHashPEM(i.ca)
 	if err == nil && r.CAHash != "" && r.CAHash != hash {
 		return errors.New("this machine is a node of another cluster: --ca-hash differs" + advice)
 	}
@@ -192,19 +193,6 @@ func withPort(u *url.URL) string {
 		return net.JoinHostPort(u.Hostname(), "443")
 	}
 	return u.Host
-}
-
-// bearer sends requests with a token.
-type bearer struct {
-	token string
-	to    http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	return b.to.RoundTrip(r)
 }
 
 // firstCertificate is certificate. It tries again while another machine may be joining under the same name: either that

@@ -3,8 +3,6 @@ package join
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -169,17 +167,4 @@ func (i *Identity) setCertificate(cert []byte, now time.Time) error {
 	i.cert, i.issued = next, now
 	i.mu.Unlock()
 	return os.Remove(i.folder.path(nextKeyFile))
-}
-
-// hashOf returns the hash of an authority in PEM, as in --ca-hash.
-func hashOf(ca []byte) (string, error) {
-	block, _ := pem.Decode(ca)
-	if block == nil {
-		return "", errors.New("no certificate found")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return "", err
-	}
-	return auth.CAHash(cert), nil
 }

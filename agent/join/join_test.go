@@ -45,7 +45,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash, err := hashOf(ca.PEM)
+	hash, err := auth.CAHashPEM(ca.PEM)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,12 +99,6 @@ func isComplete(dir string) bool {
 	return err == nil
 }
 
-// named returns the selector with which an object is followed by its name.
-func named(ref client.Ref) client.Selector {
-	return client.Selector{Resource: ref.Resource, Namespace: ref.Namespace,
-		Fields: fields.OneTermEqualSelector("metadata.name", ref.Name)}
-}
-
 // ofAll returns the list of a whole resource from which a list of one namespace can be read instead.
 func (c *cache) ofAll(sel client.Selector) (dir string, ok bool) {
 	dir = filepath.Join(c.resource(sel.Resource), allDir)
@@ -260,7 +254,7 @@ func (c *cache) object(ref client.Ref) client.Object {
 
 // isMissing reports whether the object is followed by its name and does not exist.
 func (c *cache) isMissing(ref client.Ref) bool {
-	dir := c.folder(named(ref))
+	dir := c.folder(ref.Selector())
 	_, err := os.Stat(filepath.Join(dir, objectFile(ref.Namespace, ref.Name)))
 	return isComplete(dir) && errors.Is(err, fs.ErrNotExist)
 }

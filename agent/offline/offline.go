@@ -277,10 +277,7 @@ func (c *Client) Retain(resource schema.GroupVersionResource, wanted []client.Se
 
 // wholeCluster reports whether a list is too large, and changes too often, to be in the cache: the pods of other nodes.
 func wholeCluster(sel client.Selector) bool {
-	if sel.Resource != client.Pods {
-		return false
-	}
-	return !isOwnPods(sel)
+	return sel.Resource == client.Pods && !isOwnPods(sel)
 }
 
 // isOwnPods reports whether a selector is that of the pods of this node.

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -119,7 +118,7 @@ func (m *mounted) run(ctx context.Context) {
 				var all []client.Selector
 				for ref := range wanted {
 					if ref.Resource == gvr {
-						all = append(all, named(ref))
+						all = append(all, ref.Selector())
 					}
 				}
 				c.Retain(gvr, all)
@@ -131,7 +130,7 @@ func (m *mounted) run(ctx context.Context) {
 			}
 			of, stop := context.WithCancel(ctx)
 			active[ref] = follower{stop: stop, ended: guard.Spawn(func() error {
-				m.source.Follow(of, named(ref), m.source.usedNamed(ref))
+				m.source.Follow(of, ref.Selector(), m.source.usedNamed(ref))
 				return nil
 			})}
 		}
@@ -141,11 +140,6 @@ func (m *mounted) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func named(ref client.Ref) client.Selector {
-	return client.Selector{Resource: ref.Resource, Namespace: ref.Namespace,
-		Fields: fields.OneTermEqualSelector("metadata.name", ref.Name)}
 }
 
 // wanted returns the objects to follow, whether all pods are known, and a channel that says when that may have changed.

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
+	"errors"
 	"time"
 )
 
@@ -27,4 +29,17 @@ func CertificateOf(name string, c *x509.Certificate) Certificate {
 func CAHash(cert *x509.Certificate) string {
 	hash := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(hash[:])
+}
+
+// CAHashPEM is CAHash of the first certificate in PEM.
+func CAHashPEM(data []byte) (string, error) {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return "", errors.New("no certificate found")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	return CAHash(cert), nil
 }

@@ -23,6 +23,8 @@ type Server struct {
 	Dir string
 	Cmd *exec.Cmd
 	Log *bytes.Buffer // the output of all its runs; read it only while it does not run
+	// Netns is the name of the network namespace of the process; empty: that of the test.
+	Netns string
 
 	done chan struct{}
 }
@@ -63,7 +65,13 @@ func (s *Server) Start() {
 		Env:         append(os.Environ(), "GORACE=atexit_sleep_ms=0", "MONOPOD_BIN_DIR="+binDir(s.Cmd.Path)),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
 	s.done = make(chan struct{})
-	if err := s.Cmd.Start(); err != nil {
+	program, args := s.Cmd.Path, s.Cmd.Args
+	if s.Netns != "" {
+		s.Cmd.Path, s.Cmd.Args = nsenter, Inside(s.Netns, append([]string{program}, args[1:]...)...).Args
+	}
+	err := s.Cmd.Start()
+	s.Cmd.Path, s.Cmd.Args = program, args // for the next start
+	if err != nil {
 		fmt.Fprintln(s.Log, err)
 		close(s.done)
 		return
@@ -72,6 +80,13 @@ func (s *Server) Start() {
 		_ = cmd.Wait()
 		close(done)
 	}(s.Cmd, s.done)
+}
+
+const nsenter = "/usr/bin/nsenter" // of util-linux, which Debian always has
+
+// Inside returns a command that runs in a network namespace.
+func Inside(netns string, command ...string) *exec.Cmd {
+	return exec.Command(nsenter, append([]string{"--net=/run/netns/" + netns}, command...)...)
 }
 
 // binDir returns the folder into which a program unpacks its runtime, once for all tests.
@@ -113,6 +128,9 @@ func (s *Server) CleanUp(containers bool) {
 	s.End(syscall.SIGTERM)
 	if containers {
 		cmd := exec.Command(s.Cmd.Path, "reset", "--data-dir", s.Dir)
+		if s.Netns != "" {
+			cmd = Inside(s.Netns, cmd.Args...)
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "monopod reset: %v: %s\n", err, out)
 		}

@@ -7,14 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +25,6 @@ import (
 type site struct {
 	*server
 	name, address string
-	netns         string
-	line          []string // how monopod is started
 }
 
 // sites returns machines whose addresses are 198.18.0.1, 198.18.0.2 and so on.
@@ -53,15 +49,16 @@ func sites(t *testing.T, names ...string) []*site {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{name: name, netns: id + name, address: fmt.Sprintf("198.18.0.%d", i+1),
+		s := &site{name: name, address: fmt.Sprintf("198.18.0.%d", i+1),
 			server: &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir)}}
-		ip("netns", "add", s.netns)
-		t.Cleanup(func() { remove(s.netns) })
+		s.Netns = id + name
+		ip("netns", "add", s.Netns)
+		t.Cleanup(func() { remove(s.Netns) })
 		port := fmt.Sprintf("port%d", i)
-		ip("-n", id, "link", "add", port, "up", "master", "switch", "type", "veth", "peer", "name", "eth0", "netns", s.netns)
-		ip("-n", s.netns, "link", "set", "lo", "up")
-		ip("-n", s.netns, "addr", "add", s.address+"/24", "dev", "eth0")
-		ip("-n", s.netns, "link", "set", "eth0", "up")
+		ip("-n", id, "link", "add", port, "up", "master", "switch", "type", "veth", "peer", "name", "eth0", "netns", s.Netns)
+		ip("-n", s.Netns, "link", "set", "lo", "up")
+		ip("-n", s.Netns, "addr", "add", s.address+"/24", "dev", "eth0")
+		ip("-n", s.Netns, "link", "set", "eth0", "up")
 		t.Cleanup(func() {
 			s.CleanUp(true)
 			if t.Failed() {
@@ -75,61 +72,29 @@ func sites(t *testing.T, names ...string) []*site {
 	return out
 }
 
-// inside runs f with the network of the site; processes that f starts have it, too.
-func (s *site) inside(t *testing.T, f func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	here, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer here.Close()
-	there, err := os.Open("/run/netns/" + s.netns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer there.Close()
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	f()
-	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // run starts monopod with a command and its flags; without any, as the last time.
-func (s *site) run(t *testing.T, command ...string) {
-	t.Helper()
+func (s *site) run(command ...string) {
 	if len(command) > 0 {
-		s.line = slices.Concat(command, []string{"--data-dir", s.Dir, "--node-name", s.name,
+		s.Cmd.Args = slices.Concat([]string{"monopod"}, command, []string{"--data-dir", s.Dir, "--node-name", s.name,
 			"--eviction-hard", "memory.available<1Mi", "--image-gc-high-threshold", "100"})
 	}
-	s.Cmd.Args = append([]string{"monopod"}, s.line...)
-	s.inside(t, s.Start)
+	s.Start()
+}
+
+// line returns the first line of the output of a command on the site.
+func (s *site) line(command ...string) string {
+	out, _ := harness.Inside(s.Netns, command...).CombinedOutput()
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line
 }
 
 // get returns the first line of the answer to a request from the site.
-func (s *site) get(t *testing.T, url string) (line string) {
-	t.Helper()
-	s.inside(t, func() {
-		out, _ := exec.Command("curl", "-sS", "-m", "3", url).CombinedOutput()
-		line, _, _ = strings.Cut(string(out), "\n")
-	})
-	return line
-}
+func (s *site) get(url string) string { return s.line("curl", "-sS", "-m", "3", url) }
 
 // exec runs a command in a pod, and returns the first line of its output.
-func (s *site) exec(t *testing.T, pod string, command ...string) (line string) {
-	t.Helper()
-	kubectl := exec.Command("kubectl", append([]string{"--kubeconfig", filepath.Join(s.Dir, "admin.kubeconfig"), "exec", pod,
-		"--"}, command...)...)
-	s.inside(t, func() {
-		out, _ := kubectl.CombinedOutput()
-		line, _, _ = strings.Cut(string(out), "\n")
-	})
-	return line
+func (s *site) exec(pod string, command ...string) string {
+	return s.line(append([]string{"kubectl", "--kubeconfig", filepath.Join(s.Dir, "admin.kubeconfig"), "exec", pod, "--"},
+		command...)...)
 }
 
 // eventually waits until ok returns true.
@@ -146,7 +111,7 @@ func TestNodes(t *testing.T) {
 	t.Parallel()
 	all := sites(t, "a", "b", "c")
 	a, b := all[0], all[1]
-	a.run(t, "serve", "--listen", a.address+":6443")
+	a.run("serve", "--listen", a.address+":6443")
 	if err := a.Ready(); err != nil {
 		t.Fatalf("%v\n%s", err, a.Log)
 	}
@@ -155,7 +120,7 @@ func TestNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all[1:] {
-		s.run(t, strings.Fields(strings.TrimPrefix(string(token), "monopod "))...)
+		s.run(strings.Fields(strings.TrimPrefix(string(token), "monopod "))...)
 	}
 	for _, s := range all {
 		eventually(t, "node "+s.name+" is ready", func() bool { return a.ready(s.name) })
@@ -181,22 +146,22 @@ func TestNodes(t *testing.T) {
 			// Each pod reaches the others, with its own address: the log of the target names it.
 			source, target := pods[from.name], pods[to.name]
 			url := "http://" + target.Status.PodIP + ":8080/from-" + source.Name
-			if got := a.exec(t, source.Name, "/web", "get", url); got != "Hello from "+target.Name+"!" {
+			if got := a.exec(source.Name, "/web", "get", url); got != "Hello from "+target.Name+"!" {
 				t.Errorf("from %s to %s: %s", from.name, to.name, got)
 			}
 			eventually(t, "the source in the log of "+to.name, func() bool {
 				_, log := a.Get(podPath + "/" + target.Name + "/log")
 				return strings.Contains(log, "GET /from-"+source.Name+" from "+source.Status.PodIP+":")
 			})
-			if got := from.get(t, "http://"+to.address+":30080/"); !strings.HasPrefix(got, "Hello from web-") {
+			if got := from.get("http://" + to.address + ":30080/"); !strings.HasPrefix(got, "Hello from web-") {
 				t.Errorf("the NodePort of %s from %s: %s", to.name, from.name, got)
 			}
 		}
-		if got := a.exec(t, pods[from.name].Name, "/web", "get",
+		if got := a.exec(pods[from.name].Name, "/web", "get",
 			"http://web.default.svc.cluster.local/"); !strings.HasPrefix(got, "Hello from web-") {
 			t.Errorf("the Service's name from %s: %s", from.name, got)
 		}
-		if got := a.exec(t, pods[from.name].Name, "/web", "api", "/version"); got != "{" {
+		if got := a.exec(pods[from.name].Name, "/web", "api", "/version"); got != "{" {
 			t.Errorf("the API from %s: %s", from.name, got)
 		}
 	}
@@ -205,13 +170,13 @@ func TestNodes(t *testing.T) {
 	before := pods["b"].Status.ContainerStatuses[0].ContainerID
 	a.End(syscall.SIGKILL)
 	b.End(syscall.SIGKILL)
-	b.run(t, "join")
+	b.run("join")
 	for range 5 {
-		if got := b.get(t, "http://"+pods["b"].Status.PodIP+":8080/"); got != "Hello from "+pods["b"].Name+"!" {
+		if got := b.get("http://" + pods["b"].Status.PodIP + ":8080/"); got != "Hello from "+pods["b"].Name+"!" {
 			t.Errorf("without the server: %s", got)
 		}
 	}
-	a.run(t)
+	a.run()
 	if err := a.Ready(); err != nil {
 		t.Fatalf("%v\n%s", err, a.Log)
 	}
@@ -223,17 +188,15 @@ func TestNodes(t *testing.T) {
 	// A node leaves: no route to it is left.
 	c := all[2]
 	c.End(syscall.SIGTERM)
-	c.inside(t, func() {
-		if out, err := exec.Command(c.Cmd.Path, "leave", "--data-dir", c.Dir).CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("leave: %v: %s", err, out)
-		}
-	})
+	out, err := harness.Inside(c.Netns, c.Cmd.Path, "leave", "--data-dir", c.Dir).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("leave: %v: %s", err, out)
+	}
 	if code, text := a.Get("/api/v1/nodes/c"); code != http.StatusNotFound {
 		t.Errorf("the Node of c: %d %s", code, text)
 	}
 	eventually(t, "the route to c is gone", func() bool {
-		var out []byte
-		b.inside(t, func() { out, err = exec.Command("ip", "route").CombinedOutput() })
+		out, err := harness.Inside(b.Netns, "ip", "route").CombinedOutput()
 		return err == nil && !strings.Contains(string(out), c.address)
 	})
 }

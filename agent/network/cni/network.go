@@ -214,7 +214,7 @@ func (n Network) setAddresses(link netlink.Link) error {
 
 // address returns an address of a link that is used at once, without duplicate address detection for IPv6.
 func address(ip netip.Prefix) *netlink.Addr {
-	a := &netlink.Addr{IPNet: ipNet(ip)}
+	a := &netlink.Addr{IPNet: ipam.IPNet(ip)}
 	if ip.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
@@ -226,10 +226,6 @@ func address(ip netip.Prefix) *netlink.Addr {
 func hardwareAddr(ips []netip.Addr) net.HardwareAddr {
 	b := ips[0].AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // setting is a file below /proc/sys and its value.

@@ -182,7 +182,7 @@ func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
 	index := link.Attrs().Index
 	for _, gateway := range n.Gateways() {
 		direct := &netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK,
-			Dst: ipNet(netip.PrefixFrom(gateway, gateway.BitLen()))}
+			Dst: ipam.IPNet(netip.PrefixFrom(gateway, gateway.BitLen()))}
 		others := &netlink.Route{LinkIndex: index, Gw: gateway.AsSlice()}
 		if err := errors.Join(netlink.RouteAdd(direct), netlink.RouteAdd(others)); err != nil {
 			return fmt.Errorf("add routes through %s: %w", gateway, err)
@@ -214,8 +214,8 @@ func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Re
 	}
 	for i, subnet := range n.Subnets {
 		gw := ipam.Gateway(subnet).AsSlice()
-		address := ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))
-		defaultRoute := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
+		address := ipam.IPNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))
+		defaultRoute := ipam.IPNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
 		out.IPs = append(out.IPs, &current.IPConfig{Interface: new(2), Gateway: gw, Address: *address})
 		out.Routes = append(out.Routes, &types.Route{Dst: *defaultRoute, GW: gw})
 	}

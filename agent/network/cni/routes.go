@@ -99,7 +99,7 @@ func (n Network) routeServices(bridge netlink.Link) error {
 			continue
 		}
 		route := &netlink.Route{
-			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: ipam.Gateway(n.Subnets[i]).AsSlice(),
+			LinkIndex: bridge.Attrs().Index, Dst: ipam.IPNet(services.Masked()), Src: ipam.Gateway(n.Subnets[i]).AsSlice(),
 			Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
 		}
 		errs = append(errs, netlink.RouteReplace(route))
@@ -138,7 +138,7 @@ func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 			continue
 		}
 		rule := netlink.NewRule()
-		rule.Dst, rule.Table, rule.Priority, rule.Family = ipNet(to), n.routingTable(), rulePriority, netlink.FAMILY_V4
+		rule.Dst, rule.Table, rule.Priority, rule.Family = ipam.IPNet(to), n.routingTable(), rulePriority, netlink.FAMILY_V4
 		if to.Addr().Is6() {
 			rule.Family = netlink.FAMILY_V6
 		}

@@ -226,7 +226,7 @@ func TestForeignRoutesAreKept(t *testing.T) {
 	onHost(t, func() {
 		link := uplink(t)
 		vpn := netip.MustParsePrefix("10.96.4.0/24")
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(vpn)}); err != nil {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipam.IPNet(vpn)}); err != nil {
 			t.Error(err)
 		}
 		n := prepare(t, ranges...)

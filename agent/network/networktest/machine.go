@@ -261,11 +261,14 @@ func (m *Machine) attach(p *Node, link, bridge, gw, gw6 string, bits, bits6 int)
 }
 
 // Inside calls f in the node's network namespace.
-func (n *Node) Inside(f func() error) error {
+func (n *Node) Inside(f func() error) error { return Inside(n.ns, f) }
+
+// Inside calls f on a thread in a network namespace.
+func Inside(ns netns.NsHandle, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // without UnlockOSThread, the thread exits with the goroutine
-		err := netns.Set(n.ns)
+		err := netns.Set(ns)
 		if err == nil {
 			err = f()
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -113,7 +112,7 @@ func (k *Kernel) route(r Route) (*netlink.Route, error) {
 		return nil, fmt.Errorf("add the route to %s: this node has no addresses of the IP family", r.To)
 	}
 	out := &netlink.Route{
-		Dst: ipNet(r.To), Src: k.Network.Gateways()[i].AsSlice(), Protocol: cni.RouteProtocol,
+		Dst: ipam.IPNet(r.To), Src: k.Network.Gateways()[i].AsSlice(), Protocol: cni.RouteProtocol,
 	}
 	if r.Via.IsValid() {
 		out.Gw = r.Via.AsSlice()
@@ -134,10 +133,6 @@ func (k *Kernel) route(r Route) (*netlink.Route, error) {
 	}
 	out.LinkIndex = link.Attrs().Index
 	return out, nil
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // ignore returns err unless it is one of these.

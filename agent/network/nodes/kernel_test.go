@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni"
+	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/networktest"
 )
@@ -40,16 +40,7 @@ type computer struct {
 // in calls f on a thread in a network namespace.
 func in(t *testing.T, ns netns.NsHandle, f func() error) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // without UnlockOSThread, the thread exits with the goroutine
-		err := netns.Set(ns)
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	if err := networktest.Inside(ns, f); err != nil {
 		t.Error(err)
 	}
 }
@@ -78,7 +69,7 @@ func linkUp(name string, addresses ...netip.Prefix) error {
 		return err
 	}
 	for _, p := range addresses {
-		a := &netlink.Addr{IPNet: ipNet(p)}
+		a := &netlink.Addr{IPNet: ipam.IPNet(p)}
 		if p.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD
 		}
@@ -176,7 +167,7 @@ func (c *computer) setUp(i int) error {
 		for _, gw := range n.Gateways() {
 			index := link.Attrs().Index
 			err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK,
-				Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen()))}),
+				Dst: ipam.IPNet(netip.PrefixFrom(gw, gw.BitLen()))}),
 				netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: gw.AsSlice()}))
 		}
 		return err
@@ -443,7 +434,7 @@ func TestMasqueradingFollowsNodes(t *testing.T) {
 		expectReachable(t, all)
 		ways(t, all[:1], Auto, false)
 		in(t, all[0].ns, func() error { // by hand, as an administrator may do it
-			return netlink.RouteAdd(&netlink.Route{Dst: ipNet(all[1].facts.ranges[0]), Gw: all[1].facts.ips[0].AsSlice()})
+			return netlink.RouteAdd(&netlink.Route{Dst: ipam.IPNet(all[1].facts.ranges[0]), Gw: all[1].facts.ips[0].AsSlice()})
 		})
 		if got := ask(t, all[0].pod, all[1].podIPs[0]); got != all[0].facts.ips[0].String() {
 			t.Errorf("a server outside of the cluster sees %q, want the address of the node", got)

@@ -111,7 +111,7 @@ func peerChanges(have []wgtypes.Peer, want []Peer, written map[string]netip.Addr
 		if i < 0 || !sameRanges(have[i].AllowedIPs, p.Ranges) {
 			cfg.ReplaceAllowedIPs = true
 			for _, r := range p.Ranges {
-				cfg.AllowedIPs = append(cfg.AllowedIPs, *ipNet(r))
+				cfg.AllowedIPs = append(cfg.AllowedIPs, *ipam.IPNet(r))
 			}
 		}
 		if i < 0 || have[i].PersistentKeepaliveInterval != keepalive {

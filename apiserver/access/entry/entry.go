@@ -6,10 +6,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,10 +19,8 @@ import (
 
 	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 )
-
-// maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
-const maxSocketPath = 107
 
 // Config configures an Entry. Dir, Listen and Node are required.
 type Config struct {
@@ -73,7 +69,7 @@ func Open(cfg Config) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	socket, err := listenUnix(filepath.Join(cfg.Dir, "monopod.sock"))
+	socket, err := local.Listen(cfg.Dir)
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
@@ -182,28 +178,6 @@ func (a *Entry) Reachable() string {
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(strings.ReplaceAll(host, "%", "%25"), port) // a URL escapes the zone of an address
-}
-
-// listenUnix opens the socket at path for its owner only. It replaces the socket of a process that died. The caller
-// holds the lock of the data folder.
-func listenUnix(path string) (net.Listener, error) {
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf(
-			"%s: the path of a socket can have at most %d bytes, this one has %d: choose a shorter --data-dir", path,
-			maxSocketPath, len(path))
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
 }
 
 // Listens returns Address without a zone.

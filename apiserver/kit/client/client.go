@@ -35,6 +35,12 @@ type Ref struct {
 	Subresource string // "", "status", "scale", "binding"
 }
 
+// Selector selects only this object.
+func (r Ref) Selector() Selector {
+	return Selector{Resource: r.Resource, Namespace: r.Namespace,
+		Fields: fields.OneTermEqualSelector("metadata.name", r.Name)}
+}
+
 // Selector selects the objects of a List or Watch. Nil Labels or Fields select everything.
 type Selector struct {
 	Resource  schema.GroupVersionResource

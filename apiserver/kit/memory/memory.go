@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,9 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Share is the divisor of Limit that gives Go's soft memory limit: containerd, its shims and the pods of a small machine
+// share is the divisor of Limit that gives Go's soft memory limit: containerd, its shims and the pods of a small machine
 // need the rest.
-const Share = 3
+const share = 3
+
+// SetSoftLimit sets Go's soft memory limit, unless the environment does (GOMEMLIMIT).
+func SetSoftLimit() {
+	if limit := Limit() / share; limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(limit))
+	}
+}
 
 // Limit returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
 func Limit() uint64 {

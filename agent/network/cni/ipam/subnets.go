@@ -224,6 +224,11 @@ func Taken(except ...string) ([]netip.Prefix, error) {
 	return taken, nil
 }
 
+// IPNet returns a Prefix as netlink needs it.
+func IPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
 // PrefixOf returns a network as a Prefix, which is invalid for nil.
 func PrefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
