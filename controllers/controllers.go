@@ -300,8 +300,8 @@ func autoscalerSettings(c *Config) []Setting {
 func nodeSettings(c *Config) []Setting {
 	e := &c.NodeEviction
 	return []Setting{
-		duration(&c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second,
-			"Time without a heartbeat after which a node is marked unhealthy."),
+		longer(10*time.Second, &c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second,
+			"Time without a heartbeat after which a node is marked unhealthy. Nodes send one every 10 s."),
 		share(&e.Eviction, "node-eviction-rate", 0.1,
 			"Number of nodes per second whose pods are evicted, in a zone in which nodes fail. 0: never."),
 		share(&e.Secondary, "secondary-node-eviction-rate", 0.01,

@@ -35,8 +35,8 @@ func TestFlagsAreChecked(t *testing.T) {
 	for arg, want := range map[string]string{
 		"":                                "",
 		"--concurrent-gc-syncs=0":         "--concurrent-gc-syncs must be at least 1, got 0",
-		"--event-ttl=0s":                  "--event-ttl must be positive, got 0s",
-		"--node-monitor-grace-period=-1s": "--node-monitor-grace-period must be positive, got -1s",
+		"--event-ttl=0s":                  "--event-ttl must be longer than 0s, got 0s",
+		"--node-monitor-grace-period=10s": "--node-monitor-grace-period must be longer than 10s, got 10s",
 	} {
 		cfg := Default()
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -51,13 +51,18 @@ func numberUpTo(max int, at *int, flag string, value, min int, usage string) Set
 
 // duration returns a setting that must be positive.
 func duration(at *metav1.Duration, flag string, value time.Duration, usage string) Setting {
+	return longer(0, at, flag, value, usage)
+}
+
+// longer returns a setting that must be longer than min.
+func longer(min time.Duration, at *metav1.Duration, flag string, value time.Duration, usage string) Setting {
 	return Setting{
 		Flag:  flag,
 		reset: func() { at.Duration = value },
 		add:   func(f *pflag.FlagSet) { f.DurationVar(&at.Duration, flag, at.Duration, usage) },
 		check: func() error {
-			if at.Duration <= 0 {
-				return fmt.Errorf("--%s must be positive, got %s", flag, at.Duration)
+			if at.Duration <= min {
+				return fmt.Errorf("--%s must be longer than %s, got %s", flag, min, at.Duration)
 			}
 			return nil
 		},
