@@ -12,6 +12,7 @@ import (
 
 	"monopod/agent/host"
 	"monopod/agent/host/checkpoint"
+	"monopod/agent/images/admin"
 	"monopod/agent/images/gc"
 	"monopod/agent/images/pull"
 	"monopod/agent/logs"
@@ -276,7 +277,7 @@ func (a *Agent) assemblePods() error {
 	}
 	a.server = server.New(server.Config{
 		Node: a, Stats: a.upkeep.stats.Handler(), Metrics: d.Gather, Probes: probed,
-		Configz: cfg.Configz, LogDir: a.logs.Root(), Debugging: !cfg.NoDebugging,
+		Images: admin.Handler(a.ImageAdmin), Configz: cfg.Configz, LogDir: a.logs.Root(), Debugging: !cfg.NoDebugging,
 	})
 	return nil
 }

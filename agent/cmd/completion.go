@@ -71,13 +71,13 @@ func completeObjects(place *local.Place, namespace *string, pods bool) completio
 	}
 }
 
-// completeImages completes names of images.
-func completeImages(place *local.Place) completionFunc {
+// completeImages completes names of the node's images.
+func completeImages(c *imagesOptions) completionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (all []string, _ cobra.ShellCompDirective) {
-		a := newCompleter(cmd, place, nil)
+		a := newCompleter(cmd, &c.Place, nil)
 		defer a.end()
 		var list images.List
-		a.read(images.Path, &list)
+		a.read(c.path(), &list)
 		given := map[string]bool{}
 		for _, name := range args {
 			given[name] = true

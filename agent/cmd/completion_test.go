@@ -84,7 +84,7 @@ func TestImages(t *testing.T) {
 		map[string]string{"/monopod/images": `{"images": [{"names": ["a:1", "a:2"]}, {"names": ["b:1"]}, {"names": []}]}`})
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
-	if got, _ := completeImages(place)(cmd, []string{"a:2"}, ""); strings.Join(got, " ") != "a:1 b:1" {
+	if got, _ := completeImages(&imagesOptions{Place: *place})(cmd, []string{"a:2"}, ""); strings.Join(got, " ") != "a:1 b:1" {
 		t.Errorf("completions: %v, want a:1 and b:1", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"monopod/agent/cmd/commandline"
 	"monopod/apiserver/kit/guard"
@@ -24,9 +25,35 @@ import (
 
 type imagesOptions struct {
 	local.Place
+	node   string
 	output commandline.Output
 	force  bool
 	file   string
+}
+
+// flags adds the flags of every command.
+func (c *imagesOptions) flags(f *pflag.FlagSet) {
+	c.Place.Flags(f)
+	f.StringVar(&c.node, "node", "", "Name of the node (default the server's own node).")
+}
+
+// nodeImages sends requests about the images of one node.
+type nodeImages struct {
+	*local.Server
+	path string
+}
+
+func (c *imagesOptions) open() (nodeImages, error) {
+	server, err := c.Open()
+	return nodeImages{server, c.path()}, err
+}
+
+// path returns the API server's path of the node's images.
+func (c *imagesOptions) path() string {
+	if c.node == "" {
+		return images.Path
+	}
+	return "/api/v1/nodes/" + url.PathEscape(c.node) + "/proxy" + images.Path
 }
 
 // imagesCommand is `monopod images`, which shows and changes the images of a running node. dataDir is the default
@@ -35,10 +62,10 @@ func imagesCommand(dataDir string) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "images",
 		GroupID: Look,
-		Short:   "Show, import, remove, save and pull the images of the server's own node",
-		Long: "images asks a running server, with the rights of an admin, to show or change the images of its own node. It\n" +
-			"works with any container runtime, and from other machines with --kubeconfig. The images of a machine that has\n" +
-			"joined are listed in the status of its Node.",
+		Short:   "Show, import, remove, save and pull the images of a node",
+		Long: "images asks a running server, with the rights of an admin, to show or change the images of its own node or,\n" +
+			"with --node, of one that has joined. It works with any container runtime, and from other machines with\n" +
+			"--kubeconfig.",
 		Example: "  monopod images ls\n  monopod images import app.tar\n  docker save app:1 | monopod images import -",
 		Args:    cobra.NoArgs,
 	}
@@ -47,9 +74,9 @@ func imagesCommand(dataDir string) *cobra.Command {
 	} {
 		c := &imagesOptions{Place: local.Place{DataDir: dataDir}}
 		sub := make(c)
-		c.Flags(sub.Flags())
+		c.flags(sub.Flags())
 		if sub.Name() == "rm" || sub.Name() == "save" {
-			sub.ValidArgsFunction = completeImages(&c.Place)
+			sub.ValidArgsFunction = completeImages(c)
 		}
 		root.AddCommand(sub)
 	}
@@ -63,12 +90,12 @@ func imagesList(c *imagesOptions) *cobra.Command {
 			if err := c.output.Check(); err != nil {
 				return err
 			}
-			server, err := c.Open()
+			server, err := c.open()
 			if err != nil {
 				return err
 			}
 			var list images.List
-			if err := server.JSON(cmd.Context(), images.Path, &list); err != nil {
+			if err := server.JSON(cmd.Context(), server.path, &list); err != nil {
 				return err
 			}
 			if c.output.JSON() {
@@ -119,7 +146,7 @@ func imagesImport(c *imagesOptions) *cobra.Command {
 			"garbage collection removes them. Containers that wait for one of them start at once.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			server, err := c.Open()
+			server, err := c.open()
 			if err != nil {
 				return err
 			}
@@ -142,7 +169,7 @@ func imagesImport(c *imagesOptions) *cobra.Command {
 }
 
 // importArchive imports an archive, shows its progress, and returns the names of its images.
-func importArchive(cmd *cobra.Command, server *local.Server, file string) ([]string, error) {
+func importArchive(cmd *cobra.Command, server nodeImages, file string) ([]string, error) {
 	from, size := cmd.InOrStdin(), int64(-1)
 	if file != "-" {
 		f, err := os.Open(file)
@@ -162,7 +189,7 @@ func importArchive(cmd *cobra.Command, server *local.Server, file string) ([]str
 	}
 	progress := commandline.NewProgress(cmd.ErrOrStderr(), "importing "+filepath.Base(file), size, words.Bytes)
 	defer progress.End()
-	resp, err := server.Send(cmd.Context(), http.MethodPost, images.Path, io.TeeReader(from, progress), size)
+	resp, err := server.Send(cmd.Context(), http.MethodPost, server.path, io.TeeReader(from, progress), size)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +207,7 @@ func imagesRemove(c *imagesOptions) *cobra.Command {
 		Short: "Remove images from the node; those that pods use only with --force",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			server, err := c.Open()
+			server, err := c.open()
 			if err != nil {
 				return err
 			}
@@ -188,7 +215,7 @@ func imagesRemove(c *imagesOptions) *cobra.Command {
 			if c.force {
 				q.Set("force", "true")
 			}
-			resp, err := server.Do(cmd.Context(), http.MethodDelete, images.Path+"?"+q.Encode(), nil)
+			resp, err := server.Do(cmd.Context(), http.MethodDelete, server.path+"?"+q.Encode(), nil)
 			if err != nil {
 				return err
 			}
@@ -215,11 +242,11 @@ func imagesSave(c *imagesOptions) *cobra.Command {
 			if info, err := os.Stat(c.file); err == nil && info.IsDir() {
 				return fmt.Errorf("%s is a folder: name the archive to write with --file", c.file)
 			}
-			server, err := c.Open()
+			server, err := c.open()
 			if err != nil {
 				return err
 			}
-			resp, err := server.Do(cmd.Context(), http.MethodGet, images.Path+"?"+url.Values{"save": names}.Encode(), nil)
+			resp, err := server.Do(cmd.Context(), http.MethodGet, server.path+"?"+url.Values{"save": names}.Encode(), nil)
 			if err != nil {
 				return err
 			}
@@ -262,7 +289,7 @@ func imagesPull(c *imagesOptions) *cobra.Command {
 	return &cobra.Command{
 		Use: "pull IMAGE...", Short: "Pull images with the credentials of the node", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			server, err := c.Open()
+			server, err := c.open()
 			if err != nil {
 				return err
 			}
@@ -276,7 +303,7 @@ func imagesPull(c *imagesOptions) *cobra.Command {
 	}
 }
 
-func pullOne(cmd *cobra.Command, server *local.Server, name string) error {
+func pullOne(cmd *cobra.Command, server nodeImages, name string) error {
 	progress := commandline.NewProgress(cmd.ErrOrStderr(), "pulling "+name, 0, words.Bytes)
 	defer progress.End()
 	if progress.Shown() {
@@ -290,7 +317,7 @@ func pullOne(cmd *cobra.Command, server *local.Server, name string) error {
 			<-over //nolint:errcheck // a panic, which the guard has reported
 		}()
 	}
-	resp, err := server.Do(cmd.Context(), http.MethodPost, images.Path+"?"+url.Values{"pull": {name}}.Encode(), nil)
+	resp, err := server.Do(cmd.Context(), http.MethodPost, server.path+"?"+url.Values{"pull": {name}}.Encode(), nil)
 	if err != nil {
 		return err
 	}

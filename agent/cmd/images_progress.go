@@ -7,7 +7,6 @@ import (
 
 	"monopod/agent/cmd/commandline"
 	"monopod/apiserver/kit/images"
-	"monopod/apiserver/kit/local"
 	"monopod/apiserver/kit/words"
 )
 
@@ -15,11 +14,11 @@ import (
 const pullPollInterval = 200 * time.Millisecond
 
 // showPullProgress shows the progress of a pull until ctx ends. It ignores errors, because the pull reports its own.
-func showPullProgress(ctx context.Context, server *local.Server, name string, progress *commandline.Progress) {
+func showPullProgress(ctx context.Context, server nodeImages, name string, progress *commandline.Progress) {
 	var s downloadSum
 	for {
 		var now images.Downloads
-		if server.JSON(ctx, images.Path+"?downloads", &now) == nil {
+		if server.JSON(ctx, server.path+"?downloads", &now) == nil {
 			progress.SetTitle(pullTitle(name, now.Pulls))
 			progress.Set(s.add(now.Downloads))
 		}

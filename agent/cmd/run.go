@@ -18,6 +18,7 @@ import (
 
 	"monopod/agent/cmd/commandline"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/images"
 	"monopod/apiserver/kit/local"
 	"monopod/apiserver/kit/words"
 )
@@ -124,7 +125,7 @@ func (c *runOptions) start(cmd *cobra.Command, i *instance, argv []string, signa
 		return err
 	}
 	for _, file := range c.images {
-		if _, err := importArchive(cmd, local.At(i.data()), file); err != nil {
+		if _, err := importArchive(cmd, nodeImages{local.At(i.data()), images.Path}, file); err != nil {
 			return fmt.Errorf("--image %s: %w", file, err)
 		}
 	}

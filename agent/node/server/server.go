@@ -1,5 +1,5 @@
 // Package server serves the kubelet's HTTP API: pods, usage, health, logs, configuration and streams, under upstream's
-// paths. It does not authorize requests: the API server does that, for its proxy and for the node's port.
+// paths, and the images. It does not authorize requests: the API server does that, for its proxy and for the node's port.
 package server
 
 import (
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/images"
 )
 
 // Node is the node that the server represents.
@@ -42,6 +43,8 @@ type Config struct {
 	Stats http.Handler
 	// Metrics are served at /metrics, Probes at /metrics/probes.
 	Metrics, Probes prometheus.Gatherer
+	// Images shows and changes the node's images at images.Path; only with Debugging.
+	Images http.Handler
 	// Configz returns the effective KubeletConfiguration.
 	Configz func() any
 	// LogDir is the folder that is served at /logs/.
@@ -71,6 +74,7 @@ func New(cfg Config) http.Handler {
 		mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 			send(w, map[string]any{"kubeletconfig": s.Configz()}) // upstream's format
 		})
+		mux.Handle(images.Path, s.Images)
 		mux.HandleFunc("GET /logs/", s.logs)
 		mux.HandleFunc("GET /logs", func(w http.ResponseWriter, _ *http.Request) { // below any prefix of the proxy
 			w.Header().Set("Location", "logs/")

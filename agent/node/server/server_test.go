@@ -110,6 +110,7 @@ func newNode(t *testing.T, change func(*server.Config)) (n *node, at, dir string
 	cfg := server.Config{
 		Node: n, Metrics: metrics, Probes: probes, LogDir: filepath.Join(dir, "logs"), Debugging: true,
 		Stats:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "stats at ", r.URL.Path) }),
+		Images:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, " images") }),
 		Configz: func() any { return map[string]int{"maxPods": 110} },
 	}
 	if change != nil {
@@ -158,6 +159,7 @@ func TestPaths(t *testing.T) {
 		"GET /configz":                                 `200 {"kubeletconfig":{"maxPods":110}}`,
 		"GET /debug/pprof/cmdline":                     "200 ",
 		"GET /debug/pprof/goroutine?debug=1":           "200 goroutine profile",
+		"DELETE /monopod/images?name=x":                "200 DELETE images",
 		"GET /checkpoint/default/p/c":                  "404 ",
 		"POST /pods":                                   "405 ",
 		"GET /containerLogs/default/p/c":               "200 all lines of c",
