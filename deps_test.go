@@ -33,8 +33,8 @@ var allRooms = []struct{ room, imports string }{
 	{"apiserver/aggregate", "apiserver/auth apiserver/codec apiserver/connect apiserver/kit apiserver/registry"},
 	{"apiserver/discovery",
 		"apiserver/aggregate apiserver/codec apiserver/kit apiserver/patch apiserver/registry apiserver/request"},
-	{"apiserver/status", "apiserver/auth apiserver/kit"},
 	{"apiserver/why", "apiserver/kit"},
+	{"apiserver/status", "apiserver/auth apiserver/kit apiserver/why"},
 	{"apiserver/admin", "apiserver/access apiserver/auth apiserver/codec apiserver/request apiserver/status"},
 	{"apiserver/virtual",
 		"apiserver/access apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry " +

@@ -174,6 +174,7 @@ func (s *Server) Handler() http.Handler {
 		r.Use(s.guard.Authenticate)
 		r.Group(s.paths)
 		r.With(s.guard.AuditedPath).Get(why.Path, s.explain.Serve)         // authorizes each read
+		r.With(s.guard.AuditedPath).Get(why.HealthPath, s.explain.Health)  // likewise
 		r.With(s.guard.AuditedPath).Get(nodetunnel.Path, s.streams.Tunnel) // authorizes only the agents of nodes
 		r.With(s.guard.AuditedPath).Delete(nodetunnel.Path, s.streams.Leave)
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {

@@ -62,3 +62,33 @@ func TestWhy(t *testing.T) {
 		}
 	}
 }
+
+// The server lists the objects of a kind that are not well, as far as the caller may list the kind.
+func TestHealthOfObjects(t *testing.T) {
+	t.Parallel()
+	a := serveFor(t, decide(func(a auth.Attributes) (bool, string, error) {
+		return a.Path == "" && a.Resource == "pods" && a.Namespace == "default", "", nil
+	}))
+	admin := "Authorization: Bearer " + token
+	_, pod := a.read("POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x"}]}}`, asJSON,
+		admin)
+	uid := at(pod, "metadata.uid")
+	for name, c := range map[string]struct {
+		who, query string
+		code       int
+		at, want   string
+	}{
+		"admin":                {admin, "kind=pods", 200, uid, "not started"},
+		"one namespace":        {admin, "kind=po&namespace=default", 200, uid, "wait"},
+		"another namespace":    {admin, "kind=pods&namespace=kube-system", 200, uid, "<nil>"},
+		"another kind":         {admin, "kind=configmaps", 200, uid, "<nil>"},
+		"no kind":              {admin, "kind=nonsense", 400, "message", "must be a kind"},
+		"jane":                 {janeSays, "kind=pods&namespace=default", 200, uid, "not started"},
+		"jane, all namespaces": {janeSays, "kind=pods", 403, "message", `cannot list resource "pods"`},
+	} {
+		code, out := a.read("GET", "/monopod/health?"+c.query, "", c.who)
+		if got := at(out, c.at); code != c.code || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %d %s %q, want %d %q", name, code, c.at, got, c.code, c.want)
+		}
+	}
+}

@@ -23,7 +23,7 @@ func TestIdlePage(t *testing.T) {
 	p.do(chromedp.Navigate("about:blank"))
 	before := b.idle(t, "closed")
 	p.load(b.address)
-	for _, hash := range []string{"#/pods", "#/deployments.apps/default/web", "#/nodes/-/greenhouse-01"} {
+	for _, hash := range []string{"#/", "#/pods", "#/deployments.apps/default/web", "#/nodes/-/greenhouse-01"} {
 		p.visit(hash)
 		p.sees(`%s === "Live"`, text("#link-text"))
 		with := b.idle(t, hash)

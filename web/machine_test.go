@@ -118,15 +118,20 @@ func TestPageOfMachine(t *testing.T) {
 		name string
 		play func(page, *box)
 	}{
+		{"first steps", page.firstSteps},
 		{"workload", page.workload},
 		{"terminal", page.terminal},
 		{"ports", page.ports},
 		{"why", page.why},
 		{"logs", page.logs},
 		{"debug container", page.debugContainer},
+		{"overview", page.overview},
 		{"node", page.node},
 		{"images", page.images},
 		{"rollout", page.rollout},
+		{"stuck rollout", page.stuck},
+		{"whole files", page.wholeFiles},
+		{"use", page.use},
 		{"drain", page.drain},
 		{"CronJob", page.cronJob},
 		{"certificates", page.certificates},
@@ -388,7 +393,7 @@ func (p page) slowNetwork(b *box) {
 	}
 	p.visit("#/pods")
 	p.limit(&network.Conditions{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 40_000})
-	p.load(b.address)
+	p.load(b.address + "/?again#/pods")
 	p.sees(`document.body.dataset.view === "in" && %s === "Live" && `+rows+` === 3`, text("#link-text"))
 	p.value(`location.hash = document.querySelector("tbody th a").getAttribute("href") || true`)
 	p.sees(`%s?.includes("Pod created")`, text("[data-section=Timeline]"))

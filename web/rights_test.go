@@ -32,8 +32,10 @@ func TestRights(t *testing.T) {
 	p := open(t, a.url)
 
 	p.enter(viewToken)
+	p.sees(`%s?.includes("You do not see everything: ")`, text(".overview"))
+	p.visit("#/pods")
 	p.sees(`%s === "Running"`, cell("web-1", ".c-status"))
-	const kinds = `[...document.querySelectorAll("#nav a")].map((a) => a.textContent).sort().join()`
+	const kinds = `[...document.querySelectorAll("#nav li a")].map((a) => a.textContent).sort().join()`
 	p.sees(kinds + ` === "Events,Pods,ReplicaSets"`)
 	p.sees(`document.querySelector("#create").hidden`)
 	p.visit("#/nodes")
@@ -162,11 +164,12 @@ func TestTenThousandPods(t *testing.T) {
 	}
 	p := open(t, a.url)
 	p.enter(token)
+	p.visit("#/pods")
 	const shown, all = rows + ` > 10`, `document.querySelector(".count")?.innerText === "10000" && ` + rows + ` > 10`
 	p.sees(all)
 
-	for range 3 { // as after a reload, from the start of the navigation
-		p.load(a.url)
+	for n := range 3 { // as after a reload, from the start of the navigation
+		p.load(fmt.Sprintf("%s/?%d#/pods", a.url, n))
 		p.value(`{const look = () => { if (` + shown +
 			`) window.shownAt = performance.now(); else requestAnimationFrame(look); }; look(); true}`)
 		p.sees(`window.shownAt`)

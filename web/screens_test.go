@@ -32,7 +32,9 @@ func screens(b *box) []look {
 
 func common() []look {
 	return []look{
-		{name: "pods", hash: "#/pods", ready: rows + ` >= 2`},
+		{name: "overview", hash: "#/", ready: text("[aria-label='Deployment owned']") + `?.includes("What to do") && ` +
+			`document.querySelector("[data-section=Machines] svg") && ` + text("[data-section=Server]")},
+		{name: "pods", hash: "#/pods", ready: rows + ` >= 2 && document.querySelector("td.c-reason")`},
 		{name: "events", hash: "#/events", ready: rows + ` > 5`},
 		{name: "secrets", hash: "#/secrets", ready: row("door")},
 		{name: "pod", hash: "#/pods/default/sick", ready: text("[data-section=Why]") + `?.includes("exit code 3")`},
@@ -61,9 +63,9 @@ func common() []look {
 			p.press(".body", "Review changes")
 		}},
 		{name: "crash loop", hash: "#/deployments.apps/default/owned",
-			ready: `document.querySelector(".state [data-mood=wait]") && document.querySelector(".why code")`},
+			ready: `document.querySelector(".state [data-mood=bad]") && document.querySelector(".why code")`},
 		{name: "deployments", hash: "#/deployments.apps", ready: row("owned") +
-			`?.querySelector(".c-ready [data-mood=wait]")`},
+			`?.querySelector(".c-ready [data-mood=wait], .c-ready [data-mood=bad]")`},
 		{name: "nobody", hash: "#/pods/default/nobody", ready: text(".empty") + ` === "There is no Pod nobody."`},
 		{name: "deployment", hash: "#/deployments.apps/default/web", ready: text(".state") + `?.includes("ready")`},
 		{name: "revisions", hash: "#/deployments.apps/default/web/revisions", ready: `document.querySelector(".beside")`},

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/prometheus/procfs"
 )
@@ -49,4 +50,28 @@ func bytes(n *uint64) uint64 {
 		return 0
 	}
 	return *n
+}
+
+// Traffic returns the sums of the bytes that the machine's network interfaces have received and sent: of those with a
+// device or, if there are none as in a container, of eth0. Virtual ones carry the same bytes again.
+func Traffic() (received, sent uint64) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, 0
+	}
+	lines, err := proc.NetDev()
+	if err != nil {
+		return 0, 0
+	}
+	devices := false
+	for name, l := range lines {
+		if _, err := os.Stat("/sys/class/net/" + name + "/device"); err == nil {
+			devices = true
+			received, sent = received+l.RxBytes, sent+l.TxBytes
+		}
+	}
+	if eth0, ok := lines["eth0"]; ok && !devices {
+		return eth0.RxBytes, eth0.TxBytes
+	}
+	return received, sent
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver/kit/words"
+	"monopod/apiserver/why"
 )
 
 // Report contains the status, and warnings about what needs attention.
@@ -66,9 +67,9 @@ func Of(f Facts) Report {
 			continue
 		}
 		on[p.Spec.NodeName]++
-		if reason := trouble(&p); reason != "" {
-			bad = append(bad,
-				fmt.Sprintf("Pod %s/%s: %s. Ask: monopod why pod/%s -n %s", p.Namespace, p.Name, reason, p.Name, p.Namespace))
+		if h := why.HealthOf(&p, f.Now); h.State == why.Bad {
+			bad = append(bad, fmt.Sprintf("Pod %s/%s: %s. Ask: monopod why pod/%s -n %s", p.Namespace, p.Name, h.Reason, p.Name,
+				p.Namespace))
 		}
 	}
 	for _, n := range f.Nodes {
@@ -123,22 +124,4 @@ func (r *Report) node(n corev1.Node, pods int) {
 		r.warn("Node %s takes no new pods: kubectl uncordon %[1]s", n.Name)
 	}
 	r.Nodes = append(r.Nodes, out)
-}
-
-// startReasons are the reasons of waiting containers that start normally.
-var startReasons = []string{"", "ContainerCreating", "PodInitializing"}
-
-// trouble returns why a pod does not run, or an empty string if nothing is known to be wrong.
-func trouble(p *corev1.Pod) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return words.Reason(c.Reason, c.Message)
-		}
-	}
-	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if w := c.State.Waiting; w != nil && !slices.Contains(startReasons, w.Reason) {
-			return "container " + c.Name + ", " + w.Reason
-		}
-	}
-	return ""
 }

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access"
@@ -63,6 +64,40 @@ func (s *Explainer) Serve(w http.ResponseWriter, r *http.Request) {
 	s.Out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a))
 }
 
+// Health serves why.HealthPath.
+func (s *Explainer) Health(w http.ResponseWriter, r *http.Request) {
+	unwell, err := s.unwell(r)
+	if err != nil {
+		s.Out.Fail(w, r, err)
+		return
+	}
+	s.Out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(unwell))
+}
+
+func (s *Explainer) unwell(r *http.Request) (map[types.UID]why.Health, error) {
+	res, err := s.resourceNamed(r.URL.Query().Get("kind"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, in, err := s.Gate.Enter(nil, r, client.Ref{})
+	if err != nil {
+		return nil, err
+	}
+	defer in.Leave()
+	list, _, err := userReader{s, auth.UserOf(ctx)}.List(ctx,
+		client.Selector{Resource: res.GVR, Namespace: r.URL.Query().Get("namespace")})
+	if err != nil {
+		return nil, err
+	}
+	unwell, now := map[types.UID]why.Health{}, s.Clock.Now()
+	for _, o := range list {
+		if h := why.HealthOf(o, now); h.State != "" {
+			unwell[o.GetUID()] = h
+		}
+	}
+	return unwell, nil
+}
+
 func (s *Explainer) explain(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	res, err := s.resourceNamed(q.Get("kind"))
@@ -103,7 +138,7 @@ func (s *Explainer) report(r *http.Request) (any, error) {
 	defer in.Leave()
 	reader, now := userReader{s, auth.UserOf(ctx)}, s.Clock.Now()
 	namespace := r.URL.Query().Get("namespace")
-	report := why.Report{Problems: []why.Problem{}}
+	report := why.Report{Problems: []why.Problem{}, Pods: map[corev1.PodPhase]int{}}
 	refs := map[client.Object]client.Ref{}
 	var objects []client.Object
 	read := func(at schema.GroupVersionResource, namespace string, limit int) error {
@@ -117,6 +152,9 @@ func (s *Explainer) report(r *http.Request) (any, error) {
 		}
 		for _, o := range list[:min(len(list), limit)] {
 			objects, refs[o] = append(objects, o), client.Ref{Resource: at, Namespace: o.GetNamespace(), Name: o.GetName()}
+			if pod, ok := o.(*corev1.Pod); ok {
+				report.Pods[pod.Status.Phase]++
+			}
 		}
 		return nil
 	}
@@ -153,8 +191,8 @@ func (s *Explainer) report(r *http.Request) (any, error) {
 			return nil, err
 		}
 		if a := why.Of(f); a.Do != "" {
-			report.Problems = append(report.Problems,
-				why.Problem{Kind: words.Kind(o), Namespace: o.GetNamespace(), Name: o.GetName(), Answer: a})
+			report.Problems = append(report.Problems, why.Problem{Kind: words.Kind(o),
+				Resource: refs[o].Resource.GroupResource().String(), Namespace: o.GetNamespace(), Name: o.GetName(), Answer: a})
 		}
 	}
 	return report, nil

@@ -19,7 +19,6 @@ import (
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/crd"
-	"monopod/apiserver/kit/words"
 	"monopod/apiserver/why/facts"
 )
 
@@ -28,11 +27,14 @@ type Report struct {
 	Problems []Problem `json:"problems"`
 	More     int       `json:"more,omitempty"`   // number of objects that look wrong and are not explained
 	Hidden   []string  `json:"hidden,omitempty"` // Forbidden errors: the report is incomplete
+	// Pods is the number of pods by phase; nil: not known.
+	Pods map[corev1.PodPhase]int `json:"pods,omitempty"`
 }
 
 // Problem explains an object with which something is wrong.
 type Problem struct {
 	Kind      string `json:"kind"`
+	Resource  string `json:"resource"` // with the group, such as deployments.apps
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Answer
@@ -112,7 +114,7 @@ func (w *judge) judge(o client.Object) (at client.Object, severity int) {
 	}
 	switch o := o.(type) {
 	case *corev1.Node:
-		return o, nodeSeverity(o)
+		return o, wrongIf(HealthOf(o, w.now).State == Bad, clusterDown) // it accepts no pods
 	case *corev1.Pod:
 		return w.pod(o)
 	case *appsv1.Deployment:
@@ -132,7 +134,7 @@ func (w *judge) judge(o client.Object) (at client.Object, severity int) {
 		want := o.Status.DesiredNumberScheduled
 		return o, replicas(want, o.Status.NumberReady, o.Status.NumberReady < want)
 	case *batchv1.Job:
-		return o, wrongIf(jobCondition(o, batchv1.JobFailed) != nil && w.newest(o), other)
+		return o, wrongIf(HealthOf(o, w.now).State == Bad && w.newest(o), other)
 	case *batchv1.CronJob:
 		_, at := nextStart(o, w.now)
 		return o, wrongIf(at.IsZero() && !ptr.Deref(o.Spec.Suspend, false), other)
@@ -160,7 +162,7 @@ func (w *judge) judge(o client.Object) (at client.Object, severity int) {
 			return o, stopped // its explanation checks the Service
 		}
 	}
-	return o, wrongIf(slices.ContainsFunc(words.Conditions(o), bad), other)
+	return o, wrongIf(HealthOf(o, w.now).State == Bad, other)
 }
 
 func wrongIf(wrong bool, severity int) int {
@@ -168,17 +170,6 @@ func wrongIf(wrong bool, severity int) int {
 		return severity
 	}
 	return fine
-}
-
-func nodeSeverity(n *corev1.Node) int {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return clusterDown
-		}
-	}
-	return wrongIf(slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}), clusterDown) // the node accepts no pods
 }
 
 func replicas(want, ready int32, wrong bool) int {

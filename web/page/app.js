@@ -115,11 +115,14 @@ async function start() {
 
 // --- addresses ---
 
+/** The word of the page that one lands on. */
+const OVERVIEW = "overview";
+
 /** place is what the address says: { word, namespace, name, part, query }. */
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [word = "", namespace = "", name = "", part = ""] = path.split("/").map(decode);
-  return { path, word: word || "pods", namespace: namespace === "-" ? "" : namespace, name, part, query: new URLSearchParams(query ?? "") };
+  return { path, word: word || OVERVIEW, namespace: namespace === "-" ? "" : namespace, name, part, query: new URLSearchParams(query ?? "") };
 }
 
 function decode(text) {
@@ -136,7 +139,8 @@ async function route() {
   if (!user) return;
   const turn = ++routes, at = place();
   menu(false);
-  if (at.word === "create") return open(turn, at, "Create", () => load("yaml.js"), (m) => new m.Create(main, chosen));
+  if (at.word === OVERVIEW) return open(turn, at, "Overview", () => load("overview.js"), (m) => new m.Overview(main));
+  if (at.word === "create") return open(turn, at, "Create", () => load("yaml.js"), (m) => new m.Create(main, chosen, at.query));
   let kind = findKind(at.word);
   if (!kind && now() - discovered > 1000) { // it may be new
     await refresh();
@@ -201,7 +205,7 @@ function rewrite(changes) {
     else query.delete(key);
   }
   const text = query.toString();
-  history.replaceState(null, "", `#/${path || "pods"}${text ? `?${text}` : ""}`);
+  history.replaceState(null, "", `#/${path}${text ? `?${text}` : ""}`);
 }
 
 addEventListener("sorted", (ev) => rewrite({ sort: ev.detail }));
@@ -294,7 +298,7 @@ function drawNav() {
   }
   const opened = new Set([...id("nav").querySelectorAll("details[open]")].map((d) => d.dataset.group));
   const rank = (g) => (kind) => (GROUPS[g] ?? "").split(" ").indexOf(kind.name);
-  id("nav").replaceChildren(...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
+  id("nav").replaceChildren(h("a", { href: "#/", class: "first" }, "Overview"), ...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
     h("details", { "data-group": g, open: opened.size ? opened.has(g) : ["Workloads", "Cluster", "Custom"].includes(g) },
       h("summary", {}, g),
       h("ul", {}, list.sort((a, b) => rank(g)(a) - rank(g)(b) || a.kind.localeCompare(b.kind)).map((kind) =>
@@ -303,12 +307,12 @@ function drawNav() {
 }
 
 function markNav() {
-  const kind = findKind(place().word);
+  const { word } = place(), kind = word === OVERVIEW ? null : findKind(word);
   for (const a of id("nav").querySelectorAll("a")) {
-    const is = kind && a.dataset.kind === `${kind.name}.${kind.group}`;
+    const is = kind ? a.dataset.kind === `${kind.name}.${kind.group}` : word === OVERVIEW && a.className === "first";
     if (is) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
-    if (!is) continue;
+    if (!is || !kind) continue;
     a.closest("details").open = true;
     if (!document.body.hasAttribute("data-menu")) a.scrollIntoView({ block: "nearest" });
   }
@@ -357,6 +361,7 @@ const KEYS = {
   g: () => view?.move?.(-Infinity), G: () => view?.move?.(Infinity),
   d: part(""), l: part("logs"), s: part("shell"), e: part("yaml"), y: part("yaml"),
   Escape: back,
+  o: () => (location.hash = "#/"),
   "0": () => choose(""),
 };
 

@@ -294,6 +294,12 @@ export function address(kind, namespace, name, part, query) {
   return text ? `${path}?${text}` : path;
 }
 
+/** The page's address of what an event is about, pod/web-1; "" for anything else. */
+export function addressOf(text, namespace) {
+  const [, word, name] = /^([a-z.]+)\/(.+)$/.exec(text) ?? [], kind = word && findKind(word);
+  return kind ? address(kind, namespace, name) : "";
+}
+
 // --- elements: text only, never markup ---
 
 /** An element. props: attributes; on*: listeners; data-*, aria-*; null and false are left out. */
@@ -308,7 +314,7 @@ export function h(tag, props, ...children) {
   return node;
 }
 
-/** dropsOn passes the files that are dropped on a node to take. */
+/** dropsOn passes the files that are dropped on a node to take, and the DataTransfer that has them. */
 export function dropsOn(node, take) {
   node.addEventListener("dragover", (ev) => {
     ev.preventDefault();
@@ -318,7 +324,7 @@ export function dropsOn(node, take) {
   node.addEventListener("drop", (ev) => {
     if (!ev.dataTransfer.files.length) return;
     ev.preventDefault();
-    take(ev.dataTransfer.files);
+    take(ev.dataTransfer.files, ev.dataTransfer);
   });
 }
 
@@ -454,6 +460,12 @@ export const isMoody = (kind, column) => /^(Status|Phase|Condition|State)$/.test
 export function moodOfReady(text) {
   const [, n, of] = /^(\d+)\/(\d+)$/.exec(text) ?? [];
   return n === undefined ? "" : Number(of) === 0 ? "done" : Number(n) >= Number(of) ? "ok" : "wait";
+}
+
+/** moodOfCondition is the mood of a column of a custom kind with the status of a condition; "" for other columns. */
+export function moodOfCondition(column, value) {
+  if (!/^(Ready|Available|Synced|Healthy|Established|Accepted|Programmed|Succeeded|Approved)$/i.test(column)) return "";
+  return { True: "ok", False: "bad", Unknown: "wait" }[value] ?? "";
 }
 
 /** The mood of a state in a word: ok, wait, bad, done or ending. ready: 1/2, if the kind has it. */

@@ -1,50 +1,61 @@
-// Small graphs of what this page has seen, in memory only: at most an hour for each
-// object, and of the objects looked at last.
+// Small graphs of the last day: of what this page has seen, and of what the nodes kept
+// before. In memory only, and of the objects looked at last.
 
-import { h, now, readable, svg } from "./core.js";
+import { duration, h, now, readable, svg } from "./core.js";
 
-const HOUR = 3_600_000, MOST_POINTS = 240, MOST_SERIES = 32; // 32 objects of 240 points with 4 numbers: 250 KB
+const HOUR = 3_600_000, DAY = 24 * HOUR, MOST_POINTS = 480, MOST_SERIES = 32; // 32 objects of 480 points with 5 numbers: 600 KB
 const series = new Map(); // by UID, the one used last at the end
 
-/** record keeps a point: numbers by name. */
+/** record keeps a point: numbers by name. Of older points, every second one goes when there are too many. */
 export function record(uid, point) {
   const points = series.get(uid) ?? [], at = now();
   series.delete(uid);
-  series.set(uid, points);
   points.push({ at, ...point });
-  while (points.length > MOST_POINTS || points[0].at < at - HOUR) points.shift();
+  const kept = points.filter((p, i) => p.at > at - DAY && (points.length <= MOST_POINTS || i % 2 || i > MOST_POINTS / 2));
+  series.set(uid, kept);
   while (series.size > MOST_SERIES) series.delete(series.keys().next().value);
-  return points;
 }
 
 /** Whether there are points of an object. */
 export const known = (uid) => series.has(uid);
 
-/** seed adds points that the server kept, [{ at, … }] with the oldest first, before those of this page. */
+/** seed adds points that the nodes kept, [{ at, … }] with the oldest first, before those of this page. */
 export function seed(uid, older) {
   const points = series.get(uid) ?? [], first = points[0]?.at ?? Infinity;
-  series.set(uid, [...older.filter((p) => p.at < first && p.at > now() - HOUR), ...points]);
+  series.set(uid, [...older.filter((p) => p.at < first && p.at > now() - DAY), ...points]);
 }
 
 const WIDTH = 240, HEIGHT = 56;
+let span = HOUR; // what the graphs show; the same for all
 
-/** graphs are drawn of the points: by name { title, unit, limit }. unit: a resource's name. */
+/** graphs are drawn of the points: by name { title, unit, limit, suffix }. unit: a resource's name. */
 export function graphs(uid, wanted) {
-  const points = series.get(uid) ?? [];
-  return h("div", { class: "graphs" }, Object.entries(wanted).map(([name, what]) => graph(points.filter((p) => Number.isFinite(p[name])), name, what)));
+  const box = h("div", { class: "graphs" });
+  const draw = () => {
+    const all = series.get(uid) ?? [], points = all.filter((p) => p.at > now() - span);
+    const shown = Object.entries(wanted).map(([name, what]) => graph(points.filter((p) => Number.isFinite(p[name])), name, what)).filter(Boolean);
+    const other = span === HOUR ? "last day" : "last hour", more = shown.length && all[0]?.at < now() - HOUR;
+    box.replaceChildren(...shown, ...(more ? [h("button", { type: "button", class: "quiet", onclick: () => {
+      span = span === HOUR ? DAY : HOUR;
+      draw();
+      box.querySelector("button").focus();
+    } }, `Show the ${other}`)] : []));
+  };
+  draw();
+  return box;
 }
 
 function graph(points, name, { title, unit, limit = NaN, suffix = "" }) {
   if (!points.length) return null;
   const last = points.at(-1), most = Math.max(...points.map((p) => p[name]), 1e-9), top = limit > 0 && limit < most * 5 ? limit : most * 1.2;
-  const from = points[0].at, span = Math.max(last.at - from, 60_000);
-  const spot = (p) => `${((p.at - last.at + span) / span * WIDTH).toFixed(1)},${(HEIGHT - 2 - Math.min(1, p[name] / top) * (HEIGHT - 6)).toFixed(1)}`;
-  const minutes = Math.round((last.at - from) / 60_000), text = `${readable(unit, last[name])}${suffix}`;
-  const words = `${title}: ${text} now, at most ${readable(unit, most)}${suffix} in ${minutes || "less than one"} min`;
+  const from = points[0].at, width = Math.max(last.at - from, 60_000);
+  const spot = (p) => `${((p.at - last.at + width) / width * WIDTH).toFixed(1)},${(HEIGHT - 2 - Math.min(1, p[name] / top) * (HEIGHT - 6)).toFixed(1)}`;
+  const time = duration(width), text = `${readable(unit, last[name])}${suffix}`;
+  const words = `${title}: ${text} now, at most ${readable(unit, most)}${suffix} in ${time}`;
   if (points.length === 1) points = [{ ...last, at: last.at - 3000 }, last]; // a mark that can be seen
   const line = points.map(spot).join(" "), start = spot(points[0]).split(",")[0], end = spot(last).split(",")[0];
   return h("figure", { class: "graph" }, h("figcaption", {}, title, " ", h("strong", {}, text), limit > 0 ? h("span", { class: "muted" }, ` of ${readable(unit, limit)}`) : null),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },
       svg("polygon", { points: `${start},${HEIGHT} ${line} ${end},${HEIGHT}` }), svg("polyline", { points: line })),
-    h("p", { class: "hint" }, minutes ? `last ${minutes} min` : "last minute"));
+    h("p", { class: "hint" }, `last ${time}`));
 }

@@ -6,6 +6,7 @@ import { dialog } from "./dialogs.js";
 /** Everything that the help says: [title, text, keys]. */
 const PAGES = [
   ["Move", "The next and the previous row; the first and the last one. Enter opens the row.", "j k g G Enter"],
+  ["Overview", "Opens what is wrong now and why, what nodes use, warnings, and what changed lately.", "o"],
   ["Filter", "Puts the focus into the filter of a list. Words match names, labels and every column.", "/"],
   ["Filter by label or field", "label:app=web and field:status.phase=Running (short: l: and f:) are selectors that the server applies. Several of them are combined. Which fields a kind has is in the API's documentation; metadata.name always works."],
   ["Go to a kind", "Opens a command line for kinds: pods, po, deploy, svc, or the name of a custom kind; a namespace may follow: po kube-system.", ":"],
@@ -17,12 +18,13 @@ const PAGES = [
   ["Edit YAML", "Shows the object as YAML. Review changes asks the server for a dry run and shows the difference; Apply writes the fields that you edited, by server-side apply as monopod-page. Fields that somebody has changed meanwhile, or that a GitOps tool applies, are listed one by one and you decide.", "e y"],
   ["Delete", "Opens the dialog for the row with the focus, or for the object that is shown. A pod's grace period is shown while it runs.", "Ctrl-d"],
   ["Help", "Opens this help. Its search also finds what the documents of this version say.", "?"],
-  ["Create", "Button Create in a list: YAML or JSON of one or more objects, also by dropping files. They are checked with a dry run first."],
+  ["Create", "Button Create in a list: YAML or JSON of one or more objects, also by dropping files and folders. They are checked with a dry run first, Namespaces and definitions before what needs them. An error leads to its line."],
   ["Columns and order", "A click on a column's head sorts by it, a second one reverses. All columns shows those that kubectl get -o wide shows."],
   ["Addresses", "The address of a list, an object or a part of it can be sent to somebody: it contains the kind, namespace, filter and order, never the token."],
   ["Workloads", "Scale, restart, pause and resume a rollout, and return to a revision (Revisions shows two of them side by side)."],
   ["CronJobs", "Run now creates a Job from its template; Suspend stops the schedule."],
   ["Nodes", "Cordon keeps new pods away; Drain also evicts those that run there, one after the other, within their disruption budgets."],
+  ["What is not well", "Lists show a reason: a pod that crashes, or is not ready for longer than a minute; a rollout that does not progress; a condition that is False. The object's page says the cause."],
   ["Images", "A node's page lists its images with who uses them. Admins import archives by dropping them there, and remove images that nothing uses."],
   ["Database and certificates", "The page of the server's node shows admins the size of the database, its snapshots, and until when the certificates are valid."],
   ["Certificates", "A CertificateSigningRequest is approved or denied on its page."],
@@ -31,7 +33,7 @@ const PAGES = [
   ["CrashLoopBackOff", "The container ends again and again, and is started after growing pauses. Its page shows how it ended; Logs with Previous run shows what it said."],
   ["ImagePullBackOff", "The image cannot be pulled: its name, the registry or the network. Without a network, copy the image into <data-dir>/images."],
   ["Pending", "No node takes the pod. Its page shows the scheduler's reason: not enough CPU or memory, a taint, a volume."],
-  ["Graphs", "Use of CPU and memory since the object's page was opened first, at most an hour, in the memory of this tab. A node's page begins with the last hour, which the node keeps in memory."],
+  ["Graphs", "Use of CPU and memory in the last hour or day. Nodes keep the points of a day in memory, for those who may use the node's API; others see what was since the page was opened."],
   ["Permissions", "The page shows what your token may list, and only the buttons that it may use."],
   ["Token", "It is kept in this tab's sessionStorage and sent as a header, never as a cookie. Sign out forgets it."],
 ];

@@ -2,13 +2,19 @@
 // server where the filter names labels or fields. Of many rows only those near the
 // visible area are in the document, with gaps instead of the others.
 
-import { address, ago, compare, findKind, grace, h, isMoody, moodOf, moodOfReady, moodly, plural, quantity, tickAges, undoDuration, write } from "./core.js";
+import { address, addressOf, ago, compare, findKind, getJSON, grace, h, isMoody, load, moodOf, moodOfCondition, moodOfReady, moodly, now, plural, quantity, tickAges, undoDuration, write } from "./core.js";
 import { Feed } from "./live.js";
 
 // More rows than this are not all in the document.
 const MOST_ROWS = 80;
 // How many additional rows are drawn above and below the visible area.
 const MARGIN = 12;
+// Milliseconds after a change until the server is asked which rows are not well, of few and of many rows; and between
+// two questions without a change, because time alone makes a row worse.
+const HEALTH_PAUSE = [500, 4000], HEALTH_AGAIN = 20_000;
+// Milliseconds between two questions about CPU and memory, and the most rows for which they are asked.
+const USE_AGAIN = 15_000, MOST_USED = 2000;
+const USED = ["pods", "nodes"];
 // The height of a row before the first measurement, in pixels.
 const ROW_HEIGHT = 36;
 
@@ -40,6 +46,11 @@ export class List {
   #wide = false;
   #texts = new WeakMap();
   #cursor = 0;
+  #health = {}; // by UID, of rows that are not well: { state, reason }
+  #asked = 0; // when
+  #timer = 0;
+  #use = new Map(); // by namespace/name, of pods and nodes: { cpu, memory, of }
+  #measured = 0; // when
   #parts;
   #end = new AbortController();
 
@@ -64,6 +75,7 @@ export class List {
   close() {
     this.#end.abort();
     this.#feed.close();
+    clearTimeout(this.#timer);
   }
 
   /** filter applies a filter: words at once, selectors by a new request. */
@@ -81,6 +93,8 @@ export class List {
   tick() {
     tickAges(this.#parts.body);
     for (const node of this.#parts.body.querySelectorAll("[data-ends]")) write(node, graceText(JSON.parse(node.dataset.ends)));
+    if (this.#found.length && now() - this.#asked > HEALTH_AGAIN) this.#askHealth();
+    if (this.#found.length && now() - this.#measured > USE_AGAIN) this.#askUse();
   }
 
   /** The row with the focus, as { kind, obj }, or undefined. */
@@ -113,9 +127,57 @@ export class List {
       this.#sorted = null;
       this.#find();
       this.#draw();
+      this.#timer ||= setTimeout(() => this.#askHealth(), HEALTH_PAUSE[Number(this.#found.length > 1000)]);
     });
     this.#sorted = null;
     this.#clear();
+  }
+
+  /** askHealth asks the server which rows are not well, and draws those again whose answer has changed. */
+  async #askHealth() {
+    const { namespace } = this.#feed, { name, group, subresources } = this.#kind, was = this.#health;
+    clearTimeout(this.#timer);
+    [this.#timer, this.#asked] = [0, now()];
+    if (!subresources.includes("status") || document.hidden) return;
+    const query = new URLSearchParams({ kind: `${name}${group ? `.${group}` : ""}`, namespace });
+    const is = await getJSON(`/monopod/health?${query}`, { signal: this.#end.signal }).catch(() => null);
+    if (!is || this.#end.signal.aborted) return;
+    this.#health = is;
+    this.#again((uid) => was[uid]?.state !== is[uid]?.state || was[uid]?.reason !== is[uid]?.reason);
+  }
+
+  /** askUse asks what pods or nodes use. */
+  async #askUse() {
+    this.#measured = now();
+    if (!USED.includes(this.#kind.name) || document.hidden || this.#feed.rows.size > MOST_USED) return;
+    const { amounts } = await load("use.js");
+    const use = await amounts(this.#kind, this.#feed.namespace, this.#feed.rows.size).catch(() => null);
+    if (!use || this.#end.signal.aborted) return;
+    this.#use = use;
+    this.#again(() => true);
+  }
+
+  /** again sorts and draws the rows once more, because what is added to them has changed. */
+  #again(changed) {
+    for (const [uid, drawn] of this.#rows) {
+      if (changed(uid)) drawn.row = null;
+    }
+    if (this.#added().some((c) => c.name === this.#sort.column)) this.#sorted = null;
+    this.#find();
+    this.#draw();
+  }
+
+  /** added are the columns that the server's table does not have: { text(row), key(row), title(row) }. */
+  #added() {
+    const columns = [], used = (row) => this.#use.get(`${row.obj.metadata.namespace ?? ""}/${row.obj.metadata.name}`);
+    const use = (name, resource, word) => ({ name, priority: 0, description: `${name} in use`, text: (row) => used(row)?.[resource].text ?? "",
+      key: (row) => used(row)?.[resource].n ?? -1, title: (row) => used(row)?.[resource].of || word });
+    if (this.#use.size) columns.push(use("CPU", "cpu", "cores"), use("Memory", "memory", ""));
+    if (Object.keys(this.#health).length) {
+      const reason = (row) => this.#health[row.uid]?.reason ?? "";
+      columns.push({ name: "Reason", priority: 0, description: "Why it is not well", text: reason, key: (row) => reason(row) || "~", title: () => "" });
+    }
+    return columns;
   }
 
   #clear() {
@@ -127,6 +189,7 @@ export class List {
 
   #head() {
     const all = this.#feed.columns.map((c, i) => ({ ...c, i })).filter((c) => this.#wide || !c.priority);
+    all.push(...this.#added());
     const columns = this.#kind.namespaced && !this.#feed.namespace
       ? [...all, { name: "Namespace", i: -1, priority: 0 }] : all;
     if (columns.map((c) => c.name).join() === this.#columns.map((c) => c.name).join()) return;
@@ -163,7 +226,7 @@ export class List {
     this.#sorted ??= this.#feed.items.sort(this.#order());
     const { words } = this.#query;
     this.#found = words.length === 0 ? this.#sorted : this.#sorted.filter((row) => {
-      const text = this.#text(row);
+      const text = this.#text(row) + (this.#health[row.uid]?.reason ?? "").toLowerCase();
       return words.every((w) => text.includes(w));
     });
   }
@@ -172,7 +235,7 @@ export class List {
     let text = this.#texts.get(row);
     if (text === undefined) {
       const labels = Object.entries(row.obj.metadata.labels ?? {}).map(([k, v]) => `${k}=${v}`);
-      text = [row.obj.metadata.namespace ?? "", ...row.cells, ...labels].join(" ").toLowerCase();
+      text = [row.obj.metadata.namespace ?? "", ...row.cells, ...labels, ""].join(" ").toLowerCase();
       this.#texts.set(row, text);
     }
     return text;
@@ -181,6 +244,8 @@ export class List {
   #order() {
     const at = this.#feed.columns.findIndex((c) => c.name === this.#sort.column), sign = this.#sort.down ? -1 : 1;
     if (this.#sort.column === "Namespace" && at < 0) return (a, b) => sign * byName(a, b);
+    const added = this.#added().find((c) => c.name === this.#sort.column);
+    if (at < 0 && added) return (a, b) => sign * compareKeys(added.key(a), added.key(b)) || byName(a, b);
     // Events come newest first: their names say nothing.
     if (at < 0 && this.#kind.name === "events") return (a, b) => compare(b.since[0] ?? 0, a.since[0] ?? 0) || byName(b, a);
     if (at < 0) return byName;
@@ -262,14 +327,17 @@ export class List {
   }
 
   #cell(c, row) {
-    const { metadata } = row.obj, value = c.i < 0 ? metadata.namespace ?? "" : String(row.cells[c.i] ?? "");
+    const { metadata } = row.obj, health = this.#health[row.uid];
+    const value = c.text ? c.text(row) : c.i < 0 ? metadata.namespace ?? "" : String(row.cells[c.i] ?? "");
     const props = { role: "cell", class: slug(c.name), "data-label": c.name };
+    if (c.text) return h("td", { ...props, title: c.title(row) || null }, value);
     if (c.i === this.#nameColumn()) {
       const name = this.#kind.name === "events" ? value : metadata.name;
       return h("th", { ...props, scope: "row", role: "rowheader" }, h("a", { href: address(this.#kind, metadata.namespace, metadata.name) }, name));
     }
     if (row.since[c.i] !== undefined) return h("td", props, ago(row.since[c.i]));
-    if (c.name === "Ready" && !this.#columns.some((x) => isMoody(this.#kind, x.name)) && moodOfReady(value)) return h("td", props, moodly(moodOfReady(value), value));
+    if (c.name === "Ready" && !this.#columns.some((x) => isMoody(this.#kind, x.name)) && moodOfReady(value)) return h("td", props, moodly(health?.state ?? moodOfReady(value), value));
+    if (moodOfCondition(c.name, value)) return h("td", props, moodly(moodOfCondition(c.name, value), value));
     if (isMoody(this.#kind, c.name)) return h("td", props, ...this.#status(c, row, value));
     return h("td", { ...props, title: value.length > 24 ? value : null }, this.#linked(c, value, metadata));
   }
@@ -282,9 +350,8 @@ export class List {
 
   /** linked makes a link of what names another object: an event's pod/web-1. */
   #linked(c, value, { namespace }) {
-    const [, word, name] = (this.#kind.name === "events" && c.name === "Object" && /^([a-z.]+)\/(.+)$/.exec(value)) || [];
-    const about = word && findKind(word);
-    if (about) return h("a", { href: address(about, namespace, name) }, value);
+    const about = this.#kind.name === "events" && c.name === "Object" && addressOf(value, namespace);
+    if (about) return h("a", { href: about }, value);
     if (c.name === "Node" && value && !value.startsWith("<")) {
       const kind = findKind("nodes");
       return kind ? h("a", { href: address(kind, "", value), class: "quietly" }, value) : value;
@@ -296,7 +363,7 @@ export class List {
     const ready = row.cells[this.#feed.columns.findIndex((x) => x.name === "Ready")] ?? "";
     const { metadata } = row.obj, ends = grace(metadata);
     const text = ends ? "Terminating" : value;
-    return [moodly(moodOf(text, /^\d+\/\d+$/.test(ready) ? ready : ""), text),
+    return [moodly(this.#health[row.uid]?.state ?? moodOf(text, /^\d+\/\d+$/.test(ready) ? ready : ""), text),
       ends && h("span", { class: "left", "data-ends": JSON.stringify({ deletionTimestamp: metadata.deletionTimestamp, deletionGracePeriodSeconds: metadata.deletionGracePeriodSeconds }) }, graceText(metadata))];
   }
 

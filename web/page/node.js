@@ -1,16 +1,16 @@
-// The sections of a node: what it has, what pods asked for, what they use, its disk, its
+// The sections of a node: what it has, what pods asked for, what it uses, its
 // images and who uses them, and for admins the database and the certificates of the server.
 
-import { address, ago, apiPath, bytes, core, dropsOn, getJSON, h, inGroup, isAdmin, may, millis, moodly, now, quantity, readable, say, send, write } from "./core.js";
+import { address, ago, apiPath, bytes, core, dropsOn, getJSON, h, isAdmin, may, millis, moodly, now, quantity, readable, say, send, write } from "./core.js";
 import { dialog } from "./dialogs.js";
-import { graphs, known, record, seed } from "./graph.js";
 import { facts } from "./sections.js";
+import { POLL, ofNode, shows } from "./use.js";
 
-const POLL = 15; // seconds
+const SLOW = 300; // seconds, for what changes slowly: each answer brings more of the server's program into memory
 const SHOWN = ["cpu", "memory", "ephemeral-storage", "pods"];
 
 export function sections(s, node) {
-  const pods = core("pods"), metrics = inGroup("metrics.k8s.io", "nodes");
+  const pods = core("pods");
   const pictures = new Images(node);
   let latest = node, feed = null;
   s.add("Conditions", conditions, (n) => [n.status?.conditions?.map((c) => [c.type, c.status, c.reason, c.message]), n.spec.unschedulable]);
@@ -22,7 +22,7 @@ export function sections(s, node) {
 
   if (may("list", pods)) s.live("Capacity", { kind: pods, fields: `spec.nodeName=${node.metadata.name}`, full: true }, amounts);
   else s.add("Capacity", (n) => table(n, null), (n) => n.status?.capacity);
-  if (metrics && may("get", metrics)) s.poll("Use", POLL, () => use(metrics, latest));
+  if (shows("nodes")) s.poll("Use", POLL, () => ofNode(latest));
   if (isAdmin()) s.poll("Server", SLOW, () => server(node));
   s.add("Images", (n) => pictures.draw(n), (n) => n.status?.images);
   s.add("System", system, (n) => [n.status?.nodeInfo, n.status?.addresses]);
@@ -60,27 +60,6 @@ function request(pod, name) {
   const sidecars = initContainers.filter((c) => c.restartPolicy === "Always");
   const sum = [...containers, ...sidecars].reduce((total, c) => total + of(c), 0);
   return Math.max(sum, ...initContainers.map(of)) + (quantity(overhead?.[name] ?? "0") || 0);
-}
-
-const SLOW = 300; // seconds, for what changes slowly: each answer brings more of the server's program into memory
-let disks = { at: 0, node: "", summary: null }; // asked for at most every SLOW seconds
-
-async function use(kind, node) {
-  const { uid, name } = node.metadata, nodes = core("nodes"), proxies = may("get", nodes, { name, subresource: "proxy" });
-  if (proxies && !known(uid)) {
-    const hour = await getJSON(apiPath(nodes, "", name, "proxy/stats/history")).catch(() => []);
-    seed(uid, hour.map((p) => ({ at: millis(p.time), cpu: p.cpu, memory: p.memory, disk: p.disk })));
-  }
-  const { usage = {} } = await getJSON(apiPath(kind, "", name)).catch(() => ({})), { allocatable = {} } = node.status ?? {}; // not every runtime has statistics
-  if (proxies && (disks.node !== uid || now() - disks.at > (SLOW - POLL) * 1000)) {
-    disks = { at: now(), node: uid, summary: await getJSON(apiPath(nodes, "", name, "proxy/stats/summary", { only_cpu_and_memory: "false" })).catch(() => null) };
-  }
-  const fs = proxies ? disks.summary?.node?.fs : null, image = fs && disks.summary.node.runtime?.imageFs;
-  record(uid, { cpu: quantity(usage.cpu), memory: usage.memory ? quantity(usage.memory) : disks.summary?.node?.memory?.workingSetBytes, disk: fs?.usedBytes });
-  return h("div", {}, graphs(uid, {
-    cpu: { title: "CPU", unit: "cpu", limit: quantity(allocatable.cpu) }, memory: { title: "Memory", unit: "memory", limit: quantity(allocatable.memory) },
-    disk: { title: "Disk", unit: "storage", limit: fs?.capacityBytes },
-  }), fs ? facts([["Disk", `${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)} used, ${bytes(fs.availableBytes)} free`], ["Images' disk", image ? `${bytes(image.usedBytes)} used` : ""]]) : null);
 }
 
 function system(node) {
@@ -126,14 +105,11 @@ function certificate({ Name: name, NotAfter: end }) {
 
 // --- images ---
 
-const IMAGES = "/monopod/images";
-
-/** Images are those of the node, with who uses them. Admins manage those of the server's node; others see what the node's status lists. */
+/** Images are those of the node, with who uses them. Who may use the node's API manages them; others see what the node's status lists. */
 class Images {
   #node;
   #feed = null;
-  #list = null; // of the server
-  #here = null; // a promise: whether the server runs on this node
+  #list = null; // of the node's API; null: not known, as of a kubelet
   #box = h("div", { class: "images" });
   #error = h("p", { class: "error", role: "alert" });
   #note = h("p", { class: "hint", role: "status" });
@@ -154,16 +130,21 @@ class Images {
     return this.#box;
   }
 
+  get #path() {
+    return apiPath(core("nodes"), "", this.#node.metadata.name, "proxy/monopod/images");
+  }
+
+  #may(verb) {
+    return may(verb, core("nodes"), { name: this.#node.metadata.name, subresource: "proxy" });
+  }
+
   async #load() {
-    if (isAdmin()) {
-      this.#here ??= getJSON("/monopod/status").then((about) => about.node === this.#node.metadata.name, () => false);
-      if (await this.#here) this.#list = await getJSON(IMAGES).then((all) => all.images, () => this.#list);
-    }
+    if (this.#may("get")) this.#list = await getJSON(this.#path).then((all) => all.images, () => this.#list);
     this.#show();
   }
 
   #show() {
-    const manages = this.#list !== null, pods = core("pods");
+    const adds = this.#list !== null && this.#may("create"), removes = this.#list !== null && this.#may("delete"), pods = core("pods");
     const list = this.#list?.map((i) => ({ ...i, size: i.bytes, users: i.users ?? [] })) ??
       (this.#node.status?.images ?? []).map(({ names = [], sizeBytes = 0 }) => ({ names, size: sizeBytes, users: this.#users(names) }));
     list.sort((x, y) => y.size - x.size);
@@ -172,13 +153,13 @@ class Images {
       return h("a", { href: address(pods, namespace, name) }, name);
     };
     const focused = this.#box.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
-    this.#box.replaceChildren(...[manages ? this.#zone() : null, this.#note, this.#error, list.length ? h("table", { class: "rows static" },
-      h("thead", {}, h("tr", {}, ["Image", "Size", "Used by", manages ? "Actions" : null].filter(Boolean).map((t) => h("th", { scope: "col" }, t)))),
+    this.#box.replaceChildren(...[adds ? this.#zone() : null, this.#note, this.#error, list.length ? h("table", { class: "rows static" },
+      h("thead", {}, h("tr", {}, ["Image", "Size", "Used by", removes ? "Actions" : null].filter(Boolean).map((t) => h("th", { scope: "col" }, t)))),
       h("tbody", {}, list.slice(0, 200).map((image) => {
         const { names, size, users } = image, name = names.find((n) => !n.includes("@")) ?? names[0] ?? image.id;
         return h("tr", {}, h("th", { scope: "row", title: names.join(" ") }, name), h("td", { "data-label": "size" }, bytes(size)),
           h("td", { class: "long", "data-label": "used by" }, users.slice(0, 5).flatMap((user, i) => [i ? ", " : "", link(user)]), users.length > 5 ? `, ${users.length - 5} more` : ""),
-          manages ? h("td", {}, users.length ? null : h("button", { type: "button", class: "quiet risky", "aria-label": `Remove ${name}`, onclick: () => this.#remove(image, name) }, "Remove")) : null);
+          removes ? h("td", {}, users.length ? null : h("button", { type: "button", class: "quiet risky", "aria-label": `Remove ${name}`, onclick: () => this.#remove(image, name) }, "Remove")) : null);
       }))) : h("p", { class: "empty" }, "No images.")].filter(Boolean));
     if (focused) this.#box.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
@@ -202,7 +183,7 @@ class Images {
     for (const file of files) {
       write(this.#note, `Importing ${file.name}, ${bytes(file.size)}…`);
       try {
-        const response = await send("POST", IMAGES, { body: file, type: "application/x-tar" });
+        const response = await send("POST", this.#path, { body: file, type: "application/x-tar" });
         write(this.#note, `Imported: ${(await response.json()).names.join(", ")}`);
       } catch (err) {
         write(this.#note, "");
@@ -218,7 +199,7 @@ class Images {
       title: "Remove image", what: [h("strong", { class: "name" }, name)], submit: "Remove", danger: true, cancel: "Keep it",
       body: [h("p", {}, `${bytes(image.size)} are freed. Pods that need it later pull it again, if its registry can be reached. An archive in the data folder is imported again at the next start.`)],
       act: async () => {
-        await send("DELETE", `${IMAGES}?${new URLSearchParams({ name: image.id })}`);
+        await send("DELETE", `${this.#path}?${new URLSearchParams({ name: image.id })}`);
         write(this.#note, "Removed.");
         await this.#load();
         return true;

@@ -5,6 +5,7 @@ import { actions, buttons } from "./actions.js";
 import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, maker, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
+import { POLL, ofPods, shows } from "./use.js";
 import { why } from "./why.js";
 
 const key = (kind) => `${kind.name}.${kind.group}`;
@@ -39,6 +40,7 @@ export class ObjectPage {
   #row = null;
   #part = null; // the view of logs, terminal, …
   #sections;
+  #wrong = false; // as the answer to why says
   #feeds = [];
   #closed = false;
   #parts;
@@ -105,9 +107,14 @@ export class ObjectPage {
     const ratio = /^\d+\/\d+$/.test(ready) ? ready : "";
     const parts = [];
     if (ends) parts.push(moodly("ending", "Terminating"), h("span", { class: "left" }, ends.left > 0 ? h("progress", { max: Math.max(1, ends.total), value: ends.left, "aria-label": "Grace left" }) : null, ends.left > 0 ? ` ${ends.left} s left` : this.#kind.name === "pods" ? "grace over: waiting for the node to say that its containers are dead" : "waiting for its finalizers"));
-    else if (status !== undefined && status !== "") parts.push(moodly(moodOf(status, ratio), String(status)));
-    if (ratio) parts.push(parts.length ? h("span", { class: "muted" }, `${ratio} ready`) : moodly(moodOfReady(ratio), `${ratio} ready`));
+    else if (status !== undefined && status !== "") parts.push(moodly(this.#worse(moodOf(status, ratio)), String(status)));
+    if (ratio) parts.push(parts.length ? h("span", { class: "muted" }, `${ratio} ready`) : moodly(this.#worse(moodOfReady(ratio)), `${ratio} ready`));
     this.#parts.mood.replaceChildren(...parts);
+  }
+
+  /** worse is the mood, or bad where something is wrong. */
+  #worse(mood) {
+    return this.#wrong && /ok|wait/.test(mood) ? "bad" : mood;
   }
 
   #bar() {
@@ -172,7 +179,10 @@ export class ObjectPage {
     };
     this.#sections = new Sections(body, follow);
     const s = this.#sections;
-    asks = why(s, kind);
+    asks = why(s, kind, (wrong) => {
+      this.#wrong = wrong;
+      this.#state();
+    });
     special?.sections(s, this.#obj);
     if (!special) this.#workload(s);
     s.add("Details", (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
@@ -211,6 +221,9 @@ export class ObjectPage {
   /** workload shows what kinds have besides their metadata. */
   #workload(s) {
     const kind = this.#kind;
+    const { uid, namespace, name } = this.#obj.metadata, labels = OWNERS.includes(key(kind)) ? selector(this.#obj).replaceAll(" ", "") : "";
+    if (labels && shows("pods", { namespace })) s.poll("Use", POLL, () => ofPods(uid, namespace, labels));
+    if (key(kind) === "namespaces." && shows("pods", { namespace: name })) s.poll("Use", POLL, () => ofPods(uid, name));
     if (key(kind) === "configmaps.") s.add("Data", (obj) => data(obj.data ?? {}), (obj) => obj.data);
     if (key(kind) === "secrets.") s.add("Data", secretData, (obj) => obj.data);
     if (key(kind) === "services.") s.add("Ports", (obj) => servicePorts(kind, obj), (obj) => obj.spec);

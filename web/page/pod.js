@@ -1,12 +1,10 @@
 // The sections of a pod: its containers in words, its life, its use, its volumes and its
 // environment.
 
-import { address, ago, apiPath, compare, condition, core, getJSON, grace, h, inGroup, may, millis, moodly, quantity, readable } from "./core.js";
-import { graphs, record } from "./graph.js";
+import { address, ago, apiPath, compare, condition, core, getJSON, grace, h, may, millis, moodly, readable } from "./core.js";
 import { decoded, proxyLink } from "./object.js";
 import { facts } from "./sections.js";
-
-const POLL = 15; // seconds
+import { POLL, ofPod, shows } from "./use.js";
 
 const SIGNALS = { 1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM" };
 const MEANT = { 4: "it ran an instruction that this processor does not have", 6: "it aborted itself", 7: "it used memory that is not there", 8: "it calculated something impossible", 9: "it was killed", 11: "it used memory that is not its own", 15: "it was asked to stop" };
@@ -42,8 +40,7 @@ export function sections(s, pod) {
       return null;
     }, (p) => [p.status, p.metadata.deletionTimestamp]);
   } else s.add("Timeline", (p) => timeline(p, null), (p) => [p.status, p.metadata.deletionTimestamp]);
-  const metrics = inGroup("metrics.k8s.io", "pods");
-  if (metrics && may("get", metrics, where)) s.poll("Use", POLL, () => use(metrics, latest));
+  if (shows("pods", where)) s.poll("Use", POLL, () => ofPod(latest));
   s.add("Ports", ports, (p) => p.spec.containers.map((c) => c.ports));
   s.add("Environment", environment, (p) => p.spec);
   s.add("Volumes", volumes, (p) => [p.spec.volumes, p.spec.containers.map((c) => c.volumeMounts)]);
@@ -116,16 +113,6 @@ function timeline(pod, feed) {
   items.sort((a, b) => compare(b.at, a.at) || rank(b) - rank(a));
   return h("ol", { class: "timeline" }, items.slice(0, 100).map((it) => h("li", { "data-mood": it.mood }, h("span", { class: "dot", "aria-hidden": "true" }),
     h("span", { class: "when" }, ago(it.at)), h("div", {}, h("strong", {}, it.what), it.times > 1 ? h("span", { class: "muted" }, ` ${it.times} times`) : null, it.text ? h("p", {}, it.text.trim()) : null))));
-}
-
-// --- use ---
-
-async function use(kind, pod) {
-  const m = await getJSON(apiPath(kind, pod.metadata.namespace, pod.metadata.name));
-  const total = (name) => m.containers.reduce((sum, c) => sum + (quantity(c.usage?.[name]) || 0), 0);
-  const limit = (name) => pod.spec.containers.reduce((sum, c) => sum + quantity(c.resources?.limits?.[name] ?? ""), 0) || NaN;
-  record(pod.metadata.uid, { cpu: total("cpu"), memory: total("memory") });
-  return graphs(pod.metadata.uid, { cpu: { title: "CPU", unit: "cpu", limit: limit("cpu") }, memory: { title: "Memory", unit: "memory", limit: limit("memory") } });
 }
 
 // --- ports, environment, volumes ---

@@ -1,6 +1,6 @@
 // The sections of an object's page: each is drawn again only when what it shows changed.
 
-import { address, ago, compare, grace, h, isMoody, moodOf, moodly } from "./core.js";
+import { address, addressOf, ago, compare, grace, h, isMoody, moodOf, moodly } from "./core.js";
 
 export class Sections {
   #body;
@@ -26,14 +26,15 @@ export class Sections {
     return this.#follow(query, (feed) => fill(box, build(feed)));
   }
 
-  /** poll calls ask at once and then every few seconds while the tab is visible; it fills the section. */
+  /** poll calls ask at once and then every few seconds while the tab is visible; it fills the section. It returns a function that asks now. */
   poll(title, seconds, ask) {
     const box = this.#box(title);
     const turn = async () => {
-      if (!document.hidden) fill(box, await ask().catch(() => null));
+      if (!document.hidden) fill(box, await ask().catch((err) => h("p", { class: "error" }, err.message)));
     };
     turn();
     this.#timers.push(setInterval(turn, seconds * 1000));
+    return turn;
   }
 
   draw(obj, row) {
@@ -56,12 +57,14 @@ export class Sections {
   }
 }
 
-/** fill replaces what a section shows; the focus stays on the control of the same name. */
+/** fill replaces what a section shows; the focus stays on the control of the same name, and what is open below the same label stays open. */
 function fill(box, content) {
   const focused = box.contains(document.activeElement) ? document.activeElement.textContent : null;
+  const label = (details) => details.closest("[aria-label]").getAttribute("aria-label"), opened = [...box.querySelectorAll("details[open]")].map(label);
   while (box.childNodes.length > 1) box.lastChild.remove();
   box.hidden = !content;
   if (content) box.append(content);
+  for (const details of box.querySelectorAll("details")) details.open ||= opened.includes(label(details));
   if (focused) [...box.querySelectorAll("a, button")].find((n) => n.textContent === focused)?.focus({ preventScroll: true });
 }
 
@@ -69,13 +72,13 @@ function fill(box, content) {
 export const facts = (list) => h("dl", { class: "facts" }, list.filter(([, v]) => v !== "" && v !== null && v !== undefined)
   .map(([term, v]) => h("div", {}, h("dt", {}, term), h("dd", {}, v))));
 
-const MOST = 50;
 
 /**
  * The rows of a feed as a small table. only(row): which; newest: the newest first; skip:
- * columns left out; wide: all columns; more: the query of the list with all of them.
+ * columns left out; wide: all columns; more: the query of the list with all of them;
+ * most: how many rows.
  */
-export function miniTable(kind, feed, { only, newest, skip = [], wide, more } = {}) {
+export function miniTable(kind, feed, { only, newest, skip = [], wide, more, most = 50 } = {}) {
   const rows = feed.items.filter(only ?? (() => true));
   if (feed.state !== "live" || !rows.length) return null;
   const columns = feed.columns.map((c, i) => ({ ...c, i })).filter((c) => (wide || !c.priority) && !skip.includes(c.name));
@@ -87,10 +90,11 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more } = 
     if (c.format === "name" || c.name === "Name") return h("th", { ...props, scope: "row" }, h("a", { href: address(kind, namespace, name) }, name));
     if (row.since[c.i] !== undefined) return h("td", props, ago(row.since[c.i]));
     if (isMoody(kind, c.name)) return h("td", props, grace(row.obj.metadata) && deletionTimestamp ? moodly("ending", "Terminating") : moodly(moodOf(value), value));
-    return h("td", props, value);
+    const about = kind.name === "events" && c.name === "Object" && addressOf(value, namespace);
+    return h("td", props, about ? h("a", { href: about }, value) : value);
   };
   return h("div", {}, h("table", { class: "rows static" },
     h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col" }, c.name)))),
-    h("tbody", {}, rows.slice(0, MOST).map((row) => h("tr", {}, columns.map((c) => cell(c, row)))))),
-  rows.length > MOST ? h("p", { class: "hint" }, `${rows.length - MOST} more. `, more ? h("a", { href: address(kind, "", "", "", more) }, "Show all") : "") : null);
+    h("tbody", {}, rows.slice(0, most).map((row) => h("tr", {}, columns.map((c) => cell(c, row)))))),
+  rows.length > most ? h("p", { class: "hint" }, `${rows.length - most} more. `, more ? h("a", { href: address(kind, "", "", "", more) }, "Show all") : "") : null);
 }

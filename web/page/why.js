@@ -5,15 +5,17 @@ import { address, findKind, getJSON, h } from "./core.js";
 const PAUSE = 1000; // milliseconds between two questions
 
 /**
- * why adds the section with the answer for the object of a page; objects without a status have one only while they are being deleted. It returns a function that
- * asks again, for changes of what belongs to the object: they may change the answer, and not the object.
+ * why adds the section with the answer for the object of a page, and tells told whether something is wrong. It returns a function that asks again, for changes of
+ * what belongs to the object: they may change the answer, and not the object.
  */
-export function why(sections, kind) {
+export function why(sections, kind, told) {
   let box = null, timer = 0;
+  if (!kind.verbs.includes("watch")) return () => {}; // no object that is stored
   sections.add("Why", (obj) => {
-    box = obj.status || obj.metadata.deletionTimestamp ? h("div", { class: "why" }) : null;
-    if (box) answer(box, kind, obj.metadata);
-    box?.addEventListener("again", () => answer(box, kind, obj.metadata));
+    box = h("div", { class: "why" });
+    const ask = () => answer(box, kind, obj.metadata, told);
+    ask();
+    box.addEventListener("again", ask);
     return box;
   }, (obj) => [obj.status, obj.spec, obj.metadata.deletionTimestamp]);
   return () => {
@@ -24,22 +26,24 @@ export function why(sections, kind) {
   };
 }
 
-function answer(box, kind, { namespace = "", name }) {
+/** said is an answer as elements: a sentence, what to do, and the evidence, open where something is wrong if opens is set. */
+export const said = (a, namespace, opens) => [
+  h("p", { class: "sentence" }, a.sentence),
+  a.do ? h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do, namespace)) : null,
+  a.evidence.length ? h("details", { open: opens && a.do !== undefined }, h("summary", {}, "Evidence"), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))) : null,
+].filter(Boolean);
+
+function answer(box, kind, { namespace = "", name }, told) {
   const query = new URLSearchParams({ kind: `${kind.name}${kind.group ? `.${kind.group}` : ""}`, namespace, name });
   getJSON(`/monopod/why?${query}`).then((a) => {
     const text = JSON.stringify(a);
-    if (box.parentElement) box.parentElement.hidden = false;
     if (box.dataset.answer === text) return; // and what is open stays open
     box.dataset.answer = text;
-    const parts = [h("p", { class: "sentence" }, a.sentence)];
-    if (a.do) parts.push(h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do, namespace)));
-    if (a.evidence.length) parts.push(h("details", {}, h("summary", {}, "Evidence"), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))));
-    box.replaceChildren(...parts);
+    box.replaceChildren(...said(a, namespace, true));
+    told(a.do !== undefined);
   }).catch((err) => {
-    const hidden = [403, 404].includes(err.code); // the user may not read it, or it is gone
-    if (box.parentElement) box.parentElement.hidden = hidden;
     box.dataset.answer = "";
-    if (!hidden) box.replaceChildren(h("p", { class: "sentence" }, err.message));
+    box.replaceChildren(h("p", { class: "sentence" }, err.code === 404 ? "It is gone." : err.message));
   });
 }
 

@@ -3,8 +3,9 @@
 //
 // Only the fields that the user has edited are sent, on top of what the server has by then, as kubectl edit does.
 
-import { MANAGER, address, apiPath, dropsOn, getJSON, h, kindFor, maker, may, read, readJSON, say, send, write } from "./core.js";
+import { MANAGER, address, apiPath, compare, discover, dropsOn, getJSON, h, kindFor, maker, may, now, read, readJSON, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
+import { pause } from "./live.js";
 import { configuration, conflicts, edits, left, merged, spell, tree } from "./merge.js";
 
 const YAML = "application/yaml", APPLY = "application/apply-patch+yaml";
@@ -219,8 +220,9 @@ export class Part {
 /** A document's kind and name: { apiVersion, kind, name, namespace, generates }. */
 export function identity(doc) {
   const top = (name) => new RegExp(`^["']?${name}["']?:\\s*["']?([^\\s"'#]+)`, "m").exec(doc)?.[1] ?? "";
-  if (/^\s*\{/.test(doc)) {
-    const { apiVersion = "", kind = "", metadata = {} } = JSON.parse(doc);
+  const json = doc.replace(/^(?:\s*#[^\n]*\n)+/, "");
+  if (/^\s*\{/.test(json)) {
+    const { apiVersion = "", kind = "", metadata = {} } = JSON.parse(json);
     return { apiVersion, kind, name: metadata.name ?? "", namespace: metadata.namespace ?? "", generates: Boolean(metadata.generateName) };
   }
   const block = /^metadata:[^\n]*\n?(?:[ ]+[^\n]*\n?|\n|#[^\n]*\n?)*/m.exec(`${doc}\n`)?.[0] ?? "";
@@ -239,20 +241,85 @@ async function apply(path, body) {
   }
 }
 
+/** documentsOf are the documents of a text: { text, line }, line: the number of its first line, from 0. */
+export function documentsOf(text) {
+  const all = [{ lines: [], line: 0 }];
+  text.split("\n").forEach((line, n) => {
+    if (/^---(\s|$)/.test(line)) all.push({ lines: [], line: n + 1 });
+    else all.at(-1).lines.push(line);
+  });
+  return all.map(({ lines, line }) => ({ text: lines.join("\n"), line })).filter((d) => d.text.replace(/^\s*#.*$/gm, "").trim());
+}
+
+/** lineOf is the line of a field, such as spec.containers[0].image, in a document in block style, from 0; of its parent if it has none. */
+export function lineOf(doc, path) {
+  const all = []; // what lines have at a column: the dash of an item, or a key
+  doc.split("\n").forEach((text, line) => {
+    let at = text.search(/\S/);
+    for (let dash; (dash = /^-(?:\s+|$)/.exec(text.slice(at))) && at >= 0; at += dash[0].length) all.push({ line, at, item: true });
+    const [, key] = (at >= 0 && /^["']?([^\s"':#][^\s"':]*)["']?:/.exec(text.slice(at))) || [];
+    if (key) all.push({ line, at, key });
+  });
+  let found = 0, [from, to] = [0, all.length];
+  for (const key of path.replace(/\[(\w+)\]/g, ".$1").split(".").filter(Boolean)) {
+    const range = all.slice(from, to), children = range.filter((e) => e.at === range[0].at);
+    const next = /^\d+$/.test(key) ? children.filter((e) => e.item)[key] : children.find((e) => e.key === key);
+    if (!next) return found;
+    [found, from] = [next.line, all.indexOf(next) + 1];
+    const end = all.findIndex((e, i) => i >= from && (e.at < next.at || (e.at === next.at && (next.item || !e.item))));
+    to = end < 0 ? all.length : end;
+  }
+  return found;
+}
+
+/** The group and kind that a CustomResourceDefinition defines, as group/Kind. */
+function defines(doc) {
+  const group = /^\s+["']?group["']?:\s*["']?([^\s"',]+)/m.exec(doc)?.[1], names = /^(\s+)["']?names["']?:([^\n]*\n(?:\1\s+[^\n]*\n?)*)/m.exec(`${doc}\n`)?.[2] ?? "";
+  return `${group}/${/["']?\bkind["']?:\s*["']?(\w+)/.exec(names)?.[1]}`;
+}
+
+/** What others need comes first. */
+const RANK = ["Namespace", "CustomResourceDefinition"];
+const rank = ({ it }) => (RANK.indexOf(it.kind) + RANK.length + 1) % (RANK.length + 1);
+
+const DEFINED = 10_000; // milliseconds until a new kind must be there
+
+/** filesOf are the files that were dropped, with those in folders, by path. */
+async function filesOf(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean), files = [];
+  if (!entries.length) return [...transfer.files];
+  const visit = async (entry) => {
+    if (entry.isFile) {
+      const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
+      if (entries.includes(entry) || /\.(ya?ml|json)$/i.test(file.name)) files.push({ path: entry.fullPath, file });
+      return;
+    }
+    const reader = entry.createReader();
+    for (;;) { // a hundred at a time
+      const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+      if (!some.length) break;
+      for (const one of some) await visit(one);
+    }
+  };
+  for (const entry of entries) await visit(entry);
+  return files.sort((a, b) => compare(a.path, b.path)).map((f) => f.file);
+}
+
 export class Create {
   #namespace;
   #area = editor("", "YAML or JSON of the objects", false, EXAMPLE);
   #out = h("div", { class: "review", "aria-live": "polite" });
 
-  constructor(main, namespace) {
+  constructor(main, namespace, query) {
     this.#namespace = namespace || "default";
     const file = h("input", { type: "file", accept: ".yaml,.yml,.json", multiple: true, onchange: (ev) => this.#files(ev.target.files) });
     const zone = h("div", { class: "drop" }, this.#area);
-    dropsOn(zone, (files) => this.#files(files));
+    dropsOn(zone, async (_, transfer) => this.#files(await filesOf(transfer)));
     main.replaceChildren(h("h2", { tabindex: "-1" }, "Create"),
-      h("p", { class: "hint" }, "One or more documents, as for kubectl apply. Drop files here. Objects without a namespace are created in ", h("strong", {}, this.#namespace), "."),
+      h("p", { class: "hint" }, "One or more documents, as for kubectl apply. Drop files or folders here. Objects without a namespace are created in ", h("strong", {}, this.#namespace), "."),
       h("div", { class: "tools" }, h("button", { type: "button", class: "main", onclick: () => this.#run(true) }, "Check"), h("label", {}, h("span", {}, "Files"), file)), this.#out, zone);
     this.#area.addEventListener("input", () => this.#out.replaceChildren());
+    if (query?.has("example")) this.#area.value = EXAMPLE.replace(/^.*\n\n/, "");
   }
 
   close() {}
@@ -264,41 +331,84 @@ export class Create {
         this.#out.replaceChildren(h("p", { class: "error" }, `${file.name} is larger than 3 MiB`));
         return;
       }
-      texts.push((await file.text()).trim());
+      texts.push(`${list.length > 1 ? `# ${file.name}\n` : ""}${(await file.text()).trim()}`);
     }
     this.#area.value = texts.join("\n---\n");
     this.#run(true);
   }
 
-  /** run applies every document, first as a dry run. */
+  /** run applies every document, first as a dry run. What the documents create themselves counts. */
   async #run(dry) {
-    const docs = this.#area.value.split(/^---.*$/m).filter((d) => d.replace(/^\s*#.*$/gm, "").trim());
-    const results = [];
-    for (const doc of docs) results.push(await this.#one(doc, dry));
+    const docs = documentsOf(this.#area.value).map((doc) => ({ ...doc, it: identify(doc.text) })).sort((a, b) => rank(a) - rank(b));
+    const coming = { namespaces: new Set(), kinds: new Set() }, results = [];
+    for (const doc of docs) {
+      const result = await this.#one(doc, dry, coming);
+      results.push(result);
+      if (result.error) continue;
+      if (doc.it.kind === "Namespace") coming.namespaces.add(doc.it.name);
+      if (doc.it.kind === "CustomResourceDefinition") coming.kinds.add(defines(doc.text));
+    }
     const failed = results.filter((r) => r.error).length;
     this.#out.replaceChildren(h("ul", { class: "plainly" }, results.map((r) => h("li", { class: r.error ? "error" : null },
-      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? refused(r.error) : null))),
+      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? this.#place(r) : null, r.error ? refused(r.error) : null))),
     !docs.length ? h("p", { class: "hint" }, "There is no document.") : failed ? h("p", { class: "hint" }, `${failed} of ${docs.length} are refused.`) : dry
       ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? "Create it" : `Create all ${docs.length}`)) : "");
     this.#out.querySelector("[data-action=create]")?.focus();
   }
 
-  async #one(doc, dry) {
-    let title = "document";
+  /** place is a button that leads to the line of an error. */
+  #place({ error, doc }) {
+    const [, told] = /\bline (\d+)/.exec(error.message) ?? [], field = error.status?.details?.causes?.find((c) => c.field)?.field;
+    const line = doc.line + (told ? Number(told) - 1 : lineOf(doc.text, field ?? ""));
+    return [" ", h("button", { type: "button", class: "quiet", onclick: () => {
+      const lines = this.#area.value.split("\n"), start = lines.slice(0, line).join("\n").length + Number(line > 0);
+      this.#area.focus();
+      this.#area.setSelectionRange(start, start + (lines[line] ?? "").length);
+      this.#area.scrollTop = this.#area.scrollHeight * Math.max(0, line - 5) / lines.length;
+    } }, `Line ${line + 1}`)];
+  }
+
+  async #one(doc, dry, coming) {
+    const { it, text } = doc, title = `${it.kind || "document"} ${it.name || ""}`;
     try {
-      const it = identity(doc), kind = kindFor(it.apiVersion, it.kind);
-      title = `${it.kind || "?"} ${it.name}`;
+      if (it.error) throw it.error;
+      const would = `${it.apiVersion.split("/")[0]}/${it.kind}`, defined = coming.kinds.has(would);
+      const kind = kindFor(it.apiVersion, it.kind) ?? (defined && !dry ? await this.#await(it) : null);
+      if (!kind && defined) return { doc, title, done: "can be checked when its kind has been created" };
       if (!kind) throw new Error(`The server has no kind ${it.kind || "?"} in ${it.apiVersion || "?"}.`);
       if (!it.name && !it.generates) throw new Error("metadata.name is missing.");
-      const namespace = kind.namespaced ? it.namespace || this.#namespace : "", query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) };
+      const query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) };
+      let namespace = kind.namespaced ? it.namespace || this.#namespace : "", body = text;
+      if (dry && coming.namespaces.has(namespace) && it.namespace) { // it is not there yet: checked in another one
+        namespace = "default";
+        body = text.replace(/^(metadata:[^\n]*(?:\n[ ]+[^\n]*)*?)(\bnamespace["']?:\s*["']?)[^\s"',}#]+/m, "$1$2default");
+      }
       const response = it.generates && !it.name
-        ? await send("POST", apiPath(kind, namespace, "", "", query), { body: doc, type: YAML })
-        : await apply(apiPath(kind, namespace, it.name, "", query), doc);
+        ? await send("POST", apiPath(kind, namespace, "", "", query), { body, type: YAML })
+        : await apply(apiPath(kind, namespace, it.name, "", query), body);
       const { metadata } = await response.json(), made = response.status === 201;
       const warning = response.headers.get("Warning");
-      return { title, link: address(kind, metadata.namespace, metadata.name), done: `${dry ? `would be ${made ? "created" : "changed"}` : made ? "created" : "changed"}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };
+      return { doc, title, link: address(kind, metadata.namespace, metadata.name), done: `${dry ? `would be ${made ? "created" : "changed"}` : made ? "created" : "changed"}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };
     } catch (error) {
-      return { title, error };
+      return { doc, title, error };
     }
+  }
+
+  /** await waits until the server has a kind that was just defined. */
+  async #await({ apiVersion, kind }) {
+    for (const end = now() + DEFINED; now() < end; await pause(300)) {
+      await discover();
+      if (kindFor(apiVersion, kind)) return kindFor(apiVersion, kind);
+    }
+    return null;
+  }
+}
+
+/** identify is identity, or { error } of a text that is none. */
+function identify(text) {
+  try {
+    return identity(text);
+  } catch (error) {
+    return { apiVersion: "", kind: "", name: "", error };
   }
 }

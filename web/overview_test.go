@@ -1,0 +1,158 @@
+package web_test
+
+// firstSteps: one lands on an overview, which in an empty cluster says what to do first.
+func (p page) firstSteps(*box) {
+	p.sees(`%s === "Overview" && document.querySelector("#nav .first[aria-current]")`, text("#title"))
+	p.sees(`%s?.includes("Nothing is known to be wrong")`, text(".overview"))
+	p.sees(`%s?.includes("ready")`, text("[aria-label=greenhouse-01]"))
+	p.sees(`document.querySelectorAll("[aria-label=greenhouse-01] svg").length >= 2`)
+	p.sees(`/all passed/.test(%s) && /one file, [\d.]+ .iB/.test(%[1]s) && /the first one ends in/.test(%[1]s)`,
+		text("[data-section=Server]"))
+	p.press("[aria-label='First steps']", "Create a Deployment")
+	p.sees(`document.querySelector(".editor")?.value.startsWith("apiVersion: apps/v1")`)
+	p.press("main", "Check")
+	p.sees(`%s?.includes("would be created")`, text(".review"))
+	p.key("o")
+	p.sees(`%s === "Overview"`, text("#title"))
+}
+
+// overview: what is wrong comes first, with its sentence, what to do and the way there. What changed lately follows.
+func (p page) overview(*box) {
+	const shop = "[aria-label='Pod shop']"
+	p.visit("#/")
+	p.sees(`%s?.includes("exit code 3") && %[1]s.includes("What to do:")`, text(shop))
+	p.sees(`%s?.includes("running")`, text("[data-section='What is wrong']"))
+	p.sees(`%s?.includes("BackOff")`, text("[data-section=Warnings]"))
+	p.sees(`%s?.includes("Scaled up replica set")`, text("[data-section=Lately]"))
+	p.value(`document.querySelector("[aria-label='Pod shop'] summary").click() || true`)
+	p.sees(`document.querySelector("[aria-label='Pod shop'] details").open`)
+	p.press(shop, "Pod shop")
+	p.sees(`location.hash === "#/pods/default/shop" && document.querySelector("[data-section=Why] details").open`)
+
+	// The list knows the same: a reason, by which it is filtered.
+	p.visit("#/pods")
+	p.sees(`%s?.startsWith("container app, ")`, cell("shop", ".c-reason"))
+	p.sees(`%s?.querySelector("[data-mood=bad]")`, row("shop"))
+	p.put("#filter", "container app,")
+	p.sees(rows + ` === 1`)
+	p.put("#filter", "")
+
+	// Every object says why, also one without a status.
+	p.visit("#/configmaps/default/kube-root-ca.crt")
+	p.sees(`%s === "Nothing is known to be wrong with ConfigMap kube-root-ca.crt."`, text(".why .sentence"))
+}
+
+// rollouts that are stuck are not green.
+func (p page) stuck(*box) {
+	p.edit("#/deployments.apps/default/web", "image: monopod.local/web:1", "image: monopod.local/Web:1")
+	p.visit("#/deployments.apps/default/web")
+	p.sees(`document.querySelector(".state [data-mood=bad]")`)
+	p.visit("#/pods?q=label%3Aapp%3Dweb")
+	p.sees(`document.querySelectorAll("tbody [data-mood=bad]").length === 1 && document.querySelector("td.c-reason:not(:empty)")`)
+	p.visit("#/deployments.apps/default/web/revisions")
+	p.press(".body", "Return to revision 3")
+	p.press("dialog", "Return")
+	p.visit("#/deployments.apps/default/web")
+	p.sees(`%s === "2/2 ready" && document.querySelector(".state [data-mood=ok]")`, text(".state"))
+}
+
+// busy uses CPU and memory.
+const busy = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: busy, namespace: default}\nspec:\n" +
+	"  selector: {matchLabels: {app: busy}}\n  template:\n    metadata: {labels: {app: busy}}\n    spec:\n" +
+	"      containers:\n      - {name: web, image: \"monopod.local/web:1\", args: [load, \"150\"], " +
+	"resources: {requests: {cpu: 10m}, limits: {memory: 1Gi}}}\n"
+
+// use: what pods use is in their list, and as graphs on the pages of pods, workloads and namespaces.
+func (p page) use(*box) {
+	p.apply(busy, "Deployment busy")
+	p.sees(`document.querySelectorAll("[data-section=Use] svg").length === 2`)
+	p.visit("#/namespaces/-/default")
+	p.sees(`document.querySelectorAll("[data-section=Use] svg").length === 2`)
+	p.visit("#/pods?q=label%3Aapp%3Dbusy")
+	p.sees(`/^1[0-9][0-9]m$/.test(document.querySelector("td.c-cpu")?.innerText)`)
+	p.sees(`document.querySelector("td.c-cpu").title === "requests 10m, limits nothing"`)
+	p.sees(`document.querySelector("td.c-memory").title === "requests 1.0 GiB, limits 1.0 GiB"`)
+	p.press("thead", "CPU")
+	p.sees(`location.hash.includes("sort=CPU")`)
+	p.visit("#/nodes")
+	p.sees(`/^\d+m$/.test(%s)`, cell("greenhouse-01", "td.c-cpu"))
+	p.visit("#/deployments.apps/default/busy")
+	p.press(".bar", "Delete")
+	p.press("dialog", "Delete")
+	p.visit("#/pods?q=label%3Aapp%3Dbusy")
+	p.sees(`%s === "No pods."`, text(".empty"))
+}
+
+// whole is a file whose documents need each other, in an order that kubectl refuses.
+const whole = `apiVersion: example.com/v1
+kind: Lamp
+metadata: {name: red, namespace: whole}
+spec: {watts: 5}
+---
+# comments are no documents
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+  namespace: whole
+data: {color: red}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: whole}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: lamps.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Lamp, plural: lamps}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {watts: {type: integer, maximum: 60}}}
+          status:
+            type: object
+            properties:
+              conditions: {type: array, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources: {status: {}}
+    additionalPrinterColumns:
+    - {name: Ready, type: string, jsonPath: '.status.conditions[?(@.type=="Ready")].status'}
+`
+
+// wholeFiles: a file may use what it creates itself, and an error leads to its line.
+func (p page) wholeFiles(*box) {
+	p.visit("#/create")
+	p.put(".editor", whole)
+	p.press("main", "Check")
+	p.sees(`(%s?.match(/would be created/g) ?? []).length === 3 && %[1]s.includes("Lamp red can be checked when its kind `+
+		`has been created")`, text(".review"))
+	p.press(".review", "Create all 4")
+	p.sees(`(%s.match(/ created/g) ?? []).length === 4`, text(".review"))
+	p.press(".review", "Lamp red")
+	p.sees(`%s === "red"`, text("#title"))
+
+	// Errors: in a field, and in the text. Files of a folder come by name.
+	p.visit("#/create")
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n---\napiVersion: example.com/v1\nkind: Lamp\n"+
+		"metadata:\n  name: blue\n  namespace: whole\nspec:\n  watts: 100\n")
+	p.press("main", "Check")
+	p.sees(`%s?.includes("1 of 2 are refused")`, text(".review"))
+	p.press(".review", "Line 11")
+	p.sees(`((e) => e.value.slice(e.selectionStart, e.selectionEnd))(document.querySelector(".editor")) === "  watts: 100"`)
+	p.value(`{
+		const files = new DataTransfer();
+		files.items.add(new File(["apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"], "b.yaml"));
+		files.items.add(new File(["apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"], "a.yaml"));
+		document.querySelector(".drop").dispatchEvent(new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true}));
+		true
+	}`)
+	p.sees(`document.querySelectorAll(".review li").length === 2 && document.querySelector(".editor").value.startsWith("# ")`)
+}

@@ -1,0 +1,124 @@
+// What nodes and pods use, as graphs: now as metrics.k8s.io says, and before as the nodes
+// remember.
+
+import { apiPath, bytes, core, getJSON, h, inGroup, may, millis, now, quantity } from "./core.js";
+import { graphs, known, record, seed } from "./graph.js";
+import { facts } from "./sections.js";
+
+export const POLL = 15; // seconds between two questions
+const SLOW = 300; // seconds, for what changes slowly: each answer brings more of the server's program into memory
+
+/** Whether the user may see what the resource, nodes or pods, uses. */
+export const shows = (resource, where) => {
+  const kind = inGroup("metrics.k8s.io", resource);
+  return kind && may("get", kind, where);
+};
+
+const proxies = (name) => may("get", core("nodes"), { name, subresource: "proxy" });
+const ask = (name, path, query) => getJSON(apiPath(core("nodes"), "", name, `proxy/stats/${path}`, query));
+
+/** remember adds, once, what nodes kept of an object. query: of what, as pairs. */
+async function remember(uid, nodes, query = []) {
+  if (known(uid)) return;
+  seed(uid, []);
+  const lists = await Promise.all(nodes.filter(proxies).map((name) => ask(name, "history", query).catch(() => [])));
+  if (lists.length === 1) seed(uid, lists[0].map((p) => ({ ...p, at: millis(p.time) })));
+  if (lists.length < 2) return;
+  const sums = new Map(), step = 600_000; // nodes measure at different times, pods every ten minutes
+  for (const p of lists.flat()) {
+    const at = Math.floor(millis(p.time) / step) * step, sum = sums.get(at) ?? { at, cpu: 0, memory: 0 };
+    sums.set(at, { at, cpu: sum.cpu + p.cpu, memory: sum.memory + p.memory });
+  }
+  seed(uid, [...sums.values()].sort((a, b) => a.at - b.at));
+}
+
+let disks = new Map(); // by node: { at, summary }, asked for at most every SLOW seconds
+
+async function disk(uid, name) {
+  const last = disks.get(uid);
+  if (last && now() - last.at < (SLOW - POLL) * 1000) return last.summary;
+  const summary = await ask(name, "summary", { only_cpu_and_memory: "false" }).catch(() => null);
+  disks = new Map([...disks].filter(([, d]) => now() - d.at < SLOW * 1000).concat([[uid, { at: now(), summary }]]));
+  return summary;
+}
+
+/** network is what the node's interfaces carry, in bytes per second: the node's last point knows it. */
+const traffic = (points) => ({ received: points.at(-1)?.received, sent: points.at(-1)?.sent });
+
+/** ofNode is what a node uses. brief: without the sentence about its disk. */
+export async function ofNode(node, brief = false) {
+  const { uid, name } = node.metadata, { allocatable = {} } = node.status ?? {}, sees = proxies(name);
+  await remember(uid, [name]);
+  const { usage = {} } = await getJSON(apiPath(inGroup("metrics.k8s.io", "nodes"), "", name)).catch(() => ({})); // not every runtime has statistics
+  const summary = sees ? await disk(uid, name) : null, fs = summary?.node?.fs, image = fs && summary.node.runtime?.imageFs;
+  const carried = sees ? traffic(await recent(uid, name)) : {};
+  record(uid, { cpu: quantity(usage.cpu), memory: usage.memory ? quantity(usage.memory) : summary?.node?.memory?.workingSetBytes, disk: fs?.usedBytes, ...carried });
+  return h("div", {}, graphs(uid, {
+    cpu: { title: "CPU", unit: "cpu", limit: quantity(allocatable.cpu) }, memory: { title: "Memory", unit: "memory", limit: quantity(allocatable.memory) },
+    disk: { title: "Disk", unit: "storage", limit: fs?.capacityBytes },
+    received: { title: "Received", unit: "storage", suffix: "/s" }, sent: { title: "Sent", unit: "storage", suffix: "/s" },
+  }), fs && !brief ? facts([["Disk", `${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)} used, ${bytes(fs.availableBytes)} free`], ["Images' disk", image ? `${bytes(image.usedBytes)} used` : ""]]) : null);
+}
+
+let recents = new Map(); // by node: { at, points }, asked for at most once a minute, as often as the node measures
+
+async function recent(uid, name) {
+  const last = recents.get(uid);
+  if (last && now() - last.at < 60_000) return last.points;
+  const points = await ask(name, "history").catch(() => []);
+  recents = new Map([...recents].filter(([, r]) => now() - r.at < 120_000).concat([[uid, { at: now(), points }]]));
+  return points;
+}
+
+const total = (pods, name) => pods.reduce((sum, m) => sum + m.containers.reduce((s, c) => s + (quantity(c.usage?.[name]) || 0), 0), 0);
+const both = (limit) => ({ cpu: { title: "CPU", unit: "cpu", limit: limit("cpu") }, memory: { title: "Memory", unit: "memory", limit: limit("memory") } });
+
+/** ofPod is what a pod uses. */
+export async function ofPod(pod) {
+  const { uid, namespace, name } = pod.metadata;
+  await remember(uid, pod.spec.nodeName ? [pod.spec.nodeName] : [], [["pod", uid]]);
+  const m = await getJSON(apiPath(inGroup("metrics.k8s.io", "pods"), namespace, name)).catch(() => null);
+  if (m) record(uid, { cpu: total([m], "cpu"), memory: total([m], "memory") });
+  return graphs(uid, both((resource) => pod.spec.containers.reduce((sum, c) => sum + quantity(c.resources?.limits?.[resource] ?? ""), 0) || NaN));
+}
+
+/** ofPods is what the pods of a namespace use, or those of them that labels select. */
+export async function ofPods(uid, namespace, labels = "") {
+  const selected = labels ? { labelSelector: labels } : {};
+  if (!known(uid)) {
+    const pods = labels ? (await getJSON(apiPath(core("pods"), namespace, "", "", { ...selected, limit: "500" }))).items : [];
+    const nodes = labels ? [...new Set(pods.map((p) => p.spec.nodeName).filter(Boolean))]
+      : (await getJSON(apiPath(core("nodes"))).catch(() => ({ items: [] }))).items.map((n) => n.metadata.name);
+    await remember(uid, nodes, labels ? pods.map((p) => ["pod", p.metadata.uid]) : [["namespace", namespace]]);
+  }
+  const { items } = await getJSON(apiPath(inGroup("metrics.k8s.io", "pods"), namespace, "", "", selected));
+  if (!items.length) return null;
+  record(uid, { cpu: total(items, "cpu"), memory: total(items, "memory") });
+  return graphs(uid, both(() => NaN));
+}
+
+const MOST_ASKED = 300; // rows whose requests and limits are read, too
+
+/** amounts is what pods or nodes use, by namespace/name: cpu and memory, each { n, text, of }. of: what they request and may use. */
+export async function amounts(kind, namespace, rows) {
+  const out = new Map();
+  if (!shows(kind.name, { namespace })) return out;
+  const [{ items }, objects] = await Promise.all([getJSON(apiPath(inGroup("metrics.k8s.io", kind.name), namespace)),
+    rows <= MOST_ASKED ? getJSON(apiPath(kind, namespace)).then((list) => list.items) : []]);
+  const key = ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`, about = new Map(objects.map((o) => [key(o), kind.name === "pods" ? ofContainers(o) : ofAllocatable(o)]));
+  for (const item of items) {
+    const usage = item.usage ? (name) => quantity(item.usage[name]) : (name) => total([item], name), of = about.get(key(item));
+    const cpu = usage("cpu"), memory = usage("memory");
+    out.set(key(item), { cpu: { n: cpu, text: `${Math.round(cpu * 1000)}m`, of: of?.("cpu") }, memory: { n: memory, text: bytes(memory), of: of?.("memory") } });
+  }
+  return out;
+}
+
+const spell = (resource, n) => (resource === "cpu" ? `${Math.round(n * 1000)}m` : bytes(n));
+
+function ofContainers(pod) {
+  return (resource) => ["requests", "limits"].map((what) => [what, pod.spec.containers.reduce((sum, c) => sum + (quantity(c.resources?.[what]?.[resource]) || 0), 0)])
+    .map(([what, n]) => `${what} ${n ? spell(resource, n) : "nothing"}`).join(", ");
+}
+
+const ofAllocatable = (node) => (resource) => `of ${spell(resource, quantity(node.status?.allocatable?.[resource]))} for pods`;
