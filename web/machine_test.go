@@ -132,6 +132,7 @@ func TestPageOfMachine(t *testing.T) {
 		{"stuck rollout", page.stuck},
 		{"whole files", page.wholeFiles},
 		{"use", page.use},
+		{"several rows", page.several},
 		{"drain", page.drain},
 		{"CronJob", page.cronJob},
 		{"certificates", page.certificates},

@@ -1,5 +1,7 @@
 package web_test
 
+import "strings"
+
 // firstSteps: one lands on an overview, which in an empty cluster says what to do first.
 func (p page) firstSteps(*box) {
 	p.sees(`%s === "Overview" && document.querySelector("#nav .first[aria-current]")`, text("#title"))
@@ -81,6 +83,38 @@ func (p page) use(*box) {
 	p.press("dialog", "Delete")
 	p.visit("#/pods?q=label%3Aapp%3Dbusy")
 	p.sees(`%s === "No pods."`, text(".empty"))
+}
+
+// several: rows are selected, with the mouse or the keyboard, and scaled, restarted or deleted together. Events are
+// limited to Warnings.
+func (p page) several(*box) {
+	p.visit("#/create")
+	p.put(".editor", strings.ReplaceAll(busy, "busy", "first")+"---\n"+strings.ReplaceAll(busy, "busy", "second"))
+	p.press("main", "Check")
+	p.press(".review", "Create all 2")
+	p.press(".review", "Deployment second")
+	p.visit("#/deployments.apps")
+	p.sees(`%s && %s`, row("first"), row("second"))
+	p.value(row("first") + `.querySelector("input").click() || true`)
+	p.value(row("second") + `.querySelector("a").focus() || true`)
+	p.key("x")
+	p.sees(`%s?.includes("2 selected")`, text(".chosen"))
+	p.press(".chosen", "Scale")
+	p.put("dialog [name=replicas]", "2")
+	p.press("dialog", "Scale")
+	p.sees(`!document.querySelector("dialog") && %s === "2/2" && %s === "2/2"`, cell("first", ".c-ready"),
+		cell("second", ".c-ready"))
+	p.press(".chosen", "Delete")
+	p.sees(`%s === "first, second"`, text("dialog .what"))
+	p.press("dialog", "Delete")
+	p.sees(`!%s && !%s && %s === ""`, row("first"), row("second"), text(".chosen"))
+
+	p.visit("#/events")
+	p.click("#warnings")
+	p.sees(rows + ` > 0 && [...document.querySelectorAll("td.c-type")].every((c) => c.innerText === "Warning")`)
+	p.sees(`location.hash.includes("type%%3DWarning")`)
+	p.click("#warnings")
+	p.sees(`[...document.querySelectorAll("td.c-type")].some((c) => c.innerText === "Normal")`)
 }
 
 // whole is a file whose documents need each other, in an order that kubectl refuses.

@@ -33,7 +33,7 @@ func screens(b *box) []look {
 func common() []look {
 	return []look{
 		{name: "overview", hash: "#/", ready: text("[aria-label='Deployment owned']") + `?.includes("What to do") && ` +
-			`document.querySelector("[data-section=Machines] svg") && ` + text("[data-section=Server]")},
+			`document.querySelector("[data-section=Nodes] svg") && ` + text("[data-section=Server]")},
 		{name: "pods", hash: "#/pods", ready: rows + ` >= 2 && document.querySelector("td.c-reason")`},
 		{name: "events", hash: "#/events", ready: rows + ` > 5`},
 		{name: "secrets", hash: "#/secrets", ready: row("door")},

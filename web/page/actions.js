@@ -1,6 +1,6 @@
 // What a user can do to an object, and the buttons for what the token may do.
 
-import { address, apiPath, compare, core, getJSON, h, inGroup, may, millis, patch, say, send } from "./core.js";
+import { address, apiPath, compare, core, getJSON, h, inGroup, may, millis, patch, plural, say, send } from "./core.js";
 import { dialog, named } from "./dialogs.js";
 
 const at = (kind, obj, subresource, query) => apiPath(kind, obj.metadata.namespace, obj.metadata.name, subresource, query);
@@ -59,6 +59,41 @@ export function buttons(kind, obj) {
     },
   }, label)), error];
 }
+
+// --- several objects of a list ---
+
+const MOST_NAMED = 10;
+
+/** The buttons for rows that are selected, of which only metadata is known. */
+export function bulk(kind, objs) {
+  const can = (verb, subresource) => objs.every((obj) => allowed(verb, kind, obj, subresource)), count = `${objs.length} ${objs.length === 1 ? kind.kind : plural(kind)}`;
+  const names = objs.slice(0, MOST_NAMED).map((o) => o.metadata.name).join(", ") + (objs.length > MOST_NAMED ? ` and ${objs.length - MOST_NAMED} more` : "");
+  const ask = (verb, done, one, more = {}) => dialog({
+    title: `${verb} ${count}`, what: [h("span", { class: "name" }, names)], submit: verb, ...more,
+    act: async () => {
+      const failed = [];
+      for (const obj of objs) await one(obj).catch((err) => failed.push(`${obj.metadata.name}: ${err.message}`));
+      if (failed.length) throw new Error(failed.slice(0, 3).join("; ") + (failed.length > 3 ? ` and ${failed.length - 3} more` : ""));
+      say(`${count} ${done}`);
+      return true;
+    },
+  });
+  const button = (label, act, danger) => h("button", { type: "button", class: danger ? "quiet risky" : "quiet", onclick: act }, label), all = [];
+  if (kind.subresources.includes("scale") && can("patch", "scale")) {
+    const input = h("input", { type: "number", name: "replicas", min: 0, step: 1, inputmode: "numeric", value: 1, required: true });
+    all.push(button("Scale", () => ask("Scale", "are scaled", (obj) => patch(at(kind, obj, "scale"), { spec: { replicas: Number(input.value) } }),
+      { body: [h("label", {}, "Replicas ", input)], ready: () => input.select() })));
+  }
+  if (ROLLS.includes(key(kind)) && can("patch")) all.push(button("Restart", () => ask("Restart", "are restarted", (obj) => restarts(kind, obj))));
+  if (can("delete")) {
+    all.push(button("Delete", () => ask("Delete", "are deleted", (obj) => send("DELETE", at(kind, obj), { body: { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: obj.metadata.uid } } })
+      .catch((err) => err.code === 404 || Promise.reject(err)), { danger: true, cancel: "Keep them" }), true));
+  }
+  return all;
+}
+
+/** restarts replaces the pods of a workload, as kubectl rollout restart does. */
+const restarts = (kind, obj) => patch(at(kind, obj), { spec: { template: { metadata: { annotations: { "kubectl.kubernetes.io/restartedAt": new Date().toISOString().replace(/\.\d+Z$/, "Z") } } } } });
 
 // --- delete ---
 
@@ -149,8 +184,7 @@ const restart = (kind, obj) => dialog({
   title: `Restart ${kind.kind}`, what: named(kind, obj.metadata), submit: "Restart",
   body: [h("p", {}, "Its pods are replaced, as its update strategy says.")],
   act: async () => {
-    const annotations = { "kubectl.kubernetes.io/restartedAt": new Date().toISOString().replace(/\.\d+Z$/, "Z") };
-    await patch(at(kind, obj), { spec: { template: { metadata: { annotations } } } });
+    await restarts(kind, obj);
     say(`${obj.metadata.name} is restarted`);
     return true;
   },

@@ -187,11 +187,16 @@ function showList(at, kind) {
   fillNamespaces([]);
   id2("filter").value = filter;
   id2("wide").checked = wide;
+  id2("warnings").closest("label").hidden = kind.name !== "events";
+  id2("warnings").checked = filter.includes(WARNINGS);
   id2("create").hidden = !kinds.some((k) => k.verbs.includes("patch") && may("create", k, { namespace: chosen || home.namespace }));
   const namespace = kind.namespaced ? chosen : "";
   show(at.path, plural(kind), () => new List(main, kind, { namespace, filter, wide, sort, tools }));
   if (chosen) learn(chosen).catch(() => {});
 }
+
+/** What the filter says for events that are Warnings. */
+const WARNINGS = "field:type=Warning";
 
 const id2 = (name) => tools.querySelector(`#${name}`);
 
@@ -211,6 +216,11 @@ function rewrite(changes) {
 addEventListener("sorted", (ev) => rewrite({ sort: ev.detail }));
 
 id2("filter").addEventListener("input", debounced());
+id2("warnings").addEventListener("change", (ev) => {
+  const words = id2("filter").value.replace(WARNINGS, "").trim();
+  id2("filter").value = ev.target.checked ? `${words} ${WARNINGS}`.trim() : words;
+  id2("filter").dispatchEvent(new Event("input"));
+});
 id2("wide").addEventListener("change", (ev) => {
   rewrite({ wide: ev.target.checked ? "1" : "" });
   route();
@@ -362,6 +372,7 @@ const KEYS = {
   d: part(""), l: part("logs"), s: part("shell"), e: part("yaml"), y: part("yaml"),
   Escape: back,
   o: () => (location.hash = "#/"),
+  x: () => view?.select?.(),
   "0": () => choose(""),
 };
 

@@ -16,6 +16,7 @@ const PAGES = [
   ["Logs", "Opens the logs of a pod, or of all pods of a workload: followed, searched, paused, of the previous run, with times; at most 5,000 lines are kept here, a download has the whole log of a container.", "l"],
   ["Terminal", "Opens a shell in a running container, or a debug container beside it if the image has no shell. Ctrl-Shift-C copies, Shift-Tab leaves the terminal.", "s"],
   ["Edit YAML", "Shows the object as YAML. Review changes asks the server for a dry run and shows the difference; Apply writes the fields that you edited, by server-side apply as monopod-page. Fields that somebody has changed meanwhile, or that a GitOps tool applies, are listed one by one and you decide.", "e y"],
+  ["Select", "Selects the row with the focus; the selected rows are scaled, restarted or deleted together.", "x"],
   ["Delete", "Opens the dialog for the row with the focus, or for the object that is shown. A pod's grace period is shown while it runs.", "Ctrl-d"],
   ["Help", "Opens this help. Its search also finds what the documents of this version say.", "?"],
   ["Create", "Button Create in a list: YAML or JSON of one or more objects, also by dropping files and folders. They are checked with a dry run first, Namespaces and definitions before what needs them. An error leads to its line."],

@@ -2,7 +2,7 @@
 // server where the filter names labels or fields. Of many rows only those near the
 // visible area are in the document, with gaps instead of the others.
 
-import { address, addressOf, ago, compare, findKind, getJSON, grace, h, isMoody, load, moodOf, moodOfCondition, moodOfReady, moodly, now, plural, quantity, tickAges, undoDuration, write } from "./core.js";
+import { address, addressOf, ago, compare, findKind, getJSON, grace, h, isMoody, load, may, moodOf, moodOfCondition, moodOfReady, moodly, now, plural, quantity, tickAges, undoDuration, write } from "./core.js";
 import { Feed } from "./live.js";
 
 // More rows than this are not all in the document.
@@ -51,6 +51,7 @@ export class List {
   #timer = 0;
   #use = new Map(); // by namespace/name, of pods and nodes: { cpu, memory, of }
   #measured = 0; // when
+  #selected = new Set(); // UIDs
   #parts;
   #end = new AbortController();
 
@@ -63,9 +64,9 @@ export class List {
     const title = h("h2", { id: "title", tabindex: "-1" }, plural(kind), " ", h("span", { class: "count" }));
     const head = h("tr", { role: "row" }), body = h("tbody", { role: "rowgroup" });
     const table = h("table", { class: "rows", role: "table", "aria-labelledby": "title", hidden: true }, h("thead", { role: "rowgroup" }, head), body);
-    const empty = h("p", { class: "empty" }, "Loading…");
-    this.#parts = { title, head, body, table, empty };
-    main.replaceChildren(title, query.tools ?? "", table, empty);
+    const empty = h("p", { class: "empty" }, "Loading…"), chosen = h("div", { class: "bar chosen", role: "group", "aria-label": "Selected rows" });
+    this.#parts = { title, head, body, table, empty, chosen };
+    main.replaceChildren(title, query.tools ?? "", chosen, table, empty);
     this.#open();
     for (const moved of ["scroll", "resize"]) {
       addEventListener(moved, () => this.#found.length > MOST_ROWS && requestAnimationFrame(() => this.#draw()), { passive: true, signal: this.#end.signal });
@@ -119,6 +120,40 @@ export class List {
     const link = this.#rows.get(row.uid)?.root.querySelector("a");
     link?.focus({ preventScroll: true });
     link?.closest("tr").scrollIntoView({ block: "nearest" });
+  }
+
+  /** select toggles the row with the focus. */
+  select() {
+    const uid = document.activeElement?.closest?.("tr[data-uid]")?.dataset.uid;
+    if (uid && this.#selects()) this.#choose([uid], !this.#selected.has(uid));
+  }
+
+  /** selects reports whether the user may do something with several rows. */
+  #selects() {
+    const where = { namespace: this.#query.namespace };
+    return may("delete", this.#kind, where) || may("patch", this.#kind, where);
+  }
+
+  #choose(uids, on) {
+    for (const uid of uids) {
+      if (on) this.#selected.add(uid);
+      else this.#selected.delete(uid);
+    }
+    for (const box of this.#parts.table.querySelectorAll("input[data-row]")) box.checked = this.#selected.has(box.dataset.row);
+    this.#showChosen();
+  }
+
+  async #showChosen() {
+    const rows = this.#found.filter((row) => this.#selected.has(row.uid)), { chosen, head } = this.#parts;
+    this.#selected = new Set(rows.map((row) => row.uid)); // what is gone or filtered out is not selected
+    const all = head.querySelector("input"), text = [...this.#selected].join();
+    if (all) [all.checked, all.indeterminate] = [rows.length > 0 && rows.length === this.#found.length, rows.length > 0 && rows.length < this.#found.length];
+    if (chosen.dataset.drawn === text) return;
+    chosen.dataset.drawn = text;
+    const { bulk } = rows.length ? await load("actions.js") : { bulk: () => [] };
+    if (chosen.dataset.drawn !== text) return;
+    chosen.replaceChildren(...(rows.length ? [h("strong", {}, `${rows.length} selected`), ...bulk(this.#kind, rows.map((row) => row.obj)),
+      h("button", { type: "button", class: "quiet", onclick: () => this.#choose([...this.#selected], false) }, "Select none")] : []));
   }
 
   #open() {
@@ -194,7 +229,9 @@ export class List {
       ? [...all, { name: "Namespace", i: -1, priority: 0 }] : all;
     if (columns.map((c) => c.name).join() === this.#columns.map((c) => c.name).join()) return;
     this.#columns = columns;
-    this.#parts.head.replaceChildren(...columns.map((c) => this.#headCell(c)));
+    const boxes = this.#selects() ? [h("th", { scope: "col", role: "columnheader", class: "box" }, h("input", { type: "checkbox", "aria-label": "Select all",
+      onchange: (ev) => this.#choose(this.#found.map((row) => row.uid), ev.target.checked) }))] : [];
+    this.#parts.head.replaceChildren(...boxes, ...columns.map((c) => this.#headCell(c)));
     this.#clear();
     this.#showSort();
   }
@@ -281,6 +318,7 @@ export class List {
     table.setAttribute("aria-rowcount", all.length + 1);
     table.hidden = all.length === 0;
     this.#sum();
+    if (this.#selected.size || this.#parts.chosen.firstChild) this.#showChosen();
     if (many) this.#measure();
   }
 
@@ -320,7 +358,11 @@ export class List {
     if (drawn?.row === row) return drawn.root;
     const root = drawn?.root ?? h("tr", { role: "row", "data-uid": row.uid });
     const focused = root.contains(document.activeElement);
-    root.replaceChildren(...this.#columns.map((c) => this.#cell(c, row)));
+    const boxes = this.#selects() ? [h("td", { role: "cell", class: "box" }, h("input", { type: "checkbox", "data-row": row.uid, "aria-label": `Select ${row.obj.metadata.name}`,
+      onchange: (ev) => this.#choose([row.uid], ev.target.checked) }))] : [];
+    root.replaceChildren(...boxes, ...this.#columns.map((c) => this.#cell(c, row)));
+    const box = root.querySelector("input");
+    if (box) box.checked = this.#selected.has(row.uid);
     if (focused) root.querySelector("a")?.focus({ preventScroll: true });
     this.#rows.set(row.uid, { row, root });
     return root;

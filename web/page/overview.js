@@ -11,8 +11,9 @@ const REPORT = 15, SERVER = 300; // seconds between two questions
 const PAUSE = 1500; // milliseconds after a change that may have changed what is wrong
 const MOST_NODES = 6;
 
-/** Events that say what every start of a pod says. */
-const USUAL = ["Scheduled", "Pulling", "Pulled", "Created", "Started", "SuccessfulCreate", "Completed"];
+/** Events that say what every start of a pod or a node says. */
+const USUAL = ["Scheduled", "Pulling", "Pulled", "Created", "Started", "SuccessfulCreate", "Completed", "Starting", "RegisteredNode",
+  "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
 
 export class Overview {
   #main;
@@ -51,7 +52,7 @@ export class Overview {
       }, PAUSE);
     };
     if (nodes && may("list", nodes)) {
-      s.poll("Machines", POLL, async () => machines((await getJSON(apiPath(nodes))).items));
+      s.poll("Nodes", POLL, async () => machines((await getJSON(apiPath(nodes))).items));
     }
     if (events && may("list", events, { namespace: where || home.namespace })) {
       s.live("Warnings", { kind: events, namespace: where, fields: "type=Warning" }, (feed) => {
