@@ -31,6 +31,30 @@ func TestReadinessGatesReady(t *testing.T) {
 	})
 }
 
+// A pod that ends may become unready meanwhile, which does not change how long it has to end.
+func TestReadinessOfEndingPod(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := pod("a", "-ignore-term")
+		exec := func(command ...string) *corev1.ExecAction {
+			return &corev1.ExecAction{Command: append([]string{"/web"}, command...)}
+		}
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 2,
+			ProbeHandler: corev1.ProbeHandler{Exec: exec("not", "cat", "/tmp/ends")}}
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+			PreStop: &corev1.LifecycleHandler{Exec: exec("write", "/tmp/ends", "soon")}}
+		w.create(p)
+		w.until(time.Minute, "a", ready)
+		w.delete("a", 30)
+		if took := w.until(time.Minute, "a", func(p *corev1.Pod) bool { return p != nil && !ready(p) }); took > 4*time.Second {
+			w.Errorf("not ready after %v", took)
+		}
+		if took := w.until(time.Minute, "a", func(p *corev1.Pod) bool { return p == nil }); took < 25*time.Second ||
+			took > 31*time.Second {
+			w.Errorf("ended %v later", took)
+		}
+	})
+}
+
 func TestLivenessRestarts(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")

@@ -41,6 +41,8 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		for _, c := range w.observer.Observed().Alive() {
 			w.id.Event(c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
 		}
+	} else if !w.end.reported {
+		w.report(false) // a probe may have interrupted the stop
 	}
 	if err := w.stopper.StopWithin(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
 		return false, err

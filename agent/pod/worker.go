@@ -59,7 +59,7 @@ func newWorker(p *Pod) *worker {
 	})
 	w.volumes = volumes.New(&node.Volumes, id)
 	w.sandbox = sandbox.New(&node.Sandboxes, id, w.observer, w.pace)
-	w.probes = containers.NewProbes(&node.Containers, id, object, w.observer, p.Ending, p.Wake)
+	w.probes = containers.NewProbes(&node.Containers, id, object, w.observer, p.Ending, p.probed)
 	w.hooks = containers.NewHooks(&node.Containers, id, w.observer)
 	w.stopper = containers.NewStopper(&node.Containers, id, w.observer, w.hooks, w.probes)
 	w.reporter = newReporter(node, id, object)
