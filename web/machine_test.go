@@ -131,6 +131,7 @@ func TestPageOfMachine(t *testing.T) {
 		{"rollout", page.rollout},
 		{"stuck rollout", page.stuck},
 		{"whole files", page.wholeFiles},
+		{"what objects say", page.says},
 		{"use", page.use},
 		{"several rows", page.several},
 		{"drain", page.drain},

@@ -190,3 +190,85 @@ func (p page) wholeFiles(*box) {
 	}`)
 	p.sees(`document.querySelectorAll(".review li").length === 2 && document.querySelector(".editor").value.startsWith("# ")`)
 }
+
+// spoken are objects of kinds that say more than their conditions.
+const spoken = `apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: door, namespace: whole}
+spec:
+  rules:
+  - host: shop.example.com
+    http:
+      paths:
+      - {path: /cart, pathType: Prefix, backend: {service: {name: cart, port: {number: 80}}}}
+  tls: [{hosts: [shop.example.com], secretName: shop-tls}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: whole}
+rules:
+- {apiGroups: [""], resources: [pods, pods/log], verbs: [get, list], resourceNames: [one]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: robots, namespace: whole}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects:
+- {kind: ServiceAccount, name: robot, namespace: whole}
+- {kind: User, name: "<b>jane</b>", apiGroup: rbac.authorization.k8s.io}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot, namespace: whole}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: whole}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: few, namespace: whole}
+spec: {hard: {configmaps: "4"}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: grows, namespace: whole}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: shop}
+  minReplicas: 2
+  maxReplicas: 5
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 70}}}]
+`
+
+// says: the pages of kinds show what their objects mean, with links.
+func (p page) says(*box) {
+	p.visit("#/create")
+	p.put(".editor", spoken)
+	p.press("main", "Check")
+	p.press(".review", "Create all 7")
+	p.press(".review", "Ingress door")
+	for _, c := range []struct{ hash, section, want, link string }{
+		{"#/ingresses.networking.k8s.io/whole/door", "Rules", "shop.example.com/cart\tPrefix\tcart:80", "#/services/whole/cart"},
+		{"#/ingresses.networking.k8s.io/whole/door", "TLS", "shop-tls", "#/secrets/whole/shop-tls"},
+		{"#/roles.rbac.authorization.k8s.io/whole/reader", "Rules", "pods, pods/log\tcore\tget, list\tone", ""},
+		{"#/rolebindings.rbac.authorization.k8s.io/whole/robots", "Binding", "<b>jane</b>", "#/serviceaccounts/whole/robot"},
+		{"#/rolebindings.rbac.authorization.k8s.io/whole/robots", "Binding", "Role reader",
+			"#/roles.rbac.authorization.k8s.io/whole/reader"},
+		{"#/persistentvolumeclaims/whole/data", "Claim", "requested 1Gi", "#/storageclasses.storage.k8s.io/-/standard"},
+		{"#/resourcequotas/whole/few", "Quota", "configmaps\t2\t4\t 50 %", ""},
+		{"#/horizontalpodautoscalers.autoscaling/whole/grows", "Scaling", "between 2 and 5", "#/deployments.apps/whole/shop"},
+		{"#/horizontalpodautoscalers.autoscaling/whole/grows", "Scaling", "cpu\tunknown\t70 %", ""},
+		{"#/customresourcedefinitions.apiextensions.k8s.io/-/lamps.example.com", "Definition", "watts integer",
+			"#/lamps.example.com"},
+	} {
+		p.visit(c.hash)
+		p.sees(`%s?.includes(%q)`, text("[data-section="+c.section+"]"), c.want)
+		if c.link != "" {
+			p.sees(`document.querySelector("[data-section=%s] a[href='%s']")`, c.section, c.link)
+		}
+	}
+	p.visit("#/serviceaccounts/whole/robot")
+	p.press("[data-section=Permissions]", "Show what it may do in whole")
+	p.sees(`%s?.includes("pods, pods/log\tcore\tget, list\tone")`, text("[data-section=Permissions]"))
+}

@@ -33,8 +33,8 @@ function learnClock(response) {
 }
 
 /** Sends a request and returns its Response, or throws an ApiError. body: an object, or text of the type. again: it may be sent twice. */
-export async function send(method, path, { body, type = "application/json", accept = "application/json", signal, again = method !== "POST" } = {}) {
-  const headers = { Accept: accept };
+export async function send(method, path, { body, type = "application/json", accept = "application/json", headers: more, signal, again = method !== "POST" } = {}) {
+  const headers = { Accept: accept, ...more };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = type;
   if (body !== undefined && typeof body !== "string" && !(body instanceof Blob)) body = JSON.stringify(body);

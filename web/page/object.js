@@ -167,6 +167,7 @@ export class ObjectPage {
 
   async #overview(body) {
     const kind = this.#kind, special = kind === core("pods") ? await load("pod.js") : kind === core("nodes") ? await load("node.js") : null;
+    const said = special ? null : await load("kinds.js");
     if (this.#closed) return;
     let asks = () => {};
     const follow = (query, changed) => {
@@ -184,6 +185,7 @@ export class ObjectPage {
       this.#state();
     });
     special?.sections(s, this.#obj);
+    said?.sections(s, kind);
     if (!special) this.#workload(s);
     s.add("Details", (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
     if (!special) s.add("Conditions", conditions, (obj) => obj.status?.conditions);

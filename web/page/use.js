@@ -98,13 +98,19 @@ export async function ofPods(uid, namespace, labels = "") {
 }
 
 const MOST_ASKED = 300; // rows whose requests and limits are read, too
+let asked = { of: "", at: 0, objects: [] }; // the last ones: read again when the number of rows changes, or after SLOW seconds
+
+async function whole(kind, namespace, rows) {
+  const of = `${kind.name}/${namespace}/${rows}`;
+  if (asked.of !== of || now() - asked.at > SLOW * 1000) asked = { of, at: now(), objects: rows <= MOST_ASKED ? (await getJSON(apiPath(kind, namespace))).items : [] };
+  return asked.objects;
+}
 
 /** amounts is what pods or nodes use, by namespace/name: cpu and memory, each { n, text, of }. of: what they request and may use. */
 export async function amounts(kind, namespace, rows) {
   const out = new Map();
   if (!shows(kind.name, { namespace })) return out;
-  const [{ items }, objects] = await Promise.all([getJSON(apiPath(inGroup("metrics.k8s.io", kind.name), namespace)),
-    rows <= MOST_ASKED ? getJSON(apiPath(kind, namespace)).then((list) => list.items) : []]);
+  const [{ items }, objects] = await Promise.all([getJSON(apiPath(inGroup("metrics.k8s.io", kind.name), namespace)), whole(kind, namespace, rows)]);
   const key = ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`, about = new Map(objects.map((o) => [key(o), kind.name === "pods" ? ofContainers(o) : ofAllocatable(o)]));
   for (const item of items) {
     const usage = item.usage ? (name) => quantity(item.usage[name]) : (name) => total([item], name), of = about.get(key(item));
