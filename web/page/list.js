@@ -11,7 +11,7 @@ const MOST_ROWS = 80;
 const MARGIN = 12;
 // Milliseconds after a change until the server is asked which rows are not well, of few and of many rows; and between
 // two questions without a change, because time alone makes a row worse.
-const HEALTH_PAUSE = [500, 4000], HEALTH_AGAIN = 20_000;
+const HEALTH_PAUSE = [500, 4000], HEALTH_AGAIN = 60_000;
 // Milliseconds between two questions about CPU and memory, and the most rows for which they are asked.
 const USE_AGAIN = 15_000, MOST_USED = 2000;
 const USED = ["pods", "nodes"];

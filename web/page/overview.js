@@ -7,7 +7,7 @@ import { Sections, facts, miniTable } from "./sections.js";
 import { POLL, ofNode, shows } from "./use.js";
 import { said } from "./why.js";
 
-const REPORT = 15, SERVER = 300; // seconds between two questions
+const REPORT = 60, SERVER = 300; // seconds between two questions
 const PAUSE = 1500; // milliseconds after a change that may have changed what is wrong
 const MOST_NODES = 6;
 
