@@ -31,28 +31,39 @@ func TestReadinessGatesReady(t *testing.T) {
 	})
 }
 
-// A pod that ends may become unready meanwhile, which does not change how long it has to end.
+// A pod that ends may become unready meanwhile, which interrupts neither its preStop hook nor its grace period.
 func TestReadinessOfEndingPod(t *testing.T) {
-	inWorld(t, func(w *world) {
-		p := pod("a", "-ignore-term")
-		exec := func(command ...string) *corev1.ExecAction {
-			return &corev1.ExecAction{Command: append([]string{"/web"}, command...)}
-		}
-		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 2,
-			ProbeHandler: corev1.ProbeHandler{Exec: exec("not", "cat", "/tmp/ends")}}
-		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
-			PreStop: &corev1.LifecycleHandler{Exec: exec("write", "/tmp/ends", "soon")}}
-		w.create(p)
-		w.until(time.Minute, "a", ready)
-		w.delete("a", 30)
-		if took := w.until(time.Minute, "a", func(p *corev1.Pod) bool { return p != nil && !ready(p) }); took > 4*time.Second {
-			w.Errorf("not ready after %v", took)
-		}
-		if took := w.until(time.Minute, "a", func(p *corev1.Pod) bool { return p == nil }); took < 25*time.Second ||
-			took > 31*time.Second {
-			w.Errorf("ended %v later", took)
-		}
-	})
+	for name, c := range map[string]struct {
+		args []string
+		hook []string
+		ends time.Duration // after the deletion
+	}{
+		"in the grace period": {[]string{"-ignore-term"}, []string{"write", "/tmp/ends", "soon"}, 30 * time.Second},
+		"in the preStop hook": {nil, []string{"do", "write", "/tmp/ends", "soon", "then", "sleep", "12"}, 12 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				p := pod("a", c.args...)
+				exec := func(command ...string) *corev1.ExecAction {
+					return &corev1.ExecAction{Command: append([]string{"/web"}, command...)}
+				}
+				p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 2,
+					ProbeHandler: corev1.ProbeHandler{Exec: exec("not", "cat", "/tmp/ends")}}
+				p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: exec(c.hook...)}}
+				w.create(p)
+				w.until(time.Minute, "a", ready)
+				w.delete("a", 30)
+				unready := w.until(time.Minute, "a", func(p *corev1.Pod) bool { return p != nil && !ready(p) })
+				if unready > 4*time.Second {
+					w.Errorf("not ready after %v", unready)
+				}
+				ended := unready + w.until(time.Minute, "a", func(p *corev1.Pod) bool { return p == nil })
+				if ended < c.ends || ended > c.ends+time.Second {
+					w.Errorf("ended after %v, want %v", ended, c.ends)
+				}
+			})
+		})
+	}
 }
 
 func TestLivenessRestarts(t *testing.T) {

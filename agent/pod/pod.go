@@ -158,16 +158,6 @@ func (p *Pod) ExecutedHooks() int { return p.hooks.Executed() }
 // Wake wakes the worker.
 func (p *Pod) Wake() { p.inbox.poke() }
 
-// probed wakes the worker because the result of a probe has changed. While the pod ends, it interrupts the current step,
-// which may last for the grace period: a Service must not lead to a pod that is no longer ready.
-func (p *Pod) probed() {
-	if p.Ending() {
-		p.inbox.putUrgent(func(*news) {})
-		return
-	}
-	p.Wake()
-}
-
 // Changed passes a newer version of the pod to the worker. A shorter grace period interrupts the current step.
 func (p *Pod) Changed(object *corev1.Pod) {
 	old := p.current.Swap(object)

@@ -41,8 +41,6 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		for _, c := range w.observer.Observed().Alive() {
 			w.id.Event(c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
 		}
-	} else if !w.end.reported {
-		w.report(false) // a probe may have interrupted the stop
 	}
 	if err := w.stopper.StopWithin(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
 		return false, err
@@ -74,6 +72,14 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	w.pod.over.Store(true)
 	w.node.Hooks.Unmounted(w.id.UID)
 	return w.removePod(ctx)
+}
+
+// probed stores the status when the result of a probe changes while the worker waits for containers to stop: a Service
+// must not lead to a pod that ends and is no longer ready.
+func (w *worker) probed() {
+	if w.end.state == terminating {
+		w.report(false)
+	}
 }
 
 // removePod removes everything of a pod whose object is deleted or gone: the sandbox with its containers, volumes,

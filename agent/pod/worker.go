@@ -59,9 +59,9 @@ func newWorker(p *Pod) *worker {
 	})
 	w.volumes = volumes.New(&node.Volumes, id)
 	w.sandbox = sandbox.New(&node.Sandboxes, id, w.observer, w.pace)
-	w.probes = containers.NewProbes(&node.Containers, id, object, w.observer, p.Ending, p.probed)
+	w.probes = containers.NewProbes(&node.Containers, id, object, w.observer, p.Ending, p.Wake)
 	w.hooks = containers.NewHooks(&node.Containers, id, w.observer)
-	w.stopper = containers.NewStopper(&node.Containers, id, w.observer, w.hooks, w.probes)
+	w.stopper = containers.NewStopper(&node.Containers, id, w.observer, w.hooks, w.probes, w.probed)
 	w.reporter = newReporter(node, id, object)
 	w.starter = containers.NewStarter(&node.Containers, id, containers.Parts{
 		Observer: w.observer, Pace: w.pace, Images: w.images, Volumes: w.volumes, Sandbox: w.sandbox,

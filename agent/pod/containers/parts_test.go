@@ -75,7 +75,7 @@ func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, 
 		o.ContainerCreated(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
 	}
 	probes := NewProbes(node, id, pod, o, func() bool { return false }, func() {})
-	return NewStopper(node, id, o, NewHooks(node, id, o), probes), o
+	return NewStopper(node, id, o, NewHooks(node, id, o), probes, func() {}), o
 }
 
 func sidecar(name string) corev1.Container {

@@ -19,6 +19,7 @@ type Probes struct {
 	pod      *identity.Pod
 	observer *observe.Observer
 	ending   func() bool
+	changed  chan struct{} // contains a token if a result has changed; see Stopper
 	manager  *probe.Manager
 }
 
@@ -26,11 +27,17 @@ type Probes struct {
 // probes cause no events.
 func NewProbes(node *Node, pod *identity.Pod, object *corev1.Pod, o *observe.Observer, ending func() bool,
 	changed func()) *Probes {
-	p := &Probes{pod: pod, observer: o, ending: ending}
+	p := &Probes{pod: pod, observer: o, ending: ending, changed: make(chan struct{}, 1)}
 	p.manager = &probe.Manager{Caller: node.Caller, Clock: node.Clock, Guard: node.Guard, Metrics: node.Probes,
 		Pod: object, Events: probe.Events{
-			Changed: func(string) { changed() },
-			Failed:  p.failed,
+			Changed: func(string) {
+				select {
+				case p.changed <- struct{}{}:
+				default:
+				}
+				changed()
+			},
+			Failed: p.failed,
 			Warned: func(id string, kind probe.Kind, warning string) {
 				p.event(id, "ProbeWarning", "%s probe warning: %s", kind, warning)
 			},

@@ -26,11 +26,14 @@ type Stopper struct {
 	observer *observe.Observer
 	hooks    *Hooks
 	probes   *Probes
+	probed   func()
 }
 
-// NewStopper returns the Stopper of a pod.
-func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks, probes *Probes) *Stopper {
-	return &Stopper{node: node, pod: pod, observer: o, hooks: hooks, probes: probes}
+// NewStopper returns the Stopper of a pod. It calls probed, on the caller's goroutine, when the result of a probe changes
+// while containers stop, which may take as long as the grace period.
+func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks, probes *Probes,
+	probed func()) *Stopper {
+	return &Stopper{node: node, pod: pod, observer: o, hooks: hooks, probes: probes, probed: probed}
 }
 
 // StopToRestart stops containers that will restart, one after the other, within the grace period of the failed probe or
@@ -118,11 +121,23 @@ func (s *Stopper) stopGroup(ctx context.Context, pod *corev1.Pod, list []*status
 			return nil
 		})
 	}
-	errs = append(errs, all.Wait())
+	errs = append(errs, s.await(guard.Spawn(all.Wait)))
 	for _, c := range list {
 		errs = append(errs, s.observer.Stopped(ctx, c.ID))
 	}
 	return errors.Join(errs...)
+}
+
+// await returns the result of over, and calls probed meanwhile.
+func (s *Stopper) await(over <-chan error) error {
+	for {
+		select {
+		case err := <-over:
+			return err
+		case <-s.probes.changed:
+			s.probed()
+		}
+	}
 }
 
 // stop runs the preStop hook once, and stops the container by deadline.
