@@ -127,8 +127,8 @@ func (h *history) addPod(p Pod, now count) {
 	pod.add(now, day)
 }
 
-// Record records the history until ctx ends. It reads four files a minute, and every ten minutes those of the pods'
-// cgroups. What cannot be read has no point.
+// Record records the history until ctx ends. Each minute it reads four files, and looks up which links are devices; every
+// ten minutes it reads those of the pods' cgroups. What cannot be read has no point.
 func (s *Source) Record(ctx context.Context) {
 	ticker := s.cfg.Clock.NewTicker(historyStep)
 	defer ticker.Stop()
@@ -146,9 +146,10 @@ func (s *Source) Record(ctx context.Context) {
 func (s *Source) record(ctx context.Context, n int) {
 	now, err := s.countNode()
 	long := n%longSteps == 0
+	var list []Pod
 	var pods map[types.UID]count
-	list := s.cfg.Pods()
 	if long {
+		list = s.cfg.Pods()
 		pods = s.countPods(ctx, list)
 	}
 	h := &s.history

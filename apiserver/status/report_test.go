@@ -79,7 +79,7 @@ func TestOf(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 				Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes"}}
 			f.Pods = []corev1.Pod{p}
-		}, false, []string{"Pod default/large: Unschedulable. Ask: monopod why pod/large -n default"}},
+		}, false, []string{"Pod default/large: 0/1 nodes (Unschedulable). Ask: monopod why pod/large -n default"}},
 	} {
 		f := good()
 		c.change(&f)

@@ -35,7 +35,7 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Explainer serves why.Path. It reads everything with the rights of the caller. All fields but Connect are required.
+// Explainer serves why.Path and why.HealthPath. It reads everything with the rights of the caller. All fields but Connect are required.
 type Explainer struct {
 	Registry *registry.Registry
 	Guard    *access.Guard
@@ -56,6 +56,13 @@ func (s *Explainer) Serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("kind") == "" && r.URL.Query().Get("name") == "" {
 		answer = s.report
 	}
+	s.send(w, r, answer)
+}
+
+// Health serves why.HealthPath.
+func (s *Explainer) Health(w http.ResponseWriter, r *http.Request) { s.send(w, r, s.unwell) }
+
+func (s *Explainer) send(w http.ResponseWriter, r *http.Request, answer func(*http.Request) (any, error)) {
 	a, err := answer(r)
 	if err != nil {
 		s.Out.Fail(w, r, err)
@@ -64,17 +71,7 @@ func (s *Explainer) Serve(w http.ResponseWriter, r *http.Request) {
 	s.Out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a))
 }
 
-// Health serves why.HealthPath.
-func (s *Explainer) Health(w http.ResponseWriter, r *http.Request) {
-	unwell, err := s.unwell(r)
-	if err != nil {
-		s.Out.Fail(w, r, err)
-		return
-	}
-	s.Out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(unwell))
-}
-
-func (s *Explainer) unwell(r *http.Request) (map[types.UID]why.Health, error) {
+func (s *Explainer) unwell(r *http.Request) (any, error) {
 	res, err := s.resourceNamed(r.URL.Query().Get("kind"))
 	if err != nil {
 		return nil, err

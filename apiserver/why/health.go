@@ -101,16 +101,17 @@ func podHealth(p *corev1.Pod, now time.Time) Health {
 	}
 	if c := facts.PodCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		if c.Reason == corev1.PodReasonUnschedulable {
-			return Health{Bad, c.Reason}
+			return Health{Bad, words.Reason(c.Reason, c.Message)}
 		}
 		return Health{Waiting, c.Reason}
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		switch w, t := c.State.Waiting, c.State.Terminated; {
-		case w != nil && !slices.Contains(startReasons, w.Reason):
-			return Health{Bad, "container " + c.Name + ", " + w.Reason}
-		case t != nil && t.ExitCode != 0:
-			return Health{Bad, fmt.Sprintf("container %s, exit code %d", c.Name, t.ExitCode)}
+		switch {
+		case !facts.ContainerTrouble(c):
+		case c.State.Waiting != nil:
+			return Health{Bad, "container " + c.Name + ", " + c.State.Waiting.Reason}
+		default:
+			return Health{Bad, fmt.Sprintf("container %s, exit code %d", c.Name, c.State.Terminated.ExitCode)}
 		}
 	}
 	ready := facts.PodCondition(p, corev1.PodReady)
@@ -122,9 +123,6 @@ func podHealth(p *corev1.Pod, now time.Time) Health {
 	}
 	return Health{}
 }
-
-// startReasons are the reasons of waiting containers that start normally.
-var startReasons = []string{"", "ContainerCreating", "PodInitializing"}
 
 func nodeHealth(n *corev1.Node) Health {
 	for _, c := range n.Status.Conditions {

@@ -27,7 +27,7 @@ type Report struct {
 	Problems []Problem `json:"problems"`
 	More     int       `json:"more,omitempty"`   // number of objects that look wrong and are not explained
 	Hidden   []string  `json:"hidden,omitempty"` // Forbidden errors: the report is incomplete
-	// Pods is the number of pods by phase; nil: not known.
+	// Pods is the number of pods by phase, of those that the caller may list.
 	Pods map[corev1.PodPhase]int `json:"pods,omitempty"`
 }
 
@@ -106,11 +106,8 @@ type judge struct {
 
 // judge returns the severity of an object's state, and the object that explains it.
 func (w *judge) judge(o client.Object) (at client.Object, severity int) {
-	if t := o.GetDeletionTimestamp(); t != nil { // a pod's is in the future while its grace period lasts
-		if w.now.Sub(t.Time) > deletionTime {
-			return o, degraded
-		}
-		return o, fine
+	if o.GetDeletionTimestamp() != nil {
+		return o, wrongIf(HealthOf(o, w.now).State == Bad, degraded)
 	}
 	switch o := o.(type) {
 	case *corev1.Node:

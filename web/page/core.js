@@ -468,6 +468,11 @@ export function moodOfCondition(column, value) {
   return { True: "ok", False: "bad", Unknown: "wait" }[value] ?? "";
 }
 
+const SOON = 14 * DAY;
+
+/** The mood of something that is valid for so many milliseconds more. */
+export const moodOfEnd = (left) => (left < 0 ? "bad" : left < SOON ? "wait" : "ok");
+
 /** The mood of a state in a word: ok, wait, bad, done or ending. ready: 1/2, if the kind has it. */
 export function moodOf(status, ready = "") {
   status = String(status);

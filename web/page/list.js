@@ -202,15 +202,15 @@ export class List {
     this.#draw();
   }
 
-  /** added are the columns that the server's table does not have: { text(row), key(row), title(row) }. */
+  /** added are the columns that the server's table does not have: { text(row), key(row), title(row) }; a title may be missing. */
   #added() {
     const columns = [], used = (row) => this.#use.get(`${row.obj.metadata.namespace ?? ""}/${row.obj.metadata.name}`);
-    const use = (name, resource, word) => ({ name, priority: 0, description: `${name} in use`, text: (row) => used(row)?.[resource].text ?? "",
-      key: (row) => used(row)?.[resource].n ?? -1, title: (row) => used(row)?.[resource].of || word });
-    if (this.#use.size) columns.push(use("CPU", "cpu", "cores"), use("Memory", "memory", ""));
+    const use = (name, resource) => ({ name, description: `${name} in use`, text: (row) => used(row)?.[resource].text ?? "",
+      key: (row) => used(row)?.[resource].n ?? -1, title: (row) => used(row)?.[resource].of });
+    if (this.#use.size) columns.push(use("CPU", "cpu"), use("Memory", "memory"));
     if (Object.keys(this.#health).length) {
       const reason = (row) => this.#health[row.uid]?.reason ?? "";
-      columns.push({ name: "Reason", priority: 0, description: "Why it is not well", text: reason, key: (row) => reason(row) || "~", title: () => "" });
+      columns.push({ name: "Reason", description: "Why it is not well", text: reason, key: (row) => reason(row) || "~" });
     }
     return columns;
   }
@@ -372,7 +372,7 @@ export class List {
     const { metadata } = row.obj, health = this.#health[row.uid];
     const value = c.text ? c.text(row) : c.i < 0 ? metadata.namespace ?? "" : String(row.cells[c.i] ?? "");
     const props = { role: "cell", class: slug(c.name), "data-label": c.name };
-    if (c.text) return h("td", { ...props, title: c.title(row) || null }, value);
+    if (c.text) return h("td", { ...props, title: c.title?.(row) }, value);
     if (c.i === this.#nameColumn()) {
       const name = this.#kind.name === "events" ? value : metadata.name;
       return h("th", { ...props, scope: "row", role: "rowheader" }, h("a", { href: address(this.#kind, metadata.namespace, metadata.name) }, name));

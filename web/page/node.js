@@ -1,7 +1,7 @@
 // The sections of a node: what it has, what pods asked for, what it uses, its
 // images and who uses them, and for admins the database and the certificates of the server.
 
-import { address, ago, apiPath, bytes, core, dropsOn, getJSON, h, isAdmin, may, millis, moodly, now, quantity, readable, say, send, write } from "./core.js";
+import { address, ago, apiPath, bytes, core, dropsOn, getJSON, h, isAdmin, may, millis, moodOfEnd, moodly, now, quantity, readable, say, send, write } from "./core.js";
 import { dialog } from "./dialogs.js";
 import { facts } from "./sections.js";
 import { POLL, ofNode, shows } from "./use.js";
@@ -70,8 +70,6 @@ function system(node) {
 
 // --- the server: its database, snapshots and certificates ---
 
-const SOON = 14 * 86_400_000; // milliseconds
-
 /** server is shown on the page of the node that it runs on. */
 async function server(node) {
   const [about, certificates] = await Promise.all([getJSON("/monopod/status"), getJSON("/monopod/certs")]);
@@ -100,7 +98,7 @@ async function server(node) {
 
 function certificate({ Name: name, NotAfter: end }) {
   const left = millis(end) - now(), days = Math.round(left / 86_400_000);
-  return h("li", {}, h("span", { class: "name" }, name), " ", moodly(left < 0 ? "bad" : left < SOON ? "wait" : "ok", left < 0 ? "expired" : `${days} days left`, end));
+  return h("li", {}, h("span", { class: "name" }, name), " ", moodly(moodOfEnd(left), left < 0 ? "expired" : `${days} days left`, end));
 }
 
 // --- images ---

@@ -1,7 +1,7 @@
 // The page that one lands on: what is wrong and why, what the machines use, warnings, what changed lately, and how the
 // server is.
 
-import { address, ago, apiPath, bytes, compare, core, duration, findKind, getJSON, h, isAdmin, may, millis, moodly, now, read, tickAges } from "./core.js";
+import { address, ago, apiPath, bytes, compare, condition, core, duration, findKind, getJSON, h, isAdmin, may, millis, moodOfEnd, moodly, now, read, tickAges } from "./core.js";
 import { Feed, home, links } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { POLL, ofNode, shows } from "./use.js";
@@ -105,15 +105,13 @@ function firstSteps() {
 async function machines(nodes) {
   const kind = core("nodes");
   const drawn = await Promise.all(nodes.slice(0, MOST_NODES).map(async (node) => {
-    const ready = node.status?.conditions?.find((c) => c.type === "Ready"), ok = ready?.status === "True";
-    return h("section", { class: "machine", "aria-label": node.metadata.name }, h("p", {}, moodly(ok ? node.spec.unschedulable ? "wait" : "ok" : "bad",
-      h("a", { href: address(kind, "", node.metadata.name) }, node.metadata.name)), h("span", { class: "muted" }, ` ${ok ? node.spec.unschedulable ? "cordoned: it takes no new pods" : "ready" : "not ready"}`)),
+    const [mood, words] = condition(node, "Ready")?.status !== "True" ? ["bad", "not ready"] : node.spec.unschedulable ? ["wait", "cordoned: it takes no new pods"] : ["ok", "ready"];
+    return h("section", { class: "machine", "aria-label": node.metadata.name }, h("p", {}, moodly(mood, h("a", { href: address(kind, "", node.metadata.name) }, node.metadata.name)), h("span", { class: "muted" }, ` ${words}`)),
     shows("nodes") ? await ofNode(node, true) : null);
   }));
   return h("div", { class: "cards" }, drawn, nodes.length > MOST_NODES ? h("p", { class: "hint" }, h("a", { href: address(kind) }, `${nodes.length - MOST_NODES} more nodes`)) : null);
 }
 
-const SOON = 14 * 86_400_000; // milliseconds before the end of a certificate that are worth a word
 const LITTLE = 0.1; // of a disk
 
 /** server is what monopod status says about the process. */
@@ -129,6 +127,6 @@ async function server() {
     ["Disk", disk ? moodly(disk.free < disk.total * LITTLE ? "bad" : "ok", `${bytes(disk.free)} of ${bytes(disk.total)} free`) : ""],
     ["Database", `${state.kind === "etcd" ? "etcd" : "one file"}${state.bytes ? `, ${bytes(state.bytes)}` : ""}`],
     ["Snapshot", copy ? [h("span", { class: "name" }, copy.name), " ", ago(millis(copy.time), " ago")] : state.kind === "file" ? "none yet" : ""],
-    ["Certificates", first ? moodly(first.left < 0 ? "bad" : first.left < SOON ? "wait" : "ok", first.left < 0 ? `${first.name} has expired` : `the first one ends in ${duration(first.left)}: ${first.name}`) : ""],
+    ["Certificates", first ? moodly(moodOfEnd(first.left), first.left < 0 ? `${first.name} has expired` : `the first one ends in ${duration(first.left)}: ${first.name}`) : ""],
   ]);
 }

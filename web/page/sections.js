@@ -72,7 +72,6 @@ function fill(box, content) {
 export const facts = (list) => h("dl", { class: "facts" }, list.filter(([, v]) => v !== "" && v !== null && v !== undefined)
   .map(([term, v]) => h("div", {}, h("dt", {}, term), h("dd", {}, v))));
 
-
 /**
  * The rows of a feed as a small table. only(row): which; newest: the newest first; skip:
  * columns left out; wide: all columns; more: the query of the list with all of them;

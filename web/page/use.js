@@ -17,11 +17,25 @@ export const shows = (resource, where) => {
 const proxies = (name) => may("get", core("nodes"), { name, subresource: "proxy" });
 const ask = (name, path, query) => getJSON(apiPath(core("nodes"), "", name, `proxy/stats/${path}`, query));
 
-/** remember adds, once, what nodes kept of an object. query: of what, as pairs. */
-async function remember(uid, nodes, query = []) {
+let answers = new Map(); // by what was asked: { at, answer }
+
+/** rarely is ask's answer, at most as old as so many seconds. */
+async function rarely(what, seconds, ask) {
+  const last = answers.get(what);
+  if (last && now() - last.at < seconds * 1000) return last.answer;
+  const answer = await ask();
+  answers = new Map([...answers].filter(([, a]) => now() - a.at < SLOW * 1000)).set(what, { at: now(), answer });
+  return answer;
+}
+
+/** history is what a node kept, in points. query: of what, as pairs; none: of itself. Nodes add a point a minute. */
+const history = (name, query = []) => rarely(`history/${name}/${query.join()}`, 60, () => ask(name, "history", query).catch(() => []));
+
+/** remember adds, once, what nodes kept of an object. */
+async function remember(uid, nodes, query) {
   if (known(uid)) return;
   seed(uid, []);
-  const lists = await Promise.all(nodes.filter(proxies).map((name) => ask(name, "history", query).catch(() => [])));
+  const lists = await Promise.all(nodes.filter(proxies).map((name) => history(name, query)));
   if (lists.length === 1) seed(uid, lists[0].map((p) => ({ ...p, at: millis(p.time) })));
   if (lists.length < 2) return;
   const sums = new Map(), step = 600_000; // nodes measure at different times, pods every ten minutes
@@ -32,42 +46,19 @@ async function remember(uid, nodes, query = []) {
   seed(uid, [...sums.values()].sort((a, b) => a.at - b.at));
 }
 
-let disks = new Map(); // by node: { at, summary }, asked for at most every SLOW seconds
-
-async function disk(uid, name) {
-  const last = disks.get(uid);
-  if (last && now() - last.at < (SLOW - POLL) * 1000) return last.summary;
-  const summary = await ask(name, "summary", { only_cpu_and_memory: "false" }).catch(() => null);
-  disks = new Map([...disks].filter(([, d]) => now() - d.at < SLOW * 1000).concat([[uid, { at: now(), summary }]]));
-  return summary;
-}
-
-/** network is what the node's interfaces carry, in bytes per second: the node's last point knows it. */
-const traffic = (points) => ({ received: points.at(-1)?.received, sent: points.at(-1)?.sent });
-
 /** ofNode is what a node uses. brief: without the sentence about its disk. */
 export async function ofNode(node, brief = false) {
   const { uid, name } = node.metadata, { allocatable = {} } = node.status ?? {}, sees = proxies(name);
   await remember(uid, [name]);
   const { usage = {} } = await getJSON(apiPath(inGroup("metrics.k8s.io", "nodes"), "", name)).catch(() => ({})); // not every runtime has statistics
-  const summary = sees ? await disk(uid, name) : null, fs = summary?.node?.fs, image = fs && summary.node.runtime?.imageFs;
-  const carried = sees ? traffic(await recent(uid, name)) : {};
-  record(uid, { cpu: quantity(usage.cpu), memory: usage.memory ? quantity(usage.memory) : summary?.node?.memory?.workingSetBytes, disk: fs?.usedBytes, ...carried });
+  const summary = sees ? await rarely(`summary/${name}`, SLOW - POLL, () => ask(name, "summary", { only_cpu_and_memory: "false" }).catch(() => null)) : null;
+  const fs = summary?.node?.fs, image = fs && summary.node.runtime?.imageFs, { received, sent } = (sees && (await history(name)).at(-1)) || {};
+  record(uid, { cpu: quantity(usage.cpu), memory: usage.memory ? quantity(usage.memory) : summary?.node?.memory?.workingSetBytes, disk: fs?.usedBytes, received, sent });
   return h("div", {}, graphs(uid, {
     cpu: { title: "CPU", unit: "cpu", limit: quantity(allocatable.cpu) }, memory: { title: "Memory", unit: "memory", limit: quantity(allocatable.memory) },
     disk: { title: "Disk", unit: "storage", limit: fs?.capacityBytes },
     received: { title: "Received", unit: "storage", suffix: "/s" }, sent: { title: "Sent", unit: "storage", suffix: "/s" },
   }), fs && !brief ? facts([["Disk", `${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)} used, ${bytes(fs.availableBytes)} free`], ["Images' disk", image ? `${bytes(image.usedBytes)} used` : ""]]) : null);
-}
-
-let recents = new Map(); // by node: { at, points }, asked for at most once a minute, as often as the node measures
-
-async function recent(uid, name) {
-  const last = recents.get(uid);
-  if (last && now() - last.at < 60_000) return last.points;
-  const points = await ask(name, "history").catch(() => []);
-  recents = new Map([...recents].filter(([, r]) => now() - r.at < 120_000).concat([[uid, { at: now(), points }]]));
-  return points;
 }
 
 const total = (pods, name) => pods.reduce((sum, m) => sum + m.containers.reduce((s, c) => s + (quantity(c.usage?.[name]) || 0), 0), 0);
@@ -97,20 +88,14 @@ export async function ofPods(uid, namespace, labels = "") {
   return graphs(uid, both(() => NaN));
 }
 
-const MOST_ASKED = 300; // rows whose requests and limits are read, too
-let asked = { of: "", at: 0, objects: [] }; // the last ones: read again when the number of rows changes, or after SLOW seconds
-
-async function whole(kind, namespace, rows) {
-  const of = `${kind.name}/${namespace}/${rows}`;
-  if (asked.of !== of || now() - asked.at > SLOW * 1000) asked = { of, at: now(), objects: rows <= MOST_ASKED ? (await getJSON(apiPath(kind, namespace))).items : [] };
-  return asked.objects;
-}
+const MOST_ASKED = 300; // rows whose requests and limits are read, too, when the number of rows changes
 
 /** amounts is what pods or nodes use, by namespace/name: cpu and memory, each { n, text, of }. of: what they request and may use. */
 export async function amounts(kind, namespace, rows) {
   const out = new Map();
   if (!shows(kind.name, { namespace })) return out;
-  const [{ items }, objects] = await Promise.all([getJSON(apiPath(inGroup("metrics.k8s.io", kind.name), namespace)), whole(kind, namespace, rows)]);
+  const [{ items }, objects] = await Promise.all([getJSON(apiPath(inGroup("metrics.k8s.io", kind.name), namespace)),
+    rows > MOST_ASKED ? [] : rarely(`${kind.name}/${namespace}/${rows}`, SLOW, async () => (await getJSON(apiPath(kind, namespace))).items)]);
   const key = ({ metadata }) => `${metadata.namespace ?? ""}/${metadata.name}`, about = new Map(objects.map((o) => [key(o), kind.name === "pods" ? ofContainers(o) : ofAllocatable(o)]));
   for (const item of items) {
     const usage = item.usage ? (name) => quantity(item.usage[name]) : (name) => total([item], name), of = about.get(key(item));

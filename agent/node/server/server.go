@@ -1,5 +1,6 @@
 // Package server serves the kubelet's HTTP API: pods, usage, health, logs, configuration and streams, under upstream's
-// paths, and the images. It does not authorize requests: the API server does that, for its proxy and for the node's port.
+// paths, and the images. It does not authorize requests: the API server does that, for its proxy and for the node's
+// port.
 package server
 
 import (

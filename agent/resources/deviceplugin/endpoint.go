@@ -13,6 +13,7 @@ import (
 
 	"monopod/agent/resources/plugins"
 	"monopod/agent/resources/topology"
+	"monopod/apiserver/kit/unixsocket"
 )
 
 // endpoint is the connection to a plugin that serves a resource.
@@ -28,7 +29,7 @@ type endpoint struct {
 // connect connects to a plugin, makes it serve the resource, and stops the resource's previous endpoint.
 func (m *Manager) connect(ctx context.Context, name, path string,
 	options *plugin.DevicePluginOptions) (*endpoint, error) {
-	if err := plugins.Check(path); err != nil {
+	if err := unixsocket.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	conn, err := plugins.Open(path, m.cfg.Dial, nil)

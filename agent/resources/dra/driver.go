@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"monopod/agent/resources/plugins"
+	"monopod/apiserver/kit/unixsocket"
 )
 
 // driver is a registered instance of a DRA driver. During an update there may be two instances with the same name.
@@ -33,7 +34,7 @@ func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	if p.Name == "" {
 		return fmt.Errorf("DRA driver name is empty for socket %s", p.Socket)
 	}
-	if err := plugins.Check(p.Socket); err != nil {
+	if err := unixsocket.Check(p.Socket); err != nil {
 		return err
 	}
 	newest := slices.Contains(p.Versions, v1.DRAPluginService)

@@ -21,6 +21,7 @@ import (
 	"monopod/agent/host"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/unixsocket"
 )
 
 // Plugin is a plugin that wants to register.
@@ -164,7 +165,7 @@ func (f *registry) discover(ctx context.Context, path string) {
 // handshake registers the plugin at a socket and notifies the plugin of the result; ctx ends when the socket
 // disappears.
 func (f *registry) handshake(ctx context.Context, path string) error {
-	if err := Check(path); err != nil {
+	if err := unixsocket.Check(path); err != nil {
 		return err
 	}
 	conn, err := Open(path, f.Dial, nil)

@@ -3,8 +3,6 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,44 +17,22 @@ import (
 
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/unixsocket"
 )
-
-// MaxPath is the maximum length of the path of a Unix socket on Linux (sun_path), in bytes.
-const MaxPath = 107
 
 // BufferSize is the size of gRPC's buffers for each direction of a connection, in bytes. It is small because there are
 // only a few messages a day.
 const BufferSize = 4 << 10
 
-// Check returns an error for a path that is too long.
-func Check(path string) error {
-	if len(path) > MaxPath {
-		return fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path,
-			MaxPath, len(path))
-	}
-	return nil
-}
-
-// Listen listens at path and replaces an earlier socket. Only the owner can connect. It creates the folder with access
-// for owner and group.
+// Listen listens at path, as unixsocket.Listen does. It creates the folder with access for owner and group.
 func Listen(path string) (net.Listener, error) {
-	if err := Check(path); err != nil {
+	if err := unixsocket.Check(path); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
+	return unixsocket.Listen(path)
 }
 
 // Dial connects to the socket at path.

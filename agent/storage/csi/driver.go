@@ -16,6 +16,7 @@ import (
 
 	"monopod/agent/resources/plugins"
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/unixsocket"
 )
 
 // driver is a registered driver.
@@ -40,7 +41,7 @@ func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 	}) {
 		return fmt.Errorf("none of the versions %q of CSI driver %s is supported, 1.x is", p.Versions, p.Name)
 	}
-	if err := plugins.Check(p.Socket); err != nil {
+	if err := unixsocket.Check(p.Socket); err != nil {
 		return err
 	}
 	conn, err := plugins.Open(p.Socket, m.cfg.Dial, func(method string, began time.Time, err error) {

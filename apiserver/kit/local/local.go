@@ -22,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"monopod/apiserver/kit/unixsocket"
 )
 
 // maxAnswer is the maximum size of an answer that is kept in memory, in bytes.
@@ -30,30 +32,8 @@ const maxAnswer = 64 << 20
 // Socket returns the path of the socket of the monopod on a data folder.
 func Socket(dataDir string) string { return filepath.Join(dataDir, "monopod.sock") }
 
-// maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
-const maxSocketPath = 107
-
-// Listen opens the socket of a data folder for its owner only. It replaces the socket of a process that died. The caller
-// holds the lock of the folder.
-func Listen(dataDir string) (net.Listener, error) {
-	path := Socket(dataDir)
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf(
-			"%s: the path of a socket can have at most %d bytes, this one has %d: choose a shorter --data-dir", path,
-			maxSocketPath, len(path))
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
+// Listen opens the socket of a data folder. The caller holds the lock of the folder.
+func Listen(dataDir string) (net.Listener, error) { return unixsocket.Listen(Socket(dataDir)) }
 
 // NodeDir returns the folder with what a machine that has joined knows. The data folder of a server has none.
 func NodeDir(dataDir string) string { return filepath.Join(dataDir, "node") }

@@ -110,11 +110,16 @@ func Worst(pods []*corev1.Pod) *corev1.Pod {
 // Trouble reports whether a container of a pod waits for something other than its creation, or has failed.
 func Trouble(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed ||
-		slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses),
-			func(s corev1.ContainerStatus) bool {
-				w, t := s.State.Waiting, s.State.Terminated
-				return w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0
-			})
+		slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), ContainerTrouble)
+}
+
+// startReasons are the reasons of waiting containers that start normally.
+var startReasons = []string{"", "ContainerCreating", "PodInitializing"}
+
+// ContainerTrouble reports whether a container waits for something other than its creation, or has failed.
+func ContainerTrouble(c corev1.ContainerStatus) bool {
+	w, t := c.State.Waiting, c.State.Terminated
+	return w != nil && !slices.Contains(startReasons, w.Reason) || t != nil && t.ExitCode != 0
 }
 
 // PodCondition returns the pod's condition of a type, or nil if it has none.
