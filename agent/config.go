@@ -171,6 +171,8 @@ type Config struct {
 	Port int32
 	// NoDebugging disables logs, streams, commands and profiles in the kubelet's API.
 	NoDebugging bool
+	// Terminal serves shells on this machine to admins.
+	Terminal bool
 	// ImageRoot is a path on the file system of images, if the runtime does not report it; empty: DataDir.
 	ImageRoot string
 }

@@ -385,6 +385,7 @@ func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfi
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins")}, Plugins: n.path("plugins_registry"),
 		PodResources: n.path("pod-resources", "kubelet.sock"),
 		Configz:      n.configz, Port: n.cfg.Port, NoDebugging: !s.Kubelet.Debugging,
+		Terminal: s.Kubelet.Terminal,
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())

@@ -162,15 +162,19 @@ func (s *Settings) SetUp() error {
 type Kubelet struct {
 	Listen    string // host:port of HTTPS; empty: only through the API server's proxy
 	Debugging bool   // including logs, streams, commands and profiles
+	Terminal  bool   // shells on this machine for admins
 }
 
-// Flags adds the flags. All except --kubelet-listen are kubelet's.
+// Flags adds the flags. --enable-debugging-handlers is kubelet's.
 func (k *Kubelet) Flags(f *pflag.FlagSet) {
 	f.StringVar(&k.Listen, "kubelet-listen", "",
 		"HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus, metrics-server and other servers "+
 			"on the same etcd, for example 0.0.0.0:10250. Empty: only through this API server, at nodes/NAME/proxy.")
 	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true,
 		"Serve logs, exec, attach, run, port-forward, configz and profiles of the node, in addition to its pods and metrics.")
+	f.BoolVar(&k.Terminal, "node-terminal", false,
+		"Serve shells on this machine, as the user of this process, to members of system:masters: on the node's page, and at "+
+			"nodes/NAME/proxy/monopod/terminal.")
 }
 
 // Check returns an error for invalid values.

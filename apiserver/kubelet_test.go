@@ -151,6 +151,7 @@ func TestKubeletPort(t *testing.T) {
 		{"get proxy", "GET", "/portForward/default/p", 403, "nodes/proxy"},
 		{"get proxy", "POST", "/run/default/p/c", 403, "nodes/proxy"},
 		{"create checkpoint", "POST", "/checkpoint/default/p/c", 200, "POST"},
+		{"create proxy,get proxy", "GET", "/monopod/terminal", 403, "only admins may open a terminal on a node"},
 		{auth.KubeletClient.Name, "GET", "/exec/default/p/c?command=ls", 200, "GET"}, // another server
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil)
@@ -187,6 +188,9 @@ func TestNodeProxy(t *testing.T) {
 		{"get proxy", "POST", "n1/proxy/run/default/p/c", 403, "nodes/proxy"},
 		{"create proxy", "POST", "n1/proxy/run/default/p/c?cmd=ls", 200, "POST /run/default/p/c?cmd=ls "},
 		{"create proxy,get proxy", "GET", "n1/proxy/exec/default/p/c", 200, "GET /exec/default/p/c "},
+		{"get proxy", "GET", "n1/proxy/monopod/terminal", 403, `cannot create resource \"nodes/proxy\"`},
+		{"create proxy,get proxy", "GET", "n1/proxy/monopod/terminal", 403, "only admins may open a terminal on a node"},
+		{"create proxy,get proxy", "GET", "n1/proxy/monopod/./%74erminal", 403, "only admins may open a terminal on a node"},
 		{auth.KubeletClient.Name, "GET", "n1/proxy/exec/default/p/c", 403, "nodes/proxy"},
 		{auth.KubeletClient.Name, "GET", "n1/proxy/pods", 403, "nodes/proxy"},
 	} {

@@ -40,7 +40,7 @@ func newBox(t *testing.T) *box {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	b := &box{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, "--runtime=fake",
-		"--node-name=greenhouse-01",
+		"--node-name=greenhouse-01", "--node-terminal",
 		"--eviction-hard=memory.available<100Mi")} // the disk of this machine may be nearly full
 	b.Start()
 	t.Cleanup(func() { b.CleanUp(false) })
@@ -133,6 +133,10 @@ func TestPageOfMachine(t *testing.T) {
 		{"whole files", page.wholeFiles},
 		{"what objects say", page.says},
 		{"use", page.use},
+		{"search", page.search},
+		{"who may do what", page.access},
+		{"Helm", page.helm},
+		{"terminal on the node", page.nodeTerminal},
 		{"several rows", page.several},
 		{"drain", page.drain},
 		{"CronJob", page.cronJob},

@@ -4,7 +4,7 @@ import "strings"
 
 // firstSteps: one lands on an overview, which in an empty cluster says what to do first.
 func (p page) firstSteps(*box) {
-	p.sees(`%s === "Overview" && document.querySelector("#nav .first[aria-current]")`, text("#title"))
+	p.sees(`%s === "Overview" && document.querySelector("#nav [data-word=overview][aria-current]")`, text("#title"))
 	p.sees(`%s?.includes("Nothing is known to be wrong")`, text(".overview"))
 	p.sees(`%s?.includes("ready")`, text("[aria-label=greenhouse-01]"))
 	p.sees(`document.querySelectorAll("[aria-label=greenhouse-01] svg").length >= 2`)

@@ -81,6 +81,9 @@ func (c *Connector) proxyNode(w http.ResponseWriter, r *http.Request, ref client
 			return err
 		}
 	}
+	if err := permitTerminal(r, plain); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()

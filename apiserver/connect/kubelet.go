@@ -1,7 +1,10 @@
 package connect
 
 import (
+	"cmp"
+	"errors"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -26,7 +29,7 @@ func (c *Connector) Kubelet(node string) http.Handler {
 		// A binding of a role would give the same permissions in the API, where the certificate must be worthless: a Node
 		// whose status has an API server's address could otherwise pass a user's request on to that server.
 		if user.Name != auth.KubeletClient.Name {
-			if err := c.permitKubelet(r, node); err != nil {
+			if err := cmp.Or(c.permitKubelet(r, node), permitTerminal(r, r.URL.Path)); err != nil {
 				failAsText(w, err)
 				return
 			}
@@ -76,6 +79,14 @@ func (c *Connector) permitKubelet(r *http.Request, node string) error {
 	return refused
 }
 
+// permitTerminal returns a 403 error for a shell on the machine unless the user is an admin.
+func permitTerminal(r *http.Request, where string) error {
+	if !isTerminal(where) || slices.Contains(auth.UserOf(r.Context()).Groups, auth.Masters) {
+		return nil
+	}
+	return apierrors.NewForbidden(client.Nodes.GroupResource(), "", errors.New("only admins may open a terminal on a node"))
+}
+
 // kubeletVerb returns the verb of a request. Opening a stream or running a command requires create, also with the GET
 // of a WebSocket: users who may only get nodes must not reach their pods.
 func kubeletVerb(r *http.Request) string {
@@ -97,11 +108,13 @@ func kubeletVerb(r *http.Request) string {
 	return ""
 }
 
-// isStream reports whether a path of a node opens a stream to a pod.
-func isStream(path string) bool {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return slices.Contains([]string{"exec", "attach", "run", "portForward"}, first)
+// isStream reports whether a path of a node opens a stream to a pod, or a terminal.
+func isStream(where string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(where, "/"), "/")
+	return slices.Contains([]string{"exec", "attach", "run", "portForward"}, first) || isTerminal(where)
 }
+
+func isTerminal(where string) bool { return path.Clean("/"+where) == client.TerminalPath }
 
 // kubeletSubresources returns the subresources of a node of which one is enough for a path (upstream:
 // NodeRequestAttributesGetter, with KubeletFineGrainedAuthz).

@@ -33,6 +33,7 @@ var (
 	clients sync.Once
 	mixin   sync.Once
 	tagged  sync.Once
+	helm    sync.Once
 )
 
 // Build builds the release build of monopod, and the sample image. If the machine cannot build runc, monopod contains
@@ -98,6 +99,15 @@ func (p Programs) BuildClients(t testing.TB) {
 		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm", "./signer", "./cbor")
 		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o",
 			p.Path("operator.test"), "./operator")
+	})
+}
+
+// BuildHelm builds the client of Helm.
+func (p Programs) BuildHelm(t testing.TB) {
+	t.Helper()
+	helm.Do(func() {
+		defer p.lock(t)()
+		p.build(t, "testdata/clients", "-o", p.Path("helm"), "./helm")
 	})
 }
 

@@ -44,6 +44,7 @@ cp go.sum $sources.sum
 patch() {
 	copy=$sources/$(basename "${1%/v[0-9]}")
 	mkdir -p $sources
+	"$go" mod download "$1" # go list names no folder before
 	cp -r "$("$go" list -m -f '{{.Dir}}' "$1")" "$copy"
 	chmod -R u+w "$copy"
 	sed -i.before "$3" "$copy/$2"

@@ -5,6 +5,7 @@
 import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
 import { CONNECTING, home, links, pause } from "./live.js";
+import { t } from "./text.js";
 
 let user = null; // signed in
 let view = null; // what main shows: { close(), tick?(), filter?(text), move?(by), target? }
@@ -140,6 +141,9 @@ async function route() {
   const turn = ++routes, at = place();
   menu(false);
   if (at.word === OVERVIEW) return open(turn, at, "Overview", () => load("overview.js"), (m) => new m.Overview(main));
+  if (at.word === "search") return open(turn, at, t`Search`, () => load("search.js"), (m) => new m.Search(main, at.query));
+  if (at.word === "helm") return open(turn, at, at.name || t`Helm releases`, () => load("helm.js"), (m) => (at.name ? new m.Release(main, at) : new m.Releases(main)));
+  if (at.word === "access") return open(turn, at, t`Who may do what`, () => load("access.js"), (m) => new m.Access(main, at.query));
   if (at.word === "create") return open(turn, at, "Create", () => load("yaml.js"), (m) => new m.Create(main, chosen, at.query));
   let kind = findKind(at.word);
   if (!kind && now() - discovered > 1000) { // it may be new
@@ -214,6 +218,7 @@ function rewrite(changes) {
 }
 
 addEventListener("sorted", (ev) => rewrite({ sort: ev.detail }));
+addEventListener("searched", (ev) => rewrite({ q: ev.detail }));
 
 id2("filter").addEventListener("input", debounced());
 id2("warnings").addEventListener("change", (ev) => {
@@ -290,6 +295,7 @@ const GROUPS = {
   Cluster: "nodes namespaces events customresourcedefinitions",
 };
 
+const RBAC = "rbac.authorization.k8s.io";
 const OURS = /^$|^(apps|batch|autoscaling|policy)$|\.k8s\.io$/;
 
 /** home of a kind in the menu; a kind that two groups serve is shown in one. */
@@ -308,21 +314,26 @@ function drawNav() {
   }
   const opened = new Set([...id("nav").querySelectorAll("details[open]")].map((d) => d.dataset.group));
   const rank = (g) => (kind) => (GROUPS[g] ?? "").split(" ").indexOf(kind.name);
-  id("nav").replaceChildren(h("a", { href: "#/", class: "first" }, "Overview"), ...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
+  const link = (word, text) => h("a", { href: `#/${word}`, "data-word": word }, text);
+  const extra = { // lists that are no kinds
+    Workloads: may("list", core("secrets"), where) ? link("helm", t`Helm releases`) : null,
+    Access: kinds.filter((k) => k.group === RBAC).every((k) => may("list", k)) ? link("access", t`Who may do what`) : null,
+  };
+  id("nav").replaceChildren(h("a", { href: "#/", "data-word": OVERVIEW }, "Overview"), link("search", t`Search`), ...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
     h("details", { "data-group": g, open: opened.size ? opened.has(g) : ["Workloads", "Cluster", "Custom"].includes(g) },
       h("summary", {}, g),
       h("ul", {}, list.sort((a, b) => rank(g)(a) - rank(g)(b) || a.kind.localeCompare(b.kind)).map((kind) =>
-        h("li", {}, h("a", { href: address(kind, "", "", "", { ns: kind.namespaced ? chosen : "" }), "data-kind": `${kind.name}.${kind.group}`, title: kind.group }, plural(kind))))))));
+        h("li", {}, h("a", { href: address(kind, "", "", "", { ns: kind.namespaced ? chosen : "" }), "data-kind": `${kind.name}.${kind.group}`, title: kind.group }, plural(kind)))), extra[g] ? h("li", {}, extra[g]) : null))));
   markNav();
 }
 
 function markNav() {
-  const { word } = place(), kind = word === OVERVIEW ? null : findKind(word);
+  const { word } = place(), named = [OVERVIEW, "search", "helm", "access"].includes(word), kind = named ? null : findKind(word);
   for (const a of id("nav").querySelectorAll("a")) {
-    const is = kind ? a.dataset.kind === `${kind.name}.${kind.group}` : word === OVERVIEW && a.className === "first";
+    const is = kind ? a.dataset.kind === `${kind.name}.${kind.group}` : named && a.dataset.word === word;
     if (is) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
-    if (!is || !kind) continue;
+    if (!is || word === OVERVIEW || word === "search") continue;
     a.closest("details").open = true;
     if (!document.body.hasAttribute("data-menu")) a.scrollIntoView({ block: "nearest" });
   }
@@ -363,7 +374,7 @@ const back = () => {
 };
 
 const KEYS = {
-  "/": () => id("filter")?.focus(),
+  "/": () => (id("filter") ? id("filter").focus() : (location.hash = "#/search")),
   ":": async () => (await load("help.js")).command(chosen),
   "?": async () => (await load("help.js")).help(),
   j: () => view?.move?.(1), ArrowDown: () => view?.move?.(1),

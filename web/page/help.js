@@ -7,7 +7,7 @@ import { dialog } from "./dialogs.js";
 const PAGES = [
   ["Move", "The next and the previous row; the first and the last one. Enter opens the row.", "j k g G Enter"],
   ["Overview", "Opens what is wrong now and why, what nodes use, warnings, and what changed lately.", "o"],
-  ["Filter", "Puts the focus into the filter of a list. Words match names, labels and every column.", "/"],
+  ["Filter and search", "Puts the focus into the filter of a list: words match names, labels and every column. Elsewhere it opens a search over all kinds.", "/"],
   ["Filter by label or field", "label:app=web and field:status.phase=Running (short: l: and f:) are selectors that the server applies. Several of them are combined. Which fields a kind has is in the API's documentation; metadata.name always works."],
   ["Go to a kind", "Opens a command line for kinds: pods, po, deploy, svc, or the name of a custom kind; a namespace may follow: po kube-system.", ":"],
   ["All namespaces", "Shows the list in all namespaces.", "0"],
@@ -35,7 +35,8 @@ const PAGES = [
   ["ImagePullBackOff", "The image cannot be pulled: its name, the registry or the network. Without a network, copy the image into <data-dir>/images."],
   ["Pending", "No node takes the pod. Its page shows the scheduler's reason: not enough CPU or memory, a taint, a volume."],
   ["Graphs", "Use of CPU and memory in the last hour or day. Nodes keep the points of a day in memory, for those who may use the node's API; others see what was since the page was opened."],
-  ["Permissions", "The page shows what your token may list, and only the buttons that it may use."],
+  ["Helm", "Helm releases, in the menu below Workloads, shows what Helm has installed: values, notes, objects and history. A release returns to an earlier revision there."],
+  ["Permissions", "The page shows what your token may list, and only the buttons that it may use. Who may do what, in the menu below Access, answers from all roles and bindings."],
   ["Token", "It is kept in this tab's sessionStorage and sent as a header, never as a cookie. Sign out forgets it."],
 ];
 

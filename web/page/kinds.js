@@ -3,13 +3,9 @@
 
 import { address, apiPath, core, findKind, h, inGroup, kindFor, may, quantity, readJSON } from "./core.js";
 import { proxyLink } from "./object.js";
-import { facts } from "./sections.js";
+import { facts, table } from "./sections.js";
 
 const link = (kind, namespace, name, text = name) => (kind && name ? h("a", { class: "name", href: address(kind, namespace, name) }, text) : h("span", { class: "name" }, text ?? ""));
-
-/** table has a row for each list of cells; the first cell names the row. */
-const table = (heads, rows) => (rows.length ? h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, heads.map((t) => h("th", { scope: "col" }, t)))),
-  h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => (i ? h("td", { class: "long", "data-label": heads[i].toLowerCase() }, c) : h("th", { scope: "row" }, c))))))) : null);
 
 function rules({ metadata: { namespace }, spec = {} }) {
   const services = core("services"), tries = may("get", services, { namespace, subresource: "proxy" });

@@ -2,7 +2,7 @@
 // YAML, revisions), each with an address of its own.
 
 import { actions, buttons } from "./actions.js";
-import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, maker, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, isAdmin, kindFor, kinds, load, maker, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { POLL, ofPods, shows } from "./use.js";
@@ -41,6 +41,7 @@ export class ObjectPage {
   #part = null; // the view of logs, terminal, …
   #sections;
   #wrong = false; // as the answer to why says
+  #terminal = false; // of the node
   #feeds = [];
   #closed = false;
   #parts;
@@ -130,7 +131,7 @@ export class ObjectPage {
     const kind = this.#kind, where = { namespace: this.#at.namespace }, pods = core("pods"), all = [["", "Overview"]];
     const logs = pods && may("get", pods, { ...where, subresource: "log" });
     if (logs && (kind === pods || OWNERS.includes(key(kind)) && selector(this.#obj))) all.push(["logs", "Logs"]);
-    if (kind === pods && may("create", kind, { ...where, subresource: "exec" })) all.push(["shell", "Terminal"]);
+    if (kind === pods ? may("create", kind, { ...where, subresource: "exec" }) : this.#terminal) all.push(["shell", "Terminal"]);
     all.push(["yaml", "YAML"]);
     if (UNDOES.includes(key(kind))) all.push(["revisions", "Revisions"]);
     this.#parts.tabs.replaceChildren(...all.map(([part, text]) =>
@@ -142,6 +143,11 @@ export class ObjectPage {
     this.#part?.close();
     this.#part = null;
     const { body } = this.#parts, { part } = this.#at;
+    if (this.#kind === core("nodes") && isAdmin()) {
+      const asked = this.#askTerminal().catch(() => {});
+      if (part === "shell") await asked; // another part does not wait for a node that does not answer
+    }
+    if (this.#closed) return;
     if (!this.#tabs()) {
       body.replaceChildren(h("p", { class: "empty" }, "There is no such part, or you may not see it."));
       return;
@@ -161,6 +167,12 @@ export class ObjectPage {
     } catch (err) {
       body.replaceChildren(h("p", { class: "error" }, `This part of the page did not load: ${err.message}`));
     }
+  }
+
+  async #askTerminal() {
+    const { ofNode } = await load("terminal.js");
+    this.#terminal = await ofNode(this.#at.name);
+    if (!this.#closed) this.#tabs();
   }
 
   // --- the overview ---

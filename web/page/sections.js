@@ -97,3 +97,7 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more, mos
     h("tbody", {}, rows.slice(0, most).map((row) => h("tr", {}, columns.map((c) => cell(c, row)))))),
   rows.length > most ? h("p", { class: "hint" }, `${rows.length - most} more. `, more ? h("a", { href: address(kind, "", "", "", more) }, "Show all") : "") : null);
 }
+
+/** table has a row for each list of cells; the first cell names the row. */
+export const table = (heads, rows) => (rows.length ? h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, heads.map((t) => h("th", { scope: "col" }, t)))),
+  h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => (i ? h("td", { class: "long", "data-label": heads[i].toLowerCase() }, c) : h("th", { scope: "row" }, c))))))) : null);

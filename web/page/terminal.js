@@ -1,8 +1,9 @@
 // A terminal in a container, over the API's WebSocket: a shell, or a debug container
-// beside the containers of the pod.
+// beside the containers of the pod. Or one on a node, if it was started with --node-terminal.
 
-import { apiPath, core, getJSON, h, load, may, patch, socket, write } from "./core.js";
+import { apiPath, core, getJSON, h, isAdmin, load, may, patch, read, socket, write } from "./core.js";
 import { pause } from "./live.js";
+import { t } from "./text.js";
 
 const PROTOCOL = "v5.channel.k8s.io";
 const STDIN = 0, STDOUT = 1, STDERR = 2, ERROR = 3, RESIZE = 4;
@@ -24,6 +25,11 @@ function styleElement(document) {
   };
   return node;
 }
+
+const onNode = (name) => `${apiPath(core("nodes"), "", name, "proxy")}/monopod/terminal`;
+
+/** ofNode reports whether the user may have a terminal on the node. */
+export const ofNode = async (name) => isAdmin() && read("GET", onNode(name)).then(() => true, () => false);
 
 async function newTerminal(box) {
   const [{ Terminal }, { FitAddon }] = await Promise.all([load("xterm.js"), load("xterm-fit.js")]);
@@ -55,6 +61,13 @@ export class Part {
 
   constructor(body, kind, obj, query) {
     this.#obj = obj;
+    new ResizeObserver(() => this.#screen?.fit.fit()).observe(this.#box);
+    if (kind === core("nodes")) {
+      const again = h("button", { type: "button", class: "quiet", onclick: () => this.#node() }, t`Connect`);
+      body.replaceChildren(h("div", { class: "tools" }, again), this.#note, this.#box);
+      this.#node();
+      return;
+    }
     const names = (obj.status?.containerStatuses ?? []).concat(obj.status?.initContainerStatuses ?? [], obj.status?.ephemeralContainerStatuses ?? []).filter((s) => s.state?.running).map((s) => s.name);
     this.#container = h("select", { "aria-label": "Container" }, names.map((n) => h("option", { value: n, selected: n === query.get("c") }, n)));
     const { namespace } = obj.metadata;
@@ -66,7 +79,6 @@ export class Part {
       debugs ? [h("span", { class: "grow" }, image), h("button", { type: "button", class: "quiet", onclick: () => this.#debug(image.value.trim()) }, "Debug container")] : null), this.#note, this.#box);
     if (names.length) this.#open("exec", this.#container.value);
     else write(this.#note, "No container runs.");
-    new ResizeObserver(() => this.#screen?.fit.fit()).observe(this.#box);
   }
 
   close() {
@@ -78,8 +90,21 @@ export class Part {
   }
 
   /** open runs a shell, or attaches to a container that is one. */
-  async #open(how, container) {
-    const turn = ++this.#turn, words = how === "exec" ? this.#words() : [];
+  #open(how, container) {
+    const words = how === "exec" ? this.#words() : [], { namespace, name } = this.#obj.metadata;
+    const query = new URLSearchParams({ container, stdin: "true", stdout: "true", tty: "true" });
+    for (const word of words) query.append("command", word);
+    return this.#connect(`${apiPath(this.#pods, namespace, name, how)}?${query}`, container, words === SHELL || !words.length ? "" : ` (${words.join(" ")})`);
+  }
+
+  #node() {
+    const { name } = this.#obj.metadata;
+    return this.#connect(onNode(name), name);
+  }
+
+  /** connect shows the terminal at a path of the API. */
+  async #connect(path, to, how = "") {
+    const turn = ++this.#turn;
     this.#socket?.close();
     this.#screen?.terminal.dispose();
     const screen = await newTerminal(this.#box);
@@ -89,16 +114,13 @@ export class Part {
       return;
     }
     this.#screen = screen;
-    const { terminal } = screen, { namespace, name } = this.#obj.metadata;
-    const query = new URLSearchParams({ container, stdin: "true", stdout: "true", tty: "true" });
-    for (const word of words) query.append("command", word);
-    const ws = this.#socket = socket(`${apiPath(this.#pods, namespace, name, how)}?${query}`, PROTOCOL);
+    const { terminal } = screen, ws = this.#socket = socket(path, PROTOCOL);
     ws.binaryType = "arraybuffer";
     const put = (channel, text) => ws.readyState === WebSocket.OPEN && ws.send(new Uint8Array([channel, ...new TextEncoder().encode(text)]));
     const size = () => put(RESIZE, JSON.stringify({ Width: terminal.cols, Height: terminal.rows }));
-    write(this.#note, `Connecting to ${container}…`);
+    write(this.#note, `Connecting to ${to}…`);
     ws.onopen = () => {
-      write(this.#note, `Connected to ${container}${words === SHELL || !words.length ? "" : ` (${words.join(" ")})`}. Ctrl-Shift-C copies the selection; Shift-Tab leaves the terminal.`);
+      write(this.#note, `Connected to ${to}${how}. Ctrl-Shift-C copies the selection; Shift-Tab leaves the terminal.`);
       size();
       terminal.focus();
     };
@@ -108,7 +130,7 @@ export class Part {
       if (channel === STDOUT || channel === STDERR) terminal.write(bytes.subarray(1));
       if (channel === ERROR) this.#ended(new TextDecoder().decode(bytes.subarray(1)));
     };
-    ws.onclose = () => ws === this.#socket && !/ended/.test(this.#note.textContent) && write(this.#note, "The connection has ended. The container may have no shell: try a debug container.");
+    ws.onclose = () => ws === this.#socket && !/ended/.test(this.#note.textContent) && write(this.#note, this.#container ? "The connection has ended. The container may have no shell: try a debug container." : t`The connection has ended.`);
     terminal.onData((text) => put(STDIN, text));
     terminal.onResize(size);
     terminal.attachCustomKeyEventHandler((ev) => {
@@ -132,7 +154,7 @@ export class Part {
     } catch {
       status = { message: text };
     }
-    if (/executable file not found|no such file or directory/.test(status.message ?? "")) {
+    if (this.#command && /executable file not found|no such file or directory/.test(status.message ?? "")) {
       const what = this.#command.value.trim() ? `There is no program "${this.#words()[0]}" in the container.` : "The image has no shell.";
       write(this.#note, `The shell has ended: ${what} Connect with a command that the image has, or start a debug container from an image that has a shell.`);
       return;

@@ -37,7 +37,7 @@ type Node interface {
 	SyncLoop() error
 }
 
-// Config configures a server. All fields except Debugging are required.
+// Config configures a server. All fields except Terminal and Debugging are required.
 type Config struct {
 	Node Node
 	// Stats serves /stats/summary, /stats/history, /metrics/resource and /metrics/cadvisor.
@@ -50,6 +50,8 @@ type Config struct {
 	Configz func() any
 	// LogDir is the folder that is served at /logs/.
 	LogDir string
+	// Terminal also serves shells on this machine at client.TerminalPath. The API server lets only admins through.
+	Terminal bool
 	// Debugging also serves logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
 	Debugging bool
 }
@@ -68,6 +70,9 @@ func New(cfg Config) http.Handler {
 	}
 	mux.Handle("GET /metrics", limitConcurrent(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
 	mux.Handle("GET /metrics/probes", limitConcurrent(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
+	if s.Terminal {
+		mux.HandleFunc(client.TerminalPath, terminals())
+	}
 	if s.Debugging {
 		s.streams(mux)
 		mux.HandleFunc("GET /runningpods/", s.runningPods)

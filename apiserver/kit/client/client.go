@@ -94,6 +94,10 @@ type Ordered interface {
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
 }
 
+// TerminalPath is the path of a node's API that serves shells on the machine. Only admins may use it, because not every
+// user of nodes/proxy may do everything on the machine.
+const TerminalPath = "/monopod/terminal"
+
 // Node streams from the containers of a node: the agent implements it, the API server calls it.
 type Node interface {
 	// Logs writes a container's log to w until the log ends or, with opts.Follow, until the container ends.
