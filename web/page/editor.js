@@ -58,7 +58,8 @@ const THEME = (cm) => cm.EditorView.theme({
   ".cm-gutter-lint": { width: "1em" },
   ".cm-gutter-lint .cm-gutterElement": { padding: "0.2em 0" },
   ".cm-tooltip": { ...BOX, overflow: "hidden", maxWidth: "min(34rem, 92vw)" },
-  ".cm-tooltip.cm-completionInfo": { padding: "0.4rem 0.6rem", maxHeight: "14rem", overflow: "auto", whiteSpace: "pre-wrap", overflowWrap: "anywhere" },
+  ".cm-tooltip.cm-completionInfo": { padding: "0.4rem 0.6rem", overflow: "hidden" },
+  ".described": { display: "-webkit-box", "-webkit-box-orient": "vertical", "-webkit-line-clamp": "10", overflow: "hidden", overflowWrap: "anywhere" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul": { fontFamily: "var(--mono)", maxWidth: "92vw" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { padding: "0.15rem 0.5rem" },
   ".cm-tooltip-autocomplete ul li[aria-selected]": { background: "var(--accent)", color: "var(--on-accent)" },
@@ -155,7 +156,7 @@ export class Editor extends HTMLElement {
     this.#view = new cm.EditorView({
       state: cm.EditorState.create({ doc: plain.value, selection: { anchor: plain.selectionStart, head: plain.selectionEnd }, extensions: [
         cm.lineNumbers(), cm.history(), cm.search(), cm.StreamLanguage.define(cm.yaml), cm.syntaxHighlighting(COLOURS(cm)), cm.indentUnit.of("  "), cm.placeholder(placeholder),
-        cm.EditorView.contentAttributes.of({ "aria-label": label, "aria-describedby": hint.id, ...(readonly ? { tabindex: "0" } : {}) }),
+        cm.EditorView.contentAttributes.of({ "aria-label": label, "aria-describedby": hint.id, tabindex: "0" }),
         readonly ? [cm.EditorState.readOnly.of(true), cm.EditorView.editable.of(false)] : [cm.lintGutter(), cm.autocompletion({ override: [(context) => this.#complete(context)], activateOnCompletion: (c) => c.more, icons: false })],
         cm.keymap.of([...cm.completionKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.defaultKeymap.filter(({ key }) => key !== "Escape"), { key: "F8", run: cm.nextDiagnostic }, cm.indentWithTab]),
         cm.EditorView.updateListener.of((update) => update.docChanged && this.#changed()), THEME(cm),
@@ -233,7 +234,7 @@ export class Editor extends HTMLElement {
     if (!list.length) return null;
     const behind = line.text.slice(pos - line.from).trim();
     return { from: pos - place.typed.length, validFor: /^[\w./-]*$/, options: list.map(({ label, insert, detail, info, required, more }) => ({
-      label, info: info || undefined, more, boost: required ? 50 : 0, detail: required && detail ? t`${detail}, required` : detail,
+      label, info: info ? () => h("div", { class: "described" }, info) : undefined, more, boost: required ? 50 : 0, detail: required && detail ? t`${detail}, required` : detail,
       apply: behind.startsWith(":") ? label : behind ? insert.split("\n")[0] : insert,
     })) };
   }
