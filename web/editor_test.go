@@ -35,7 +35,11 @@ func (p page) editor(a *api) {
 	p.key(kb.Escape)
 
 	// The document of the cursor counts, and its kind is completed, too.
-	p.types(begun+"\n---\napiVersion: v1\nkind: ", "Conf")
+	p.types(begun+"\n---\napiVersion: v1\n", "ki")
+	p.sees(`%s === "kind"`, offered)
+	p.click(".cm-tooltip-autocomplete li")
+	p.sees(`%s?.includes("ServiceAccount") && !%[1]s.includes("Deployment")`, offered)
+	p.key("Conf")
 	p.sees(`%s === "ConfigMap"`, offered)
 	p.click(".cm-tooltip-autocomplete li")
 	p.key("\rda")

@@ -7,7 +7,7 @@ import { completions, rootOf, unknown } from "./schema.js";
 import { t } from "./text.js";
 
 const REST = 400; // milliseconds without typing, after which fields are checked
-const LONGEST = 1 << 19; // characters that are checked
+const LONGEST = 1 << 19; // characters: a longer text is neither checked nor completed
 const SHOWN = 3; // fields that are named below the editor
 
 // --- schemas ---
@@ -29,6 +29,9 @@ async function schemasOf(paths, apiVersion) {
   });
 }
 
+/** What every document begins with, where its kind is not known yet. */
+const FIRST = ["apiVersion", "kind", "metadata"].map((label) => ({ label, insert: `${label}: `, detail: "", info: "", required: true, more: label !== "metadata" }));
+
 /** What completes a document's apiVersion and kind: those that fit the other one come first. */
 function namesOf(field, it) {
   const made = kinds.filter((k) => k.verbs.includes("create")), versionOf = (k) => (k.group ? `${k.group}/${k.version}` : k.version);
@@ -38,9 +41,9 @@ function namesOf(field, it) {
   return [...labels].map(([label, required]) => ({ label, insert: label, detail: "", info: "", required, more: false }));
 }
 
-// --- how it looks ---
+// --- how it looks: made once, because the rules of a style stay in the document ---
 
-const COLOURS = (cm) => cm.HighlightStyle.define([
+const colours = (cm) => cm.HighlightStyle.define([
   { tag: [cm.tags.atom, cm.tags.definition(cm.tags.variableName)], color: "var(--accent)" },
   { tag: [cm.tags.number, cm.tags.keyword, cm.tags.variableName], color: "var(--ending)" },
   { tag: cm.tags.string, color: "var(--wait)" },
@@ -48,17 +51,18 @@ const COLOURS = (cm) => cm.HighlightStyle.define([
 ]);
 
 const BOX = { background: "var(--sheet)", color: "inherit", border: "1px solid var(--line)", borderRadius: "6px" };
-const THEME = (cm) => cm.EditorView.theme({
-  "&": { color: "var(--ink)", flex: "1", minHeight: "0", minWidth: "0" },
+const theme = (cm) => cm.EditorView.theme({
+  "&": { color: "var(--ink)", flex: "1 1 auto", minHeight: "0", minWidth: "0" },
   "&.cm-focused": { outline: "none" },
-  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.5" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.5", overflow: "auto" },
   ".cm-content": { caretColor: "var(--ink)", padding: "0.6rem 0" },
   ".cm-gutters": { background: "var(--sheet)", color: "var(--soft)", border: "0" },
   ".cm-placeholder": { color: "var(--soft)" },
   ".cm-gutter-lint": { width: "1em" },
   ".cm-gutter-lint .cm-gutterElement": { padding: "0.2em 0" },
-  ".cm-tooltip": { ...BOX, overflow: "hidden", maxWidth: "min(34rem, 92vw)" },
+  ".cm-tooltip": { ...BOX, maxWidth: "min(34rem, 92vw)" },
   ".cm-tooltip.cm-completionInfo": { padding: "0.4rem 0.6rem", overflow: "hidden" },
+  ".cm-completionInfo-left-narrow, .cm-completionInfo-right-narrow": { display: "none" }, // it would cover the list
   ".described": { display: "-webkit-box", "-webkit-box-orient": "vertical", "-webkit-line-clamp": "10", overflow: "hidden", overflowWrap: "anywhere" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul": { fontFamily: "var(--mono)", maxWidth: "92vw" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { padding: "0.15rem 0.5rem" },
@@ -76,6 +80,8 @@ const THEME = (cm) => cm.EditorView.theme({
   ".cm-searchMatch span, .cm-selectionMatch span": { color: "var(--ink)" },
 });
 
+let look = null;
+
 // --- the editor ---
 
 export class Editor extends HTMLElement {
@@ -90,7 +96,7 @@ export class Editor extends HTMLElement {
   #timer = 0;
   #setting = false;
 
-  /** label says what the text is; rows is its height while it is a plain field. */
+  /** label says what the text is; placeholder is shown while there is none. */
   constructor(text, label, { readonly = false, placeholder = "" } = {}) {
     super();
     this.className = "editor";
@@ -121,6 +127,8 @@ export class Editor extends HTMLElement {
     this.#setting = true;
     this.#view.dispatch({ changes: { from: 0, to: this.#view.state.doc.length, insert: text } });
     this.#setting = false;
+    this.#unknown = [];
+    this.#show();
   }
 
   get readOnly() {
@@ -150,20 +158,20 @@ export class Editor extends HTMLElement {
   #start(cm) {
     if (!this.isConnected || this.#view) return;
     this.#cm = cm;
+    look ??= [cm.syntaxHighlighting(colours(cm)), theme(cm)];
     const { label, readonly, placeholder } = this.#options, plain = this.#plain, typing = document.activeElement === plain;
     const hint = h("p", { class: "hint" }, readonly ? t`Ctrl-F searches.` : t`Ctrl-Space lists the fields, Ctrl-F searches. Esc, then Tab leaves the editor.`);
     hint.id = "editor-hint";
     this.#view = new cm.EditorView({
       state: cm.EditorState.create({ doc: plain.value, selection: { anchor: plain.selectionStart, head: plain.selectionEnd }, extensions: [
-        cm.lineNumbers(), cm.history(), cm.search(), cm.StreamLanguage.define(cm.yaml), cm.syntaxHighlighting(COLOURS(cm)), cm.indentUnit.of("  "), cm.placeholder(placeholder),
+        cm.lineNumbers(), cm.history(), cm.search(), cm.StreamLanguage.define(cm.yaml), cm.indentUnit.of("  "), cm.placeholder(placeholder),
         cm.EditorView.contentAttributes.of({ "aria-label": label, "aria-describedby": hint.id, tabindex: "0" }),
         readonly ? [cm.EditorState.readOnly.of(true), cm.EditorView.editable.of(false)] : [cm.lintGutter(), cm.autocompletion({ override: [(context) => this.#complete(context)], activateOnCompletion: (c) => c.more, icons: false })],
         cm.keymap.of([...cm.completionKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.defaultKeymap.filter(({ key }) => key !== "Escape"), { key: "F8", run: cm.nextDiagnostic }, cm.indentWithTab]),
-        cm.EditorView.updateListener.of((update) => update.docChanged && this.#changed()), THEME(cm),
+        cm.EditorView.updateListener.of((update) => update.docChanged && this.#changed()), look,
       ] }),
     });
     this.#view.dom.addEventListener("input", (ev) => ev.stopPropagation()); // also of the search; #changed tells of edits
-    this.style.height = `${this.offsetHeight}px`;
     plain.replaceWith(this.#view.dom);
     this.after(this.#told, hint);
     if (typing) this.#view.focus();
@@ -220,6 +228,7 @@ export class Editor extends HTMLElement {
   }
 
   async #complete({ state, pos, explicit }) {
+    if (state.doc.length > LONGEST) return null;
     const line = state.doc.lineAt(pos), number = line.number - 1;
     const doc = documentsOf(state.doc.toString()).findLast((d) => d.line <= number);
     const place = doc && number - doc.line < doc.text.split("\n").length ? placeAt(doc.text, number - doc.line, pos - line.from) : null;
@@ -229,7 +238,7 @@ export class Editor extends HTMLElement {
     if (place.value && !below.length && ["apiVersion", "kind"].includes(field)) list = namesOf(field, it);
     else {
       const known = await this.#schemas(it).catch(() => null);
-      list = known ? completions(known.schemas, known.root, place, fieldsOf(doc.text)) : [];
+      list = known ? completions(known.schemas, known.root, place, fieldsOf(doc.text)) : place.value || place.path.length ? [] : FIRST;
     }
     if (!list.length) return null;
     const behind = line.text.slice(pos - line.from).trim();
