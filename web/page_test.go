@@ -37,6 +37,8 @@ func TestPage(t *testing.T) {
 		{"keyboard", page.keyboard},
 		{"YAML", page.yaml},
 		{"edits", page.edits},
+		{"editor", page.editor},
+		{"editor without CodeMirror", page.plainEditor},
 		{"create", page.create},
 		{"secrets", page.secrets},
 		{"reconnects", page.reconnects},
@@ -83,6 +85,9 @@ func (p page) firstVisit(a *api) {
 	}
 	if n, _ := size.(float64); n < 10_000 || n > 150_000 {
 		p.t.Errorf("%v bytes, want at most 150,000", size)
+	}
+	if p.value(all+`.some((e) => /codemirror|editor/.test(e.name))`) != false {
+		p.t.Error("the editor was loaded")
 	}
 }
 

@@ -74,6 +74,11 @@ func common() []look {
 				`table") && ` + text("[data-section=Server]")},
 		{name: "secret", hash: "#/secrets/default/door", ready: text("[data-section=Data]") + `?.includes("password")`},
 		{name: "create", hash: "#/create", ready: `document.querySelector(".drop")`},
+		{name: "completion", ready: `document.querySelector(".cm-completionInfo") && document.querySelector(".cm-lint-marker-warning")`,
+			open: func(p page) {
+				p.visit("#/create")
+				p.types(strings.Replace(begun, "spec:\n", "spec:\n  replica: 1 # one\n  minReadySeconds: \"1\"\n", 1), "im")
+			}},
 		{name: "missing", hash: "#/nosuchkind", ready: `document.querySelector(".empty")`},
 		{name: "help",
 			ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`,

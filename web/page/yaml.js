@@ -5,8 +5,11 @@
 
 import { MANAGER, address, apiPath, compare, discover, dropsOn, getJSON, h, kindFor, maker, may, now, read, readJSON, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
+import { Editor } from "./editor.js";
+import { documentsOf, identify, lineOfError } from "./fields.js";
 import { pause } from "./live.js";
 import { configuration, conflicts, edits, left, merged, spell, tree } from "./merge.js";
+import { t } from "./text.js";
 
 const YAML = "application/yaml", APPLY = "application/apply-patch+yaml";
 const LARGEST = 3 << 20;
@@ -17,19 +20,19 @@ const TURNS = 5; // of reading and writing an object that others write as well
 
 /** Fields of metadata that only the server sets. */
 const SERVERS = ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
-/** Annotations that a controller writes. */
-const CONTROLLERS = /^deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas)$/;
+/** Annotations that a controller or kubectl writes. */
+const CONTROLLERS = /^(deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas)|kubectl\.kubernetes\.io\/last-applied-configuration)$/;
 
 /** The text without what only the server sets: fields of metadata, annotations of controllers, and the status. */
 export function editable(text) {
   const out = [];
-  let top = "", skip = false;
+  let top = "", skip = false, annotation = ""; // the last annotation, whose value may have more lines
   for (const line of text.split("\n")) {
     const [, name] = /^([A-Za-z]\w*):/.exec(line) ?? [], [, field] = /^ {2}([A-Za-z]\w*):/.exec(line) ?? [];
+    if (!/^ {5}|^$/.test(line)) annotation = /^ {4}([\w./-]+): /.exec(line)?.[1] ?? "";
     if (name) [top, skip] = [name, name === "status"];
-    else if (top === "metadata" && CONTROLLERS.test(/^ {4}([\w./-]+): /.exec(line)?.[1] ?? "")) continue;
     else if (top === "metadata" && field) skip = SERVERS.includes(field);
-    if (!skip) out.push(line);
+    if (!skip && !(top === "metadata" && CONTROLLERS.test(annotation))) out.push(line);
   }
   return out.join("\n").replace(/^ {2}annotations:\n(?! {4})/m, "");
 }
@@ -47,10 +50,6 @@ const readable = (text) => text.replace(/^ {2}managedFields:\n(?: {2}- .*\n| {4}
 
 const EXAMPLE = "For example:\n\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: hello}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: hello}}\n  template:\n    metadata: {labels: {app: hello}}\n    spec:\n      containers:\n        - {name: web, image: \"nginx:1\"}";
 
-function editor(text, label, readonly = false, placeholder = "") {
-  return h("textarea", { class: "editor", spellcheck: "false", autocomplete: "off", autocapitalize: "none", "aria-label": label, wrap: "off", readonly, placeholder, rows: Math.min(40, Math.max(12, (text || placeholder).split("\n").length + 1)) }, text);
-}
-
 /** The fields that other managers own, one by one: of an error of the server. */
 function refused(err) {
   const causes = err.status?.details?.causes ?? [];
@@ -67,6 +66,9 @@ function brief(value) {
   const text = value === undefined ? "nothing" : JSON.stringify(value);
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }
+
+/** A button that leads to a line of the editor, counted from 0. */
+const lineButton = (area, line) => h("button", { type: "button", class: "quiet", onclick: () => area.goto(line) }, t`Line ${line + 1}`);
 
 /** A conflict in words. */
 const told = ({ edit, by, now, applied }) => h("li", {}, h("code", {}, spell(edit.path)),
@@ -125,7 +127,7 @@ export class Part {
 
   #show(text, full) {
     const edits = this.#may && !full;
-    this.#area = editor(text, `YAML of ${this.#name}`, !edits);
+    this.#area = new Editor(text, `YAML of ${this.#name}`, { readonly: !edits });
     this.#out.replaceChildren();
     write(this.#stale, "");
     this.#area.addEventListener("input", () => this.#out.replaceChildren());
@@ -143,8 +145,21 @@ export class Part {
 
   /** parsed is what the user has written, as the server reads it. */
   async #parsed({ metadata: { resourceVersion } }) {
-    const body = this.#area.value.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${resourceVersion}"`);
-    return plain(await readJSON("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML }));
+    const text = this.#area.value, added = text.split("\n").findIndex((line) => /^metadata:[ ]*$/.test(line)) + 2; // the number of the line that is added
+    const body = text.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${resourceVersion}"`);
+    try {
+      return plain(await readJSON("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML }));
+    } catch (err) {
+      if (body !== text) err.message = err.message.replace(/\bline (\d+)/, (_, n) => `line ${n >= added ? n - 1 : n}`);
+      throw err;
+    }
+  }
+
+  /** refuse shows an error, with its line if it is about one. */
+  #refuse(err) {
+    const line = lineOfError(this.#area.value, err), marked = line > 0 || err.status?.details?.causes?.length > 0;
+    this.#out.replaceChildren(h("p", { class: "error", role: "alert" }, err.message, marked ? [" ", lineButton(this.#area, line)] : null));
+    if (marked) this.#area.mark([{ line, text: err.message }]);
   }
 
   /** write sends the edits for this version of the object: what cannot be applied, such as a removed field of another manager, replaces it. */
@@ -182,8 +197,7 @@ export class Part {
         return await done(list, before, editable(after));
       } catch (err) {
         if (err.code === 409 && turn < TURNS) continue;
-        this.#out.replaceChildren(h("p", { class: "error", role: "alert" }, err.message));
-        return;
+        return this.#refuse(err);
       }
     }
   }
@@ -217,20 +231,6 @@ export class Part {
 
 // --- create ---
 
-/** A document's kind and name: { apiVersion, kind, name, namespace, generates }. */
-export function identity(doc) {
-  const top = (name) => new RegExp(`^["']?${name}["']?:\\s*["']?([^\\s"'#]+)`, "m").exec(doc)?.[1] ?? "";
-  const json = doc.replace(/^(?:\s*#[^\n]*\n)+/, "");
-  if (/^\s*\{/.test(json)) {
-    const { apiVersion = "", kind = "", metadata = {} } = JSON.parse(json);
-    return { apiVersion, kind, name: metadata.name ?? "", namespace: metadata.namespace ?? "", generates: Boolean(metadata.generateName) };
-  }
-  const block = /^metadata:[^\n]*\n?(?:[ ]+[^\n]*\n?|\n|#[^\n]*\n?)*/m.exec(`${doc}\n`)?.[0] ?? "";
-  const indent = /\n([ ]+)\S/.exec(block)?.[1] ?? "  ";
-  const field = (name) => new RegExp(`(?:^${indent}|[{,]\\s*)["']?${name}["']?:\\s*["']?([^\\s"',}#]+)`, "m").exec(block)?.[1] ?? "";
-  return { apiVersion: top("apiVersion"), kind: top("kind"), name: field("name"), namespace: field("namespace"), generates: Boolean(field("generateName")) };
-}
-
 /** apply takes over fields that were only set, as with kubectl create. */
 async function apply(path, body) {
   try {
@@ -239,37 +239,6 @@ async function apply(path, body) {
     if (!onlySet(err)) throw err;
     return send("PATCH", `${path}&force=true`, { body, type: APPLY });
   }
-}
-
-/** documentsOf are the documents of a text: { text, line }, line: the number of its first line, from 0. */
-export function documentsOf(text) {
-  const all = [{ lines: [], line: 0 }];
-  text.split("\n").forEach((line, n) => {
-    if (/^---(\s|$)/.test(line)) all.push({ lines: [], line: n + 1 });
-    else all.at(-1).lines.push(line);
-  });
-  return all.map(({ lines, line }) => ({ text: lines.join("\n"), line })).filter((d) => d.text.replace(/^\s*#.*$/gm, "").trim());
-}
-
-/** lineOf is the line of a field, such as spec.containers[0].image, in a document in block style, from 0; of its parent if it has none. */
-export function lineOf(doc, path) {
-  const all = []; // what lines have at a column: the dash of an item, or a key
-  doc.split("\n").forEach((text, line) => {
-    let at = text.search(/\S/);
-    for (let dash; (dash = /^-(?:\s+|$)/.exec(text.slice(at))) && at >= 0; at += dash[0].length) all.push({ line, at, item: true });
-    const [, key] = (at >= 0 && /^["']?([^\s"':#][^\s"':]*)["']?:/.exec(text.slice(at))) || [];
-    if (key) all.push({ line, at, key });
-  });
-  let found = 0, [from, to] = [0, all.length];
-  for (const key of path.replace(/\[(\w+)\]/g, ".$1").split(".").filter(Boolean)) {
-    const range = all.slice(from, to), children = range.filter((e) => e.at === range[0].at);
-    const next = /^\d+$/.test(key) ? children.filter((e) => e.item)[key] : children.find((e) => e.key === key);
-    if (!next) return found;
-    [found, from] = [next.line, all.indexOf(next) + 1];
-    const end = all.findIndex((e, i) => i >= from && (e.at < next.at || (e.at === next.at && (next.item || !e.item))));
-    to = end < 0 ? all.length : end;
-  }
-  return found;
 }
 
 /** The group and kind that a CustomResourceDefinition defines, as group/Kind. */
@@ -307,7 +276,7 @@ async function filesOf(transfer) {
 
 export class Create {
   #namespace;
-  #area = editor("", "YAML or JSON of the objects", false, EXAMPLE);
+  #area = new Editor("", "YAML or JSON of the objects", { placeholder: EXAMPLE });
   #out = h("div", { class: "review", "aria-live": "polite" });
 
   constructor(main, namespace, query) {
@@ -344,28 +313,18 @@ export class Create {
     for (const doc of docs) {
       const result = await this.#one(doc, dry, coming);
       results.push(result);
+      if (result.error) result.line = doc.line + lineOfError(doc.text, result.error);
       if (result.error) continue;
       if (doc.it.kind === "Namespace") coming.namespaces.add(doc.it.name);
       if (doc.it.kind === "CustomResourceDefinition") coming.kinds.add(defines(doc.text));
     }
     const failed = results.filter((r) => r.error).length;
+    this.#area.mark(results.filter((r) => r.error).map((r) => ({ line: r.line, text: r.error.message })));
     this.#out.replaceChildren(h("ul", { class: "plainly" }, results.map((r) => h("li", { class: r.error ? "error" : null },
-      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? this.#place(r) : null, r.error ? refused(r.error) : null))),
+      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? [" ", lineButton(this.#area, r.line)] : null, r.error ? refused(r.error) : null))),
     !docs.length ? h("p", { class: "hint" }, "There is no document.") : failed ? h("p", { class: "hint" }, `${failed} of ${docs.length} are refused.`) : dry
       ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? "Create it" : `Create all ${docs.length}`)) : "");
     this.#out.querySelector("[data-action=create]")?.focus();
-  }
-
-  /** place is a button that leads to the line of an error. */
-  #place({ error, doc }) {
-    const [, told] = /\bline (\d+)/.exec(error.message) ?? [], field = error.status?.details?.causes?.find((c) => c.field)?.field;
-    const line = doc.line + (told ? Number(told) - 1 : lineOf(doc.text, field ?? ""));
-    return [" ", h("button", { type: "button", class: "quiet", onclick: () => {
-      const lines = this.#area.value.split("\n"), start = lines.slice(0, line).join("\n").length + Number(line > 0);
-      this.#area.focus();
-      this.#area.setSelectionRange(start, start + (lines[line] ?? "").length);
-      this.#area.scrollTop = this.#area.scrollHeight * Math.max(0, line - 5) / lines.length;
-    } }, `Line ${line + 1}`)];
   }
 
   async #one(doc, dry, coming) {
@@ -401,14 +360,5 @@ export class Create {
       if (kindFor(apiVersion, kind)) return kindFor(apiVersion, kind);
     }
     return null;
-  }
-}
-
-/** identify is identity, or { error } of a text that is none. */
-function identify(text) {
-  try {
-    return identity(text);
-  } catch (error) {
-    return { apiVersion: "", kind: "", name: "", error };
   }
 }
