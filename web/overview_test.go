@@ -274,6 +274,6 @@ func (p page) says(*box) {
 		}
 	}
 	p.visit("#/serviceaccounts/whole/robot")
-	p.press("[data-section=Permissions]", "Show what it may do in whole")
+	p.press("[data-section=Permissions]", "Show what it may do")
 	p.sees(`%s?.includes("pods, pods/log\tcore\tget, list\tone")`, text("[data-section=Permissions]"))
 }

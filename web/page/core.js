@@ -434,8 +434,12 @@ export function ago(ms, suffix = "") {
   return h("time", { datetime: moment.toISOString(), title: MOMENT.format(moment), "data-suffix": suffix }, duration(now() - ms) + suffix);
 }
 
+/** A <time> that says how long it is until a moment; ticked as well. */
+export const until = (ms, prefix) => h("time", { datetime: new Date(ms).toISOString(), "data-prefix": prefix }, prefix + duration(ms - now()));
+
 export function tickAges(root) {
   const at = now();
+  for (const node of root.querySelectorAll("time[data-prefix]")) write(node, node.dataset.prefix + duration(millis(node.dateTime) - at));
   for (const node of root.querySelectorAll("time[data-suffix]")) write(node, duration(at - millis(node.dateTime)) + node.dataset.suffix);
 }
 

@@ -1,11 +1,14 @@
 // What objects of some kinds say besides their conditions: where an Ingress leads, what a
 // Role allows, which volume a claim has, how much of a quota is used.
 
-import { address, apiPath, core, findKind, h, inGroup, kindFor, may, quantity, readJSON } from "./core.js";
+import { address, apiPath, core, findKind, getJSON, h, inGroup, kindFor, may, millis, now, quantity, until } from "./core.js";
+import { graphs, known, record, seed } from "./graph.js";
 import { proxyLink } from "./object.js";
-import { facts, table } from "./sections.js";
-
-const link = (kind, namespace, name, text = name) => (kind && name ? h("a", { class: "name", href: address(kind, namespace, name) }, text) : h("span", { class: "name" }, text ?? ""));
+import { policy } from "./policy.js";
+import { holders, permissions, roleRules } from "./rights.js";
+import { facts, link, table } from "./sections.js";
+import { t } from "./text.js";
+import { POLL, ofClaim } from "./use.js";
 
 function rules({ metadata: { namespace }, spec = {} }) {
   const services = core("services"), tries = may("get", services, { namespace, subresource: "proxy" });
@@ -22,13 +25,12 @@ function rules({ metadata: { namespace }, spec = {} }) {
 
 const tls = ({ metadata: { namespace }, spec }) => (spec?.tls?.length ? facts(spec.tls.map((t) => [(t.hosts ?? ["any host"]).join(", "), link(core("secrets"), namespace, t.secretName)])) : null);
 
-const roleRules = ({ rules: list }) => table(["What", "Groups", "Verbs", "Only"], (list ?? []).map((r) => [(r.resources ?? r.nonResourceURLs ?? []).join(", "),
-  (r.apiGroups ?? []).map((g) => g || "core").join(", "), (r.verbs ?? []).join(", "), (r.resourceNames ?? []).join(", ")]));
-
 function binding({ metadata: { namespace = "" }, roleRef, subjects = [] }) {
   return h("div", {}, facts([["Role", link(kindFor(`${roleRef.apiGroup}/v1`, roleRef.kind), namespace, roleRef.name, `${roleRef.kind} ${roleRef.name}`)]]),
     table(["Subject", "Kind", "Namespace"], subjects.map((s) => [s.kind === "ServiceAccount" ? link(core("serviceaccounts"), s.namespace, s.name) : s.name, s.kind, s.namespace ?? ""])));
 }
+
+const ofSubjects = ({ metadata: { namespace }, subjects = [] }) => permissions(subjects, namespace);
 
 const storageClass = (name) => (name ? link(inGroup("storage.k8s.io", "storageclasses"), "", name) : "");
 
@@ -78,20 +80,49 @@ function definition({ spec }) {
   fields.length ? h("ul", { class: "plainly schema" }, fields.map(([name, v]) => schema(name, v, is.required?.includes(name)))) : null);
 }
 
-/** allowed asks, as the service account, what it may do in its namespace. */
-function allowed({ metadata: { namespace, name } }) {
-  const out = h("div", {}), ask = h("button", { type: "button", class: "quiet", onclick: async () => {
-    ask.disabled = true;
+const DAY = 86_400_000; // milliseconds
+
+/** starts are the next runs of a CronJob, as its controller finds them. */
+function starts({ metadata: { namespace, name }, spec: { suspend, timeZone } }) {
+  if (suspend) return h("p", { class: "muted" }, t`It is suspended: it starts no Jobs until it is resumed.`);
+  const out = h("ul", { class: "plainly" }), moment = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long", timeZone });
+  const ask = async () => {
     try {
-      const { status } = await readJSON("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", { again: true, headers: { "Impersonate-User": `system:serviceaccount:${namespace}:${name}` },
-        body: { apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectRulesReview", spec: { namespace } } });
-      out.replaceChildren(roleRules({ rules: [...status.resourceRules, ...status.nonResourceRules] }));
+      const a = await getJSON(`/monopod/why?${new URLSearchParams({ kind: "cronjobs.batch", namespace, name })}`), next = (a.starts ?? []).map(millis), wait = next[0] - now() + 1000;
+      out.replaceChildren(...(next.length ? next.map((at) => h("li", {}, moment.format(at), " · ", until(at, t`in `))) : [h("li", {}, a.sentence)]));
+      if (wait < DAY) setTimeout(() => out.isConnected && ask(), wait);
     } catch (err) {
-      out.replaceChildren(h("p", { class: "error" }, err.message));
+      out.replaceChildren(h("li", { class: "error" }, err.message));
     }
-    ask.disabled = false;
-  } }, `Show what it may do in ${namespace}`);
-  return h("div", { class: "cards" }, h("div", {}, ask), out);
+  };
+  ask();
+  return out;
+}
+
+/** steps are the replicas that the events of an autoscaler tell, with the oldest first: each number holds until the next. */
+export function steps(events) {
+  const sizes = events.map((e) => ({ at: millis(e.lastTimestamp ?? e.eventTime), replicas: Number(/^New size: (\d+)/.exec(e.reason === "SuccessfulRescale" ? e.message : "")?.[1]) }))
+    .filter((p) => Number.isFinite(p.at) && Number.isFinite(p.replicas)).sort((x, y) => x.at - y.at);
+  return sizes.flatMap((p, i) => (i + 1 < sizes.length ? [p, { at: sizes[i + 1].at - 1, replicas: p.replicas }] : [p]));
+}
+
+/** scaling draws the replicas of an autoscaler: since its events, and while the page is open. */
+function scaling(s, { metadata: { uid, namespace } }) {
+  let is, ask = null;
+  const events = core("events");
+  s.add("Scaling", (obj) => {
+    is = obj;
+    ask?.();
+    return autoscaler(obj);
+  }, all);
+  ask = s.poll(t`Replicas`, POLL, async () => {
+    if (!known(uid)) {
+      seed(uid, []);
+      if (may("list", events, { namespace })) seed(uid, steps((await getJSON(apiPath(events, namespace, "", "", { fieldSelector: `involvedObject.uid=${uid}` }))).items));
+    }
+    if (is?.status) record(uid, { replicas: is.status.currentReplicas ?? 0 });
+    return graphs(uid, { replicas: { title: t`Replicas`, unit: "count", limit: is?.spec.maxReplicas } });
+  });
 }
 
 const all = (obj) => [obj.spec, obj.status, obj.rules, obj.subjects];
@@ -100,13 +131,21 @@ const all = (obj) => [obj.spec, obj.status, obj.rules, obj.subjects];
 const KINDS = {
   "ingresses.networking.k8s.io": { Rules: rules, TLS: tls },
   "roles.rbac.authorization.k8s.io": { Rules: roleRules }, "clusterroles.rbac.authorization.k8s.io": { Rules: roleRules },
-  "rolebindings.rbac.authorization.k8s.io": { Binding: binding }, "clusterrolebindings.rbac.authorization.k8s.io": { Binding: binding },
-  "serviceaccounts.": { Permissions: allowed },
+  "rolebindings.rbac.authorization.k8s.io": { Binding: binding, Permissions: ofSubjects }, "clusterrolebindings.rbac.authorization.k8s.io": { Binding: binding, Permissions: ofSubjects },
+  "serviceaccounts.": { Permissions: ({ metadata: { namespace, name } }) => permissions([{ kind: "ServiceAccount", namespace, name }], namespace) },
   "persistentvolumeclaims.": { Claim: claim }, "persistentvolumes.": { Volume: volume }, "resourcequotas.": { Quota: quota },
-  "horizontalpodautoscalers.autoscaling": { Scaling: autoscaler }, "customresourcedefinitions.apiextensions.k8s.io": { Definition: definition },
+  "customresourcedefinitions.apiextensions.k8s.io": { Definition: definition }, "cronjobs.batch": { "Next runs": starts },
+};
+
+/** By kind: what adds sections that need other objects. */
+const MORE = {
+  "networkpolicies.networking.k8s.io": policy, "horizontalpodautoscalers.autoscaling": scaling,
+  "roles.rbac.authorization.k8s.io": holders, "clusterroles.rbac.authorization.k8s.io": holders,
+  "persistentvolumeclaims.": (s, obj) => may("list", core("pods"), obj.metadata) && s.poll("Use", 60, () => ofClaim(obj)),
 };
 
 /** sections adds those of a kind. */
-export function sections(s, kind) {
+export function sections(s, kind, obj) {
   for (const [title, build] of Object.entries(KINDS[`${kind.name}.${kind.group}`] ?? {})) s.add(title, build, all);
+  MORE[`${kind.name}.${kind.group}`]?.(s, obj, kind);
 }

@@ -5,6 +5,7 @@ import { actions, buttons } from "./actions.js";
 import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, isAdmin, kindFor, kinds, load, maker, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
+import { t } from "./text.js";
 import { POLL, ofPods, shows } from "./use.js";
 import { why } from "./why.js";
 
@@ -12,6 +13,10 @@ const key = (kind) => `${kind.name}.${kind.group}`;
 
 /** Kinds whose pods have logs that can be read together. */
 const OWNERS = ["deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "services.", "replicationcontrollers."];
+/** Kinds that are part of an app. */
+const MAPPED = ["namespaces.", "pods.", "deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "replicationcontrollers.",
+  "services.", "ingresses.networking.k8s.io", "httproutes.gateway.networking.k8s.io", "gateways.gateway.networking.k8s.io", "networkpolicies.networking.k8s.io",
+  "horizontalpodautoscalers.autoscaling", "poddisruptionbudgets.policy", "persistentvolumeclaims.", "configmaps.", "secrets.", "serviceaccounts."];
 const UNDOES = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
 
 /** The selector of the pods of a workload, as text; "" if it has none. */
@@ -19,9 +24,14 @@ export function selector(obj) {
   const s = obj.spec?.selector;
   if (!s) return "";
   if (!s.matchLabels && !s.matchExpressions) return pairs(s); // a Service's
-  const parts = [pairs(s.matchLabels ?? {}), ...(s.matchExpressions ?? []).map(requirement)];
-  return parts.filter(Boolean).join(",");
+  return selectorText(s);
 }
+
+/** A LabelSelector as text; "" for one that selects everything. */
+export const selectorText = ({ matchLabels = {}, matchExpressions = [] }) => [pairs(matchLabels), ...matchExpressions.map(requirement)].filter(Boolean).join(",");
+
+/** A filter of the list of pods that says the same as a selector; "" if none can, because words of a filter have no spaces: a in (b,c). */
+export const filterOf = (labels) => (labels && !labels.includes(" ") ? `label:${labels}` : "");
 
 const pairs = (labels) => Object.entries(labels).map(([k, v]) => `${k}=${v}`).join(",");
 
@@ -132,6 +142,7 @@ export class ObjectPage {
     const logs = pods && may("get", pods, { ...where, subresource: "log" });
     if (logs && (kind === pods || OWNERS.includes(key(kind)) && selector(this.#obj))) all.push(["logs", "Logs"]);
     if (kind === pods ? may("create", kind, { ...where, subresource: "exec" }) : this.#terminal) all.push(["shell", "Terminal"]);
+    if (MAPPED.includes(key(kind))) all.push(["map", t`Map`]);
     all.push(["yaml", "YAML"]);
     if (UNDOES.includes(key(kind))) all.push(["revisions", "Revisions"]);
     this.#parts.tabs.replaceChildren(...all.map(([part, text]) =>
@@ -160,7 +171,7 @@ export class ObjectPage {
       }
       return;
     }
-    const open = { logs: () => load("logs.js"), shell: () => load("terminal.js"), yaml: () => load("yaml.js"), revisions: () => load("revisions.js") }[part];
+    const open = { logs: () => load("logs.js"), shell: () => load("terminal.js"), yaml: () => load("yaml.js"), revisions: () => load("revisions.js"), map: () => load("map.js") }[part];
     try {
       const module = await open();
       if (!this.#closed) this.#part = new module.Part(body, this.#kind, this.#obj, this.#at.query);
@@ -197,7 +208,7 @@ export class ObjectPage {
       this.#state();
     });
     special?.sections(s, this.#obj);
-    said?.sections(s, kind);
+    said?.sections(s, kind, this.#obj);
     if (!special) this.#workload(s);
     s.add("Details", (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
     if (!special) s.add("Conditions", conditions, (obj) => obj.status?.conditions);
@@ -235,7 +246,7 @@ export class ObjectPage {
   /** workload shows what kinds have besides their metadata. */
   #workload(s) {
     const kind = this.#kind;
-    const { uid, namespace, name } = this.#obj.metadata, labels = OWNERS.includes(key(kind)) ? selector(this.#obj).replaceAll(" ", "") : "";
+    const { uid, namespace, name } = this.#obj.metadata, labels = OWNERS.includes(key(kind)) ? selector(this.#obj) : "";
     if (labels && shows("pods", { namespace })) s.poll("Use", POLL, () => ofPods(uid, namespace, labels));
     if (key(kind) === "namespaces." && shows("pods", { namespace: name })) s.poll("Use", POLL, () => ofPods(uid, name));
     if (key(kind) === "configmaps.") s.add("Data", (obj) => data(obj.data ?? {}), (obj) => obj.data);
@@ -254,7 +265,7 @@ export class ObjectPage {
       s.live(plural(k), { kind: k, namespace: namespace ?? "", ...query }, (feed) => miniTable(k, feed, options));
     if (key(kind) === "deployments.apps") list(inGroup("apps", "replicasets"), { labels }, { only: owned, newest: true });
     if (key(kind) === "cronjobs.batch") list(inGroup("batch", "jobs"), {}, { only: owned, newest: true });
-    if (OWNERS.includes(key(kind)) && labels) list(core("pods"), { labels }, { more: { ns: namespace, q: `label:${labels.replaceAll(" ", "")}` }, only: key(kind) === "services." || key(kind) === "deployments.apps" ? null : owned });
+    if (OWNERS.includes(key(kind)) && labels) list(core("pods"), { labels }, { more: { ns: namespace, q: filterOf(labels) }, only: key(kind) === "services." || key(kind) === "deployments.apps" ? null : owned });
     if (key(kind) === "services.") list(inGroup("discovery.k8s.io", "endpointslices"), { labels: `kubernetes.io/service-name=${name}` });
     if (key(kind) === "nodes.") list(core("pods"), { fields: `spec.nodeName=${name}` }, { more: { q: `field:spec.nodeName=${name}` } });
     if (kind.group && !/^(apps|batch|discovery\.k8s\.io)$/.test(kind.group)) s.add("Owned objects", () => this.#search(), () => 0);

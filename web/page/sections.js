@@ -72,6 +72,13 @@ function fill(box, content) {
 export const facts = (list) => h("dl", { class: "facts" }, list.filter(([, v]) => v !== "" && v !== null && v !== undefined)
   .map(([term, v]) => h("div", {}, h("dt", {}, term), h("dd", {}, v))));
 
+/** A link to an object, or its name if the server has no such kind. */
+export const link = (kind, namespace, name, text = name) => (kind && name ? h("a", { class: "name", href: address(kind, namespace, name) }, text) : h("span", { class: "name" }, text ?? ""));
+
+/** table has a row for each list of cells; the first cell names the row. Without rows it is null. */
+export const table = (heads, rows) => (rows.length ? h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, heads.map((t) => h("th", { scope: "col" }, t)))),
+  h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => (i ? h("td", { class: "long", "data-label": heads[i].toLowerCase() }, c) : h("th", { scope: "row" }, c))))))) : null);
+
 /**
  * The rows of a feed as a small table. only(row): which; newest: the newest first; skip:
  * columns left out; wide: all columns; more: the query of the list with all of them;
@@ -97,7 +104,3 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more, mos
     h("tbody", {}, rows.slice(0, most).map((row) => h("tr", {}, columns.map((c) => cell(c, row)))))),
   rows.length > most ? h("p", { class: "hint" }, `${rows.length - most} more. `, more ? h("a", { href: address(kind, "", "", "", more) }, "Show all") : "") : null);
 }
-
-/** table has a row for each list of cells; the first cell names the row. */
-export const table = (heads, rows) => (rows.length ? h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, heads.map((t) => h("th", { scope: "col" }, t)))),
-  h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => (i ? h("td", { class: "long", "data-label": heads[i].toLowerCase() }, c) : h("th", { scope: "row" }, c))))))) : null);
