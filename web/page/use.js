@@ -111,8 +111,8 @@ const spell = (resource, n) => (resource === "cpu" ? `${Math.round(n * 1000)}m` 
 function ofContainers(pod) {
   const sum = (what, resource) => pod.spec.containers.reduce((n, c) => n + (quantity(c.resources?.[what]?.[resource]) || 0), 0);
   return (resource) => {
-    const requests = sum("requests", resource), limit = sum("limits", resource);
-    return [requests ? t`requests ${spell(resource, requests)}` : t`requests nothing`, limit ? t`limit ${spell(resource, limit)}` : t`no limit`].join(", ");
+    const requests = sum("requests", resource), limits = sum("limits", resource);
+    return [requests ? t`requests ${spell(resource, requests)}` : t`requests nothing`, limits ? t`limits ${spell(resource, limits)}` : t`limits nothing`].join(", ");
   };
 }
 
