@@ -98,7 +98,7 @@ func (p page) edits(a *api) {
 	a.as(p.t, "kubectl-create", http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
 		`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shade"}, "data": {"of": "grey"}}`)
 	p.visit("#/create")
-	p.put(".editor",
+	p.put(".drop .editor",
 		"{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"shade\"}, \"data\": {\"of\": \"blue\"}}")
 	p.press("main", "Check")
 	p.sees(`%s.includes("would be changed")`, text(".review"))

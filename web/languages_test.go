@@ -48,6 +48,9 @@ func TestLanguages(t *testing.T) {
 				p.click(".bar [data-action=delete]")
 			}},
 			{name: "help", ready: `document.querySelector("dialog dt")`, open: func(p page) { p.click("#help") }},
+			{name: "map", hash: "#/pods/default/web-1/map", ready: `document.querySelector(".map svg")`},
+			{name: "yaml", hash: "#/pods/default/web-1/yaml", ready: `document.querySelector(".editor .cm-content")`},
+			{name: "create", hash: "#/create", ready: `document.querySelector(".editor .cm-content")`},
 			{name: "node", hash: "#/nodes/-/greenhouse-01", ready: text("[data-action=drain]")},
 			{name: "drain", ready: `document.querySelector("dialog [data-go]")`, open: func(p page) {
 				p.click(".bar [data-action=drain]")

@@ -180,7 +180,12 @@ func (p page) wholeFiles(*box) {
 	p.press("main", "Check")
 	p.sees(`%s?.includes("1 of 2 are refused")`, text(".review"))
 	p.press(".review", "Line 11")
-	p.sees(`((e) => e.value.slice(e.selectionStart, e.selectionEnd))(document.querySelector(".editor")) === "  watts: 100"`)
+	p.sees(`getSelection().toString() === "  watts: 100"`)
+
+	// The schema of a custom kind is known, too.
+	p.types("apiVersion: example.com/v1\nkind: Lamp\nmetadata: {name: blue}\nspec:\n  volts: 1\n  ", "wa")
+	p.sees(`%s === "watts"`, offered)
+	p.sees(`%s === "Line 5: Lamp has no field spec.volts."`, text(".editor ~ [role=status]"))
 	p.value(`{
 		const files = new DataTransfer();
 		files.items.add(new File(["apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"], "b.yaml"));
@@ -269,6 +274,6 @@ func (p page) says(*box) {
 		}
 	}
 	p.visit("#/serviceaccounts/whole/robot")
-	p.press("[data-section=Permissions]", "Show what it may do in whole")
+	p.press("[data-section=Permissions]", "Show what it may do")
 	p.sees(`%s?.includes("pods, pods/log\tcore\tget, list\tone")`, text("[data-section=Permissions]"))
 }

@@ -37,6 +37,8 @@ func TestPage(t *testing.T) {
 		{"keyboard", page.keyboard},
 		{"YAML", page.yaml},
 		{"edits", page.edits},
+		{"editor", page.editor},
+		{"editor without CodeMirror", page.plainEditor},
 		{"create", page.create},
 		{"secrets", page.secrets},
 		{"reconnects", page.reconnects},
@@ -86,6 +88,9 @@ func (p page) firstVisit(a *api) {
 	}
 	if tables := p.value(all + `.filter((e) => /text\.\w+\.js/.test(e.name)).length`); tables != 0.0 {
 		p.t.Errorf("%v tables of languages are requested", tables)
+	}
+	if p.value(all+`.some((e) => /codemirror|editor/.test(e.name))`) != false {
+		p.t.Error("the editor was loaded")
 	}
 }
 

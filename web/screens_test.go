@@ -68,12 +68,24 @@ func common() []look {
 			`?.querySelector(".c-ready [data-mood=wait], .c-ready [data-mood=bad]")`},
 		{name: "nobody", hash: "#/pods/default/nobody", ready: text(".empty") + ` === "There is no Pod nobody."`},
 		{name: "deployment", hash: "#/deployments.apps/default/web", ready: text(".state") + `?.includes("ready")`},
+		{name: "map", hash: "#/deployments.apps/default/web/map", ready: onMap("NetworkPolicy web") + ` && ` + onMap("Pod web-")},
+		{name: "map of a namespace", hash: "#/namespaces/-/default/map", ready: onMap("Deployment owned"), open: func(p page) {
+			p.visit("#/namespaces/-/default/map")
+			p.sees(onMap("Deployment owned")) // not the map before
+			p.value(`document.querySelector(".map + * + details").open = true`)
+		}},
+		{name: "policy", hash: "#/networkpolicies.networking.k8s.io/default/web", ready: text("[data-section=Allows]") + ` && document.querySelector("[data-section='Selected pods'] tbody tr")`},
 		{name: "revisions", hash: "#/deployments.apps/default/web/revisions", ready: `document.querySelector(".beside")`},
 		{name: "node", hash: "#/nodes/-/greenhouse-01",
 			ready: `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images ` +
 				`table") && ` + text("[data-section=Server]")},
 		{name: "secret", hash: "#/secrets/default/door", ready: text("[data-section=Data]") + `?.includes("password")`},
 		{name: "create", hash: "#/create", ready: `document.querySelector(".drop")`},
+		{name: "completion", ready: `document.querySelector(".cm-completionInfo") && document.querySelector(".cm-lint-marker-warning")`,
+			open: func(p page) {
+				p.visit("#/create")
+				p.types(strings.Replace(begun, "spec:\n", "spec:\n  replica: 1 # one\n  minReadySeconds: \"1\"\n", 1), "im")
+			}},
 		{name: "missing", hash: "#/nosuchkind", ready: `document.querySelector(".empty")`},
 		{name: "help",
 			ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`,
@@ -169,6 +181,8 @@ func states(b *box) []look {
 		{name: "no match", hash: "#/pods?q=nothing-is-called-so", ready: `document.querySelector(".empty")`, rare: true},
 		{name: "long list", hash: "#/configmaps", ready: row(name), rare: true},
 		{name: "long", hash: "#/configmaps/default/" + name, ready: text("[data-section=Data]"), rare: true},
+		{name: "rights", hash: "#/clusterrolebindings.rbac.authorization.k8s.io/-/cluster-admin", ready: text("[data-section=Permissions] button"), rare: true},
+		{name: "role", hash: "#/clusterroles.rbac.authorization.k8s.io/-/cluster-admin", ready: text("[data-section='Who has it everywhere'] table"), rare: true},
 		{name: "cronjob", hash: "#/cronjobs.batch/default/nightly", ready: text("[data-section=Details]"), rare: true},
 		{name: "job", ready: text(".state") + `?.includes("Complete")`, rare: true, open: func(p page) {
 			p.visit("#/jobs.batch")
@@ -201,6 +215,10 @@ const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: defau
 	"env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, " +
 	"mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
 
+const friends = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: default}\nspec:\n" +
+	"  podSelector: {matchLabels: {app: web}}\n  ingress:\n  - from: [{podSelector: {matchLabels: {app: shop}}}, {ipBlock: {cidr: 10.0.0.0/8}}]\n" +
+	"    ports: [{port: 8080}]\n"
+
 // owned is a Deployment that crashes, and that another manager than the page has applied.
 const owned = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: owned, namespace: default}\nspec:\n" +
 	"  replicas: 2\n  selector: {matchLabels: {app: owned}}\n  template:\n    metadata: {labels: {app: owned}}\n" +
@@ -230,6 +248,7 @@ func (p page) screens(b *box) {
 	axe := axeCore(p.t)
 	b.own(p.t)
 	p.apply(sick, "Pod sick")
+	p.apply(friends, "NetworkPolicy web")
 	p.request("ann")
 	p.apply(strings.ReplaceAll(long, "NAME", strings.Repeat("n", 253)), "ConfigMap "+strings.Repeat("n", 253))
 	p.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: door, namespace: default}\nstringData: {password: hunter2}\n",

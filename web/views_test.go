@@ -15,7 +15,7 @@ func (p page) search(*box) {
 	p.visit("#/")
 	p.sees(`%s === "Overview"`, text("#title"))
 	p.key("/")
-	p.sees(`location.hash === "#/search" && document.activeElement.id === "filter"`)
+	p.sees(`location.hash.startsWith("#/search") && document.activeElement.id === "filter"`)
 	p.put("#filter", "app=web replicas")
 	p.sees(`[...document.querySelectorAll("#main tbody tr")].every((tr) => tr.cells[1].innerText === "ReplicaSet" && `+
 		`tr.cells[3].innerText.includes("app=web")) && %s > 0`, rows)

@@ -2,10 +2,10 @@
 //
 // The page uses only the API of the server that it was loaded from. app.js starts it and shows what the address
 // names; core.js has what all modules use; live.js follows a resource by list and watch into a Feed, which
-// list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js and node.js,
-// logs.js, terminal.js, yaml.js, revisions.js, actions.js, and help.js with documents.js. text.js translates, by the
-// table of the browser's language. Files whose name ends in .gz are libraries, served without that ending. The package
-// imports nothing of Monopod.
+// list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js, node.js and
+// kinds.js, map.js with links.js, logs.js, terminal.js, yaml.js with editor.js, revisions.js, actions.js, help.js with
+// documents.js, and search.js, helm.js, access.js. text.js translates, by the table of the browser's language. Files
+// whose name ends in .gz are libraries, served without that ending. The package imports nothing of Monopod.
 package web
 
 import (

@@ -146,4 +146,4 @@ func TestPageNeedsNoOtherSite(t *testing.T) {
 }
 
 // libraries are third-party files; the browser enforces the page's policy for them.
-var libraries = map[string]bool{"xterm.js": true, "xterm-fit.js": true, "xterm.css": true}
+var libraries = map[string]bool{"xterm.js": true, "xterm-fit.js": true, "xterm.css": true, "codemirror.js": true}

@@ -84,7 +84,22 @@ func jobCondition(j *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondit
 	return &j.Status.Conditions[i]
 }
 
+// maxStarts is the number of scheduled times that an Answer lists.
+const maxStarts = 5
+
 func (f workloads) cronJob(c *batchv1.CronJob) Answer {
+	a := f.explainCronJob(c)
+	if c.DeletionTimestamp != nil || ptr.Deref(c.Spec.Suspend, false) {
+		return a
+	}
+	times, next := nextStart(c, f.Now)
+	for ; !next.IsZero() && len(a.Starts) < maxStarts; next = batch.NextTime(times, next, next) {
+		a.Starts = append(a.Starts, next)
+	}
+	return a
+}
+
+func (f workloads) explainCronJob(c *batchv1.CronJob) Answer {
 	if a := f.terminating(); a != nil {
 		return *a
 	}

@@ -39,12 +39,14 @@ type Answer struct {
 	Sentence string   `json:"sentence"`     // the state and its cause
 	Evidence []string `json:"evidence"`     // facts that show the cause, one a line
 	Do       string   `json:"do,omitempty"` // what the user should do; empty: nothing
+	// Starts are the next scheduled times of a CronJob that is not suspended, as its controller will find them.
+	Starts []time.Time `json:"starts,omitempty"`
 }
 
 // Of explains the state of f.Object. It removes control characters, which objects and logs may contain.
 func Of(f facts.Facts) Answer {
 	a := explanation{&f}.explain()
-	out := Answer{Sentence: words.Plain(a.Sentence), Evidence: []string{}, Do: words.Plain(a.Do)}
+	out := Answer{Sentence: words.Plain(a.Sentence), Evidence: []string{}, Do: words.Plain(a.Do), Starts: a.Starts}
 	for _, line := range a.Evidence {
 		out.Evidence = append(out.Evidence, words.Plain(line))
 	}

@@ -877,6 +877,29 @@ func TestSituations(t *testing.T) {
 	}
 }
 
+// The starts of a CronJob are those that its controller finds, in its time zone; nothing starts while it is suspended.
+func TestStarts(t *testing.T) {
+	for spec, want := range map[string]string{
+		"schedule: '0 3 * * *', timeZone: Etc/UTC": "01T03:00:00Z 02T03:00:00Z 03T03:00:00Z 04T03:00:00Z 05T03:00:00Z",
+		"schedule: '*/30 22-23 * * FRI', timeZone: Asia/Tokyo": "02T13:00:00Z 02T13:30:00Z 02T14:00:00Z 02T14:30:00Z " +
+			"09T13:00:00Z",
+		"schedule: '@weekly', timeZone: Etc/UTC": "04T00:00:00Z 11T00:00:00Z 18T00:00:00Z 25T00:00:00Z 01T00:00:00Z",
+		"schedule: '@every 7m'":                  "01T00:12:00Z 01T00:19:00Z 01T00:26:00Z 01T00:33:00Z 01T00:40:00Z",
+		"schedule: '0 0 30 2 *'":                 "", // no date matches
+		"schedule: 'nonsense'":                   "",
+		"schedule: '@daily', suspend: true":      "",
+	} {
+		f := parsed(t, "kind: CronJob\nmetadata: {creationTimestamp: '2026-01-01T00:05:00Z'}\nspec: {"+spec+"}")
+		var got []string
+		for _, at := range why.Of(f).Starts {
+			got = append(got, at.Format("02T15:04:05Z07:00"))
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: got %s\nwant %s", spec, got, want)
+		}
+	}
+}
+
 // parsed decodes the documents of a situation. An object without a name is p; each has the UID kind-name.
 func parsed(t *testing.T, objects string) facts.Facts {
 	t.Helper()

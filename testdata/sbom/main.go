@@ -22,7 +22,16 @@ import (
 )
 
 // npm lists the npm packages in the folder web; see docs/dependencies.md.
-var npm = []string{"pkg:npm/%40xterm/xterm@6.0.0", "pkg:npm/%40xterm/addon-fit@0.11.0"}
+var npm = []string{
+	"pkg:npm/%40xterm/xterm@6.0.0", "pkg:npm/%40xterm/addon-fit@0.11.0",
+	"pkg:npm/%40codemirror/autocomplete@6.20.4", "pkg:npm/%40codemirror/commands@6.11.1",
+	"pkg:npm/%40codemirror/language@6.13.1", "pkg:npm/%40codemirror/legacy-modes@6.5.5",
+	"pkg:npm/%40codemirror/lint@6.9.8", "pkg:npm/%40codemirror/search@6.7.2", "pkg:npm/%40codemirror/state@6.7.6",
+	"pkg:npm/%40codemirror/streamparser@6.0.0", "pkg:npm/%40codemirror/view@6.43.15",
+	"pkg:npm/%40lezer/common@1.5.5", "pkg:npm/%40lezer/highlight@1.2.5",
+	"pkg:npm/%40marijn/find-cluster-break@1.0.4", "pkg:npm/crelt@1.0.7", "pkg:npm/style-mod@4.1.5",
+	"pkg:npm/w3c-keyname@2.2.8",
+}
 
 func main() {
 	if err := write(os.Args[1], os.Args[2], os.Args[3]); err != nil {

@@ -395,13 +395,13 @@ const KEYS = {
 document.addEventListener("keydown", async (ev) => {
   if (!user || ev.altKey || ev.metaKey || document.querySelector("dialog[open]")) return;
   if (ev.ctrlKey) {
-    const at = ev.key === "d" && !ev.target.closest?.(".terminal") && target();
+    const at = ev.key === "d" && !ev.target.closest?.(".terminal, .editor") && target();
     if (!at?.obj.metadata.uid) return;
     ev.preventDefault();
     (await load("actions.js")).remove(at.kind, at.obj);
     return;
   }
-  const typing = ev.target.closest?.("input:not([type=checkbox]), select, textarea, .terminal");
+  const typing = ev.target.closest?.("input:not([type=checkbox]), select, textarea, .terminal, .editor");
   if (typing) {
     if (ev.key === "Escape" && typing.id === "filter") main.focus();
     if (ev.key === "Enter" && typing.id === "filter") view?.move?.(1);

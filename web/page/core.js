@@ -429,18 +429,20 @@ export function readable(resource, n) {
 
 const MOMENT = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
 
-const spoken = (ms, past) => (past ? t`${duration(ms)} ago` : duration(ms));
+/** How a <time> says the milliseconds since its moment. */
+const SPOKEN = { age: (ms) => duration(ms), past: (ms) => t`${duration(ms)} ago`, coming: (ms) => t`due in ${duration(-ms)}` };
+
+const time = (ms, how) => h("time", { datetime: new Date(ms).toISOString(), title: MOMENT.format(ms), "data-how": how }, SPOKEN[how](now() - ms));
 
 /** A <time> with the time since a moment, ticked every second by tickAges. past: with the word ago. */
-export function ago(ms, past = false) {
-  if (Number.isNaN(ms)) return h("span", {}, "–");
-  const moment = new Date(ms);
-  return h("time", { datetime: moment.toISOString(), title: MOMENT.format(moment), "data-past": Boolean(past) }, spoken(now() - ms, past));
-}
+export const ago = (ms, past = false) => (Number.isNaN(ms) ? h("span", {}, "–") : time(ms, past ? "past" : "age"));
+
+/** A <time> that says how long it is until a moment; ticked as well. */
+export const until = (ms) => time(ms, "coming");
 
 export function tickAges(root) {
   const at = now();
-  for (const node of root.querySelectorAll("time")) write(node, spoken(at - millis(node.dateTime), "past" in node.dataset));
+  for (const node of root.querySelectorAll("time")) write(node, SPOKEN[node.dataset.how](at - millis(node.dateTime)));
 }
 
 /** The condition of a type, or undefined. */

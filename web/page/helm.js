@@ -1,7 +1,8 @@
 // Helm's releases, read from its Secrets: a revision each, whose data is a JSON document, compressed.
 
-import { address, ago, apiPath, compare, core, getJSON, h, kindFor, load, may, millis, moodly, now, readJSON, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, compare, core, getJSON, h, kindFor, may, millis, moodly, now, readJSON, say, send, tickAges, write } from "./core.js";
 import { dialog } from "./dialogs.js";
+import { documentsOf, identify } from "./fields.js";
 import { home } from "./live.js";
 import { edits, left, merged, tree } from "./merge.js";
 import { facts, table } from "./sections.js";
@@ -119,7 +120,7 @@ export class Release {
       section(t`Release`, facts([[t`Status`, mood(info.status)], [t`Revision`, release.version], [t`Chart`, chart(release)], [t`Version of the app`, release.chart?.metadata?.appVersion], [t`Updated`, ago(millis(info.last_deployed), true)], [t`Said`, info.description]])),
       info.notes ? section(t`Notes`, code(info.notes, t`Notes`)) : "",
       section(t`Values`, Object.keys(release.config ?? {}).length ? code(yaml(release.config), t`Values`) : h("p", { class: "muted" }, t`None are set: those of the chart hold.`), folded(t`Values of the chart`, yaml(release.chart?.values ?? {}))),
-      section(t`Objects`, await objects(manifest, namespace), folded(t`Manifest`, manifest)),
+      section(t`Objects`, objects(manifest, namespace), folded(t`Manifest`, manifest)),
       section(t`History`, table([t`Revision`, t`Status`, t`Chart`, t`Updated`, t`Said`, t`Return`], history)));
   }
 
@@ -140,14 +141,10 @@ export class Release {
 
 const code = (text, label) => h("pre", { class: "code", tabindex: "0", role: "group", "aria-label": label }, text);
 
-async function documents(manifest) {
-  const { documentsOf, identity } = await load("yaml.js");
-  return documentsOf(manifest).map(({ text }) => ({ text, ...identity(text) })).filter((d) => d.kind);
-}
+const documents = (manifest) => documentsOf(manifest).map(({ text }) => ({ text, ...identify(text) })).filter((d) => d.kind);
 
-async function objects(manifest, release) {
-  const all = await documents(manifest);
-  return h("ul", { class: "plainly" }, all.map(({ apiVersion, kind, name, namespace }) => {
+function objects(manifest, release) {
+  return h("ul", { class: "plainly" }, documents(manifest).map(({ apiVersion, kind, name, namespace }) => {
     const k = kindFor(apiVersion, kind);
     return h("li", {}, `${kind} `, k ? h("a", { class: "name", href: address(k, namespace || release, name) }, name) : h("span", { class: "name" }, name));
   }));
@@ -172,7 +169,7 @@ async function rollback(all, target, tell) {
   const next = { ...target, version: current.version + 1, info: { ...target.info, first_deployed: current.info.first_deployed, last_deployed: at, status: "pending-rollback", description: `Preparing rollback to ${target.version}` } };
   await send("POST", secrets(namespace), { body: await pack(next) });
   try {
-    const [was, is] = await Promise.all([documents(current.manifest), documents(target.manifest)]), old = new Map(was.map((d) => [id(d, namespace), d]));
+    const is = documents(target.manifest), old = new Map(documents(current.manifest).map((d) => [id(d, namespace), d]));
     for (const doc of is) {
       tell(`${doc.kind} ${doc.name}`);
       await turn(old.get(id(doc, namespace)), doc, namespace);

@@ -4,7 +4,8 @@
 import { ApiError, apiPath, framed, fromStatus, now, send, undoDuration } from "./core.js";
 import { t } from "./text.js";
 
-const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
+/** The media type of a list as a table. */
+export const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /** What a link says before the first answer. */
 export const CONNECTING = t`Connecting…`;
 

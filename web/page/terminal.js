@@ -5,7 +5,7 @@ import { apiPath, core, getJSON, h, isAdmin, load, may, patch, read, socket, wri
 import { pause } from "./live.js";
 import { t } from "./text.js";
 
-const PROTOCOL = "v5.channel.k8s.io";
+const PROTOCOL = "v5.channel.k8s.io", OF_NODES = "v4.channel.k8s.io";
 const STDIN = 0, STDOUT = 1, STDERR = 2, ERROR = 3, RESIZE = 4;
 // The first shell that the image has.
 const SHELL = ["sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi"];
@@ -116,7 +116,7 @@ export class Part {
       return;
     }
     this.#screen = screen;
-    const { terminal } = screen, ws = this.#socket = socket(path, PROTOCOL);
+    const { terminal } = screen, ws = this.#socket = socket(path, this.#container ? PROTOCOL : OF_NODES);
     ws.binaryType = "arraybuffer";
     const put = (channel, text) => ws.readyState === WebSocket.OPEN && ws.send(new Uint8Array([channel, ...new TextEncoder().encode(text)]));
     const size = () => put(RESIZE, JSON.stringify({ Width: terminal.cols, Height: terminal.rows }));

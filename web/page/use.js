@@ -3,7 +3,7 @@
 
 import { apiPath, bytes, core, getJSON, h, inGroup, may, millis, now, quantity } from "./core.js";
 import { graphs, known, record, seed } from "./graph.js";
-import { facts } from "./sections.js";
+import { facts, link } from "./sections.js";
 import { t } from "./text.js";
 
 export const POLL = 15; // seconds between two questions
@@ -87,6 +87,23 @@ export async function ofPods(uid, namespace, labels = "") {
   if (!items.length) return null;
   record(uid, { cpu: total(items, "cpu"), memory: total(items, "memory") });
   return graphs(uid, both(() => NaN));
+}
+
+/** ofClaim is which pods use a claim, and how full its volume is, as the node of one of them measures it. */
+export async function ofClaim({ metadata: { namespace, name }, status }) {
+  const named = (pod, v) => v.persistentVolumeClaim?.claimName === name || (v.ephemeral && `${pod.metadata.name}-${v.name}` === name);
+  const pods = (await getJSON(apiPath(core("pods"), namespace))).items.filter((pod) => (pod.spec.volumes ?? []).some((v) => named(pod, v)));
+  if (!pods.length) return h("p", { class: "muted" }, t`No pod uses it.`);
+  let fs = null;
+  for (const node of new Set(pods.map((pod) => pod.spec.nodeName).filter(Boolean))) {
+    if (fs || !proxies(node)) continue;
+    const summary = await rarely(`summary/${node}`, 60, () => ask(node, "summary", { only_cpu_and_memory: "false" }).catch(() => null));
+    fs = (summary?.pods ?? []).flatMap((p) => p.volume ?? []).find(({ pvcRef }) => pvcRef?.namespace === namespace && pvcRef.name === name);
+  }
+  const shared = fs && fs.capacityBytes > 1.1 * quantity(status?.capacity?.storage ?? "");
+  return facts([["Pods", pods.flatMap((pod, i) => [i ? ", " : "", link(core("pods"), namespace, pod.metadata.name)])],
+    [t`Used`, fs ? [h("meter", { min: 0, max: fs.capacityBytes, value: fs.usedBytes, "aria-label": t`Used` }), " ", t`${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)}, ${bytes(fs.availableBytes)} free`,
+      shared ? h("p", { class: "muted" }, t`These are figures of the whole file system: the volume is a folder of it, and has no size of its own.`) : ""] : ""]]);
 }
 
 const MOST_ASKED = 300; // rows whose requests and limits are read, too, when the number of rows changes

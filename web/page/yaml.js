@@ -5,8 +5,11 @@
 
 import { MANAGER, address, apiPath, compare, discover, dropsOn, getJSON, h, kindFor, maker, may, now, read, readJSON, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
+import { Editor } from "./editor.js";
+import { documentsOf, identify, lineOfError } from "./fields.js";
 import { pause } from "./live.js";
 import { configuration, conflicts, edits, left, merged, spell, tree } from "./merge.js";
+import { t } from "./text.js";
 
 const YAML = "application/yaml", APPLY = "application/apply-patch+yaml";
 const LARGEST = 3 << 20;
@@ -17,19 +20,19 @@ const TURNS = 5; // of reading and writing an object that others write as well
 
 /** Fields of metadata that only the server sets. */
 const SERVERS = ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
-/** Annotations that a controller writes. */
-const CONTROLLERS = /^deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas)$/;
+/** Annotations that a controller or kubectl writes. */
+const CONTROLLERS = /^(deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas)|kubectl\.kubernetes\.io\/last-applied-configuration)$/;
 
 /** The text without what only the server sets: fields of metadata, annotations of controllers, and the status. */
 export function editable(text) {
   const out = [];
-  let top = "", skip = false;
+  let top = "", skip = false, annotation = ""; // the last annotation, whose value may have more lines
   for (const line of text.split("\n")) {
     const [, name] = /^([A-Za-z]\w*):/.exec(line) ?? [], [, field] = /^ {2}([A-Za-z]\w*):/.exec(line) ?? [];
+    if (!/^ {5}|^$/.test(line)) annotation = /^ {4}([\w./-]+): /.exec(line)?.[1] ?? "";
     if (name) [top, skip] = [name, name === "status"];
-    else if (top === "metadata" && CONTROLLERS.test(/^ {4}([\w./-]+): /.exec(line)?.[1] ?? "")) continue;
     else if (top === "metadata" && field) skip = SERVERS.includes(field);
-    if (!skip) out.push(line);
+    if (!skip && !(top === "metadata" && CONTROLLERS.test(annotation))) out.push(line);
   }
   return out.join("\n").replace(/^ {2}annotations:\n(?! {4})/m, "");
 }
@@ -45,17 +48,13 @@ function plain({ status: _, ...obj }) {
 /** Without the fields' managers, which nobody reads. */
 const readable = (text) => text.replace(/^ {2}managedFields:\n(?: {2}- .*\n| {4}.*\n)*/m, "");
 
-const EXAMPLE = "For example:\n\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: hello}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: hello}}\n  template:\n    metadata: {labels: {app: hello}}\n    spec:\n      containers:\n        - {name: web, image: \"nginx:1\"}";
-
-function editor(text, label, readonly = false, placeholder = "") {
-  return h("textarea", { class: "editor", spellcheck: "false", autocomplete: "off", autocapitalize: "none", "aria-label": label, wrap: "off", readonly, placeholder, rows: Math.min(40, Math.max(12, (text || placeholder).split("\n").length + 1)) }, text);
-}
+const EXAMPLE = t`For example:` + "\n\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: hello}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: hello}}\n  template:\n    metadata: {labels: {app: hello}}\n    spec:\n      containers:\n        - {name: web, image: \"nginx:1\"}";
 
 /** The fields that other managers own, one by one: of an error of the server. */
 function refused(err) {
   const causes = err.status?.details?.causes ?? [];
   if (err.code !== 409 || !causes.some((c) => c.reason === "FieldManagerConflict")) return null;
-  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, h("code", {}, c.field), ` belongs to ${/^conflict with (".+?")/.exec(c.message)?.[1] ?? c.message}`)));
+  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, t`${h("code", {}, c.field)} belongs to ${/^conflict with (".+?")/.exec(c.message)?.[1] ?? c.message}`)));
 }
 
 /** Whether the fields in conflict were only set, and no manager applies them. The server names the version of those. */
@@ -64,13 +63,19 @@ const onlySet = (err) => err.code === 409 && err.status?.details?.causes?.length
 const LONGEST = 60; // characters of a value
 
 function brief(value) {
-  const text = value === undefined ? "nothing" : JSON.stringify(value);
+  const text = value === undefined ? t`nothing` : JSON.stringify(value);
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }
 
+/** A button that leads to a line of the editor, counted from 0. */
+const lineButton = (area, line) => h("button", { type: "button", class: "quiet", onclick: () => area.goto(line) }, t`Line ${line + 1}`);
+
 /** A conflict in words. */
-const told = ({ edit, by, now, applied }) => h("li", {}, h("code", {}, spell(edit.path)),
-  applied ? ` belongs to "${by}", which applies it and may set it again` : ` has changed since you opened it${by ? `, by "${by}"` : ""}: it was ${brief(edit.was)}, and is ${brief(now)} now`);
+function told({ edit, by, now, applied }) {
+  const path = h("code", {}, spell(edit.path)), was = brief(edit.was), is = brief(now);
+  return h("li", {}, applied ? t`${path} belongs to "${by}", which applies it and may set it again`
+    : by ? t`${path} has changed since you opened it, by "${by}": it was ${was}, and is ${is} now` : t`${path} has changed since you opened it: it was ${was}, and is ${is} now`);
+}
 
 export class Part {
   #body;
@@ -93,15 +98,15 @@ export class Part {
     this.#path = (query) => apiPath(kind, namespace, name, "", query);
     this.#may = ["patch", "update"].every((verb) => may(verb, kind, { namespace, name }));
     const by = maker(obj);
-    if (by) this.#hint = h("p", { class: "hint" }, h("a", { href: address(by.kind, namespace, by.name, "yaml") }, `${by.kind.kind} ${by.name}`), ` makes this ${kind.kind}. To change it for good, change that.`);
+    if (by) this.#hint = h("p", { class: "hint" }, t`${h("a", { href: address(by.kind, namespace, by.name, "yaml") }, `${by.kind.kind} ${by.name}`)} makes this ${kind.kind}. To change it for good, change that.`);
     if (kind.name !== "secrets") this.#load();
-    else body.replaceChildren(h("button", { type: "button", class: "quiet", onclick: () => this.#load() }, "Show it with its values"));
+    else body.replaceChildren(h("button", { type: "button", class: "quiet", onclick: () => this.#load() }, t`Show it with its values`));
   }
 
   close() {}
 
   update(obj) {
-    if (this.#version && obj.metadata.resourceVersion !== this.#version) write(this.#stale, `It has changed since it was read here.${this.#may ? " What you do not edit stays as it is now." : ""}`);
+    if (this.#version && obj.metadata.resourceVersion !== this.#version) write(this.#stale, this.#may ? t`It has changed since it was read here. What you do not edit stays as it is now.` : t`It has changed since it was read here.`);
   }
 
   async #load(full = false) {
@@ -125,14 +130,14 @@ export class Part {
 
   #show(text, full) {
     const edits = this.#may && !full;
-    this.#area = editor(text, `YAML of ${this.#name}`, !edits);
+    this.#area = new Editor(text, t`YAML of ${this.#name}`, { readonly: !edits });
     this.#out.replaceChildren();
     write(this.#stale, "");
     this.#area.addEventListener("input", () => this.#out.replaceChildren());
     const button = (label, act, main) => h("button", { type: "button", class: main ? "main" : "quiet", onclick: act }, label);
     this.#body.replaceChildren(h("div", { class: "tools" },
-      edits ? button("Review changes", () => this.#review(), true) : null, button("Read again", () => this.#load(full)),
-      h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " With status"), this.#stale), edits ? this.#hint : "", this.#out, this.#area);
+      edits ? button(t`Review changes`, () => this.#review(), true) : null, button(t`Read again`, () => this.#load(full)),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " ", t`With status`), this.#stale), edits ? this.#hint : "", this.#out, this.#area);
   }
 
   /** live is the object as the server has it now, with the owners of all fields. */
@@ -143,8 +148,21 @@ export class Part {
 
   /** parsed is what the user has written, as the server reads it. */
   async #parsed({ metadata: { resourceVersion } }) {
-    const body = this.#area.value.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${resourceVersion}"`);
-    return plain(await readJSON("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML }));
+    const text = this.#area.value, added = text.split("\n").findIndex((line) => /^metadata:[ ]*$/.test(line)) + 2; // the number of the line that is added
+    const body = text.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${resourceVersion}"`);
+    try {
+      return plain(await readJSON("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML }));
+    } catch (err) {
+      if (body !== text) err.message = err.message.replace(/\bline (\d+)/, (_, n) => `line ${n >= added ? n - 1 : n}`);
+      throw err;
+    }
+  }
+
+  /** refuse shows an error, with its line if it is about one. */
+  #refuse(err) {
+    const line = lineOfError(this.#area.value, err), marked = line > 0 || err.status?.details?.causes?.length > 0;
+    this.#out.replaceChildren(h("p", { class: "error", role: "alert" }, err.message, marked ? [" ", lineButton(this.#area, line)] : null));
+    if (marked) this.#area.mark([{ line, text: err.message }]);
   }
 
   /** write sends the edits for this version of the object: what cannot be applied, such as a removed field of another manager, replaces it. */
@@ -182,25 +200,24 @@ export class Part {
         return await done(list, before, editable(after));
       } catch (err) {
         if (err.code === 409 && turn < TURNS) continue;
-        this.#out.replaceChildren(h("p", { class: "error", role: "alert" }, err.message));
-        return;
+        return this.#refuse(err);
       }
     }
   }
 
   #ask(list, found) {
     const words = found.map((c) => c.textContent);
-    this.#out.replaceChildren(h("div", { class: "warning" }, h("p", {}, "Somebody else has set these fields:"), h("ul", { class: "conflicts plainly" }, found),
-      h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(list, words) }, "Take over these fields"))));
+    this.#out.replaceChildren(h("div", { class: "warning" }, h("p", {}, t`Somebody else has set these fields:`), h("ul", { class: "conflicts plainly" }, found),
+      h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(list, words) }, t`Take over these fields`))));
   }
 
   /** review shows what would change, with a button that does it. */
   #review(list = null, accepted = []) {
-    this.#out.replaceChildren(h("p", { class: "hint" }, "Asking the server…"));
+    this.#out.replaceChildren(h("p", { class: "hint" }, t`Asking the server…`));
     return this.#run(list, true, accepted, (known, before, after) => {
       const shown = changes(before, after);
-      this.#out.replaceChildren(shown ?? h("p", { class: "hint" }, "The server would change nothing."),
-        shown ? h("div", { class: "tools" }, h("button", { type: "button", class: accepted.length ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, known, accepted) }, accepted.length ? "Apply and take over" : "Apply")) : "");
+      this.#out.replaceChildren(shown ?? h("p", { class: "hint" }, t`The server would change nothing.`),
+        shown ? h("div", { class: "tools" }, h("button", { type: "button", class: accepted.length ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, known, accepted) }, accepted.length ? t`Apply and take over` : t`Apply`)) : "");
       this.#out.querySelector("[data-action=apply]")?.focus();
     });
   }
@@ -209,27 +226,13 @@ export class Part {
     button.disabled = true;
     await this.#run(list, false, accepted, async () => {
       await this.#load();
-      this.#out.replaceChildren(h("p", { class: "hint" }, "Applied."));
-      say(`${this.#name} is applied`);
+      this.#out.replaceChildren(h("p", { class: "hint" }, t`Applied.`));
+      say(t`${this.#name} is applied`);
     });
   }
 }
 
 // --- create ---
-
-/** A document's kind and name: { apiVersion, kind, name, namespace, generates }. */
-export function identity(doc) {
-  const top = (name) => new RegExp(`^["']?${name}["']?:\\s*["']?([^\\s"'#]+)`, "m").exec(doc)?.[1] ?? "";
-  const json = doc.replace(/^(?:\s*#[^\n]*\n)+/, "");
-  if (/^\s*\{/.test(json)) {
-    const { apiVersion = "", kind = "", metadata = {} } = JSON.parse(json);
-    return { apiVersion, kind, name: metadata.name ?? "", namespace: metadata.namespace ?? "", generates: Boolean(metadata.generateName) };
-  }
-  const block = /^metadata:[^\n]*\n?(?:[ ]+[^\n]*\n?|\n|#[^\n]*\n?)*/m.exec(`${doc}\n`)?.[0] ?? "";
-  const indent = /\n([ ]+)\S/.exec(block)?.[1] ?? "  ";
-  const field = (name) => new RegExp(`(?:^${indent}|[{,]\\s*)["']?${name}["']?:\\s*["']?([^\\s"',}#]+)`, "m").exec(block)?.[1] ?? "";
-  return { apiVersion: top("apiVersion"), kind: top("kind"), name: field("name"), namespace: field("namespace"), generates: Boolean(field("generateName")) };
-}
 
 /** apply takes over fields that were only set, as with kubectl create. */
 async function apply(path, body) {
@@ -239,37 +242,6 @@ async function apply(path, body) {
     if (!onlySet(err)) throw err;
     return send("PATCH", `${path}&force=true`, { body, type: APPLY });
   }
-}
-
-/** documentsOf are the documents of a text: { text, line }, line: the number of its first line, from 0. */
-export function documentsOf(text) {
-  const all = [{ lines: [], line: 0 }];
-  text.split("\n").forEach((line, n) => {
-    if (/^---(\s|$)/.test(line)) all.push({ lines: [], line: n + 1 });
-    else all.at(-1).lines.push(line);
-  });
-  return all.map(({ lines, line }) => ({ text: lines.join("\n"), line })).filter((d) => d.text.replace(/^\s*#.*$/gm, "").trim());
-}
-
-/** lineOf is the line of a field, such as spec.containers[0].image, in a document in block style, from 0; of its parent if it has none. */
-export function lineOf(doc, path) {
-  const all = []; // what lines have at a column: the dash of an item, or a key
-  doc.split("\n").forEach((text, line) => {
-    let at = text.search(/\S/);
-    for (let dash; (dash = /^-(?:\s+|$)/.exec(text.slice(at))) && at >= 0; at += dash[0].length) all.push({ line, at, item: true });
-    const [, key] = (at >= 0 && /^["']?([^\s"':#][^\s"':]*)["']?:/.exec(text.slice(at))) || [];
-    if (key) all.push({ line, at, key });
-  });
-  let found = 0, [from, to] = [0, all.length];
-  for (const key of path.replace(/\[(\w+)\]/g, ".$1").split(".").filter(Boolean)) {
-    const range = all.slice(from, to), children = range.filter((e) => e.at === range[0].at);
-    const next = /^\d+$/.test(key) ? children.filter((e) => e.item)[key] : children.find((e) => e.key === key);
-    if (!next) return found;
-    [found, from] = [next.line, all.indexOf(next) + 1];
-    const end = all.findIndex((e, i) => i >= from && (e.at < next.at || (e.at === next.at && (next.item || !e.item))));
-    to = end < 0 ? all.length : end;
-  }
-  return found;
 }
 
 /** The group and kind that a CustomResourceDefinition defines, as group/Kind. */
@@ -307,7 +279,7 @@ async function filesOf(transfer) {
 
 export class Create {
   #namespace;
-  #area = editor("", "YAML or JSON of the objects", false, EXAMPLE);
+  #area = new Editor("", t`YAML or JSON of the objects`, { placeholder: EXAMPLE });
   #out = h("div", { class: "review", "aria-live": "polite" });
 
   constructor(main, namespace, query) {
@@ -315,9 +287,9 @@ export class Create {
     const file = h("input", { type: "file", accept: ".yaml,.yml,.json", multiple: true, onchange: (ev) => this.#files(ev.target.files) });
     const zone = h("div", { class: "drop" }, this.#area);
     dropsOn(zone, async (_, transfer) => this.#files(await filesOf(transfer)));
-    main.replaceChildren(h("h2", { tabindex: "-1" }, "Create"),
-      h("p", { class: "hint" }, "One or more documents, as for kubectl apply. Drop files or folders here. Objects without a namespace are created in ", h("strong", {}, this.#namespace), "."),
-      h("div", { class: "tools" }, h("button", { type: "button", class: "main", onclick: () => this.#run(true) }, "Check"), h("label", {}, h("span", {}, "Files"), file)), this.#out, zone);
+    main.replaceChildren(h("h2", { tabindex: "-1" }, t`Create`),
+      h("p", { class: "hint" }, t`One or more documents, as for kubectl apply. Drop files or folders here. Objects without a namespace are created in ${h("strong", {}, this.#namespace)}.`),
+      h("div", { class: "tools" }, h("button", { type: "button", class: "main", onclick: () => this.#run(true) }, t`Check`), h("label", {}, h("span", {}, t`Files`), file)), this.#out, zone);
     this.#area.addEventListener("input", () => this.#out.replaceChildren());
     if (query?.has("example")) this.#area.value = EXAMPLE.replace(/^.*\n\n/, "");
   }
@@ -328,7 +300,7 @@ export class Create {
     const texts = [];
     for (const file of list) {
       if (file.size > LARGEST) {
-        this.#out.replaceChildren(h("p", { class: "error" }, `${file.name} is larger than 3 MiB`));
+        this.#out.replaceChildren(h("p", { class: "error" }, t`${file.name} is larger than 3 MiB`));
         return;
       }
       texts.push(`${list.length > 1 ? `# ${file.name}\n` : ""}${(await file.text()).trim()}`);
@@ -344,39 +316,29 @@ export class Create {
     for (const doc of docs) {
       const result = await this.#one(doc, dry, coming);
       results.push(result);
+      if (result.error) result.line = doc.line + lineOfError(doc.text, result.error);
       if (result.error) continue;
       if (doc.it.kind === "Namespace") coming.namespaces.add(doc.it.name);
       if (doc.it.kind === "CustomResourceDefinition") coming.kinds.add(defines(doc.text));
     }
     const failed = results.filter((r) => r.error).length;
+    this.#area.mark(results.filter((r) => r.error).map((r) => ({ line: r.line, text: r.error.message })));
     this.#out.replaceChildren(h("ul", { class: "plainly" }, results.map((r) => h("li", { class: r.error ? "error" : null },
-      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? this.#place(r) : null, r.error ? refused(r.error) : null))),
-    !docs.length ? h("p", { class: "hint" }, "There is no document.") : failed ? h("p", { class: "hint" }, `${failed} of ${docs.length} are refused.`) : dry
-      ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? "Create it" : `Create all ${docs.length}`)) : "");
+      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? [" ", lineButton(this.#area, r.line)] : null, r.error ? refused(r.error) : null))),
+    !docs.length ? h("p", { class: "hint" }, t`There is no document.`) : failed ? h("p", { class: "hint" }, t`${failed} of ${docs.length} are refused.`) : dry
+      ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? t`Create it` : t`Create all ${docs.length}`)) : "");
     this.#out.querySelector("[data-action=create]")?.focus();
   }
 
-  /** place is a button that leads to the line of an error. */
-  #place({ error, doc }) {
-    const [, told] = /\bline (\d+)/.exec(error.message) ?? [], field = error.status?.details?.causes?.find((c) => c.field)?.field;
-    const line = doc.line + (told ? Number(told) - 1 : lineOf(doc.text, field ?? ""));
-    return [" ", h("button", { type: "button", class: "quiet", onclick: () => {
-      const lines = this.#area.value.split("\n"), start = lines.slice(0, line).join("\n").length + Number(line > 0);
-      this.#area.focus();
-      this.#area.setSelectionRange(start, start + (lines[line] ?? "").length);
-      this.#area.scrollTop = this.#area.scrollHeight * Math.max(0, line - 5) / lines.length;
-    } }, `Line ${line + 1}`)];
-  }
-
   async #one(doc, dry, coming) {
-    const { it, text } = doc, title = `${it.kind || "document"} ${it.name || ""}`;
+    const { it, text } = doc, title = `${it.kind || t`document`} ${it.name || ""}`;
     try {
       if (it.error) throw it.error;
       const would = `${it.apiVersion.split("/")[0]}/${it.kind}`, defined = coming.kinds.has(would);
       const kind = kindFor(it.apiVersion, it.kind) ?? (defined && !dry ? await this.#await(it) : null);
-      if (!kind && defined) return { doc, title, done: "can be checked when its kind has been created" };
-      if (!kind) throw new Error(`The server has no kind ${it.kind || "?"} in ${it.apiVersion || "?"}.`);
-      if (!it.name && !it.generates) throw new Error("metadata.name is missing.");
+      if (!kind && defined) return { doc, title, done: t`can be checked when its kind has been created` };
+      if (!kind) throw new Error(t`The server has no kind ${it.kind || "?"} in ${it.apiVersion || "?"}.`);
+      if (!it.name && !it.generates) throw new Error(t`metadata.name is missing.`);
       const query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) };
       let namespace = kind.namespaced ? it.namespace || this.#namespace : "", body = text;
       if (dry && coming.namespaces.has(namespace) && it.namespace) { // it is not there yet: checked in another one
@@ -387,8 +349,8 @@ export class Create {
         ? await send("POST", apiPath(kind, namespace, "", "", query), { body, type: YAML })
         : await apply(apiPath(kind, namespace, it.name, "", query), body);
       const { metadata } = await response.json(), made = response.status === 201;
-      const warning = response.headers.get("Warning");
-      return { doc, title, link: address(kind, metadata.namespace, metadata.name), done: `${dry ? `would be ${made ? "created" : "changed"}` : made ? "created" : "changed"}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };
+      const warning = response.headers.get("Warning"), done = dry ? made ? t`would be created` : t`would be changed` : made ? t`created` : t`changed`;
+      return { doc, title, link: address(kind, metadata.namespace, metadata.name), done: `${done}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };
     } catch (error) {
       return { doc, title, error };
     }
@@ -401,14 +363,5 @@ export class Create {
       if (kindFor(apiVersion, kind)) return kindFor(apiVersion, kind);
     }
     return null;
-  }
-}
-
-/** identify is identity, or { error } of a text that is none. */
-function identify(text) {
-  try {
-    return identity(text);
-  } catch (error) {
-    return { apiVersion: "", kind: "", name: "", error };
   }
 }

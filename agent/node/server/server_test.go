@@ -13,10 +13,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/websocket"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/node/server"
+	"monopod/apiserver/kit/client"
 )
 
 // node is a node with one pod. Its runtime echoes streams in upper case.
@@ -243,6 +248,52 @@ func TestStreams(t *testing.T) {
 		if line, err := in.ReadString('\n'); line != "HELLO\n" || fmt.Sprint(n.asked) != fmt.Sprint(want) {
 			t.Errorf("%s: read %q, %v, asked for %+v, want %+v", path, line, err, n.asked, want)
 		}
+	}
+}
+
+// A terminal is a login shell, which ends when the client leaves.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	_, at, _ := newNode(t, nil)
+	if got := ask(t, "GET", at+client.TerminalPath); !strings.HasPrefix(got, "404") {
+		t.Errorf("without Terminal: got %s, want 404", got)
+	}
+	_, at, _ = newNode(t, func(cfg *server.Config) { cfg.Terminal = true })
+	if got := ask(t, "GET", at+client.TerminalPath); !strings.HasPrefix(got, "200") {
+		t.Errorf("with Terminal: got %s, want 200", got)
+	}
+	cfg, err := websocket.NewConfig(strings.Replace(at, "http", "ws", 1)+client.TerminalPath, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Protocol = []string{"v4.channel.k8s.io"}
+	ws, err := websocket.DialConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	ws.PayloadType = websocket.BinaryFrame
+	for _, message := range []string{"\x04{\"Width\":91,\"Height\":33}", "\x00echo size $(stty size) pid $$ end\r"} {
+		if err := websocket.Message.Send(ws, []byte(message)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := regexp.MustCompile(`size 33 91 pid (\d+) end`)
+	var out []byte
+	for !found.Match(out) {
+		var data []byte
+		if err := websocket.Message.Receive(ws, &data); err != nil {
+			t.Fatalf("after %q: %v", out, err)
+		}
+		out = append(out, data[min(1, len(data)):]...)
+	}
+	pid, err := strconv.Atoi(string(found.FindSubmatch(out)[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.Close()
+	for unix.Kill(pid, 0) == nil { // until the test's deadline
+		time.Sleep(time.Millisecond)
 	}
 }
 

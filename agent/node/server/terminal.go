@@ -73,6 +73,10 @@ func (s shell) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, 
 		return fmt.Errorf("cannot start %s: %w", cmd.Path, err)
 	}
 	defer context.AfterFunc(ctx, func() { terminal.Close() })() // hangs up what runs in the foreground
+	control, err := terminal.SyscallConn() // which Close does not race with
+	if err != nil {
+		return errors.Join(err, terminal.Close(), cmd.Wait())
+	}
 	s.inputs.Do(func() error {
 		defer cancel()
 		_, _ = io.Copy(terminal, in) // ends with either side
@@ -80,13 +84,18 @@ func (s shell) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, 
 	})
 	s.inputs.Do(func() error {
 		for size := range resize {
-			_ = pty.Setsize(terminal, &pty.Winsize{Rows: size.Height, Cols: size.Width}) // it may be closed
+			_ = control.Control(func(fd uintptr) { // fails if it is closed
+				_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
+			})
 		}
 		return nil
 	})
 	_, _ = io.Copy(out, terminal) // EIO when no process has the terminal any more
 	err = cmd.Wait()
 	terminal.Close()
+	if ctx.Err() != nil {
+		return nil // the client has left
+	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
 	}
